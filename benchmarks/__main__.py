@@ -17,7 +17,7 @@ from beamwood.errors import InputError
 from benchmarks.bench import Bench, Place
 from benchmarks.command import exit_code
 from benchmarks.origin import check_committed
-from benchmarks.pages import check, render
+from benchmarks.pages import faults, render
 from benchmarks.verify import agreement
 
 ROOT = Path(__file__).parents[1]
@@ -43,13 +43,13 @@ def run(bench: Bench, arguments: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
-def one(bench: Bench, arguments: argparse.Namespace) -> int:
+def run_one(bench: Bench, arguments: argparse.Namespace) -> int:
     """Make one run in this process."""
-    bench.make(bench.suite.find(arguments.name), folders_of(arguments.folder))
+    bench.make(bench.suite.find(arguments.name), folders_by_name(arguments.folder))
     return 0
 
 
-def folders_of(given: Sequence[str]) -> dict[str, Path]:
+def folders_by_name(given: Sequence[str]) -> dict[str, Path]:
     """By name the folders of "NAME=FOLDER". Errors: what is none."""
     found = {}
     for each in given:
@@ -81,7 +81,7 @@ def report(bench: Bench, arguments: argparse.Namespace) -> int:
         changed = [page.relative_to(bench.place.root).as_posix() for page in render(bench)]
         print(f"{len(changed)} pages changed: {', '.join(changed) or 'none'}")
         return 0
-    wrong = check(bench)
+    wrong = faults(bench)
     for each in wrong:
         print(each)
     print(f"{len(wrong)} things are wrong" if wrong else "every table is what its lines say, and no figure is typed")
@@ -103,7 +103,7 @@ def parser() -> argparse.ArgumentParser:
         prog="python -m benchmarks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = parser.add_subparsers(required=True)
-    for name, work in (("list", listed), ("run", run), ("one", one), ("report", report), ("verify", verify)):
+    for name, work in (("list", listed), ("run", run), ("one", run_one), ("report", report), ("verify", verify)):
         command = commands.add_parser(name)
         command.set_defaults(work=work)
         command.add_argument("--root", type=Path, default=ROOT, help=argparse.SUPPRESS)

@@ -35,7 +35,7 @@ _HEADINGS = (
 def answer_table(suite: Suite, line: Line, values: Values) -> str:
     """The table of a log's line, and the sentences that its outcome selects."""
     sizes = " users, ".join(f"{line.data[key]:,}" for key in ("users", "items")) + " items"
-    heading = f"**{suite.logs[line.log].title}** (`{line.log}`): {sizes}; {line.queries:,} test users; {machine(line)}"
+    heading = f"**{suite.logs[line.log].title}** (`{line.log}`): {sizes}; {line.queries:,} test users; {made_on(line)}"
     sentences = "\n".join(f"- {each}" for each in said(line, values))
     return f"{heading}\n\n{markdown(_HEADINGS, _rows(line))}\n\n{sentences}"
 
@@ -50,7 +50,7 @@ def bar_table(lines: Sequence[Line]) -> str:
     return markdown(["log", "bar", "measured", "bound", "holds"], rows)
 
 
-def machine(line: Line) -> str:
+def made_on(line: Line) -> str:
     """What the line was made on."""
     peak, load = line.figures["machine/multiply_adds_a_ms"] / 1e6, line.figures["machine/load"]
     kernels = f"{line.date}, kernels of level {line.machine.get('level')}"

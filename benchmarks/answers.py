@@ -34,7 +34,7 @@ __all__ = ["document", "main"]
 ROOT = Path(__file__).parents[1]
 
 
-def wanted(bench: Bench, logs: Sequence[str]) -> list[Run]:
+def wanted_runs(bench: Bench, logs: Sequence[str]) -> list[Run]:
     """The runs of these logs, of all that are there where none is named. Errors: a log that is not measured."""
     runs = {run.log: run for run in bench.suite if bench.suite.row(run).recipe == "answers"}
     for log in logs:
@@ -106,7 +106,7 @@ def parser() -> argparse.ArgumentParser:
 def run(arguments: argparse.Namespace) -> int:
     """0 where all was measured, whatever the bars say."""
     bench = Bench(Place(arguments.root, arguments.short))
-    runs = wanted(bench, arguments.logs)
+    runs = wanted_runs(bench, arguments.logs)
     given = given_folders(bench, runs, arguments.folder)
     if not arguments.short and arguments.root == ROOT:
         check_committed(ROOT)

@@ -29,6 +29,10 @@ class Bar:
         """As JSON can hold it."""
         return {"value": round(self.value, 5), "bound": self.bound, "holds": self.holds}
 
+    def line(self, name: str) -> str:
+        """For people."""
+        return f"{'holds' if self.holds else 'FAILS'}  {name}: {self.value:.5g}, bound {self.bound:g}"
+
 
 def bars(logs: Mapping[str, tuple[int, Mapping[str, float]]]) -> dict[str, Bar]:
     """By name the bars of logs, by which their number of items and the figures of their line are given."""

@@ -94,7 +94,7 @@ class Program:
         return Call(code, *(text.replace(str(self.folder), "<log>") for text in texts))
 
 
-def serve() -> None:
+def answer_commands() -> None:
     """Load all modules once, then fork for every command that a line of stdin names; say its exit code."""
     import beamwood
 
@@ -344,7 +344,7 @@ def main() -> int:
     comparer.add_argument("--allow-renamed", action="store_true", help="an array may have another name")
     for command in (recorder, comparer):
         command.add_argument("--only", type=lambda text: text.split(","), default=[])
-    for command, work in ((recorder, record), (comparer, compare), (server, lambda _: serve())):
+    for command, work in ((recorder, record), (comparer, compare), (server, lambda _: answer_commands())):
         command.set_defaults(work=work)
     arguments = parser.parse_args()
     return int(arguments.work(arguments) or 0)

@@ -77,8 +77,7 @@ def renamed(queries: Queries, place: NDArray[np.int32]) -> Queries:
 
     def moved(lists: ItemLists) -> ItemLists:
         items = place[lists.items]
-        counts = np.bincount(lists.rows[items >= 0], minlength=len(lists))
-        return ItemLists(np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), items[items >= 0])
+        return ItemLists.unchecked(lists.indptr, items).keeping(items >= 0)
 
     lists = {name: moved(getattr(queries, name)) for name in ("histories", "labels", "seen")}
     return replace(queries, **lists)

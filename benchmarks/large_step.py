@@ -16,60 +16,69 @@ import numpy as np
 
 from benchmarks.measure import in_process, one_thread, timed
 
-CASES = ("dtr", "two_tower", "sasrec, sampled", "ranker, din")
 OPTIMIZERS = ("adam", "lazy-adam")
 
 
-def make_task(case: str, optimizer: Any, num_items: int) -> tuple[Any, int]:
-    """The trainable of a case, and how many examples its step takes."""
+def random_histories(num_items: int) -> Any:
+    """A data set of two interactions an item, 50 a user."""
     import polars as pl
 
-    from beamwood.data import Dataset, disjoint_users, read_log
-    from beamwood.fitting.plan import Facts
-    from beamwood.fitting.ranking.lists import ListTask
-    from beamwood.fitting.tree.dtr import make_objective
-    from beamwood.fitting.tree.task import TreeTask
-    from beamwood.fitting.vectors.sequence import SequenceTask
-    from beamwood.fitting.vectors.towers import TwoTowerTask
-    from beamwood.methods import dtr, ranker, sasrec, two_tower
-    from beamwood.models.encoders import ENCODERS
+    from beamwood.data import Dataset, read_log
 
     rng = np.random.default_rng(0)
     items = np.concatenate([rng.permutation(num_items), rng.integers(0, num_items, num_items)])
-    train = Dataset.from_log(read_log(pl.DataFrame({"user": np.arange(len(items)) // 50, "item": items})))
-    facts = Facts.of(train)
-    if case == "dtr":
-        config = dtr.Config(**{"model.width": 24, "tree.start": "random", "optimiser.embeddings": optimizer})
-        split = disjoint_users(train)
-        config = config.plan(Facts.of(split.train))
-        return TreeTask(split, config, lambda tree: make_objective(config, tree, None)), config.loop.batch_size
-    if case == "two_tower":
-        towers = two_tower.Config(
-            **{
-                "model.user_tower": "mean",
-                "model.width": 32,
-                "loss.negatives": "bir",
-                "start.items": "random",
-                "loop.batch_size": 1024,
-                "optimiser.embeddings": optimizer,
-            },
-        )
-        return TwoTowerTask(train, towers.plan(facts)), towers.loop.batch_size
-    if case == "sasrec, sampled":
-        sequence = sasrec.Config(
-            **{"loss.sampled_negatives": 1000, "start.items": "random", "optimiser.embeddings": optimizer}
-        )
-        return SequenceTask(train, sequence.plan(facts), encoder=ENCODERS["sasrec"]), sequence.loop.batch_size
-    pairs = ranker.Config(
-        **{
-            "model.kind": "din",
-            "loss.kind": "logistic",
-            "model.attention": (36,),
-            "start.items": "random",
-            "optimiser.embeddings": optimizer,
-        }
-    )
-    return ListTask(train, pairs.plan(facts)), pairs.loop.batch_size
+    return Dataset.from_log(read_log(pl.DataFrame({"user": np.arange(len(items)) // 50, "item": items})))
+
+
+def dtr_task(train: Any, optimizer: Any) -> tuple[Any, int]:
+    """The trainable of a tree, and how many examples its step takes."""
+    from beamwood.data import disjoint_users
+    from beamwood.fitting.plan import Facts
+    from beamwood.fitting.tree.dtr import make_objective
+    from beamwood.fitting.tree.task import TreeTask
+    from beamwood.methods import dtr
+
+    split = disjoint_users(train)
+    settings = {"model.width": 24, "tree.start": "random", "optimiser.embeddings": optimizer}
+    config = dtr.Config(**settings).plan(Facts.of(split.train))
+    return TreeTask(split, config, lambda tree: make_objective(config, tree, None)), config.loop.batch_size
+
+
+def two_tower_task(train: Any, optimizer: Any) -> tuple[Any, int]:
+    """That of two towers."""
+    from beamwood.fitting.plan import Facts
+    from beamwood.fitting.vectors.towers import TwoTowerTask
+    from beamwood.methods import two_tower
+
+    settings = {"model.user_tower": "mean", "model.width": 32, "loss.negatives": "bir", "start.items": "random"}
+    config = two_tower.Config(**settings, **{"loop.batch_size": 1024, "optimiser.embeddings": optimizer})
+    return TwoTowerTask(train, config.plan(Facts.of(train))), config.loop.batch_size
+
+
+def sasrec_task(train: Any, optimizer: Any) -> tuple[Any, int]:
+    """That of a sequence encoder."""
+    from beamwood.fitting.plan import Facts
+    from beamwood.fitting.vectors.sequence import SequenceTask
+    from beamwood.methods import sasrec
+    from beamwood.models.encoders import ENCODERS
+
+    settings = {"loss.sampled_negatives": 1000, "start.items": "random", "optimiser.embeddings": optimizer}
+    config = sasrec.Config(**settings)
+    return SequenceTask(train, config.plan(Facts.of(train)), encoder=ENCODERS["sasrec"]), config.loop.batch_size
+
+
+def ranker_task(train: Any, optimizer: Any) -> tuple[Any, int]:
+    """That of a ranker of pairs."""
+    from beamwood.fitting.plan import Facts
+    from beamwood.fitting.ranking.lists import ListTask
+    from beamwood.methods import ranker
+
+    settings = {"model.kind": "din", "loss.kind": "logistic", "model.attention": (36,), "start.items": "random"}
+    config = ranker.Config(**settings, **{"optimiser.embeddings": optimizer})
+    return ListTask(train, config.plan(Facts.of(train))), config.loop.batch_size
+
+
+TASKS = {"dtr": dtr_task, "two_tower": two_tower_task, "sasrec, sampled": sasrec_task, "ranker, din": ranker_task}
 
 
 def step_cost(case: str, optimizer: str, num_items: int, repeats: int) -> dict[str, float]:
@@ -78,7 +87,7 @@ def step_cost(case: str, optimizer: str, num_items: int, repeats: int) -> dict[s
     from beamwood.training.trainable import Stepper
 
     torch.set_num_threads(1)
-    task, batch_size = make_task(case, optimizer, num_items)
+    task, batch_size = TASKS[case](random_histories(num_items), optimizer)
     rng, stepper = np.random.default_rng(1), Stepper(task)
 
     def step() -> None:
@@ -92,7 +101,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--items", type=int, default=1_000_000)
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--cases", default=";".join(CASES))
+    parser.add_argument("--cases", default=";".join(TASKS))
     options = parser.parse_args()
     one_thread()
     rows: dict[str, dict[str, Any]] = {}

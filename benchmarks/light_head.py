@@ -27,7 +27,7 @@ from torch import Tensor
 from torch.nn.functional import kl_div
 
 from beamwood.data.split import Queries
-from beamwood.evaluation.protocol import VIEWS, evaluate
+from beamwood.evaluation.protocol import evaluate_both
 from beamwood.fitting.choose import drawn
 from beamwood.fitting.plan import Facts
 from beamwood.fitting.run import train
@@ -45,7 +45,7 @@ from beamwood.training.lazy_adam import LazyAdam
 from beamwood.training.loop_config import LAZY_FROM
 from beamwood.training.schedule import Schedule
 from benchmarks.logs import data_folder, split_of
-from benchmarks.measure import one_thread, report
+from benchmarks.measure import one_thread, print_results
 from benchmarks.suite import Suite
 
 WAYS = {"100": Way("steer", 300, 100), "200": Way("steer", 300, 200)}
@@ -127,14 +127,14 @@ class TaughtTask(TreeTask):
         return sum(parts, 0.0)
 
 
-def measured(searcher: TreeSearcher, queries: Queries, way: Way) -> tuple[float, np.ndarray[Any, Any]]:
+def f20_and_found(searcher: TreeSearcher, queries: Queries, way: Way) -> tuple[float, np.ndarray[Any, Any]]:
     """F@20, the mean of both views, and what is found with seen items kept."""
     by = SearchedBy(searcher, way)
-    views = [evaluate(by, queries, ks=(K,), remove_seen=view == "new").means()[f"f@{K}"] for view in VIEWS]
+    views = [found.means()[f"f@{K}"] for found in evaluate_both(by, queries, ks=(K,)).values()]
     return float(np.mean(views)), by.search(queries.query(searcher.needs), K).items
 
 
-def rows_of(task: TaughtTask, counts: list[int]) -> Iterator[tuple[str, LightHead, float]]:
+def rows_of_heads(task: TaughtTask, counts: list[int]) -> Iterator[tuple[str, LightHead, float]]:
     """Each way to learn the head, what it learned, and its seconds of a processor."""
     searcher, length = task.searcher(threads=1), task.model.scorer.history_length
     for each in task.inside.values():
@@ -177,18 +177,18 @@ def main() -> None:
     judged = split.valid.take(np.flatnonzero(split.valid.labels.lengths > 0))
     queries, searcher = drawn(judged, options.users, seed=0), task.searcher(threads=1)
     training_s = time.process_time() - began - sum(each.spent.seconds for each in task.inside.values())
-    full, best = measured(searcher, queries, Way("beam", searcher.beam_width))
+    full, best = f20_and_found(searcher, queries, Way("beam", searcher.beam_width))
     results: dict[str, Any] = {"training_s": training_s, "best_step": float(training["best_step"]), "full": full}
-    for name, head, seconds in rows_of(task, options.histories):
+    for name, head, seconds in rows_of_heads(task, options.histories):
         lit = TreeSearcher(replace(searcher.weights, light=head), task.tree, beam_width=searcher.beam_width)
         row = {"seconds": seconds}
         for judges, way in WAYS.items():
-            value, found = measured(lit, queries, way)
+            value, found = f20_and_found(lit, queries, way)
             same = [len(np.intersect1d(one, other)) / K for one, other in zip(found, best, strict=True)]
             row |= {f"f@20 {judges}": value / full, f"overlap {judges}": float(np.mean(same))}
         results[name] = row
         print(name, row, flush=True)
-    report(results, as_json=options.json)
+    print_results(results, as_json=options.json)
 
 
 if __name__ == "__main__":

@@ -42,7 +42,9 @@ def on_published(split: Split) -> Split:
     return replace(split, train=split.dataset.keeping(np.flatnonzero(inside), lengths), name="published")
 
 
-def measured(split: Split, *, epochs: int, seed: int = 0, progress: bool = True, **settings: Any) -> dict[str, Any]:
+def figures_after(
+    split: Split, *, epochs: int, seed: int = 0, progress: bool = True, **settings: Any
+) -> dict[str, Any]:
     """The figures after so many epochs of the preset `paper`, and the seconds of the processor."""
     steps = epochs * -(-len(split.train.histories.items) // 2048)
     given = {"loop.max_epochs": epochs, "loop.evaluate_every": steps, **settings}
@@ -69,7 +71,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print one document instead of a line each")
     given = parser.parse_args()
     split = published_split(given.data or data_folder(ROOT) / "gowalla_lightgcn")
-    result = measured(split, epochs=given.epochs, seed=given.seed)
+    result = figures_after(split, epochs=given.epochs, seed=given.seed)
     print(json.dumps(result) if given.json else "\n".join(f"{name}: {value}" for name, value in result.items()))
 
 

@@ -75,7 +75,7 @@ def one_thread() -> None:
         os.execv(sys.executable, sys.orig_argv)
 
 
-def report(results: dict[str, Any], *, as_json: bool) -> None:
+def print_results(results: dict[str, Any], *, as_json: bool) -> None:
     """One JSON document on stdout, or lines for people."""
     if as_json:
         print(json.dumps(results, indent=2))

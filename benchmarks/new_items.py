@@ -23,11 +23,12 @@ from beamwood.data.split import Queries, Split
 from beamwood.methods import load_method
 from beamwood.retrieval.new_items import NewItem
 from beamwood.retrieval.retriever import Retriever
-from beamwood.retrieval.sources import Sources, around
-from beamwood.serve.shares import placed
+from beamwood.retrieval.sources import Sources, items_near
+from beamwood.serve.shares import order_by_share
 from beamwood.types import Hits, SearchOptions
+from benchmarks.bars import Bar
 from benchmarks.held_items import Held, draw, renamed
-from benchmarks.measure import one_thread, report
+from benchmarks.measure import one_thread, print_results
 
 BARS = {"category": 0.5, "3 events": 0.7, "10 events": 0.9, "similar": 0.9}
 """By source the least share of the recall of a model that was fitted with the items."""
@@ -36,7 +37,7 @@ _FEWEST, _MANY, _K, _CUT = 10, 10**9, 100, 20
 Judged = dict[str, float]
 
 
-def mixture_of(held: Held, sources: Sources, item: int, source: str) -> dict[int, float]:
+def source_mixture(held: Held, sources: Sources, item: int, source: str) -> dict[int, float]:
     """By known index what the held item is a mixture of."""
     if source == "category":
         table = held.whole.train.item_table
@@ -46,7 +47,7 @@ def mixture_of(held: Held, sources: Sources, item: int, source: str) -> dict[int
         places = held.place[alike]
         return sources.category(places[places < len(sources.counts)])
     count = _MANY if source == "similar" else int(source.split()[0])
-    near = [held.place[around(history, place)] for history, place in held.first_events(item, count)]
+    near = [held.place[items_near(history, place)] for history, place in held.first_events(item, count)]
     mixture = sources.events(near)
     return sources.similar(mixture) if source == "similar" else mixture
 
@@ -56,7 +57,7 @@ def with_held(retriever: Retriever, held: Held, source: str) -> Retriever:
     sources, ids = Sources(held.fitted.train.item_counts), held.whole.train.items.decode(held.items)
     new = []
     for item, name in zip(held.items.tolist(), ids, strict=True):
-        mixture = mixture_of(held, sources, item, source)
+        mixture = source_mixture(held, sources, item, source)
         known = retriever.items.decode(np.array(list(mixture), np.int64)) if mixture else []
         new.append(NewItem(name, dict(zip(known, mixture.values(), strict=True))))
     return retriever.with_items(new)
@@ -77,7 +78,7 @@ def found_by(retriever: Retriever, queries: Queries, k: int, *, known: int, shar
         there = others.items[row] >= 0
         items = np.concatenate([hits.items[row, kept[row]], others.items[row, there]])
         scores = np.concatenate([hits.scores[row, kept[row]], others.scores[row, there]])
-        order = placed(scores, items >= known, share, k)
+        order = order_by_share(scores, items >= known, share, k)
         found.items[row, : len(order)], found.scores[row, : len(order)] = items[order], scores[order]
     return found
 
@@ -104,7 +105,7 @@ def judged(retriever: Retriever, queries: Queries, new: NDArray[np.bool_], *, kn
     }
 
 
-def measured(
+def measured_sources(
     split: Split, method: str, settings: Mapping[str, Any], *, held_share: float, share: float, seed: int
 ) -> dict[str, Any]:
     """One method: the model fitted with the items, without them, and without them plus each source."""
@@ -131,16 +132,13 @@ def measured(
     }
 
 
-def bars_of(method: str, found: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+def source_bars(method: str, found: Mapping[str, Any]) -> Iterator[tuple[str, Bar]]:
     """Both sides of each source."""
     reached, before = found["fitted with them"]["recall"], found["none"]["ndcg"]
     for source, least in BARS.items():
         own = found["sources"][source]
-        for side, value, bound in (
-            ("recall", own["recall"] / max(reached, 1e-9), least),
-            ("ndcg", own["ndcg"] / max(before, 1e-9), LEAST_NDCG),
-        ):
-            yield f"{method} {source} {side}", {"value": round(value, 4), "bound": bound, "holds": value >= bound}
+        yield f"{method} {source} recall", Bar(own["recall"] / max(reached, 1e-9), least, most=False)
+        yield f"{method} {source} ndcg", Bar(own["ndcg"] / max(before, 1e-9), LEAST_NDCG, most=False)
 
 
 def market(num_items: int) -> Split:
@@ -173,18 +171,20 @@ def main() -> None:
             beamwood.Dataset.from_log(beamwood.read_log(given.log), given.items), seed=given.seed
         )
     found: dict[str, Any] = {}
-    bars: dict[str, dict[str, Any]] = {}
+    bars: dict[str, Bar] = {}
     for method in given.methods.split(","):
         settings = {} if given.steps is None else {"loop.max_steps": given.steps}
         if not load_method(method).needs.steps:
             settings = {}
-        found[method] = measured(split, method, settings, held_share=given.held, share=given.share, seed=given.seed)
-        bars |= dict(bars_of(method, found[method]))
+        found[method] = measured_sources(
+            split, method, settings, held_share=given.held, share=given.share, seed=given.seed
+        )
+        bars |= dict(source_bars(method, found[method]))
     if given.json:
-        report(found | {"bars": bars}, as_json=True)
+        print_results(found | {"bars": {name: bar.as_dict() for name, bar in bars.items()}}, as_json=True)
         return
     for name, bar in bars.items():
-        print(f"{'holds' if bar['holds'] else 'FAILS':<6} {name:<32} {bar['value']:<10.4g} bound {bar['bound']}")
+        print(bar.line(name))
 
 
 if __name__ == "__main__":

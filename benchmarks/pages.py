@@ -18,7 +18,7 @@ from benchmarks.recipes import RECIPES
 from benchmarks.tables import rendered
 from benchmarks.typed import typed_figures
 
-__all__ = ["check", "pages", "render"]
+__all__ = ["faults", "pages", "render"]
 
 _MARKER = re.compile(r"^<!-- (\w+) (\S+) -->$")
 # Where our own past may stand.
@@ -44,7 +44,7 @@ def render(bench: Bench) -> list[Path]:
     return changed
 
 
-def check(bench: Bench) -> list[str]:
+def faults(bench: Bench) -> list[str]:
     """What is wrong: tables that are not as rendered, figures typed by hand, lines that could not be made again."""
     return [*_wrong_pages(bench), *_wrong_lines(bench)]
 

@@ -37,7 +37,7 @@ from benchmarks.portfolio_bars import FOUND, bars_of_logs, compared
 from benchmarks.portfolio_table import LINES, read
 from benchmarks.suite import LogEntry
 
-__all__ = ["BLENDS", "LOGS", "SINGLES", "document", "main", "measured"]
+__all__ = ["BLENDS", "LOGS", "SINGLES", "document", "main", "line_of_log"]
 
 ROOT = Path(__file__).parents[1]
 SINGLES = ("ease", "cooccurrence", "two_tower", "sasrec", "dtr", "gru4rec")
@@ -132,7 +132,7 @@ def _say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def measured(log: str, minutes: tuple[float, float], root: Path) -> dict[str, Any]:
+def line_of_log(log: str, minutes: tuple[float, float], root: Path) -> dict[str, Any]:
     """The line of a log, made where there is none; `minutes` of the search, and of a method that is named."""
     path = root / LINES
     for known in read(path):
@@ -167,7 +167,7 @@ def document(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return {"logs": list(lines), "bars": {name: bar.as_dict() for name, bar in bars_of_logs(lines).items()}}
 
 
-def table(lines: Sequence[dict[str, Any]]) -> str:
+def log_rows(lines: Sequence[dict[str, Any]]) -> str:
     """A row a log, and the bars."""
     names = (FOUND, *SINGLES, *BLENDS)
     rows = [("log", "users", "chosen", *names)]
@@ -175,12 +175,8 @@ def table(lines: Sequence[dict[str, Any]]) -> str:
         values = [line["figures"].get(name, {}).get("value") for name in names]
         cells = ["–" if value is None else f"{value:.4f}" for value in values]
         rows.append((line["log"], f"{line['users']:,}", line["chosen"], *cells))
-    bars = bars_of_logs(lines)
-    said = [
-        f"{'holds' if bar.holds else 'FAILS'}  {name}: {bar.value:.5f}, bound {bar.bound:g}"
-        for name, bar in bars.items()
-    ]
-    return "\n".join(["| " + " | ".join(row) + " |" for row in rows] + said)
+    told = [bar.line(name) for name, bar in bars_of_logs(lines).items()]
+    return "\n".join(["| " + " | ".join(row) + " |" for row in rows] + told)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -204,7 +200,7 @@ def parser() -> argparse.ArgumentParser:
     return parser
 
 
-def wanted(given: Sequence[str] | None, root: Path) -> list[str]:
+def wanted_logs(given: Sequence[str] | None, root: Path) -> list[str]:
     """The logs that are named, else those that are there. Errors: a log that is not measured, or none is there."""
     names = list(given or ())
     for name in names:
@@ -223,8 +219,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise InputError(f"--minutes {' '.join(f'{each:g}' for each in given)} is not one or two numbers above 0")
     minutes = given[0], given[1] if len(given) == 2 else given[0] / 3
     with redirect_stdout(sys.stderr):
-        lines = [measured(log, minutes, arguments.root) for log in wanted(arguments.logs, arguments.root)]
-    print(json.dumps(document(lines), indent=2) if arguments.json else table(lines))
+        lines = [line_of_log(log, minutes, arguments.root) for log in wanted_logs(arguments.logs, arguments.root)]
+    print(json.dumps(document(lines), indent=2) if arguments.json else log_rows(lines))
     return 0
 
 

@@ -75,9 +75,11 @@ def sampled(job: Job) -> Measured:
 
 def published(job: Job) -> Measured:
     """LightGCN on its authors' split, of the epoch of which they tell figures; see `benchmarks.lightgcn`."""
-    from benchmarks.lightgcn import measured, on_published
+    from benchmarks.lightgcn import figures_after, on_published
 
-    found = measured(on_published(job.split), epochs=job.row.settings["loop.max_epochs"], seed=job.seed, progress=False)
+    found = figures_after(
+        on_published(job.split), epochs=job.row.settings["loop.max_epochs"], seed=job.seed, progress=False
+    )
     told = {f"published/{name}": value for name, value in found["published"].items()}
     figures = {f"removed/{name}": found[name] for name in found["published"]}
     return Measured(figures | told, seconds={"fit": found["training_seconds"]}, queries=len(job.split.test))

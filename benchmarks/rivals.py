@@ -40,7 +40,7 @@ TREES = ("dtr", "dtr+cooccurrence")
 _AWAY = 0.02
 
 
-def bars(bench: Bench) -> dict[str, Bar]:
+def rival_bars(bench: Bench) -> dict[str, Bar]:
     """By name, of what has a line."""
     found: dict[str, Bar] = {}
     for topic, made in ((TOPIC, _of_log), (TOLD, _of_published)):
@@ -82,7 +82,7 @@ def document(bench: Bench) -> dict[str, Any]:
             }
     told = {} if bench.place.short else {key: {"here": a, "paper": b} for key, (_, a, b) in shares(bench).items()}
     missing = [run.name for run in bench.missing([run for run in bench.suite if run.topic in (TOPIC, TOLD)])]
-    own = {name: bar.as_dict() for name, bar in bars(bench).items()}
+    own = {name: bar.as_dict() for name, bar in rival_bars(bench).items()}
     return {"logs": logs, "of YouTubeDNN's F@20": told, "missing": missing, "bars": own}
 
 
@@ -110,8 +110,8 @@ def run(arguments: argparse.Namespace) -> int:
         print(json.dumps(document(bench), indent=2))
         return 0 if made else 1
     print(rendered(bench, TOPIC))
-    for name, bar in bars(bench).items():
-        print(f"{'holds' if bar.holds else 'FAILS'}  {name}: {bar.value:.4f}, bound {bar.bound:g}")
+    for name, bar in rival_bars(bench).items():
+        print(bar.line(name))
     return 0 if made else 1
 
 

@@ -24,7 +24,7 @@ from beamwood.kernels import reference
 from beamwood.kernels.din import DinWeights, Layer
 from beamwood.kernels.search import DinSearch
 from beamwood.tree import Tree, random_tree
-from benchmarks.measure import gemm_gflops, in_process, one_thread, report, timed
+from benchmarks.measure import gemm_gflops, in_process, one_thread, print_results, timed
 
 WINDOWS = (20, 20, 10, 10, 2, 2, 2, 1, 1, 1)
 WIDTH, HIDDEN, MLP = 24, 36, (128, 64, 24)
@@ -53,7 +53,7 @@ def make_case(num_items: int, num_users: int) -> tuple[Tree, DinWeights, np.ndar
     return tree, weights, histories
 
 
-def seconds_of(work: Callable[[], Any]) -> float:
+def processor_seconds_of(work: Callable[[], Any]) -> float:
     """Processor seconds of `work`: with one thread its wall time on an idle machine, and close to it on a busy one."""
     start = time.process_time()
     work()
@@ -143,7 +143,7 @@ def candidates(tree: Tree, weights: DinWeights) -> dict[str, Any]:
     return found
 
 
-def run(num_items: int, num_users: int, turns: int) -> dict[str, Any]:
+def compared_searches(num_items: int, num_users: int, turns: int) -> dict[str, Any]:
     """Median milliseconds a query of each candidate, and how they compare."""
     tree, weights, histories = make_case(num_items, 500)
     searches = candidates(tree, weights)
@@ -157,7 +157,7 @@ def run(num_items: int, num_users: int, turns: int) -> dict[str, Any]:
             # Each turn takes its own share of the users; the quick ones repeat theirs until it can be timed.
             part = few[turn::turns]
             repeats = 1 if name in slow else 5
-            times[name].append(seconds_of(lambda s=search, p=part, r=repeats: [s(p) for _ in range(r)]))
+            times[name].append(processor_seconds_of(lambda s=search, p=part, r=repeats: [s(p) for _ in range(r)]))
             times[name][-1] *= 1e3 / (repeats * len(part))
     medians = {name: statistics.median(values) for name, values in times.items()}
     results: dict[str, Any] = {"items": num_items, "levels": tree.shape.depth}
@@ -188,12 +188,12 @@ def batch_over_single(search: Any, histories: np.ndarray) -> float:
     """Time a user in a batch of 500 over time a user asked for alone."""
     batch, single = [], []
     for _ in range(3):
-        batch.append(seconds_of(lambda: search(histories)))
-        single.append(seconds_of(lambda: [search(histories[i : i + 1]) for i in range(len(histories))]))
+        batch.append(processor_seconds_of(lambda: search(histories)))
+        single.append(processor_seconds_of(lambda: [search(histories[i : i + 1]) for i in range(len(histories))]))
     return statistics.median(batch) / statistics.median(single)
 
 
-def peak_mib(num_items: int, name: str) -> float:
+def peak_above_weights(num_items: int, name: str) -> float:
     """MiB by which memory peaks above what the tree and the weights take."""
     tree, weights, histories = make_case(num_items, 20)
     return timed(lambda: candidates(tree, weights)[name](histories), repeats=1, warm=0)["peak_mib"]
@@ -209,16 +209,16 @@ def main() -> None:
     one_thread()
     torch.set_num_threads(1)
     results: dict[str, Any] = {"kernels": str(kernels.live())}
-    sizes = [run(num_items, options.users, options.turns) for num_items in options.items]
+    sizes = [compared_searches(num_items, options.users, options.turns) for num_items in options.items]
     for size in sizes:
         results |= {f"{size['items']} {name}": value for name, value in size.items() if name != "items"}
     results["largest_over_smallest"] = {
         name: sizes[-1]["ms_a_query"][name] / sizes[0]["ms_a_query"][name] for name in sizes[0]["ms_a_query"]
     }
     results[f"{options.items[0]} peak_mib"] = {
-        name: in_process(peak_mib, options.items[0], name) for name in sizes[0]["ms_a_query"]
+        name: in_process(peak_above_weights, options.items[0], name) for name in sizes[0]["ms_a_query"]
     }
-    report(results, as_json=options.json)
+    print_results(results, as_json=options.json)
 
 
 if __name__ == "__main__":

@@ -26,8 +26,9 @@ from typing import Any
 import numpy as np
 
 import beamwood
-from benchmarks.measure import in_process, one_thread, report
-from benchmarks.serve_load import load, start
+from benchmarks.bars import Bar
+from benchmarks.measure import in_process, one_thread, print_results
+from benchmarks.serve_load import offered_load, start
 from benchmarks.serve_process import Process, beamwood_server, lag_at, memory_slope, rival_server
 
 K = 20
@@ -134,12 +135,11 @@ class Run:
         self.model, self.full, self.rival = Service("model", model), Service("full", full), Service("rival", rival)
         self.times = times
         self.found: dict[str, Any] = {"threads": len(os.sched_getaffinity(0)), "load_average": os.getloadavg()[0]}
-        self.bars: dict[str, dict[str, Any]] = {}
+        self.bars: dict[str, Bar] = {}
 
     def bar(self, name: str, value: float, bound: float, *, at_most: bool = True) -> None:
         """Keep a bar: `value` must be at most, or at least, `bound`."""
-        holds = value <= bound if at_most else value >= bound
-        self.bars[name] = {"value": round(float(value), 4), "bound": bound, "holds": bool(holds)}
+        self.bars[name] = Bar(float(value), bound, at_most)
 
     def note(self, service: Service, part: str, found: dict[str, Any], **more: Any) -> dict[str, float]:
         """Keep what a part found, as figures."""
@@ -151,7 +151,7 @@ class Run:
         """The load, with what it cost the server a request."""
         whole = {"path": "/v1/recommend", "bodies": service.asked, "seconds": self.times.part, "connections": 1} | plan
         before, held = server.processor, server.held_up
-        found = load(address=server.address, **whole)
+        found = offered_load(address=server.address, **whole)
         count = sum(each["count"] for each in found["status"].values())
         found["server_cpu_ms"] = 1e3 * (server.processor - before) / max(count, 1)
         found["server_held_up_ms"] = 1e3 * (server.held_up - held) / max(count, 1)
@@ -344,7 +344,7 @@ class Run:
         self.swaps(full)
         say("the rival")
         self.beside_the_rival(model, self.rival)
-        return self.found | {"bars": self.bars}
+        return self.found | {"bars": {name: bar.as_dict() for name, bar in self.bars.items()}}
 
 
 def flat(found: dict[str, Any]) -> dict[str, float]:
@@ -381,12 +381,11 @@ def main() -> None:
         run = Run(folders["model"], folders["full"], folders["rival"], times)
         found = run.whole(lambda text: None if options.json else print(f"# {text}", flush=True))
     if options.json:
-        report(found, as_json=True)
+        print_results(found, as_json=True)
         return
-    bars = found.pop("bars")
-    report({name: value for name, value in found.items() if not isinstance(value, dict)}, as_json=False)
-    for name, bar in bars.items():
-        print(f"{'holds' if bar['holds'] else 'FAILS':<6} {name:<36} {bar['value']:<10.4g} bound {bar['bound']}")
+    print_results({name: value for name, value in found.items() if not isinstance(value, dict)}, as_json=False)
+    for name, bar in run.bars.items():
+        print(bar.line(name))
 
 
 if __name__ == "__main__":

@@ -139,7 +139,7 @@ async def opened(plan: dict[str, Any], counts: Counts) -> None:
     await asyncio.gather(*running)
 
 
-def load(**plan: Any) -> dict[str, Any]:
+def offered_load(**plan: Any) -> dict[str, Any]:
     """What a process of its own found by the plan; `bodies`, `path`, `address`, `seconds`, `connections`, `rate`."""
     return start(**plan)()
 

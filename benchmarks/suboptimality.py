@@ -58,7 +58,7 @@ def hard_categories(market: Market) -> Any:
     return market.item_frame.with_columns(pl.Series("category", [f"group {number}" for number in group]))
 
 
-def one(seed: int, steps: int, k: int) -> dict[str, Any]:
+def suboptimality_of(seed: int, steps: int, k: int) -> dict[str, Any]:
     market = make_market(MARKET, seed=seed)
     split = disjoint_users(Dataset.from_log(read_log(market.log), hard_categories(market)), seed=seed)
     histories = split.test.histories.last(14)
@@ -89,7 +89,7 @@ def main() -> None:
     parser.add_argument("--k", type=int, default=8)
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
-    rows = [one(int(seed), arguments.steps, arguments.k) for seed in arguments.seeds.split(",")]
+    rows = [suboptimality_of(int(seed), arguments.steps, arguments.k) for seed in arguments.seeds.split(",")]
     if arguments.json:
         print(json.dumps(rows))
         return

@@ -21,7 +21,7 @@ from beamwood.models.din import DinScorer, LevelNodes
 from beamwood.sampling.tree import tree_negatives
 from beamwood.sampling.uniform import uniform_negatives
 from beamwood.tree import Shape, Tree
-from benchmarks.measure import gemm_gflops, in_process, one_thread, report, timed
+from benchmarks.measure import gemm_gflops, in_process, one_thread, print_results, timed
 
 NUM_ITEMS, NUM_NEGATIVES, LENGTH, WIDTH, HIDDEN = 7129, 70, 69, 24, 36
 # Level, targets, and draws with their log q; None where the level is scored whole.
@@ -166,7 +166,7 @@ def main() -> None:
         results["recompute_speedup_over_straight"] = straight["processor_s"] / lean["processor_s"]
         results["recompute_memory_of_straight"] = lean["peak_mib"] / straight["peak_mib"]
     results["tree_over_uniform"] = results["native_tree_sampling"]["processor_s"] / mine["processor_s"]
-    report(results, as_json=options.json)
+    print_results(results, as_json=options.json)
 
 
 if __name__ == "__main__":

@@ -25,37 +25,23 @@ from beamwood.kernels import native
 from beamwood.models.din import DinScorer
 from beamwood.training.tree_update import TreeLearner, capped_instances
 from beamwood.tree import Tree, random_tree
-from benchmarks.measure import one_thread, report, status_kib
+from benchmarks.measure import one_thread, print_results, status_kib
 from benchmarks.train_step import LENGTH, PaperScorer
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--max-instances", type=int, default=100, help="a cap on an item's instances; 0: all of them")
-    parser.add_argument("--stride", type=int, default=7)
-    parser.add_argument("--rival-instances", type=int, default=2000)
-    shared = Path(os.environ.get("BEAMWOOD_SHARED", Path(__file__).resolve().parents[2] / "shared"))
-    parser.add_argument("--data", type=Path, default=shared / "data/mind_dtr/interactions.parquet")
-    options = parser.parse_args()
-    one_thread()
-    if native() is None:
-        raise SystemExit("the native core is not built; run `make native`")
-    torch.set_num_threads(1)
+def tree_updates(train: Dataset, *, max_instances: int, stride: int, rival_instances: int) -> dict[str, Any]:
+    """Seconds of an update with up to `max_instances` of each item, and how much faster it is than the rivals."""
     rng = np.random.default_rng(0)
-    train = disjoint_users(Dataset.from_log(read_log(options.data))).train
     examples = windows(train.histories, length=LENGTH + 1)
     targets = examples.targets(np.arange(len(examples)))
-    kept = np.arange(len(examples))
-    if options.max_instances:
-        kept = capped_instances(targets, options.max_instances, rng)
+    kept = capped_instances(targets, max_instances, rng) if max_instances else np.arange(len(examples))
     tree = random_tree(len(train.items), rng)
 
     def update(scorer: type[DinScorer], rows: NDArray[np.int64]) -> tuple[float, Tree]:
         model = scorer(tree.shape, norm="batch", generator=torch.Generator().manual_seed(0))
         start = time.perf_counter()
         learner = TreeLearner(
-            model, tree, targets[rows], lambda at: examples.histories(rows[at]).padded(LENGTH), stride=options.stride
+            model, tree, targets[rows], lambda at: examples.histories(rows[at]).padded(LENGTH), stride=stride
         )
         new = learner.learn()
         assert new is not None, "there is no limit"
@@ -72,7 +58,7 @@ def main() -> None:
         "peak_mib": status_kib("VmHWM") / 1024,
         "leaves_unchanged": float((new.item_of_leaf == tree.item_of_leaf).mean()),
     }
-    few = np.sort(rng.choice(kept, min(options.rival_instances, len(kept)), replace=False))
+    few = np.sort(rng.choice(kept, min(rival_instances, len(kept)), replace=False))
     mine, same = update(DinScorer, few)
     os.environ["BEAMWOOD_KERNELS"] = "reference"
     eager, other = update(DinScorer, few)
@@ -80,7 +66,25 @@ def main() -> None:
     results["speedup_over_eager"] = eager / mine
     results["speedup_over_straight"] = paper / len(few[::8]) / (mine / len(few))
     results["same_leaves_as_eager"] = float((same.item_of_leaf == other.item_of_leaf).mean())
-    report(results, as_json=options.json)
+    return results
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--max-instances", type=int, default=100, help="a cap on an item's instances; 0: all of them")
+    parser.add_argument("--stride", type=int, default=7)
+    parser.add_argument("--rival-instances", type=int, default=2000)
+    shared = Path(os.environ.get("BEAMWOOD_SHARED", Path(__file__).resolve().parents[2] / "shared"))
+    parser.add_argument("--data", type=Path, default=shared / "data/mind_dtr/interactions.parquet")
+    options = parser.parse_args()
+    one_thread()
+    if native() is None:
+        raise SystemExit("the native core is not built; run `make native`")
+    torch.set_num_threads(1)
+    train = disjoint_users(Dataset.from_log(read_log(options.data))).train
+    caps = {name: getattr(options, name) for name in ("max_instances", "stride", "rival_instances")}
+    print_results(tree_updates(train, **caps), as_json=options.json)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from pygments.lexers.special import TextLexer
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from beamwood.cli.help import OptionLine, pages
+from beamwood.cli.help import OptionLine, commands_by_name
 from beamwood.cli.settings import by_value
 from beamwood.extras import EXTRAS
 from beamwood.methods import METHODS, load_method
@@ -152,7 +152,7 @@ class Command(Generated):
     required_arguments = 1
 
     def lines(self) -> list[str]:
-        page = pages()[self.arguments[0]]
+        page = commands_by_name()[self.arguments[0]]
         rows = [f"`{cell(one.typed)}` | {cell(words(one))}" for one in page.options]
         shown = ["```text", *page.examples, "```"]
         return [page.summary, "", *shown, "", f"Usage: `{page.usage}`", "", *table("option | what it means", rows)]

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 
 from beamwood.errors import NotInstalledError
 
-__all__ = ["EXTRAS", "Extra", "asking_for", "install", "is_installed", "not_installed"]
+__all__ = ["EXTRAS", "Extra", "asking_for", "install_command", "is_installed", "not_installed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ EXTRAS = {
 }
 
 
-def install(extra: str) -> str:
+def install_command(extra: str) -> str:
     """The command that installs an extra."""
     return f'pip install "beamwood[{extra}]"'
 
@@ -68,7 +68,7 @@ def is_installed(extra: str) -> bool:
 def not_installed(what: str, module: str) -> NotInstalledError:
     """The error of something that needs a module, with the command that installs it."""
     extra = next(name for name, extra in EXTRAS.items() if module in extra.modules)
-    return NotInstalledError(f"{what}: {module} is not installed; install it with: {install(extra)}")
+    return NotInstalledError(f"{what}: {module} is not installed; install it with: {install_command(extra)}")
 
 
 @contextmanager

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamwood.errors import InputError
+from beamwood.ragged import indptr_of, ranges
 
 __all__ = [
     "BoolArray",
@@ -72,9 +73,7 @@ class ItemLists:
     def from_lists(cls, rows: Iterable[Sequence[int] | IndexArray]) -> Self:
         """The lists of an iterable of sequences of item indices."""
         arrays = [np.asarray(row, dtype=np.int32) for row in rows]
-        lengths = np.array([len(row) for row in arrays], dtype=np.int64)
-        items = np.concatenate(arrays) if arrays else np.empty(0, np.int32)
-        return cls(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64), items)
+        return cls(indptr_of([len(row) for row in arrays]), np.concatenate([np.empty(0, np.int32), *arrays]))
 
     @classmethod
     def empty(cls, num_rows: int) -> Self:
@@ -116,9 +115,11 @@ class ItemLists:
     def slices(self, starts: IndexArray, stops: IndexArray) -> Self:
         """Lists `items[start:stop]` for each pair of absolute positions into `items`."""
         lengths = np.asarray(stops, np.int64) - np.asarray(starts, np.int64)
-        indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-        positions = np.arange(indptr[-1], dtype=np.int64) + np.repeat(starts - indptr[:-1], lengths)
-        return type(self)(indptr, self.items[positions])
+        return type(self)(indptr_of(lengths), self.items[ranges(np.asarray(starts), lengths)])
+
+    def keeping(self, kept: BoolArray) -> Self:
+        """The lists with those of their entries for which `kept` bool[nnz] holds."""
+        return type(self).unchecked(indptr_of(kept)[self.indptr], self.items[kept])
 
     def last(self, length: int) -> Self:
         """The last `length` entries of each list (all of a shorter one)."""
@@ -147,7 +148,7 @@ class ItemLists:
         width = np.int64(self.items.max()) + 1
         keys = np.unique(self.rows * width + self.items)
         counts = np.bincount(keys // width, minlength=len(self))
-        return type(self)(np.concatenate([[0], np.cumsum(counts)]), (keys % width).astype(np.int32))
+        return type(self)(indptr_of(counts), (keys % width).astype(np.int32))
 
     def union(self, other: ItemLists) -> Self:
         """The items of both lists of each row, sorted by index, without repeats. Errors: another number of rows."""
@@ -164,7 +165,7 @@ class ItemLists:
         """The rows of several `ItemLists`, one after the other."""
         lengths = np.concatenate([np.empty(0, np.int64), *(part.lengths for part in parts)])
         items = np.concatenate([np.empty(0, np.int32), *(part.items for part in parts)])
-        return cls(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64), items)
+        return cls(indptr_of(lengths), items)
 
 
 def _sorted_distinct(items: NDArray[np.int32]) -> NDArray[np.int32]:
@@ -236,9 +237,8 @@ class Query:
         if len(self.users) != len(self.histories):
             raise InputError(f"{len(self.users)} users and {len(self.histories)} histories; give one history a user")
         for key, values in (self.context or {}).items():
-            if len(values) != len(self.users):
-                rows = f"{len(values)} rows for {len(self.users)} users"
-                raise InputError(f"the context '{key}' has {rows}; give one row each")
+            if len(values) != len(self):
+                raise InputError(f"the context '{key}' has {len(values)} rows for {len(self)} users; give one row each")
 
     @classmethod
     def of(cls, histories: ItemLists) -> Self:
@@ -255,10 +255,7 @@ class Query:
         return type(self)(self.users[rows], self.histories.take(rows), context)
 
     def once(self, owner: object, make: Callable[[], _T]) -> _T:
-        """What `make` gives, made once for this query and this owner: a searcher encodes a query once.
-
-        An owner must not change between two calls.
-        """
+        """What `make` gives, made once for this query and owner, which must not change: a query is encoded once."""
         return self._kept.once(owner, make)
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from benchmarks.new_items import BARS, bars_of, found_by, judged, market, measured
+from benchmarks.new_items import BARS, found_by, judged, market, measured_sources, source_bars
 from benchmarks.serve_table import flattened, serve_table
 
 from beamwood.data.split import Queries
@@ -12,13 +12,13 @@ from retrieval_cases import retriever_of
 
 
 def test_each_source_on_both_sides():
-    found = measured(market(200), "cooccurrence", {}, held_share=0.05, share=0.1, seed=0)
+    found = measured_sources(market(200), "cooccurrence", {}, held_share=0.05, share=0.1, seed=0)
     assert found["held"] == 10
     assert found["none"]["recall"] == 0, "what is not there is not found"
     assert found["fitted with them"]["recall"] > 0.2
-    bars = dict(bars_of("cooccurrence", found))
+    bars = dict(source_bars("cooccurrence", found))
     assert set(bars) == {f"cooccurrence {source} {side}" for source in BARS for side in ("recall", "ndcg")}
-    assert bars["cooccurrence 10 events recall"]["value"] > bars["cooccurrence category recall"]["value"] > 0
+    assert bars["cooccurrence 10 events recall"].value > bars["cooccurrence category recall"].value > 0
 
 
 def test_recall_of_the_new_and_gain_of_all():

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 import beamwood
-from beamwood.cli.help import pages
+from beamwood.cli.help import commands_by_name
 from beamwood.data import Dataset, by_time, disjoint_users, leave_one_out, read_log
 from beamwood.data.split import SPLITS
 from beamwood.errors import InputError, UnknownIdError
@@ -177,7 +177,7 @@ def test_errors_name_options_of_their_command_alone(folder, say, tmp_path, monke
     command, *rest = arguments
     said = say(command, folder, *rest, code=2).strip().splitlines()[-1]
     assert "on_unknown=" not in said
-    known = {word for one in pages()[command].options for word in one.typed.replace(",", " ").split()}
+    known = {word for one in commands_by_name()[command].options for word in one.typed.replace(",", " ").split()}
     said = said.partition(" (--user-column, --item-column: of `beamwood fit`)")[0]
     others = {"--user-column", "--item-column"} if command == "evaluate" else set()
     for option in re.findall(r"(?<!\w)--[a-z-]+", said):

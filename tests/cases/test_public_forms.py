@@ -186,6 +186,19 @@ def test_blocks_below_an_item_are_written_as_rows(plain, tmp_path):
     assert log.report.columns["time"] == "date"
 
 
+def test_of_a_folder_of_such_files_all_are_named(plain, tmp_path):
+    """An item is a file of the folder."""
+    (tmp_path / "set of items").mkdir()
+    for number, item in enumerate(sorted({item for _, item, _ in plain})):
+        rows = [f"{user},3,{at(time, '%Y-%m-%d')}" for user, each, time in plain if each == item]
+        first = written(tmp_path / "set of items" / f"mv_{number:04}.txt", [f"{item}:", *rows])
+    advice = refused(first.parent)
+    one, every = f"'{first.parent / 'mv_0000.txt'}'", f"'{first.parent}'/*.txt"
+    assert advice.endswith(f"; where all files are so, name all in that command, as {every}")
+    log = read_log(typed(advice.partition("; where all")[0].replace(one, every), tmp_path))
+    assert sorted(log.frame.select("user", "item").rows()) == sorted((user, item) for user, item, _ in plain)
+
+
 @pytest.mark.parametrize("even", [True, False])
 @pytest.mark.parametrize("mark", [" ", "\t"])
 def test_lists_of_a_user_are_written_as_rows(plain, tmp_path, even, mark):

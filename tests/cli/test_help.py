@@ -7,11 +7,11 @@ import shlex
 import pytest
 
 from beamwood.cli.commands import COMMANDS
-from beamwood.cli.help import pages
+from beamwood.cli.help import commands_by_name
 from cli_cases import beamwood
 
 NAMES = [command.__name__ for command in COMMANDS]
-PAGES = pages()
+PAGES = commands_by_name()
 
 
 def shown(capsys, *arguments):

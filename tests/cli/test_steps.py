@@ -14,7 +14,7 @@ import pytest
 
 from beamwood import steps
 from beamwood.cli import shown
-from beamwood.cli.shown import StepDisplay, duration, in_words, show_steps
+from beamwood.cli.shown import StepDisplay, duration, show_steps, step_in_words
 from beamwood.data import Dataset, disjoint_users, read_log
 from beamwood.recipes.compare import compare
 from beamwood.steps import Step, heard_by, step, tell
@@ -46,11 +46,11 @@ def test_the_time_that_is_left_is_that_of_the_pace_so_far():
     clock = Ticks()
     own = Step("judging users", 400, clock)
     clock.now = 3.0
-    assert in_words(own) == "judging users, 0 of 400: 3 s"
+    assert step_in_words(own) == "judging users, 0 of 400: 3 s"
     own.advance(100)
-    assert in_words(own) == "judging users, 100 of 400: 3 s, about 9 s left"
+    assert step_in_words(own) == "judging users, 100 of 400: 3 s, about 9 s left"
     own.advance(300)
-    assert in_words(own) == "judging users, 400 of 400: 3 s, about 0 s left"
+    assert step_in_words(own) == "judging users, 400 of 400: 3 s, about 0 s left"
     assert Step("reading", None, clock).left is None
 
 

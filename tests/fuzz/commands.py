@@ -5,7 +5,7 @@ import io
 
 import polars as pl
 
-from beamwood.cli.help import pages
+from beamwood.cli.help import commands_by_name
 from cli_cases import beamwood
 from fuzz.calls import planted
 from fuzz.values import WORDS, drawn
@@ -41,7 +41,8 @@ class Commands:
             ["doctor"],
         ]
         self.options = {
-            name: [one for one in page.options if one.typed.startswith("-")] for name, page in pages().items()
+            name: [one for one in page.options if one.typed.startswith("-")]
+            for name, page in commands_by_name().items()
         }
         code, said = self.run(["fit", log, "--out", fitted, *counted, "--keep-columns", "price"])
         assert code == 0, said

@@ -17,8 +17,8 @@ from collections import Counter
 from pathlib import Path
 
 SIZES = {"calls": 100_000, "commands": 2_000, "folders": 10_000, "logs": 10_000}
-# The longest that a case may take, and what one process does before the next begins.
-PATIENCE, BATCH = 60, 2000
+# The seconds that a case may take, and a process until its first; what one process does before the next begins.
+PATIENCE, STARTING, BATCH = 60, 600, 2000
 
 
 def cases_of(kind, folder):
@@ -90,9 +90,9 @@ def watched(kind, seed, first, last, until):
 
         chosen = selectors.DefaultSelector()
         chosen.register(process.stdout, selectors.EVENT_READ)
-        rest, ended = "", False
+        rest, ended, patience = "", False, STARTING
         while not ended:
-            if not chosen.select(timeout=PATIENCE) or time.monotonic() > until:
+            if not chosen.select(timeout=patience) or time.monotonic() > until:
                 late = time.monotonic() > until
                 process.kill()
                 return (
@@ -105,6 +105,7 @@ def watched(kind, seed, first, last, until):
             *lines, rest = (rest + read).split("\n")
             for line in lines:
                 word, _, told = line.partition(" ")
+                patience = PATIENCE
                 if word == "case":
                     number = int(told)
                 elif word == "wrong":

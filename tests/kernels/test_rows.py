@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from beamwood.kernels import native
-from beamwood.kernels.rows import banned_of, items_of, leaves_of, places_of, sum_of_rows
+from beamwood.kernels.rows import banned_of, items_of_leaves, leaves_of, places_of, sum_of_rows
 from beamwood.tree import random_tree
 from beamwood.types import ItemLists
 
@@ -45,7 +45,7 @@ def test_both_say_what_the_tree_says(seed, size, rows, longest, length, filtered
         for row, items in enumerate(listed):
             shown = {int(tree.leaf_of_item[item]) for item in items if allowed is None or allowed[item]}
             assert banned[indptr[row] : indptr[row + 1]].tolist() == sorted(shown)
-        items = items_of(module, tree.item_of_leaf, leaves, scores)
+        items = items_of_leaves(module, tree.item_of_leaf, leaves, scores)
         for row in range(rows):
             pairs = [
                 (-s, int(tree.item_of_leaf[leaf]))
@@ -65,7 +65,7 @@ def test_what_there_is_not_is_refused(module):
         with pytest.raises(IndexError):
             banned_of(module, leaf_of_item, one, allowed)
     with pytest.raises(IndexError):
-        items_of(module, leaf_of_item, np.array([[5]], np.int32), np.zeros((1, 1), np.float32))
+        items_of_leaves(module, leaf_of_item, np.array([[5]], np.int32), np.zeros((1, 1), np.float32))
 
 
 WIDE = [0, 1, -1, 2**31, 2**63 - 1, -(2**63), 2**63, 2**64, 10**30]

@@ -51,7 +51,7 @@ def test_every_way_equals_the_twin(
         weights = dataclasses.replace(weights, terms={n: t for n, t in weights.terms.items() if n != "neighbours"})
     precision, level = variant
     search = DinSearch(weights, tree.shape, precision=precision, level=level)
-    assert search.is_native
+    assert not search.why_numpy
     way, k = Way(kind, beam_width, judged), min(beam_width, 20)
     arguments = {"k": k, "live": live, "excluded": excluded, "again": again}
     got = search.steered(histories, way, **arguments)

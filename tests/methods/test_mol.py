@@ -78,12 +78,14 @@ def test_torch_trains_what_numpy_answers_with(split):
     with torch.no_grad():
         parts, gate = mol.query_parts(task.model.weights, task.model(padded)[:, -1], SIZES)
         of_items, gates = mol.item_parts(task.model.weights, task.model.output_weight, SIZES)
-        scores, shares = mol.mixed(task.model.weights, mol.products(parts, of_items), gate, gates, 0.05)
+        scores, shares = mol.mixture_scores(
+            task.model.weights, mol.component_products(parts, of_items), gate, gates, 0.05
+        )
     every = np.broadcast_to(np.arange(NUM_ITEMS), (len(query), NUM_ITEMS))
     np.testing.assert_allclose(searcher.score(query, every), scores.numpy(), atol=1e-3)
     np.testing.assert_allclose(shares.sum(dim=2).numpy(), 1, atol=1e-6)
-    own = mol.products(parts, of_items.expand(len(query), -1, -1, -1))
-    np.testing.assert_allclose(own.numpy(), mol.products(parts, of_items).numpy(), atol=1e-6)
+    own = mol.component_products(parts, of_items.expand(len(query), -1, -1, -1))
+    np.testing.assert_allclose(own.numpy(), mol.component_products(parts, of_items).numpy(), atol=1e-6)
 
 
 def test_functions_are_torchs():

@@ -23,7 +23,7 @@ from beamwood.losses.levels import LEVEL_LOSSES
 from beamwood.methods import load_method
 from beamwood.methods.dtr import Config
 from beamwood.models.din import LevelNodes
-from beamwood.models.terms.neighbours import every
+from beamwood.models.terms.neighbours import all_lists
 from beamwood.sampling.levels import BeamCandidates, DistinctNegatives, LeafHistories
 from beamwood.training.run_folder import RunFolder
 from beamwood.tree import random_tree
@@ -62,7 +62,7 @@ def started(split, start, seed=0, objective=None):
 
 def lists_of(near):
     """The lists that a term of neighbours holds, of all users first."""
-    return every({name: array.numpy() for name, array in near.held().items() if not array.requires_grad})
+    return all_lists({name: array.numpy() for name, array in near.held().items() if not array.requires_grad})
 
 
 def right(split, task):

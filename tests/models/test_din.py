@@ -9,7 +9,7 @@ from torch.nn import functional
 from beamwood.kernels.reference import beam_search, score_level_plain
 from beamwood.models.din import ATTENTION_START, DinScorer, LevelNodes
 from beamwood.models.terms import Neighbours, Seen, Similarity
-from beamwood.models.terms.neighbours import every, set_lists
+from beamwood.models.terms.neighbours import all_lists, set_lists
 from beamwood.models.terms.similarity import set_leaves
 from beamwood.tree import random_tree
 
@@ -43,7 +43,7 @@ def scorer_case(*, norm="none", activation="prelu", table_limit=20, num_items=15
 def start_neighbours(held, shape, seed):
     """Counts drawn at random, places that weigh 1."""
     counts = sparse.random_array(2 * (shape.capacity,), density=0.1, rng=seed, format="csr")
-    [lists] = every(held)
+    [lists] = all_lists(held)
     lists.totals[:] = counts.sum(axis=1)
     set_lists(lists, counts, np.full(shape.capacity, 1 / shape.capacity), shape)
     held["places"][:] = np.log(np.expm1(1)) / 20

@@ -15,7 +15,7 @@ from beamwood.models.graphrec import GraphRec
 from beamwood.models.neumf import NeuMf
 from beamwood.models.pairs import QueryTensors
 from beamwood.retrieval import scorers
-from beamwood.retrieval.scorers import context_of, restore_scorer
+from beamwood.retrieval.scorers import context_encoder, restore_scorer
 from beamwood.types import ItemLists
 
 USERS, ITEMS, LENGTH = 7, 11, 5
@@ -213,7 +213,7 @@ def test_context_adds_to_the_asker():
         scorer = restore_scorer(config | {"history_length": LENGTH}, arrays)
         assert scorer.width == context.shape[1]
         assert_close(scorer.score(users, histories, items, context), expected)
-        encoder = context_of(scorer)
+        encoder = context_encoder(scorer)
         assert_close(encoder.encode(encode_context(columns, frame, 3), 3), context)
         nothing = pl.DataFrame({"hour": [None], "device": [None]}, schema={"hour": pl.Int64, "device": pl.String})
         np.testing.assert_allclose(encoder.encode(None, 1), encoder.encode(encode_context(columns, nothing, 1), 1))

@@ -5,9 +5,9 @@ import json
 import pytest
 
 import beamwood
-from beamwood.extras import install
+from beamwood.extras import install_command
 
-COMMAND = install("train")
+COMMAND = install_command("train")
 ANSWERS = """
 import json, sys
 import beamwood
@@ -83,8 +83,8 @@ def test_the_doctor_names_what_is_missing(bare):
     assert extras["train"]["install"] == COMMAND
     assert extras["testing"]["installed"]
     assert COMMAND in said
-    assert install("ann") in said
-    assert install("testing") not in said
+    assert install_command("ann") in said
+    assert install_command("testing") not in said
 
 
 @pytest.mark.parametrize("name", ["dtr", "two_tower", "sasrec"])

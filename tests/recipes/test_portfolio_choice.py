@@ -11,10 +11,10 @@ from beamwood.recipes.portfolio.choice import (
     Contender,
     Look,
     Next,
-    chosen,
+    best_within,
+    halving_rounds,
     next_blend,
     next_look,
-    rounds,
     shortest,
 )
 
@@ -59,9 +59,9 @@ def test_a_counting_method_that_failed_is_not_looked_at_again():
 
 
 def test_rounds_halve():
-    assert rounds(1) == [1]
-    assert rounds(4) == [4, 2, 1]
-    assert rounds(6) == [6, 3, 2, 1]
+    assert halving_rounds(1) == [1]
+    assert halving_rounds(4) == [4, 2, 1]
+    assert halving_rounds(6) == [6, 3, 2, 1]
 
 
 def test_the_better_half_goes_on_with_equal_shares_of_a_round():
@@ -209,21 +209,21 @@ def test_a_blend_has_to_be_clearly_above_its_parts():
     noise -= noise.mean()
     error = noise.std(ddof=1) / 20
     single = candidate("tree", base)
-    assert chosen([single, candidate("tree+ease", base + noise + 0.4 * error)]).name == "tree"
-    assert chosen([single, candidate("tree+ease", base + noise + 0.6 * error)]).name == "tree+ease"
-    assert chosen([single, candidate("tree+ease", base)]).name == "tree"
+    assert best_within([single, candidate("tree+ease", base + noise + 0.4 * error)]).name == "tree"
+    assert best_within([single, candidate("tree+ease", base + noise + 0.6 * error)]).name == "tree+ease"
+    assert best_within([single, candidate("tree+ease", base)]).name == "tree"
 
 
 def test_budgets_bound_what_is_chosen():
     slow, fast = candidate("tree", [0.4, 0.5], ms=3.0, mb=10), candidate("ease", [0.2, 0.1], ms=0.5, mb=90)
-    assert chosen([slow, fast]).name == "tree"
-    assert chosen([slow, fast], milliseconds=2).name == "ease"
-    assert chosen([slow, fast], megabytes=20).name == "tree"
-    assert chosen([slow, fast], milliseconds=2, megabytes=20) is None
+    assert best_within([slow, fast]).name == "tree"
+    assert best_within([slow, fast], milliseconds=2).name == "ease"
+    assert best_within([slow, fast], megabytes=20).name == "tree"
+    assert best_within([slow, fast], milliseconds=2, megabytes=20) is None
 
 
 def test_of_equal_ones_the_first_is_chosen():
-    assert chosen([candidate("ease", [0.5, 0.5]), candidate("tree", [0.5, 0.5])]).name == "ease"
+    assert best_within([candidate("ease", [0.5, 0.5]), candidate("tree", [0.5, 0.5])]).name == "ease"
 
 
 def test_what_is_left_after_a_look_that_took_too_long_is_no_look():

@@ -22,7 +22,7 @@ from beamwood.recipes.portfolio.members import Member, members_of
 from beamwood.recipes.portfolio.outline import Outline
 from beamwood.recipes.portfolio.search import Search
 from beamwood.recipes.portfolio.search_folder import SearchFolder
-from beamwood.recipes.portfolio.table import lines
+from beamwood.recipes.portfolio.table import table_lines
 from beamwood.recipes.portfolio.wanted import Wanted
 from beamwood.training.budget import Budget
 
@@ -62,7 +62,7 @@ def test_the_best_is_found_with_a_table(found, split, tmp_path):
     found.retriever.save(tmp_path / "best")
     again = beamwood.load(tmp_path / "best")
     assert again.recommend([[5, 6]], k=3).item_ids == found.retriever.recommend([[5, 6]], k=3).item_ids
-    assert any(line.startswith("* ") for line in lines(document))
+    assert any(line.startswith("* ") for line in table_lines(document))
     views = beamwood.evaluate(found.retriever, split)
     value = document["test"]["kept"]["metrics"]["f@20"]["value"]
     assert views["kept"].means()["f@20"] == pytest.approx(value)
@@ -172,8 +172,10 @@ def test_what_the_search_chooses_by_chooses_the_weights_of_its_members(split, tm
 def test_trainings_start_from_vectors_that_are_made_once(split, tmp_path, monkeypatch):
     from beamwood.fitting.vectors import item_start
 
-    made, whole = [], item_start.leading
-    monkeypatch.setattr(item_start, "leading", lambda *given, **options: made.append(1) or whole(*given, **options))
+    made, whole = [], item_start.leading_eigenvectors
+    monkeypatch.setattr(
+        item_start, "leading_eigenvectors", lambda *given, **options: made.append(1) or whole(*given, **options)
+    )
     short = TINY | {"loop.max_steps": 5}
     members = [COUNTING[0], *(Member(f"s{seed}", "sasrec", short | {"model.dropout": seed / 10}) for seed in range(3))]
     _, parts = searched(split, tmp_path / "parts", members, 600)
@@ -199,7 +201,7 @@ def test_what_cannot_be_fitted_is_said(split):
     assert found.document["chosen"] == "popularity"
     row = next(row for row in found.document["rows"] if row["name"] == "ranker")
     assert "knows the users of training only" in row["note"]
-    assert "ranker" in "\n".join(lines(found.document))
+    assert "ranker" in "\n".join(table_lines(found.document))
 
 
 def test_what_had_too_little_time_says_how_much_it_needs(split, tmp_path, monkeypatch):
@@ -350,7 +352,7 @@ def test_what_there_was_no_time_for_is_named(split, tmp_path):
     members = [COUNTING[0], Member("sasrec", "sasrec", TINY)]
     found, _ = searched(split, tmp_path / "parts", members, 5)
     assert found.document["not_tried"] == ["sasrec"]
-    assert "not tried in this time: sasrec; a longer --time-limit tries more" in lines(found.document)
+    assert "not tried in this time: sasrec; a longer --time-limit tries more" in table_lines(found.document)
 
 
 def test_trainings_go_on_round_by_round(split, tmp_path, monkeypatch):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from beamwood.errors import ArtefactError, InputError
-from beamwood.retrieval.blend import Blend, Part, alone
+from beamwood.retrieval.blend import Blend, Part, sole_part
 from beamwood.retrieval.popularity import PopularitySearcher
 from beamwood.retrieval.ranked import RankingSearcher
 from beamwood.retrieval.scorers import restore_scorer
@@ -230,8 +230,8 @@ def test_what_it_says_of_its_parts():
     assert np.allclose(first.hits.scores, Table(1).score(query, first.hits.items))
     assert np.array_equal(second.hits.scores, Table(2).score(query, second.hits.items))
     assert np.array_equal(found.scored, first.hits.scored + second.hits.scored)
-    assert alone(blend) is blend
-    assert alone(Blend(PARTS["one"])) is PARTS["one"][0].searcher
+    assert sole_part(blend) is blend
+    assert sole_part(Blend(PARTS["one"])) is PARTS["one"][0].searcher
 
 
 def test_blends_of_blends_are_saved(case):

@@ -7,7 +7,7 @@ import pytest
 
 from beamwood.errors import ArtefactError
 from beamwood.retrieval.index import ClusterIndex, IvfIndex, Making, settings_of
-from beamwood.retrieval.index.clusters import ClusterTree, grown, reached, shared
+from beamwood.retrieval.index.clusters import ClusterTree, grow_tree, reached_leaves, shared_leaves
 from beamwood.retrieval.products import best_products
 from beamwood.testing import IndexContract
 from beamwood.types import SearchOptions
@@ -79,7 +79,7 @@ def test_what_is_no_tree_is_refused(counts):
 
 def test_planted_groups_are_its_leaves(planted):
     vectors, group = planted
-    tree, nodes, leaf = grown(vectors, 3, 11, np.random.default_rng(0))
+    tree, nodes, leaf = grow_tree(vectors, 3, 11, np.random.default_rng(0))
     assert tree.num_children.tolist() == [3, 3, 3, 3] + [0] * 9
     assert len({(a, b) for a, b in zip(group.tolist(), leaf.tolist(), strict=True)}) == 9
     for number, node in enumerate(tree.leaves):
@@ -89,11 +89,11 @@ def test_planted_groups_are_its_leaves(planted):
 def test_equal_vectors_end():
     """As do vectors of which each split takes but a few apart."""
     vectors = np.ones((500, 4), np.float32)
-    tree, _, leaf = grown(vectors, 10, 20, np.random.default_rng(0))
+    tree, _, leaf = grow_tree(vectors, 10, 20, np.random.default_rng(0))
     assert (len(tree.leaves), leaf.max()) == (1, 0)
     assert np.array_equal(ClusterIndex(vectors).search(vectors[:1], 5).items, [[0, 1, 2, 3, 4]])
     steep = (4.0 ** -np.arange(60.0))[:, None].astype(np.float32)
-    tree, _, leaf = grown(steep, 2, 2, np.random.default_rng(0))
+    tree, _, leaf = grow_tree(steep, 2, 2, np.random.default_rng(0))
     assert len(tree.levels()) <= 16
     assert set(leaf.tolist()) == set(range(len(tree.leaves)))
 
@@ -102,29 +102,29 @@ def test_an_item_is_where_its_queries_arrive():
     """Best by how many, its own leaf after those; who is not wanted stays."""
     own = np.array([0, 1, 2, 2], np.int32)
     items, leaves = np.array([(0, 1), (0, 2), (0, 2), (1, 2), (1, 0), (2, 2)]).T
-    two = shared(own, 3, items, leaves, 2)
+    two = shared_leaves(own, 3, items, leaves, 2)
     assert [row.tolist() for row in two.lists] == [[1], [0], [0, 1, 2, 3]]
-    three = shared(own, 3, items, leaves, 3)
+    three = shared_leaves(own, 3, items, leaves, 3)
     assert [row.tolist() for row in three.lists] == [[0, 1], [0, 1], [0, 1, 2, 3]]
-    one = shared(own, 3, items, leaves, 1)
+    one = shared_leaves(own, 3, items, leaves, 1)
     assert not one.overlap
     assert one.of_item().tolist() == [2, 0, 2, 2]
-    none = shared(own, 3, items[:0], leaves[:0], 5)
+    none = shared_leaves(own, 3, items[:0], leaves[:0], 5)
     assert none.of_item().tolist() == own.tolist()
 
 
 def test_a_shared_item_is_found_from_both(planted):
     """Queries of the first group and of the last want item 0: whoever opens one leaf of the two finds it."""
     vectors, group = planted
-    tree, nodes, leaf = grown(vectors, 3, 11, np.random.default_rng(0))
+    tree, nodes, leaf = grow_tree(vectors, 3, 11, np.random.default_rng(0))
     homes = [int(leaf[group == each][0]) for each in (0, 8)]
-    buckets = shared(leaf, 9, np.zeros(20, int), np.repeat(homes, 10), 2)
+    buckets = shared_leaves(leaf, 9, np.zeros(20, int), np.repeat(homes, 10), 2)
     index = ClusterIndex.of(vectors, tree, nodes, buckets, 1)
     for each in (0, 8):
         query = vectors[group == each].mean(axis=0, keepdims=True)
         members = np.flatnonzero(group == each)
         assert set(index.search(query, 11).items[0].tolist()) >= {0, *members.tolist()}
-    alone = ClusterIndex.of(vectors, tree, nodes, shared(leaf, 9, np.zeros(20, int), np.repeat(homes, 10), 1), 1)
+    alone = ClusterIndex.of(vectors, tree, nodes, shared_leaves(leaf, 9, np.zeros(20, int), np.repeat(homes, 10), 1), 1)
     assert not alone.buckets.overlap
 
 
@@ -132,8 +132,8 @@ def test_leaves_with_the_largest_products_are_reached():
     rng = np.random.default_rng(1)
     queries, leaves = rng.normal(size=(7, 3)), rng.normal(size=(9, 3))
     best = np.argsort(-(queries @ leaves.T), axis=1)[:, :5]
-    assert np.array_equal(np.sort(reached(queries, leaves), axis=1), np.sort(best, axis=1))
-    assert reached(queries, leaves[:2]).shape == (7, 2)
+    assert np.array_equal(np.sort(reached_leaves(queries, leaves), axis=1), np.sort(best, axis=1))
+    assert reached_leaves(queries, leaves[:2]).shape == (7, 2)
 
 
 def test_a_second_home_finds_more_of_what_queries_want():

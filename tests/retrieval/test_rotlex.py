@@ -7,7 +7,7 @@ import pytest
 
 from beamwood.errors import ArtefactError
 from beamwood.retrieval.index import IvfIndex, Making, RotlexIndex, settings_of
-from beamwood.retrieval.index.rotlex import bucket_parents, capped
+from beamwood.retrieval.index.rotlex import bucket_parents, capped_buckets
 from beamwood.retrieval.products import best_products
 from beamwood.testing import IndexContract
 
@@ -57,8 +57,8 @@ def test_for_as_many_products_it_finds_more_than_k_means(case):
 
 def test_strongest_wishes_are_granted_and_room_holds():
     wishes = np.array([[0.9, 0.1, 0.0], [0.8, 0.2, 0.0], [0.7, 0.6, 0.0], [0.5, 0.4, 0.1]])
-    assert capped(wishes, np.array([2, 2, 2, 2], np.int32), 2).tolist() == [0, 0, 1, 1]
-    assert capped(wishes, np.array([2, 2, 2, 2], np.int32), 1).tolist() == [0, 2, 1, 2]
+    assert capped_buckets(wishes, np.array([2, 2, 2, 2], np.int32), 2).tolist() == [0, 0, 1, 1]
+    assert capped_buckets(wishes, np.array([2, 2, 2, 2], np.int32), 1).tolist() == [0, 2, 1, 2]
 
 
 def test_parents_have_as_many_children():

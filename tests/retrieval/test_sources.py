@@ -2,14 +2,14 @@
 
 import numpy as np
 
-from beamwood.retrieval.sources import WITHIN, Sources, around
+from beamwood.retrieval.sources import WITHIN, Sources, items_near
 
 
 def test_what_stands_near():
     history = np.arange(100, 140)
-    assert around(history, 0).tolist() == list(range(101, 101 + WITHIN))
-    assert around(history, 20).tolist() == [*range(110, 120), *range(121, 131)]
-    assert around(np.array([7]), 0).tolist() == []
+    assert items_near(history, 0).tolist() == list(range(101, 101 + WITHIN))
+    assert items_near(history, 20).tolist() == [*range(110, 120), *range(121, 131)]
+    assert items_near(np.array([7]), 0).tolist() == []
 
 
 def test_what_stands_most_often_near_counts_by_how_often():

@@ -195,8 +195,8 @@ def test_a_store_that_is_down_costs_no_answer(folder, users, monkeypatch):
     user, other = users
     store = BrokenStore()
     monkeypatch.setattr(ServeSettings, "opened_store", lambda self: store)
+    monkeypatch.setattr("beamwood.serve.histories.GRACE_SECONDS", 0.0)
     with serving(folder) as client:
-        client.service.histories._grace = 0.0
         send(client, {"user": user, "item": users[other][0]})
         client.delete(f"/v1/users/{other}")
         store.down = True

@@ -15,7 +15,7 @@ from beamwood.serve.messages import Recommend
 from beamwood.serve.service import Service
 from beamwood.serve.settings import Limits, ServeSettings
 from beamwood.serve.snapshot import open_snapshot
-from beamwood.serve.upkeep import ended, upkeep
+from beamwood.serve.upkeep import cancel_all, upkeep
 from served import saved
 
 
@@ -176,7 +176,7 @@ def test_upkeep_ends_and_outlives_what_fails(tmp_path, capsys):
                     await asyncio.sleep(0.01)
             task = asyncio.create_task(stubborn())
             await asyncio.sleep(0)
-            await ended([task])
+            await cancel_all([task])
 
     asyncio.run(main())
     service.close()

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beamwood.serve.shares import placed
+from beamwood.serve.shares import order_by_share
 
 
 @pytest.mark.parametrize(
@@ -17,11 +17,11 @@ from beamwood.serve.shares import placed
 def test_the_best_new_one_waits_for_its_place(share, expected):
     """Items 0 and 1 are new and above all others."""
     scores, new = np.array([9.0, 8.0, 7.0, 6.0, 5.0, 4.0]), np.arange(6) < 2
-    assert placed(scores, new, share, 5) == (expected or [2, 3, 4, 5, 0])
+    assert order_by_share(scores, new, share, 5) == (expected or [2, 3, 4, 5, 0])
 
 
 def test_a_new_one_comes_no_earlier_than_its_score():
-    assert placed(np.array([1.0, 9.0, 8.0, 7.0]), np.array([True, False, False, False]), 0.5, 3) == [1, 2, 3]
+    assert order_by_share(np.array([1.0, 9.0, 8.0, 7.0]), np.array([True, False, False, False]), 0.5, 3) == [1, 2, 3]
 
 
 @given(
@@ -32,7 +32,7 @@ def test_a_new_one_comes_no_earlier_than_its_score():
 )
 def test_what_holds_of_every_list(scores, chance, share, k):
     new = np.array([bool(chance >> at & 1) for at in range(len(scores))], bool)
-    order = placed(np.array(scores), new, share, k)
+    order = order_by_share(np.array(scores), new, share, k)
     assert len(order) == min(k, len(scores))
     assert len(set(order)) == len(order)
     known = [at for at in order if not new[at]]

@@ -6,7 +6,7 @@ import pytest
 from beamwood.errors import InputError
 from beamwood.kernels.links import LINKS
 from beamwood.retrieval.tree import TreeSearcher
-from beamwood.theory.diagnostics import calibration, diagnose, heap, labels_below, recall_of, whole_level
+from beamwood.theory.diagnostics import calibration, diagnose, heap_gaps, labels_below, recall_of, whole_level
 from beamwood.types import ItemLists, Query, SearchOptions
 from din_cases import random_case, with_term
 
@@ -112,7 +112,7 @@ def test_the_heap_of_a_path_tree_is_that_of_its_products(case):
     report = diagnose(searcher, histories, labels, k=5, heap_tolerance=0.3)
     assert report.as_dict()["heap_tolerance"] == 0.3
     for level, own, below in zip(report.levels, paths, paths[1:], strict=False):
-        assert level.heap_violations == heap(own, below, 0.3, np.random.default_rng(0))["heap_violations"]
+        assert level.heap_violations == heap_gaps(own, below, 0.3, np.random.default_rng(0))["heap_violations"]
 
 
 def test_scores_that_say_an_order_alone_have_nothing_to_calibrate(case):
@@ -130,8 +130,8 @@ def test_a_perfect_heap_has_no_violations_and_a_reversed_one_has_many():
     below = rng.normal(size=(5, 64))
     best = below.reshape(5, 16, 4).max(axis=2)
     constant = rng.normal(size=(5, 1))
-    assert heap(best + constant, below, 0.5, rng) == {"heap_violations": 0.0, "order_violations": 0.0}
-    reversed_order = heap(-best, below, 0.1, rng)
+    assert heap_gaps(best + constant, below, 0.5, rng) == {"heap_violations": 0.0, "order_violations": 0.0}
+    reversed_order = heap_gaps(-best, below, 0.1, rng)
     assert reversed_order["order_violations"] > 0.9
     assert reversed_order["heap_violations"] > 0.3
 

@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from beamwood.theory.outline import outline
+from beamwood.theory.outline import tree_outline
 from beamwood.tree import Shape, Tree
 
 ORDER = [3, 0, -1, 5, 1, 4, 2, -1, 6, 7, -1, -1]  # leaves of 3 nodes with 2 children of 2 each
@@ -20,7 +20,7 @@ def tree():
 
 def drawn(tree, **options):
     labels, lost_on = np.array([0, 5, 5, 2, 7]), np.array([0, 1, 3, 2, 1])
-    return outline(tree, NAMES, COUNTS, CATEGORIES, labels, lost_on, **options)
+    return tree_outline(tree, NAMES, COUNTS, CATEGORIES, labels, lost_on, **options)
 
 
 def test_each_node_is_the_sum_of_its_children(tree):
@@ -61,6 +61,6 @@ def test_levels_are_whole_and_as_many_as_fit(tree):
 
 
 def test_without_categories_and_counts(tree):
-    nodes = outline(tree, NAMES, np.zeros(8, int), None, np.array([1]), np.array([0]))
+    nodes = tree_outline(tree, NAMES, np.zeros(8, int), None, np.array([1]), np.array([0]))
     assert nodes[0].categories == ()
     assert nodes[0].share == 0

@@ -23,7 +23,7 @@ from pathlib import Path
 from beamwood.artefact.manifest import MANIFEST
 from beamwood.system import Held, hold_path, sync
 
-__all__ = ["clean", "install", "recover", "sync", "temporary_folder", "whole_file"]
+__all__ = ["clean", "put_in_place", "recover", "sync", "temporary_folder", "whole_file"]
 
 _SAVING, _ASIDE = ".saving", ".aside"
 
@@ -114,7 +114,7 @@ def _remove(leftover: Path) -> None:
             leftover.unlink()
 
 
-def install(temporary: Path, target: Path) -> None:
+def put_in_place(temporary: Path, target: Path) -> None:
     """Put the finished `temporary` at `target`, which is free or holds an artefact that may go."""
     try:
         os.rename(temporary, target)

@@ -26,7 +26,7 @@ from beamwood.artefact.manifest import (
     digest,
     manifest_bytes,
 )
-from beamwood.artefact.replace import clean, install, recover, sync, temporary_folder
+from beamwood.artefact.replace import clean, put_in_place, recover, sync, temporary_folder
 from beamwood.errors import ArtefactError
 from beamwood.steps import step
 
@@ -63,7 +63,7 @@ def write_artefact(
                 sync(folder / MANIFEST)
                 sync(folder)
             _checked(target, overwrite)
-            install(folder, target)
+            put_in_place(folder, target)
 
 
 def check_output(path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:

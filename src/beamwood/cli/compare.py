@@ -74,7 +74,7 @@ def compare(
         from beamwood.report.compare import comparison_page
 
         write_page(html, comparison_page(document))
-    print_json(document) if json else show(measured)
+    print_json(document) if json else print_comparison(measured)
 
 
 def fit_and_compare(
@@ -151,9 +151,9 @@ def compare_folders(
     return compare_fitted(data, named, ks=parse_cuts(k, len(data.dataset.items)), tail=tail, say=note)
 
 
-def show(measured: Comparison) -> None:
+def print_comparison(measured: Comparison) -> None:
     """All of it for people."""
-    from beamwood.evaluation.verdict import in_words
+    from beamwood.evaluation.verdict import verdicts_in_words
 
     print_table(measured.results, measured.cuts)
     for name, cost in measured.costs.items():
@@ -168,4 +168,4 @@ def show(measured: Comparison) -> None:
         described, queries, views = measured.on_tail()
         print(f"\n{with_tail_label(queries)}; {described}")
         print_table(views, measured.cuts)
-        print(in_words(measured.tail_verdicts))
+        print(verdicts_in_words(measured.tail_verdicts))

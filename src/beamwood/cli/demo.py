@@ -16,7 +16,7 @@ from beamwood.cli.fit import fit_method, starting_anew
 from beamwood.cli.inputs import note, print_json
 from beamwood.cli.measure import print_table
 from beamwood.cli.output import write_page
-from beamwood.cli.written import beside
+from beamwood.cli.written import RunOptions, path_beside
 from beamwood.errors import InputError, NotInstalledError
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def demo(
     report = page_beside(out, overwrite=overwrite)
     market = make_market(seed=seed)
     measured, config = measure(market, out, seed, time_limit, overwrite=overwrite)
-    lines = (beside(out, ".run") / "metrics.jsonl").read_text().splitlines()
+    lines = (path_beside(out, ".run") / "metrics.jsonl").read_text().splitlines()
     document = measured.document() | {
         "market": market.config.model_dump(),
         "curve": [json_module.loads(line) for line in lines],
@@ -90,14 +90,12 @@ def measure(
     dataset = Dataset.from_log(read_log(market.log), market.item_frame)
     note(f"a market of {len(dataset.users):,} users, {len(dataset.items):,} items, {market.log.height:,} events")
     split = disjoint_users(dataset, seed=seed)
-    methods = {name: load_method(name) for name in METHODS}
+    methods, run = {name: load_method(name) for name in METHODS}, RunOptions(overwrite=overwrite)
     measured = Comparison(split, CUTS, simplest_of({name: [method] for name, method in methods.items()}))
     for name, method in methods.items():
         began = time.perf_counter()
         with starting_anew("run the demo again with --overwrite"):
-            retriever = fit_method(
-                method, split, method.Config(), out=out, seed=seed, limit=time_limit, overwrite=overwrite
-            )
+            retriever = fit_method(method, split, method.Config(), out=out, seed=seed, run=run, limit=time_limit)
         measured.seconds[name] = round(time.perf_counter() - began, 1)
         note(f"{name}: fitted in {measured.seconds[name]} s")
         measured.add(name, retriever.searcher)
@@ -110,7 +108,7 @@ def page_beside(out: str, *, overwrite: bool) -> Path | None:
     """Where the page goes, None where what makes pages is not installed. Errors: as `check_report`."""
     from beamwood.report.page import check_installed
 
-    report = beside(out, ".html")
+    report = path_beside(out, ".html")
     check_report(report, overwrite=overwrite)
     try:
         check_installed()

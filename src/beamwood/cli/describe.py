@@ -51,7 +51,7 @@ def describe(log: o.LogPath, *, reading: o.ReadOptions, html: o.Page = None, jso
         from beamwood.report.describe import description_page
 
         write_page(html, description_page(document))
-    print_json(document) if json else _show(document)
+    print_json(document) if json else _print_description(document)
     if refusal is not None:
         note(f"beamwood: {' '.join(refusal.split())}")
         raise typer.Exit(2)
@@ -95,12 +95,12 @@ def _mended(log: str, reading: o.ReadOptions, refusal: str) -> list[tuple[dict[s
 
 def _outlined(log: str, reading: o.ReadOptions) -> dict[str, Any]:
     """What there is to say of a table that is no log; nothing of what is no table."""
-    from beamwood.data.description import outline
+    from beamwood.data.description import outline_of
 
     try:
         with held_back():
             options = reading_options(DataSource.of(log, reading))
-            return outline(log, **{name: options[name] for name in ("columns", "separator", "header")})
+            return outline_of(log, **{name: options[name] for name in ("columns", "separator", "header")})
     except InputError:
         return {}
 
@@ -141,13 +141,13 @@ def _free(folder: Path) -> Path:
     return found
 
 
-def _show(document: dict[str, Any]) -> None:
-    from beamwood.data.description import lines, outline_lines
+def _print_description(document: dict[str, Any]) -> None:
+    from beamwood.data.description import description_lines, outline_lines
 
     if "error" in document and "splits" in document:
         print("as it is, this log is refused; with the options of the first command below it is this:")
     if "splits" in document:
-        print("\n".join(lines(document)))
+        print("\n".join(description_lines(document)))
     elif "columns" in document:
         print("\n".join(outline_lines(document)))
     commands = document["commands"]

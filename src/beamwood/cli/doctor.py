@@ -11,7 +11,7 @@ from typing import Any
 from beamwood import __version__
 from beamwood.cli import options as o
 from beamwood.cli.inputs import print_json
-from beamwood.extras import EXTRAS, install, is_installed
+from beamwood.extras import EXTRAS, install_command, is_installed
 from beamwood.system import processors
 
 __all__ = ["doctor"]
@@ -39,7 +39,7 @@ def doctor(json: o.Json = False) -> None:
         return
     for name, value in document.items():
         if name == "extras":
-            print("extras:\n" + "\n".join(f"  {extra}: {in_words(row)}" for extra, row in extras().items()))
+            print("extras:\n" + "\n".join(f"  {extra}: {extra_in_words(row)}" for extra, row in extras().items()))
         elif isinstance(value, dict):
             print("\n".join([f"{name}:", *(f"  {key}: {inner}" for key, inner in value.items())]))
         else:
@@ -53,13 +53,13 @@ def extras() -> dict[str, dict[str, Any]]:
             "installed": is_installed(name),
             "versions": {library: installed(library) for library in extra.modules.values()},
             "gives": extra.gives,
-            "install": install(name),
+            "install": install_command(name),
         }
         for name, extra in EXTRAS.items()
     }
 
 
-def in_words(row: dict[str, Any]) -> str:
+def extra_in_words(row: dict[str, Any]) -> str:
     """One extra for people."""
     if row["installed"]:
         return ", ".join(f"{library} {number}" for library, number in row["versions"].items())

@@ -10,8 +10,8 @@ import typer
 
 from beamwood.cli import options as o
 from beamwood.cli.inputs import note, print_json
+from beamwood.cli.stores import reading_store
 from beamwood.errors import InputError, nearest
-from beamwood.extras import asking_for
 
 if TYPE_CHECKING:
     from beamwood.serve.store.event import Owner
@@ -41,22 +41,13 @@ def events(
         raise InputError(f"the action {action!r} is unknown{nearest(action, _ACTIONS)}")
     if (folder is not None) != (action == "erase"):
         raise InputError("erase needs the model's folder as --from FOLDER, and export takes none")
-    with asking_for("beamwood events"):
-        from beamwood.serve.store.open import open_store
-        from beamwood.serve.store.protocol import StoreUnavailable
-    try:
-        opened = open_store(store, read_only=True)
-        try:
-            if folder is None:
-                from beamwood.serve.store.export import export_events
+    with reading_store(store, "beamwood events") as opened:
+        if folder is None:
+            from beamwood.serve.store.export import export_events
 
-                found = export_events(opened, out)
-            else:
-                found = _erase(opened.erased(), folder, out, overwrite=overwrite)
-        finally:
-            opened.close()
-    except StoreUnavailable as error:
-        raise InputError(f"{error}; is its server running?") from error
+            found = export_events(opened, out)
+        else:
+            found = _erase(opened.erased(), folder, out, overwrite=overwrite)
     if json:
         print_json({"out": out, **found})
         return

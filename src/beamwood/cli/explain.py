@@ -11,6 +11,7 @@ import typer
 
 from beamwood.cli import options as o
 from beamwood.cli.inputs import print_json, searchers_in
+from beamwood.cli.stores import reading_store
 from beamwood.errors import InputError
 from beamwood.extras import asking_for
 
@@ -37,11 +38,8 @@ def explain(
 
         from beamwood.serve.problems import Problem
         from beamwood.serve.replay import replayed
-        from beamwood.serve.store.open import open_store
-        from beamwood.serve.store.protocol import StoreUnavailable
     try:
-        opened = open_store(store, read_only=True)
-        try:
+        with reading_store(store, "beamwood explain") as opened:
             again = replayed(
                 opened,
                 request_id,
@@ -49,10 +47,6 @@ def explain(
                 items=Path(items) if items else None,
                 searchers=None if method is None else partial(searchers_in, method),
             )
-        finally:
-            opened.close()
-    except StoreUnavailable as error:
-        raise InputError(f"{error}; is its server running?") from error
     except Problem as problem:
         raise InputError(problem.message) from None
     document = msgspec.to_builtins(again.answer) | {"reproduced": again.reproduced}

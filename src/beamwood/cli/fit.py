@@ -29,7 +29,7 @@ from beamwood.cli.inputs import (
 from beamwood.cli.interrupts import NOTHING, keeping
 from beamwood.cli.output import check_page, write_page
 from beamwood.cli.search import BudgetOptions, FolderSearch
-from beamwood.cli.written import FitOptions, RunOptions, WrittenOptions, beside, default_output
+from beamwood.cli.written import FitOptions, RunOptions, WrittenOptions, default_output, path_beside
 from beamwood.errors import InputError, TimeLimitError
 from beamwood.methods import METHODS
 
@@ -64,7 +64,7 @@ class SettingOptions:
             "--from",
             metavar="FOLDER",
             hidden=True,
-            help="A fitted model to go on from (lpo4rec, melt, cities, indexed).",
+            help="A fitted model that the method goes on from.",
         ),
     ] = None
     retriever: Annotated[
@@ -190,18 +190,9 @@ def fit_named(
         _check_begun(asked.budget, first)
     began = time.perf_counter()
     with keeping(lambda: _kept(out)):
+        limit = of_first(asked.budget, first, others)
         fitted = fit_method(
-            first,
-            data,
-            config,
-            preset=settings.preset,
-            out=out,
-            seed=asked.seed,
-            limit=of_first(asked.budget, first, others),
-            resume=run.resume,
-            overwrite=run.overwrite,
-            source=source,
-            tensorboard=run.tensorboard,
+            first, data, config, out=out, seed=asked.seed, run=run, limit=limit, preset=settings.preset, source=source
         )
         fitted = asked.written.of(with_counting(fitted, others, data, seed=asked.seed, budget=asked.budget))
         fitted.save(out, overwrite=run.overwrite)
@@ -215,7 +206,7 @@ def fit_named(
     if asked.written.html is not None:
         document |= {"plan": fitted.metadata["plan"], "curve": curve_of(first, out)}
         write_fit(asked.written.html, document, data)
-    print_json(document) if as_json else show(document)
+    print_json(document) if as_json else print_fit(document)
 
 
 def _check_begun(budget: Budget, method: Method) -> None:
@@ -229,7 +220,7 @@ def _check_begun(budget: Budget, method: Method) -> None:
 
 def _kept(out: str) -> str:
     """What a stopped fit leaves, and how it goes on."""
-    run = beside(out, ".run")
+    run = path_beside(out, ".run")
     if not run.exists():
         return NOTHING
     newest = "the newest checkpoint is" if (run / "checkpoint").exists() else "no checkpoint is yet"
@@ -250,7 +241,7 @@ def _budget(time_limit: str | None, method: str | None) -> Budget:
 
 def curve_of(method: Method, out: str) -> list[dict[str, Any]]:
     """What the run beside the output noted, step by step; nothing of a method that only counts."""
-    path = beside(out, ".run") / "metrics.jsonl"
+    path = path_beside(out, ".run") / "metrics.jsonl"
     if not method.needs.steps or not path.exists():
         return []
     return [loads(line) for line in path.read_text().splitlines()]
@@ -264,7 +255,7 @@ def write_fit(path: str, document: dict[str, Any], split: Split) -> None:
     write_page(path, fit_page(document))
 
 
-def show(document: dict[str, Any]) -> None:
+def print_fit(document: dict[str, Any]) -> None:
     """What was saved, for people."""
     print(f"saved {document['method']} in {document['out']} after {document['seconds']} s")
     for fact, value in document["training"].items():
@@ -321,21 +312,22 @@ def fit_method(
     *,
     out: str,
     seed: int,
-    preset: str | None = None,
+    run: RunOptions,
     limit: float | Budget | None = None,
-    resume: bool = False,
-    overwrite: bool = False,
+    preset: str | None = None,
     source: DataSource | None = None,
-    tensorboard: str | None = None,
 ) -> Retriever:
-    """Train in the run folder beside `out`, and note in the retriever where its data came from."""
+    """Train in the run folder beside `out`, and note in the retriever where its data came from.
+
+    `limit`: seconds; a budget that is spent already in part counts from its own beginning.
+    """
     options: dict[str, Any] = {"time_limit": limit}
     if method.needs.steps:
         from beamwood.training.run_folder import RunFolder
 
-        run = RunFolder(beside(out, ".run"), overwrite=overwrite, tensorboard=tensorboard)
-        run.check(resume=resume)
-        options |= {"run": run, "resume": resume}
+        folder = RunFolder(path_beside(out, ".run"), overwrite=run.overwrite, tensorboard=run.tensorboard)
+        folder.check(resume=run.resume)
+        options |= {"run": folder, "resume": run.resume}
     retriever = method.fitted(split, config, preset=preset, seed=seed, **options)
     origin = {"source": source.as_dict() if source else None, "split": {"name": split.name, "options": split.options}}
     return replace(retriever, metadata=retriever.metadata | origin)

@@ -22,7 +22,15 @@ from beamwood.cli.shown import show_steps
 from beamwood.cli.typed import check_once, with_paths
 from beamwood.errors import InputError
 
-__all__ = ["Described", "HelpfulCommand", "HelpfulGroup", "OptionLine", "described", "lines_of_group", "pages"]
+__all__ = [
+    "Described",
+    "HelpfulCommand",
+    "HelpfulGroup",
+    "OptionLine",
+    "described",
+    "lines_of_group",
+    "commands_by_name",
+]
 
 _WIDEST = 100
 _MARGIN = 22
@@ -105,7 +113,7 @@ def described(command: Callable[..., None], examples: Iterable[str]) -> Describe
     return Described(command.__name__, summary, tuple(examples), (*_options(command), *_options(_of_every_command)))
 
 
-def pages() -> dict[str, Described]:
+def commands_by_name() -> dict[str, Described]:
     """Every command by its name."""
     from beamwood.cli.commands import COMMANDS, EXAMPLES
 
@@ -201,7 +209,7 @@ class HelpfulCommand(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Answer `--help-all`, else parse as usual and check what is typed whatever the command."""
         if "--help-all" in args:
-            _print(pages()[self.name or ""].lines(everything=True, width=_width()))
+            _print(commands_by_name()[self.name or ""].lines(everything=True, width=_width()))
         if ctx.resilient_parsing:
             return super().parse_args(ctx, args)
         check_once(self.make_parser(ctx).parse_args(args=list(args))[2])
@@ -212,7 +220,7 @@ class HelpfulCommand(TyperCommand):
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the short help."""
         del ctx
-        lines = pages()[self.name or ""].lines(everything=False, width=_width())
+        lines = commands_by_name()[self.name or ""].lines(everything=False, width=_width())
         formatter.write("\n".join(lines) + "\n")
 
 
@@ -224,7 +232,7 @@ class HelpfulGroup(TyperGroup):
         if not args and not ctx.resilient_parsing:  # which a shell that completes words asks for
             _print(self._lines(), code=2)
         if args[:1] == ["--help-all"]:
-            parts = (page.lines(everything=True, width=_width()) for page in pages().values())
+            parts = (page.lines(everything=True, width=_width()) for page in commands_by_name().values())
             _print(line for part in parts for line in (*part, ""))
         return super().parse_args(ctx, args)
 
@@ -234,5 +242,5 @@ class HelpfulGroup(TyperGroup):
         formatter.write("\n".join(self._lines()) + "\n")
 
     def _lines(self) -> Iterator[str]:
-        every = pages()
+        every = commands_by_name()
         return lines_of_group(self.help or "", every["fit"].examples[0], every.values(), width=_width())

@@ -72,14 +72,7 @@ class DataSource:
         """What the options say. Errors: an option that is about the item table, without one."""
         from beamwood.data.events import parse_events
 
-        about_items = {
-            "--items-column": reading.items_column,
-            "--unlisted-items keep": reading.unlisted_items == "keep",
-            "--keep-columns": keep_columns,
-        }
-        for option, given in about_items.items():
-            if given and reading.items is None:
-                raise InputError(f"{option} is about the item table; give one with --items, or leave the option out")
+        _check_about_items(reading, keep_columns)
         return cls(
             log,
             reading.items,
@@ -110,6 +103,18 @@ class DataSource:
             "items": self.items and str(Path(self.items).resolve()),
             "user_table": self.user_table and str(Path(self.user_table).resolve()),
         }
+
+
+def _check_about_items(reading: ReadOptions, keep_columns: str | None) -> None:
+    """Errors: an option that is about the item table, without one."""
+    about_items = {
+        "--items-column": reading.items_column,
+        "--unlisted-items keep": reading.unlisted_items == "keep",
+        "--keep-columns": keep_columns,
+    }
+    for option, given in about_items.items():
+        if given and reading.items is None:
+            raise InputError(f"{option} is about the item table; give one with --items, or leave the option out")
 
 
 def note(text: str) -> None:

@@ -73,17 +73,17 @@ def inspect(
     if json:
         print_json(document)
         return
-    show(document, report)
+    print_inspection(document, report)
 
 
 def description(folder: str, retriever: Retriever) -> dict[str, Any]:
     """What the artefact says of itself."""
-    from beamwood.retrieval.blend import alone
+    from beamwood.retrieval.blend import sole_part
     from beamwood.retrieval.tree import TreeSearcher
 
     document: dict[str, Any] = {
         "folder": folder,
-        "searcher": alone(retriever.searcher).kind,
+        "searcher": sole_part(retriever.searcher).kind,
         "items": len(retriever.items),
         "users": None if retriever.users is None else len(retriever.users),
         "item_id_type": str(retriever.items.dtype),
@@ -91,7 +91,7 @@ def description(folder: str, retriever: Retriever) -> dict[str, Any]:
     } | retriever.metadata
     searcher = retriever.searcher
     if isinstance(searcher, TreeSearcher):
-        document["tree"] = shape_of(searcher) | {
+        document["tree"] = tree_shape(searcher) | {
             "beam_width": searcher.beam_width,
             "light_width": searcher.weights.light.width if searcher.weights.light is not None else 0,
             "terms": [*searcher.weights.terms],
@@ -139,7 +139,7 @@ def outlined(searcher: TreeSearcher, retriever: Retriever, asked: DiagnosisData)
     """The outline of a tree and its shape, for JSON; titles and counts are the log's, else ids and stored histories."""
     from beamwood.evaluation.examples import titles
     from beamwood.theory.margin import target_margins
-    from beamwood.theory.outline import outline
+    from beamwood.theory.outline import tree_outline
 
     labels = asked.labels.distinct()
     lost_on = target_margins(searcher, asked.histories, labels).lost_on
@@ -149,11 +149,11 @@ def outlined(searcher: TreeSearcher, retriever: Retriever, asked: DiagnosisData)
     else:
         names = retriever.items.ids.cast(str)
         counts_N = np.bincount(np.empty(0, int) if stored is None else stored.items, minlength=num_items)
-    nodes = outline(searcher.tree, names, counts_N, categories_of(retriever), labels.items, lost_on)
-    return {"shape": shape_of(searcher), "outline": [node.as_dict() for node in nodes]}
+    nodes = tree_outline(searcher.tree, names, counts_N, category_lists(retriever), labels.items, lost_on)
+    return {"shape": tree_shape(searcher), "outline": [node.as_dict() for node in nodes]}
 
 
-def categories_of(retriever: Retriever) -> pl.Series | None:
+def category_lists(retriever: Retriever) -> pl.Series | None:
     """The categories of each item as lists of text, None where the fit had none."""
     from beamwood.retrieval.item_columns import LabelColumn
 
@@ -161,7 +161,7 @@ def categories_of(retriever: Retriever) -> pl.Series | None:
     return column.lists() if isinstance(column, LabelColumn) else None
 
 
-def shape_of(searcher: TreeSearcher) -> dict[str, int]:
+def tree_shape(searcher: TreeSearcher) -> dict[str, int]:
     """The numbers of a tree."""
     shape = searcher.tree.shape
     return {
@@ -272,23 +272,23 @@ def search_caption(search: dict[str, Any]) -> str:
     )
 
 
-def lines(document: dict[str, Any], indent: str = "") -> Iterator[str]:
+def indented_lines(document: dict[str, Any], indent: str = "") -> Iterator[str]:
     """Keys and values, what is within a value indented below it."""
     for name, value in document.items():
         if isinstance(value, dict) and value:
             yield f"{indent}{name}:"
-            yield from lines(value, indent + "  ")
+            yield from indented_lines(value, indent + "  ")
         else:
             yield f"{indent}{name}: {value}"
 
 
-def show(document: dict[str, Any], report: TreeReport | None) -> None:
+def print_inspection(document: dict[str, Any], report: TreeReport | None) -> None:
     """The document for people."""
     from rich.console import Console
     from rich.table import Table
 
     hidden = ("diagnostics", "outline", "shape", "search")
-    print("\n".join(lines({name: value for name, value in document.items() if name not in hidden})))
+    print("\n".join(indented_lines({name: value for name, value in document.items() if name not in hidden})))
     tables = {search_caption(document["search"]): search_rows(document["search"])} if "search" in document else {}
     if report is not None:
         tables |= report_tables(report)

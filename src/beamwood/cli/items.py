@@ -13,11 +13,10 @@ from beamwood import load
 from beamwood.blocks import blocks
 from beamwood.cli import options as o
 from beamwood.cli.inputs import note, print_json
-from beamwood.cli.listed import parse_history, read_ids
+from beamwood.cli.listed import parse_history, read_id_lines
 from beamwood.cli.output import writing_to
 from beamwood.cli.recommend import allowed_of
 from beamwood.errors import InputError
-from beamwood.retrieval.item_columns import ItemColumns
 from beamwood.retrieval.resolve import of_users
 from beamwood.retrieval.similar import By
 
@@ -55,15 +54,14 @@ def similar(
     from beamwood.retrieval.where_text import parse_where
 
     retriever = load(folder, method)
-    columns = ItemColumns(len(retriever.items)) if retriever.columns is None else retriever.columns
     found = retriever.similar(
         retriever.items.parse_all(item),
         min(10, len(retriever.items)) if k is None else k,
         by=cast(By, by),
         allowed=allowed_of(retriever, category, None, "error"),
-        where=None if where is None else parse_where(where, columns),
+        where=None if where is None else parse_where(where, retriever.names.filters.columns),
     )
-    _show(found.item_ids[0], found.scores[0], json=json)
+    _print_order(found.item_ids[0], found.scores[0], json=json)
 
 
 def score(
@@ -81,14 +79,14 @@ def score(
         raise InputError("give either --user or --history")
     if user is not None and retriever.users is None:
         raise InputError(f"{folder} keeps no users; give --history")
-    listed = list(dict.fromkeys(retriever.items.parse_all(read_ids(items, "--items", retriever.items))))
+    listed = list(dict.fromkeys(retriever.items.parse_all(read_id_lines(items, "--items", retriever.items))))
     histories = None if history is None else [retriever.items.parse_all(parse_history(history))]
     with of_users(retriever.searcher.needs):
         users = None if user is None or retriever.users is None else [retriever.users.parse(user)]
     (scores,) = retriever.score(histories, [listed], users=users)
     # Ties by the item's index, as everywhere.
     order = np.lexsort((retriever.items.encode(listed), -scores))
-    _show([listed[at] for at in order], [float(scores[at]) for at in order], json=json)
+    _print_order([listed[at] for at in order], [float(scores[at]) for at in order], json=json)
 
 
 def export(folder: _Folder, *, vectors: _Vectors, overwrite: _Overwrite = False, method: o.MethodFile = None) -> None:
@@ -119,7 +117,7 @@ def export(folder: _Folder, *, vectors: _Vectors, overwrite: _Overwrite = False,
     note(f"wrote {target}: {len(ids):,} vectors of width {export.width}, {export.what}")
 
 
-def _show(items: list[object], scores: list[float], *, json: bool) -> None:
+def _print_order(items: list[object], scores: list[float], *, json: bool) -> None:
     if json:
         print_json({"items": items, "scores": scores})
         return

@@ -13,7 +13,7 @@ from beamwood.errors import InputError, nearest_path
 if TYPE_CHECKING:
     from beamwood.data.vocabulary import Vocabulary
 
-__all__ = ["parse_history", "read_ids", "read_lines"]
+__all__ = ["parse_history", "read_id_lines", "read_lines"]
 
 # Whether a file holds ids at all is seen by so many of its lines.
 _LOOKED_AT = 100
@@ -53,7 +53,7 @@ def read_lines(path: str, option: str) -> list[str]:
     return lines
 
 
-def read_ids(path: str, option: str, vocabulary: Vocabulary) -> list[str]:
+def read_id_lines(path: str, option: str, vocabulary: Vocabulary) -> list[str]:
     """The ids of a file, one a line. Errors: as `read_lines`; a line of names above them; a table of columns."""
     lines = read_lines(path, option)
     first, *others = lines[:_LOOKED_AT]

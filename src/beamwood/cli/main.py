@@ -13,7 +13,7 @@ import typer
 
 from beamwood import __version__
 from beamwood.cli import commands, interrupts
-from beamwood.cli.help import HelpfulCommand, HelpfulGroup, pages
+from beamwood.cli.help import HelpfulCommand, HelpfulGroup, commands_by_name
 from beamwood.cli.output import prepare_streams, say, silence
 from beamwood.cli.typed import with_fix
 from beamwood.cli.words import in_words_of
@@ -109,7 +109,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _as_typed(error: Any, arguments: list[str]) -> str:
-    return with_fix(error.format_message(), arguments[0] if arguments else None, pages())
+    return with_fix(error.format_message(), arguments[0] if arguments else None, commands_by_name())
 
 
 def _stopped(line: str, *, as_json: bool) -> int:

@@ -7,23 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from beamwood.errors import InputError
+
 if TYPE_CHECKING:
     from beamwood.data import Split
     from beamwood.evaluation.protocol import PerQuery
 
-__all__ = [
-    "measure_sampled",
-    "parse_cuts",
-    "print_table",
-]
+__all__ = ["measure_sampled", "parse_cuts", "print_table"]
 
 SHOWN = ("precision", "recall", "f", "ndcg", "hit_rate")
 
 
 def parse_cuts(text: str | None, num_items: int, default: Sequence[int] = (20,)) -> tuple[int, ...]:
     """The cuts of "20,40", each in 1..N; without a text the default ones, of a small catalogue all its items."""
-    from beamwood.errors import InputError
-
     if text is None:
         return tuple(sorted({min(cut, num_items) for cut in default}))
     try:
@@ -38,7 +34,6 @@ def parse_cuts(text: str | None, num_items: int, default: Sequence[int] = (20,))
 
 def measure_sampled(searcher: Any, split: Split, cuts: Sequence[int], num_negatives: int) -> dict[str, Any]:
     """The sampled protocol on the test queries: rule, means and bootstrap intervals, for JSON."""
-    from beamwood.errors import InputError
     from beamwood.evaluation.sampled import Sampled, evaluate_sampled, sampled_rule
     from beamwood.evaluation.significance import bootstrap_interval
 

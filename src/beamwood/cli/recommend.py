@@ -17,17 +17,16 @@ from beamwood.cli import options as o
 from beamwood.cli.expand import expanded
 from beamwood.cli.inputs import note, print_json
 from beamwood.cli.interrupts import keeping
-from beamwood.cli.listed import parse_history, read_ids, read_lines
+from beamwood.cli.listed import parse_history, read_id_lines, read_lines
 from beamwood.cli.shown import duration
 from beamwood.cli.words import in_words_of
 from beamwood.errors import InputError
-from beamwood.retrieval.item_columns import ItemColumns
 from beamwood.retrieval.resolve import of_users
 from beamwood.steps import step
 
 if TYPE_CHECKING:
     from beamwood.data.vocabulary import Vocabulary
-    from beamwood.retrieval.request import Allowed, Request
+    from beamwood.retrieval.request import Allowed, Recommendations, Request
     from beamwood.retrieval.retriever import Retriever
 
 __all__ = ["allowed_of", "recommend"]
@@ -93,7 +92,7 @@ class AskedOptions:
         if self.all_users:
             every = retriever.users.decode(np.arange(len(retriever.users)))
             return QueryRows(every, every, True)
-        names = [*(self.user or []), *(read_ids(self.users, "--users", retriever.users) if self.users else [])]
+        names = [*(self.user or []), *(read_id_lines(self.users, "--users", retriever.users) if self.users else [])]
         with of_users(retriever.searcher.needs):
             return QueryRows(names, retriever.users.parse_all(names, on_unknown=on_unknown), True)
 
@@ -158,35 +157,38 @@ def recommend(
         raise InputError("--all-users, --resume and --overwrite are about a file; name it with --out recs.parquet")
     retriever = load(folder, method, threads=writing.threads)
     asked = asking.of(retriever, on_unknown)
-    columns = ItemColumns(len(retriever.items)) if retriever.columns is None else retriever.columns
     request = Request(
         histories=None if asked.by_users else asked.rows,
         k=min(10, len(retriever.items)) if k is None else k,
         users=asked.rows if asked.by_users else None,
         allowed=allowed_of(retriever, category, allowed_items, on_unknown),
-        context=context_of(context, retriever.searcher.needs.names, len(asked.rows)),
+        context=parse_context(context, retriever.searcher.needs.names, len(asked.rows)),
         seen="keep" if include_seen else "remove",
         rejected="remove" if without_rejected else "keep",
         on_unknown=on_unknown,
-        where=None if where is None else parse_where(where, columns),
+        where=None if where is None else parse_where(where, retriever.names.filters.columns),
         effort=effort,
         beam_width=beam_width,
     )
     if writing.out is not None:
         _write_all(retriever, request, asked, folder, writing, json=json)
         return
-    found = retriever.answer(request)
+    _print_lists(asked.labels, retriever.answer(request), json=json)
+
+
+def _print_lists(labels: Sequence[Any], found: Recommendations, *, json: bool) -> None:
+    """The answer of each row under its label, with the reason of an empty one."""
     why = {row: in_words_of(("recommend",), reason) for row, reason in found.empty.items()}
+    rows = enumerate(zip(labels, found.item_ids, found.scores, strict=True))
     if json:
-        rows = zip(asked.labels, found.item_ids, found.scores, strict=True)
         print_json(
             [
                 {"query": label, "items": items, "scores": scores} | ({"why": why[row]} if row in why else {})
-                for row, (label, items, scores) in enumerate(rows)
+                for row, (label, items, scores) in rows
             ]
         )
         return
-    for row, (label, items, scores) in enumerate(zip(asked.labels, found.item_ids, found.scores, strict=True)):
+    for row, (label, items, scores) in rows:
         print(label)
         if row in why:
             note(f"{label}: no items, as {why[row]}")
@@ -241,11 +243,11 @@ def allowed_of(
         return {"category": category}
     if allowed_items is None:
         return None
-    listed = read_ids(allowed_items, "--allowed-items", retriever.items)
+    listed = read_id_lines(allowed_items, "--allowed-items", retriever.items)
     return retriever.items.parse_all(listed, on_unknown=on_unknown)
 
 
-def context_of(texts: list[str] | None, known: Sequence[str], num_rows: int) -> dict[str, list[str]] | None:
+def parse_context(texts: list[str] | None, known: Sequence[str], num_rows: int) -> dict[str, list[str]] | None:
     """The context of --context, the same for every row."""
     if not texts:
         return None

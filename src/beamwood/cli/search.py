@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,7 +14,7 @@ from beamwood.cli import options as o
 from beamwood.cli.inputs import DataSource, note, print_json
 from beamwood.cli.interrupts import keeping
 from beamwood.cli.output import write_page
-from beamwood.cli.written import FitOptions, beside
+from beamwood.cli.written import FitOptions, path_beside
 from beamwood.errors import InputError
 
 if TYPE_CHECKING:
@@ -58,18 +59,13 @@ class FolderSearch:
 
     def run(self, read: Callable[[], Split], *, as_json: bool) -> None:
         """Search, save, and print the table. Errors: `Interrupted`, the best so far being saved."""
-        from beamwood.artefact import check_output
         from beamwood.recipes.portfolio.find import find
-        from beamwood.recipes.portfolio.table import lines
+        from beamwood.recipes.portfolio.table import table_lines
         from beamwood.training.interrupt import Interrupted
 
         asked, run = self.asked, self.asked.run
-        folder = beside(asked.out, SUFFIX)
-        if folder.exists() and not (run.resume or run.overwrite):
-            raise InputError(
-                f"{folder} already holds a search; pass --resume to go on with it, or --overwrite to start anew"
-            )
-        check_output(asked.out, overwrite=run.overwrite or (run.resume and folder.exists()))
+        folder = path_beside(asked.out, SUFFIX)
+        self._check_places(folder)
         split = read()
         with keeping(lambda: f"what was found so far is in {folder}; the same command with --resume goes on"):
             found = find(
@@ -94,10 +90,21 @@ class FolderSearch:
         if as_json:
             print_json(document)
         else:
-            print("\n".join(lines(found.document)))
+            print("\n".join(table_lines(found.document)))
         if found.interrupted:
             raise Interrupted(f"interrupted; the best so far is in {asked.out}; the same command with --resume goes on")
         note(f"saved in {asked.out}; next: {shlex.join(('beamwood', 'evaluate', asked.out))}")
+
+    def _check_places(self, folder: Path) -> None:
+        """Errors: another search, or an output that may not be replaced."""
+        from beamwood.artefact import check_output
+
+        run = self.asked.run
+        if folder.exists() and not (run.resume or run.overwrite):
+            raise InputError(
+                f"{folder} already holds a search; pass --resume to go on with it, or --overwrite to start anew"
+            )
+        check_output(self.asked.out, overwrite=run.overwrite or (run.resume and folder.exists()))
 
     def _save(self, fitted: Retriever, split: Split) -> None:
         """Put it in the output's place; the first one has seen that nothing of others is there."""

@@ -186,12 +186,10 @@ def _settings(
 
     if running.log not in ("json", "text", "none"):
         raise InputError(f"--log={running.log!r} is unknown; known: json, none, text")
-    if load.threads != "auto" and not (load.threads.isdecimal() and 1 <= int(load.threads) <= 1024):
-        raise InputError(f"--threads={load.threads!r} is no number of 1..1024; write auto for one a core")
     settings = ServeSettings(
         host=where.host,
         port=where.port,
-        threads=0 if load.threads == "auto" else int(load.threads),
+        threads=_num_threads(load.threads),
         store=f"sqlite:{folder.rstrip('/')}.events.db" if keeping.store is None else keeping.store,
         retention=Retention(keeping.keep_events, keeping.keep_days),
         tokens=_path(where.tokens),
@@ -215,11 +213,25 @@ def _settings(
         by_category=load.new_items_by_category,
         limits=replace(limits_of(load.limit or ()), new_item_share=load.new_item_share),
     )
+    _check_models(settings, folder)
+    return settings
+
+
+def _num_threads(text: str) -> int:
+    """The number, 0 of "auto". Errors: neither."""
+    if text == "auto":
+        return 0
+    if not (text.isdecimal() and 1 <= int(text) <= 1024):
+        raise InputError(f"--threads={text!r} is no number of 1..1024; write auto for one a core")
+    return int(text)
+
+
+def _check_models(settings: ServeSettings, folder: str) -> None:
+    """Errors: nowhere that other models come from."""
     if settings.models_dir is not None and not settings.models_dir.is_dir():
         raise InputError(f"--models-dir {settings.models_dir} is no folder")
     if settings.watch and settings.models_dir is None and not Path(folder).is_symlink():
         raise InputError("--watch needs --models-dir, or a FOLDER that is a link to the current model")
-    return settings
 
 
 def _path(text: str | None) -> Path | None:

@@ -34,7 +34,7 @@ def duration(seconds: float) -> str:
     return f"{minutes // 60} h {minutes % 60} min"
 
 
-def in_words(step: Step) -> str:
+def step_in_words(step: Step) -> str:
     """A step that goes on, for people."""
     counted = "" if step.total is None else f", {step.done:,.0f} of {step.total:,.0f}"
     left = "" if step.left is None else f", about {duration(step.left)} left"
@@ -101,10 +101,10 @@ class StepDisplay:
             return
         if self._live:
             self._painted = True
-            self._write(_CLEAR + in_words(step)[: shutil.get_terminal_size().columns - 1])
+            self._write(_CLEAR + step_in_words(step)[: shutil.get_terminal_size().columns - 1])
         elif step.seconds >= self._next_line:
             self._next_line = step.seconds + _BETWEEN
-            self._write(in_words(step) + "\n")
+            self._write(step_in_words(step) + "\n")
 
     def _clear(self) -> None:
         if self._painted:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from beamwood.blocks import evenly
+from beamwood.errors import InputError
 
 if TYPE_CHECKING:
     from beamwood.data import Split
@@ -68,7 +69,6 @@ class TwoStages:
 
 def check_staged(folder: str, retriever: Retriever) -> None:
     """Errors: a retriever without a part that orders what another brings."""
-    from beamwood.errors import InputError
     from beamwood.retrieval.blend import Blend
 
     if not isinstance(retriever.searcher, Blend) or not retriever.searcher.is_staged:
@@ -140,7 +140,7 @@ def cut_in_words(cut: StagesAtCut) -> list[str]:
 def margins_in_words(margins: MarginReport) -> list[str]:
     """On which levels targets are lost, and by how much, for people."""
     lost = ", ".join(f"{level} {share:.4f}" for level, share in enumerate(margins.lost, start=1))
-    quantiles = ", ".join(f"{shown(name)} {value:.4f}" for name, value in margins.quantiles.items())
+    quantiles = ", ".join(f"{percent_of(name)} {value:.4f}" for name, value in margins.quantiles.items())
     return [
         f"  {of_margins(margins)}; lost on level {lost}",
         f"  margin g_f of the labels, lost below 0: {quantiles or 'none has a rival'}",
@@ -155,6 +155,6 @@ def of_margins(margins: MarginReport) -> str:
     )
 
 
-def shown(quantile: str) -> str:
+def percent_of(quantile: str) -> str:
     """ "q05" as "5 %"."""
     return f"{int(quantile[1:])} %"

@@ -20,9 +20,9 @@ _OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
 
 def in_words_of(arguments: Sequence[str], message: str) -> str:
     """The message for whoever typed these arguments, with the options of that command alone."""
-    from beamwood.cli.help import pages
+    from beamwood.cli.help import commands_by_name
 
-    every = pages()
+    every = commands_by_name()
     if not arguments or arguments[0] not in every:
         return message
     known, of_fit = (_options(every[name]) for name in (arguments[0], "fit"))

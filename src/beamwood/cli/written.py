@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from beamwood.retrieval.retriever import Retriever
     from beamwood.training.budget import Budget
 
-__all__ = ["FitOptions", "RunOptions", "WrittenOptions", "beside", "default_output"]
+__all__ = ["FitOptions", "RunOptions", "WrittenOptions", "path_beside", "default_output"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class FitOptions:
     written: WrittenOptions
 
 
-def beside(out: str, suffix: str) -> Path:
+def path_beside(out: str, suffix: str) -> Path:
     """What is kept beside the output folder: "runs/mine.run" for "runs/mine" and for "runs/mine/"."""
     return Path(f"{os.path.abspath(out)}{suffix}")
 

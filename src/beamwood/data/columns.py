@@ -16,7 +16,7 @@ __all__ = [
     "ColumnNames",
     "find_column",
     "known_names",
-    "one",
+    "with_article",
     "plain_name",
     "squashed",
 ]
@@ -213,7 +213,7 @@ def find_column(
     return None
 
 
-def one(role: str) -> str:
+def with_article(role: str) -> str:
     """A user, an item, a time, a weight."""
     return f"an {role}" if role == "item" else f"a {role}"
 

@@ -22,6 +22,7 @@ from beamwood.data.tables import ItemTable, aligned, aligned_users, check_kept, 
 from beamwood.data.vocabulary import Vocabulary
 from beamwood.errors import InputError, nearest
 from beamwood.notebook import facts
+from beamwood.ragged import indptr_of, places_in_rows
 from beamwood.types import BoolArray, ItemLists
 
 __all__ = ["Dataset", "ItemTable"]
@@ -85,12 +86,7 @@ class Dataset:
         """
         if unlisted not in _UNLISTED:
             raise InputError(f"unlisted={unlisted!r} is unknown{nearest(str(unlisted), _UNLISTED)}")
-        if not isinstance(log, Log):
-            raise InputError(f"log is a {type(log).__name__}; read it with beamwood.data.read_log")
-        frame = log.frame
-        users = Vocabulary.of(frame["user"])
-        if len(users) < 2:
-            raise _of_one_user(log)
+        users, frame = _users_of(log), log.frame
         table = None if items is None else read_table(items, item_column, log, "item")
         check_kept(keep_columns, items)
         ids = frame["item"].unique()
@@ -103,13 +99,12 @@ class Dataset:
             item_table = replace(item_table, kept=checked_kept(keep_columns, item_table.frame))
         if user_table is not None:
             people = aligned_users(read_table(user_table, None, log, "user"), users, report)
-        coded, report["ties"], by = by_user_and_time(_coded(frame, users, catalogue))
-        report["notes"] += [_of_ties(report["ties"], len(coded), by)] if report["ties"] else []
-        counts = np.bincount(coded["user"].to_numpy(), minlength=len(users))
+        coded = _sorted_codes(frame, users, catalogue, report)
+        lengths = np.bincount(coded["user"].to_numpy(), minlength=len(users))
         return cls(
             users=users,
             items=catalogue,
-            histories=ItemLists(np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), coded["item"].to_numpy()),
+            histories=ItemLists(indptr_of(lengths), coded["item"].to_numpy()),
             times=coded["time"].to_numpy() if "time" in coded.columns else None,
             in_history=coded["history"].to_numpy() if "history" in coded.columns else None,
             weights=coded[WEIGHT].to_numpy() if WEIGHT in coded.columns else None,
@@ -134,8 +129,7 @@ class Dataset:
     def prefix_counts(self) -> NDArray[np.int64]:
         """int64[N], how often each item stands in all prefixes of two items or more of the histories."""
         lengths = np.repeat(self.histories.lengths, self.histories.lengths)
-        places = np.arange(len(lengths)) - np.repeat(self.histories.indptr[:-1], self.histories.lengths)
-        held = lengths - np.maximum(places, 1)
+        held = lengths - np.maximum(places_in_rows(self.histories.lengths), 1)
         return np.bincount(self.histories.items, held, minlength=len(self.items)).astype(np.int64)
 
     def with_histories(self, histories: ItemLists) -> Dataset:
@@ -144,7 +138,7 @@ class Dataset:
 
     def keeping(self, entries: NDArray[np.int64], lengths: NDArray[np.int64]) -> Dataset:
         """The same users and items with the given entries of their histories, `lengths` of them a user, in order."""
-        indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        indptr = indptr_of(lengths)
         part = self.with_histories(ItemLists(indptr, self.histories.items[entries]))
         context = None if self.context is None else self.context[entries]
         weights = None if self.weights is None else self.weights[entries]
@@ -192,14 +186,20 @@ def _rejected(
         f"{report['rejected']:,} pairs of a user and an item have a negative event last; they are kept, so that "
         "`recommend --without-rejected` leaves these items out"
     )
-    return ItemLists(np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), columns[known][order])
+    return ItemLists(indptr_of(counts), columns[known][order])
 
 
-def _of_one_user(log: Log) -> InputError:
-    return InputError(
-        f"{log.report.source} has 1 user; splits and comparisons need at least two: give more, or name another column "
-        f"than '{log.report.columns['user']}' with --user-column"
-    )
+def _users_of(log: Any) -> Vocabulary:
+    """The users of a log. Errors: what is no log; one user alone."""
+    if not isinstance(log, Log):
+        raise InputError(f"log is a {type(log).__name__}; read it with beamwood.data.read_log")
+    users = Vocabulary.of(log.frame["user"])
+    if len(users) < 2:
+        raise InputError(
+            f"{log.report.source} has 1 user; splits and comparisons need at least two: give more, or name another "
+            f"column than '{log.report.columns['user']}' with --user-column"
+        )
+    return users
 
 
 def _of_one_item(ids: pl.Series, log: Log) -> list[str]:
@@ -211,15 +211,20 @@ def _of_one_item(ids: pl.Series, log: Log) -> list[str]:
     ]
 
 
-def _of_ties(ties: int, rows: int, by: str) -> str:
-    return f"{ties:,} of {rows:,} rows share their time with another row of their user; among these counts {by}"
+def _sorted_codes(frame: pl.DataFrame, users: Vocabulary, items: Vocabulary, report: dict[str, Any]) -> pl.DataFrame:
+    """The log's rows by indices of users and items, with the other columns that a data set keeps, in its order.
 
-
-def _coded(frame: pl.DataFrame, users: Vocabulary, items: Vocabulary) -> pl.DataFrame:
-    """The log's rows by indices of users and items, with the other columns that a data set keeps of them."""
+    How many rows share their time, and what orders these, is noted in the report.
+    """
     codes = {"user": users.encode(frame["user"]), "item": items.encode(frame["item"])}
     kept = [each for each in frame.columns if each in ("time", "history", WEIGHT) or each.startswith(CONTEXT)]
-    return pl.DataFrame(codes).hstack([frame[name] for name in kept])
+    coded, ties, by = by_user_and_time(pl.DataFrame(codes).hstack([frame[name] for name in kept]))
+    report["ties"] = ties
+    if ties:
+        report["notes"].append(
+            f"{ties:,} of {len(coded):,} rows share their time with another row of their user; among these counts {by}"
+        )
+    return coded
 
 
 def _context_of(coded: pl.DataFrame) -> pl.DataFrame | None:

@@ -19,7 +19,7 @@ import polars as pl
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
-from beamwood.data.labels import as_lists, inner_type, label_lists, unnamed
+from beamwood.data.labels import arrays_as_lists, inner_type, label_lists, unnamed
 from beamwood.errors import InputError, nearest
 from beamwood.types import ContextColumn, IndexArray
 
@@ -201,7 +201,7 @@ def _fit_numbers(name: str, series: pl.Series) -> FeatureColumn:
 def _fit_vectors(name: str, series: pl.Series) -> FeatureColumn:
     if _kind(series.dtype) != "vector":
         raise InputError(f"column '{name}' is of type {series.dtype}; a vector column holds lists of numbers")
-    cells = as_lists(series)
+    cells = arrays_as_lists(series)
     lengths = cells.list.len().drop_nulls().unique().to_list()
     if len(lengths) != 1 or lengths[0] == 0:
         raise InputError(f"column '{name}' holds vectors of lengths {sorted(lengths)[:5]}; give vectors of one length")
@@ -282,7 +282,7 @@ def _vectors(column: FeatureColumn, series: pl.Series) -> NDArray[np.float32]:
 
 def _lists_of_numbers(column: FeatureColumn, series: pl.Series) -> list[Any]:
     """The cells of a vector column, those of text read as JSON. Errors: a cell that is no list of numbers."""
-    cells = as_lists(series).to_list()
+    cells = arrays_as_lists(series).to_list()
     inner = inner_type(series)
     if series.dtype == pl.Null or (inner is not None and (_is_number(inner) or inner == pl.Null)):
         return cells

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from beamwood.errors import InputError
 from beamwood.kernels.dispatch import native
 from beamwood.kernels.rows import places_of
+from beamwood.ragged import indptr_of
 from beamwood.types import IndexArray
 
 __all__ = ["IdTable", "NumberIds", "TextIds", "id_table", "restore_ids"]
@@ -177,7 +178,7 @@ class TextIds:
         hashes = np.fromiter((crc32(held[start:stop]) for start, stop in pairs), np.int64, len(array))
         size = 1 << max(1, int(len(array) - 1).bit_length())
         buckets = hashes & (size - 1)
-        starts = np.concatenate([[0], np.cumsum(np.bincount(buckets, minlength=size))]).astype(np.int64)
+        starts = indptr_of(np.bincount(buckets, minlength=size))
         return cls(np.ascontiguousarray(text), stops, starts, np.argsort(buckets, kind="stable").astype(np.int32))
 
     def __len__(self) -> int:

@@ -11,7 +11,15 @@ from beamwood.data.columns import known_names, squashed
 from beamwood.data.source import Source, reading
 from beamwood.errors import InputError
 
-__all__ = ["count_of", "likenesses", "missing_cells", "read_ids", "refuse", "same_but_for_looks", "words_for_nothing"]
+__all__ = [
+    "count_of",
+    "likenesses",
+    "missing_cells",
+    "id_expression",
+    "refuse",
+    "same_but_for_looks",
+    "words_for_nothing",
+]
 
 # The ways to write a whole number, as a spreadsheet or a frame with gaps does too: "007" and "+7" are other ids than 7.
 _WHOLE_NUMBER = r"^(0|-?[1-9][0-9]{0,17})(\.0+)?$"
@@ -33,7 +41,7 @@ _AROUND = r"^\s|\s$"
 _BLANKS = r"[\s\u{200b}-\u{200d}\u{feff}]+"
 
 
-def read_ids(table: Source, name: str, role: str) -> tuple[pl.Expr, tuple[str, ...]]:
+def id_expression(table: Source, name: str, role: str) -> tuple[pl.Expr, tuple[str, ...]]:
     """Ids as they are, as the column `role`, and what about them to look at.
 
     They are whole numbers where the source is text and nothing is lost by it. Bytes are read as text. Errors: null,

@@ -8,7 +8,7 @@ import polars as pl
 
 from beamwood.errors import InputError
 
-__all__ = ["SEPARATOR", "as_lists", "inner_type", "label_lists", "unnamed"]
+__all__ = ["SEPARATOR", "arrays_as_lists", "inner_type", "label_lists", "unnamed"]
 
 SEPARATOR = "|"
 _LABELS = (pl.String, pl.Categorical, pl.Enum, pl.Boolean, pl.Date, pl.Datetime, pl.Time, pl.Null)
@@ -31,7 +31,7 @@ def label_lists(series: pl.Series) -> pl.Series:
     if inner == pl.Null:
         return pl.Series([None] * len(series), dtype=pl.List(pl.String))
     if isinstance(dtype, pl.List | pl.Array):
-        lists = as_lists(series).cast(pl.List(pl.String))
+        lists = arrays_as_lists(series).cast(pl.List(pl.String))
     else:
         lists = unnamed(series).cast(pl.String).str.split(SEPARATOR)
     label = pl.element().str.strip_chars()
@@ -39,7 +39,7 @@ def label_lists(series: pl.Series) -> pl.Series:
     return pl.select(pl.when(lists.list.len() > 0).then(lists)).to_series()
 
 
-def as_lists(series: pl.Series) -> pl.Series:
+def arrays_as_lists(series: pl.Series) -> pl.Series:
     """A column of arrays as one of lists, others as they are, all `unnamed`."""
     cells = unnamed(series)
     return cells.arr.to_list() if isinstance(series.dtype, pl.Array) else cells

@@ -22,10 +22,10 @@ import polars as pl
 from beamwood.arguments import naming_arguments
 from beamwood.data.boundary import boundary_expression, boundary_note
 from beamwood.data.chosen import chosen_columns
-from beamwood.data.columns import ColumnNames, one
+from beamwood.data.columns import ColumnNames, with_article
 from beamwood.data.decimals import COMMA, with_points
 from beamwood.data.events import WEIGHT, EventKinds, event_note, last_was_negative, read_events
-from beamwood.data.ids import count_of, missing_cells, read_ids, refuse
+from beamwood.data.ids import count_of, id_expression, missing_cells, refuse
 from beamwood.data.layout import Layout
 from beamwood.data.source import Source, open_source, reading
 from beamwood.data.times import seems_time, time_expression
@@ -257,7 +257,7 @@ def _used(
     """What is read of each row, what the times are, in words, and what to look at."""
     used, notes = list[pl.Expr](), list[str]()
     for role in ("user", "item"):
-        ids, said = read_ids(table, chosen[role], role)
+        ids, said = id_expression(table, chosen[role], role)
         used.append(ids)
         notes += said
     time_kind = "none; the order of a user's rows is their order"
@@ -281,7 +281,7 @@ def _without_missing(table: Source, chosen: dict[str, str]) -> tuple[Source, lis
     rows = counts.pop("rows")
     # A column of times without any is as none.
     cells = {role: cell for role, cell in cells.items() if role != "time" or counts[role] < rows}
-    said = [f"{counts[role]:,} without {one(role)} ('{chosen[role]}')" for role in cells if counts[role]]
+    said = [f"{counts[role]:,} without {with_article(role)} ('{chosen[role]}')" for role in cells if counts[role]]
     if not said:
         return table, []
     kept = table.keeping(~pl.any_horizontal(cells.values()))

@@ -8,12 +8,12 @@ from typing import Any
 
 import polars as pl
 
-__all__ = ["flat", "rows_within"]
+__all__ = ["unnested_columns", "rows_within"]
 
 _READERS = {".jsonl": "scan_ndjson", ".ndjson": "scan_ndjson", ".json": "scan_ndjson", ".parquet": "scan_parquet"}
 
 
-def flat(frame: pl.LazyFrame) -> pl.LazyFrame:
+def unnested_columns(frame: pl.LazyFrame) -> pl.LazyFrame:
     """Each field of a nested row as a column that is called by its path: `reader.id` of {"reader": {"id": 7}}.
 
     What has no fields stays as it is, and so does a nested row one of whose paths is the name of another column.

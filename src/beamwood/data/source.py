@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,9 +19,9 @@ from beamwood.data.header import header_hint
 from beamwood.data.in_memory import frame_of, scan_matrix
 from beamwood.data.json_rows import scan_json, scan_lines_of_json, why_no_json
 from beamwood.data.layout import Layout
-from beamwood.data.nested import flat
+from beamwood.data.nested import unnested_columns
 from beamwood.data.offsets import file_with_offsets, has_offsets
-from beamwood.data.parts import parts_of
+from beamwood.data.parts import TableFiles, parts_of
 from beamwood.data.text_table import RECBOLE, TEXT_SUFFIXES, scan_text
 from beamwood.errors import InputError, nearest_path
 
@@ -80,8 +81,8 @@ def open_source(source: Any, layout: Layout = _UNSAID) -> Source:
     """The table of a path, or of what is in memory: see `frame_of`.
 
     A path is a file, a folder of parts of one table, or a pattern of their names. `layout`: what is said of text files
-    and of rows without names. Nested rows are `flat`. Errors: no such file, an unsupported suffix, a file that cannot
-    be read, an object that is no table; a layout of what has its own.
+    and of rows without names. Nested rows have `unnested_columns`. Errors: no such file, an unsupported suffix, a file
+    that cannot be read, an object that is no table; a layout of what has its own.
     """
     if isinstance(source, str | os.PathLike):
         if not os.fspath(source):
@@ -91,7 +92,7 @@ def open_source(source: Any, layout: Layout = _UNSAID) -> Source:
         raise InputError("--separator is about text files, and this is none; leave it out")
     name, frame = frame_of(source, layout.names)
     with reading(name):
-        return Source(name, flat(frame), False)
+        return Source(name, unnested_columns(frame), False)
 
 
 @contextmanager
@@ -126,9 +127,19 @@ def _open_path(path: Path, layout: Layout) -> Source:
     parts = parts_of(str(path), _suffix_of if layout.separator is None else _any_suffix_of)
     if parts is None:
         return _open_file(path, layout)
-    opened = [_open_file(file, layout) for file in parts.files]
+    opened = [_open_part(file, parts, layout) for file in parts.files]
     frame = parts.joined([each.frame for each in opened], [each.schema for each in opened])
     return Source(str(path), frame, opened[0].is_text, notes=(*parts.notes(), *opened[0].notes))
+
+
+def _open_part(file: Path, parts: TableFiles, layout: Layout) -> Source:
+    try:
+        return _open_file(file, layout)
+    except InputError as error:
+        if len(parts.files) == 1 or " > log." not in str(error):
+            raise
+        every = shlex.quote(str(file.parent)) + f"/*{file.suffix}"
+        raise InputError(f"{error}; where all files are so, name all in that command, as {every}") from None
 
 
 def _open_file(path: Path, layout: Layout) -> Source:
@@ -154,7 +165,7 @@ def _open_file(path: Path, layout: Layout) -> Source:
             frame, notes = scan_text(path, suffix, layout)
             _refuse_repeated_names(str(path), frame)
         else:
-            frame = flat(file_with_offsets(path) if has_offsets(path) else scan(path))
+            frame = unnested_columns(file_with_offsets(path) if has_offsets(path) else scan(path))
         if suffix is not None and suffix.startswith(RECBOLE):
             frame = _without_field_types(frame)
     return Source(str(path), frame, scan is None, notes=notes)

@@ -17,6 +17,7 @@ from beamwood.data.dataset import Dataset
 from beamwood.data.features import encode_context
 from beamwood.errors import InputError
 from beamwood.notebook import facts
+from beamwood.ragged import places_in_rows, ranges
 from beamwood.types import IndexArray, ItemLists, Query, QueryNeeds
 
 __all__ = ["SPLITS", "Queries", "Split", "by_boundary", "by_time", "disjoint_users", "leave_one_out"]
@@ -214,7 +215,7 @@ def by_time(dataset: Dataset, *, seed: int = 2026, valid_share: float = 0.1, tes
         raise InputError("the log has no times, which --split time needs; name the column with --time-column")
     if min(valid_share, test_share) <= 0 or valid_share + test_share >= 1:
         raise InputError(f"valid_share={valid_share} and test_share={test_share} must be above 0 and sum below 1")
-    counted = np.arange(len(dataset.times)) - np.repeat(dataset.histories.indptr[:-1], dataset.histories.lengths)
+    counted = places_in_rows(dataset.histories.lengths)
     if np.array_equal(dataset.times, counted):
         raise _Unsplit(
             "the times only count 0, 1, 2, ... within each user and do not compare between users, which --split time "
@@ -266,12 +267,8 @@ def by_boundary(dataset: Dataset, *, seed: int = 2026, valid_share: float = 0.1)
     histories, inside = dataset.histories, dataset.in_history
     rows, validates = histories.rows, _drawn_share(histories, inside, valid_share, seed)
 
-    def part(chosen: NDArray[np.bool_]) -> ItemLists:
-        lengths = np.bincount(rows[chosen], minlength=len(histories))
-        return ItemLists(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64), histories.items[chosen])
-
     def queries(past: ItemLists, wanted: NDArray[np.bool_]) -> Queries:
-        labels = part(wanted).distinct()
+        labels = histories.keeping(wanted).distinct()
         users = np.flatnonzero((labels.lengths > 0) & (past.lengths > 0))
         if len(users) == 0:
             raise _Unsplit("no user has both history and future rows by the boundary column")
@@ -281,7 +278,7 @@ def by_boundary(dataset: Dataset, *, seed: int = 2026, valid_share: float = 0.1)
 
     trains = inside & ~validates
     train = dataset.keeping(np.flatnonzero(trains), np.bincount(rows[trains], minlength=len(histories)))
-    valid, test = queries(train.histories, validates), queries(part(inside), ~inside)
+    valid, test = queries(train.histories, validates), queries(histories.keeping(inside), ~inside)
     rule = (
         f"by the boundary column: its history rows train but for {valid_share:.0%} of each user's, drawn with seed "
         f"{seed}, which validate; the others test. Times play no part"
@@ -297,10 +294,9 @@ def _drawn_share(histories: ItemLists, inside: NDArray[np.bool_], share: float, 
     order = np.lexsort((np.random.default_rng(seed).random(len(rows)), rows))
     order = order[inside[order]]
     counts = np.bincount(rows[order], minlength=len(histories))
-    place = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
     wanted = np.where(counts >= 2, np.maximum(1, np.round(counts * share)), 0)
     chosen = np.zeros(len(rows), bool)
-    chosen[order] = place < wanted[rows[order]]
+    chosen[order] = places_in_rows(counts) < wanted[rows[order]]
     return chosen
 
 
@@ -344,9 +340,7 @@ def _only(dataset: Dataset, users: NDArray[np.bool_]) -> Dataset:
 def _between(dataset: Dataset, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> Dataset:
     """The data set with the entries `starts:stops` of each user."""
     lengths = stops - starts
-    ends = np.cumsum(lengths)
-    entries = np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - (ends - lengths), lengths)
-    return dataset.keeping(entries, lengths)
+    return dataset.keeping(ranges(starts, lengths), lengths)
 
 
 def _context(dataset: Dataset, entries: NDArray[np.int64]) -> pl.DataFrame | None:

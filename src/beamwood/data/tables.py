@@ -11,9 +11,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from beamwood.data.columns import find_column, plain_name
-from beamwood.data.ids import read_ids, same_but_for_looks, words_for_nothing
+from beamwood.data.ids import id_expression, same_but_for_looks, words_for_nothing
 from beamwood.data.kept_columns import kept_column, kept_name
-from beamwood.data.labels import SEPARATOR, as_lists, inner_type, label_lists
+from beamwood.data.labels import SEPARATOR, arrays_as_lists, inner_type, label_lists
 from beamwood.data.layout import OF_TABLES
 from beamwood.data.log import Log
 from beamwood.data.source import Source, open_source, reading
@@ -47,7 +47,7 @@ class ItemTable:
         if column not in self.frame.columns:
             known = ", ".join(self.frame.columns)
             raise InputError(f"item_column='{column}' is not in the item table; it has: {known}")
-        cells = as_lists(self.frame[column])
+        cells = arrays_as_lists(self.frame[column])
         given, there = cells.drop_nulls(), np.flatnonzero(cells.is_not_null().to_numpy())
         inner = inner_type(cells)
         if inner is None or not inner.is_numeric() or len(given) == 0 or given.list.len().max() == 0:
@@ -99,7 +99,7 @@ def read_table(source: Any, id_column: str | None, log: Log, role: Literal["item
         fix = "Name it with --items-column" if role == "item" else "Call it user_id"
         such = _likely_ids(table, log.frame[role].unique(), role)
         raise InputError(f"{name} has no {role} column; it has: {', '.join(present)}. {fix}{such}")
-    ids_as_given, _ = read_ids(table, column, role)
+    ids_as_given, _ = id_expression(table, column, role)
     others = [table.column(other) for other in present if other not in (column, role)]
     with reading(name):
         frame = table.frame.select(ids_as_given, *others).collect(engine="streaming")

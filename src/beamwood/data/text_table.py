@@ -43,21 +43,14 @@ def scan_text(path: Path, suffix: str | None, layout: Layout) -> tuple[pl.LazyFr
     quote = None if suffix is not None and suffix.startswith(RECBOLE) else '"'
     lines = [line or "" for line in lines_of(path, lossy=True).head(_SAMPLE).collect()["line"].to_list()]
     _refuse_other_texts(path, lines)
-    notes, said, skipped = [], layout.separator, 0
+    notes = []
     told = _TOLD.fullmatch(lines[0].lstrip("\ufeff")) if lines else None
     if told is not None:
         # Spreadsheets have what separates the columns in a line of its own.
-        lines, skipped, said = lines[1:], 1, said or told[1]
+        lines = lines[1:]
         notes.append(f"its columns are separated by {told[1]!r}, as its first line says")
-    separator = separator_of(lines, own, quote) if said is None else said
-    refuse_other_shapes(path, lines, separator, quote)
-    if separator is None:
-        raise InputError(
-            f"{path}: what separates its columns is not clear from its first lines; say it with --separator, as "
-            "--separator ';'"
-        )
-    if said is None and separator != own:
-        notes.append(f"its columns are separated by {separator!r}, as its first lines have it (or say --separator)")
+    separator, found = _separator(path, lines, layout.separator or (told and told[1]), own, quote)
+    notes += found
     rows = fields_of(lines, separator, quote) or [[]]
     first, wrapped = rows[0], False
     _refuse_title(path, lines, len(first), layout)
@@ -77,11 +70,27 @@ def scan_text(path: Path, suffix: str | None, layout: Layout) -> tuple[pl.LazyFr
         separator=separator,
         quote_char=quote,
         infer_schema=False,
-        skip_lines=skipped,
+        skip_lines=0 if told is None else 1,
         has_header=layout.names is None,
         new_columns=None if layout.names is None else list(layout.names),
     )
     return unwrapped(frame) if wrapped else frame, tuple(notes)
+
+
+def _separator(
+    path: Path, lines: Sequence[str], said: str | None, usual: str | None, quote: str | None
+) -> tuple[str, list[str]]:
+    """What separates the columns, and a note where the lines alone say so, against what is usual for their ending."""
+    separator = separator_of(lines, usual, quote) if said is None else said
+    refuse_other_shapes(path, lines, separator, quote)
+    if separator is None:
+        raise InputError(
+            f"{path}: what separates its columns is not clear from its first lines; say it with --separator, as "
+            "--separator ';'"
+        )
+    if said is not None or separator == usual:
+        return separator, []
+    return separator, [f"its columns are separated by {separator!r}, as its first lines have it (or say --separator)"]
 
 
 def _refuse_other_texts(path: Path, lines: Sequence[str]) -> None:

@@ -13,7 +13,7 @@ from beamwood.data.source import Source, reading
 from beamwood.data.time_text import UNREAD, by_format, by_shape, looks_like_time, numeric_date
 from beamwood.errors import InputError
 
-__all__ = ["numbers_of", "seconds_of", "seems_time", "time_expression"]
+__all__ = ["numbers_of", "since_1970", "seems_time", "time_expression"]
 
 _NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"
 _WHOLE = r"^\s*[+-]?\d{1,19}(\.0*)?\s*$"
@@ -65,7 +65,7 @@ def time_expression(table: Source, name: str, time_format: str | None = None) ->
     return time.alias("time"), f"'{name}', {kind}"
 
 
-def seconds_of(time: int) -> float | None:
+def since_1970(time: int) -> float | None:
     """A time of a log in seconds since 1970, None where the number is none, such as a place in an order.
 
     Seconds, and thousandths, millionths or milliardths of them, are told apart by their size; all of 1973 to 5138.

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamwood.errors import InputError
+from beamwood.ragged import places_in_rows
 from beamwood.types import IndexArray, ItemLists
 
 __all__ = ["Untouched"]
@@ -25,7 +26,7 @@ class Untouched:
         self.num_items, self.lengths, self._indptr = num_items, distinct.lengths, distinct.indptr
         if len(distinct.items) and int(distinct.items.max()) >= num_items:
             raise InputError(f"a list holds item {int(distinct.items.max())} of {num_items} items")
-        shifted = distinct.items - (np.arange(len(distinct.items)) - np.repeat(distinct.indptr[:-1], distinct.lengths))
+        shifted = distinct.items - places_in_rows(distinct.lengths)
         self._keys = distinct.rows * np.int64(num_items + 1) + shifted
 
     def draw(self, users_B: IndexArray, uniform_BK: NDArray[np.float64]) -> NDArray[np.int64]:

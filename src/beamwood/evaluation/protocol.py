@@ -225,13 +225,12 @@ def evaluate_both(
     queries: LabelledQueries,
     *,
     ks: Sequence[int] = (20, 40),
-    options: SearchOptions = SearchOptions(),
     batch_size: int = 256,
     tail: Tail | None = None,
     group_N: IndexArray | None = None,
 ) -> Views:
     """`evaluate` twice: {"kept": seen items kept, "removed": seen items removed}."""
-    measured = partial(evaluate, searcher, queries, ks=ks, options=options, batch_size=batch_size, tail=tail)
+    measured = partial(evaluate, searcher, queries, ks=ks, batch_size=batch_size, tail=tail)
     return Views({view: measured(remove_seen=view == "removed", group_N=group_N) for view in VIEWS})
 
 

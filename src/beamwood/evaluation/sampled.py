@@ -23,6 +23,8 @@ __all__ = ["Sampled", "SampledValidation", "evaluate_sampled", "sampled_rule"]
 METRICS = ("hit_rate", "ndcg", "mrr")
 # Scores held at a time.
 _BLOCK_CELLS = 2**20
+# Items that a label of validation stands among, as in most papers.
+_NEGATIVES = 99
 
 
 class Sampled:
@@ -86,25 +88,17 @@ def sampled_rule(num_negatives: int, seed: int) -> str:
 class SampledValidation:
     """Metrics of a searcher on fixed lists of a fixed draw of queries; names as "sampled/ndcg@10".
 
-    Where the catalogue leaves a user fewer items than `num_negatives`, everybody's lists are as short as that user's.
+    Each label stands among 99 drawn items. Where the catalogue leaves a user fewer, everybody's lists are as short as
+    that user's.
     Errors: where they are too short for any cut, and a `monitor` that is no such name.
     """
 
-    def __init__(
-        self,
-        queries: Queries,
-        num_items: int,
-        *,
-        num_users: int,
-        seed: int,
-        monitor: str,
-        num_negatives: int = 99,
-    ) -> None:
+    def __init__(self, queries: Queries, num_items: int, *, num_users: int, seed: int, monitor: str) -> None:
         rows = np.sort(np.random.default_rng(seed).permutation(len(queries))[:num_users])
         self.queries, self.num_items, self.seed = queries.take(rows), num_items, seed
         each = zip(self.queries.seen, self.queries.labels, strict=True)
         left = num_items - max((len(np.union1d(seen, labels)) for seen, labels in each), default=0)
-        self.num_negatives = min(num_negatives, left)
+        self.num_negatives = min(_NEGATIVES, left)
         self.cuts = [k for k in (5, 10, 20) if k <= self.num_negatives + 1]
         if not self.cuts:
             raise InputError(

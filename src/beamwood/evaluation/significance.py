@@ -142,12 +142,7 @@ def holm(p_values: FloatArray) -> NDArray[np.float64]:
 
 
 def paired_comparisons(
-    values: Mapping[str, FloatArray],
-    baseline: str,
-    rng: np.random.Generator,
-    *,
-    level: float = 0.95,
-    num_resamples: int = 2000,
+    values: Mapping[str, FloatArray], baseline: str, rng: np.random.Generator
 ) -> list[PairedComparison]:
     """`baseline` against every other method on the same queries, by all `TESTS`, Holm-adjusted within each test.
 
@@ -170,7 +165,7 @@ def paired_comparisons(
         PairedComparison(
             baseline,
             rival,
-            bootstrap_interval(differences[rival], rng, level=level, num_resamples=num_resamples),
+            bootstrap_interval(differences[rival], rng),
             {name: float(raw[name][i]) for name in TESTS},
             {name: float(adjusted[name][i]) for name in TESTS},
         )

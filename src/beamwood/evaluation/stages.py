@@ -112,35 +112,50 @@ def decompose(
     chosen = np.random.default_rng(seed).permutation(len(judged))[:one_stage_queries]
     in_sample = np.zeros(len(judged), bool)
     in_sample[chosen] = True
-    ranked, retrieved, one_stage = [], [], []
+    found = label_places(searcher, judged, min(num_candidates, searcher.num_items))
+    whole_S = catalogue_places(searcher, judged.take(np.flatnonzero(in_sample))) if in_sample.any() else None
+    in_sample_P = in_sample[judged.labels.rows]
+    return StageReport(
+        len(judged),
+        len(found.rank_P),
+        num_candidates,
+        float((found.retrieved_P == 0).mean()),
+        float((found.retrieved_P > 0).mean()),
+        tuple(at_cut(k, found.rank_P, found.retrieved_P, in_sample_P, whole_S) for k in cuts),
+        retrieval_scored=float(found.scored[0] / len(judged)),
+        ranking_scored=float(found.scored[1] / len(judged)),
+        retrieval_seconds=float(found.seconds[0] / len(judged)),
+        ranking_seconds=float(found.seconds[1] / len(judged)),
+        one_stage_queries=int(in_sample.sum()),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class LabelPlaces:
+    """Where each label stands, from 1, 0 where it is not found: `rank_P` by both stages, `retrieved_P` by the first.
+
+    Both int64[P]. `scored` and `seconds`, float64[2]: what the first stage took of all queries, and what the rest did.
+    """
+
+    rank_P: NDArray[np.int64]
+    retrieved_P: NDArray[np.int64]
+    scored: NDArray[np.float64]
+    seconds: NDArray[np.float64]
+
+
+def label_places(searcher: Staged, queries: Queries, k: int) -> LabelPlaces:
+    """The places of the labels among k items, and what finding them took."""
+    ranked, retrieved = [], []
     scored, seconds = np.zeros(2), np.zeros(2)
-    for rows in blocks(len(judged), _BATCH):
-        part = judged.take(rows)
-        k = min(num_candidates, searcher.num_items)
+    for rows in blocks(len(queries), _BATCH):
+        part = queries.take(rows)
         found = searcher.search(part.query(searcher.needs), k, SearchOptions(part.seen, explain=True))
         first, *others = found.parts
         ranked.append(places(found.items, part.labels))
         retrieved.append(places(first.hits.items, part.labels))
         scored += [first.hits.scored.sum(), sum(part.hits.scored.sum() for part in others)]
         seconds += [first.seconds, sum(part.seconds for part in others)]
-        sampled = part.take(np.flatnonzero(in_sample[rows]))
-        if len(sampled):
-            one_stage.append(catalogue_places(searcher, sampled))
-    rank_P, retrieved_P = np.concatenate(ranked), np.concatenate(retrieved)
-    whole_P = np.concatenate(one_stage) if one_stage else None
-    return StageReport(
-        len(judged),
-        len(rank_P),
-        num_candidates,
-        float((retrieved_P == 0).mean()),
-        float((retrieved_P > 0).mean()),
-        tuple(at_cut(k, rank_P, retrieved_P, in_sample[judged.labels.rows], whole_P) for k in cuts),
-        retrieval_scored=float(scored[0] / len(judged)),
-        ranking_scored=float(scored[1] / len(judged)),
-        retrieval_seconds=float(seconds[0] / len(judged)),
-        ranking_seconds=float(seconds[1] / len(judged)),
-        one_stage_queries=int(in_sample.sum()),
-    )
+    return LabelPlaces(np.concatenate(ranked), np.concatenate(retrieved), scored, seconds)
 
 
 def checked_cuts(searcher: Staged, ks: Sequence[int]) -> tuple[int, list[int]]:

@@ -12,7 +12,6 @@ import numpy as np
 from beamwood.data.split import Queries
 from beamwood.errors import InputError
 from beamwood.evaluation.metrics import Tail
-from beamwood.types import ItemLists
 
 __all__ = ["TailQueries", "tail_queries"]
 
@@ -28,10 +27,8 @@ class TailQueries(Queries):
 def tail_queries(queries: Queries, rare: Tail) -> TailQueries:
     """The part of the queries whose labels are tail items. Errors: none has any."""
     labels = queries.labels
-    kept = rare.mask[labels.items]
-    lengths = np.bincount(labels.rows[kept], minlength=len(labels))
-    tail = ItemLists(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64), labels.items[kept])
-    rows = np.flatnonzero(lengths > 0)
+    tail = labels.keeping(rare.mask[labels.items])
+    rows = np.flatnonzero(tail.lengths > 0)
     if len(rows) == 0:
         raise InputError(f"no query has a tail label ({rare.rule}); raise the share of the tail")
     part = queries.take(rows)

@@ -17,7 +17,7 @@ from beamwood.evaluation.protocol import VIEWS, PerQuery
 from beamwood.evaluation.significance import PairedComparison, paired_comparisons
 from beamwood.types import FloatArray
 
-__all__ = ["Rival", "Verdict", "in_words", "judge", "judge_both", "users_to_settle"]
+__all__ = ["Rival", "Verdict", "verdicts_in_words", "judge", "judge_both", "users_to_settle"]
 
 LEVEL = 0.05
 POWER = 0.8
@@ -133,15 +133,13 @@ def judge_both(
     return {view: replace(judge(values[view], view, metric, simplest), on_tail=on_tail) for view in VIEWS}
 
 
-def judge(
-    values: Mapping[str, FloatArray], view: str, metric: str, simplest: str, *, seed: int = 0, level: float = LEVEL
-) -> Verdict:
+def judge(values: Mapping[str, FloatArray], view: str, metric: str, simplest: str) -> Verdict:
     """The verdict on float[Q] values by method, at least two; of equal means the simplest wins, else the first."""
     means = {name: float(np.mean(column)) for name, column in values.items()}
     users = len(next(iter(values.values())))
     winner = max(means, key=lambda name: (means[name], name == simplest))
-    tests = tuple(paired_comparisons(values, winner, np.random.default_rng(seed)))
-    rivals = [_against(values, test, len(tests), level) for test in tests]
+    tests = tuple(paired_comparisons(values, winner, np.random.default_rng(0)))
+    rivals = [_against(values, test, len(tests)) for test in tests]
     rivals.sort(key=lambda rival: rival.difference)
     found = means[winner] > 0
     return Verdict(
@@ -149,7 +147,7 @@ def judge(
     )
 
 
-def _against(values: Mapping[str, FloatArray], test: PairedComparison, num_rivals: int, level: float) -> Rival:
+def _against(values: Mapping[str, FloatArray], test: PairedComparison, num_rivals: int) -> Rival:
     difference = np.asarray(values[test.baseline], float) - np.asarray(values[test.rival], float)
     p = max(test.adjusted.values())
     return Rival(
@@ -158,8 +156,8 @@ def _against(values: Mapping[str, FloatArray], test: PairedComparison, num_rival
         low=test.difference.low,
         high=test.difference.high,
         p=p,
-        certain=p < level,
-        needed=users_to_settle(difference, level=level / num_rivals),
+        certain=p < LEVEL,
+        needed=users_to_settle(difference, level=LEVEL / num_rivals),
         better=float((difference > 0).mean()),
         equal=float((difference == 0).mean()),
         worse=float((difference < 0).mean()),
@@ -182,6 +180,6 @@ def users_to_settle(difference: FloatArray, *, level: float = LEVEL) -> int | No
     return max(2, math.ceil(exact / unit) * unit)
 
 
-def in_words(verdicts: Mapping[str, Verdict]) -> str:
+def verdicts_in_words(verdicts: Mapping[str, Verdict]) -> str:
     """All views in one paragraph."""
     return " ".join(sentence for verdict in verdicts.values() for sentence in verdict.sentences())

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel
 
 from beamwood.data.split import Split
-from beamwood.data.times import seconds_of
+from beamwood.data.times import since_1970
 from beamwood.retrieval.item_columns import ItemColumns
 from beamwood.retrieval.retriever import Retriever
 from beamwood.types import Searcher
@@ -56,5 +56,5 @@ def build_retriever(
 
 def _end(times: NDArray[np.int64] | None) -> dict[str, float]:
     """When the log ended, in seconds since 1970, where its times are times: what a store kept later is news."""
-    last = None if times is None or len(times) == 0 else seconds_of(int(times.max()))
+    last = None if times is None or len(times) == 0 else since_1970(int(times.max()))
     return {} if last is None else {"end": last}

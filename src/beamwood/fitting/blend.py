@@ -17,7 +17,7 @@ from beamwood.data.split import Queries, Split
 from beamwood.errors import InputError
 from beamwood.evaluation.metrics import METRICS, metrics_at, relevance
 from beamwood.evaluation.protocol import VIEWS
-from beamwood.fitting.choose import CUT, Choice, drawn, named
+from beamwood.fitting.choose import CUT, Choice, drawn, measures_by_name
 from beamwood.fitting.settings import SeenChoiceSettings
 from beamwood.retrieval.blend import Part
 from beamwood.retrieval.candidates import Candidates, bring, good_of, with_seen
@@ -149,14 +149,14 @@ class StageWeights:
             (weight, {view: means.of(view, Weights(weight, seen)) for view in VIEWS})
             for weight in self.first_weights(unit)
         ]
-        weight, views = max(tried, key=lambda pair: named(pair[1])[self.monitor])
+        weight, views = max(tried, key=lambda pair: measures_by_name(pair[1])[self.monitor])
         name = self.monitor.split("/")[-1]
         for other in seen_weights[1:]:
             # Where it is removed, what was seen has no weight.
             kept = means.of("kept", Weights(weight, other))
             if kept[name] > views["kept"][name]:
                 seen, views = other, views | {"kept": kept}
-        return Weights(weight, seen), named(views)
+        return Weights(weight, seen), measures_by_name(views)
 
     def first_weights(self, unit: float = 1.0) -> tuple[float, ...]:
         """What is tried of the first's weight, in these units of the second's scores."""

@@ -13,7 +13,7 @@ from beamwood.errors import InputError, nearest
 from beamwood.evaluation.metrics import METRICS
 from beamwood.evaluation.protocol import VIEWS, evaluate
 
-__all__ = ["CUT", "MEASURED", "Choice", "Measure", "Validation", "check_monitor", "drawn", "named"]
+__all__ = ["CUT", "MEASURED", "Choice", "Measure", "Validation", "check_monitor", "drawn", "measures_by_name"]
 
 CUT = 20
 """Places of a list that a training is judged by."""
@@ -74,10 +74,10 @@ class Validation:
         for view in VIEWS:
             result = evaluate(searcher, queries, ks=(CUT,), remove_seen=view == "removed", batch_size=1024)
             views[view] = result.means()
-        return named(views)
+        return measures_by_name(views)
 
 
-def named(views: dict[str, dict[str, float]]) -> dict[str, float]:
+def measures_by_name(views: dict[str, dict[str, float]]) -> dict[str, float]:
     """The metrics of each view under the names of `MEASURED`, and their means over both."""
     both = {name: (value + views["removed"][name]) / 2 for name, value in views["kept"].items()}
     return {

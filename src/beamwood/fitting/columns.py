@@ -12,7 +12,7 @@ from beamwood.data.dataset import Dataset
 from beamwood.data.features import FeatureTable, encode_columns, fit_columns, name_and_kind
 from beamwood.errors import InputError
 
-__all__ = ["context_features", "item_features", "tensors", "user_features"]
+__all__ = ["context_features", "item_features", "feature_tensors", "user_features"]
 
 
 def item_features(train: Dataset, columns: Sequence[str]) -> FeatureTable | None:
@@ -44,7 +44,7 @@ def context_features(train: Dataset, columns: Sequence[str]) -> FeatureTable | N
     return encode_columns(fit_columns(train.context, columns), train.context)
 
 
-def tensors(table: FeatureTable) -> dict[str, torch.Tensor]:
+def feature_tensors(table: FeatureTable) -> dict[str, torch.Tensor]:
     """The encoded rows for a model."""
     cells = {name: a.astype(np.int64) if a.dtype == np.int32 else a for name, a in table.arrays.items()}
     return {name: torch.from_numpy(array) for name, array in cells.items()}

@@ -166,20 +166,7 @@ def best_of_grid(
     draw of `config.choose.validation_users`. A limited budget tries what there is time for, the first values at least.
     """
     budget = budget or Budget()
-
-    @functools.lru_cache(maxsize=1)  # the decays of one matrix follow each other
-    def made(*values: Any) -> sparse.csr_matrix:
-        return matrix(**dict(zip(tried, values, strict=True)))
-
-    def build(candidate: Mapping[str, Any]) -> NeighbourSearcher:
-        return NeighbourSearcher(
-            made(*(candidate[name] for name in tried)),
-            split.train.item_counts,
-            decay=candidate["decay"],
-            length=config.model.length,
-            seen=candidate["seen"],
-        )
-
+    build = _builder(matrix, tuple(tried), split.train.item_counts, config.model.length)
     values, places = tried | {"decay": config.model.decay}, config.model.seen
     candidates = [
         dict(zip(values, each, strict=True)) | {"seen": places[0]} for each in itertools.product(*values.values())
@@ -203,6 +190,22 @@ def best_of_grid(
         budget.leave_out(f"{count - judge.skipped} of {count} settings tried")
     left_out = {"left_out": list(budget.left_out)} if budget.left_out else {}
     return judge.searcher, judge.best | {f"valid/f@{judge.cut}": judge.value} | left_out
+
+
+def _builder(
+    matrix: Callable[..., sparse.csr_matrix], of_matrix: tuple[str, ...], counts_N: NDArray[np.int64], length: int
+) -> Callable[[Mapping[str, Any]], NeighbourSearcher]:
+    """What makes the searcher of a candidate, of whose values those of the names `of_matrix` are the matrix's."""
+
+    @functools.lru_cache(maxsize=1)  # the decays of one matrix follow each other
+    def made(*values: Any) -> sparse.csr_matrix:
+        return matrix(**dict(zip(of_matrix, values, strict=True)))
+
+    def build(candidate: Mapping[str, Any]) -> NeighbourSearcher:
+        own = made(*(candidate[name] for name in of_matrix))
+        return NeighbourSearcher(own, counts_N, decay=candidate["decay"], length=length, seen=candidate["seen"])
+
+    return build
 
 
 def _judges(searcher: NeighbourSearcher, queries: Queries, budget: Budget, count: int) -> Queries:

@@ -129,7 +129,7 @@ def chosen_horizon(split: Split, choose: WeightChoiceSettings, options: Mapping[
     training on the next item alone finds by itself some of what its counts are too few to say.
     """
     if (kept := _kept(options)) is not None:
-        return int(kept.get("examples.horizon", 1))
+        return int(kept.get("examples.horizon", 1))  # another method's run may have none, and is refused later
     lengths = split.valid.labels.lengths
     if lengths.max(initial=0) <= 1:
         return 1

@@ -18,6 +18,7 @@ from beamwood.training.budget import Budget, Clock
 from beamwood.training.loop import run_loop
 from beamwood.training.pace import Validator
 from beamwood.training.run_folder import RunRecord
+from beamwood.training.standing import LoopResult
 from beamwood.training.trainable import Trainable
 
 __all__ = ["SearchedTask", "fit_task", "train"]
@@ -74,12 +75,17 @@ def train(
         progress=options.get("progress", True),
         seed=seed,
     )
+    return _training_facts(result, task, choose.monitor, budget)
+
+
+def _training_facts(result: LoopResult, task: Trainable[Any], monitor: str, budget: Budget) -> dict[str, Any]:
+    """How a training ended, for the artefact: steps, seconds, the best step and its metric, what was left out."""
     training: dict[str, Any] = {
         "steps": result.steps,
         "seconds": round(result.seconds, 3),
         "best_step": result.best_step,
         "stopped": result.stopped_because,
-        f"valid/{choose.monitor}": result.best_metric,
+        f"valid/{monitor}": result.best_metric,
         "examples": task.num_examples,
     }
     if task.update is not None:

@@ -5,17 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from beamwood.errors import ArtefactError
+from beamwood.errors import ArtefactError, unsound_score
 
-__all__ = ["all_finite", "check_floats", "check_integers", "linear_shapes", "shape_of", "unread", "values_unread"]
+__all__ = [
+    "all_finite",
+    "check_floats",
+    "check_integers",
+    "linear_shapes",
+    "shape_of",
+    "sound",
+    "unread",
+    "values_unread",
+]
 
 Arrays = Mapping[str, NDArray[Any]]
 Shapes = dict[str, tuple[int, ...]]
+_Scores = TypeVar("_Scores", bound=NDArray[np.floating[Any]])
 
 # Whether values are taken at their word while a folder is opened: mapped pages are read when an answer needs them.
 _UNREAD: ContextVar[bool] = ContextVar("values unread", default=False)
@@ -87,3 +97,10 @@ def check_integers(arrays: Arrays, types: Mapping[str, tuple[DTypeLike, ...]]) -
 def linear_shapes(name: str, inputs: int, outputs: int) -> Shapes:
     """The shapes of a linear map's `name.weight` and `name.bias`."""
     return {f"{name}.weight": (outputs, inputs), f"{name}.bias": (outputs,)}
+
+
+def sound(scores: _Scores) -> _Scores:
+    """The scores. Errors: `ArtefactError` where one is no finite number."""
+    if not np.isfinite(scores).all():
+        raise unsound_score()
+    return scores

@@ -28,7 +28,7 @@ from beamwood.kernels.light import LightHead
 from beamwood.kernels.terms import Term, TermArrays
 from beamwood.tree.tree import Shape
 
-__all__ = ["MAX_HISTORY", "DinWeights", "Layer", "above"]
+__all__ = ["MAX_HISTORY", "DinWeights", "Layer", "shape_above"]
 
 # Far above any use; below it a search's memory for one user stays small.
 MAX_HISTORY = 2**16
@@ -161,8 +161,8 @@ class DinWeights:
         return weights
 
     def cut(self, shape: Shape, level: int) -> DinWeights:
-        """The scorer of the nodes down to a level, for a tree that ends there: see `above`."""
-        count = above(shape, level).num_nodes
+        """The scorer of the nodes down to a level, for a tree that ends there: see `shape_above`."""
+        count = shape_above(shape, level).num_nodes
         terms = {
             name: part.cut(count)
             for name, part in self.terms.items()
@@ -171,7 +171,7 @@ class DinWeights:
         return replace(self, nodes=self.nodes[:count], terms=terms, light=None)
 
 
-def above(shape: Shape, level: int) -> Shape:
+def shape_above(shape: Shape, level: int) -> Shape:
     """The shape of a tree that ends on `level`."""
     return Shape(shape.root_fanout, shape.branching, level)
 

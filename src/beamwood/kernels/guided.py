@@ -141,21 +141,7 @@ def guided_move(
     """
     scores_BK, weights = scores_BK.detach(), weights.detach()
     if _simple(scores_BK, labels_BK, weights):
-        d_scores = torch.empty_like(scores_BK, memory_format=torch.contiguous_format) if of_scores else None
-        d_weights = torch.empty_like(weights) if of_weights else None
-        loss, predicted, true = native().guided_move(
-            scores_BK.contiguous().numpy(),
-            labels_BK.contiguous().numpy(),
-            weights.numpy(),
-            shape.width,
-            shape.mlp,
-            shape.degree,
-            k or 0,
-            None if d_scores is None else d_scores.numpy(),
-            None if d_weights is None else d_weights.numpy(),
-            native_level(),
-        )
-        return GuidedMove(loss, predicted, math.nan if k is None else true, d_scores, d_weights)
+        return _native_move(scores_BK, labels_BK, weights, shape, k, of_scores, of_weights)
     with torch.enable_grad():
         scores_BK.requires_grad_(of_scores)
         weights.requires_grad_(of_weights)
@@ -171,6 +157,32 @@ def guided_move(
         next(gradients) if of_scores else None,
         next(gradients) if of_weights else None,
     )
+
+
+def _native_move(
+    scores_BK: Tensor,
+    labels_BK: Tensor,
+    weights: Tensor,
+    shape: SurrogateShape,
+    k: int | None,
+    of_scores: bool,
+    of_weights: bool,
+) -> GuidedMove:
+    d_scores_BK = torch.empty_like(scores_BK, memory_format=torch.contiguous_format) if of_scores else None
+    d_weights = torch.empty_like(weights) if of_weights else None
+    loss, predicted, true = native().guided_move(
+        scores_BK.contiguous().numpy(),
+        labels_BK.contiguous().numpy(),
+        weights.numpy(),
+        shape.width,
+        shape.mlp,
+        shape.degree,
+        k or 0,
+        None if d_scores_BK is None else d_scores_BK.numpy(),
+        None if d_weights is None else d_weights.numpy(),
+        native_level(),
+    )
+    return GuidedMove(loss, predicted, math.nan if k is None else true, d_scores_BK, d_weights)
 
 
 def list_ndcg(scores_BK: Tensor, labels_BK: Tensor, *, k: int = 10) -> Tensor:

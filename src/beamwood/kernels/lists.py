@@ -9,7 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-__all__ = ["as_lists", "from_lists", "strongest"]
+from beamwood.ragged import indptr_of, places_in_rows
+
+__all__ = ["padded_rows", "from_padded_rows", "strongest"]
 
 
 def strongest(matrix: sparse.csr_matrix, count: int) -> sparse.csr_matrix:
@@ -24,25 +26,25 @@ def strongest(matrix: sparse.csr_matrix, count: int) -> sparse.csr_matrix:
     among = matrix.data >= np.repeat(least, lengths)
     rows = np.repeat(np.arange(len(lengths)), lengths)[among]
     columns, values = matrix.indices[among], matrix.data[among]
-    starts = np.cumsum(np.bincount(rows, minlength=len(lengths))) - np.bincount(rows, minlength=len(lengths))
+    starts = indptr_of(np.bincount(rows, minlength=len(lengths)))[:-1]
     order = np.lexsort((columns, -values, rows))
     kept = np.sort(order[np.arange(len(rows)) - starts[rows] < count])
-    indptr = np.concatenate([[0], np.cumsum(np.bincount(rows[kept], minlength=len(lengths)))])
+    indptr = indptr_of(np.bincount(rows[kept], minlength=len(lengths)))
     return sparse.csr_matrix((values[kept], columns[kept], indptr), shape=matrix.shape)
 
 
-def as_lists(matrix: sparse.csr_matrix, count: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+def padded_rows(matrix: sparse.csr_matrix, count: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
     """Columns int32[V, K] and values float32[V, K] of the strongest entries, -1 and 0 where a row has fewer."""
     matrix = strongest(matrix, count)
     rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
-    place = np.arange(len(rows)) - np.repeat(matrix.indptr[:-1], np.diff(matrix.indptr))
+    place = places_in_rows(np.diff(matrix.indptr))
     columns, values = np.full((matrix.shape[0], count), -1, np.int32), np.zeros((matrix.shape[0], count), np.float32)
     columns[rows, place], values[rows, place] = matrix.indices, matrix.data
     return columns, values
 
 
-def from_lists(columns_VK: NDArray[np.int32], values_VK: NDArray[np.float32], size: int) -> sparse.csr_matrix:
-    """float32[V, size], the inverse of `as_lists`."""
+def from_padded_rows(columns_VK: NDArray[np.int32], values_VK: NDArray[np.float32], size: int) -> sparse.csr_matrix:
+    """float32[V, size], the inverse of `padded_rows`."""
     rows, places = np.nonzero(columns_VK >= 0)
     entries = values_VK[rows, places], (rows, columns_VK[rows, places])
     return sparse.csr_matrix(entries, shape=(len(columns_VK), size))

@@ -16,6 +16,7 @@ from scipy import sparse
 
 from beamwood.errors import InputError
 from beamwood.kernels.arrays import check_integers
+from beamwood.ragged import ranges
 from beamwood.types import IndexArray, ItemLists
 
 __all__ = ["Mixtures"]
@@ -52,8 +53,7 @@ class Mixtures:
         """The mixtures of the given rows, in that order."""
         rows = np.asarray(rows, np.int64)
         lists = self.lists.take(rows)
-        places = np.arange(len(lists.items)) - np.repeat(lists.indptr[:-1], lists.lengths)
-        return type(self)(lists, self.weights[np.repeat(self.lists.indptr[rows], lists.lengths) + places])
+        return type(self)(lists, self.weights[ranges(self.lists.indptr[rows], lists.lengths)])
 
     def moved(self, place: IndexArray) -> Self:
         """The same of row `place[i]` in the stead of row i."""

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from beamwood.errors import InputError
 from beamwood.tree.tree import Shape
-from beamwood.types import FloatArray, IndexArray
+from beamwood.types import BoolArray, FloatArray, IndexArray
 
 __all__ = ["Paths", "ScoreNodes", "sample_paths"]
 
@@ -55,7 +55,7 @@ def sample_paths(
     `score` must be that of the current parameters in evaluation mode, or q is not the stated one.
     Raises `InputError` on shapes that do not fit, uniforms outside [0, 1), positives without a live leaf, NaN scores.
     """
-    num_rows, num_paths, num_positives = check(shape, live, uniforms_HBM, positives_BT)
+    num_rows, num_paths, num_positives = check_arrays(shape, live, uniforms_HBM, positives_BT)
     # Positives are further walks, whose steps are given.
     walks = num_paths + num_positives
     at = np.zeros((num_rows, walks), np.int64)
@@ -63,19 +63,12 @@ def sample_paths(
     kept, scored = [], 0
     for level in range(1, shape.depth + 1):
         fanout = shape.root_fanout if level == 1 else shape.branching
-        if shape.level_size(level) <= fanout * walks:
-            parent, values = at, values_of(score, level, None, (num_rows, shape.level_size(level)))
-            alive = np.broadcast_to(live[level] > 0, values.shape)
-        else:
-            distinct, parent = distinct_nodes(at)
-            children = (distinct[:, :, None] * fanout + np.arange(fanout)).reshape(num_rows, -1)
-            values, alive = values_of(score, level, children, children.shape), live[level][children] > 0
-        scored += values.shape[1]
-        values = values.reshape(num_rows, -1, fanout)
-        log_p = log_softmax(np.where(alive.reshape(values.shape), values, -np.inf))
+        values, alive, parent = scored_children(score, shape, live[level], level, at)
+        scored += values.shape[1] * fanout
+        log_p = log_softmax(np.where(alive, values, -np.inf))
         log_p = np.take_along_axis(log_p, parent[:, :, None], axis=1)
         step = np.empty((num_rows, walks), np.int64)
-        step[:, :num_paths] = draw(log_p[:, :num_paths], uniforms_HBM[level - 1])
+        step[:, :num_paths] = drawn_children(log_p[:, :num_paths], uniforms_HBM[level - 1])
         step[:, num_paths:] = shape.ancestors(positives_BT, level) % fanout
         at = at * fanout + step
         log_q = log_q + np.take_along_axis(log_p, step[:, :, None], axis=2)[:, :, 0]
@@ -93,7 +86,28 @@ def sample_paths(
     )
 
 
-def check(
+def scored_children(
+    score: ScoreNodes, shape: Shape, live: NDArray[np.int32], level: int, at: NDArray[np.int64]
+) -> tuple[FloatArray, BoolArray, NDArray[np.int64]]:
+    """Scores [B, U, F] of the children on `level` of the nodes at which the walks stand, `at` int64[B, M + T].
+
+    With them bool[B, U, F], which have a live leaf, and int64[B, M + T], the place of each walk's node among the U. All
+    nodes of the level above are taken where scoring these is no more than scoring the children of each walk.
+    """
+    fanout = shape.root_fanout if level == 1 else shape.branching
+    num_rows, walks = at.shape
+    if shape.level_size(level) <= fanout * walks:
+        parent, values = at, values_of(score, level, None, (num_rows, shape.level_size(level)))
+        alive = np.broadcast_to(live > 0, values.shape)
+    else:
+        distinct, parent = distinct_nodes(at)
+        children = (distinct[:, :, None] * fanout + np.arange(fanout)).reshape(num_rows, -1)
+        values, alive = values_of(score, level, children, children.shape), live[children] > 0
+    triple = (num_rows, -1, fanout)
+    return values.reshape(triple), alive.reshape(triple), parent
+
+
+def check_arrays(
     shape: Shape, live: tuple[NDArray[np.int32], ...], uniforms_HBM: FloatArray, positives_BT: IndexArray
 ) -> tuple[int, int, int]:
     """B, M and T, or `InputError` naming the argument that does not fit."""
@@ -149,7 +163,7 @@ def log_softmax(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return result
 
 
-def draw(log_p: NDArray[np.float64], uniforms: FloatArray) -> NDArray[np.int64]:
+def drawn_children(log_p: NDArray[np.float64], uniforms: FloatArray) -> NDArray[np.int64]:
     """The child whose interval of the cumulated probabilities holds the uniform; never one of probability 0."""
     cumulated = np.cumsum(np.exp(log_p), axis=-1)
     # Scaled by the last sum, not by 1, and kept below it, so that rounding never falls past the last child drawn.

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamwood.blocks import slices
-from beamwood.errors import unsound_score
+from beamwood.kernels.arrays import sound
 from beamwood.kernels.din import DinWeights, Layer
 from beamwood.kernels.terms import TermQuery
 from beamwood.tree.tree import Shape
@@ -27,7 +27,6 @@ __all__ = [
     "score_leaves",
     "score_level",
     "score_level_plain",
-    "sound",
 ]
 
 Float32 = NDArray[np.float32]
@@ -124,13 +123,6 @@ def score_level(weights: DinWeights, shape: Shape, level: int, leaves_L: IndexAr
     if len(nodes_M) and weights.terms:
         scores = scores + added_by_terms(weights, shape, level, leaves_L[None], nodes_M[None])[0]
     return sound(scores)
-
-
-def sound(scores: Float32) -> Float32:
-    """The scores. Errors: `ArtefactError` where one is no number."""
-    if not np.isfinite(scores).all():
-        raise unsound_score()
-    return scores
 
 
 def banned_row(excluded: tuple[NDArray[np.int64], NDArray[np.int32]] | None, row: int) -> NDArray[np.int32]:

@@ -14,7 +14,7 @@ from scipy import sparse
 
 from beamwood.types import BoolArray, FloatArray, IndexArray, ItemLists
 
-__all__ = ["banned_of", "items_of", "leaves_of", "places_of", "sum_of_rows"]
+__all__ = ["banned_of", "items_of_leaves", "leaves_of", "places_of", "sum_of_rows"]
 
 
 def leaves_of(module: Any, leaf_of_item: IndexArray, lists: ItemLists, length: int) -> NDArray[np.int32]:
@@ -38,15 +38,12 @@ def banned_of(
     if module is not None:
         indptr, leaves = module.banned_of(leaf_of_item, lists.indptr, lists.items, allowed)
         return indptr, leaves
-    stops, items = lists.indptr, lists.items
-    if allowed is not None:
-        kept = allowed[items]
-        stops, items = np.concatenate([[0], np.cumsum(kept)]).astype(np.int64)[stops], items[kept]
-    distinct = ItemLists.unchecked(stops, np.asarray(leaf_of_item[items], np.int32)).distinct()
+    kept = lists if allowed is None else lists.keeping(allowed[lists.items])
+    distinct = ItemLists.unchecked(kept.indptr, np.asarray(leaf_of_item[kept.items], np.int32)).distinct()
     return distinct.indptr, distinct.items
 
 
-def items_of(
+def items_of_leaves(
     module: Any, item_of_leaf: IndexArray, leaves_BK: NDArray[np.int32], scores_BK: FloatArray
 ) -> NDArray[np.int32]:
     """int32[B, K], the items of found leaves, best first, -1 where none is; of equal scores the lower item first."""

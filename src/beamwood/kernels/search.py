@@ -108,11 +108,6 @@ class DinSearch:
         """How its callers waited for each other; nobody does where numpy answers."""
         return Queue(0, 0, 0) if self._core is None else Queue(*self._core.queue())
 
-    @property
-    def is_native(self) -> bool:
-        """Whether the native core answers."""
-        return self._core is not None
-
     def beam(
         self,
         history_BL: IndexArray,

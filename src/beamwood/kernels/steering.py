@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamwood.errors import InputError
+from beamwood.kernels.arrays import sound
 from beamwood.kernels.din import DinWeights
 from beamwood.kernels.light import Way
-from beamwood.kernels.reference import SearchResult, banned_row, best_first, open_children, score_level, sound
+from beamwood.kernels.reference import SearchResult, banned_row, best_first, open_children, score_level
 from beamwood.kernels.terms import TermQuery
 from beamwood.tree.tree import Shape
 from beamwood.types import IndexArray

@@ -27,7 +27,7 @@ __all__ = [
     "check_fitted",
     "check_split",
     "counting",
-    "every",
+    "default_fits",
     "load_method",
     "with_option",
 ]
@@ -87,7 +87,7 @@ def load_method(method: str | PathLike[str] | Method) -> Method:
     return own
 
 
-def every() -> dict[str, Callable[..., Retriever]]:
+def default_fits() -> dict[str, Callable[..., Retriever]]:
     """What fits each method with its defaults, by name; none is imported before."""
     return {name: partial(_fit, name) for name in METHODS}
 
@@ -95,7 +95,7 @@ def every() -> dict[str, Callable[..., Retriever]]:
 def counting() -> dict[str, Callable[..., Retriever]]:
     """Those of the methods that only count."""
     needs = {name: load_method(name).needs for name in METHODS}
-    return {name: fit for name, fit in every().items() if not needs[name].steps and needs[name].alone}
+    return {name: fit for name, fit in default_fits().items() if not needs[name].steps and needs[name].alone}
 
 
 def with_option(option: str) -> list[str]:

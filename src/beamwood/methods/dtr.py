@@ -36,9 +36,9 @@ def fit(
 ) -> Retriever:
     """As `fit_dtr`; `loss.estimator` may name any other method."""
     from beamwood.fitting.tree.dtr import fit_dtr
-    from beamwood.methods import every
+    from beamwood.methods import default_fits
 
-    return fit_dtr(split, config, every(), estimator=estimator, **options)
+    return fit_dtr(split, config, default_fits(), estimator=estimator, **options)
 
 
 # "12 iterations": the first tree and 11 updates.

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from beamwood.models.ops import Array, Parameters, linear, namespace, relu
 from beamwood.models.parameters import Parameter, linear_parameters
 
-__all__ = ["PREFIX", "logits", "moved", "parameters", "word_parameters"]
+__all__ = ["PREFIX", "logits", "next_states", "parameters", "word_parameters"]
 
 PREFIX = "decoder."
 """What the names of the parameters begin with."""
@@ -40,7 +40,7 @@ def logits(p: Parameters, place: int, states_BD: Array, words_KD: Array) -> Arra
     return states_BD @ words_KD.T + p[f"{PREFIX}{place}.bias"]
 
 
-def moved(p: Parameters, place: int, states_BD: Array, chosen_BD: Array) -> Array:
+def next_states(p: Parameters, place: int, states_BD: Array, chosen_BD: Array) -> Array:
     """[B, D], the states after the chosen codewords of a place."""
     both = namespace(states_BD).concat((states_BD, chosen_BD), axis=-1)
     return states_BD + linear(relu(linear(both, p, f"{PREFIX}{place}.inner")), p, f"{PREFIX}{place}.outer")

@@ -50,6 +50,16 @@ class LevelNodes:
     nodes: Tensor | None
 
 
+def check_choices(norm: str, activation: str, *, recompute: bool) -> None:
+    """Errors: unknown words, and batch statistics of levels that are computed one by one."""
+    if norm not in NORMS:
+        raise InputError(f"norm='{norm}' is unknown; known: {', '.join(NORMS)}")
+    if activation not in ACTIVATIONS:
+        raise InputError(f"activation='{activation}' is unknown; known: {', '.join(ACTIVATIONS)}")
+    if recompute and norm == "batch":
+        raise InputError("recompute=True needs norm='none'; batch statistics are of all levels together")
+
+
 class DinScorer(nn.Module):
     """Scores of tree nodes for users given by their histories.
 
@@ -83,12 +93,7 @@ class DinScorer(nn.Module):
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
-        if norm not in NORMS:
-            raise InputError(f"norm='{norm}' is unknown; known: {', '.join(NORMS)}")
-        if activation not in ACTIVATIONS:
-            raise InputError(f"activation='{activation}' is unknown; known: {', '.join(ACTIVATIONS)}")
-        if recompute and norm == "batch":
-            raise InputError("recompute=True needs norm='none'; batch statistics are of all levels together")
+        check_choices(norm, activation, recompute=recompute)
         self.shape, self.table_limit, self.recompute = shape, table_limit, recompute
         self.windows = tuple(windows)
         self.nodes = nn.Embedding(shape.num_nodes, width)
@@ -298,7 +303,7 @@ class DinScorer(nn.Module):
                 layers.append(folded(layer, norm, slope))
             layers.append(folded(self.output, None, None))
             return DinWeights(
-                nodes=array(self.nodes.weight),
+                nodes=as_array(self.nodes.weight),
                 attention_in=folded(self.attention_in, None, self.attention_in_act.weight),
                 attention_out=folded(self.attention_out, None, self.attention_out_act.weight),
                 windows=np.array(self.windows, np.int64),
@@ -318,7 +323,7 @@ def without_first_column(gradient: Tensor) -> Tensor:
     return gradient
 
 
-def array(tensor: Tensor) -> NDArray[np.float32]:
+def as_array(tensor: Tensor) -> NDArray[np.float32]:
     return np.ascontiguousarray(tensor.detach().cpu().numpy(), dtype=np.float32)
 
 
@@ -332,4 +337,4 @@ def folded(layer: nn.Linear, norm: nn.Module | None, slope: Tensor | None) -> La
         weight = weight * scale[:, None]
         bias = (bias - norm.running_mean.double()) * scale + norm.bias.double()
     slope = torch.ones_like(bias) if slope is None else slope
-    return Layer(array(weight), array(bias), array(slope))
+    return Layer(as_array(weight), as_array(bias), as_array(slope))

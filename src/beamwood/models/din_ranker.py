@@ -83,7 +83,7 @@ class DinRanker(nn.Module):
         w_BMD = self.items(items_BM)
         a_BLD = self.items(query.histories_BL)
         z_BMD = torch.bmm(self.weights(a_BLD, w_BMD, query.histories_BL >= 0), a_BLD)
-        scores: Tensor = din.judged(self._declared, z_BMD, w_BMD, self.about(query), self.sizes)
+        scores: Tensor = din.mlp_scores(self._declared, z_BMD, w_BMD, self.about(query), self.sizes)
         return scores
 
     def about(self, query: QueryTensors) -> Tensor | None:

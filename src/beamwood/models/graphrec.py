@@ -20,6 +20,7 @@ from beamwood.models.pairs import IdTable, QueryTensors
 from beamwood.models.parameters import Sizes
 from beamwood.models.scorer import Rows
 from beamwood.models.scorers import graphrec
+from beamwood.ragged import indptr_of
 from beamwood.types import ItemLists
 
 __all__ = ["GraphRec"]
@@ -102,7 +103,7 @@ class NeighbourSum(nn.Module):
         super().__init__()
         # A further row without neighbours stands for what is unknown.
         degrees = np.bincount(rows, minlength=num_rows + 1).astype(np.int64)
-        self.register_buffer("indptr", torch.from_numpy(np.concatenate([[0], np.cumsum(degrees)])), persistent=False)
+        self.register_buffer("indptr", torch.from_numpy(indptr_of(degrees)), persistent=False)
         self.register_buffer("neighbours", torch.from_numpy(neighbours.astype(np.int64)), persistent=False)
         share = degrees / max(1, degrees.max(initial=0))
         self.register_buffer("share", torch.from_numpy(share.astype(np.float32)), persistent=False)

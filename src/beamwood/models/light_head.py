@@ -78,23 +78,23 @@ class LightModule(nn.Module):
     def export(self) -> LightHead:
         """Plain arrays for search."""
         sizes = [self.shape.level_size(level) for level in range(1, self.shape.depth + 1)]
-        factors = np.repeat(array(self.temperatures), sizes)
-        nodes, node_scales = quantised(array(self.nodes.weight))
-        history, history_scales = quantised(array(self.history.weight))
+        factors = np.repeat(copied_array(self.temperatures), sizes)
+        nodes, node_scales = quantised(copied_array(self.nodes.weight))
+        history, history_scales = quantised(copied_array(self.history.weight))
         return LightHead(
             nodes=nodes,
             node_scales=node_scales * factors,
-            biases=array(self.biases.weight)[:, 0] * factors,
+            biases=copied_array(self.biases.weight)[:, 0] * factors,
             history=history,
             history_scales=history_scales,
-            places=array(self.places),
-            up=array(self.up.weight),
-            up_bias=array(self.up.bias),
-            down=array(self.down.weight),
-            down_bias=array(self.down.bias),
+            places=copied_array(self.places),
+            up=copied_array(self.up.weight),
+            up_bias=copied_array(self.up.bias),
+            down=copied_array(self.down.weight),
+            down_bias=copied_array(self.down.bias),
         )
 
 
-def array(tensor: Tensor) -> NDArray[np.float32]:
+def copied_array(tensor: Tensor) -> NDArray[np.float32]:
     """A copy as numpy holds it."""
     return np.array(tensor.detach().cpu().numpy(), np.float32, order="C")

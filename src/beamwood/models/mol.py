@@ -19,7 +19,7 @@ from beamwood.models import parameters as declared
 from beamwood.models.ops import Array, Parameters, dropped, linear, silu, softmax, unit
 from beamwood.models.parameters import Parameter, linear_parameters
 
-__all__ = ["PREFIX", "Sizes", "item_parts", "mixed", "parameters", "products", "query_parts"]
+__all__ = ["PREFIX", "Sizes", "item_parts", "mixture_scores", "parameters", "component_products", "query_parts"]
 
 PREFIX = "mixture."
 """What the names of the parameters begin with."""
@@ -63,7 +63,7 @@ def item_parts(p: Parameters, vectors_MD: Array, sizes: Sizes) -> tuple[Array, A
     return unit(parts), _gate(p, vectors_MD, "item_gate")
 
 
-def products(queries_BQC: Array, items: Array) -> Array:
+def component_products(queries_BQC: Array, items: Array) -> Array:
     """[B, M, P], of the items [M, X, C] that are the same for all, or of each query's own [B, M, X, C]."""
     rows, count, width = queries_BQC.shape
     if items.ndim == 3:
@@ -75,7 +75,7 @@ def products(queries_BQC: Array, items: Array) -> Array:
     return by_item.swapaxes(2, 3).reshape(rows, items.shape[1], -1)
 
 
-def mixed(
+def mixture_scores(
     p: Parameters,
     products_BMP: Array,
     query_gate_BP: Array,

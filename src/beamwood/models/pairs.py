@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +14,7 @@ from torch import Tensor, nn
 from beamwood.data.features import FeatureTable
 from beamwood.models.features import FeatureRows
 
-__all__ = ["IdTable", "PairModel", "QueryTensors"]
+__all__ = ["IdTable", "QueryTensors"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,14 +24,6 @@ class QueryTensors:
     users_B: Tensor
     histories_BL: Tensor
     context: Mapping[str, Tensor] = field(default_factory=dict)
-
-
-class PairModel(Protocol):
-    """Scores items for users; `GuidedStep` and the ranking losses train whatever does this."""
-
-    def __call__(self, query: QueryTensors, items_BM: Tensor) -> Tensor:
-        """Scores [B, M] of int64[B, M] items."""
-        ...
 
 
 class IdTable(nn.Module):

@@ -17,7 +17,7 @@ from beamwood.evaluation.cost import Cost, measure_cost
 from beamwood.evaluation.metrics import TailRule
 from beamwood.evaluation.protocol import PerQuery, checked_ks, evaluate_split
 from beamwood.evaluation.summary import as_document, for_whom, measure_tail
-from beamwood.evaluation.verdict import Verdict, in_words, judge_both
+from beamwood.evaluation.verdict import Verdict, judge_both, verdicts_in_words
 from beamwood.extras import is_installed, not_installed
 from beamwood.methods import Method, check_split
 from beamwood.methods.sums import parts, sum_of
@@ -84,7 +84,7 @@ class Comparison:
     @property
     def conclusion(self) -> str:
         """The verdicts in words."""
-        return in_words(self.verdicts)
+        return verdicts_in_words(self.verdicts)
 
     def _repr_html_(self) -> str:
         columns = (f"{self.metric} kept", "removed", "ms a user", "fit, s")

@@ -13,16 +13,16 @@ import altair as alt
 
 __all__ = [
     "LOOK",
-    "bars",
-    "beside",
-    "calibration",
+    "bar_chart",
+    "paired_chart",
+    "calibration_chart",
     "choice",
     "curves",
     "histogram",
     "intervals",
-    "lines",
+    "line_chart",
     "scatter",
-    "shares",
+    "share_chart",
 ]
 
 Row = Mapping[str, Any]
@@ -118,7 +118,7 @@ def intervals(rows: Sequence[Row], value: str, *, zero: bool = False) -> dict[st
     return _spec(alt.layer(*layers), height=40 * len(rows) + 10)
 
 
-def beside(rows: Sequence[Row], parts: Sequence[str]) -> dict[str, Any]:
+def paired_chart(rows: Sequence[Row], parts: Sequence[str]) -> dict[str, Any]:
     """Means and intervals of two parts, one above the other: `name`, `part`, `mean`, `low`, `high`."""
     order = list(dict.fromkeys(row["name"] for row in rows))
     shown = [alt.Tooltip("name:N", title="metric"), alt.Tooltip("part:N", title="view")]
@@ -189,7 +189,7 @@ def _apart(rows: Sequence[Row], across: Sequence[float], up: Sequence[float], he
     return [{name: value for name, value in row.items() if name != "span"} for row in placed]
 
 
-def shares(rows: Sequence[Row], parts: Sequence[str]) -> dict[str, Any]:
+def share_chart(rows: Sequence[Row], parts: Sequence[str]) -> dict[str, Any]:
     """How a whole is divided, a bar each: `name`, and a share by the name of each part (three at most)."""
     order = [row["name"] for row in rows]
     values = [
@@ -211,7 +211,7 @@ def shares(rows: Sequence[Row], parts: Sequence[str]) -> dict[str, Any]:
     return _spec(chart, height=32 * len(rows))
 
 
-def lines(rows: Sequence[Row], x: str, y: str, *, groups: Sequence[str], names: Sequence[str]) -> dict[str, Any]:
+def line_chart(rows: Sequence[Row], x: str, y: str, *, groups: Sequence[str], names: Sequence[str]) -> dict[str, Any]:
     """A line through the groups for each name: `name`, `group`, `mean`, `low`, `high`; the first name stands out."""
     colour = _coloured(names, columns=1)
     shown = [alt.Tooltip("name:N", title="method"), alt.Tooltip("group:N", title=x)]
@@ -280,7 +280,7 @@ def choice(rows: Sequence[Row], x: str, y: str, *, chosen: int, names: Sequence[
     return _spec(alt.layer(*layers))
 
 
-def bars(rows: Sequence[Row], x: str, y: str, *, many: bool = False) -> dict[str, Any]:
+def bar_chart(rows: Sequence[Row], x: str, y: str, *, many: bool = False) -> dict[str, Any]:
     """A share each: `x` in its order, `y`; where there are `many`, bars are thin and words upright."""
     order = [row["x"] for row in rows]
     chart = (
@@ -314,7 +314,7 @@ def histogram(edges: Sequence[float], counts: Sequence[int], x: str) -> dict[str
     return _spec(alt.layer(*layers), height=200)
 
 
-def calibration(rows: Sequence[Row]) -> dict[str, Any]:
+def calibration_chart(rows: Sequence[Row]) -> dict[str, Any]:
     """Predicted against observed probability on logarithmic axes: `predicted`, `observed`, `count`; level is right.
 
     What was never observed has no place on such an axis and is drawn at its lower end.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from beamwood.report.page import VIEWS, render
+from beamwood.report.page import VIEWS, render_page
 
 __all__ = ["comparison_charts", "comparison_page"]
 
@@ -18,7 +18,7 @@ SHARES = {"better": "better for", "equal": "equal for", "worse": "worse for"}
 
 def comparison_page(document: Document) -> str:
     """The page of what `recipes.compare.Comparison.document` gives."""
-    return render("compare", document, comparison_charts(document), headline=headline(document))
+    return render_page("compare", document, comparison_charts(document), headline=headline(document))
 
 
 def headline(document: Document) -> str:
@@ -38,7 +38,7 @@ def comparison_charts(document: Document) -> dict[str, Any]:
         verdict = document["verdict"][view]
         made[f"quality-{view}"] = quality(document, view)
         if verdict["winner"] is not None:
-            made[f"differences-{view}"] = differences(verdict)
+            made[f"differences-{view}"] = difference_chart(verdict)
             made[f"users-{view}"] = wins(verdict)
         for part, title in GROUPED.items():
             asked = document["for_whom"][view][part]
@@ -79,7 +79,7 @@ def quality(document: Document, view: str) -> dict[str, Any]:
     return intervals(rows, metric)
 
 
-def differences(verdict: Document) -> dict[str, Any]:
+def difference_chart(verdict: Document) -> dict[str, Any]:
     """The winner less each other; what is certain stands out."""
     from beamwood.report.charts import intervals
 
@@ -93,15 +93,15 @@ def differences(verdict: Document) -> dict[str, Any]:
 
 def wins(verdict: Document) -> dict[str, Any]:
     """For which share of the users the winner is better than each other."""
-    from beamwood.report.charts import shares
+    from beamwood.report.charts import share_chart
 
     rows = [{"name": each["name"]} | {words: each[key] for key, words in SHARES.items()} for each in verdict["rivals"]]
-    return shares(rows, list(SHARES.values()))
+    return share_chart(rows, list(SHARES.values()))
 
 
 def by_group(part: Document, title: str, lines_of: Mapping[str, Sequence[Document | None]]) -> dict[str, Any]:
     """A figure over groups of users or labels; `lines_of`: by name the mean of each group, None of an empty one."""
-    from beamwood.report.charts import lines
+    from beamwood.report.charts import line_chart
 
     labels = [group_name(group) for group in part["groups"]]
     rows = [
@@ -110,7 +110,7 @@ def by_group(part: Document, title: str, lines_of: Mapping[str, Sequence[Documen
         for label, cell in zip(labels, cells, strict=True)
         if cell is not None
     ]
-    return lines(rows, title, part["metric"], groups=labels, names=list(lines_of))
+    return line_chart(rows, title, part["metric"], groups=labels, names=list(lines_of))
 
 
 def group_name(group: Document) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from beamwood.report.compare import comparison_charts, headline
 from beamwood.report.fit import curve_names, training_charts, updates
-from beamwood.report.page import VIEWS, render
+from beamwood.report.page import VIEWS, render_page
 
 __all__ = ["TITLE", "demo_page"]
 
@@ -17,7 +17,7 @@ TITLE = "beamwood demo"
 def demo_page(document: Mapping[str, Any]) -> str:
     """The page of what the demo says: a comparison, `curve`, the lines of a run, and `market`."""
     charts = comparison_charts(document) | training_charts(document["curve"])
-    return render(
+    return render_page(
         "demo",
         document,
         charts,

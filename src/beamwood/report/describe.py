@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from beamwood.report.page import render
+from beamwood.report.page import render_page
 
 __all__ = ["description_page"]
 
@@ -14,23 +14,22 @@ Document = Mapping[str, Any]
 
 def description_page(document: Document) -> str:
     """The page of what `beamwood describe --html --json` says."""
-    return render("describe", document, description_charts(document))
+    return render_page("describe", document, description_charts(document))
 
 
 def description_charts(document: Document) -> dict[str, Any]:
     """The charts by name."""
-    from beamwood.report.charts import bars, curves
+    from beamwood.report.charts import bar_chart, curves
 
     groups, users = document["lengths"]["groups"], document["users"]["number"]
-    made = {
-        "lengths": bars([{"x": _span(each), "y": each["users"] / users} for each in groups], "rows", "users", many=True)
-    }
+    bars = [{"x": _span(each), "y": each["users"] / users} for each in groups]
+    made = {"lengths": bar_chart(bars, "rows", "users", many=True)}
     points = [{"x": 100 * each["items"], "y": 100 * each["rows"]} for each in document["popularity"]["curve"]]
     made["popularity"] = curves(points, "% of the items, most taken first", "% of the rows")
     times = document["times"]
     if times is not None and "rows_by_time" in times:
         rows = [{"x": each["from"], "y": each["rows"] / document["taken"]} for each in times["rows_by_time"]]
-        made["times"] = bars(rows, "from", "rows", many=True)
+        made["times"] = bar_chart(rows, "from", "rows", many=True)
     return made
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from beamwood.report.compare import GROUPED, by_group
-from beamwood.report.page import VIEWS, render
+from beamwood.report.page import VIEWS, render_page
 
 __all__ = ["evaluation_page"]
 
@@ -18,12 +18,12 @@ def evaluation_page(document: Document) -> str:
     metrics = document["views"]["removed"]["metrics"]
     cut = document["views"]["removed"]["protocol"]["ks"][0]
     shown = [f"{name}@{cut}" for name in ("f", "recall", "ndcg", "hit_rate", "coverage") if f"{name}@{cut}" in metrics]
-    return render("evaluate", document, evaluation_charts(document), shown=shown, cut=cut)
+    return render_page("evaluate", document, evaluation_charts(document), shown=shown, cut=cut)
 
 
 def evaluation_charts(document: Document) -> dict[str, Any]:
     """The charts by name."""
-    from beamwood.report.charts import bars, calibration, histogram
+    from beamwood.report.charts import bar_chart, calibration_chart, histogram
 
     made = {"metrics": metrics(document)}
     for part, title in GROUPED.items():
@@ -35,10 +35,10 @@ def evaluation_charts(document: Document) -> dict[str, Any]:
             {"predicted": each["predicted"], "observed": each["observed"], "count": each["pairs"]}
             for each in document["calibration"]["ranges"]
         ]
-        made["calibration"] = calibration(rows)
+        made["calibration"] = calibration_chart(rows)
     if document["beam"]:
         lost = [{"x": str(level), "y": share} for level, share in enumerate(document["beam"]["lost"], start=1)]
-        made["lost"] = bars(lost, "level", "labels lost")
+        made["lost"] = bar_chart(lost, "level", "labels lost")
     gap = document.get("tail", {}).get("probability_gap")
     if gap:
         drawn = gap["histogram"]
@@ -48,7 +48,7 @@ def evaluation_charts(document: Document) -> dict[str, Any]:
 
 def metrics(document: Document) -> dict[str, Any]:
     """Every metric with its interval, both views beside each other."""
-    from beamwood.report.charts import beside
+    from beamwood.report.charts import paired_chart
 
     rows = [
         {"name": name, "part": words, "mean": document["views"][view]["metrics"][name]}
@@ -56,4 +56,4 @@ def metrics(document: Document) -> dict[str, Any]:
         for view, words in VIEWS.items()
         for name, bounds in document["views"][view]["interval_95"].items()
     ]
-    return beside(rows, list(VIEWS.values()))
+    return paired_chart(rows, list(VIEWS.values()))

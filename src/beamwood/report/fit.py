@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from beamwood.report.page import VIEWS, render
+from beamwood.report.page import VIEWS, render_page
 
 __all__ = ["curve_names", "fit_page", "training_charts", "updates"]
 
@@ -22,7 +22,7 @@ def fit_page(document: Mapping[str, Any]) -> str:
         for group, values in document["plan"].items()
         for name, value in (values.items() if isinstance(values, Mapping) else [("", values)])
     }
-    return render(
+    return render_page(
         "fit",
         document,
         charts,

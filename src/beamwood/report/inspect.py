@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from beamwood.report.page import render
+from beamwood.report.page import render_page
 
 __all__ = ["inspection_page"]
 
@@ -22,7 +22,7 @@ def inspection_page(document: Document) -> str:
     search = document.get("search")
     if search:
         charts["search"] = search_chart(search)
-    return render(
+    return render_page(
         "inspect",
         document,
         charts,
@@ -56,11 +56,11 @@ def words(node: Document) -> Words:
 
 def inspection_charts(report: Document) -> dict[str, Any]:
     """The charts by name."""
-    from beamwood.report.charts import bars, calibration, curves
+    from beamwood.report.charts import bar_chart, calibration_chart, curves
 
     levels = report["levels"]
     made = {
-        "lost": bars([{"x": str(level["level"]), "y": level["lost"]} for level in levels], "level", "labels lost"),
+        "lost": bar_chart([{"x": str(level["level"]), "y": level["lost"]} for level in levels], "level", "labels lost"),
         "found": curves(beams(report), "nodes scored", "share", names=list(FOUND.values())),
     }
     for level in levels:
@@ -69,7 +69,7 @@ def inspection_charts(report: Document) -> dict[str, Any]:
                 {"predicted": each["predicted"], "observed": each["observed"], "count": each["nodes"]}
                 for each in level["calibration"]
             ]
-            made[f"calibration-{level['level']}"] = calibration(rows)
+            made[f"calibration-{level['level']}"] = calibration_chart(rows)
     return made
 
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 from beamwood import __version__
 from beamwood.errors import NotInstalledError
 from beamwood.evaluation import protocol
-from beamwood.extras import install, is_installed
+from beamwood.extras import install_command, is_installed
 
 if TYPE_CHECKING:
     from jinja2 import Environment
     from markupsafe import Markup
 
-__all__ = ["MARK", "VIEWS", "check_installed", "render"]
+__all__ = ["MARK", "VIEWS", "check_installed", "render_page"]
 
 MARK = '<meta name="generator" content="beamwood">'
 """What says of a file that it is a page of ours, which another may replace."""
@@ -28,10 +28,10 @@ VIEWS = {view: protocol.VIEWS[view] for view in ("removed", "kept")}
 def check_installed() -> None:
     """Errors: what makes pages is missing; worth asking before anything is measured."""
     if not is_installed("plots"):
-        raise NotInstalledError(f"--html needs what draws pages; install it with: {install('plots')}")
+        raise NotInstalledError(f"--html needs what draws pages; install it with: {install_command('plots')}")
 
 
-def render(name: str, document: Mapping[str, Any], charts: Mapping[str, Any], **shown: Any) -> str:
+def render_page(name: str, document: Mapping[str, Any], charts: Mapping[str, Any], **shown: Any) -> str:
     """The page of a template by its name, as "compare".
 
     `document` is what the command says as JSON, and stands in the page too; `charts` are Vega-Lite specifications by
@@ -69,9 +69,9 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters |= {
-        "number": number,
+        "number": number_text,
         "percent": percent,
-        "whole": whole,
+        "whole": count_text,
         "signed": signed,
         "plain": plain,
         "broken": broken,
@@ -118,7 +118,7 @@ def _data(value: float, text: str) -> Markup:
     return Markup('<data value="{}">{}</data>').format(repr(value), text)
 
 
-def number(value: float | None, digits: int = 4) -> Markup | str:
+def number_text(value: float | None, digits: int = 4) -> Markup | str:
     """With so many digits after the point; a dash for what was not measured."""
     return "–" if value is None else _data(value, f"{value:,.{digits}f}")
 
@@ -133,7 +133,7 @@ def percent(value: float | None, digits: int = 0) -> Markup | str:
     return "–" if value is None else _data(value, f"{100 * value:.{digits}f} %")
 
 
-def whole(value: int | None) -> Markup | str:
+def count_text(value: int | None) -> Markup | str:
     """A count."""
     return "–" if value is None else _data(value, f"{value:,}")
 

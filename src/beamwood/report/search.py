@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from beamwood.report.page import render
+from beamwood.report.page import render_page
 
 __all__ = ["search_page"]
 
@@ -14,7 +14,7 @@ def search_page(document: Mapping[str, Any]) -> str:
     """The page of what `beamwood fit --html --json` says without a method."""
     found = document["portfolio"]
     measured = [row for row in found["rows"] if "value" in row]
-    return render("search", document, charts(found, measured), found=found, measured=measured)
+    return render_page("search", document, charts(found, measured), found=found, measured=measured)
 
 
 def charts(found: Mapping[str, Any], measured: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -35,7 +35,7 @@ from beamwood.types import (
     among,
 )
 
-__all__ = ["GATES", "LINKS", "Blend", "Part", "alone"]
+__all__ = ["GATES", "LINKS", "Blend", "Part", "sole_part"]
 
 Array = NDArray[np.float32]
 
@@ -81,7 +81,7 @@ class Part:
         return added if self.gate == "always" else np.where(GATES[self.gate](query)[:, None], added, np.float32(0))
 
 
-class _StoredPart(StoredConfig):
+class _WeighedPart(StoredConfig):
     weight: float = Field(ge=0, le=MOST)
     link: Literal["score", "log-odds"]
     gate: Literal["always", "history"]
@@ -89,7 +89,7 @@ class _StoredPart(StoredConfig):
 
 
 class _Stored(StoredConfig):
-    parts: list[_StoredPart] = Field(min_length=1)
+    parts: list[_WeighedPart] = Field(min_length=1)
     seen_weight: float = Field(ge=-MOST, le=MOST)
     num_candidates: int | None = Field(ge=1, le=MOST)
     fallback: StoredPart | None
@@ -235,7 +235,7 @@ class Blend:
         )
 
 
-def alone(searcher: Searcher) -> Searcher:
+def sole_part(searcher: Searcher) -> Searcher:
     """What a blend of one part is of; any other searcher itself."""
     return searcher.first if isinstance(searcher, Blend) and not searcher.is_staged else searcher
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from beamwood.retrieval.top_k import sort_candidates
 from beamwood.types import Hits, Query, Searcher, SearchOptions, among
 
-__all__ = ["Candidates", "bring", "good_of", "shown", "with_seen"]
+__all__ = ["Candidates", "bring", "good_of", "showable", "with_seen"]
 
 
 # Rows whose histories are scored together.
@@ -109,7 +109,7 @@ def bring(
 def with_seen(searcher: Searcher, query: Query, brought: Hits, options: SearchOptions = SearchOptions()) -> Candidates:
     """What a searcher brought of what was not seen, and all that was and may be shown."""
     seen = query.histories.distinct()
-    seen_BH = shown(seen.padded(int(seen.lengths.max(initial=0))), options)
+    seen_BH = showable(seen.padded(int(seen.lengths.max(initial=0))), options)
     scores_BH = searcher.score(query, seen_BH) if seen_BH.shape[1] else np.empty(seen_BH.shape, np.float32)
     return Candidates(brought, seen_BH, scores_BH)
 
@@ -128,7 +128,7 @@ def _ragged(searcher: Searcher, query: Query, items_BH: NDArray[np.int32]) -> ND
     return scores_BH
 
 
-def shown(seen_BH: NDArray[np.int32], options: SearchOptions) -> NDArray[np.int32]:
+def showable(seen_BH: NDArray[np.int32], options: SearchOptions) -> NDArray[np.int32]:
     """`seen_BH` with -1 for what may not be shown; without a column where nothing may, as in answers of new items."""
     if options.excluded is not None:
         seen_BH[among(seen_BH, options.excluded)] = -1

@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from beamwood.blocks import blocks
-from beamwood.errors import ArtefactError, unsound_score
-from beamwood.kernels.arrays import check_floats, shape_of
+from beamwood.errors import ArtefactError
+from beamwood.kernels.arrays import check_floats, shape_of, sound
 from beamwood.models import code_decoder
 from beamwood.models.parameters import check_declared
 from beamwood.models.plain_encoder import PlainEncoder
-from beamwood.retrieval.encoded import EncodedSearcher, StoredEncoded
+from beamwood.ragged import places_in_rows
+from beamwood.retrieval.encoded import EncodedSearcher, StoredEncoded, restored_encoder
 from beamwood.retrieval.stored import MOST
 from beamwood.retrieval.top_k import check_items, check_search, join_hits, sort_candidates
 from beamwood.tree.prefixes import Prefixes
@@ -118,9 +119,9 @@ class CodeSearcher(EncodedSearcher):
             rows_T, nodes_T, totals_T = rows[kept], nodes[kept], totals[kept]
             if not last:
                 chosen = self.words[place][prefixes.words[place][nodes_T]]
-                states_TD = code_decoder.moved(self.weights, place, states_TD[parent[kept]], chosen)
+                states_TD = code_decoder.next_states(self.weights, place, states_TD[parent[kept]], chosen)
         counts = np.bincount(rows_T, minlength=size)
-        place_T = np.arange(len(rows_T)) - np.repeat(np.cumsum(counts) - counts, counts)
+        place_T = places_in_rows(counts)
         items_BM = np.full((size, max(1, int(counts.max(initial=0)))), -1, np.int32)
         scores_BM = np.full(items_BM.shape, -np.inf, np.float32)
         items_BM[rows_T, place_T], scores_BM[rows_T, place_T] = prefixes.item_of_leaf[nodes_T], totals_T
@@ -132,9 +133,7 @@ class CodeSearcher(EncodedSearcher):
         shares: Array = code_decoder.logits(self.weights, place, states_TD, self.words[place])
         shares = shares - shares.max(axis=1, keepdims=True)
         shares -= np.log(np.exp(shares).sum(axis=1, keepdims=True))
-        if not np.isfinite(shares).all():
-            raise unsound_score()
-        return shares
+        return sound(shares)
 
     def score(self, query: Query, items_BM: IndexArray) -> Array:
         """float32[B, M], the log-probability of each given item; -inf where the item index is -1."""
@@ -161,7 +160,7 @@ class CodeSearcher(EncodedSearcher):
                 np.arange(size)[:, None] * count + nodes_BM, return_index=True, return_inverse=True
             )
             chosen = self.words[place][prefixes.words[place][keys % count]]
-            states_TD = code_decoder.moved(self.weights, place, states_TD[pair_BM.ravel()[first]], chosen)
+            states_TD = code_decoder.next_states(self.weights, place, states_TD[pair_BM.ravel()[first]], chosen)
             pair_BM = where.reshape(leaves_BM.shape)
         return totals_BM
 
@@ -177,7 +176,7 @@ class CodeSearcher(EncodedSearcher):
     @classmethod
     def restore(cls, config: dict[str, Any], arrays: Arrays, *, threads: int = 1) -> Self:  # noqa: ARG003
         stored = _Stored.model_validate(config)
-        encoder = stored.restored(arrays)
+        encoder = restored_encoder(stored, arrays)
         num_places = shape_of(arrays, "codes", 2)[1]
         if arrays["codes"].dtype != np.int32:
             raise ArtefactError(f"codes are {arrays['codes'].dtype}; expected int32")
@@ -192,9 +191,7 @@ def _best_of_rows(
 ) -> NDArray[np.int64]:
     """The places of each row's `count` largest, ties by the lower node; rows in order."""
     order = np.lexsort((nodes_T, -totals_T, rows_T))
-    sizes = np.bincount(rows_T, minlength=num_rows)
-    place = np.arange(len(rows_T)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    return order[place < count]
+    return order[places_in_rows(np.bincount(rows_T, minlength=num_rows)) < count]
 
 
 def _among_pairs(rows_T: IndexArray, items_T: IndexArray, lists: Any, num_items: int) -> BoolArray:

@@ -12,29 +12,34 @@ from pydantic import Field
 from beamwood.errors import UnknownSearcherError, nearest
 from beamwood.kernels.arrays import check_floats, shape_of
 from beamwood.kernels.din import MAX_HISTORY
+from beamwood.models.encoder import Encoder
 from beamwood.models.encoders import ENCODERS
 from beamwood.models.plain_encoder import PlainEncoder
 from beamwood.retrieval.stored import StoredConfig, part_of, prefixed
 from beamwood.retrieval.top_k import check_histories
 from beamwood.types import Query, QueryNeeds
 
-__all__ = ["EncodedSearcher", "StoredEncoded"]
+__all__ = ["EncodedSearcher", "StoredEncoded", "restored_encoder"]
 
 
 class StoredEncoded(StoredConfig):
-    """The encoder in a searcher's configuration."""
+    """The encoder in a configuration."""
 
     encoder: str
     length: int = Field(ge=1, le=MAX_HISTORY)
     sizes: dict[str, int | list[int]]
 
-    def restored(self, arrays: Mapping[str, NDArray[Any]]) -> PlainEncoder:
-        """The encoder of a searcher's arrays. Errors: an encoder that is unknown, arrays that do not fit."""
-        if self.encoder not in ENCODERS:
-            raise UnknownSearcherError(f"encoder '{self.encoder}' is unknown{nearest(self.encoder, ENCODERS)}")
-        own = part_of(arrays, "encoder")
-        check_floats(own, {"items.weight": shape_of(own, "items.weight", 2)})
-        return PlainEncoder(ENCODERS[self.encoder], own, self.sizes, length=self.length)
+    @staticmethod
+    def of(encoder: PlainEncoder) -> dict[str, Any]:
+        """What a configuration says of an encoder."""
+        return {"encoder": encoder.name, "length": encoder.length, "sizes": encoder.sizes}
+
+    def restored(self, arrays: dict[str, NDArray[Any]], known: Mapping[str, Encoder] = ENCODERS) -> PlainEncoder:
+        """The encoder of its arrays. Errors: one that is not among the known, arrays that do not fit."""
+        if self.encoder not in known:
+            raise UnknownSearcherError(f"encoder '{self.encoder}' is unknown{nearest(self.encoder, known)}")
+        check_floats(arrays, {"items.weight": shape_of(arrays, "items.weight", 2)})
+        return PlainEncoder(known[self.encoder], arrays, self.sizes, length=self.length)
 
 
 class EncodedSearcher:
@@ -57,7 +62,10 @@ class EncodedSearcher:
         return query.once(self, lambda: self.encoder.encode(query.histories.padded(self.encoder.length)))
 
     def export_encoder(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """What `StoredEncoded` reads."""
-        encoder = self.encoder
-        config = {"encoder": encoder.name, "length": encoder.length, "sizes": encoder.sizes}
-        return config, prefixed("encoder", encoder.arrays)
+        """What `restored_encoder` reads."""
+        return StoredEncoded.of(self.encoder), prefixed("encoder", self.encoder.arrays)
+
+
+def restored_encoder(stored: StoredEncoded, arrays: Mapping[str, NDArray[Any]]) -> PlainEncoder:
+    """The encoder among a searcher's arrays. Errors: see `StoredEncoded.restored`."""
+    return stored.restored(part_of(arrays, "encoder"))

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from beamwood.errors import InputError
 from beamwood.kernels.mixtures import Mixtures
 from beamwood.retrieval.beside import Beside
-from beamwood.retrieval.filters import keeping
 from beamwood.retrieval.load import restore_searcher
 from beamwood.retrieval.stored import StoredConfig, StoredPart, part_of, prefixed
 from beamwood.retrieval.top_k import check_search
@@ -96,7 +95,7 @@ class Extended:
         """The options by known items alone; of a filter what searchers made of it is kept."""
         first, excluded, allowed, prepared = self.fitted.num_items, options.excluded, options.allowed, options.prepared
         if excluded is not None and (excluded.items >= first).any():
-            excluded = keeping(excluded, excluded.items < first)
+            excluded = excluded.keeping(excluded.items < first)
         if allowed is not None:
             prepared = options.of_filter(self, lambda mask: _known_filter(mask, first))
             allowed = prepared.mask
@@ -143,4 +142,4 @@ def known_histories(query: Query, first: int, mixtures: Mixtures) -> Query:
         return query
     items = histories.items.copy()
     items[new] = mixtures.heaviest()[items[new] - first]
-    return replace(query, histories=keeping(ItemLists.unchecked(histories.indptr, items), items >= 0))
+    return replace(query, histories=ItemLists.unchecked(histories.indptr, items).keeping(items >= 0))

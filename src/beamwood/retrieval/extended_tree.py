@@ -16,7 +16,6 @@ from beamwood.kernels.mixtures import Mixtures
 from beamwood.retrieval.beside import Beside
 from beamwood.retrieval.extended import NOWHERE, export_extended, restore_extended
 from beamwood.retrieval.extra_leaves import ExtraLeaves
-from beamwood.retrieval.filters import keeping
 from beamwood.retrieval.slots import slots_of
 from beamwood.retrieval.tree import TreeSearcher
 from beamwood.types import BoolArray, Hits, IndexArray, ItemLists, Query, SearchOptions
@@ -137,7 +136,7 @@ class ExtendedTree(TreeSearcher):
             return None
         in_tree = self.tree.leaf_of_item[options.excluded.items] >= 0
         if not in_tree.all():
-            options = replace(options, excluded=keeping(options.excluded, in_tree))
+            options = replace(options, excluded=options.excluded.keeping(in_tree))
         return super()._excluded(options)
 
     def export(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:

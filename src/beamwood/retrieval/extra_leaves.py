@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from beamwood.kernels.din import DinWeights
-from beamwood.kernels.lists import as_lists, from_lists
+from beamwood.kernels.lists import from_padded_rows, padded_rows
 from beamwood.kernels.mixtures import Mixtures
 from beamwood.kernels.reference import log_sigmoid
 from beamwood.kernels.search import DinSearch
@@ -77,6 +77,6 @@ class ExtraLeaves:
 
     def _lists(self, nodes: NDArray[np.int32], lifts: Float32) -> dict[str, NDArray[Any]]:
         """What the lists of leaves say of the extra ones: of each the mixture of what they say of its parts."""
-        said = sparse.csr_matrix(from_lists(nodes, lifts, self._shape.capacity) @ self._mix_CO)
-        near, lift = as_lists(said, max(1, int(np.diff(said.indptr).max(initial=1))))
+        said = sparse.csr_matrix(from_padded_rows(nodes, lifts, self._shape.capacity) @ self._mix_CO)
+        near, lift = padded_rows(said, max(1, int(np.diff(said.indptr).max(initial=1))))
         return {"nodes": near, "lifts": lift}

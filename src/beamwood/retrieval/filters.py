@@ -14,11 +14,11 @@ import numpy as np
 from beamwood.data.vocabulary import Vocabulary
 from beamwood.errors import InputError
 from beamwood.retrieval.item_columns import CATEGORY, ItemColumns, LabelColumn
-from beamwood.retrieval.request import Allowed, listed, truth_values
+from beamwood.retrieval.request import Allowed, as_list, truth_values
 from beamwood.retrieval.where import where_mask
-from beamwood.types import BoolArray, IndexArray, ItemLists, Prepared
+from beamwood.types import BoolArray, IndexArray, Prepared
 
-__all__ = ["FILTER_BYTES", "Filters", "keeping", "mask_of"]
+__all__ = ["FILTER_BYTES", "Filters", "mask_of"]
 
 FILTER_BYTES = 256 * 2**20
 """So many bytes of filters are kept; the one that was asked for longest ago goes first."""
@@ -89,7 +89,7 @@ class Filters:
         return made
 
     def _of_ids(self, allowed: Any, on_unknown: str) -> Prepared:
-        given = allowed if isinstance(allowed, np.ndarray) else listed("allowed", allowed)
+        given = allowed if isinstance(allowed, np.ndarray) else as_list("allowed", allowed)
         flags = truth_values(given)
         if flags is not None:
             if flags.shape != (len(self.items),):
@@ -105,7 +105,7 @@ class Filters:
             raise InputError(f"allowed has keys {sorted(allowed)}; the known key is 'category'")
         column = self.category()
         wanted = allowed[CATEGORY]
-        names = [wanted] if isinstance(wanted, str) else listed(CATEGORY, wanted)
+        names = [wanted] if isinstance(wanted, str) else as_list(CATEGORY, wanted)
         return column.having(column.codes_of(CATEGORY, names).tolist())
 
     def category(self) -> LabelColumn:
@@ -119,12 +119,6 @@ class Filters:
                 f"this artefact has no categories; fit with an item table that has a 'category' column{others}"
             )
         return column
-
-
-def keeping(lists: ItemLists, kept: BoolArray) -> ItemLists:
-    """The lists with those of their entries for which `kept` bool[nnz] holds."""
-    before = np.concatenate([[0], np.cumsum(kept)]).astype(np.int64)
-    return ItemLists.unchecked(before[lists.indptr], lists.items[kept])
 
 
 def mask_of(indices: IndexArray, num_items: int) -> BoolArray:

@@ -17,7 +17,7 @@ from beamwood.data.open_vocabulary import OpenVocabulary
 from beamwood.data.vocabulary import Vocabulary
 from beamwood.errors import ArtefactError, InputError, UnknownSearcherError
 from beamwood.kernels.arrays import check_integers, values_unread
-from beamwood.retrieval.filters import Filters, keeping, mask_of
+from beamwood.retrieval.filters import Filters, mask_of
 from beamwood.retrieval.item_columns import ItemColumns
 from beamwood.retrieval.load import files_of, restore_searcher, with_searchers
 from beamwood.retrieval.resolve import Names
@@ -50,11 +50,11 @@ def write_retriever(
     if erased is not None:
         files["erased"] = {"items": np.flatnonzero(erased).astype(np.int32)}
     if histories is not None:
-        histories = histories if erased is None else keeping(histories, ~erased[histories.items])
+        histories = histories if erased is None else histories.keeping(~erased[histories.items])
         files["histories"] = {"indptr": histories.indptr, "items": histories.items}
     rejected = names.rejected
     if rejected is not None:
-        rejected = rejected if erased is None else keeping(rejected, ~erased[rejected.items])
+        rejected = rejected if erased is None else rejected.keeping(~erased[rejected.items])
         files["rejected"] = {"indptr": rejected.indptr, "items": rejected.items}
     manifest = {"kind": "retriever", "searcher": searcher.kind, "searcher_config": config, "columns": kept}
     write_artefact(path, manifest=manifest | dict(metadata), arrays=files, tables=tables, overwrite=overwrite)

@@ -11,7 +11,6 @@ import numpy as np
 from beamwood.data.vocabulary import Vocabulary
 from beamwood.errors import InputError
 from beamwood.retrieval.retriever import Retriever
-from beamwood.types import BoolArray, ItemLists
 
 __all__ = ["without_erased", "without_users"]
 
@@ -37,17 +36,10 @@ def without_erased(retriever: Retriever, users: Sequence[Any], until: float) -> 
     gone[known[known >= 0]] = True
     lists = (retriever.histories, retriever.rejected)
     if retriever.searcher.needs.users:
-        took, rejected = (_emptied(each, gone) for each in lists)
+        took, rejected = (None if each is None else each.keeping(~gone[each.rows]) for each in lists)
         return replace(retriever, histories=took, rejected=rejected, metadata=metadata), int(gone.sum())
     kept = np.flatnonzero(~gone)
     vocabulary = Vocabulary(retriever.users.ids.gather(kept.tolist()))
     took, rejected = (None if each is None else each.take(kept) for each in lists)
     left = replace(retriever, users=vocabulary, histories=took, rejected=rejected, metadata=metadata)
     return left, int(gone.sum())
-
-
-def _emptied(lists: ItemLists | None, gone: BoolArray) -> ItemLists | None:
-    if lists is None:
-        return None
-    starts = lists.indptr[:-1]
-    return lists.slices(starts, np.where(gone, starts, lists.indptr[1:]))

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from beamwood.data.id_table import TextIds, restore_ids
 from beamwood.data.labels import label_lists
 from beamwood.errors import InputError, nearest
+from beamwood.ragged import indptr_of
 from beamwood.types import BoolArray
 
 __all__ = ["CATEGORY", "ItemColumns", "LabelColumn", "NumberColumn"]
@@ -80,8 +81,8 @@ class LabelColumn:
         names = frame["label"].unique().sort()
         codes = frame["label"].cast(pl.Enum(names)).to_physical().to_numpy().astype(np.int32)
         rows = frame["item"].to_numpy()
-        indptr = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=len(lists)))]).astype(np.int64)
-        starts = np.concatenate([[0], np.cumsum(np.bincount(codes, minlength=len(names)))]).astype(np.int64)
+        indptr = indptr_of(np.bincount(rows, minlength=len(lists)))
+        starts = indptr_of(np.bincount(codes, minlength=len(names)))
         return cls(TextIds.of(names), indptr, codes, starts, rows[np.argsort(codes, kind="stable")].astype(np.int32))
 
     kind = "labels"

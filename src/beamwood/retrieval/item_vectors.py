@@ -6,7 +6,7 @@ Shape legend: M items, D columns of a vector.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +21,10 @@ from beamwood.types import IndexArray, Searcher
 
 __all__ = ["Export", "directions", "exported", "item_vectors", "part_with"]
 
+_Kind = TypeVar("_Kind", bound=Searcher)
 
-def part_with(searcher: Searcher, kind: type[Searcher]) -> Searcher | None:
+
+def part_with(searcher: Searcher, kind: type[_Kind]) -> _Kind | None:
     """The searcher itself, or its first part, that is of the kind; None where none is."""
     if isinstance(searcher, Extended):
         return part_with(searcher.fitted, kind)
@@ -50,10 +52,10 @@ def item_vectors(searcher: Searcher, items: IndexArray) -> NDArray[np.float32]:
 
 def _of_known(searcher: Searcher, items: IndexArray) -> NDArray[np.float32]:
     vectors = part_with(searcher, VectorSearcher)
-    if isinstance(vectors, VectorSearcher):
+    if vectors is not None:
         return vectors.vectors[items]
     tree = part_with(searcher, TreeSearcher)
-    if isinstance(tree, TreeSearcher):
+    if tree is not None:
         shape = tree.tree.shape
         own = tree.weights.terms.get("similarity")
         by_node = tree.weights.nodes if own is None else own.arrays["vectors"]
@@ -76,11 +78,11 @@ class Export(NamedTuple):
 def exported(searcher: Searcher) -> Export:
     """Those that are searched, or of a tree those of its light head. Errors: a method that has neither."""
     vectors = part_with(searcher, VectorSearcher)
-    if isinstance(vectors, VectorSearcher):
+    if vectors is not None:
         known = vectors.vectors
         return Export("the vectors that are searched", known.shape[1], lambda items: known[items])
     tree = part_with(searcher, TreeSearcher)
-    if not isinstance(tree, TreeSearcher) or tree.weights.light is None:
+    if tree is None or tree.weights.light is None:
         raise InputError(
             "this model has no vectors of items to export; fit a method of vectors, such as two_tower, or give a "
             "tree's fit time for a light head (model.light_width above 0, a longer --time-limit)"

@@ -27,7 +27,9 @@ import pyarrow.parquet as pq
 from beamwood.artefact.manifest import check_outside
 from beamwood.artefact.only_one import only_one
 from beamwood.artefact.replace import whole_file
-from beamwood.errors import InputError, nearest, unsound_score
+from beamwood.blocks import slices
+from beamwood.errors import InputError, nearest
+from beamwood.kernels.arrays import sound
 from beamwood.retrieval.request import Request
 from beamwood.retrieval.retriever import Retriever
 
@@ -140,19 +142,18 @@ class Job:
 
     def _run(self, target: Path, folder: Path, *, resume: bool, say: Say | None) -> int:
         self._prepare(folder, resume=resume)
-        starts = range(0, len(self.rows), GROUP_ROWS)
+        groups = list(slices(len(self.rows), GROUP_ROWS))
+        parts = [folder / f"{number:06d}{target.suffix}" for number in range(len(groups))]
         began, answered = time.monotonic(), 0
-        for number, start in enumerate(starts):
-            part = folder / f"{number:06d}{target.suffix}"
+        for group, part in zip(groups, parts, strict=True):
             if part.exists():
                 continue
-            group = range(start, min(start + GROUP_ROWS, len(self.rows)))
             with whole_file(part) as fresh:
                 _write(self._answers(group), fresh, target.suffix)
-            answered += len(group)
+            answered += group.stop - group.start
             if say is not None:
                 say(group.stop, len(self.rows), answered / max(time.monotonic() - began, 1e-9))
-        _join([folder / f"{number:06d}{target.suffix}" for number in range(len(starts))], target)
+        _join(parts, target)
         shutil.rmtree(folder)
         return answered
 
@@ -179,27 +180,26 @@ class Job:
             digest.update(repr(row).encode() + b"\n")
         return digest.hexdigest()
 
-    def _answers(self, group: range) -> pl.DataFrame:
+    def _answers(self, group: slice) -> pl.DataFrame:
         """One line a recommendation, of some threads at once, in the order of the rows."""
-        blocks = [range(start, min(start + _ROWS, group.stop)) for start in range(group.start, group.stop, _ROWS)]
+        rows, labels = self.rows[group], self.labels[group]
+        blocks = [(rows[block], labels[block]) for block in slices(len(rows), _ROWS)]
         if self.threads == 1 or len(blocks) == 1:
-            return pl.concat([self._frame(block) for block in blocks])
+            return pl.concat([self._frame(*block) for block in blocks])
         with ThreadPoolExecutor(self.threads) as pool:
-            return pl.concat(pool.map(self._frame, blocks))
+            return pl.concat(pool.map(self._frame, *zip(*blocks, strict=True)))
 
-    def _frame(self, block: range) -> pl.DataFrame:
-        rows = [self.rows[at] for at in block]
+    def _frame(self, rows: Sequence[Any], labels: Sequence[Any]) -> pl.DataFrame:
         users, histories = (rows, None) if self.by_users else (None, rows)
         hits, _ = self.retriever.hits(replace(self.request, users=users, histories=histories))
         found = hits.items >= 0
-        if not np.isfinite(hits.scores[found]).all():
-            raise unsound_score()
+        sound(hits.scores[found])
         # Whole columns: of a list a row each would be a list of its own.
-        labels = pl.Series([self.labels[at] for at in block], dtype=self._label_type)
+        named = pl.Series(labels, dtype=self._label_type)
         row_of, places = np.nonzero(found)
         return pl.DataFrame(
             {
-                "query": labels.gather(row_of),
+                "query": named.gather(row_of),
                 "rank": (places + 1).astype(np.int32),
                 "item": pl.Series(self.retriever.items.decode(hits.items[found]), dtype=self.retriever.items.dtype),
                 "score": hits.scores[found].astype(np.float64),

@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from beamwood.blocks import slices
-from beamwood.errors import InputError, UnknownSearcherError, nearest, unsound_score
+from beamwood.errors import InputError
+from beamwood.kernels.arrays import sound
 from beamwood.models import mol
 from beamwood.models.parameters import check_declared
 from beamwood.models.plain_encoder import PlainEncoder
-from beamwood.retrieval.encoded import EncodedSearcher, StoredEncoded
-from beamwood.retrieval.index import INDEXES, ExactIndex, Index, IndexSettings, Making
+from beamwood.retrieval.encoded import EncodedSearcher, StoredEncoded, restored_encoder
+from beamwood.retrieval.index import INDEXES, ExactIndex, Index, IndexSettings, Making, restore_index
 from beamwood.retrieval.products import is_catalogue
 from beamwood.retrieval.stored import MOST, StoredPart, part_of, prefixed
 from beamwood.retrieval.top_k import check_items, check_search, join_hits, sort_candidates, top_k
@@ -109,7 +110,7 @@ class MixtureSearcher(EncodedSearcher):
         wanted = self.num_items if self.num_candidates is None else max(self.num_candidates, k)
         if wanted >= self.num_items:
             for rows in slices(len(query), self._rows_at_a_time(self.num_items)):
-                scores_BN = _sound(self._of_all(*_rows(asked, rows)))
+                scores_BN = sound(self._of_all(*_rows(asked, rows)))
                 some = options.take(np.arange(rows.start, rows.stop))
                 found.append(top_k(scores_BN, k, excluded=some.excluded, allowed=options.allowed))
             return join_hits(found, k)
@@ -128,7 +129,7 @@ class MixtureSearcher(EncodedSearcher):
         items_BM = np.sort(np.concatenate([each.items for each in hits], axis=1), axis=1)
         # Each once.
         items_BM[:, 1:][items_BM[:, 1:] == items_BM[:, :-1]] = -1
-        scores_BM = _sound(self._of(parts_BQC, gate_BP, np.maximum(items_BM, 0)))
+        scores_BM = sound(self._of(parts_BQC, gate_BP, np.maximum(items_BM, 0)))
         best = sort_candidates(items_BM, np.where(items_BM < 0, -np.inf, scores_BM), k)
         return Hits(best.items, best.scores, sum((each.scored for each in hits), best.scored))
 
@@ -149,15 +150,17 @@ class MixtureSearcher(EncodedSearcher):
 
     def _of_all(self, parts_BQC: Array, gate_BP: Array) -> Array:
         """float32[B, N]."""
-        products_BNP = mol.products(parts_BQC, self._parts_XNC.transpose(1, 0, 2))
-        scores: Array = mol.mixed(self.weights, products_BNP, gate_BP, self._gate_NP, self.temperature)[0]
+        products_BNP = mol.component_products(parts_BQC, self._parts_XNC.transpose(1, 0, 2))
+        scores: Array = mol.mixture_scores(self.weights, products_BNP, gate_BP, self._gate_NP, self.temperature)[0]
         return scores
 
     def _of(self, parts_BQC: Array, gate_BP: Array, items_BM: IndexArray) -> Array:
         """float32[B, M]."""
         own = self._parts_XNC[:, items_BM].transpose(1, 2, 0, 3)
-        products_BMP = mol.products(parts_BQC, own)
-        scores: Array = mol.mixed(self.weights, products_BMP, gate_BP, self._gate_NP[items_BM], self.temperature)[0]
+        products_BMP = mol.component_products(parts_BQC, own)
+        scores: Array = mol.mixture_scores(
+            self.weights, products_BMP, gate_BP, self._gate_NP[items_BM], self.temperature
+        )[0]
         return scores
 
     def _rows_at_a_time(self, num_items: int) -> int:
@@ -180,7 +183,7 @@ class MixtureSearcher(EncodedSearcher):
         stored = _Stored.model_validate(config)
         sizes = mol.Sizes.model_validate(stored.mixture)
         made = cls(
-            stored.restored(arrays),
+            restored_encoder(stored, arrays),
             part_of(arrays, "mixture"),
             sizes,
             temperature=stored.temperature,
@@ -188,21 +191,12 @@ class MixtureSearcher(EncodedSearcher):
         )
         if len(stored.indexes) != sizes.item_components:
             raise InputError(f"there are {len(stored.indexes)} indexes of {sizes.item_components} components")
-        indexes: list[Index] = []
-        for number, (part, vectors) in enumerate(zip(stored.indexes, made._parts_XNC, strict=True)):
-            if part.kind not in INDEXES:
-                raise UnknownSearcherError(f"index '{part.kind}' is unknown{nearest(part.kind, INDEXES)}")
-            indexes.append(INDEXES[part.kind].restore(vectors, part.config, part_of(arrays, f"index.{number}")))
-        made.indexes = indexes
+        made.indexes = [
+            restore_index(part, vectors, part_of(arrays, f"index.{number}"), INDEXES)
+            for number, (part, vectors) in enumerate(zip(stored.indexes, made._parts_XNC, strict=True))
+        ]
         return made
 
 
 def _rows(asked: tuple[Array, Array], rows: slice) -> tuple[Array, Array]:
     return asked[0][rows], asked[1][rows]
-
-
-def _sound(scores: Array) -> Array:
-    """The scores. Errors: one that is no number."""
-    if not np.isfinite(scores).all():
-        raise unsound_score()
-    return scores

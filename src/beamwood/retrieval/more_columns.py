@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from beamwood.data.id_table import TextIds
 from beamwood.errors import InputError, nearest
+from beamwood.ragged import indptr_of
 from beamwood.retrieval.item_columns import CATEGORY, ItemColumns, LabelColumn, NumberColumn
 
 __all__ = ["with_cells"]
@@ -89,4 +90,4 @@ def _by_label(
     items = np.insert(before, stops[codes[order]], known + rows[order]).astype(np.int32)
     more = np.concatenate([counts, np.zeros(num_labels - len(counts), np.int64)])
     more = more + np.bincount(codes, minlength=num_labels)
-    return np.concatenate([[0], np.cumsum(more)]).astype(np.int64), items
+    return indptr_of(more), items

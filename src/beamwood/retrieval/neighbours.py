@@ -18,7 +18,7 @@ from beamwood.kernels.arrays import check_floats, check_integers, shape_of
 from beamwood.kernels.dispatch import native
 from beamwood.kernels.rows import sum_of_rows
 from beamwood.retrieval.stored import MOST, StoredConfig
-from beamwood.retrieval.top_k import check_search
+from beamwood.retrieval.top_k import check_histories, check_search, no_hits
 from beamwood.types import BoolArray, Hits, IndexArray, ItemLists, Query, QueryNeeds, SearchOptions
 
 __all__ = ["NeighbourSearcher", "SeenPlace"]
@@ -34,7 +34,7 @@ Row = tuple[NDArray[np.int32], NDArray[np.float32], NDArray[np.integer[Any]]]
 class _Stored(StoredConfig):
     decay: float
     length: int = Field(ge=1, le=MOST)
-    seen: SeenPlace = "counted"
+    seen: SeenPlace
 
 
 class NeighbourSearcher:
@@ -96,11 +96,8 @@ class NeighbourSearcher:
         check_search(len(histories), self.num_items, k, excluded=excluded, allowed=allowed)
         free = np.ones(self.num_items, bool) if allowed is None else allowed.copy()
         fillers = self._by_filler if allowed is None else self._by_filler[allowed[self._by_filler]]
-        hits = Hits(
-            np.full((len(histories), k), -1, np.int32),
-            np.full((len(histories), k), -np.inf, np.float32),
-            np.full(len(histories), len(fillers), np.int64),
-        )
+        hits = no_hits(len(histories), k)
+        hits.scored[:] = len(fillers)
         for row, (near, sums, _) in enumerate(self._sums(histories)):
             banned = np.empty(0, np.int32) if excluded is None else np.unique(excluded[row])
             banned = banned[free[banned]]
@@ -170,8 +167,7 @@ class NeighbourSearcher:
 
     def _recent(self, histories: ItemLists) -> tuple[ItemLists, NDArray[np.int64], NDArray[np.float32]]:
         """The latest items of each history, how many came after each, and what its neighbours count."""
-        if len(histories.items) and int(histories.items.max()) >= self.num_items:
-            raise InputError(f"a history holds item index {int(histories.items.max())} of {self.num_items} items")
+        check_histories(histories, self.num_items)
         recent = histories.last(self.length)
         age = np.repeat(recent.indptr[1:], recent.lengths) - 1 - np.arange(len(recent.items))
         return recent, age, (self.decay**age).astype(np.float32)

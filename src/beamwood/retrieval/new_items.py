@@ -13,7 +13,7 @@ from beamwood.retrieval.extended_tree import ExtendedTree
 from beamwood.retrieval.tree import TreeSearcher
 from beamwood.types import Searcher
 
-__all__ = ["NewItem", "mixtures_of", "num_known", "with_items"]
+__all__ = ["NewItem", "fitted_of", "mixtures_of", "num_known", "with_items"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +44,10 @@ def with_items(fitted: Searcher, mixtures: Mixtures) -> Searcher:
             num_candidates=fitted.num_candidates,
             fallback=None if other is None else with_items(other, mixtures),
         )
-    if isinstance(fitted, ExtendedTree | Extended):
-        return with_items(fitted.fitted, mixtures)
+    fitted = fitted_of(fitted)
     if len(mixtures) == 0:
         return fitted
-    if isinstance(fitted, TreeSearcher):
-        return ExtendedTree(fitted, mixtures)
-    return Extended(fitted, mixtures)
+    return ExtendedTree(fitted, mixtures) if isinstance(fitted, TreeSearcher) else Extended(fitted, mixtures)
 
 
 def mixtures_of(searcher: Searcher) -> Mixtures | None:
@@ -58,6 +55,11 @@ def mixtures_of(searcher: Searcher) -> Mixtures | None:
     if isinstance(searcher, Blend):
         return mixtures_of(searcher.first)
     return searcher.mixtures if isinstance(searcher, ExtendedTree | Extended) else None
+
+
+def fitted_of(searcher: Searcher) -> Searcher:
+    """What its new items stand behind; a searcher without any itself, and a blend, whose parts have them."""
+    return searcher.fitted if isinstance(searcher, ExtendedTree | Extended) else searcher
 
 
 def num_known(searcher: Searcher) -> int:

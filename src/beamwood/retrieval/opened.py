@@ -12,16 +12,17 @@ from beamwood.data.open_vocabulary import OpenVocabulary
 from beamwood.data.vocabulary import Vocabulary
 from beamwood.errors import InputError
 from beamwood.kernels.mixtures import Mixtures
+from beamwood.ragged import indptr_of
 from beamwood.retrieval.filters import mask_of
 from beamwood.retrieval.item_columns import ItemColumns
 from beamwood.retrieval.more_columns import with_cells
 from beamwood.retrieval.new_items import NewItem, num_known, with_items
 from beamwood.types import ItemLists, Searcher
 
-__all__ = ["opened"]
+__all__ = ["with_new_items"]
 
 
-def opened(
+def with_new_items(
     searcher: Searcher,
     items: Vocabulary,
     columns: ItemColumns | None,
@@ -53,5 +54,5 @@ def _mixtures(known: Vocabulary, new: Sequence[NewItem]) -> Mixtures:
         owner = new[int(np.searchsorted(np.cumsum(lengths), first, side="right"))]
         raise InputError(f"item {owner.item!r} is a mixture of {ids[first]!r}, which is unknown; name known items")
     weights = np.array([weight for each in new for weight in each.mixture.values()], np.float32)
-    indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    indptr = indptr_of(lengths)
     return Mixtures(ItemLists(indptr, indices.astype(np.int32)), weights)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from beamwood.errors import InputError
 from beamwood.kernels.arrays import check_floats, shape_of
 from beamwood.retrieval.stored import StoredConfig
-from beamwood.retrieval.top_k import check_search
+from beamwood.retrieval.top_k import check_search, no_hits
 from beamwood.types import BoolArray, Hits, IndexArray, Query, QueryNeeds, SearchOptions
 
 __all__ = ["PopularitySearcher"]
@@ -40,11 +40,8 @@ class PopularitySearcher:
         num_rows, excluded = len(query), options.excluded
         check_search(num_rows, self.num_items, k, excluded=excluded, allowed=options.allowed)
         order = self._order if options.allowed is None else options.of_filter(self, self._allowed)
-        hits = Hits(
-            np.full((num_rows, k), -1, np.int32),
-            np.full((num_rows, k), -np.inf, np.float32),
-            np.full(num_rows, min(k, len(order)), np.int64),
-        )
+        hits = no_hits(num_rows, k)
+        hits.scored[:] = min(k, len(order))
         for row in range(num_rows):
             best = order[:k]
             if excluded is not None and len(excluded[row]):

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamwood.blocks import blocks, slices
-from beamwood.errors import InputError, unsound_score
+from beamwood.errors import InputError
+from beamwood.kernels.arrays import sound
 from beamwood.retrieval.top_k import check_items, check_search, join_hits, sort_candidates, top_k
 from beamwood.types import BoolArray, FloatArray, Hits, IndexArray, ItemLists
 
@@ -61,9 +62,7 @@ def block_hits(
     allowed: BoolArray | None,
 ) -> Hits:
     """The k best of one block of the catalogue, item indices of the whole catalogue."""
-    scores = queries_BD @ vectors_ND[block].T
-    if not np.isfinite(scores).all():
-        raise unsound_score()
+    scores = sound(queries_BD @ vectors_ND[block].T)
     if excluded is not None:
         inside = (excluded.items >= block.start) & (excluded.items < block.stop)
         scores[excluded.rows[inside], excluded.items[inside] - block.start] = -np.inf

@@ -19,6 +19,7 @@ from beamwood.kernels.arrays import check_floats, linear_shapes, shape_of
 from beamwood.kernels.din import MAX_HISTORY
 from beamwood.models.encoder import Encoder
 from beamwood.models.plain_encoder import PlainEncoder
+from beamwood.retrieval.encoded import StoredEncoded
 from beamwood.retrieval.folded import FoldedUsers
 from beamwood.retrieval.stored import MOST, StoredConfig, StoredPart
 from beamwood.retrieval.top_k import check_histories
@@ -157,11 +158,8 @@ class UserBranch:
     longest: int
 
 
-class _StoredEncoder(StoredConfig):
-    encoder: str
-    length: int = Field(ge=1, le=MAX_HISTORY)
-    sizes: dict[str, int | list[int]]
-    user_branch: int | None = Field(None, ge=0, le=MOST)
+class _StoredEncoder(StoredEncoded):
+    user_branch: int | None = Field(ge=0, le=MOST)
 
 
 class EncodedHistory:
@@ -188,25 +186,21 @@ class EncodedHistory:
         return vectors
 
     def export(self) -> tuple[dict[str, Any], Arrays]:
-        encoder, branch = self.encoder, self.branch
-        config: dict[str, Any] = {"encoder": encoder.name, "length": encoder.length, "sizes": encoder.sizes}
+        config, arrays, branch = StoredEncoded.of(self.encoder), dict(self.encoder.arrays), self.branch
         if branch is None:
-            return config, dict(encoder.arrays)
+            return config | {"user_branch": None}, arrays
         own = {"user_branch.weight": branch.weight, "user_branch.bias": branch.bias}
-        return config | {"user_branch": branch.longest}, encoder.arrays | own
+        return config | {"user_branch": branch.longest}, arrays | own
 
     @classmethod
     def restore(cls, config: dict[str, Any], arrays: Arrays, known: QueryKinds) -> Self:
         stored, named = _StoredEncoder.model_validate(config), dict(arrays)
-        name, longest = stored.encoder, stored.user_branch
-        if name not in known.encoders:
-            raise UnknownSearcherError(f"encoder '{name}' is unknown{nearest(name, known.encoders)}")
-        branch = None
+        branch, longest = None, stored.user_branch
         if longest is not None:
             width = shape_of(named, "items.weight", 2)[1]
             check_floats(named, linear_shapes("user_branch", width, width))
             branch = UserBranch(named.pop("user_branch.weight"), named.pop("user_branch.bias"), longest)
-        return cls(PlainEncoder(known.encoders[name], named, stored.sizes, length=stored.length), branch)
+        return cls(stored.restored(named, known.encoders), branch)
 
 
 class _StoredScale(StoredConfig):

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamwood.blocks import blocks, slices
-from beamwood.retrieval.scorers import ContextEncoder, PairScorer, check_pairs, context_of, restore_scorer
+from beamwood.retrieval.scorers import ContextEncoder, PairScorer, check_pairs, context_encoder, restore_scorer
 from beamwood.retrieval.top_k import check_histories, check_search, join_hits, top_k
 from beamwood.types import Hits, IndexArray, Query, QueryNeeds, SearchOptions
 
@@ -28,7 +28,7 @@ class RankingSearcher:
 
     def __init__(self, scorer: PairScorer) -> None:
         self.scorer = scorer
-        self._context = context_of(scorer)
+        self._context = context_encoder(scorer)
 
     @property
     def num_items(self) -> int:

@@ -16,7 +16,7 @@ from beamwood.notebook import table
 from beamwood.retrieval.stored import MOST
 from beamwood.types import BoolArray, ItemLists
 
-__all__ = ["Allowed", "Form", "Ids", "Recommendations", "Request", "Seen", "listed", "truth_values"]
+__all__ = ["Allowed", "Form", "Ids", "Recommendations", "Request", "Seen", "as_list", "truth_values"]
 
 Ids = Sequence[Any] | NDArray[Any] | pl.Series
 Allowed = BoolArray | Ids | Mapping[str, Any]
@@ -139,7 +139,7 @@ def _check_effort(effort: Any, beam_width: Any) -> None:
         raise InputError(f"beam_width={beam_width!r} is outside 1..{MOST}; give a whole number of nodes, such as 150")
 
 
-def listed(name: str, values: Any) -> list[Any]:
+def as_list(name: str, values: Any) -> list[Any]:
     """The values of a list, an array or a series. Errors: a single value, or text, in its place."""
     if type(values) is list:
         return values

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from beamwood.data.features import encode_context
 from beamwood.data.vocabulary import Vocabulary, has_unknown
 from beamwood.errors import InputError, UnknownIdError, nearest
-from beamwood.retrieval.filters import Filters, keeping
-from beamwood.retrieval.request import Ids, Request, listed
+from beamwood.ragged import indptr_of
+from beamwood.retrieval.filters import Filters
+from beamwood.retrieval.request import Ids, Request, as_list
 from beamwood.types import BoolArray, ItemLists, Query, QueryNeeds, SearchOptions
 
 __all__ = ["Names", "of_users", "rows_of_ids"]
@@ -62,7 +63,7 @@ class Names:
         query = Query(users, histories, encode_context(needs.context, frame, len(histories)))
         excluded = histories if request.seen == "remove" else None
         if request.exclude is not None:
-            banned = self.items.encode(listed("exclude", request.exclude), on_unknown=request.on_unknown)
+            banned = self.items.encode(as_list("exclude", request.exclude), on_unknown=request.on_unknown)
             each = ItemLists.from_lists([banned[banned >= 0]] * len(histories))
             excluded = each.distinct() if excluded is None else excluded.union(each)
         if request.rejected == "remove":
@@ -93,7 +94,7 @@ class Names:
             if on_unknown != "error":
                 rows = np.repeat(np.arange(len(given)), lengths)[flat >= 0]
                 flat, lengths = flat[flat >= 0], np.bincount(rows, minlength=len(given))
-            return ItemLists.unchecked(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64), flat)
+            return ItemLists.unchecked(indptr_of(lengths), flat)
         return self._kept(self._rows(users, on_unknown, needs))
 
     def _rows(self, users: Ids | None, on_unknown: str, needs: QueryNeeds) -> NDArray[np.int64]:
@@ -101,7 +102,7 @@ class Names:
         if self.users is None:
             raise _keeps_no_users()
         with of_users(needs):
-            return self.users.encode(listed("users", users), on_unknown=on_unknown).astype(np.int64)
+            return self.users.encode(as_list("users", users), on_unknown=on_unknown).astype(np.int64)
 
     def _kept(self, rows: NDArray[np.int64]) -> ItemLists:
         """The histories of these rows; nothing of -1."""
@@ -128,7 +129,7 @@ class Names:
 
     def _alive(self, histories: ItemLists) -> ItemLists:
         """The histories without erased items."""
-        return histories if self.erased is None else keeping(histories, ~self.erased[histories.items])
+        return histories if self.erased is None else histories.keeping(~self.erased[histories.items])
 
     def checked_k(self, k: Any) -> int:
         """k as a number. Errors: what is none, or outside 1..N."""
@@ -167,7 +168,7 @@ def rows_of_ids(name: str, rows: Any) -> list[list[Any]]:
     # Of whatever library.
     if type(rows).__name__ == "DataFrame":
         raise InputError(f"{name} is a DataFrame; give a list of ids for each row, such as its column of lists")
-    given = listed(name, rows)
+    given = as_list(name, rows)
     for row in given:
         if isinstance(row, str | bytes) or not isinstance(row, Iterable):
             raise InputError(f"{name} holds {row!r}, which is no list; give a list of ids for each row, as [[{row!r}]]")

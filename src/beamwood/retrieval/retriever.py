@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from beamwood.arguments import naming_arguments
 from beamwood.data.open_vocabulary import OpenVocabulary
 from beamwood.data.vocabulary import Vocabulary
-from beamwood.errors import ArtefactError, InputError, UnknownIdError, nearest, unsound_score
+from beamwood.errors import ArtefactError, InputError, UnknownIdError, nearest
+from beamwood.kernels.arrays import sound
 from beamwood.notebook import facts
 from beamwood.retrieval.filters import Filters, mask_of
 from beamwood.retrieval.folder import read_retriever, write_retriever
@@ -23,8 +24,8 @@ from beamwood.retrieval.found import found_of
 from beamwood.retrieval.item_columns import ItemColumns
 from beamwood.retrieval.item_vectors import part_with
 from beamwood.retrieval.new_items import NewItem, num_known
-from beamwood.retrieval.opened import opened
-from beamwood.retrieval.request import Allowed, Form, Ids, Recommendations, Request, Seen, listed
+from beamwood.retrieval.opened import with_new_items
+from beamwood.retrieval.request import Allowed, Form, Ids, Recommendations, Request, Seen, as_list
 from beamwood.retrieval.resolve import Names, rows_of_ids
 from beamwood.retrieval.rules import arranged, rules_of
 from beamwood.retrieval.similar import By, similar_items
@@ -122,7 +123,7 @@ class Retriever:
                 raise InputError(f"recommend has no argument '{name}'{nearest(name, _RULES)}")
         given: dict[str, Any] = {**rules, "effort": effort, "beam_width": beam_width, "rejected": rejected}
         found = self.answer(Request(histories, k, users, allowed, context, seen, on_unknown, where, **given))
-        return found if as_ is None else found.to(as_, None if users is None else listed("users", users))
+        return found if as_ is None else found.to(as_, None if users is None else as_list("users", users))
 
     def answer(self, request: Request) -> Recommendations:
         """The k best items of each row of the request, best first.
@@ -150,8 +151,7 @@ class Retriever:
             items, values = found_of(hits, 0)
             return Recommendations([self.items.decode(items)], [values], promotions)
         found = hits.items >= 0
-        if not np.isfinite(hits.scores[found]).all():
-            raise unsound_score()
+        sound(hits.scores[found])
         counts = np.count_nonzero(found, axis=1)
         ids = self.items.decode(hits.items[found])
         stops = np.cumsum(counts)
@@ -170,7 +170,7 @@ class Retriever:
         where: Mapping[str, Any] | None = None,
     ) -> Recommendations:
         """The k items most like the given ones together, as one row; see `retrieval.similar`."""
-        indices = self._known(listed("items", items))
+        indices = self._known(as_list("items", items))
         if len(indices) == 0:
             raise InputError("items is empty; give at least one item")
         filtered = self.names.filters.prepared(allowed, where)
@@ -196,10 +196,7 @@ class Retriever:
             raise InputError(f"items must be {len(known)} rows of equal length; got {len(rows)} of lengths {widths}")
         flat = self._known([item for row in rows for item in row])
         query = self.names.resolve(Request(histories, 1, users), self.searcher.needs)[0]
-        scores = self.searcher.score(query, np.asarray(flat).reshape(len(rows), -1))
-        if not np.isfinite(scores).all():
-            raise unsound_score()
-        return scores
+        return sound(self.searcher.score(query, np.asarray(flat).reshape(len(rows), -1)))
 
     @naming_arguments
     def with_items(self, items: Sequence[NewItem]) -> Retriever:
@@ -208,13 +205,13 @@ class Retriever:
         Nothing large is copied, and this one goes on answering as it did. Errors: `InputError` on an id that is known
         or given twice, a mixture of unknown items, a cell that no column holds, more items than there is room for.
         """
-        return replace(self, **opened(self.searcher, self.items, self.columns, items, self.erased))
+        return replace(self, **with_new_items(self.searcher, self.items, self.columns, items, self.erased))
 
     @naming_arguments
     def without_items(self, items: Ids) -> Retriever:
         """The same as if it had never known these: they are in no answer, no filter and no known user's history."""
         known = num_known(self.searcher)
-        gone = self._known(listed("items", items))
+        gone = self._known(as_list("items", items))
         if (gone >= known).any():
             late = self.items.decode(gone[gone >= known])[0]
             raise InputError(f"item {late!r} came after the fit; leave it out of with_items instead")

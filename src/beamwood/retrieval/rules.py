@@ -19,6 +19,7 @@ from beamwood.retrieval.filters import Filters
 from beamwood.retrieval.item_columns import LabelColumn
 from beamwood.retrieval.item_vectors import directions, item_vectors
 from beamwood.retrieval.request import Request
+from beamwood.retrieval.top_k import no_hits
 from beamwood.types import BoolArray, Hits, ItemLists, Prepared, Query, Searcher, SearchOptions
 
 __all__ = ["Caps", "Promotion", "Rules", "arranged", "rules_of"]
@@ -117,11 +118,7 @@ def arranged(
     categories have room: a search that runs short is taken up again without what is full, so k items come whenever
     there are k to take. Promoted items stand on places spread evenly, and count in their categories.
     """
-    hits = Hits(
-        np.full((len(query), k), -1, np.int32),
-        np.full((len(query), k), -np.inf, np.float32),
-        np.zeros(len(query), np.int64),
-    )
+    hits = no_hits(len(query), k)
     named: list[list[str | None]] = []
     for row in range(len(query)):
         rows = np.array([row])

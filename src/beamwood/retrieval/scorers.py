@@ -25,7 +25,7 @@ from beamwood.models.scorers import SCORERS
 from beamwood.retrieval.stored import StoredConfig
 from beamwood.types import ItemLists, Query
 
-__all__ = ["ContextEncoder", "PairScorer", "PlainScorer", "check_pairs", "context_of", "restore_scorer"]
+__all__ = ["ContextEncoder", "PairScorer", "PlainScorer", "check_pairs", "context_encoder", "restore_scorer"]
 
 Array = NDArray[np.float32]
 Arrays = dict[str, NDArray[Any]]
@@ -149,14 +149,8 @@ class ContextEncoder:
 
     def encode(self, context: Mapping[str, NDArray[Any]] | None, num_rows: int) -> Array:
         """float32[B, D] of a query's context; a column that it lacks is missing throughout, others are left aside."""
-        cells = []
-        for column in self.columns:
-            if context is not None and column.key in context:
-                cells.append(context[column.key])
-            elif column.kind == "category":
-                cells.append(np.zeros((num_rows, 1), np.int32))
-            else:
-                cells.append(np.repeat(np.eye(column.size, dtype=np.float32)[-1:], num_rows, axis=0))
+        given = {} if context is None else context
+        cells = [given[column.key] if column.key in given else column.encode(None, num_rows) for column in self.columns]
         vectors: Array = column_vectors(self.columns, self.weights, cells)
         return vectors
 
@@ -185,7 +179,7 @@ def check_pairs(scorer: PairScorer, query: Query, items_BM: NDArray[np.int64]) -
         raise InputError(f"items holds an index outside -1..{scorer.num_items - 1}")
 
 
-def context_of(scorer: PairScorer) -> ContextEncoder | None:
+def context_encoder(scorer: PairScorer) -> ContextEncoder | None:
     """The encoder of the context that the scorer looks at, None where it looks at none."""
     columns = scorer.config.get("context")
     return ContextEncoder(columns, scorer.arrays) if columns else None

@@ -8,9 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamwood.errors import InputError, nearest
-from beamwood.retrieval.extended import Extended
 from beamwood.retrieval.item_vectors import directions, item_vectors, part_with
-from beamwood.retrieval.new_items import mixtures_of, num_known
+from beamwood.retrieval.new_items import fitted_of, mixtures_of, num_known
 from beamwood.retrieval.popularity import PopularitySearcher
 from beamwood.retrieval.top_k import top_k
 from beamwood.retrieval.tree import TreeSearcher
@@ -43,7 +42,7 @@ def similar_items(searcher: Searcher, items: NDArray[np.int32], k: int, options:
 def _check_reads(searcher: Searcher) -> None:
     if searcher.needs.users_alone:
         raise InputError("this model knows users, not histories, and so not what is like an item; ask by 'vectors'")
-    if isinstance(searcher.fitted if isinstance(searcher, Extended) else searcher, PopularitySearcher):
+    if isinstance(fitted_of(searcher), PopularitySearcher):
         raise InputError("this model has the same list for everyone, and so nothing that is like an item; fit another")
 
 
@@ -56,7 +55,7 @@ def _by_vectors(searcher: Searcher, items: NDArray[np.int32]) -> NDArray[np.floa
 def _by_tree(searcher: Searcher, items: NDArray[np.int32]) -> NDArray[np.float32]:
     """The depth of the lowest common ancestor, plus less than 1 for leaves that lie near."""
     found = part_with(searcher, TreeSearcher)
-    if not isinstance(found, TreeSearcher):
+    if found is None:
         raise InputError("this model has no tree; ask by 'model', or fit a method that has one, such as dtr")
     tree, shape = found.tree, found.tree.shape
     scores = np.full(tree.num_items, -np.inf, np.float32)

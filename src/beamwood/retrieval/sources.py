@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from beamwood.types import IndexArray
 
-__all__ = ["FEWEST_EVENTS", "REFRESHED_AT", "WITHIN", "Source", "Sources", "around"]
+__all__ = ["FEWEST_EVENTS", "REFRESHED_AT", "WITHIN", "Source", "Sources", "items_near"]
 
 Source = Literal["similar", "events", "category", "none"]
 """Where a mixture comes from: items said to be like it, its first events, its category, or nothing."""
@@ -31,7 +31,7 @@ _NEAR, _CATEGORY = 10, 30
 Mixture = dict[int, float]
 
 
-def around(history: IndexArray, place: int) -> NDArray[Any]:
+def items_near(history: IndexArray, place: int) -> NDArray[Any]:
     """[at most 2 WITHIN], what stands within `WITHIN` places of one in a history, that place left out."""
     history = np.asarray(history)
     return np.concatenate([history[max(0, place - WITHIN) : place], history[place + 1 : place + 1 + WITHIN]])
@@ -48,7 +48,7 @@ class Sources:
         return dict.fromkeys(items, 1.0)
 
     def events(self, near: Iterable[IndexArray]) -> Mixture:
-        """The known items that stand most often near its events, by how often; see `around`."""
+        """The known items that stand most often near its events, by how often; see `items_near`."""
         parts = [np.asarray(each) for each in near]
         items, times = np.unique(np.concatenate([np.empty(0, np.int64), *parts]), return_counts=True)
         known = (items >= 0) & (items < len(self.counts))

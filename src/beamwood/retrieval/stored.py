@@ -20,7 +20,7 @@ MOST = 2**31 - 1
 
 
 class StoredConfig(BaseModel):
-    """The `searcher_config` of a searcher: exact types, no unknown keys. Keys that older folders lack have defaults."""
+    """The `searcher_config` of a searcher: exact types, no unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 

@@ -12,9 +12,19 @@ from numpy.typing import NDArray
 
 from beamwood.blocks import blocks
 from beamwood.errors import InputError
+from beamwood.ragged import places_in_rows
 from beamwood.types import BoolArray, FloatArray, Hits, IndexArray, ItemLists
 
-__all__ = ["check_histories", "check_items", "check_search", "join_hits", "mask_scores", "sort_candidates", "top_k"]
+__all__ = [
+    "check_histories",
+    "check_items",
+    "check_search",
+    "join_hits",
+    "mask_scores",
+    "no_hits",
+    "sort_candidates",
+    "top_k",
+]
 
 # Copies of this many cells are held at a time (16 MiB): a larger block gains no speed.
 _BLOCK_CELLS = 2**22
@@ -123,7 +133,8 @@ def _sorted_row(items_M: NDArray[np.int32], scores_M: NDArray[np.float32], k: in
     if np.isnan(scores_M).any():
         raise InputError(_NOT_A_NUMBER)
     order = np.lexsort((items_M, -scores_M))[:k]
-    hits = Hits(np.full((1, k), -1, np.int32), np.full((1, k), -np.inf, np.float32), np.array([len(items_M)], np.int64))
+    hits = no_hits(1, k)
+    hits.scored[0] = len(items_M)
     hits.items[0, : len(order)], hits.scores[0, : len(order)] = items_M[order], scores_M[order]
     return hits
 
@@ -134,11 +145,8 @@ def _best_of(scores_BM: NDArray[np.float32], k: int) -> Hits:
         raise InputError(_NOT_A_NUMBER)
     num_rows, width = scores_BM.shape
     is_candidate = scores_BM != -np.inf
-    hits = Hits(
-        np.full((num_rows, k), -1, np.int32),
-        np.full((num_rows, k), -np.inf, np.float32),
-        is_candidate.sum(axis=1, dtype=np.int64),
-    )
+    hits = no_hits(num_rows, k)
+    hits.scored[:] = is_candidate.sum(axis=1)
     if width == 0:
         return hits
     if k < width:
@@ -163,14 +171,19 @@ def _best_of(scores_BM: NDArray[np.float32], k: int) -> Hits:
 
 def _place_in_row(rows: NDArray[np.int64], num_rows: int) -> NDArray[np.int64]:
     """How many earlier entries have the same row, for ascending `rows`."""
-    counts = np.bincount(rows, minlength=num_rows)
-    return np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return places_in_rows(np.bincount(rows, minlength=num_rows))
+
+
+def no_hits(num_rows: int, k: int) -> Hits:
+    """Hits of k empty places a row, to be filled; nothing was scored."""
+    items, scores = np.full((num_rows, k), -1, np.int32), np.full((num_rows, k), -np.inf, np.float32)
+    return Hits(items, scores, np.zeros(num_rows, np.int64))
 
 
 def join_hits(parts: Sequence[Hits], k: int) -> Hits:
     """The rows of several `Hits` of k places, one after the other."""
     if not parts:
-        return Hits(np.empty((0, k), np.int32), np.empty((0, k), np.float32), np.empty(0, np.int64))
+        return no_hits(0, k)
     return Hits(
         np.concatenate([part.items for part in parts]),
         np.concatenate([part.scores for part in parts]),

@@ -18,13 +18,13 @@ from beamwood.kernels.din import DinWeights
 from beamwood.kernels.light import Way
 from beamwood.kernels.links import LINKS, Link
 from beamwood.kernels.reference import SearchResult
-from beamwood.kernels.rows import banned_of, items_of, leaves_of
+from beamwood.kernels.rows import banned_of, items_of_leaves, leaves_of
 from beamwood.kernels.search import DinSearch, Queue
 from beamwood.kernels.terms import Term, by_name
 from beamwood.models.terms import TERMS
-from beamwood.retrieval.candidates import Candidates, shown
+from beamwood.retrieval.candidates import Candidates, showable
 from beamwood.retrieval.stored import MOST, StoredConfig
-from beamwood.retrieval.top_k import check_items, check_search, sort_candidates
+from beamwood.retrieval.top_k import check_histories, check_items, check_search, sort_candidates
 from beamwood.retrieval.ways import StoredWay, Ways, narrower_beams
 from beamwood.tree.tree import Shape, Tree
 from beamwood.types import BoolArray, Hits, IndexArray, ItemLists, Query, QueryNeeds, SearchOptions
@@ -52,8 +52,8 @@ class TreeSearcher:
 
     `ways`: how it is searched by default, and what an effort means; None: the full beam, and narrower ones. A filter
     acts inside the search: a subtree without an allowed item is never opened, so k results come back whenever k items
-    are allowed; where few are, all of them are scored and the result is exact. A bitmap of allowed items that is
-    read-only is counted once (`retrieval.prepared`). A search for k above `beam_width` widens the beam to k, and judges
+    are allowed; where few are, all of them are scored and the result is exact. A filter that is `prepared` is
+    counted once. A search for k above `beam_width` widens the beam to k, and judges
     more leaves in proportion to k, or to `options.good`. Ties on a level go to the lower node, among results to the
     lower item. Where the scorer has learned that what was seen comes again (a weight of it above 0), the history's own
     items are candidates too: a search does not reach each of their leaves. `link`: what a score means; by "path" that
@@ -201,8 +201,8 @@ class TreeSearcher:
         try:
             return leaves_of(self._search.module, self.tree.leaf_of_item, histories, self._length)
         except IndexError:
-            wrong = int(histories.items.max())
-            raise InputError(f"a history holds item index {wrong} of {self.num_items} items") from None
+            check_histories(histories, self.num_items)
+            raise
 
     def _live(self, options: SearchOptions) -> tuple[NDArray[np.int32], ...]:
         return self.tree.live_counts if options.allowed is None else options.of_filter(self, self._live_below)
@@ -231,7 +231,7 @@ class TreeSearcher:
     def _with_history(self, hits: Hits, query: Query, k: int, options: SearchOptions) -> Hits:
         """The k best of `hits` and of the history's items that may be shown and are not among them."""
         seen_BL = query.histories.padded(self._length)
-        seen_BL = shown(seen_BL[:, (seen_BL >= 0).any(axis=0)], options)
+        seen_BL = showable(seen_BL[:, (seen_BL >= 0).any(axis=0)], options)
         if seen_BL.shape[1] == 0:
             return hits
         both = np.concatenate([hits.items, seen_BL], axis=1)
@@ -247,7 +247,7 @@ class TreeSearcher:
 
     def _hits(self, found: SearchResult) -> Hits:
         # The core orders ties by leaf, and an answer by item.
-        items = items_of(self._search.module, self.tree.item_of_leaf, found.leaves, found.scores)
+        items = items_of_leaves(self._search.module, self.tree.item_of_leaf, found.leaves, found.scores)
         return Hits(items, found.scores, found.scored)
 
 

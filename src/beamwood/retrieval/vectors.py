@@ -11,12 +11,12 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from beamwood.errors import ArtefactError, InputError, UnknownSearcherError, nearest
+from beamwood.errors import ArtefactError, InputError
 from beamwood.kernels.arrays import check_floats, shape_of
 from beamwood.models.encoder import Encoder
 from beamwood.models.encoders import ENCODERS
 from beamwood.models.plain_encoder import PlainEncoder
-from beamwood.retrieval.index import INDEXES, ExactIndex, Index, IndexSettings, Making
+from beamwood.retrieval.index import INDEXES, ExactIndex, Index, IndexSettings, Making, restore_index
 from beamwood.retrieval.products import products
 from beamwood.retrieval.queries import QUERIES, EncodedHistory, QueryKinds, QueryVectors, UserBranch, restore_queries
 from beamwood.retrieval.stored import StoredConfig, StoredPart, part_of, prefixed
@@ -102,10 +102,7 @@ class VectorSearcher:
         queries = restore_queries(
             stored.queries, own, QueryKinds(ENCODERS | dict(cls.own_encoders), QUERIES | dict(cls.own_queries))
         )
-        kinds = INDEXES | dict(cls.own_indexes)
-        if stored.index.kind not in kinds:
-            raise UnknownSearcherError(f"index '{stored.index.kind}' is unknown{nearest(stored.index.kind, kinds)}")
-        index = kinds[stored.index.kind].restore(vectors, stored.index.config, part_of(arrays, "index"))
+        index = restore_index(stored.index, vectors, part_of(arrays, "index"), INDEXES | dict(cls.own_indexes))
         # Not of `cls`, which no other process would find where it is sent.
         return VectorSearcher(queries, vectors, index)
 

@@ -22,7 +22,7 @@ class StoredWay(StoredConfig):
 
     kind: WayKind
     beam_width: int = Field(ge=1, le=MOST)
-    judged: int = Field(0, ge=0, le=MOST)
+    judged: int = Field(ge=0, le=MOST)
 
 
 @dataclass(frozen=True, slots=True)

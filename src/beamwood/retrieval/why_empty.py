@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from beamwood.retrieval.request import Request, listed
+from beamwood.retrieval.request import Request, as_list
 from beamwood.retrieval.resolve import Names
 
 __all__ = ["why_empty"]
@@ -23,7 +23,7 @@ def why_empty(names: Names, request: Request, found: Sequence[Sequence[Any]]) ->
     which = "that pass the filter" if asked else "of the catalogue"
     num_passing = int(np.count_nonzero(passing))
     if request.exclude is not None:
-        banned = names.items.encode(listed("exclude", request.exclude), on_unknown=request.on_unknown)
+        banned = names.items.encode(as_list("exclude", request.exclude), on_unknown=request.on_unknown)
         passing[banned[banned >= 0]] = False
     histories = names.known(request.histories, request.users, on_unknown=request.on_unknown)
     reasons = {}

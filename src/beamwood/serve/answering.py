@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from beamwood.errors import ArtefactError, InputError
 from beamwood.retrieval.blend import GATES, Blend
-from beamwood.retrieval.extended import Extended
 from beamwood.retrieval.found import found_of
+from beamwood.retrieval.new_items import fitted_of
 from beamwood.retrieval.popularity import PopularitySearcher
 from beamwood.retrieval.request import Request
 from beamwood.retrieval.rules import arranged, rules_of
@@ -27,11 +27,11 @@ from beamwood.serve.messages import Answer, Item, Recommend, Took
 from beamwood.serve.problems import Problem, of_input
 from beamwood.serve.rungs import Rung, rung_at
 from beamwood.serve.settings import Limits
-from beamwood.serve.shares import bounded
+from beamwood.serve.shares import with_share_of_new
 from beamwood.serve.snapshot import Snapshot, indices_of
 from beamwood.types import Hits, ItemLists, Query, Searcher, SearchOptions
 
-__all__ = ["FoundItems", "items_of", "recommended"]
+__all__ = ["FoundItems", "answer_items", "recommended"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +43,11 @@ class FoundItems:
     sources: list[str]
     promotions: list[str | None]
     scored: int = 0
+
+    def followed_by(self, more: FoundItems) -> FoundItems:
+        """These, and behind them more."""
+        sources, promotions = self.sources + more.sources, self.promotions + more.promotions
+        return FoundItems(self.items + more.items, self.scores + more.scores, sources, promotions, self.scored)
 
 
 def recommended(
@@ -82,7 +87,7 @@ def _recommended(
     if not body.dry_run:
         hits, found, source = _search(snapshot, request, query, k, options, limits.new_item_share)
     searched = time.perf_counter() - began
-    items = items_of(snapshot, found, body.k, body.fields)
+    items = answer_items(snapshot, found, body.k, body.fields)
     whole = None
     if body.explain != "none" and hits is not None:
         whole = explained(snapshot, query, hits, options, items, found.items[: body.k], full=body.explain == "full")
@@ -178,31 +183,34 @@ def _search(
     snapshot: Snapshot, request: Request, query: Query, k: int, options: SearchOptions, share: float
 ) -> tuple[Hits, FoundItems, str]:
     rules = rules_of(request, k, snapshot.names.filters)
+    named: list[str | None] = []
     if rules is None:
-        hits, named = snapshot.searcher.search(query, k, options), None
+        hits = snapshot.searcher.search(query, k, options)
         if share < 1 and snapshot.num_items > snapshot.known:
-            hits = bounded(snapshot, query, hits, k, options, share, k)
+            hits = with_share_of_new(snapshot, query, hits, k, options, share)
     else:
         hits, promotions = arranged(snapshot.searcher, query, k, options, rules)
-        named = promotions[0] if promotions else None
+        named = promotions[0] if promotions else []
     there, scores = found_of(hits, 0)
     items = there.tolist()
     source = "popular" if _is_popular(snapshot, query) else "model"
-    sources = [source] * len(items)
-    if snapshot.num_items > snapshot.known:
-        sources = ["new_item" if item >= snapshot.known else source for item in items]
-    if named is not None:
-        sources = [each if name is None else "promoted" for each, name in zip(sources, named, strict=True)]
+    sources = _sources(snapshot, items, source, named)
     found = FoundItems(items, scores, sources, named or [None] * len(items), int(hits.scored[0]))
     if len(items) < k and rules is None and source == "model" and snapshot.popular is not None:
         more = _filled(snapshot.popular, query, k, options, there)
         if more is not None:
-            found.items.extend(more.items)
-            found.scores.extend(more.scores)
-            found.sources.extend(more.sources)
-            found.promotions.extend(more.promotions)
-            source = "mixed" if items else "popular"
+            return hits, found.followed_by(more), "mixed" if items else "popular"
     return hits, found, source
+
+
+def _sources(snapshot: Snapshot, items: list[int], source: str, named: list[str | None]) -> list[str]:
+    """Where each item comes from: `source`, unless it came after the fit or a promotion is `named` for it."""
+    sources = [source] * len(items)
+    if snapshot.num_items > snapshot.known:
+        sources = ["new_item" if item >= snapshot.known else source for item in items]
+    return (
+        [each if name is None else "promoted" for each, name in zip(sources, named, strict=True)] if named else sources
+    )
 
 
 def _filled(
@@ -221,7 +229,7 @@ def _filled(
 def _is_popular(snapshot: Snapshot, query: Query) -> bool:
     """Does the fallback answer, as the model says nothing of such a query?"""
     searcher = snapshot.searcher
-    if isinstance(searcher.fitted if isinstance(searcher, Extended) else searcher, PopularitySearcher):
+    if isinstance(fitted_of(searcher), PopularitySearcher):
         return True
     return (
         isinstance(searcher, Blend)
@@ -230,7 +238,7 @@ def _is_popular(snapshot: Snapshot, query: Query) -> bool:
     )
 
 
-def items_of(snapshot: Snapshot, found: FoundItems, count: int, wanted: list[str], *, shown: int = 0) -> list[Item]:
+def answer_items(snapshot: Snapshot, found: FoundItems, count: int, wanted: list[str], *, shown: int = 0) -> list[Item]:
     """The first `count` of what was found, with the wanted fields; `shown`: how many stood on earlier pages."""
     places = np.array(found.items[:count], np.int64)
     ids = snapshot.names.items.decode(places)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from beamwood.data.vocabulary import has_unknown
 from beamwood.serve.problems import Problem
 from beamwood.serve.settings import Limits
-from beamwood.serve.snapshot import Snapshot, indices_of
+from beamwood.serve.snapshot import Snapshot, indices_of, without_index
 
 __all__ = ["Asking", "KnownHistory", "StoredHistory", "check_asking", "known_of"]
 
@@ -81,7 +81,7 @@ def known_of(snapshot: Snapshot, body: Asking, kept: StoredHistory) -> KnownHist
     history = indices_of(names.items, given) if given else np.empty(0, np.int32)
     unknown: list[Any] = []
     if has_unknown(history):
-        unknown = list(dict.fromkeys(each for each, at in zip(given, history.tolist(), strict=True) if at < 0))
+        unknown = without_index(given, history)
         history = history[history >= 0]
         if body.on_unknown == "error":
             message = f"{len(unknown)} items are unknown, such as {unknown[0]!r}; leave them out"

@@ -16,7 +16,7 @@ import msgspec
 import prometheus_client
 
 from beamwood.retrieval.sources import FEWEST_EVENTS, REFRESHED_AT
-from beamwood.serve.learned import Learned, read, text_of, write
+from beamwood.serve.learned import Learned, read_learned, text_of, write_learned
 from beamwood.serve.messages import Item
 from beamwood.serve.near_events import near_of
 from beamwood.serve.problems import Problem
@@ -44,6 +44,7 @@ class Catalogue:
         self._turn, self._changes = asyncio.Lock(), asyncio.Lock()
         self._asked = self._published = 0
         self._owners: dict[int | str, list[Owner]] = {}
+        self._refreshing: set[asyncio.Task[None]] = set()
         own: dict[str, Any] = {"namespace": "beamwood", "registry": service.metrics.registry}
         self._count = prometheus_client.Gauge("new_items", "Items that came after the fit", **own)
         self._impressions = prometheus_client.Counter("new_item_impressions", "New items in answers", **own)
@@ -63,7 +64,7 @@ class Catalogue:
             # Before it is kept: what cannot be published is refused.
             await asyncio.to_thread(widened, snapshot.fitted or snapshot, fresh, snapshot.number)
             text = text_of(fresh)
-            await self.service.histories.call("write", lambda store: write(store, text))
+            await self.service.histories.call("write", lambda store: write_learned(store, text))
             self.learned, self._text = fresh, text
         await self.publish()
         return changed
@@ -109,7 +110,16 @@ class Catalogue:
             seen = found.events + len(owners)
             if seen in REFRESHED_AT:
                 task = asyncio.get_running_loop().create_task(self._refresh(event.item, list(owners), seen))
-                task.add_done_callback(_ended)
+                # The loop itself holds no task.
+                self._refreshing.add(task)
+                task.add_done_callback(self._refreshed)
+
+    def _refreshed(self, task: asyncio.Task[None]) -> None:
+        """What a store that is down refused is tried at the next count; all else is a fault, which the loop says."""
+        self._refreshing.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, Problem):
+            task.get_loop().call_exception_handler({"message": "a refresh failed", "exception": error, "task": task})
 
     async def _refresh(self, item: int | str, owners: list[Owner], seen: int) -> None:
         counted = self.service.current().kinds.counted
@@ -131,7 +141,7 @@ class Catalogue:
 
     async def _read(self) -> bool:
         """Take what another process on the store has learned; was there anything?"""
-        text = await self.service.histories.call("read", read)
+        text = await self.service.histories.call("read", read_learned)
         if text is None or text == self._text:
             return False
         self.learned, self._text = msgspec.json.decode(text, type=Learned), text
@@ -144,9 +154,3 @@ class Catalogue:
                 if await self._read():
                     await self.publish()
             await asyncio.sleep(_ROUND_SECONDS)
-
-
-def _ended(task: asyncio.Task[None]) -> None:
-    # What a store that is down refused is tried at the next count.
-    if not task.cancelled() and isinstance(task.exception(), Problem):
-        return

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
-from beamwood.serve.answering import FoundItems, items_of
+from beamwood.serve.answering import FoundItems, answer_items
 from beamwood.serve.messages import Answer, Recommend, Took
 from beamwood.serve.problems import Problem
 from beamwood.serve.snapshot import Snapshot
@@ -93,7 +93,7 @@ def next_page(snapshot: Snapshot, body: Recommend, secret: bytes, request_id: st
         beam_width=rest.beam_width,
         degraded=False,
         took_ms=Took(),
-        items=items_of(snapshot, found, body.k, body.fields, shown=rest.shown),
+        items=answer_items(snapshot, found, body.k, body.fields, shown=rest.shown),
         unknown_items=[],
     )
     return with_cursor(answer, found, snapshot, secret, count=body.k, shown=rest.shown)

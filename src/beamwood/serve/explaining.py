@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from beamwood.retrieval.blend import Blend
 from beamwood.retrieval.item_columns import CATEGORY, LabelColumn
@@ -18,7 +19,7 @@ from beamwood.retrieval.tree import TreeSearcher
 from beamwood.retrieval.why import PathNode, Why, reasons
 from beamwood.serve.messages import Item
 from beamwood.serve.snapshot import Snapshot
-from beamwood.types import Hits, ItemLists, PartHits, Query, SearchOptions
+from beamwood.types import Hits, ItemLists, PartHits, Query, Searcher, SearchOptions
 
 __all__ = ["explained"]
 
@@ -44,14 +45,30 @@ def explained(
     that counts has `history`: what each item of it adds to the score, of the five that add most.
     """
     searcher, tree = snapshot.searcher, snapshot.tree
-    weights = [part.weight for part in searcher.parts] if isinstance(searcher, Blend) else []
-    for item, index in zip(items, indices, strict=True):
-        item.explain = {"parts": [_of_part(part, index) for part in hits.parts]} if hits.parts else {}
+    history = query.histories[0]
+    of_items: list[dict[str, Any]] = [
+        {"parts": [_of_part(part, index) for part in hits.parts]} if hits.parts else {} for index in indices
+    ]
+    if full and tree is not None and items:
+        names = snapshot.names.items.decode(history)
+        for own, why in zip(of_items, reasons(tree, history, indices), strict=True):
+            own |= _of_tree(snapshot, tree, why, names)
+    if full and isinstance(searcher, NeighbourSearcher):
+        names = snapshot.names.items.decode(history)
+        for own, index in zip(of_items, indices, strict=True):
+            own["history"] = _of_history(searcher, history, names, index)
+    for item, own in zip(items, of_items, strict=True):
+        item.explain = own
+    return _of_answer(searcher, tree, hits, options)
+
+
+def _of_answer(searcher: Searcher, tree: TreeSearcher | None, hits: Hits, options: SearchOptions) -> dict[str, Any]:
+    """What was asked of the model's parts, how its tree was searched, and how many items or nodes it scored."""
     about: dict[str, Any] = {"kind": searcher.kind, "scored": int(hits.scored[0])}
     if isinstance(searcher, Blend):
         about["parts"] = [
-            {"kind": part.kind, "weight": weight, "ms": round(1000 * part.seconds, 3)}
-            for part, weight in zip(hits.parts, weights, strict=True)
+            {"kind": part.kind, "weight": own.weight, "ms": round(1000 * part.seconds, 3)}
+            for part, own in zip(hits.parts, searcher.parts, strict=True)
         ]
         about["seen_weight"] = searcher.seen_weight
     if tree is not None:
@@ -59,20 +76,6 @@ def explained(
         about["way"] = {"kind": way.kind, "beam_width": way.beam_width, "judged": way.judged}
         if options.beam_width is not None:
             about["way"] = {"kind": "beam", "beam_width": options.beam_width, "judged": 0}
-    if full and tree is not None and items:
-        history = query.histories[0]
-        for item, why in zip(items, reasons(tree, history, indices), strict=True):
-            assert item.explain is not None
-            item.explain |= _of_tree(snapshot, tree, why, snapshot.names.items.decode(history))
-    if full and isinstance(searcher, NeighbourSearcher):
-        history = query.histories[0]
-        names = snapshot.names.items.decode(history)
-        for item, index in zip(items, indices, strict=True):
-            assert item.explain is not None
-            shares = searcher.shares(ItemLists.from_lists([history]), index)[:_MOST_LOOKED_AT]
-            item.explain["history"] = [
-                {"item": names[place], "place": place, "score": score} for place, score in shares
-            ]
     return about
 
 
@@ -84,6 +87,14 @@ def _of_part(part: PartHits, index: int) -> dict[str, Any]:
         return {"kind": part.kind, "score": None, "rank": None}
     score = scores[at[0]]
     return {"kind": part.kind, "score": float(score), "rank": 1 + int(np.count_nonzero(scores > score))}
+
+
+def _of_history(
+    searcher: NeighbourSearcher, history: NDArray[np.int32], names: Sequence[Any], index: int
+) -> list[dict[str, Any]]:
+    """What each item of the history adds to a score, of those that add most."""
+    shares = searcher.shares(ItemLists.from_lists([history]), index)[:_MOST_LOOKED_AT]
+    return [{"item": names[place], "place": place, "score": score} for place, score in shares]
 
 
 def _of_tree(snapshot: Snapshot, tree: TreeSearcher, why: Why, history_ids: Sequence[Any]) -> dict[str, Any]:

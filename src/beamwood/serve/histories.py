@@ -32,26 +32,24 @@ _READERS = 4
 _PAUSE_SECONDS, _WRITE_SECONDS = 0.5, 10.0
 _MOST_WAITING = 50_000
 _ROUND_SECONDS, _COMPACT_SECONDS = 1.0, 10.0
+GRACE_SECONDS = 30.0
+"""So long a store may be down before the service says that no requests should be sent to it."""
 _COMMITS = (0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.125, 0.25, 0.5, 1.0, 2.0)
 
 
 class HistoryGateway:
     """What a service asks of its store.
 
-    `opener` opens it, again and again until it is there. `grace`: seconds that it may be down before the service says
-    that no requests should be sent to it.
+    `opener` opens it, again and again until it is there.
     """
 
     def __init__(
         self,
         service: Service,
         opener: Callable[[], HistoryStore],
-        *,
-        retention: Retention | None = None,
-        grace: float = 30.0,
+        retention: Retention,
     ) -> None:
-        self.service, self._opener, self._grace = service, opener, grace
-        self._retention = Retention() if retention is None else retention
+        self.service, self._opener, self._retention = service, opener, retention
         self._pool = ThreadPoolExecutor(_READERS, thread_name_prefix="store")
         self.store: HistoryStore | None = None
         self._erased: dict[Owner, float] = {}
@@ -86,7 +84,7 @@ class HistoryGateway:
     def unready(self) -> str | None:
         """Why no requests should be sent here, None where they may be."""
         down = self._down_since
-        return "the store has been down for long; mend it" if down and time.time() - down > self._grace else None
+        return "the store has been down for long; mend it" if down and time.time() - down > GRACE_SECONDS else None
 
     async def kept(self, snapshot: Snapshot, body: Asking) -> StoredHistory:
         """What came of who asks after the model's log ended; without the store, that it is stale."""

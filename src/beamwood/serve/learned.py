@@ -10,7 +10,7 @@ from msgspec import Struct, field
 
 from beamwood.serve.store.protocol import HistoryStore
 
-__all__ = ["CatalogueItem", "Learned", "earlier", "name_of", "read", "text_of", "write"]
+__all__ = ["CatalogueItem", "Learned", "earlier_learned", "name_of", "read_learned", "text_of", "write_learned"]
 
 _DOCUMENT = "catalogue"
 # So many characters of its name say where an earlier one is kept; a newer one takes the place, so space is bounded.
@@ -61,18 +61,18 @@ def _name(text: str) -> str:
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
-def write(store: HistoryStore, text: str) -> None:
+def write_learned(store: HistoryStore, text: str) -> None:
     """Keep the document, also under its name."""
     store.put(f"{_DOCUMENT}@{_name(text)[:_SLOT]}", text)
     store.put(_DOCUMENT, text)
 
 
-def read(store: HistoryStore) -> str | None:
+def read_learned(store: HistoryStore) -> str | None:
     """The latest document, None where nothing was learned."""
     return store.get(_DOCUMENT)
 
 
-def earlier(store: HistoryStore, name: str) -> Learned | None:
+def earlier_learned(store: HistoryStore, name: str) -> Learned | None:
     """The document of that name, None where it is kept no more."""
     text = store.get(f"{_DOCUMENT}@{name[:_SLOT]}")
     return None if text is None or _name(text) != name else msgspec.json.decode(text, type=Learned)

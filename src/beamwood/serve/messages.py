@@ -44,7 +44,6 @@ class Filter(Body):
     all_of: Annotated[list[str] | None, Meta(description="Items that have each of these categories.")] = None
     none_of: Annotated[list[str] | None, Meta(description="Items that have none of these categories.")] = None
     items: Annotated[Ids | None, Meta(description="These items alone.")] = None
-    available: Annotated[bool, Meta(description="Only items that are available.")] = True
     where: Annotated[
         dict[str, Any] | None, Meta(description='Conditions on columns of items: {"price": {"lte": 20}}.')
     ] = None

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from beamwood.retrieval.sources import around
+from beamwood.retrieval.sources import items_near
 from beamwood.serve.store.event import Id, Owner
 from beamwood.serve.store.protocol import HistoryStore
 
@@ -25,5 +25,5 @@ def near_of(
     for owner in dict.fromkeys(owners):
         items = store.history(owner, last=_LAST, types=types).items
         for place in (at for at, each in enumerate(items) if each == item):
-            counts.update(items[at] for at in around(np.arange(len(items)), place).tolist() if items[at] != item)
+            counts.update(items[at] for at in items_near(np.arange(len(items)), place).tolist() if items[at] != item)
     return dict(counts)

@@ -8,7 +8,7 @@ from msgspec import Struct, ValidationError
 
 from beamwood.errors import InputError, nearest
 
-__all__ = ["STATUS", "Failure", "Failures", "Problem", "of_fields", "of_input"]
+__all__ = ["STATUS", "Failure", "Failures", "Problem", "of_fields", "of_input", "whole_number"]
 
 STATUS = {
     "invalid_json": 400,
@@ -73,6 +73,13 @@ class Problem(Exception):
     def failure(self, request_id: str | None = None) -> Failure:
         """As an answer has it."""
         return Failure(self.code, self.message, self.field, request_id, self.retry_after_ms)
+
+
+def whole_number(name: str, text: str, least: int, most: int) -> int:
+    """The number of a parameter. Errors: `Problem` where it is none, or outside least..most."""
+    if not (text.isdecimal() and text.isascii() and len(text) < 20 and least <= int(text) <= most):
+        raise Problem("invalid_request", f"{name}={text!a} is no whole number of {least} to {most}", field=name)
+    return int(text)
 
 
 def of_input(error: InputError) -> Problem:

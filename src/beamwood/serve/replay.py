@@ -15,7 +15,7 @@ from beamwood.serve.answering import recommended
 from beamwood.serve.answers import AnswerRecord
 from beamwood.serve.asking import StoredHistory
 from beamwood.serve.kept import kept_of
-from beamwood.serve.learned import Learned, earlier
+from beamwood.serve.learned import Learned, earlier_learned
 from beamwood.serve.messages import Answer
 from beamwood.serve.rungs import rung_at
 from beamwood.serve.settings import Limits
@@ -75,7 +75,7 @@ def replayed(
 
 
 def _learned(store: HistoryStore, name: str) -> Learned:
-    found = earlier(store, name)
+    found = earlier_learned(store, name)
     if found is None:
         raise InputError("the answer had items of a while ago, whose state the store no longer keeps")
     return found

@@ -32,7 +32,7 @@ def rungs_of(searcher: Searcher, min_beam: int) -> tuple[Rung, ...]:
     methods are not narrowed.
     """
     tree = part_with(searcher, TreeSearcher)
-    if not isinstance(tree, TreeSearcher):
+    if tree is None:
         return (Rung(),)
     way, ladder, chosen = tree.ways.default, tree.ways.ladder, tree.ways.chosen
     first = Rung(way.beam_width)

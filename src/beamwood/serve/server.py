@@ -21,7 +21,7 @@ from beamwood.serve.problems import Problem
 from beamwood.serve.protocol import protocol_of
 from beamwood.serve.service import Service
 from beamwood.serve.settings import ServeSettings
-from beamwood.serve.upkeep import ended, follow
+from beamwood.serve.upkeep import cancel_all, follow_folder
 
 __all__ = ["check_binding", "serve"]
 
@@ -45,9 +45,9 @@ def check_binding(settings: ServeSettings) -> None:
 def serve(folder: str, settings: ServeSettings) -> int:
     """Serve a folder until a signal ends it; the exit code: 0, or 2 where it cannot be served.
 
-    SIGTERM and SIGINT: readiness ends, requests
-    are taken for `drain` seconds more and finished within `grace`; a second signal ends at once. SIGHUP reads tokens
-    again, and the folder where it changed. Errors: `InputError` on what cannot be served.
+    SIGTERM and SIGINT: readiness ends, requests are taken for `drain` seconds more and finished within `grace`; a
+    second signal ends at once. SIGHUP reads tokens again, and the folder where it changed. Errors: `InputError` on what
+    cannot be served.
     """
     check_binding(settings)
     service = Service(settings)
@@ -126,7 +126,7 @@ class _Running:
         # libuv takes one connection of a socket in a round of the loop; of copies of it as many as there are.
         copies = [self.bound.dup() for _ in range(_ACCEPTED_A_ROUND - 1)]
         await self.server.serve(sockets=[self.bound, *copies])
-        await ended(self.tasks)
+        await cancel_all(self.tasks)
         if self.error is not None:
             raise self.error
         return 0
@@ -156,7 +156,7 @@ class _Running:
         service.log.said("ready", address=address, model=service.snapshot.model, pid=os.getpid())
         print(f"beamwood: {service.snapshot.model} answers at {address}", file=sys.stderr, flush=True)
         if service.settings.watch:
-            self._start(follow(service, self.folder))
+            self._start(follow_folder(service, self.folder))
 
     def _stop(self) -> None:
         self.signals += 1

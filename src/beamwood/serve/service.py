@@ -70,7 +70,7 @@ class Service:
         self.reasons: list[Callable[[], str | None]] = []
         self.closing: list[Callable[[], None]] = [] if self.spans is None else [self.spans.close]
         """What is closed with the service, last first."""
-        self.histories = HistoryGateway(self, settings.opened_store, retention=settings.retention)
+        self.histories = HistoryGateway(self, settings.opened_store, settings.retention)
         self.answers, self.experiments, self.catalogue = Answers(self), Experiments(self), Catalogue(self)
 
     @classmethod

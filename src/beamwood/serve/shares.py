@@ -11,13 +11,13 @@ import numpy as np
 from beamwood.serve.snapshot import Snapshot
 from beamwood.types import BoolArray, FloatArray, Hits, Query, SearchOptions
 
-__all__ = ["bounded", "placed"]
+__all__ = ["with_share_of_new", "order_by_share"]
 
 
-def bounded(
-    snapshot: Snapshot, query: Query, hits: Hits, k: int, options: SearchOptions, share: float, most: int
+def with_share_of_new(
+    snapshot: Snapshot, query: Query, hits: Hits, k: int, options: SearchOptions, share: float
 ) -> Hits:
-    """The hits of one row, with the best new items on at most a share of the first `most` places, rounded up.
+    """The k hits of one row, with the best new items on at most a share of the places, rounded up.
 
     The j-th of them stands at place j / share at the earliest, or at the last one. Where a filter leaves fewer known
     items, more new ones stay, so that there are k.
@@ -25,7 +25,7 @@ def bounded(
     new = hits.items[0] >= snapshot.known
     if not new.any():
         return hits
-    room = math.ceil(share * most)
+    room = math.ceil(share * k)
     if np.count_nonzero(new) <= room:
         return _in_order(hits, new, share, k)
     known = options.allowed if options.allowed is not None else np.ones(snapshot.num_items, bool)
@@ -40,11 +40,11 @@ def bounded(
 
 
 def _in_order(hits: Hits, new: BoolArray, share: float, k: int) -> Hits:
-    order = placed(hits.scores[0], new, share, k)
+    order = order_by_share(hits.scores[0], new, share, k)
     return Hits(hits.items[:, order], hits.scores[:, order], hits.scored, hits.parts)
 
 
-def placed(scores: FloatArray, new: BoolArray, share: float, k: int) -> list[int]:
+def order_by_share(scores: FloatArray, new: BoolArray, share: float, k: int) -> list[int]:
     """The places of `scores`, best first, of at most k: a new one no earlier than its share of the places lets it.
 
     Where known ones are spent, new ones come as they are.

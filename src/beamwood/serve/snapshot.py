@@ -6,6 +6,7 @@ Shape legend: N items.
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -33,7 +34,10 @@ from beamwood.serve.kinds import Kinds
 from beamwood.serve.rungs import Rung, rungs_of
 from beamwood.types import Searcher
 
-__all__ = ["Snapshot", "indices_of", "open_snapshot"]
+__all__ = ["Snapshot", "indices_of", "open_snapshot", "typed_id", "without_index"]
+
+# A whole number as it is written in one way alone, of 64 bits at most.
+_WHOLE = re.compile(r"0|-?[1-9][0-9]{0,19}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,8 +88,7 @@ class Snapshot:
     @cached_property
     def tree(self) -> TreeSearcher | None:
         """The tree that it searches, None of other methods."""
-        found = part_with(self.searcher, TreeSearcher)
-        return found if isinstance(found, TreeSearcher) else None
+        return part_with(self.searcher, TreeSearcher)
 
     @cached_property
     def history_length(self) -> int | None:
@@ -165,3 +168,17 @@ def indices_of(vocabulary: Vocabulary, ids: Sequence[Any]) -> NDArray[np.int32]:
     # Of several types, or beyond the table's own: one by one.
     each = [vocabulary.table.find([value]) for value in ids]
     return np.array([-1 if one is None else one[0] for one in each], np.int32)
+
+
+def without_index(ids: Sequence[Any], indices: NDArray[np.int32]) -> list[Any]:
+    """The ids whose index is -1, each once."""
+    return list(dict.fromkeys(each for each, at in zip(ids, indices.tolist(), strict=True) if at < 0))
+
+
+def typed_id(text: str, vocabulary: Vocabulary | None) -> int | str:
+    """An id of an address or a form, where JSON would say its type: a whole number where the vocabulary's are.
+
+    Without a vocabulary it is one wherever it is written as one.
+    """
+    numbers = vocabulary is None or vocabulary.dtype.is_integer()
+    return int(text) if numbers and _WHOLE.fullmatch(text) else text

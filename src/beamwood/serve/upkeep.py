@@ -14,7 +14,7 @@ from typing import Any
 from beamwood.serve.problems import Problem
 from beamwood.serve.service import Service
 
-__all__ = ["ended", "follow", "upkeep"]
+__all__ = ["cancel_all", "follow_folder", "upkeep"]
 
 _LAG_EVERY, _LOOK_EVERY = 0.1, 2.0
 _AGAIN_AFTER = 1.0
@@ -30,10 +30,10 @@ async def upkeep(service: Service) -> AsyncIterator[None]:
     try:
         yield
     finally:
-        await ended(tasks)
+        await cancel_all(tasks)
 
 
-async def ended(tasks: Iterable[asyncio.Task[Any]]) -> None:
+async def cancel_all(tasks: Iterable[asyncio.Task[Any]]) -> None:
     """Cancel tasks, and wait for them; one that goes on nevertheless is cancelled again."""
     left = set(tasks)
     while left:
@@ -61,7 +61,7 @@ async def _watch_lag(service: Service) -> None:
         service.metrics.lag.observe(max(0.0, loop.time() - due))
 
 
-async def follow(service: Service, folder: Path) -> None:
+async def follow_folder(service: Service, folder: Path) -> None:
     """Load what `folder` comes to mean, whenever that changes; a model that was refused is not tried again."""
     assert service.loader is not None
     refused: set[Path] = set()

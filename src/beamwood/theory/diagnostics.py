@@ -19,7 +19,7 @@ from beamwood.retrieval.tree import TreeSearcher
 from beamwood.theory.margin import cut_at, margin_report
 from beamwood.theory.sampling import kl_divergence, path_log_q
 from beamwood.tree import Shape
-from beamwood.types import FloatArray, ItemLists, Query, SearchOptions
+from beamwood.types import FloatArray, Hits, ItemLists, Query, SearchOptions
 
 __all__ = ["BeamReport", "CalibrationBin", "LevelReport", "TreeReport", "diagnose"]
 
@@ -128,8 +128,8 @@ def diagnose(
     beams = []
     for width in sorted(set(widths)):
         hits = searcher.beam(query, k, SearchOptions(beam_width=width))
-        beams.append(compared(width, hits.items, hits.scores, hits.scored, exact.items, exact.scores, labels))
-    whole = compared(searcher.num_items, exact.items, exact.scores, exact.scored, exact.items, exact.scores, labels)
+        beams.append(against_exact(width, hits, exact, labels))
+    whole = against_exact(searcher.num_items, exact, exact, labels)
     levels = level_reports(searcher, histories, labels, heap_tolerance, rng)
     margins = margin_report(searcher, histories, labels)
     return TreeReport(
@@ -146,22 +146,15 @@ def diagnose(
     )
 
 
-def compared(
-    width: int,
-    items: NDArray[np.int32],
-    scores: FloatArray,
-    scored: NDArray[np.int64],
-    best_items: NDArray[np.int32],
-    best_scores: FloatArray,
-    labels: ItemLists,
-) -> BeamReport:
+def against_exact(width: int, hits: Hits, exact: Hits, labels: ItemLists) -> BeamReport:
     """A beam's answers against the exact ones."""
-    same = (items[:, :, None] == best_items[:, None, :]) & (items[:, :, None] >= 0)
-    found = [np.isin(row, labels[i]).sum() / len(labels[i]) for i, row in enumerate(items)]
-    real = (items >= 0) & (best_items >= 0)
-    missed = np.where(real, best_scores - np.where(real, scores, 0), 0).sum() / max(1, real.sum())
-    overlap = same.any(axis=2).sum() / max(1, (best_items >= 0).sum())
-    return BeamReport(width, float(scored.mean()), float(overlap), float(missed), float(np.mean(found)))
+    items_BK, best_BK = hits.items, exact.items
+    same = (items_BK[:, :, None] == best_BK[:, None, :]) & (items_BK[:, :, None] >= 0)
+    found = [np.isin(row, labels[i]).sum() / len(labels[i]) for i, row in enumerate(items_BK)]
+    real = (items_BK >= 0) & (best_BK >= 0)
+    missed = np.where(real, exact.scores - np.where(real, hits.scores, 0), 0).sum() / max(1, real.sum())
+    overlap = same.any(axis=2).sum() / max(1, (best_BK >= 0).sum())
+    return BeamReport(width, float(hits.scored.mean()), float(overlap), float(missed), float(np.mean(found)))
 
 
 def level_reports(
@@ -188,7 +181,7 @@ def level_reports(
         if level <= len(log_q):
             facts |= divergences(scores[level - 1], log_q[level - 1])
         if level < len(scores):
-            facts |= heap(scores[level - 1], scores[level], tolerance, rng)
+            facts |= heap_gaps(scores[level - 1], scores[level], tolerance, rng)
         reports.append(LevelReport(level, shape.level_size(level), recall, recall_above - recall, **facts))
         recall_above = recall
     return reports
@@ -239,7 +232,9 @@ def labels_below(shape: Shape, labels: ItemLists, label_leaves: NDArray[np.int64
     return share
 
 
-def heap(scores_Bn: FloatArray, below_Bm: FloatArray, tolerance: float, rng: np.random.Generator) -> dict[str, float]:
+def heap_gaps(
+    scores_Bn: FloatArray, below_Bm: FloatArray, tolerance: float, rng: np.random.Generator
+) -> dict[str, float]:
     """How far a level's scores are from the best of the children's, up to a constant for each query."""
     best = below_Bm.reshape(*scores_Bn.shape, -1).max(axis=2)
     live = np.isfinite(scores_Bn[0]) & np.isfinite(best[0])

@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamwood.errors import InputError
-from beamwood.kernels.din import DinWeights, above
+from beamwood.kernels.din import DinWeights, shape_above
 from beamwood.kernels.search import DinSearch
+from beamwood.ragged import indptr_of
 from beamwood.retrieval.tree import TreeSearcher
 from beamwood.tree import Shape, Tree
 from beamwood.types import BoolArray, ItemLists
@@ -162,11 +163,11 @@ def closed_nodes(tree: Tree, excluded: ItemLists, level: int) -> ItemLists:
     nodes = tree.shape.ancestors(tree.leaf_of_item[lists.items].astype(np.int64), level)
     keys, counts = np.unique(lists.rows * size + nodes, return_counts=True)
     keys = keys[counts == tree.live_counts[level][keys % size]]
-    ends = np.cumsum(np.bincount(keys // size, minlength=len(lists)))
-    return ItemLists(np.concatenate([[0], ends]).astype(np.int64), (keys % size).astype(np.int32))
+    indptr = indptr_of(np.bincount(keys // size, minlength=len(lists)))
+    return ItemLists(indptr, (keys % size).astype(np.int32))
 
 
 def cut_at(searcher: TreeSearcher, level: int) -> tuple[DinWeights, Shape]:
     """The scorer and the shape of a tree that ends on `level`."""
     shape = searcher.tree.shape
-    return searcher.weights.cut(shape, level), above(shape, level)
+    return searcher.weights.cut(shape, level), shape_above(shape, level)

@@ -14,7 +14,7 @@ import polars as pl
 from beamwood.tree import Tree
 from beamwood.types import IndexArray
 
-__all__ = ["CategoryShare", "Node", "outline"]
+__all__ = ["CategoryShare", "Node", "tree_outline"]
 
 MOST_NODES = 3000
 _CATEGORIES, _EXAMPLES = 3, 5
@@ -51,7 +51,7 @@ class Node:
         return asdict(self)
 
 
-def outline(
+def tree_outline(
     tree: Tree,
     names: pl.Series,
     counts_N: IndexArray,

@@ -18,9 +18,10 @@ from torch.nn import functional
 from beamwood.blocks import evenly, slices
 from beamwood.errors import InputError
 from beamwood.models.din import DinScorer, LevelNodes
+from beamwood.ragged import ranges
 from beamwood.training.budget import Budget
 from beamwood.tree import Tree
-from beamwood.tree.assign import assign, num_candidates, passes
+from beamwood.tree.assign import assign, level_passes, num_candidates
 from beamwood.types import FloatArray, IndexArray
 
 __all__ = ["TreeLearner", "capped_instances"]
@@ -86,8 +87,7 @@ class TreeLearner:
             count = num_candidates(tree.shape, level, next_level)
             lengths = starts[items + 1] - starts[items]
             row_of = np.repeat(np.arange(len(items)), lengths)
-            first = np.cumsum(lengths) - lengths
-            instances = by_item[np.arange(len(row_of)) - first[row_of] + starts[items][row_of]]
+            instances = by_item[ranges(starts[items], lengths)]
             total = np.zeros((len(items), count))
             for part in slices(len(instances), CALL_NODES // count):
                 if budget is not None and budget.left <= 0:
@@ -108,7 +108,7 @@ class TreeLearner:
     def price(self) -> float:
         """The seconds that `learn` takes: the scores to make, times what a few on each level take."""
         tree, targets_I, total = self.tree, self.targets_I, 0.0
-        for levels in passes(tree.shape, self.stride):
+        for levels in level_passes(tree.shape, self.stride):
             count = num_candidates(tree.shape, *levels)
             sample = evenly(len(targets_I), max(1, CALL_NODES // count // 4))
             parents = tree.shape.ancestors(tree.leaf_of_item[targets_I[sample]].astype(np.int64), levels[0])

@@ -17,7 +17,7 @@ from beamwood.errors import InputError
 from beamwood.tree.tree import Shape, Tree
 from beamwood.types import FloatArray, IndexArray
 
-__all__ = ["ScoreFunction", "assign", "num_candidates", "passes"]
+__all__ = ["ScoreFunction", "assign", "num_candidates", "level_passes"]
 
 # score(items int32[n], parents int64[n], level, next_level) -> [n, c]: how well each item suits each descendant, on
 # `next_level`, of the node of `level` where it stands. Items come grouped by parent, parents ascending.
@@ -44,25 +44,25 @@ def assign(tree: Tree, score: ScoreFunction, *, num_instances: IndexArray, strid
         raise InputError(f"num_instances has shape {counts.shape}; expected {tree.num_items} counts of 0 or more")
     room = Tree.of_order(np.arange(tree.num_items), shape).live_counts
     place = np.zeros(tree.num_items, np.int64)
-    for level, next_level in passes(shape, stride):
+    for level, next_level in level_passes(shape, stride):
         # Grouped by parent, and within a parent in the order of choosing.
         queue = np.lexsort((np.arange(tree.num_items), -counts, place)).astype(np.int32)
         old = shape.ancestors(tree.leaf_of_item.astype(np.int64), next_level)
         moved = np.empty_like(place)
-        for items in calls(queue, place):
+        for items in scoring_calls(queue, place):
             values = checked_scores(score(items, place[items], level, next_level), items, shape, level, next_level)
-            for group, parent in groups(place[items]):
+            for group, parent in parent_groups(place[items]):
                 chosen = items[group]
                 first = int(parent) * values.shape[1]
                 free = room[next_level][first : first + values.shape[1]].tolist()
-                moved[chosen] = first + choose(values[group], counts[chosen] > 0, old[chosen] - first, free)
+                moved[chosen] = first + choose_candidates(values[group], counts[chosen] > 0, old[chosen] - first, free)
         place = moved
     item_of_leaf = np.full(shape.capacity, -1, np.int32)
     item_of_leaf[place] = np.arange(tree.num_items)
     return Tree(shape, item_of_leaf)
 
 
-def passes(shape: Shape, stride: int) -> list[tuple[int, int]]:
+def level_passes(shape: Shape, stride: int) -> list[tuple[int, int]]:
     """The levels from which and to which items go, in order."""
     stops = [0]
     while stops[-1] < shape.depth:
@@ -83,7 +83,9 @@ def num_candidates(shape: Shape, level: int, next_level: int) -> int:
     return shape.level_size(next_level) // shape.level_size(level)
 
 
-def choose(values: FloatArray, known: NDArray[np.bool_], old: IndexArray, room: list[int]) -> NDArray[np.int64]:
+def choose_candidates(
+    values: FloatArray, known: NDArray[np.bool_], old: IndexArray, room: list[int]
+) -> NDArray[np.int64]:
     """The candidate of each item, items choosing in the order of the rows; `room` is used up."""
     chosen = np.empty(len(values), np.int64)
     preferences = np.argsort(-values, axis=1, kind="stable")
@@ -100,9 +102,9 @@ def choose(values: FloatArray, known: NDArray[np.bool_], old: IndexArray, room: 
     return chosen
 
 
-def calls(queue: NDArray[np.int32], place: NDArray[np.int64]) -> Iterator[NDArray[np.int32]]:
+def scoring_calls(queue: NDArray[np.int32], place: NDArray[np.int64]) -> Iterator[NDArray[np.int32]]:
     """Runs of whole parents, of at most `CALL_ITEMS` items where a parent has no more."""
-    bounds = [group.stop for group, _ in groups(place[queue])]
+    bounds = [group.stop for group, _ in parent_groups(place[queue])]
     start = last = 0
     for stop in bounds:
         if stop - start > CALL_ITEMS and last > start:
@@ -112,7 +114,7 @@ def calls(queue: NDArray[np.int32], place: NDArray[np.int64]) -> Iterator[NDArra
     yield queue[start:]
 
 
-def groups(parents: NDArray[np.int64]) -> Iterator[tuple[slice, int]]:
+def parent_groups(parents: NDArray[np.int64]) -> Iterator[tuple[slice, int]]:
     """Each run of equal parents and the parent."""
     starts = np.flatnonzero(np.diff(parents, prepend=-1))
     for start, stop in zip(starts.tolist(), [*starts[1:].tolist(), len(parents)], strict=True):

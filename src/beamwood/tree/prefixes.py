@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamwood.errors import ArtefactError
+from beamwood.ragged import ranges
 from beamwood.types import BoolArray, IndexArray
 
 __all__ = ["Prefixes"]
@@ -70,9 +71,7 @@ class Prefixes:
         """The nodes of level `place` below the given ones of the level before, in order, and how many each has."""
         first = np.searchsorted(self.parents[place], nodes, side="left")
         counts = np.searchsorted(self.parents[place], nodes, side="right") - first
-        ends = np.cumsum(counts)
-        found = np.arange(ends[-1] if len(ends) else 0) + np.repeat(first - (ends - counts), counts)
-        return found.astype(np.int64), counts.astype(np.int64)
+        return ranges(first, counts), counts.astype(np.int64)
 
     def alive(self, place: int, allowed: BoolArray) -> BoolArray:
         """bool, the nodes of a level with an allowed item below."""

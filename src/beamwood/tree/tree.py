@@ -114,7 +114,7 @@ class Tree:
         if len(order) > shape.capacity:
             raise InputError(f"{len(order)} items do not fit into {shape.capacity} leaves; raise depth")
         item_of_leaf = np.full(shape.capacity, EMPTY, np.int32)
-        item_of_leaf[spread(len(order), shape.capacity)] = order
+        item_of_leaf[spread_leaves(len(order), shape.capacity)] = order
         return cls(shape, item_of_leaf)
 
     def with_items(self, leaves_M: IndexArray) -> Tree:
@@ -164,7 +164,7 @@ class Tree:
         return np.where(items < 0, np.int32(EMPTY), self.leaf_of_item[items])
 
 
-def spread(num_items: int, capacity: int) -> NDArray[np.int64]:
+def spread_leaves(num_items: int, capacity: int) -> NDArray[np.int64]:
     """int64[num_items]: ascending leaves, one an item, such that blocks of equal length differ by at most one."""
     return np.arange(num_items, dtype=np.int64) * capacity // num_items
 

@@ -8,7 +8,7 @@ from scipy import sparse
 from beamwood.kernels.terms import TermQuery
 from beamwood.models.term_module import TermModule
 from beamwood.models.terms import Neighbours
-from beamwood.models.terms.neighbours import every
+from beamwood.models.terms.neighbours import all_lists
 from beamwood.tree.tree import Shape, Tree
 
 SHAPE = Shape(3, 4, 3)
@@ -42,7 +42,7 @@ def weigh(held, places):
 
 
 def lists_of(near):
-    return every({name: array.numpy() for name, array in near.held().items() if not array.requires_grad})
+    return all_lists({name: array.numpy() for name, array in near.held().items() if not array.requires_grad})
 
 
 def scores(near, leaves, level, nodes=None, folds=None):

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from beamwood.artefact import read_manifest
 from beamwood.cli.main import app
 from beamwood.data import read_log
-from beamwood.data.times import seconds_of
+from beamwood.data.times import since_1970
 from beamwood.retrieval.forget import without_erased, without_users
 from beamwood.retrieval.retriever import Retriever
 from beamwood.serve.store.event import Event, Session
@@ -49,7 +49,7 @@ def test_an_export_is_the_next_log(tmp_path: Path) -> None:
     assert np.diff(log.frame["time"]).tolist() == [1_000_000, 2]
     assert read_log(out, min_weight=4).frame["item"].to_list() == ["a"]
     assert pl.read_parquet(out)["type"].to_list() == [None, "buy", None]
-    assert seconds_of(int(log.frame["time"].max())) == NOW + 0.000002
+    assert since_1970(int(log.frame["time"].max())) == NOW + 0.000002
 
 
 def test_ids_of_two_kinds_become_text(tmp_path: Path) -> None:
@@ -132,6 +132,6 @@ def test_fit_saves_nobody_where_it_is_told_so(tmp_path: Path) -> None:
 
 def test_seconds_of_a_log() -> None:
     for parts in (1, 10**3, 10**6, 10**9):
-        assert seconds_of(1_700_000_000 * parts) == 1.7e9
+        assert since_1970(1_700_000_000 * parts) == 1.7e9
     for number in (0, 400, -5, 10**7):
-        assert seconds_of(number) is None
+        assert since_1970(number) is None

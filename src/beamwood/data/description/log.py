@@ -22,7 +22,7 @@ from beamwood.data.description.shape import lengths, popularity
 from beamwood.data.description.splits import chosen_split, describe_splits
 from beamwood.data.description.table import describe_table
 from beamwood.data.description.times import describe_times
-from beamwood.data.description.words import lines
+from beamwood.data.description.words import description_lines
 from beamwood.data.ids import likenesses, missing_cells
 from beamwood.data.layout import Layout
 from beamwood.data.log import CONTEXT, CheckedLog, Log, check_log, count_duplicates
@@ -32,7 +32,7 @@ from beamwood.data.vocabulary import Vocabulary
 from beamwood.errors import InputError
 from beamwood.notebook import text
 
-__all__ = ["MOST_ROWS", "describe_log", "outline"]
+__all__ = ["MOST_ROWS", "describe_log", "outline_of"]
 
 MOST_ROWS = 1_000_000
 _LEAST_USERS = 1000
@@ -44,7 +44,7 @@ class Description(dict[str, Any]):
     """What `describe_log` says, as JSON can hold it; a notebook shows its lines."""
 
     def _repr_html_(self) -> str:
-        return text(lines(self))
+        return text(description_lines(self))
 
 
 @naming_arguments
@@ -70,7 +70,7 @@ def describe_log(
     splits = describe_splits(dataset)
     basis = len(dataset.histories.items)
     told = {
-        **outline(source, **{name: reading_options.get(name) for name in ("columns", "separator", "header")}),
+        **outline_of(source, **{name: reading_options.get(name) for name in ("columns", "separator", "header")}),
         "users": _ids(counted.users, "user", checked),
         "items": _ids(counted.items, "item", checked),
         "times": describe_times(CheckedLog(checked.table, rows, checked.report)),
@@ -91,7 +91,7 @@ def describe_log(
     return Description(told)
 
 
-def outline(
+def outline_of(
     source: Any,
     columns: ColumnNames | None = None,
     *,

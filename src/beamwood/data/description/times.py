@@ -11,7 +11,7 @@ import polars as pl
 
 from beamwood.data.log import CheckedLog
 from beamwood.data.source import Source, reading
-from beamwood.data.times import numbers_of, seconds_of
+from beamwood.data.times import numbers_of, since_1970
 
 __all__ = ["describe_times", "moment"]
 
@@ -67,7 +67,7 @@ def _parts(kind: str, first: int, last: int) -> int | None:
     if not _is_number(kind):
         parts = 10**9 if max(abs(first), abs(last)) >= _MICROSECONDS else 10**6
         return parts if first // parts >= -62_135_596_800 and last // parts < 253_402_300_800 else None
-    seconds = seconds_of(first), seconds_of(last)
+    seconds = since_1970(first), since_1970(last)
     if seconds[0] is None or seconds[1] is None:
         return None
     parts = round(last / seconds[1])
@@ -79,7 +79,7 @@ def _unit(checked: CheckedLog, name: str) -> str:
     number = numbers_of(checked.table, name)
     with reading(checked.report.source):
         largest = checked.table.frame.select(number.max()).collect(engine="streaming").item()
-    seconds = seconds_of(int(largest))
+    seconds = since_1970(int(largest))
     return "numbers that only order" if seconds is None else _UNITS[round(int(largest) / seconds)]
 
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from beamwood.data.columns import one
+from beamwood.data.columns import with_article
 from beamwood.data.dataset import Dataset
 from beamwood.data.description.shape import lengths, popularity
 from beamwood.data.description.times import moment
 
-__all__ = ["lines", "lines_of_fit", "outline_lines"]
+__all__ = ["description_lines", "lines_of_fit", "outline_lines"]
 
 Document = Mapping[str, Any]
 
 
-def lines(document: Document) -> list[str]:
+def description_lines(document: Document) -> list[str]:
     """The description as `describe_log` gives it."""
     rows, left_out = document["rows"], document["left_out"]
     told = [*outline_lines(document)]
@@ -36,7 +36,7 @@ def outline_lines(document: Document) -> Iterator[str]:
     columns = (f"{each['name']} ({_role(each)}{each['type']})" for each in document["columns"])
     yield f"{document['source']}: {document['rows']:,} rows; columns {', '.join(columns)}"
     lacking = [
-        f"{counts['empty']:,} without {one(role)}"
+        f"{counts['empty']:,} without {with_article(role)}"
         + (f", {counts['words']:,} with a word for nothing" * bool(counts["words"]))
         for role, counts in document["missing"].items()
         if counts["empty"] or counts["words"]

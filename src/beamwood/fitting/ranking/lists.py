@@ -64,7 +64,7 @@ class ListTask(SearchedTask[ListBatch]):
         self.config, self.train = config, train
         self.counts = {"num_positives": config.examples.num_positives, "num_negatives": config.loss.num_negatives}
         self.sampler: ListSampler | FutureListSampler
-        if config.model.kind == "din":
+        if config.model.reads_history:
             length, horizon = config.model.length, config.examples.horizon
             self.sampler = FutureListSampler(
                 train.histories, train.num_items, length=length, horizon=horizon, **self.counts

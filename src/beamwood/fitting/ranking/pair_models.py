@@ -72,7 +72,7 @@ def build_pair_model(
 
 def query_tensors(query: Query, config: PairConfig, context: Mapping[str, Tensor] | None = None) -> QueryTensors:
     """The query as tensors, `context` encoded; models that look at no history get none."""
-    length = config.model.length if config.model.kind == "din" else 0
+    length = config.model.length if config.model.reads_history else 0
     histories = np.empty((len(query), 0), np.int64) if length == 0 else query.histories.padded(length)
     return QueryTensors(
         torch.from_numpy(query.users), torch.from_numpy(histories.astype(np.int64)), dict(context or {})
@@ -82,6 +82,6 @@ def query_tensors(query: Query, config: PairConfig, context: Mapping[str, Tensor
 def pair_scorer(model: AnyPairModel, config: PairConfig) -> PairScorer:
     """The torch-free scorer of the weights as they are now."""
     settings, arrays = model.export()
-    if config.model.kind == "din":
+    if config.model.reads_history:
         settings = settings | {"history_length": config.model.length}
     return restore_scorer(settings, {name: array.copy() for name, array in arrays.items()})

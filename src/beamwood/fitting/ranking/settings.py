@@ -25,6 +25,7 @@ from beamwood.fitting.settings import (
     WeightChoiceSettings,
     Width,
 )
+from beamwood.models.scorers import SCORERS
 from beamwood.retrieval.stored import MOST
 
 __all__ = ["PairConfig", "PairModelSettings", "PairStartSettings", "RankerConfig", "StageModelSettings", "StagesConfig"]
@@ -59,6 +60,11 @@ class PairModelSettings(SettingsGroup):
     user_columns: tuple[str, ...] = Field((), description="columns of the user table, as name or name:kind")
     graph: bool = Field(False, description="graphrec: also the neighbours in the graph of interactions")
 
+    @property
+    def reads_history(self) -> bool:
+        """Does the model look at histories?"""
+        return SCORERS[self.kind].reads_history
+
 
 class PairStartSettings(ItemStartSettings, AttentionStartSettings):
     """Where din starts."""
@@ -75,7 +81,7 @@ class PairConfig(TrainedConfig):
         """Widths are the studies', but for DIN's; ids have no start."""
         kind = self.model.kind
         # Each table has a row for what is unknown.
-        rows = [facts.num_items + 1] if kind == "din" else [facts.num_users + 1, facts.num_items + 1]
+        rows = [facts.num_users + 1, facts.num_items + 1] if SCORERS[kind].needs_users else [facts.num_items + 1]
         return {
             "model.width": self.model.width or {"graphrec": 20, "neumf": 8, "din": 64}[kind],
             "start.items": start_of(self.start.items, facts.num_items, possible=kind == "din"),

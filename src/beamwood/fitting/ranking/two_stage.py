@@ -25,7 +25,7 @@ from beamwood.data.untouched import Untouched
 from beamwood.errors import InputError
 from beamwood.fitting.assemble import build_retriever
 from beamwood.fitting.choose import CUT, Choice, check_monitor, drawn
-from beamwood.fitting.columns import context_features, tensors
+from beamwood.fitting.columns import context_features, feature_tensors
 from beamwood.fitting.options import TrainOptions, with_budget
 from beamwood.fitting.ranking.pair_models import build_pair_model, pair_scorer, query_tensors
 from beamwood.fitting.ranking.settings import StagesConfig
@@ -143,11 +143,11 @@ class RetrievedTask(SearchedTask[CandidateBatch]):
             frame = None if logged is None else logged[examples.stop[rows]]
             query = Query(examples.users[rows], past, encode_context(retriever.needs.context, frame, len(rows)))
             targets, items = self.targets(rows), retriever.search(query, k, replace(options, excluded=past)).items
-            hit = brought(targets, items)
+            hit = is_brought(targets, items)
             # A target that was seen comes back only where what was seen is left in.
             again = np.flatnonzero(among(targets, past).any(axis=1))
             if len(again):
-                hit[again] |= brought(targets[again], retriever.search(query.take(again), k, options).items)
+                hit[again] |= is_brought(targets[again], retriever.search(query.take(again), k, options).items)
             found.append(items)
             hits.append(hit)
         candidates_EK, hit_ET = np.concatenate(found), np.concatenate(hits)
@@ -171,7 +171,7 @@ class RetrievedTask(SearchedTask[CandidateBatch]):
         """The given histories and their targets with fresh negatives."""
         users, targets = self.examples.users[rows], self.targets(rows)
         negatives, log_weight = self.negatives(rows, targets, rng)
-        context = None if self.context is None else tensors(self.context.take(self.examples.stop[rows]))
+        context = None if self.context is None else feature_tensors(self.context.take(self.examples.stop[rows]))
         return CandidateBatch(
             query_tensors(Query(users, self.examples.histories(rows)), self.config, context),
             torch.from_numpy(np.concatenate([targets, negatives], axis=1)),
@@ -229,7 +229,7 @@ class RetrievedTask(SearchedTask[CandidateBatch]):
         return pair_scorer(self.model, self.config)  # type: ignore[arg-type]
 
 
-def brought(targets_BT: IndexArray, items_BK: IndexArray) -> BoolArray:
+def is_brought(targets_BT: IndexArray, items_BK: IndexArray) -> BoolArray:
     """bool[B, T]: the target is among the row's items."""
     return np.stack([(items_BK == column[:, None]).any(axis=1) for column in targets_BT.T], axis=1)
 

@@ -100,11 +100,11 @@ class TreeCounts:
             whose = self.folds == fold if num_folds else None
             parts.append(neighbour_counts(train, kind, of_users=whose, budget=budget).astype(np.float32))
         began = budget.clock()
-        yield by_leaf(added(parts), self.tree)
+        yield by_leaf(sum_of_matrices(parts), self.tree)
         # One at a time, as each may be hundreds of MiB, and added anew: what is taken from a sum of roots leaves rests.
         for fold in range(num_folds):
             budget.require_rest(fold + 1, num_folds + 1, began)
-            yield by_leaf(added(parts[:fold] + parts[fold + 1 :]), self.tree)
+            yield by_leaf(sum_of_matrices(parts[:fold] + parts[fold + 1 :]), self.tree)
 
 
 def start_scorer(scorer: DinScorer, counted: TreeCounts, *, network: bool = True) -> None:
@@ -130,7 +130,7 @@ def start_scorer(scorer: DinScorer, counted: TreeCounts, *, network: bool = True
         term.start(counted)
 
 
-def added(parts: Sequence[sparse.csr_matrix]) -> sparse.csr_matrix:
+def sum_of_matrices(parts: Sequence[sparse.csr_matrix]) -> sparse.csr_matrix:
     """The sum of matrices of one shape."""
     return sum(parts[1:], parts[0])
 

@@ -21,7 +21,7 @@ from beamwood.fitting.fitted import fitted_alike, method_of, training_seconds
 from beamwood.fitting.options import Fit, TrainOptions
 from beamwood.fitting.tree.node_start import TREE_WIDTH, ItemVectors
 from beamwood.fitting.tree.settings import TreeConfig
-from beamwood.retrieval.blend import alone
+from beamwood.retrieval.blend import sole_part
 from beamwood.retrieval.tree import TreeSearcher
 from beamwood.training.budget import Budget
 from beamwood.training.run_folder import RunFolder
@@ -64,7 +64,7 @@ def start_tree(
         return fitted_tree(start, split, tree.branching)
     shape = tree.shape_of(num_items)
     if start == "category":
-        return category_tree(categories_of(train), rng, shape=shape)
+        return category_tree(category_codes(train), rng, shape=shape)
     if start == "random":
         return random_tree(num_items, rng, shape=shape)
     budget = budget or Budget()
@@ -83,7 +83,7 @@ def start_tree(
     return kmeans_tree(vectors_ND, rng, shape=shape, told=lambda done, all: budget.require_rest(done, all, began))
 
 
-def categories_of(train: Dataset) -> IndexArray:
+def category_codes(train: Dataset) -> IndexArray:
     """int[N], the category of each item, -1 for none. Errors: no item has one."""
     if train.item_table is None or not bool((train.item_table.categories >= 0).any()):
         raise InputError(
@@ -128,7 +128,7 @@ def fitted_tree(folder: str, split: Split, branching: int) -> Tree:
 def fitted_item_vectors(folder: str, split: Split) -> FloatArray:
     """[N, D], the item vectors of a fitted retriever."""
     fitted = fitted_alike(folder, split)
-    searcher = alone(fitted.searcher)
+    searcher = sole_part(fitted.searcher)
     arrays: dict[str, Any] = searcher.export()[1]
     for name in ("vectors", "item_vectors"):
         if name in arrays and arrays[name].ndim == 2 and len(arrays[name]) == split.train.num_items:

@@ -34,6 +34,7 @@ from beamwood.models.din import DinScorer, LevelNodes
 from beamwood.models.din_start import shift_levels
 from beamwood.models.terms.seen import set_weight as set_seen
 from beamwood.models.tree_model import TreeModel
+from beamwood.ragged import indptr_of
 from beamwood.retrieval.tree import TreeSearcher
 from beamwood.sampling.levels import LeafHistories, LevelSampler
 from beamwood.steps import step
@@ -123,7 +124,7 @@ class TreeTask(SearchedTask[TreeBatch]):
         self.bf16 = has_bfloat16() if optimiser.bf16 is None else optimiser.bf16
         # Of each user with examples, the first of them and how many follow.
         counts = np.bincount(self.examples.users)
-        self._first, self._count = (np.cumsum(counts) - counts)[counts > 0], counts[counts > 0]
+        self._first, self._count = indptr_of(counts)[:-1][counts > 0], counts[counts > 0]
         self.num_examples = len(self._first) if config.examples.of == "users" else len(self.examples)
         # The end of each example's user: targets are drawn from what the user did next.
         self._future_end = histories.indptr[self.examples.users + 1]

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from beamwood.errors import InputError
 from beamwood.models.plain_encoder import PlainEncoder
+from beamwood.ragged import indptr_of, places_in_rows, ranges
 from beamwood.retrieval.queries import EncodedHistory, UserBranch
 from beamwood.retrieval.vectors import VectorSearcher, sequence_searcher
 from beamwood.types import IndexArray, ItemLists
@@ -36,7 +37,7 @@ class Occurrences:
         if after_others:
             positions = positions[positions > histories.indptr[histories.rows[positions]]]
         counts = np.bincount(histories.items[positions], minlength=num_items)
-        return cls(histories, np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), positions)
+        return cls(histories, indptr_of(counts), positions)
 
     @property
     def counts(self) -> NDArray[np.int64]:
@@ -49,18 +50,16 @@ class Occurrences:
         """Rows int64[P] of the batch and their places int64[P] in `positions`: up to `most` of each item, at random."""
         starts, counts = self.indptr[items_B], self.counts[items_B]
         rows = np.repeat(np.arange(len(items_B)), counts)
-        ends = np.cumsum(counts)
-        places = np.arange(len(rows)) + np.repeat(starts - (ends - counts), counts)
+        places = ranges(starts, counts)
         order = np.lexsort((torch.rand(len(rows), generator=generator).numpy(), rows))
-        kept = np.arange(len(rows)) - np.repeat(ends - counts, counts) < np.repeat(most_B, counts)
+        kept = places_in_rows(counts) < np.repeat(most_B, counts)
         return rows[kept], places[order][kept]
 
     def thinned(self, most: int, generator: torch.Generator) -> Occurrences:
         """Up to `most` of each item, at random."""
         every = np.arange(len(self.indptr) - 1)
         rows, places = self.draw(every, np.full(len(every), most), generator)
-        counts = np.bincount(rows, minlength=len(every))
-        indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        indptr = indptr_of(np.bincount(rows, minlength=len(every)))
         return Occurrences(self.histories, indptr, self.positions[places])
 
 

@@ -105,7 +105,7 @@ def _made(train: Dataset, width: int, seed: int, budget: Budget | None) -> tuple
     if rank < 1 or scaled.nnz == 0:
         return np.zeros((num_items, width), np.float32), True
     exact = num_items <= _EXACT and _fits(scaled, rank, budget)
-    values, basis = leading(scaled, rank, np.random.default_rng(seed), exact=exact)
+    values, basis = leading_eigenvectors(scaled, rank, np.random.default_rng(seed), exact=exact)
     vectors = np.zeros((num_items, width), np.float32)
     vectors[:, :rank] = (basis * np.sqrt(np.maximum(values, 0)))[:, ::-1]
     return unit_vectors(vectors), exact
@@ -135,7 +135,7 @@ def _fits(matrix: sparse.csr_matrix, rank: int, budget: Budget | None) -> bool:
     return False
 
 
-def leading(
+def leading_eigenvectors(
     matrix: sparse.csr_matrix, rank: int, rng: np.random.Generator, *, exact: bool
 ) -> tuple[FloatArray, FloatArray]:
     """The largest eigenvalues [R] of a symmetric matrix [N, N], ascending, and their vectors, float32[N, R].

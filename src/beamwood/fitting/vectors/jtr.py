@@ -22,7 +22,7 @@ from beamwood.fitting.vectors.fit import fit_searched
 from beamwood.fitting.vectors.jtr_settings import JtrConfig
 from beamwood.fitting.vectors.sequence_start import ContinuedTask
 from beamwood.models.encoders import sasrec
-from beamwood.retrieval.index.clusters import CHILDREN, ClusterIndex, grown, reached, shared
+from beamwood.retrieval.index.clusters import CHILDREN, ClusterIndex, grow_tree, reached_leaves, shared_leaves
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.vectors import VectorSearcher
 from beamwood.sampling.siblings import siblings_first
@@ -46,7 +46,7 @@ class JtrTask(ContinuedTask):
         self.seed, given = rng.initial_seed(), self.config.index
         vectors = self.model.output_weight.detach().numpy()
         generator = np.random.default_rng(self.seed)
-        self.tree, centres, self.leaf_N = grown(vectors, given.num_children or CHILDREN, given.leaf_size, generator)
+        self.tree, centres, self.leaf_N = grow_tree(vectors, given.num_children or CHILDREN, given.leaf_size, generator)
         self.paths_NH = torch.from_numpy(self.tree.paths()[self.leaf_N])
         self.siblings, self.parents = torch.from_numpy(self.tree.siblings()), torch.from_numpy(self.tree.parents)
         self.nodes = nn.Parameter(torch.from_numpy(centres))
@@ -89,7 +89,7 @@ class JtrTask(ContinuedTask):
     def indexed(self, searcher: VectorSearcher, budget: Budget) -> VectorSearcher:
         """The searcher with the tree; each item in the leaves at which queries arrive that it is the target of."""
         items, leaves = self.arrivals(budget, most=_MOST)
-        buckets = shared(self.leaf_N, len(self.tree.leaves), items, leaves, self.config.index.num_homes)
+        buckets = shared_leaves(self.leaf_N, len(self.tree.leaves), items, leaves, self.config.index.num_homes)
         nodes = self.nodes.detach().numpy().copy()
         index = ClusterIndex.of(searcher.vectors, self.tree, nodes, buckets, self.config.index.num_probed)
         return VectorSearcher(searcher.queries, searcher.vectors, index)
@@ -110,7 +110,7 @@ class JtrTask(ContinuedTask):
         for start in range(0, len(rows), _WINDOWS):
             batch = self.batch(rows[start : start + _WINDOWS], rng, Progress())
             real = batch.targets_BL >= 0
-            arrived = reached(self.model(batch.items_BL)[real].numpy(), leaves)
+            arrived = reached_leaves(self.model(batch.items_BL)[real].numpy(), leaves)
             found.append((np.repeat(batch.targets_BL[real].numpy(), arrived.shape[1]), arrived.ravel()))
             num += len(arrived)
             if num >= most or budget.clock() - began > room:

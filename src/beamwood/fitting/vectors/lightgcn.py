@@ -27,6 +27,7 @@ from beamwood.fitting.vectors.fit import fit_vectors
 from beamwood.fitting.vectors.graph_settings import GraphConfig
 from beamwood.fitting.vectors.options import VectorOptions
 from beamwood.losses.ranking import bpr
+from beamwood.ragged import places_in_rows
 from beamwood.retrieval.folded import FoldedUsers
 from beamwood.retrieval.queries import QueryVectors, UserVectors
 from beamwood.retrieval.retriever import Retriever
@@ -123,7 +124,7 @@ class GraphTask(SearchedTask[TripletBatch]):
         self.num_examples = len(self.taken.items)
         self.graph = Graph(self.taken, self.num_items, config.model.num_layers)
         # Of each user, which of the others stand before each item that was taken: ascending, as the items are.
-        place = np.arange(len(self.taken.items)) - np.repeat(self.taken.indptr[:-1], counts)
+        place = places_in_rows(counts)
         self._others = self.taken.rows * (self.num_items + 1) + self.taken.items - place
 
     def prepare(self, rng: torch.Generator, budget: Budget) -> None:

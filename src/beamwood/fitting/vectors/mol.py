@@ -73,8 +73,8 @@ class MixtureTask(SequenceTask):
             of_items, gate_of_items = mol.item_parts(model.weights, model.output_vectors(items), self.sizes)
             if items is targets_X:
                 of_items, gate_of_items = of_items[:, None], gate_of_items[:, None]
-            products = mol.products(parts, of_items)
-            each = mol.mixed(model.weights, products, gate, gate_of_items, own.temperature, dropout)
+            products = mol.component_products(parts, of_items)
+            each = mol.mixture_scores(model.weights, products, gate, gate_of_items, own.temperature, dropout)
             scores.append(each[0])
             shares.append(each[1])
         log_q = queries_XD.new_full((), -math.log(self.num_items))

@@ -11,7 +11,7 @@ from beamwood.fitting.vectors.sequence import SequenceTask
 from beamwood.fitting.vectors.settings import ContinuedConfig
 from beamwood.models.encoder import Encoder
 from beamwood.models.sequence import ProjectedItems, SequenceModel
-from beamwood.retrieval.blend import alone
+from beamwood.retrieval.blend import sole_part
 from beamwood.retrieval.queries import EncodedHistory
 from beamwood.retrieval.vectors import VectorSearcher
 from beamwood.training.budget import Budget
@@ -44,7 +44,7 @@ class ContinuedTask(SequenceTask):
 def fitted_sequence(start: str, split: Split) -> EncodedHistory:
     """The encoder of a fitted sequence model of exactly this data and split, with MELT's branch where it has one."""
     fitted = fitted_alike(start, split)
-    searcher = alone(fitted.searcher)
+    searcher = sole_part(fitted.searcher)
     if isinstance(searcher, VectorSearcher):
         queries = searcher.queries
         # A tower reads histories with other vectors than those that are searched.

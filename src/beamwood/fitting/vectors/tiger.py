@@ -28,6 +28,7 @@ from beamwood.models.encoder import Encoder
 from beamwood.models.encoders import sasrec
 from beamwood.models.sequence import SequenceModel
 from beamwood.models.weights import declare
+from beamwood.ragged import places_in_rows
 from beamwood.retrieval.coded import CodeSearcher
 from beamwood.retrieval.index.codes import Sums, residual_codes
 from beamwood.retrieval.item_vectors import item_vectors
@@ -145,7 +146,7 @@ class CodeTask(WindowTask):
             logits_XK = code_decoder.logits(weights, place, states_XD, words_KD)
             losses_X = losses_X + functional.cross_entropy(logits_XK, codes_XS[:, place], reduction="none")
             if place + 1 < len(items.tables):
-                states_XD = code_decoder.moved(weights, place, states_XD, words_KD[codes_XS[:, place]])
+                states_XD = code_decoder.next_states(weights, place, states_XD, words_KD[codes_XS[:, place]])
         return losses_X
 
     def searcher(self) -> CodeSearcher:
@@ -178,7 +179,7 @@ def with_places(codes_NS: NDArray[np.int64]) -> NDArray[np.int64]:
     order = np.argsort(group_N, kind="stable")
     sizes = np.bincount(group_N)
     place_N = np.empty(len(group_N), np.int64)
-    place_N[order] = np.arange(len(group_N)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    place_N[order] = places_in_rows(sizes)
     return codes_NS if sizes.max() == 1 else np.column_stack([codes_NS, place_N])
 
 

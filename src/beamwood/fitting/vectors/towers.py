@@ -30,6 +30,7 @@ from beamwood.models.encoders import ENCODERS
 from beamwood.models.pairs import IdTable
 from beamwood.models.sequence import SequenceModel
 from beamwood.models.two_tower import MeanTower, TwoTower, UserTable
+from beamwood.ragged import indptr_of, ranges
 from beamwood.retrieval.index import Index
 from beamwood.retrieval.queries import EncodedHistory, HistoryMean, QueryVectors, Scaled, UserVectors
 from beamwood.retrieval.retriever import Retriever
@@ -187,15 +188,13 @@ def masked_candidates(
     # Candidates in the order of their items: those of an item stand side by side, repeats and all.
     order = np.argsort(candidates_C.numpy(), kind="stable")
     times = np.bincount(candidates_C.numpy(), minlength=num_items)
-    first = np.cumsum(times) - times
+    first = indptr_of(times)
     items = np.concatenate([known.items, items_B.numpy()])
     rows = np.concatenate([known.rows, np.arange(len(items_B))])
     hits = np.flatnonzero((times[items] > 0) & (repeats | (items != items_B.numpy()[rows])))
     items, rows = items[hits], rows[hits]
-    ends = np.cumsum(times[items])
-    places = np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - times[items] - first[items], times[items])
     mask = np.zeros((len(items_B), len(candidates_C)), bool)
-    mask[np.repeat(rows, times[items]), order[places]] = True
+    mask[np.repeat(rows, times[items]), order[ranges(first[items], times[items])]] = True
     np.fill_diagonal(mask, True)
     return torch.from_numpy(mask)
 

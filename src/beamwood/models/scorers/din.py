@@ -16,7 +16,7 @@ from beamwood.models.ops import Array, Parameters, affine, linear, namespace, pr
 from beamwood.models.parameters import Parameter, linear_parameters
 from beamwood.models.scorer import PairScore, Rows
 
-__all__ = ["SCORE", "Sizes", "attention_weights", "judged", "parameters"]
+__all__ = ["SCORE", "Sizes", "attention_weights", "mlp_scores", "parameters"]
 
 _SLOPE = 0.25
 
@@ -52,7 +52,7 @@ def forward(p: Parameters, rows: Rows, sizes: Sizes) -> Array:
     """`s = MLP([z ; w ; z * w ; u])`, `z = sum_l weight(a_l, w) a_l`."""
     a_BLD, w_BMD = rows.history_BLD, rows.items["items"]
     weights_BML = attention_weights(p, a_BLD, w_BMD, rows.real_BL, sizes)
-    return judged(p, weights_BML @ a_BLD, w_BMD, rows.users.get("users"), sizes)
+    return mlp_scores(p, weights_BML @ a_BLD, w_BMD, rows.users.get("users"), sizes)
 
 
 def attention_weights(p: Parameters, a_BLD: Array, w_BMD: Array, real_BL: Array, sizes: Sizes) -> Array:
@@ -73,7 +73,7 @@ def attention_weights(p: Parameters, a_BLD: Array, w_BMD: Array, real_BL: Array,
     return xp.matrix_transpose(linear(x, p, "attention_out")[:, :, :, 0]) * real_BL[:, None, :]
 
 
-def judged(p: Parameters, z_BMD: Array, w_BMD: Array, about_BD: Array | None, sizes: Sizes) -> Array:
+def mlp_scores(p: Parameters, z_BMD: Array, w_BMD: Array, about_BD: Array | None, sizes: Sizes) -> Array:
     """Scores [B, M] of what the attention made of the history, of the items, and of the user and context."""
     xp, parts = namespace(w_BMD), [z_BMD, w_BMD, z_BMD * w_BMD]
     if about_BD is not None:

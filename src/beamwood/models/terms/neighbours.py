@@ -17,7 +17,7 @@ from scipy import sparse
 
 from beamwood.errors import ArtefactError
 from beamwood.kernels.arrays import unread
-from beamwood.kernels.lists import as_lists, from_lists
+from beamwood.kernels.lists import from_padded_rows, padded_rows
 from beamwood.kernels.mixtures import Mixtures
 from beamwood.kernels.terms import Array, Counted, Held, Term, TermQuery, added_up, moved_leaves
 from beamwood.models.terms.pace import PACE
@@ -102,7 +102,7 @@ class Neighbours(Term):
         # E entries of all histories together: most places of short ones are empty.
         row_E, place_E = xp.nonzero(history_BL >= 0)
         fold_E = None if query.folds is None else query.folds[row_E]
-        near_EK, lift_EK = listed(held, history_BL[row_E, place_E] + query.offset, fold_E)
+        near_EK, lift_EK = lists_of_nodes(held, history_BL[row_E, place_E] + query.offset, fold_E)
         # One number for a row and a node of the level; an absent neighbour, of lift 0, falls before its row.
         row_B1 = xp.arange(len(leaves_BL))[:, None] * (size + 1) + 1
         at = wanted_at = (row_B1[row_E] + near_EK).reshape(-1)
@@ -123,7 +123,7 @@ class Neighbours(Term):
 
         shape, shares = counted.tree.shape, counted.leaf_shares()
         held["shares"][:] = shares
-        for lists, counts in zip(every(held), counted.surroundings(self.folds), strict=True):
+        for lists, counts in zip(all_lists(held), counted.surroundings(self.folds), strict=True):
             lists.totals[:] = np.asarray(counts.sum(axis=1), np.float32).ravel()
             set_lists(lists, counts, shares, shape)
         places = _WEIGHT * torch.tensor(_FADE) ** torch.arange(len(held["places"]) - 1, -1, -1)
@@ -136,16 +136,16 @@ class Neighbours(Term):
         before = held["shares"].astype(float)
         after = moved_leaves(before, place)
         held["shares"][:] = after
-        for lists in every(held):
+        for lists in all_lists(held):
             move_lists(lists, place, before, after, shape)
 
     def mixed(self, held: Held, leaves: Mixtures, shape: Shape) -> dict[str, NDArray[Any]]:
         """The strongest of all their lists."""
         rows = leaves.lists.items + shape.level_offset(shape.depth)
-        theirs = from_lists(held["nodes"][rows], held["lifts"][rows], shape.capacity)
+        theirs = from_padded_rows(held["nodes"][rows], held["lifts"][rows], shape.capacity)
         gather = (leaves.weights, np.arange(len(rows)), leaves.lists.indptr)
         whole = sparse.csr_matrix(gather, shape=(len(leaves), len(rows))) @ theirs
-        nodes, lifts = as_lists(sparse.csr_matrix(whole), held["nodes"].shape[1])
+        nodes, lifts = padded_rows(sparse.csr_matrix(whole), held["nodes"].shape[1])
         return {"nodes": nodes, "lifts": lifts}
 
     def check(self, held: Mapping[str, NDArray[Any]], num_nodes: int, history_length: int) -> None:
@@ -174,14 +174,14 @@ class Neighbours(Term):
                 raise ArtefactError(f"neighbours.nodes lists node {highest} of level {level}, which has {size}")
 
 
-def listed(held: Held, nodes_E: Array, folds_E: Array | None) -> tuple[Array, Array]:
+def lists_of_nodes(held: Held, nodes_E: Array, folds_E: Array | None) -> tuple[Array, Array]:
     """Whom the nodes list, and with which lifts, [E, K] both; of rows with a fold by the lists that leave it out."""
     if folds_E is None:
         return held["nodes"][nodes_E], held["lifts"][nodes_E]
     return held["held_out_nodes"][folds_E, nodes_E], held["held_out_lifts"][folds_E, nodes_E]
 
 
-def every(held: Mapping[str, NDArray[Any]]) -> list[NeighbourLists]:
+def all_lists(held: Mapping[str, NDArray[Any]]) -> list[NeighbourLists]:
     """The lists of all users, then those that leave out a fold."""
     apart = zip(held["held_out_nodes"], held["held_out_lifts"], held["held_out_totals"], strict=True)
     return [NeighbourLists(held["nodes"], held["lifts"], held["totals"]), *(NeighbourLists(*parts) for parts in apart)]
@@ -195,7 +195,7 @@ def set_lists(lists: NeighbourLists, counts: sparse.csr_matrix, shares: FloatArr
         ends = np.ones(shape.capacity), (shape.ancestors(leaves, level), leaves)
         gather = sparse.csr_matrix(ends, shape=(size, shape.capacity))
         among = sparse.diags(1 / np.maximum(gather @ totals, 1e-9)) @ (gather @ counts @ gather.T)
-        columns, values = as_lists(sparse.csr_matrix(among), lists.nodes.shape[1])
+        columns, values = padded_rows(sparse.csr_matrix(among), lists.nodes.shape[1])
         lists.nodes[offset : offset + size] = columns
         lists.lifts[offset : offset + size] = values / np.maximum((gather @ shares)[columns], 1e-12)
 

@@ -25,10 +25,10 @@ __all__ = [
     "Costs",
     "Look",
     "Next",
-    "chosen",
+    "best_within",
     "next_blend",
     "next_look",
-    "rounds",
+    "halving_rounds",
     "shortest",
     "within",
 ]
@@ -114,7 +114,7 @@ class Candidate:
         return float(np.mean(self.values))
 
 
-def rounds(contenders: int) -> list[int]:
+def halving_rounds(contenders: int) -> list[int]:
     """How many are looked at in each round: all, then the better half, rounded up, until one is left."""
     sizes = [contenders]
     while sizes[-1] > 1:
@@ -172,14 +172,14 @@ def _asks_for(name: str, looks: Sequence[Look]) -> float | None:
 def _affordable(most: int, seconds: float, least: float) -> int:
     """How many can be looked at in rounds whose first looks are not too short; one where there is time for that."""
     for count in range(most, 1, -1):
-        if seconds / len(rounds(count)) / count >= least:
+        if seconds / len(halving_rounds(count)) / count >= least:
             return count
     return min(most, int(seconds >= least))
 
 
 def _of_rounds(standing: Sequence[str], looks: Sequence[Look], left: float) -> Next | None:
     """The first that still waits for its look of a round."""
-    sizes = rounds(len(standing)) if standing else []
+    sizes = halving_rounds(len(standing)) if standing else []
     for number, size in enumerate(sizes):
         if number:
             standing = _best(standing, looks)[:size]
@@ -274,7 +274,7 @@ def within(answers: Costs, milliseconds: float | None, megabytes: float | None) 
     return not slow and (megabytes is None or answers.megabytes <= megabytes)
 
 
-def chosen(
+def best_within(
     candidates: Sequence[Candidate], milliseconds: float | None = None, megabytes: float | None = None
 ) -> Candidate | None:
     """The best that is within both budgets, None where none is; of equal ones the first.

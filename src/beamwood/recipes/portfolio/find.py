@@ -12,7 +12,7 @@ from typing import Any
 
 from beamwood.data.split import Split
 from beamwood.errors import InputError
-from beamwood.extras import install
+from beamwood.extras import install_command
 from beamwood.fitting.options import MOST_SEED
 from beamwood.methods.arguments import check_split
 from beamwood.recipes.portfolio.members import Member
@@ -78,7 +78,7 @@ def find(
             say(f"the whole search takes {most} at most; a time limit of your own changes that")
             say(search.outline.words())
             if not search.trains:
-                say(f"only what counts is looked at; what trains needs: {install('train')}")
+                say(f"only what counts is looked at; what trains needs: {install_command('train')}")
             return search.run()
 
 

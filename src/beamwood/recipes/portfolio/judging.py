@@ -10,7 +10,7 @@ from beamwood.evaluation.protocol import VIEWS, evaluate
 from beamwood.fitting.choose import CUT, check_monitor, drawn
 from beamwood.types import FloatArray, Searcher
 
-__all__ = ["Judge", "blind", "how_many"]
+__all__ = ["Judge", "without_test_users", "how_many"]
 
 # So many users judge for each second of the limit, within these bounds.
 _A_SECOND, _FEWEST, _MOST = 10, 200, 5000
@@ -25,7 +25,7 @@ def how_many(limit: float) -> int:
     return int(np.clip(_A_SECOND * limit, _FEWEST, _MOST))
 
 
-def blind(split: Split) -> Split:
+def without_test_users(split: Split) -> Split:
     """The split without test users: what is chosen cannot depend on them."""
     none = np.empty(0, np.int64)
     return Split(split.dataset, split.train, split.valid, split.test.take(none), split.name, split.rule, split.options)

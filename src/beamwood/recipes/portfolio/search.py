@@ -23,13 +23,13 @@ from beamwood.recipes.portfolio.choice import (
     Costs,
     Look,
     Next,
-    chosen,
+    best_within,
     next_blend,
     next_look,
     shortest,
     within,
 )
-from beamwood.recipes.portfolio.judging import Judge, blind, how_many
+from beamwood.recipes.portfolio.judging import Judge, how_many, without_test_users
 from beamwood.recipes.portfolio.members import Member, members_of
 from beamwood.recipes.portfolio.outline import Outline
 from beamwood.recipes.portfolio.search_folder import SearchFolder, Trial
@@ -82,7 +82,13 @@ class Search:
         processor: Clock | None = None,
         reports: Reports = Reports(),
     ) -> None:
-        self.whole, self.split, self.wanted, self.folder, self.reports = split, blind(split), wanted, folder, reports
+        self.whole, self.split, self.wanted, self.folder, self.reports = (
+            split,
+            without_test_users(split),
+            wanted,
+            folder,
+            reports,
+        )
         self.outline, self.trains = Outline.of(split), is_installed("train")
         listed = members_of(self.outline, trains=self.trains) if members is None else members
         self.members = {member.name: member for member in listed}
@@ -338,7 +344,7 @@ class Search:
         }
 
     def _choose(self) -> Candidate | None:
-        return chosen(self.candidates(), self.wanted.budget_ms, self.wanted.budget_mb)
+        return best_within(self.candidates(), self.wanted.budget_ms, self.wanted.budget_mb)
 
     def _with_table(self, document: dict[str, Any]) -> Retriever:
         assert self.best is not None

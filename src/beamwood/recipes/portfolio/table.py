@@ -13,7 +13,7 @@ from beamwood.recipes.portfolio.choice import Candidate, within
 from beamwood.recipes.portfolio.search_folder import Trial
 from beamwood.types import FloatArray
 
-__all__ = ["as_rows", "figures_of", "lines"]
+__all__ = ["as_rows", "figures_of", "table_lines"]
 
 Row = dict[str, Any]
 
@@ -67,7 +67,7 @@ def figures_of(views: Mapping[str, PerQuery]) -> dict[str, Any]:
     return figures
 
 
-def lines(document: Mapping[str, Any]) -> list[str]:
+def table_lines(document: Mapping[str, Any]) -> list[str]:
     """The table, and what the chosen one has on test users."""
     head = ("", document["metric"], "95 %", "below the chosen", "ms", "MB", "seconds", "")
     cells = [head, *(_cells(row) for row in document["rows"])]

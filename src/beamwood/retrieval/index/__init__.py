@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from beamwood.retrieval.index.clusters import ClusterIndex
-from beamwood.retrieval.index.contract import Index, IndexSettings, Making, check_installed, settings_of
+from beamwood.retrieval.index.contract import Index, IndexSettings, Making, check_installed, restore_index, settings_of
 from beamwood.retrieval.index.exact import ExactIndex
 from beamwood.retrieval.index.hnsw import HnswIndex
 from beamwood.retrieval.index.ivf import IvfIndex
@@ -27,6 +27,7 @@ __all__ = [
     "RotlexIndex",
     "ScannIndex",
     "check_installed",
+    "restore_index",
     "settings_of",
 ]
 

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from beamwood.errors import ArtefactError, unsound_score
-from beamwood.kernels.arrays import check_integers
+from beamwood.errors import ArtefactError
+from beamwood.kernels.arrays import check_integers, sound
+from beamwood.ragged import indptr_of
 from beamwood.retrieval.top_k import top_k
 from beamwood.types import FloatArray, Hits, IndexArray, ItemLists, SearchOptions
 
@@ -39,8 +40,7 @@ class Buckets:
     def of_pairs(cls, buckets: IndexArray, items: IndexArray, num_buckets: int, num_items: int) -> Buckets:
         """Item `items[p]` in bucket `buckets[p]`; a pair that is there twice counts once."""
         pairs = np.unique(np.asarray(buckets, np.int64) * num_items + np.asarray(items, np.int64))
-        counts = np.bincount(pairs // num_items, minlength=num_buckets)
-        indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        indptr = indptr_of(np.bincount(pairs // num_items, minlength=num_buckets))
         lists = ItemLists(indptr, (pairs % num_items).astype(np.int32))
         return cls(lists, num_items, len(pairs) > num_items)
 
@@ -109,9 +109,7 @@ def probed_items(
 
 def best_of(items_M: NDArray[np.int32], scores_M: FloatArray, k: int) -> Hits:
     """The k best of one row's items, which ascend, by their scores, in the order of `top_k`."""
-    if not np.isfinite(scores_M).all():
-        raise unsound_score()
-    hits = top_k(np.asarray(scores_M, np.float32)[None], k)
+    hits = top_k(np.asarray(sound(scores_M), np.float32)[None], k)
     found = hits.items >= 0
     items = np.where(found, items_M[np.where(found, hits.items, 0)], np.int32(-1)) if len(items_M) else hits.items
     return Hits(items.astype(np.int32), hits.scores, np.array([len(items_M)], np.int64))

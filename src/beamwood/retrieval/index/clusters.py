@@ -14,8 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from beamwood.blocks import slices
 from beamwood.errors import ArtefactError
 from beamwood.kernels.arrays import check_floats, check_integers, shape_of
+from beamwood.ragged import indptr_of, places_in_rows, ranges
 from beamwood.retrieval.index.buckets import Buckets, best_of, probed_items
 from beamwood.retrieval.index.contract import IndexSettings, Making, NumChildren, by_row
 from beamwood.retrieval.index.ivf import NumProbed, probed_of
@@ -24,7 +26,7 @@ from beamwood.retrieval.products import best_products
 from beamwood.retrieval.stored import MOST, StoredConfig
 from beamwood.types import FloatArray, Hits, IndexArray, SearchOptions
 
-__all__ = ["CHILDREN", "ClusterIndex", "ClusterSettings", "ClusterTree", "grown", "reached", "shared"]
+__all__ = ["CHILDREN", "ClusterIndex", "ClusterSettings", "ClusterTree", "grow_tree", "reached_leaves", "shared_leaves"]
 
 # Of a root's path, nodes at most; of a query, leaves that count, and nearest items that want it.
 _DEEPEST, _REACHED, _SAYING = 16, 5, 15
@@ -57,7 +59,7 @@ class ClusterTree:
     def of(cls, num_children_V: IndexArray) -> ClusterTree:
         """By how many children each node has. Errors: `ArtefactError` where these are no tree."""
         counts_V = np.asarray(num_children_V, np.int64)
-        starts = 1 + np.concatenate([[0], np.cumsum(counts_V)])
+        starts = 1 + indptr_of(counts_V)
         if counts_V.min(initial=0) < 0 or starts[-1] != len(counts_V):
             raise ArtefactError(f"children of {len(counts_V)} nodes do not make a tree")
         if (starts[:-1] <= np.arange(len(counts_V)))[counts_V > 0].any():
@@ -114,14 +116,13 @@ class ClusterTree:
         while len(front):
             first, counts = self.starts[front], self.starts[front + 1] - self.starts[front]
             found.append(front[counts == 0])
-            ends = np.cumsum(counts)
-            children = np.arange(ends[-1]) + np.repeat(first - ends + counts, counts)
+            children = ranges(first, counts)
             scored += len(children)
             front = children[np.argsort(-(nodes_VD[children] @ query_D), kind="stable")[:width]]
         return np.concatenate(found), scored
 
 
-def grown(
+def grow_tree(
     vectors_ND: FloatArray, num_children: int, leaf_size: int, rng: np.random.Generator
 ) -> tuple[ClusterTree, NDArray[np.float32], NDArray[np.int32]]:
     """The tree, its nodes' centres float32[V, D], and the leaf of each item, int32[N].
@@ -149,14 +150,16 @@ def grown(
     return ClusterTree.of(np.array(counts)), np.stack([centre for _, centre, _ in waiting]), leaf_N
 
 
-def reached(queries_QD: FloatArray, leaves_CD: FloatArray) -> NDArray[np.int64]:
+def reached_leaves(queries_QD: FloatArray, leaves_CD: FloatArray) -> NDArray[np.int64]:
     """int64[Q, 5], the leaves with the largest products of each query; fewer where there are fewer."""
     most = min(_REACHED, len(leaves_CD))
     scores_QC = queries_QD @ leaves_CD.T
     return np.argpartition(-scores_QC, most - 1, axis=1)[:, :most]
 
 
-def shared(leaf_N: NDArray[np.int32], num_leaves: int, items_P: IndexArray, leaves_P: IndexArray, most: int) -> Buckets:
+def shared_leaves(
+    leaf_N: NDArray[np.int32], num_leaves: int, items_P: IndexArray, leaves_P: IndexArray, most: int
+) -> Buckets:
     """Each item in the `most` leaves that most of its pairs name, of equals the first; its own comes behind these.
 
     An item in no pair stays where it is; with `most` 1 no item is in two leaves.
@@ -167,8 +170,7 @@ def shared(leaf_N: NDArray[np.int32], num_leaves: int, items_P: IndexArray, leav
     counts[np.searchsorted(keys, own)] -= 1
     items = keys // num_leaves
     order = np.lexsort((keys, -counts, items))
-    sizes = np.bincount(items, minlength=len(leaf_N))
-    kept = order[np.arange(len(keys)) - np.repeat(np.cumsum(sizes) - sizes, sizes) < most]
+    kept = order[places_in_rows(np.bincount(items, minlength=len(leaf_N))) < most]
     return Buckets.of_pairs(keys[kept] % num_leaves, items[kept], num_leaves, len(leaf_N))
 
 
@@ -193,21 +195,21 @@ class ClusterIndex:
     ) -> None:
         given = settings if isinstance(settings, ClusterSettings) else ClusterSettings()
         vectors, began = np.ascontiguousarray(vectors_ND, np.float32), time.monotonic()
-        tree, nodes, leaf_N = grown(
+        tree, nodes, leaf_N = grow_tree(
             vectors, given.num_children or CHILDREN, given.leaf_size, np.random.default_rng(making.seed)
         )
         leaves = tree.leaves
         asked = np.empty((0, vectors.shape[1]), np.float32) if making.queries is None else making.queries()
         pairs = [(np.empty(0, np.int64), np.empty(0, np.int64))]
-        for start in range(0, len(asked), _ROWS):
+        for rows in slices(len(asked), _ROWS):
             if making.seconds is not None and time.monotonic() - began > making.seconds:
                 break
-            some = np.asarray(asked[start : start + _ROWS], np.float32)
+            some = np.asarray(asked[rows], np.float32)
             wanted = best_products(some, vectors, min(_SAYING, len(vectors))).items
-            arrived = reached(some, nodes[leaves])
+            arrived = reached_leaves(some, nodes[leaves])
             pairs.append((np.repeat(wanted, arrived.shape[1]), np.repeat(arrived, wanted.shape[1], axis=0).ravel()))
         items_P, leaves_P = (np.concatenate(each) for each in zip(*pairs, strict=True))
-        buckets = shared(leaf_N, len(leaves), items_P, leaves_P, given.num_homes)
+        buckets = shared_leaves(leaf_N, len(leaves), items_P, leaves_P, given.num_homes)
         self._set(vectors, tree, nodes, buckets, probed_of(given.num_probed, len(leaves)))
 
     def _set(

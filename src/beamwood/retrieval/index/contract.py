@@ -14,7 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
+from beamwood.errors import UnknownSearcherError, nearest
 from beamwood.extras import asking_for
+from beamwood.retrieval.stored import StoredPart
 from beamwood.retrieval.top_k import check_search, join_hits
 from beamwood.types import FloatArray, Hits, SearchOptions
 
@@ -29,6 +31,7 @@ __all__ = [
     "Rate",
     "by_row",
     "check_installed",
+    "restore_index",
     "settings_of",
 ]
 
@@ -115,6 +118,15 @@ def check_installed(kind: type[Index]) -> None:
 def settings_of(kind: type[Index], given: Mapping[str, Any]) -> IndexSettings:
     """An index's own settings among those of all indexes."""
     return kind.Settings(**{name: value for name, value in given.items() if name in kind.Settings.model_fields})
+
+
+def restore_index(
+    stored: StoredPart, vectors_ND: FloatArray, arrays: dict[str, NDArray[Any]], known: Mapping[str, type[Index]]
+) -> Index:
+    """What an index's `export` gave. Errors: a kind that is not among the known; see `Index.restore`."""
+    if stored.kind not in known:
+        raise UnknownSearcherError(f"index '{stored.kind}' is unknown{nearest(stored.kind, known)}")
+    return known[stored.kind].restore(vectors_ND, stored.config, arrays)
 
 
 def by_row(

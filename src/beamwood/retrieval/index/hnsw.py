@@ -17,6 +17,7 @@ from pydantic import Field
 
 from beamwood.errors import ArtefactError
 from beamwood.kernels.arrays import check_integers
+from beamwood.ragged import indptr_of
 from beamwood.retrieval.index.contract import IndexSettings, Making, by_row, check_installed
 from beamwood.retrieval.products import best_products
 from beamwood.retrieval.stored import MOST, StoredConfig
@@ -126,11 +127,11 @@ class HnswIndex:
         check_integers(arrays, dict.fromkeys(_parts(graph), (np.int32,)))
         levels, neighbours = arrays["levels"], arrays["neighbours"]
         sizes = faiss.vector_to_array(graph.cum_nneighbor_per_level).astype(np.int64)
-        offsets = _checked_offsets(levels, neighbours, sizes, entry_point, len(vectors_ND))
+        starts = _checked_offsets(levels, neighbours, sizes, entry_point, len(vectors_ND))
         index.storage.add(restored.vectors)
         for name, part in _parts(graph).items():
             faiss.copy_array_to_vector(np.ascontiguousarray(arrays[name]), part)
-        faiss.copy_array_to_vector(offsets.astype(np.uint64), graph.offsets)
+        faiss.copy_array_to_vector(starts.astype(np.uint64), graph.offsets)
         graph.entry_point, graph.max_level = entry_point, int(levels.max()) - 1
         index.ntotal = len(vectors_ND)
         return restored
@@ -171,14 +172,14 @@ def _checked_offsets(
     """
     if len(levels) != num_items or levels.min(initial=1) < 1 or levels.max(initial=1) >= len(sizes):
         raise ArtefactError(f"the index's levels are not one in 1..{len(sizes) - 1} for each of {num_items} items")
-    offsets = np.concatenate([[0], np.cumsum(sizes[levels])])
-    if len(neighbours) != offsets[-1] or neighbours.min(initial=0) < -1 or neighbours.max(initial=0) >= num_items:
+    starts = indptr_of(sizes[levels])
+    if len(neighbours) != starts[-1] or neighbours.min(initial=0) < -1 or neighbours.max(initial=0) >= num_items:
         raise ArtefactError("the index's neighbours are not those of its levels")
     if entry_point >= num_items or levels[entry_point] != levels.max():
         raise ArtefactError(f"the index's entry_point={entry_point} is not on its highest level")
     for level in range(1, int(levels.max())):
-        places = offsets[:-1][levels > level, None] + np.arange(sizes[level], sizes[level + 1])
+        places = starts[:-1][levels > level, None] + np.arange(sizes[level], sizes[level + 1])
         found = neighbours[places]
         if ((found >= 0) & (levels[found] <= level)).any():
             raise ArtefactError(f"the index has neighbours on level {level} that are not on it")
-    return offsets
+    return starts

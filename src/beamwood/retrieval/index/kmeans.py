@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from beamwood.blocks import slices
 from beamwood.types import FloatArray
 
 __all__ = ["kmeans", "nearest_centres"]
@@ -86,12 +87,12 @@ def nearest_centres(vectors_ND: FloatArray, centres_CD: FloatArray) -> tuple[NDA
     """
     nearest = np.empty(len(vectors_ND), np.int32)
     distances = np.empty(len(vectors_ND), np.float32)
-    norms_C, block = np.square(centres_CD).sum(axis=1), max(1, _CELLS // max(1, len(centres_CD)))
-    for start in range(0, len(vectors_ND), block):
-        some = np.asarray(vectors_ND[start : start + block], np.float32)
+    norms_C = np.square(centres_CD).sum(axis=1)
+    for rows in slices(len(vectors_ND), _CELLS // max(1, len(centres_CD))):
+        some = np.asarray(vectors_ND[rows], np.float32)
         away = norms_C - 2 * (some @ centres_CD.T)
         best = away.argmin(axis=1)
-        nearest[start : start + block] = best
+        nearest[rows] = best
         own = np.take_along_axis(away, best[:, None], axis=1)[:, 0] + np.square(some).sum(axis=1)
-        distances[start : start + block] = np.maximum(own, 0)
+        distances[rows] = np.maximum(own, 0)
     return nearest, distances

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from beamwood.blocks import slices
 from beamwood.kernels.arrays import check_floats, shape_of
 from beamwood.models.ops import Array, relu
 from beamwood.retrieval.index.codes import Codes, Sums, residual_codes
@@ -237,8 +238,8 @@ class _Training:
         import torch
 
         order, total = self.rng.permutation(len(self.some)), 0.0
-        for start in range(0, len(order), _BATCH):
-            x = torch.from_numpy(self.some[order[start : start + _BATCH]])
+        for batch in slices(len(order), _BATCH):
+            x = torch.from_numpy(self.some[order[batch]])
             errors = [(x - decoded).square().sum(dim=1).mean() for _, decoded in self.steps(x)]
             loss = torch.stack(errors).sum()
             optimiser.zero_grad()
@@ -271,9 +272,8 @@ class _Training:
 
         codes = np.empty((len(self.vectors), self.settings.num_codes), np.uint8)
         with torch.no_grad():
-            for start in range(0, len(codes), _ROWS):
-                x = torch.from_numpy(self.vectors[start : start + _ROWS])
-                found = [column for column, _ in self.steps(x)]
-                codes[start : start + _ROWS] = torch.stack(found, dim=1).numpy()
+            for rows in slices(len(codes), _ROWS):
+                found = [column for column, _ in self.steps(torch.from_numpy(self.vectors[rows]))]
+                codes[rows] = torch.stack(found, dim=1).numpy()
         weights = {name: value.detach().numpy().copy() for name, value in self.weights.items()}
         return Codes(codes, QincoDecoder(weights, self.settings.num_layers, self.scale))

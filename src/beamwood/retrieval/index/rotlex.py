@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from beamwood.blocks import slices
 from beamwood.errors import ArtefactError
 from beamwood.kernels.arrays import check_floats, linear_shapes, shape_of
 from beamwood.models.ops import linear
@@ -36,7 +37,7 @@ from beamwood.retrieval.products import best_products
 from beamwood.retrieval.stored import MOST, StoredConfig
 from beamwood.types import FloatArray, Hits, SearchOptions
 
-__all__ = ["RotlexIndex", "RotlexSettings", "bucket_parents", "capped"]
+__all__ = ["RotlexIndex", "RotlexSettings", "bucket_parents", "capped_buckets"]
 
 # Nearest items that a query is trained to find, and that say where an item belongs; buckets that an item may choose of.
 _NEAREST, _SAYING, _CHOICES = 10, 15, 5
@@ -123,7 +124,7 @@ def _silu(x: NDArray[np.float32]) -> NDArray[np.float32]:
     return result
 
 
-def capped(wishes_NC: FloatArray, old_N: NDArray[np.int32], room: int) -> NDArray[np.int32]:
+def capped_buckets(wishes_NC: FloatArray, old_N: NDArray[np.int32], room: int) -> NDArray[np.int32]:
     """int32[N], for each item one of the 5 buckets it wishes most, no bucket with more than `room` who chose it.
 
     The strongest wishes of all items are granted first; whoever gets none stays where it is.
@@ -252,7 +253,7 @@ class _Training:
         batches = []
         for name in _ENCODERS:
             order = self.rng.permutation(len(self.examples[name]))
-            batches += [(name, order[start : start + _BATCH]) for start in range(0, len(order), _BATCH)]
+            batches += [(name, order[batch]) for batch in slices(len(order), _BATCH)]
         return [batches[place] for place in self.rng.permutation(len(batches)) if len(batches[place][1]) > 1]
 
     def _odds(self, name: str, vectors: NDArray[np.float32], nodes: str) -> NDArray[np.float32]:
@@ -275,7 +276,7 @@ class _Training:
             odds_NC /= (1 + np.bincount(wanted, minlength=len(self.vectors)))[:, None].astype(np.float32)
             sums.append(odds_NC)
         room = math.ceil(_ROOM * len(self.vectors) / self.num_buckets)
-        self.bucket_N = capped(sums[0], self.bucket_N, room)
+        self.bucket_N = capped_buckets(sums[0], self.bucket_N, room)
         self.parent_C = bucket_parents(sums[0].T @ sums[1])
 
     def exported(self) -> dict[str, NDArray[np.float32]]:

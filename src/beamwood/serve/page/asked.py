@@ -10,8 +10,8 @@ from beamwood.data.vocabulary import Vocabulary
 from beamwood.errors import InputError
 from beamwood.retrieval.where_text import parse_where
 from beamwood.serve.messages import Filter, Recommend
-from beamwood.serve.problems import Problem, of_input
-from beamwood.serve.snapshot import Snapshot
+from beamwood.serve.problems import Problem, of_input, whole_number
+from beamwood.serve.snapshot import Snapshot, typed_id
 
 __all__ = ["FIELDS", "FormFields"]
 
@@ -49,7 +49,7 @@ class FormFields:
 
     def ids(self, vocabulary: Vocabulary) -> list[Any]:
         """The history's ids."""
-        return [_id(text.strip(), vocabulary) for text in self.history.split(",") if text.strip()]
+        return [typed_id(text.strip(), vocabulary) for text in self.history.split(",") if text.strip()]
 
     def body(self, snapshot: Snapshot) -> Recommend | None:
         """The request, None where nobody asks yet. Errors: `Problem` on a field that cannot be."""
@@ -59,12 +59,12 @@ class FormFields:
             return None
         title = snapshot.fields.title
         return Recommend(
-            user=_id(self.user, names.items if names.users is None else names.users) if self.user else None,
+            user=typed_id(self.user, names.items if names.users is None else names.users) if self.user else None,
             history=None if self.user else history,
             events=history if self.user and history else None,
-            k=_number("k", self.k, 1, 200),
+            k=whole_number("k", self.k, 1, 200),
             exclude_rejected=bool(self.user and self.rejected),
-            effort=_part("effort", self.effort) if self.own and snapshot.tree is not None else None,
+            effort=_share("effort", self.effort) if self.own and snapshot.tree is not None else None,
             filter=self._filter(snapshot),
             fields=[] if title is None else [title],
             explain="full",
@@ -80,20 +80,7 @@ class FormFields:
         return Filter(category=[self.category] if self.category else None, where=where)
 
 
-def _id(text: str, vocabulary: Vocabulary) -> int | str:
-    """The id that is typed, as the catalogue has its ids."""
-    digits = text.removeprefix("-")
-    whole = vocabulary.dtype.is_integer() and digits.isdecimal() and digits.isascii() and len(digits) < 19
-    return int(text) if whole else text
-
-
-def _number(name: str, text: str, least: int, most: int) -> int:
-    if not (text.isdecimal() and text.isascii() and len(text) < 9 and least <= int(text) <= most):
-        raise Problem("invalid_request", f"{name}={text!r} is no whole number of {least} to {most}", field=name)
-    return int(text)
-
-
-def _part(name: str, text: str) -> float:
+def _share(name: str, text: str) -> float:
     try:
         value = float(text)
     except ValueError:

@@ -14,7 +14,7 @@ from beamwood.serve.messages import Body, Id
 from beamwood.serve.problems import Problem
 from beamwood.serve.route import Call, Route
 from beamwood.serve.service import Service
-from beamwood.serve.snapshot import Snapshot, indices_of
+from beamwood.serve.snapshot import Snapshot, indices_of, without_index
 from beamwood.serve.store.event import AHEAD_SECONDS, UNTYPED, Event, Session
 
 __all__ = ["routes"]
@@ -88,17 +88,16 @@ async def _events(call: Call) -> Accepted:
         request_id=call.request_id,
         accepted=done.accepted,
         duplicates=done.duplicates,
-        unknown_items=[] if snapshot is None else _unknown(snapshot, events),
+        unknown_items=[] if snapshot is None else _unknown_items(snapshot, events),
         uncounted_types=kinds.others(events),
         durable=histories.durable,
         seq=done.seq,
     )
 
 
-def _unknown(snapshot: Snapshot, events: list[Event]) -> list[Any]:
-    items = list(dict.fromkeys(event.item for event in events))
-    found = indices_of(snapshot.names.items, items)
-    return [item for item, index in zip(items, found.tolist(), strict=True) if index < 0]
+def _unknown_items(snapshot: Snapshot, events: list[Event]) -> list[Any]:
+    items = [event.item for event in events]
+    return without_index(items, indices_of(snapshot.names.items, items))
 
 
 def _event(given: NewEvent, number: int, now: float) -> Event:

@@ -13,7 +13,7 @@ from beamwood.serve.messages import Body, Id, Ids
 from beamwood.serve.problems import Problem, of_input
 from beamwood.serve.route import Call, Route
 from beamwood.serve.service import Service
-from beamwood.serve.snapshot import Snapshot, indices_of
+from beamwood.serve.snapshot import Snapshot, indices_of, typed_id
 from beamwood.serve.widened import mixture_of
 
 __all__ = ["routes"]
@@ -134,9 +134,9 @@ def _check_similar(snapshot: Snapshot, ids: list[Any], name: str) -> None:
 
 async def _patch(call: Call) -> Catalogued:
     def change(snapshot: Snapshot, learned: Learned) -> list[CatalogueItem]:
-        found = learned.find(_id(snapshot, call.path["id"]))
+        found = learned.find(typed_id(call.path["id"], snapshot.names.items))
         if found is None or found.gone:
-            raise _unknown(call)
+            raise _no_such_item(call)
         given = {name: value for name, value in structs.asdict(call.body).items() if value is not UNSET}
         fresh = structs.replace(found, **given)
         learned.items[learned.items.index(found)] = fresh
@@ -148,14 +148,14 @@ async def _patch(call: Call) -> Catalogued:
 
 async def _delete(call: Call) -> Changed:
     def change(snapshot: Snapshot, learned: Learned) -> int:
-        item = _id(snapshot, call.path["id"])
+        item = typed_id(call.path["id"], snapshot.names.items)
         found = learned.find(item)
         if found is not None and not found.gone:
             found.gone, found.near, found.fields, found.similar = True, [], {}, []
         elif 0 <= int(indices_of(snapshot.names.items, [item])[0]) < snapshot.known:
             learned.erased.append(item)
         else:
-            raise _unknown(call)
+            raise _no_such_item(call)
         return 1
 
     return await _counted(call, change)
@@ -205,15 +205,5 @@ def _catalogued(call: Call, items: list[CatalogueItem]) -> Catalogued:
     return Catalogued(call.request_id, snapshot.number, rows)
 
 
-def _id(snapshot: Snapshot, text: str) -> int | str:
-    """An id as the log writes it: a number where ids are numbers."""
-    if snapshot.names.items.dtype.is_integer():
-        try:
-            return int(text)
-        except ValueError:
-            return text
-    return text
-
-
-def _unknown(call: Call) -> Problem:
+def _no_such_item(call: Call) -> Problem:
     return Problem("unknown_item", f"the item {call.path['id']!r} is unknown; GET /v1/items lists the new ones")

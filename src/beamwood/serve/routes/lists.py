@@ -20,7 +20,7 @@ from beamwood.serve.problems import Problem, of_input
 from beamwood.serve.route import Call, Route
 from beamwood.serve.service import Service
 from beamwood.serve.settings import Limits
-from beamwood.serve.snapshot import Snapshot, indices_of
+from beamwood.serve.snapshot import Snapshot, indices_of, without_index
 from beamwood.types import ItemLists, SearchOptions
 
 __all__ = ["routes"]
@@ -97,7 +97,7 @@ async def _answer(call: Call, work: functools.partial[Found]) -> ListAnswer:
 
 def _like(snapshot: Snapshot, body: Similar, asked: Sequence[Any], limits: Limits) -> Found:
     places = indices_of(snapshot.names.items, asked)
-    unknown, known = _unknown(asked, places), places[places >= 0]
+    unknown, known = without_index(asked, places), places[places >= 0]
     if len(known) == 0:
         raise Problem("unknown_item", f"the item {asked[0]!r} is unknown; give one of the catalogue", field="item")
     allowed, where = allowed_and_where(body.filter, snapshot, most_ids=limits.filter_ids)
@@ -111,7 +111,7 @@ def _like(snapshot: Snapshot, body: Similar, asked: Sequence[Any], limits: Limit
 def _ordered(snapshot: Snapshot, body: Score, kept: StoredHistory) -> Found:
     known = known_of(snapshot, body, kept)
     places = indices_of(snapshot.names.items, body.items)
-    unknown, own = _unknown(body.items, places), np.unique(places[places >= 0])
+    unknown, own = without_index(body.items, places), np.unique(places[places >= 0])
     needs = snapshot.searcher.needs
     request = Request(
         histories=ItemLists.unchecked(np.array([0, len(known.history)], np.int64), known.history),
@@ -124,7 +124,3 @@ def _ordered(snapshot: Snapshot, body: Score, kept: StoredHistory) -> Found:
     scores = snapshot.searcher.score(query, own[None])[0] if len(own) else np.empty(0, np.float32)
     order = np.lexsort((own, -scores))
     return own[order], scores[order], unknown + [each for each in known.unknown_items if each not in unknown]
-
-
-def _unknown(ids: Sequence[Any], places: NDArray[np.int32]) -> list[Any]:
-    return list(dict.fromkeys(each for each, at in zip(ids, places.tolist(), strict=True) if at < 0))

@@ -21,7 +21,7 @@ from beamwood.serve.service import Service
 from beamwood.serve.settings import Limits
 from beamwood.serve.snapshot import Snapshot
 
-__all__ = ["answer_one", "note", "routes"]
+__all__ = ["answer_one", "note_for_log", "routes"]
 
 # Up to so many items a search takes no longer than for one.
 _FEW = 100
@@ -58,7 +58,7 @@ async def _recommend(call: Call) -> Answer:
     answer = await answer_one(
         call, call.body, call.request_id, Priority.CALLER, call.deadline(call.body.deadline_ms), began=call.began
     )
-    note(call, call.body, answer)
+    note_for_log(call, call.body, answer)
     return answer
 
 
@@ -91,7 +91,7 @@ async def answer_one(
     return answer
 
 
-def note(call: Call, body: Recommend, answer: Answer) -> None:
+def note_for_log(call: Call, body: Recommend, answer: Answer) -> None:
     """What the log says of a request."""
     noted = call.noted
     noted["k"], noted["history"], noted["count"] = body.k, answer.history_used, len(answer.items)

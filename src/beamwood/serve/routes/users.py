@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
-import polars as pl
 from msgspec import Struct
 
 from beamwood.errors import InputError
 from beamwood.serve.messages import Body, Id
-from beamwood.serve.problems import Problem
+from beamwood.serve.problems import Problem, whole_number
 from beamwood.serve.route import Call, Route
 from beamwood.serve.service import Service
-from beamwood.serve.snapshot import indices_of
+from beamwood.serve.snapshot import indices_of, typed_id
 from beamwood.serve.store.event import UNTYPED, Event, Owner, Session
 from beamwood.serve.store.protocol import Record
 
 __all__ = ["routes"]
 
-_WHOLE = re.compile(r"0|-?[1-9][0-9]{0,17}")
 _MOST, _FEW = 1000, 100
 _SESSION = {"session": "1: the name is a session's, no user's"}
 
@@ -78,7 +75,8 @@ def routes(service: Service) -> list[Route]:  # noqa: ARG001
 
 async def _history(call: Call) -> History:
     owner = _owner(call)
-    limit, after = _number(call, "limit", _FEW, 1, _MOST), _number(call, "after", 0, 0, 2**62)
+    limit = whole_number("limit", call.query.get("limit", f"{_FEW}"), 1, _MOST)
+    after = whole_number("after", call.query.get("after", "0"), 0, 2**62)
     page = await call.service.histories.call("page", lambda store: store.page(owner, after=after, limit=limit))
     own = None if after or isinstance(owner, Session) else await _model_items(call.service, owner)
     following = page[-1].seq if len(page) == limit else None
@@ -123,9 +121,7 @@ def _owner(call: Call) -> Owner:
     if call.query.get("session") in ("1", "true"):
         return _checked(Session(text), "id")
     snapshot = call.service.snapshot
-    users = None if snapshot is None else snapshot.names.users
-    is_text = users is not None and users.dtype == pl.String
-    return _checked(text if is_text or not _WHOLE.fullmatch(text) else int(text), "id")
+    return _checked(typed_id(text, None if snapshot is None else snapshot.names.users), "id")
 
 
 def _checked(owner: Owner, field: str) -> Owner:
@@ -134,12 +130,3 @@ def _checked(owner: Owner, field: str) -> Owner:
     except InputError as error:
         raise Problem("invalid_request", str(error), field=field) from None
     return owner
-
-
-def _number(call: Call, name: str, default: int, least: int, most: int) -> int:
-    text = call.query.get(name)
-    if text is None:
-        return default
-    if not text.isdecimal() or not text.isascii() or not least <= int(text[:20]) <= most:
-        raise Problem("invalid_request", f"{name}={text!a} is no number of {least} to {most}", field=name)
-    return int(text)

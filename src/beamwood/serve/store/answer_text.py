@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from beamwood.serve.store.event import owner_text, read_id, read_owner, written
+from beamwood.serve.store.event import id_text, owner_text, read_id, read_owner
 from beamwood.serve.store.protocol import Answered
 
 __all__ = ["answer_text", "owner_or_nobody", "read_answer"]
@@ -12,7 +12,7 @@ __all__ = ["answer_text", "owner_or_nobody", "read_answer"]
 
 def answer_text(answer: Answered) -> str:
     """Items and text; the rest of it stands in columns of its own, or beside it."""
-    return json.dumps([[written(item) for item in answer.items], answer.text], separators=(",", ":"))
+    return json.dumps([[id_text(item) for item in answer.items], answer.text], separators=(",", ":"))
 
 
 def read_answer(request_id: str, owner: str | None, time: float, group: str, body: str) -> Answered:

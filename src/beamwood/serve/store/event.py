@@ -19,7 +19,7 @@ __all__ = [
     "owner_text",
     "read_id",
     "read_owner",
-    "written",
+    "id_text",
 ]
 
 Id = int | str
@@ -84,22 +84,22 @@ class Event:
 
     @property
     def _what(self) -> tuple[str, str, str, str]:
-        return owner_text(self.user), written(self.item), repr(self.time), self.type
+        return owner_text(self.user), id_text(self.item), repr(self.time), self.type
 
 
-def written(name: Id) -> str:
+def id_text(name: Id) -> str:
     """An id as text that keeps its type: 42 and "42" differ."""
     return f"n{name}" if isinstance(name, int) else f"t{name}"
 
 
 def read_id(text: str) -> Id:
-    """The id that `written` wrote."""
+    """The id that `id_text` wrote."""
     return int(text[1:]) if text[0] == "n" else text[1:]
 
 
 def owner_text(owner: Owner) -> str:
     """A user or a session as text; no session is like a user."""
-    return f"s{owner.name}" if isinstance(owner, Session) else written(owner)
+    return f"s{owner.name}" if isinstance(owner, Session) else id_text(owner)
 
 
 def read_owner(text: str) -> Owner:

@@ -119,7 +119,7 @@ def checked_keys(batch: Batch, known: dict[bytes, bytes]) -> list[Event] | KeyRe
         identity, content = event.identity, event.content
         before = known.get(identity, contents.get(identity))
         if before is not None and before != content:
-            return KeyReused(f"key={event.key!r} was used for another event; give each event a key of its own")
+            return KeyReused(event.key)
         if before is None:
             fresh[identity], contents[identity] = event, content
     known |= contents

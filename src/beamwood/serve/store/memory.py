@@ -20,7 +20,7 @@ from beamwood.serve.store.protocol import (
     Retention,
     Stored,
     StoreUnavailable,
-    stored,
+    stored_history,
 )
 
 __all__ = ["MemoryStore"]
@@ -88,7 +88,7 @@ class MemoryStore:
             found = found if types is None else [r for r in found if r.event.type in types]
             found = found if last is None else found[max(len(found) - last, 0) :]
             seq = max((r.seq for r in kept), default=0)
-            return stored(found, seq if until is None else min(seq, until), self._erased.get(owner))
+            return stored_history(found, seq if until is None else min(seq, until), self._erased.get(owner))
 
     def page(self, owner: Owner, *, after: int = 0, limit: int = 100) -> list[Record]:
         with self._lock:

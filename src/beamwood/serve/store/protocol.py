@@ -26,7 +26,7 @@ __all__ = [
     "Retention",
     "StoreUnavailable",
     "Stored",
-    "stored",
+    "stored_history",
 ]
 
 
@@ -36,6 +36,9 @@ class StoreUnavailable(Exception):
 
 class KeyReused(InputError):
     """An idempotency key came again with another body; nothing of the append was kept."""
+
+    def __init__(self, key: str | None) -> None:
+        super().__init__(f"key={key!r} was used for another event; give each event a key of its own")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +72,7 @@ class Stored:
     erased: float | None = None
 
 
-def stored(records: Sequence[Record], seq: int, erased: float | None) -> Stored:
+def stored_history(records: Sequence[Record], seq: int, erased: float | None) -> Stored:
     """The history of these records, oldest first."""
     events = [record.event for record in records]
     items, times = tuple(event.item for event in events), tuple(event.time for event in events)

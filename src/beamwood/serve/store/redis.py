@@ -17,7 +17,7 @@ from redis.retry import Retry
 
 from beamwood.errors import InputError
 from beamwood.serve.store.answer_text import answer_text, owner_or_nobody, read_answer
-from beamwood.serve.store.event import Event, Id, Owner, Session, owner_text, read_id, read_owner, written
+from beamwood.serve.store.event import Event, Id, Owner, Session, id_text, owner_text, read_id, read_owner
 from beamwood.serve.store.group import Batch, GroupWriter
 from beamwood.serve.store.protocol import (
     Answered,
@@ -27,7 +27,7 @@ from beamwood.serve.store.protocol import (
     Retention,
     Stored,
     StoreUnavailable,
-    stored,
+    stored_history,
 )
 from beamwood.serve.store.scripts import APPEND, ERASE, HISTORY, HIT, MERGE, TRIM
 
@@ -111,7 +111,7 @@ class RedisStore:
         asked = name, f"({after!r}", _ANY if last is None else last, highest, *some
         seq, erased, *latest = self._asked(lambda: cast("list[Any]", self._run("history", *asked)))
         found = [_record(name, member, float(time)) for member, time in zip(latest[::2], latest[1::2], strict=True)]
-        return stored(found[::-1], min(int(seq or 0), highest), float(erased) if erased else None)
+        return stored_history(found[::-1], min(int(seq or 0), highest), float(erased) if erased else None)
 
     def page(self, owner: Owner, *, after: int = 0, limit: int = 100) -> list[Record]:
         found = sorted(self._of(owner_text(owner)), key=lambda record: record.seq)
@@ -218,7 +218,7 @@ def _events(owner: str) -> str:
 
 
 def _parts(event: Event) -> tuple[Any, ...]:
-    body = json.dumps([written(event.item), event.type, event.weight, event.request_id])
+    body = json.dumps([id_text(event.item), event.type, event.weight, event.request_id])
     return event.identity, event.content, owner_text(event.user), repr(float(event.time)), body
 
 
@@ -231,7 +231,7 @@ def _record(owner: str, member: bytes, time: float) -> Record:
 def _appended(batch: Batch, answer: Sequence[int]) -> Appended | KeyReused:
     accepted, duplicates, seq = answer
     if accepted < 0:
-        return KeyReused(f"key={batch[duplicates].key!r} was used for another event; give each event a key of its own")
+        return KeyReused(batch[duplicates].key)
     return Appended(accepted, duplicates, seq)
 
 

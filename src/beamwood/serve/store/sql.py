@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from typing import Any, Protocol, TypeVar
 
 from beamwood.serve.store.answer_text import answer_text, read_answer
-from beamwood.serve.store.event import Event, Id, Owner, Session, owner_text, read_id, read_owner, written
+from beamwood.serve.store.event import Event, Id, Owner, Session, id_text, owner_text, read_id, read_owner
 from beamwood.serve.store.group import Batch, GroupWriter, checked_keys
 from beamwood.serve.store.protocol import Answered, Appended, KeyReused, Record, Retention, Stored
 
@@ -232,7 +232,7 @@ def _count(cursor: Cursor, group: str, name: str, more: int) -> None:
 
 
 def _row(event: Event) -> tuple[Any, ...]:
-    who, what = owner_text(event.user), written(event.item)
+    who, what = owner_text(event.user), id_text(event.item)
     return who, event.time, what, event.type, event.weight, event.request_id, event.identity, event.content
 
 

@@ -1,0 +1,28 @@
+"""A server's store of histories, opened beside the server to be read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING
+
+from beamwood.errors import InputError
+from beamwood.extras import asking_for
+
+if TYPE_CHECKING:
+    from beamwood.serve.store.protocol import HistoryStore
+
+__all__ = ["reading_store"]
+
+
+@contextmanager
+def reading_store(address: str, command: str) -> Iterator[HistoryStore]:
+    """Within it the store at an address is open. Errors: what it needs is not installed; its server is down."""
+    with asking_for(command):
+        from beamwood.serve.store.open import open_store
+        from beamwood.serve.store.protocol import StoreUnavailable
+    try:
+        with closing(open_store(address, read_only=True)) as store:
+            yield store
+    except StoreUnavailable as error:
+        raise InputError(f"{error}; is its server running?") from error
