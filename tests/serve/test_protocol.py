@@ -193,3 +193,14 @@ def figures(server):
         pass
     asking.socket.close()
     return asking.left
+
+
+def test_who_sends_ahead_and_leaves_makes_no_fault_of_ours(server):
+    slow = request(b'{"user": 11, "k": 2, "beam_width": 90}', path=b"/v1/recommend?")
+    for ahead in (slow + slow, slow + slow + b"\x00\x01 nothing\r\n\r\n", request() + slow + slow):
+        for _ in range(30):
+            asking = Asking(server).send(ahead)
+            asking.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")
+            asking.socket.close()
+    assert Asking(server).send(request()).answer()[0] == 200
+    assert not [line for line in server.said if "Traceback" in line or "ERROR" in line]

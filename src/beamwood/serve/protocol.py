@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from beamwood.serve.begun import Begun
 from beamwood.serve.endpoint import Endpoint
@@ -76,6 +76,7 @@ class _Served(HttpToolsProtocol):
     _in_head = False
     _asked: _Asked | None = None
     _is_whole = False
+    _answering: RequestResponseCycle | _Asked | None = None
     _idle_from = 0.0
 
     @property
@@ -93,6 +94,10 @@ class _Served(HttpToolsProtocol):
         self._settle()
         if self.timeout_keep_alive_task is not None:
             self.timeout_keep_alive_task.cancel()
+        if self._answering is not None and self._answering is not self.cycle:
+            # Others have come behind it, and uvicorn knows the last one alone.
+            self._answering.disconnected = True
+            self._answering.message_event.set()
         super().connection_lost(error)
 
     def data_received(self, data: bytes) -> None:
@@ -122,7 +127,7 @@ class _Served(HttpToolsProtocol):
             super().on_headers_complete()
             return
         asked = _Asked(endpoint, self.headers, keep_alive=self.parser.should_keep_alive())
-        self.cycle = asked  # type: ignore[assignment]
+        self.cycle = self._answering = asked  # type: ignore[assignment]
         refused = endpoint.refusal(self.headers)
         if refused is None:
             self._asked, self._is_whole = asked, False
@@ -144,6 +149,10 @@ class _Served(HttpToolsProtocol):
             super().on_message_complete()
         else:
             self._is_whole = True
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._answering = cycle
+        super()._start_asgi_task(cycle, app)
 
     def _is_plain(self) -> bool:
         """Is nothing else under way here, and does the request want nothing but an answer?"""
