@@ -71,7 +71,7 @@ def counted(monkeypatch, module, *names):
 def test_the_start_of_a_tree_is_made_once_for_all_looks_and_rates(split, tmp_path, monkeypatch):
     monkeypatch.setattr(choice, "SHORTEST", 1.0)
     calls = counted(monkeypatch, task, "start_tree", "start_scorer", "best_seen_start")
-    made = counted(monkeypatch, item_start, "leading")
+    made = counted(monkeypatch, item_start, "leading_eigenvectors")
     monkeypatch.setattr(item_start, "_fits", lambda *_: True)
     gentle = {"optimiser.learning_rate": 5e-4, "model.dropout": 0.1}
     towers = {"model.width": 8, "start.items": "transitions", "loop.evaluate_every": 2, "choose.validation_users": 20}
@@ -82,7 +82,7 @@ def test_the_start_of_a_tree_is_made_once_for_all_looks_and_rates(split, tmp_pat
         begun().run()
     looks = [each.name for each in parts.trials if len(each.parts) == 1 and each.value is not None]
     assert len(looks) > len(set(looks)) == 4
-    assert made == {"leading": 1}
+    assert made == {"leading_eigenvectors": 1}
     assert calls == {"start_tree": 1, "start_scorer": 1, "best_seen_start": 1}
 
 
@@ -138,12 +138,12 @@ def test_large_starts_are_not_kept(split, monkeypatch):
 
 
 def test_few_vectors_are_the_first_of_many_that_are_kept(split, monkeypatch):
-    calls = counted(monkeypatch, item_start, "leading")
+    calls = counted(monkeypatch, item_start, "leading_eigenvectors")
     alone = transition_vectors(split.train, 8, seed=0)
     with remembering():
         many = transition_vectors(split.train, 16, seed=0)
         few, other = (transition_vectors(split.train, 8, seed=seed) for seed in (0, 1))
-    assert calls["leading"] == 3
+    assert calls["leading_eigenvectors"] == 3
     assert not np.array_equal(few, other)
     np.testing.assert_array_equal(few, unit_vectors(many[:, :8]))
     # Eigenvalues are found to a hundredth.

@@ -68,7 +68,7 @@ def test_rows_that_end_before_they_begin():
     stored = {"data": np.ones(3, np.float32), "popularity": np.ones(2, np.float32)}
     stored |= {"indices": np.array([0, 1, 0], np.int32), "indptr": np.array([0, 3, 0], np.int32)}
     with pytest.raises(InputError, match="a row ends before it begins"):
-        NeighbourSearcher.restore({"decay": 1.0, "length": 3}, stored)
+        NeighbourSearcher.restore({"decay": 1.0, "length": 3, "seen": "counted"}, stored)
 
 
 @pytest.mark.parametrize("seen", ["counted", "first", "last"])

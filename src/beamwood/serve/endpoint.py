@@ -56,7 +56,7 @@ class Endpoint:
     async def answered(
         self, call: Call, headers: Mapping[bytes, bytes], content: bytes, send: Callable[[Response], None]
     ) -> None:
-        """Answer a request of which all is there, and which has had its turn."""
+        """Answer a request of which all is there, and whose turn it is."""
         response = await self._response(call, headers, b"", content)
         if response is not None:
             send(response)
@@ -78,7 +78,7 @@ class Endpoint:
     async def _response(
         self, call: Call, headers: Mapping[bytes, bytes], query: bytes, content: bytes | None = None
     ) -> Response | None:
-        """What is sent, None where nobody is there; `content`: the body of who has had a turn."""
+        """What is sent, None where nobody is there; `content`: the body where its turn came."""
         service, route, status = self.service, self.route, 200
         admitted = content is not None
         service.in_flight += 1
