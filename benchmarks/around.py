@@ -32,7 +32,7 @@ __all__ = ["around"]
 
 K = 20
 SHARES = {".1 %": 0.001, ".01 %": 0.0001}
-_BATCH, _TURNS, _ROWS, _ROUNDS = 64, 7, 256, 3
+_BATCH, _TURNS, _ROWS, _ROUNDS = 64, 20, 256, 3
 
 _START = """
 import json, sys, time
