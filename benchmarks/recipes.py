@@ -102,7 +102,8 @@ def fit_only(job: Job) -> Measured:
 
 def served(job: Job) -> Measured:
     """`beamwood serve` of the tree, beside FastAPI around two towers: `benchmarks.serve` with a short steady load."""
-    from benchmarks.serve import SUITE, Run, fit
+    from benchmarks.serve import SUITE, fit
+    from benchmarks.serve_run import Run
 
     with tempfile.TemporaryDirectory() as root:
         full = Path(root) / "full"

@@ -1,0 +1,383 @@
+"""The parts of `benchmarks.serve`: what is offered to which server, and which bars that has."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import beamwood
+from benchmarks.bars import Bar
+from benchmarks.measure import in_process
+from benchmarks.serve_load import offered_load, start
+from benchmarks.serve_process import Process, beamwood_server, lag_at, memory_slope, rival_server
+from benchmarks.serve_turns import Turns, flat, middle, together, wrong
+
+__all__ = ["Run", "Times"]
+
+K = 20
+PATIENT = ("--timeout", "30s", "--max-wait", "30s")
+# Memory stands where so many seconds of load add no more than this share.
+_WARM_SECONDS, _STANDS = 5.0, 0.001
+
+
+@dataclass(frozen=True)
+class Times:
+    """How long parts run, in how many turns, how many steps the models are trained, how often they are swapped.
+
+    `items`: of the market of the tree as a fit leaves it; `full`: of the one that a full beam answers; `warm`: the most
+    seconds until memory stands.
+    """
+
+    items: int
+    full: int
+    steps: int
+    part: Turns
+    steady: Turns
+    warm: float
+    swaps: int
+
+
+class Service:
+    """One of the services under load: its folder, and what it is asked."""
+
+    def __init__(self, name: str, folder: Path) -> None:
+        self.name, self.folder, self.asked = name, folder, _bodies(folder)
+
+    @property
+    def mib(self) -> float:
+        """Of its weights."""
+        return (self.folder / "weights.safetensors").stat().st_size / 2**20
+
+    def in_process(self) -> dict[str, float]:
+        """`recommend` without HTTP, in a process of its own."""
+        found: dict[str, float] = in_process(_alone, str(self.folder), [body["history"] for body in self.asked])
+        return found
+
+    def load(self, server: Process, seconds: float, **plan: Any) -> dict[str, Any]:
+        """Offer it, and say what a request cost the server."""
+        plan = {"path": "/v1/recommend", "bodies": self.asked, "connections": 1} | plan
+        before, held = server.processor, server.held_up
+        found = offered_load(address=server.address, seconds=seconds, **plan)
+        count = max(1, sum(each["count"] for each in found["status"].values()))
+        found["server_cpu_ms"] = 1e3 * (server.processor - before) / count
+        found["server_held_up_ms"] = 1e3 * (server.held_up - held) / count
+        return found
+
+    def capacity(self, server: Process, seconds: float, threads: int) -> dict[str, Any]:
+        """The load of callers who wait for nothing but answers, enough of them for every thread."""
+        return self.load(server, seconds, connections=4 * threads)
+
+    def warm(self, server: Process, seconds: float) -> None:
+        """Short searches until memory stands, for at most so long: what is kept of answers has reached its bound."""
+        asked, until = [body | {"beam_width": K} for body in self.asked], time.perf_counter() + seconds
+        before = 0.0
+        while (now := server.mib("VmRSS")) > (1 + _STANDS) * before and time.perf_counter() < until:
+            before = now
+            self.load(server, _WARM_SECONDS, bodies=asked, connections=8)
+
+
+class Run:
+    """One run over the services: what was found, and which bars hold."""
+
+    def __init__(self, model: Path, full: Path, rival: Path, times: Times) -> None:
+        self.model, self.full, self.rival = Service("model", model), Service("full", full), Service("rival", rival)
+        self.times, self.threads = times, len(os.sched_getaffinity(0))
+        self.found: dict[str, Any] = {"threads": self.threads, "load_average": os.getloadavg()[0]}
+        self.bars: dict[str, Bar] = {}
+
+    def whole(self, say: Callable[[str], None]) -> dict[str, Any]:
+        """All parts, one after the other."""
+        say("one connection, beside the rival")
+        self.one_by_one()
+        say("saturation")
+        self.saturation()
+        say("beside a batch")
+        self.beside_a_batch(self.full)
+        say("steady load")
+        self.steady(self.full)
+        self.steady(self.model)
+        say("overload")
+        self.overload(self.full, beside=True)
+        self.overload(self.model)
+        say("swaps")
+        self.swaps(self.full)
+        return self.found | {"bars": {name: bar.as_dict() for name, bar in self.bars.items()}}
+
+    def bar(self, name: str, value: float, bound: float, *, at_most: bool = True) -> None:
+        """Keep a bar: `value` must be at most, or at least, `bound`."""
+        self.bars[name] = Bar(float(value), bound, at_most)
+
+    def note(self, service: Service, part: str, figures: dict[str, Any]) -> None:
+        """Keep what a part found."""
+        self.found.setdefault(service.name, {})[part] = figures
+
+    def one_by_one(self) -> None:
+        """Acceptance 2 and 12: what HTTP adds to the package, and what it adds for the rival; the start, the memory."""
+        services, found = (self.model, self.rival), {name: [] for name in ("model", "rival")}
+        packages: dict[str, list[dict[str, float]]] = {name: [] for name in found}
+        with beamwood_server(self.model.folder, *PATIENT) as own, rival_server(self.rival.folder) as theirs:
+            for service, server in zip(services, (own, theirs), strict=True):
+                service.load(server, 1)
+            self.memory(own)
+            for seconds in self.times.part:
+                for service, server in zip(services, (own, theirs), strict=True):
+                    packages[service.name].append(service.in_process())
+                    found[service.name].append(service.load(server, seconds))
+            self.note(
+                self.rival,
+                "saturated",
+                together([self.rival.capacity(theirs, s, self.threads) for s in self.times.part]),
+            )
+        added = {name: _above(turns, packages[name], "server_cpu_ms", "cpu_ms") for name, turns in found.items()}
+        for service in services:
+            self.note(
+                service, "package", {k: middle([p[k] for p in packages[service.name]]) for k in packages["model"][0]}
+            )
+            self.note(service, "one_connection", together(found[service.name]))
+        self.found["http_cpu_ms"] = {"beamwood": middle(added["model"]), "rival": middle(added["rival"])}
+        self.bar("http_cpu_ms_above_package", middle(added["model"]), 0.4)
+        self.bar(
+            "http_p50_ms_above_package", middle(_above(found["model"], packages["model"], "p50_ms", "p50_ms")), 0.6
+        )
+        self.bar("http_cpu_over_rival", middle(added["model"]) / middle(added["rival"]), 1)
+
+    def memory(self, server: Process) -> None:
+        """Of a server that has just begun to answer."""
+        rss = server.mib("VmRSS")
+        self.found["start"] = {
+            "anon_mib": server.mib("RssAnon"),
+            "rss_mib": rss,
+            "weights_mib": self.model.mib,
+            "seconds": server.seconds_to_ready,
+        }
+        self.bar("torch_loaded", float(server.has_mapped("libtorch")), 0)
+        self.bar("idle_rss_mib_above_weights", rss - self.model.mib, 120)
+
+    def saturation(self) -> None:
+        """Acceptance 3: threads add up."""
+        full, counts = self.full, sorted({1, 2, self.threads})
+        turns: list[tuple[dict[str, float], dict[int, dict[str, Any]]]] = []
+        with contextlib.ExitStack() as running:
+            servers = {
+                count: running.enter_context(beamwood_server(full.folder, *PATIENT, "--threads", str(count)))
+                for count in counts
+            }
+            other = running.enter_context(beamwood_server(self.model.folder, *PATIENT))
+            for service, server in ((self.model, other), *((full, server) for server in servers.values())):
+                service.load(server, 1)
+            light = []
+            for seconds in self.times.part:
+                package = full.in_process()
+                turns.append((package, {n: full.capacity(server, seconds, n) for n, server in servers.items()}))
+                light.append(self.model.capacity(other, seconds, self.threads))
+        for count in counts:
+            self.note(full, f"saturated_{count}", together([found[count] for _, found in turns]))
+        self.note(self.model, f"saturated_{self.threads}", together(light))
+        rates = [{count: flat(each)["a_second"] for count, each in found.items()} for _, found in turns]
+        ideal = [self.threads / (package["cpu_ms"] / 1e3) for package, _ in turns]
+        share = middle([rate[self.threads] / best for rate, best in zip(rates, ideal, strict=True)])
+        self.bar("saturation_of_ideal", share, 0.85, at_most=False)
+        self.bar("two_threads_over_one", middle([rate[2] / rate[1] for rate in rates]), 1.8, at_most=False)
+
+    def beside_a_batch(self, service: Service) -> None:
+        """How much longer a caller waits while batches of 256 are answered, in single searches."""
+        quiet, beside, waited = [], [], []
+        batches = {"path": "/v1/recommend/batch", "bodies": [{"requests": (service.asked * 2)[:256]}], "connections": 1}
+        with beamwood_server(service.folder, *PATIENT) as server:
+            service.load(server, 1)
+            for seconds in self.times.part:
+                search = service.in_process()["p50_ms"]
+                quiet.append(service.load(server, seconds))
+                batch = start(address=server.address, seconds=seconds + 1, **batches)
+                time.sleep(0.5)
+                beside.append(service.load(server, seconds))
+                batch()
+                waited.append((flat(beside[-1])["p50_ms"] - flat(quiet[-1])["p50_ms"]) / search)
+        self.note(service, "one_connection", together(quiet))
+        self.note(service, "beside_batch", together(beside))
+        self.bar("wait_beside_batch_in_searches", middle(waited), 2)
+
+    def steady(self, service: Service) -> None:
+        """Acceptance 4: four fifths of the capacity, open loop; each turn begins with a measure of the capacity."""
+        found: list[dict[str, Any]] = []
+        with beamwood_server(service.folder, *PATIENT) as server:
+            service.warm(server, self.times.warm)
+            with _watched(server) as samples:
+                for seconds, whole in zip(self.times.part, self.times.steady, strict=True):
+                    rate = 0.8 * flat(service.capacity(server, seconds, self.threads))["a_second"]
+                    lags = server.lags()
+                    found.append(service.load(server, whole, rate=rate, connections=64))
+                    found[-1]["loop_lag_p99_ms"] = 1e3 * lag_at(lags, server.lags(), 0.99)
+        figures, each = together(found), [flat(turn) for turn in found]
+        self.note(service, "steady", figures)
+        self.bar(f"{service.name}_steady_errors", wrong(found), 0)
+        self.bar(f"{service.name}_steady_p99_over_p50", middle([turn["p99_ms"] / turn["p50_ms"] for turn in each]), 5)
+        self.bar(f"{service.name}_steady_rss_growth", memory_slope(samples), 0.01)
+        self.bar(f"{service.name}_steady_loop_lag_p99_ms", figures["loop_lag_p99_ms"], 5)
+
+    def overload(self, service: Service, *, beside: bool = False) -> None:
+        """Acceptance 5: twice the capacity, then back to normal; `beside` it a server that narrows no search."""
+        narrowed = _Overloaded(service, self.threads)
+        as_wide = _Overloaded(service, self.threads, "--min-beam", str(10**6))
+        for seconds in self.times.part:
+            narrowed.turn(seconds)
+            if beside:
+                as_wide.turn(seconds)
+        name, figures = service.name, together(narrowed.found)
+        self.note(service, "overload_narrowed", figures)
+        self.bar(f"{name}_overload_goodput", middle(narrowed.goodput), 0.9, at_most=False)
+        self.bar(f"{name}_overload_refused_p99_ms", figures.get("refused", {}).get("p99_ms", 0.0), 20)
+        self.bar(f"{name}_overload_other_errors", wrong(narrowed.found, 429), 0)
+        self.bar(f"{name}_overload_recovered_p50", middle(narrowed.recovered), 2)
+        if beside:
+            self.note(service, "overload_as_wide", together(as_wide.found))
+            more = [own / wide for own, wide in zip(narrowed.goodput, as_wide.goodput, strict=True)]
+            self.bar("narrowed_over_as_wide", middle(more), 1.5, at_most=False)
+
+    def swaps(self, service: Service) -> None:
+        """Acceptance 6: models are swapped at half of the capacity; a damaged one is refused."""
+        quiet, under, peak = [], [], 0.0
+        each = -(-self.times.swaps // self.times.part.count)
+        with (
+            _models(service.folder) as root,
+            beamwood_server(root / "m0", *PATIENT, "--models-dir", str(root)) as server,
+        ):
+            service.warm(server, self.times.warm)
+            _swap(server, 2)
+            base = server.mib("RssAnon")
+            for seconds in self.times.part:
+                rate = 0.5 * flat(service.capacity(server, seconds, self.threads))["a_second"]
+                plan = {"path": "/v1/recommend", "bodies": service.asked, "rate": rate, "connections": 64}
+                quiet.append(offered_load(address=server.address, seconds=seconds, **plan))
+                answered = start(address=server.address, seconds=2 * seconds, **plan)
+                peak = max(peak, _swap(server, each))
+                under.append(answered())
+            answered_broken = _answers_of_broken(server)
+            after = server.mib("RssAnon")
+        memory = {"base_mib": base, "peak_mib": peak, "after_mib": after, "quiet_p99_ms": together(quiet)["p99_ms"]}
+        self.note(service, "swaps", together(under) | memory)
+        longer = [flat(own)["p99_ms"] / flat(before)["p99_ms"] for own, before in zip(under, quiet, strict=True)]
+        self.bar("damaged_models_that_answered", answered_broken, 0)
+        self.bar("swaps_failed_requests", wrong(under), 0)
+        self.bar("swaps_p99_over_quiet", middle(longer), 2)
+        if service.mib >= 100:
+            # Of a small one it would measure Python.
+            self.bar("swaps_anon_peak_of_artefact", max(0.0, peak - base) / service.mib, 0.15)
+        self.bar("swaps_anon_after_over_base", after / base - 1, 0.05)
+
+
+class _Overloaded:
+    """What a service does at twice its capacity, turn by turn."""
+
+    def __init__(self, service: Service, threads: int, *options: str) -> None:
+        self.service, self.threads, self.options = service, threads, options
+        self.found: list[dict[str, Any]] = []
+        self.goodput: list[float] = []
+        self.recovered: list[float] = []
+
+    def turn(self, seconds: float) -> None:
+        """One caller, as many as it can answer, twice as many, and one again."""
+        service = self.service
+        with beamwood_server(service.folder, "--timeout", "2s", *self.options) as server:
+            service.load(server, 1)
+            single = flat(service.load(server, 1))["p50_ms"]
+            capacity = flat(service.capacity(server, seconds, self.threads))["a_second"]
+            found = service.load(server, 2 * seconds, rate=2 * capacity, connections=64)
+            time.sleep(1)
+            found["after_p50_ms"] = flat(service.load(server, 1))["p50_ms"]
+        self.found.append(found)
+        self.goodput.append(flat(found)["a_second"] / capacity)
+        self.recovered.append(found["after_p50_ms"] / single)
+
+
+def _bodies(folder: Path, count: int = 400) -> list[dict[str, Any]]:
+    """Requests of histories that the model knows, and of random ones where it keeps none."""
+    retriever = beamwood.load(folder)
+    rng, ids = np.random.default_rng(1), retriever.items
+    if retriever.histories is None:
+        rows = rng.integers(0, len(ids), (count, 69))
+    else:
+        chosen = rng.integers(0, len(retriever.histories), count)
+        rows = [retriever.histories[int(row)][-69:] for row in chosen]  # type: ignore[assignment]
+    return [{"history": ids.decode(row), "k": K} for row in rows]
+
+
+def _alone(folder: str, histories: list[list[Any]]) -> dict[str, float]:
+    """Milliseconds of `recommend` in this process: of the processor and by the clock, medians and means."""
+    retriever = beamwood.load(folder)
+    for history in histories[:50]:
+        retriever.recommend([history], K)
+    processor, clock = [], []
+    for history in histories:
+        before = time.process_time(), time.perf_counter()
+        retriever.recommend([history], K)
+        processor.append(time.process_time() - before[0])
+        clock.append(time.perf_counter() - before[1])
+    return {"cpu_ms": statistics.mean(processor) * 1e3, "p50_ms": statistics.median(clock) * 1e3}
+
+
+def _above(turns: list[dict[str, Any]], packages: list[dict[str, float]], figure: str, of_package: str) -> list[float]:
+    """By turn, how much more a request took than the package alone."""
+    return [flat(turn)[figure] - package[of_package] for turn, package in zip(turns, packages, strict=True)]
+
+
+@contextlib.contextmanager
+def _watched(server: Process) -> Iterator[list[tuple[float, float]]]:
+    """Times and MiB of a server, until the end."""
+    samples: list[tuple[float, float]] = []
+    ended = threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(0.25):
+            samples.append((time.perf_counter(), server.mib("VmRSS")))
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield samples
+    finally:
+        ended.set()
+        watcher.join()
+
+
+@contextlib.contextmanager
+def _models(folder: Path) -> Iterator[Path]:
+    """A folder of two copies of a model, and of a damaged one."""
+    with tempfile.TemporaryDirectory() as root:
+        for name in ("m0", "m1", "broken"):
+            shutil.copytree(folder, Path(root) / name)
+        weights = Path(root) / "broken" / "weights.safetensors"
+        content = bytearray(weights.read_bytes())
+        content[-4096:] = bytes(4096)
+        weights.write_bytes(content)
+        yield Path(root)
+
+
+def _swap(server: Process, times: int) -> float:
+    """Swap models, and give the peak of anonymous memory in MiB."""
+    peak = 0.0
+    for number in range(times):
+        server.get("/v1/models/load", json.dumps({"path": f"m{(number + 1) % 2}"}).encode())
+        peak = max(peak, server.mib("RssAnon"))
+    return peak
+
+
+def _answers_of_broken(server: Process) -> int:
+    """1 where a damaged model is taken for a good one."""
+    try:
+        server.get("/v1/models/load", b'{"path": "broken"}')
+    except OSError:
+        return 0
+    return 1
