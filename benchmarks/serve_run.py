@@ -128,9 +128,9 @@ class Run:
         services, found = (self.model, self.rival), {name: [] for name in ("model", "rival")}
         packages: dict[str, list[dict[str, float]]] = {name: [] for name in found}
         with beamwood_server(self.model.folder, *PATIENT) as own, rival_server(self.rival.folder) as theirs:
+            self.idle(own)
             for service, server in zip(services, (own, theirs), strict=True):
                 service.load(server, 1)
-            self.memory(own)
             for seconds in self.times.part:
                 for service, server in zip(services, (own, theirs), strict=True):
                     packages[service.name].append(service.in_process())
@@ -153,8 +153,8 @@ class Run:
         )
         self.bar("http_cpu_over_rival", middle(added["model"]) / middle(added["rival"]), 1)
 
-    def memory(self, server: Process) -> None:
-        """Of a server that has just begun to answer."""
+    def idle(self, server: Process) -> None:
+        """The start of a server that nobody has asked, and its memory."""
         rss = server.mib("VmRSS")
         self.found["start"] = {
             "anon_mib": server.mib("RssAnon"),
@@ -162,7 +162,6 @@ class Run:
             "weights_mib": self.model.mib,
             "seconds": server.seconds_to_ready,
         }
-        self.bar("torch_loaded", float(server.has_mapped("libtorch")), 0)
         self.bar("idle_rss_mib_above_weights", rss - self.model.mib, 120)
 
     def saturation(self) -> None:
