@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import shutil
-import statistics
 import tempfile
 import threading
 import time
@@ -15,21 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-import beamwood
 from benchmarks.bars import Bar
-from benchmarks.measure import in_process
 from benchmarks.serve_load import offered_load, start
 from benchmarks.serve_process import Process, beamwood_server, lag_at, memory_slope, rival_server
+from benchmarks.serve_service import Service
 from benchmarks.serve_turns import Turns, flat, middle, together, wrong
 
 __all__ = ["Run", "Times"]
 
-K = 20
 PATIENT = ("--timeout", "30s", "--max-wait", "30s")
-# Memory stands where so many seconds of load add no more than this share.
-_WARM_SECONDS, _STANDS = 5.0, 0.001
 
 
 @dataclass(frozen=True)
@@ -47,45 +40,6 @@ class Times:
     steady: Turns
     warm: float
     swaps: int
-
-
-class Service:
-    """One of the services under load: its folder, and what it is asked."""
-
-    def __init__(self, name: str, folder: Path) -> None:
-        self.name, self.folder, self.asked = name, folder, _bodies(folder)
-
-    @property
-    def mib(self) -> float:
-        """Of its weights."""
-        return (self.folder / "weights.safetensors").stat().st_size / 2**20
-
-    def in_process(self) -> dict[str, float]:
-        """`recommend` without HTTP, in a process of its own."""
-        found: dict[str, float] = in_process(_alone, str(self.folder), [body["history"] for body in self.asked])
-        return found
-
-    def load(self, server: Process, seconds: float, **plan: Any) -> dict[str, Any]:
-        """Offer it, and say what a request cost the server."""
-        plan = {"path": "/v1/recommend", "bodies": self.asked, "connections": 1} | plan
-        before, held = server.processor, server.held_up
-        found = offered_load(address=server.address, seconds=seconds, **plan)
-        count = max(1, sum(each["count"] for each in found["status"].values()))
-        found["server_cpu_ms"] = 1e3 * (server.processor - before) / count
-        found["server_held_up_ms"] = 1e3 * (server.held_up - held) / count
-        return found
-
-    def capacity(self, server: Process, seconds: float, threads: int) -> dict[str, Any]:
-        """The load of callers who wait for nothing but answers, enough of them for every thread."""
-        return self.load(server, seconds, connections=4 * threads)
-
-    def warm(self, server: Process, seconds: float) -> None:
-        """Short searches until memory stands, for at most so long: what is kept of answers has reached its bound."""
-        asked, until = [body | {"beam_width": K} for body in self.asked], time.perf_counter() + seconds
-        before = 0.0
-        while (now := server.mib("VmRSS")) > (1 + _STANDS) * before and time.perf_counter() < until:
-            before = now
-            self.load(server, _WARM_SECONDS, bodies=asked, connections=8)
 
 
 class Run:
@@ -125,33 +79,24 @@ class Run:
 
     def one_by_one(self) -> None:
         """Acceptance 2 and 12: what HTTP adds to the package, and what it adds for the rival; the start, the memory."""
-        services, found = (self.model, self.rival), {name: [] for name in ("model", "rival")}
-        packages: dict[str, list[dict[str, float]]] = {name: [] for name in found}
-        with beamwood_server(self.model.folder, *PATIENT) as own, rival_server(self.rival.folder) as theirs:
-            self.idle(own)
-            for service, server in zip(services, (own, theirs), strict=True):
-                service.load(server, 1)
+        own, theirs = _OneByOne(self.model), _OneByOne(self.rival)
+        with beamwood_server(self.model.folder, *PATIENT) as server, rival_server(self.rival.folder) as other:
+            self.idle(server)
+            self.model.load(server, 1)
+            self.rival.load(other, 1)
             for seconds in self.times.part:
-                for service, server in zip(services, (own, theirs), strict=True):
-                    packages[service.name].append(service.in_process())
-                    found[service.name].append(service.load(server, seconds))
-            self.note(
-                self.rival,
-                "saturated",
-                together([self.rival.capacity(theirs, s, self.threads) for s in self.times.part]),
-            )
-        added = {name: _above(turns, packages[name], "server_cpu_ms", "cpu_ms") for name, turns in found.items()}
-        for service in services:
-            self.note(
-                service, "package", {k: middle([p[k] for p in packages[service.name]]) for k in packages["model"][0]}
-            )
-            self.note(service, "one_connection", together(found[service.name]))
-        self.found["http_cpu_ms"] = {"beamwood": middle(added["model"]), "rival": middle(added["rival"])}
-        self.bar("http_cpu_ms_above_package", middle(added["model"]), 0.4)
-        self.bar(
-            "http_p50_ms_above_package", middle(_above(found["model"], packages["model"], "p50_ms", "p50_ms")), 0.6
-        )
-        self.bar("http_cpu_over_rival", middle(added["model"]) / middle(added["rival"]), 1)
+                own.turn(server, seconds)
+                theirs.turn(other, seconds)
+            self.bar("torch_loaded", float(server.has_mapped("libtorch")), 0)
+            saturated = [self.rival.capacity(other, seconds, self.threads) for seconds in self.times.part]
+        self.note(self.rival, "saturated", together(saturated))
+        for each in (own, theirs):
+            self.note(each.service, "package", each.package)
+            self.note(each.service, "one_connection", together(each.found))
+        self.found["http_cpu_ms"] = {"beamwood": own.added_cpu_ms, "rival": theirs.added_cpu_ms}
+        self.bar("http_cpu_ms_above_package", own.added_cpu_ms, 0.4)
+        self.bar("http_p50_ms_above_package", own.added("p50_ms", "p50_ms"), 0.6)
+        self.bar("http_cpu_over_rival", own.added_cpu_ms / theirs.added_cpu_ms, 1)
 
     def idle(self, server: Process) -> None:
         """The start of a server that nobody has asked, and its memory."""
@@ -277,6 +222,36 @@ class Run:
         self.bar("swaps_anon_after_over_base", after / base - 1, 0.05)
 
 
+class _OneByOne:
+    """One caller of a service, beside the package in a process of its own, turn by turn."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self.found: list[dict[str, Any]] = []
+        self.packages: list[dict[str, float]] = []
+
+    def turn(self, server: Process, seconds: float) -> None:
+        """Both, one after the other."""
+        self.packages.append(self.service.in_process())
+        self.found.append(self.service.load(server, seconds))
+
+    @property
+    def package(self) -> dict[str, float]:
+        """Of all turns."""
+        return {name: middle([turn[name] for turn in self.packages]) for name in self.packages[0]}
+
+    @property
+    def added_cpu_ms(self) -> float:
+        """What HTTP takes of the processor."""
+        return self.added("server_cpu_ms", "cpu_ms")
+
+    def added(self, figure: str, of_package: str) -> float:
+        """How much more a request takes than the package alone."""
+        return middle(
+            [flat(turn)[figure] - own[of_package] for turn, own in zip(self.found, self.packages, strict=True)]
+        )
+
+
 class _Overloaded:
     """What a service does at twice its capacity, turn by turn."""
 
@@ -299,37 +274,6 @@ class _Overloaded:
         self.found.append(found)
         self.goodput.append(flat(found)["a_second"] / capacity)
         self.recovered.append(found["after_p50_ms"] / single)
-
-
-def _bodies(folder: Path, count: int = 400) -> list[dict[str, Any]]:
-    """Requests of histories that the model knows, and of random ones where it keeps none."""
-    retriever = beamwood.load(folder)
-    rng, ids = np.random.default_rng(1), retriever.items
-    if retriever.histories is None:
-        rows = rng.integers(0, len(ids), (count, 69))
-    else:
-        chosen = rng.integers(0, len(retriever.histories), count)
-        rows = [retriever.histories[int(row)][-69:] for row in chosen]  # type: ignore[assignment]
-    return [{"history": ids.decode(row), "k": K} for row in rows]
-
-
-def _alone(folder: str, histories: list[list[Any]]) -> dict[str, float]:
-    """Milliseconds of `recommend` in this process: of the processor and by the clock, medians and means."""
-    retriever = beamwood.load(folder)
-    for history in histories[:50]:
-        retriever.recommend([history], K)
-    processor, clock = [], []
-    for history in histories:
-        before = time.process_time(), time.perf_counter()
-        retriever.recommend([history], K)
-        processor.append(time.process_time() - before[0])
-        clock.append(time.perf_counter() - before[1])
-    return {"cpu_ms": statistics.mean(processor) * 1e3, "p50_ms": statistics.median(clock) * 1e3}
-
-
-def _above(turns: list[dict[str, Any]], packages: list[dict[str, float]], figure: str, of_package: str) -> list[float]:
-    """By turn, how much more a request took than the package alone."""
-    return [flat(turn)[figure] - package[of_package] for turn, package in zip(turns, packages, strict=True)]
 
 
 @contextlib.contextmanager

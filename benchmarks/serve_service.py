@@ -1,0 +1,86 @@
+"""A service under load: its folder, what it is asked, what a request costs it."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import beamwood
+from benchmarks.measure import in_process
+from benchmarks.serve_load import offered_load
+from benchmarks.serve_process import Process
+
+__all__ = ["Service"]
+
+K = 20
+# Memory stands where so many seconds of load add no more than this share.
+_WARM_SECONDS, _STANDS = 5.0, 0.001
+
+
+class Service:
+    """One of the services under load: its folder, and what it is asked."""
+
+    def __init__(self, name: str, folder: Path) -> None:
+        self.name, self.folder, self.asked = name, folder, _bodies(folder)
+
+    @property
+    def mib(self) -> float:
+        """Of its weights."""
+        return (self.folder / "weights.safetensors").stat().st_size / 2**20
+
+    def in_process(self) -> dict[str, float]:
+        """`recommend` without HTTP, in a process of its own."""
+        found: dict[str, float] = in_process(_alone, str(self.folder), [body["history"] for body in self.asked])
+        return found
+
+    def load(self, server: Process, seconds: float, **plan: Any) -> dict[str, Any]:
+        """Offer it, and say what a request cost the server."""
+        plan = {"path": "/v1/recommend", "bodies": self.asked, "connections": 1} | plan
+        before, held = server.processor, server.held_up
+        found = offered_load(address=server.address, seconds=seconds, **plan)
+        count = max(1, sum(each["count"] for each in found["status"].values()))
+        found["server_cpu_ms"] = 1e3 * (server.processor - before) / count
+        found["server_held_up_ms"] = 1e3 * (server.held_up - held) / count
+        return found
+
+    def capacity(self, server: Process, seconds: float, threads: int) -> dict[str, Any]:
+        """The load of callers who wait for nothing but answers, enough of them for every thread."""
+        return self.load(server, seconds, connections=4 * threads)
+
+    def warm(self, server: Process, seconds: float) -> None:
+        """Short searches until memory stands, for at most so long: what is kept of answers has reached its bound."""
+        asked, until = [body | {"beam_width": K} for body in self.asked], time.perf_counter() + seconds
+        before = 0.0
+        while (now := server.mib("VmRSS")) > (1 + _STANDS) * before and time.perf_counter() < until:
+            before = now
+            self.load(server, _WARM_SECONDS, bodies=asked, connections=8)
+
+
+def _bodies(folder: Path, count: int = 400) -> list[dict[str, Any]]:
+    """Requests of histories that the model knows, and of random ones where it keeps none."""
+    retriever = beamwood.load(folder)
+    rng, ids = np.random.default_rng(1), retriever.items
+    if retriever.histories is None:
+        rows = rng.integers(0, len(ids), (count, 69))
+    else:
+        chosen = rng.integers(0, len(retriever.histories), count)
+        rows = [retriever.histories[int(row)][-69:] for row in chosen]  # type: ignore[assignment]
+    return [{"history": ids.decode(row), "k": K} for row in rows]
+
+
+def _alone(folder: str, histories: list[list[Any]]) -> dict[str, float]:
+    """Milliseconds of `recommend` in this process: of the processor and by the clock, medians and means."""
+    retriever = beamwood.load(folder)
+    for history in histories[:50]:
+        retriever.recommend([history], K)
+    processor, clock = [], []
+    for history in histories:
+        before = time.process_time(), time.perf_counter()
+        retriever.recommend([history], K)
+        processor.append(time.process_time() - before[0])
+        clock.append(time.perf_counter() - before[1])
+    return {"cpu_ms": statistics.mean(processor) * 1e3, "p50_ms": statistics.median(clock) * 1e3}
