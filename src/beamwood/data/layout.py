@@ -27,6 +27,8 @@ _WORDS = {
 }
 # A file's own separator counts before these; a blank only where nothing else fits.
 CANDIDATES = ("\t", ";", "|", "::", ",")
+# The share of lines that is enough where no separator divides all of them alike.
+_MOST = 0.8
 _NO_USE = ("-", "_", "")
 _LONGEST = 8
 
@@ -90,22 +92,30 @@ def separator_of(lines: Sequence[str], own: str | None, quote: str | None) -> st
     """What separates the columns of the first lines of a file; None where nothing does so in each.
 
     `own`: what the file's ending says. Another counts where all lines have as many cells by it, and more than by `own`.
+    Where there is none, most lines are enough: of the others it can be said what is wrong with them.
     """
     first = fields_of(lines[:1], own, quote) if own is not None else []
     best, most = own, len(first[0]) if first else 1
     for mark in CANDIDATES:
-        count = _even_count(lines, mark, quote)
+        count = _width(lines, mark, quote)
         if count > most:
             best, most = mark, count
-    if most < 2 and _even_count(lines, " ", quote) > 1:
+    if most < 2 and _width(lines, " ", quote) > 1:
         return " "
-    return best
+    if best is not None:
+        return best
+    widths = {mark: _width(lines, mark, quote, _MOST) for mark in CANDIDATES}
+    likely = max(CANDIDATES, key=widths.__getitem__)
+    return likely if widths[likely] > 1 else None
 
 
-def _even_count(lines: Sequence[str], mark: str, quote: str | None) -> int:
-    """How many cells each line has by a separator, 0 where some differ."""
-    counts = {len(row) for row in fields_of(lines, mark, quote)}
-    return counts.pop() if len(counts) == 1 else 0
+def _width(lines: Sequence[str], mark: str, quote: str | None, share: float = 1.0) -> int:
+    """How many cells the first line has by a separator, 0 where less than a share of the lines has as many."""
+    rows = fields_of(lines, mark, quote)
+    width = len(rows[0]) if rows else 0
+    # A separator may also end each line.
+    alike = [len(row) == width or (len(row) == width + 1 and not row[-1]) for row in rows]
+    return width if sum(alike) >= share * len(rows) else 0
 
 
 def check_names(source: str, names: Sequence[str], first: Sequence[str]) -> None:

@@ -64,15 +64,19 @@ def scan_text(path: Path, suffix: str | None, layout: Layout) -> tuple[pl.LazyFr
         raise InputError(without_names(path, rows, separator, is_log=layout.is_log))
     if len(separator.encode()) > 1:
         return _split(path, separator, layout.names or tuple(first), layout.names is None), tuple(notes)
+    before = 0 if told is None else 1
+    _refuse_longer_rows(path, separator, quote, len(first), before + (layout.names is None))
     frame = pl.scan_csv(
         path,
         glob=False,
         separator=separator,
         quote_char=quote,
         infer_schema=False,
-        skip_lines=0 if told is None else 1,
+        skip_lines=before,
         has_header=layout.names is None,
         new_columns=None if layout.names is None else list(layout.names),
+        # Nothing is in the cells beyond.
+        truncate_ragged_lines=True,
     )
     return unwrapped(frame) if wrapped else frame, tuple(notes)
 
@@ -116,6 +120,34 @@ def _refuse_title(path: Path, lines: Sequence[str], width: int, layout: Layout) 
         raise InputError(
             f"{path}: its first line, {lines[0][:60]!r}, seems to be a title; delete all before the line of the names "
             "of its columns"
+        )
+
+
+def _refuse_longer_rows(path: Path, separator: str, quote: str | None, width: int, skipped: int) -> None:
+    """Errors: rows of more cells than columns, as Polars reads the columns that it is asked for at wrong places then.
+
+    A separator at the end of a line is none.
+    """
+    names = [f"{number}" for number in range(width + 1)]
+    rows = pl.scan_csv(
+        path,
+        glob=False,
+        separator=separator,
+        quote_char=quote,
+        has_header=False,
+        skip_rows=skipped,
+        schema=dict.fromkeys(names, pl.String),
+        missing_columns="insert",
+        truncate_ragged_lines=True,
+    )
+    beyond = pl.col(names[-1])
+    longer = rows.select(beyond).with_row_index("row").filter(beyond.is_not_null())
+    count, row, cell = longer.select(pl.len(), pl.col("row").first(), beyond.first()).collect(engine="streaming").row(0)
+    if count:
+        more = f", as {count:,} rows have" if count > 1 else ""
+        raise InputError(
+            f"{path}: row {row + 1:,} has more than the {width} cells of its columns{more}, {cell!r} is one too many; "
+            f"put quotes around a cell that holds {separator!r}"
         )
 
 
