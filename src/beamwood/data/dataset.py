@@ -17,7 +17,7 @@ from beamwood.data.events import WEIGHT, EventKinds
 from beamwood.data.ids import likenesses
 from beamwood.data.kept_columns import checked_kept
 from beamwood.data.log import CONTEXT, Log
-from beamwood.data.order import by_user_and_time
+from beamwood.data.order import by_user_and_time, notes_of_sorted
 from beamwood.data.tables import ItemTable, aligned, aligned_users, check_kept, read_table
 from beamwood.data.vocabulary import Vocabulary
 from beamwood.errors import InputError, nearest
@@ -101,10 +101,13 @@ class Dataset:
             people = aligned_users(read_table(user_table, None, log, "user"), users, report)
         coded = _sorted_codes(frame, users, catalogue, report)
         lengths = np.bincount(coded["user"].to_numpy(), minlength=len(users))
+        histories = ItemLists(indptr_of(lengths), coded["item"].to_numpy())
+        if "time" not in coded.columns:
+            report["notes"] += notes_of_sorted(histories)
         return cls(
             users=users,
             items=catalogue,
-            histories=ItemLists(indptr_of(lengths), coded["item"].to_numpy()),
+            histories=histories,
             times=coded["time"].to_numpy() if "time" in coded.columns else None,
             in_history=coded["history"].to_numpy() if "history" in coded.columns else None,
             weights=coded[WEIGHT].to_numpy() if WEIGHT in coded.columns else None,

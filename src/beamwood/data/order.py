@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
 import polars as pl
 
-__all__ = ["by_user_and_time"]
+from beamwood.types import ItemLists
+
+__all__ = ["by_user_and_time", "notes_of_sorted"]
+
+# So many steps from an item to the next, and this share of them in one direction, come of sorting and not of users.
+_FEWEST_STEPS, _SORTED = 200, 0.99
 
 
 def by_user_and_time(rows: pl.DataFrame) -> tuple[pl.DataFrame, int, str]:
@@ -29,6 +35,20 @@ def by_user_and_time(rows: pl.DataFrame) -> tuple[pl.DataFrame, int, str]:
         return found, ties, "the log's own order"
     first = ["history"] if "history" in rows.columns else []
     return _sorted(found, ["item", *first, "time", "user"]), ties, "the items, as the log is not in time order"
+
+
+def notes_of_sorted(histories: ItemLists) -> list[str]:
+    """What is to be said of a log without times whose rows of a user stand in the order of their items."""
+    steps = np.diff(histories.items)
+    ends = histories.indptr[1:-1]
+    steps[ends[(ends > 0) & (ends < len(histories.items))] - 1] = 0
+    up, down = int((steps > 0).sum()), int((steps < 0).sum())
+    if up + down < _FEWEST_STEPS or max(up, down) < _SORTED * (up + down):
+        return []
+    return [
+        f"the rows of each user {'ascend' if up > down else 'descend'} by item, as sorting leaves them, so what comes "
+        "next can be guessed and figures are too good; give times with --time-column, or shuffle the rows"
+    ]
 
 
 def _sorted(rows: pl.DataFrame, keys: list[str]) -> pl.DataFrame:

@@ -26,6 +26,7 @@ from beamwood.data.description.words import description_lines
 from beamwood.data.ids import likenesses, missing_cells
 from beamwood.data.layout import Layout
 from beamwood.data.log import CONTEXT, CheckedLog, Log, check_log, count_duplicates
+from beamwood.data.order import notes_of_sorted
 from beamwood.data.source import open_source, reading
 from beamwood.data.tables import aligned, read_table
 from beamwood.data.vocabulary import Vocabulary
@@ -181,6 +182,7 @@ def _histories(
     if table is not None:
         catalogue = Vocabulary.of(pl.concat([logged, table.frame["item"]]))
     notes = [*likenesses(counted.users, "user"), *likenesses(catalogue.ids, "item")]
+    notes += notes_of_sorted(dataset.histories) if dataset.times is None else []
     counts: dict[str, Any] = {"notes": notes}
     found = None if table is None else aligned(table, catalogue, logged, unlisted, counts)
     return dataset, _Report(found, counts), one_in
