@@ -78,7 +78,7 @@ class Run:
         self.found.setdefault(service.name, {})[part] = figures
 
     def one_by_one(self) -> None:
-        """Acceptance 2 and 12: what HTTP adds to the package, and what it adds for the rival; the start, the memory."""
+        """What HTTP adds to the package, and what it adds for the rival; the start, the memory."""
         own, theirs = _OneByOne(self.model), _OneByOne(self.rival)
         with beamwood_server(self.model.folder, *PATIENT) as server, rival_server(self.rival.folder) as other:
             self.idle(server)
@@ -110,7 +110,7 @@ class Run:
         self.bar("idle_rss_mib_above_weights", rss - self.model.mib, 120)
 
     def saturation(self) -> None:
-        """Acceptance 3: threads add up."""
+        """Threads add up."""
         full, counts = self.full, sorted({1, 2, self.threads})
         turns: list[tuple[dict[str, float], dict[int, dict[str, Any]]]] = []
         with contextlib.ExitStack() as running:
@@ -154,7 +154,7 @@ class Run:
         self.bar("wait_beside_batch_in_searches", middle(waited), 2)
 
     def steady(self, service: Service) -> None:
-        """Acceptance 4: four fifths of the capacity, open loop; each turn begins with a measure of the capacity."""
+        """Four fifths of the capacity, open loop; each turn begins with a measure of the capacity."""
         found: list[dict[str, Any]] = []
         with beamwood_server(service.folder, *PATIENT) as server:
             service.warm(server, self.times.warm)
@@ -172,7 +172,7 @@ class Run:
         self.bar(f"{service.name}_steady_loop_lag_p99_ms", figures["loop_lag_p99_ms"], 5)
 
     def overload(self, service: Service, *, beside: bool = False) -> None:
-        """Acceptance 5: twice the capacity, then back to normal; `beside` it a server that narrows no search."""
+        """Twice the capacity, then back to normal; `beside` it a server that narrows no search."""
         narrowed = _Overloaded(service, self.threads)
         as_wide = _Overloaded(service, self.threads, "--min-beam", str(10**6))
         for seconds in self.times.part:
@@ -191,7 +191,7 @@ class Run:
             self.bar("narrowed_over_as_wide", middle(more), 1.5, at_most=False)
 
     def swaps(self, service: Service) -> None:
-        """Acceptance 6: models are swapped at half of the capacity; a damaged one is refused."""
+        """Models are swapped at half of the capacity; a damaged one is refused."""
         quiet, under, peak = [], [], 0.0
         each = -(-self.times.swaps // self.times.part.count)
         with (
@@ -208,12 +208,12 @@ class Run:
                 answered = start(address=server.address, seconds=2 * seconds, **plan)
                 peak = max(peak, _swap(server, each))
                 under.append(answered())
-            answered_broken = _answers_of_broken(server)
+            took_broken = _takes(server, "broken")
             after = server.mib("RssAnon")
         memory = {"base_mib": base, "peak_mib": peak, "after_mib": after, "quiet_p99_ms": together(quiet)["p99_ms"]}
         self.note(service, "swaps", together(under) | memory)
         longer = [flat(own)["p99_ms"] / flat(before)["p99_ms"] for own, before in zip(under, quiet, strict=True)]
-        self.bar("damaged_models_that_answered", answered_broken, 0)
+        self.bar("damaged_models_that_answered", took_broken, 0)
         self.bar("swaps_failed_requests", wrong(under), 0)
         self.bar("swaps_p99_over_quiet", middle(longer), 2)
         if service.mib >= 100:
@@ -302,9 +302,7 @@ def _models(folder: Path) -> Iterator[Path]:
         for name in ("m0", "m1", "broken"):
             shutil.copytree(folder, Path(root) / name)
         weights = Path(root) / "broken" / "weights.safetensors"
-        content = bytearray(weights.read_bytes())
-        content[-4096:] = bytes(4096)
-        weights.write_bytes(content)
+        weights.write_bytes(weights.read_bytes()[:-4096] + bytes(4096))
         yield Path(root)
 
 
@@ -312,15 +310,20 @@ def _swap(server: Process, times: int) -> float:
     """Swap models, and give the peak of anonymous memory in MiB."""
     peak = 0.0
     for number in range(times):
-        server.get("/v1/models/load", json.dumps({"path": f"m{(number + 1) % 2}"}).encode())
+        _load_model(server, f"m{(number + 1) % 2}")
         peak = max(peak, server.mib("RssAnon"))
     return peak
 
 
-def _answers_of_broken(server: Process) -> int:
-    """1 where a damaged model is taken for a good one."""
+def _load_model(server: Process, path: str) -> None:
+    """Have the model of that path answer. Errors: `OSError` where the server refuses it."""
+    server.get("/v1/models/load", json.dumps({"path": path}).encode())
+
+
+def _takes(server: Process, path: str) -> bool:
+    """Does the server load the model of that path?"""
     try:
-        server.get("/v1/models/load", b'{"path": "broken"}')
+        _load_model(server, path)
     except OSError:
-        return 0
-    return 1
+        return False
+    return True
