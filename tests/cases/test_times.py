@@ -178,7 +178,7 @@ def test_ties_of_shuffled_logs_are_ordered_alike_and_told(planted):
     assert report["ties"] == shuffled[0][1]["ties"] > 200
     said = f"{report['ties']} of 320 rows share their time with another row of their user; among these counts"
     assert report["notes"] == [f"{said} the log's own order"]
-    assert shuffled[0][1]["notes"] == [f"{said} the items, as the log is not in time order"]
+    assert shuffled[0][1]["notes"] == [f"{said} a draw for each user and item, as the log is not in time order"]
 
 
 def test_a_log_in_order_within_users_alone_keeps_its_order():

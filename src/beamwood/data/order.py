@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from beamwood.types import ItemLists
 
@@ -11,14 +12,16 @@ __all__ = ["by_user_and_time", "notes_of_sorted"]
 
 # So many steps from an item to the next, and this share of them in one direction, come of sorting and not of users.
 _FEWEST_STEPS, _SORTED = 200, 0.99
+_OWN, _DRAWN = "the log's own order", "a draw for each user and item"
 
 
 def by_user_and_time(rows: pl.DataFrame) -> tuple[pl.DataFrame, int, str]:
-    """The rows, the columns user, item and, where known, time and history, sorted.
+    """The rows, the columns user, item (indices) and, where known, time and history, sorted.
 
     Also how many of them share their time with another row of their user, and what orders these, in words. A log whose
-    users' rows are in time order orders ties by its own order. Any other goes by item, what is history first, so that a
-    shuffled log gives the same. Without times the log's order counts.
+    users' rows are in time order orders ties by its own order, unless that is the order of items: sorting left it, and
+    what comes next could be guessed. All else goes by a draw that is the same for any order of the rows, what is
+    history first. Without times the log's order counts.
     """
     if "time" not in rows.columns:
         return rows.sort("user", maintain_order=True), 0, ""
@@ -27,28 +30,44 @@ def by_user_and_time(rows: pl.DataFrame) -> tuple[pl.DataFrame, int, str]:
     same = found["user"] == found["user"].shift(-1)
     pairs = (same & (found["time"] == found["time"].shift(-1))).fill_null(False)
     ties = int((pairs | pairs.shift(1, fill_value=False)).sum())
-    if told:
-        return found, ties, "the log's own order"
-    in_order = not (same & (found["row"] > found["row"].shift(-1))).any()
-    found = found.drop("row")
-    if in_order or not ties:
-        return found, ties, "the log's own order"
+    in_order = told or not (same & (found["row"] > found["row"].shift(-1))).any()
+    found = found if told else found.drop("row")
+    if not ties or (in_order and _direction(np.diff(found["item"].to_numpy())[pairs.to_numpy()[:-1]]) is None):
+        return found, ties, _OWN
+    why = "its own order is that of the items" if in_order else "the log is not in time order"
     first = ["history"] if "history" in rows.columns else []
-    return _sorted(found, ["item", *first, "time", "user"]), ties, "the items, as the log is not in time order"
+    drawn = _sorted(found.with_columns(drawn=_drawn(found)), ["drawn", *first, "time", "user"]).drop("drawn")
+    return drawn, ties, f"{_DRAWN}, as {why}"
 
 
 def notes_of_sorted(histories: ItemLists) -> list[str]:
     """What is to be said of a log without times whose rows of a user stand in the order of their items."""
-    steps = np.diff(histories.items)
-    ends = histories.indptr[1:-1]
+    steps, ends = np.diff(histories.items), histories.indptr[1:-1]
     steps[ends[(ends > 0) & (ends < len(histories.items))] - 1] = 0
-    up, down = int((steps > 0).sum()), int((steps < 0).sum())
-    if up + down < _FEWEST_STEPS or max(up, down) < _SORTED * (up + down):
+    direction = _direction(steps)
+    if direction is None:
         return []
     return [
-        f"the rows of each user {'ascend' if up > down else 'descend'} by item, as sorting leaves them, so what comes "
-        "next can be guessed and figures are too good; give times with --time-column, or shuffle the rows"
+        f"the rows of each user {direction} by item, as sorting leaves them, so what comes next can be guessed and "
+        "figures are too good; give times with --time-column, or shuffle the rows"
     ]
+
+
+def _direction(steps: NDArray[np.integer]) -> str | None:
+    """How nearly all of these steps from an item to the next go; None where they go both ways, or are few."""
+    up, down = int((steps > 0).sum()), int((steps < 0).sum())
+    if up + down < _FEWEST_STEPS or max(up, down) < _SORTED * (up + down):
+        return None
+    return "ascend" if up > down else "descend"
+
+
+def _drawn(rows: pl.DataFrame) -> NDArray[np.uint64]:
+    """A number for each user and item that tells nothing of either (the mixing of SplitMix64)."""
+    users, items = (rows[name].to_numpy().astype(np.uint64) for name in ("user", "item"))
+    mixed = (users << np.uint64(32)) + items + np.uint64(0x9E3779B97F4A7C15)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+    return mixed ^ (mixed >> np.uint64(31))
 
 
 def _sorted(rows: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
