@@ -18,10 +18,11 @@ def _rows(number, end=""):
     return [f"u{at % 7},Emma,i{at % 5},{1000 + at}{end}" for at in range(number)]
 
 
-@pytest.mark.parametrize("at", [3, 150])
-def test_a_row_that_would_shift_is_named(tmp_path, at):
+@pytest.mark.parametrize("at", [0, 3, 150])
+@pytest.mark.parametrize("title", ["Pride, and Prejudice", "Sense, and, of course, Sensibility"])
+def test_a_row_that_would_shift_is_named(tmp_path, at, title):
     rows = _rows(200)
-    rows[at] = f"u1,Pride, and Prejudice,i1,{1000 + at}"
+    rows[at] = f"u1,{title},i1,{1000 + at}"
     with pytest.raises(InputError, match=rf"row {at + 1} has more than the 4 cells .*put quotes around"):
         beamwood.read_log(_log(tmp_path, rows))
 
@@ -37,6 +38,11 @@ def test_how_many_rows_are_so_is_said(tmp_path):
     rows[7], rows[150] = "u1,a,b,i1,1", "u1,a,b,c,i1,1"
     with pytest.raises(InputError, match=r"row 8 has .*, as 2 rows have, '1' is one too many"):
         beamwood.read_log(_log(tmp_path, rows))
+
+
+@pytest.mark.parametrize("end", [",", ",,,"])
+def test_empty_cells_that_end_every_line_are_none(tmp_path, end):
+    assert beamwood.read_log(_log(tmp_path, _rows(120, end=end))).frame.height == 120
 
 
 @pytest.mark.parametrize("name", ["log.csv", "log.dat"])

@@ -138,6 +138,7 @@ def _refuse_longer_rows(path: Path, separator: str, quote: str | None, width: in
         skip_rows=skipped,
         schema=dict.fromkeys(names, pl.String),
         missing_columns="insert",
+        extra_columns="ignore",
         truncate_ragged_lines=True,
     )
     beyond = pl.col(names[-1])
