@@ -291,3 +291,10 @@ def test_two_columns_of_weights_matter_only_to_who_asks_for_weights():
     with pytest.raises(InputError, match=r"several columns for the weight: rating, weight; .*--weight-column"):
         read_log(frame, min_weight=4)
     assert len(read_log(frame, columns=ColumnNames(weight="rating"), min_weight=4).frame) == 1
+
+
+def test_an_error_names_the_row_as_the_source_counts_it():
+    """First the rows without an item are left out, then those of other kinds of events."""
+    rows = {"user": [1, 1, 2, 2], "item": [None, 3, 4, 5], "event": ["buy", "look", "buy", "buy"]}
+    with pytest.raises(InputError, match=r"1 of 2 times that cannot be read, the first 'x' in row 4"):
+        read_log(pl.DataFrame(rows | {"time": ["1", "2", "3", "x"]}), missing="drop", events=["buy"])

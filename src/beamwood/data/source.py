@@ -7,7 +7,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -66,7 +66,9 @@ class Source:
 
     def keeping(self, kept: pl.Expr) -> Source:
         """The table of the rows that are `kept`."""
-        return Source(self.name, self.frame.filter(kept), self.is_text, self.frame, kept, self.notes)
+        whole = self.frame if self.whole is None else self.whole
+        every = kept if self.kept is None else self.kept & kept
+        return replace(self, frame=self.frame.filter(kept), whole=whole, kept=every)
 
     def first(self, name: str, chosen: pl.Expr) -> tuple[int, Any]:
         """The first row, from 1, that is `chosen`, and its cell in a column."""
