@@ -22,6 +22,7 @@ from beamwood.data.layout import Layout
 from beamwood.data.nested import unnested_columns
 from beamwood.data.offsets import file_with_offsets, has_offsets
 from beamwood.data.parts import TableFiles, parts_of
+from beamwood.data.text_shapes import OtherShapeError
 from beamwood.data.text_table import RECBOLE, TEXT_SUFFIXES, scan_text
 from beamwood.errors import InputError, nearest_path
 
@@ -137,8 +138,8 @@ def _open_path(path: Path, layout: Layout) -> Source:
 def _open_part(file: Path, parts: TableFiles, layout: Layout) -> Source:
     try:
         return _open_file(file, layout)
-    except InputError as error:
-        if len(parts.files) == 1 or " > log." not in str(error):
+    except OtherShapeError as error:
+        if len(parts.files) == 1:
             raise
         every = shlex.quote(str(file.parent)) + f"/*{file.suffix}"
         raise InputError(f"{error}; where all files are so, name all in that command, as {every}") from None
