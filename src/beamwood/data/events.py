@@ -89,16 +89,16 @@ def parse_events(text: str | None) -> dict[str, float] | None:
         return None
     found: dict[str, float] = {}
     for part in (part.strip() for part in text.split(",")):
-        kind, equals, weight = part.rpartition("=") if "=" in part else (part, "", "1")
-        if not kind.strip():
+        before, equals, weight = part.rpartition("=")
+        kind = (before if equals else part).strip()
+        if not kind:
             raise InputError(f"--events {text!r} lacks a kind; write those that count, such as buy,view=0.3")
-        if kind.strip() in found:
-            raise InputError(f"--events {text!r} names '{kind.strip()}' twice")
+        if kind in found:
+            raise InputError(f"--events {text!r} names '{kind}' twice")
         try:
-            found[kind.strip()] = float(weight)
+            found[kind] = float(weight) if equals else 1.0
         except ValueError:
-            raise InputError(f"--events {part!r}: {weight!r} is no number; write {kind.strip()}=0.3") from None
-        del equals
+            raise InputError(f"--events {part!r}: {weight!r} is no number; write {kind}=0.3") from None
     return found
 
 

@@ -48,7 +48,7 @@ class Queries:
     def labels_seen(self) -> int:
         """How many labels are items that their query has seen, which "seen items removed" cannot find."""
         width = 1 + max(int(part.items.max(initial=0)) for part in (self.labels, self.seen))
-        labels, seen = (part.rows.astype(np.int64) * width + part.items for part in (self.labels, self.seen))
+        labels, seen = (part.rows * width + part.items for part in (self.labels, self.seen))
         return int(np.isin(labels, seen).sum())
 
     def take(self, rows: IndexArray) -> Self:
