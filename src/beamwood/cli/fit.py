@@ -7,7 +7,7 @@ import shlex
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from json import dumps, loads
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -174,6 +174,7 @@ def fit_named(
 ) -> None:
     """Fit a method, or a sum of such, save it and say so; `source_of`: what is read for its settings."""
     from beamwood.artefact import check_output
+    from beamwood.cli.origin import with_origin
     from beamwood.methods.sums import check_counting, of_first, parts, with_counting
 
     out, run = asked.out, asked.run
@@ -191,11 +192,9 @@ def fit_named(
     began = time.perf_counter()
     with keeping(lambda: _kept(out)):
         limit = of_first(asked.budget, first, others)
-        fitted = fit_method(
-            first, data, config, out=out, seed=asked.seed, run=run, limit=limit, preset=settings.preset, source=source
-        )
-        fitted = asked.written.of(with_counting(fitted, others, data, seed=asked.seed, budget=asked.budget))
-        fitted.save(out, overwrite=run.overwrite)
+        fitted = fit_method(first, data, config, out=out, seed=asked.seed, run=run, limit=limit, preset=settings.preset)
+        fitted = with_counting(fitted, others, data, seed=asked.seed, budget=asked.budget)
+        asked.written.of(with_origin(fitted, source, data)).save(out, overwrite=run.overwrite)
     document = {
         "out": out,
         "method": fitted.metadata["method"],
@@ -315,9 +314,8 @@ def fit_method(
     run: RunOptions,
     limit: float | Budget | None = None,
     preset: str | None = None,
-    source: DataSource | None = None,
 ) -> Retriever:
-    """Train in the run folder beside `out`, and note in the retriever where its data came from.
+    """Train in the run folder beside `out`.
 
     `limit`: seconds; a budget that is spent already in part counts from its own beginning.
     """
@@ -328,9 +326,7 @@ def fit_method(
         folder = RunFolder(path_beside(out, ".run"), overwrite=run.overwrite, tensorboard=run.tensorboard)
         folder.check(resume=run.resume)
         options |= {"run": folder, "resume": run.resume}
-    retriever = method.fitted(split, config, preset=preset, seed=seed, **options)
-    origin = {"source": source.as_dict() if source else None, "split": {"name": split.name, "options": split.options}}
-    return replace(retriever, metadata=retriever.metadata | origin)
+    return method.fitted(split, config, preset=preset, seed=seed, **options)
 
 
 @contextmanager

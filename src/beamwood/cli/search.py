@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -108,9 +108,6 @@ class FolderSearch:
 
     def _save(self, fitted: Retriever, split: Split) -> None:
         """Put it in the output's place; the first one has seen that nothing of others is there."""
-        origin: dict[str, Any] = {
-            "source": self.source.as_dict(),
-            "split": {"name": split.name, "options": split.options},
-        }
-        named = replace(fitted, metadata=fitted.metadata | origin)
-        self.asked.written.of(named).save(self.asked.out, overwrite=True)
+        from beamwood.cli.origin import with_origin
+
+        self.asked.written.of(with_origin(fitted, self.source, split)).save(self.asked.out, overwrite=True)
