@@ -13,13 +13,13 @@ import typer
 
 from beamwood.cli import options as o
 from beamwood.cli.expand import expanded
-from beamwood.cli.inputs import DataSource, note, print_json, reading_options
+from beamwood.cli.inputs import DataSource, reading_options
 from beamwood.cli.native_words import held_back
-from beamwood.cli.output import check_page, write_page
+from beamwood.cli.output import check_page, print_json, write_page
 from beamwood.cli.words import in_words_of
 from beamwood.cli.written import default_output
 from beamwood.errors import InputError
-from beamwood.steps import step
+from beamwood.steps import step, tell
 
 __all__ = ["advised", "describe"]
 
@@ -54,7 +54,7 @@ def describe(log: o.LogPath, *, reading: o.ReadOptions, html: o.Page = None, jso
         write_page(html, description_page(document))
     print_json(document) if json else _print_description(document)
     if refusal is not None:
-        note(f"beamwood: {' '.join(refusal.split())}")
+        tell(f"beamwood: {' '.join(refusal.split())}")
         raise typer.Exit(2)
 
 

@@ -11,9 +11,8 @@ import typer
 from beamwood import load
 from beamwood.blocks import evenly
 from beamwood.cli import options as o
-from beamwood.cli.inputs import print_json
 from beamwood.cli.measure import measure_sampled, parse_cuts, print_table
-from beamwood.cli.output import check_page, write_page
+from beamwood.cli.output import check_page, print_json, write_page
 from beamwood.cli.stages import TwoStages, check_staged, measure_stages
 from beamwood.errors import InputError, nearest
 

@@ -16,22 +16,14 @@ import typer
 
 from beamwood.cli import options as o
 from beamwood.cli.expand import expanded
-from beamwood.cli.inputs import (
-    DataSource,
-    load_data,
-    load_split,
-    make_config,
-    note,
-    note_of_weights,
-    parse_duration,
-    print_json,
-)
+from beamwood.cli.inputs import DataSource, load_data, load_split, make_config, note_of_weights, parse_duration
 from beamwood.cli.interrupts import NOTHING, keeping
-from beamwood.cli.output import check_page, write_page
+from beamwood.cli.output import check_page, print_json, write_page
 from beamwood.cli.search import BudgetOptions, FolderSearch
 from beamwood.cli.written import FitOptions, RunOptions, WrittenOptions, default_output, path_beside
 from beamwood.errors import InputError, TimeLimitError
 from beamwood.methods import METHODS
+from beamwood.steps import tell
 
 if TYPE_CHECKING:
     from beamwood.data import Dataset, Split
@@ -259,18 +251,18 @@ def print_fit(document: dict[str, Any]) -> None:
     print(f"saved {document['method']} in {document['out']} after {document['seconds']} s")
     for fact, value in document["training"].items():
         print(f"  {fact}: {'; '.join(map(str, value)) if isinstance(value, list) else value}")
-    note(f"next: {shlex.join(('beamwood', 'evaluate', document['out']))}")
+    tell(f"next: {shlex.join(('beamwood', 'evaluate', document['out']))}")
 
 
 def _say_what_has_no_use(method: Method, config: MethodConfig, asked: FitOptions, *, user_table: str | None) -> None:
     if not method.needs.steps and asked.run.resume:
-        note(f"{method.name} only counts: --resume has no use")
+        tell(f"{method.name} only counts: --resume has no use")
     if not method.needs.steps and asked.run.tensorboard is not None:
-        note(f"{method.name} only counts, so it has no curves: --tensorboard has no use")
+        tell(f"{method.name} only counts, so it has no curves: --tensorboard has no use")
     if asked.budget.limited and method.needs.steps and not method.needs.trains(config):
-        note("two fitted stages are only put together: --time-limit has no use")
+        tell("two fitted stages are only put together: --time-limit has no use")
     if user_table is not None and not method.needs.named_columns(config, "users"):
-        note(
+        tell(
             "--user-table has no use without columns of it in model.user_columns (--set), which methods that rank "
             "pairs have"
         )
@@ -283,11 +275,11 @@ def _read(source: DataSource, *methods: Method) -> Dataset:
 
     dataset = load_data(source)
     for line in lines_of_fit(dataset):
-        note(line)
+        tell(line)
     note_of_weights(dataset, methods)
     table = dataset.item_table
     for name in () if table is None else numbers_as_text(source.keep_columns, table.frame):
-        note(f"--keep-columns {name} keeps numbers as text; write {name}:number to ask for less or more than a number")
+        tell(f"--keep-columns {name} keeps numbers as text; write {name}:number to ask for less or more than a number")
     return dataset
 
 

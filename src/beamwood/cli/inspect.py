@@ -11,10 +11,10 @@ import typer
 
 from beamwood import load
 from beamwood.cli import options as o
-from beamwood.cli.inputs import note, print_json
-from beamwood.cli.output import check_page, write_page
+from beamwood.cli.output import check_page, print_json, write_page
 from beamwood.cli.stages import first_of
 from beamwood.errors import InputError
+from beamwood.steps import tell
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -128,7 +128,7 @@ def queries(folder: str, retriever: Retriever, users: int, log: str | None, item
     usable = np.flatnonzero(stored.lengths >= 2)[-users:] if stored is not None else np.empty(0, int)
     if stored is None or len(usable) == 0:
         raise InputError(f"{folder} keeps no histories and its log is gone; give --log, or --users 0")
-    note("the log is not where it was: halves of stored histories are used, which training may have seen")
+    tell("the log is not where it was: halves of stored histories are used, which training may have seen")
     middle = (stored.indptr[usable] + stored.indptr[usable + 1]) // 2
     histories = stored.slices(stored.indptr[usable], middle)
     labels: ItemLists = stored.slices(middle, stored.indptr[usable + 1]).distinct()

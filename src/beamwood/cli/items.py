@@ -12,13 +12,13 @@ import typer
 from beamwood import load
 from beamwood.blocks import blocks
 from beamwood.cli import options as o
-from beamwood.cli.inputs import note, print_json
 from beamwood.cli.listed import parse_history, read_id_lines
-from beamwood.cli.output import writing_to
+from beamwood.cli.output import print_json, writing_to
 from beamwood.cli.recommend import allowed_of
 from beamwood.errors import InputError
 from beamwood.retrieval.resolve import of_users
 from beamwood.retrieval.similar import By
+from beamwood.steps import tell
 
 __all__ = ["export", "score", "similar"]
 
@@ -114,7 +114,7 @@ def export(folder: _Folder, *, vectors: _Vectors, overwrite: _Overwrite = False,
             columns = [ids.slice(items[0], len(items)), cells]
             columns += [] if export.biases is None else [pa.array(export.biases(items))]
             writer.write_table(pa.table(columns, schema=schema))
-    note(f"wrote {target}: {len(ids):,} vectors of width {export.width}, {export.what}")
+    tell(f"wrote {target}: {len(ids):,} vectors of width {export.width}, {export.what}")
 
 
 def _print_order(items: list[object], scores: list[float], *, json: bool) -> None:

@@ -15,14 +15,14 @@ import typer
 from beamwood import load
 from beamwood.cli import options as o
 from beamwood.cli.expand import expanded
-from beamwood.cli.inputs import note, print_json
 from beamwood.cli.interrupts import keeping
 from beamwood.cli.listed import parse_history, read_id_lines, read_lines
+from beamwood.cli.output import print_json
 from beamwood.cli.shown import duration
 from beamwood.cli.words import in_words_of
 from beamwood.errors import InputError
 from beamwood.retrieval.resolve import of_users
-from beamwood.steps import step
+from beamwood.steps import step, tell
 
 if TYPE_CHECKING:
     from beamwood.data.vocabulary import Vocabulary
@@ -191,7 +191,7 @@ def _print_lists(labels: Sequence[Any], found: Recommendations, *, json: bool) -
     for row, (label, items, scores) in rows:
         print(label)
         if row in why:
-            note(f"{label}: no items, as {why[row]}")
+            tell(f"{label}: no items, as {why[row]}")
         for rank, (item, score) in enumerate(zip(items, scores, strict=True), start=1):
             print(f"  {rank:>3}  {item}  {score:.4f}")
 
@@ -215,7 +215,7 @@ def _write_all(
 
         def say(done: int, total: int, rate: float) -> None:
             answering.done = done
-            note(f"{done:,} of {total:,}, {rate:,.0f} a second, about {duration((total - done) / rate)} left")
+            tell(f"{done:,} of {total:,}, {rate:,.0f} a second, about {duration((total - done) / rate)} left")
 
         answered = job.run(target, resume=writing.resume, say=say)
     some, full = count_by_rank(target, 1, request.k)
@@ -227,7 +227,7 @@ def _write_all(
     asked_for = "users" if asked.by_users else "histories"
     print(f"wrote {target}: lists for {len(asked.rows):,} {asked_for}, {answered:,} of them answered now")
     if short or empty:
-        note(
+        tell(
             f"{short:,} of the lists are shorter than {request.k}, and {empty:,} are empty, as no more items may be "
             "shown there"
         )

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from beamwood.cli import options as o
-from beamwood.cli.inputs import DataSource, note, print_json
+from beamwood.cli.inputs import DataSource
 from beamwood.cli.interrupts import keeping
-from beamwood.cli.output import write_page
+from beamwood.cli.output import print_json, write_page
 from beamwood.cli.written import FitOptions, path_beside
 from beamwood.errors import InputError
+from beamwood.steps import tell
 
 if TYPE_CHECKING:
     from beamwood.data import Split
@@ -78,7 +79,7 @@ class FolderSearch:
                 resume=run.resume,
                 overwrite=run.overwrite,
                 better=lambda retriever: self._save(retriever, split),
-                say=note,
+                say=tell,
             )
         self._save(found.retriever, split)
         document = {"out": asked.out, "method": found.document["chosen"], "portfolio": found.document}
@@ -93,7 +94,7 @@ class FolderSearch:
             print("\n".join(table_lines(found.document)))
         if found.interrupted:
             raise Interrupted(f"interrupted; the best so far is in {asked.out}; the same command with --resume goes on")
-        note(f"saved in {asked.out}; next: {shlex.join(('beamwood', 'evaluate', asked.out))}")
+        tell(f"saved in {asked.out}; next: {shlex.join(('beamwood', 'evaluate', asked.out))}")
 
     def _check_places(self, folder: Path) -> None:
         """Errors: another search, or an output that may not be replaced."""
