@@ -51,7 +51,7 @@ _OneStageQueries = Annotated[
 
 
 def evaluate(
-    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="What `beamwood fit` saved.")],
+    folder: o.FittedFolder,
     log: o.MovedLog = None,
     items: o.MovedItems = None,
     k: _Cuts = None,

@@ -119,8 +119,13 @@ def fit(
     time_limit: o.TimeLimit = None,
     budgets: BudgetOptions,
     reading: o.ReadOptions,
-    user_table: o.UserTable = None,
-    keep_columns: o.KeepColumns = None,
+    user_table: Annotated[
+        o.Text,
+        typer.Option("--user-table", metavar="FILE", hidden=True, help="A table of users, for rankers that read it."),
+    ] = None,
+    keep_columns: Annotated[
+        o.Text, typer.Option("--keep-columns", help="Item columns that recommend --where asks: price:number,brand.")
+    ] = None,
     run: RunOptions,
     written: WrittenOptions,
     json: o.Json = False,
@@ -133,14 +138,20 @@ def fit(
     asked = FitOptions(out, _budget(time_limit, method), seed, run, written)
     if method is None:
         settings.check_unused(user_table, run.tensorboard)
-        source = DataSource.of(log, reading, None, (), keep_columns)
+        source = DataSource.of(log, reading, keep_columns=keep_columns)
         search = FolderSearch(asked, budgets, source)
         search.run(lambda: load_split(_read(source), split, {"seed": seed}), as_json=json)
         return
     budgets.check_unused(method)
 
     def source_of(first: Method, config: MethodConfig) -> DataSource:
-        return DataSource.of(log, reading, user_table, _context_columns(first, config), keep_columns)
+        return DataSource.of(
+            log,
+            reading,
+            user_table=user_table,
+            context=_context_columns(first, config),
+            keep_columns=keep_columns,
+        )
 
     fit_named(method, asked, settings, source_of, split, as_json=json)
 

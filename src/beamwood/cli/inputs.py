@@ -62,6 +62,7 @@ class DataSource:
         cls,
         log: str,
         reading: ReadOptions,
+        *,
         user_table: str | None = None,
         context: tuple[str, ...] = (),
         keep_columns: str | None = None,
@@ -71,27 +72,27 @@ class DataSource:
 
         _check_about_items(reading, keep_columns)
         return cls(
-            log,
-            reading.items,
-            reading.user_column,
-            reading.item_column,
-            reading.time_column,
-            reading.weight_column,
-            reading.boundary_column,
-            reading.items_column,
-            reading.unlisted_items,
-            user_table,
-            context,
-            reading.min_weight,
-            tuple(name.strip() for name in (keep_columns or "").split(",") if name.strip()),
-            reading.missing,
-            reading.drop_duplicates,
-            reading.time_format,
+            log=log,
+            items=reading.items,
+            user=reading.user_column,
+            item=reading.item_column,
+            time=reading.time_column,
+            weight=reading.weight_column,
+            boundary=reading.boundary_column,
+            items_column=reading.items_column,
+            unlisted=reading.unlisted_items,
+            user_table=user_table,
+            context=context,
+            min_weight=reading.min_weight,
+            keep_columns=_listed(keep_columns),
+            missing=reading.missing,
+            drop_duplicates=reading.drop_duplicates,
+            time_format=reading.time_format,
             separator=reading.separator,
             columns=None if reading.columns is None else tuple(reading.columns.split(",")),
             event=reading.event_column,
             events=parse_events(reading.events),
-            negative_events=tuple(kind.strip() for kind in (reading.negative_events or "").split(",") if kind.strip()),
+            negative_events=_listed(reading.negative_events),
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -100,6 +101,11 @@ class DataSource:
             "items": self.items and str(Path(self.items).resolve()),
             "user_table": self.user_table and str(Path(self.user_table).resolve()),
         }
+
+
+def _listed(text: str | None) -> tuple[str, ...]:
+    """The names of "a, b"."""
+    return tuple(name.strip() for name in (text or "").split(",") if name.strip())
 
 
 def _check_about_items(reading: ReadOptions, keep_columns: str | None) -> None:
@@ -136,7 +142,13 @@ def reading_options(source: DataSource) -> dict[str, Any]:
         )
     return {
         "columns": ColumnNames(
-            source.user, source.item, source.time, source.weight, source.boundary, tuple(source.context), source.event
+            user=source.user,
+            item=source.item,
+            time=source.time,
+            weight=source.weight,
+            boundary=source.boundary,
+            context=tuple(source.context),
+            event=source.event,
         ),
         "min_weight": source.min_weight,
         "missing": source.missing,

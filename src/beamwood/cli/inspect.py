@@ -31,7 +31,7 @@ __all__ = ["inspect"]
 
 
 def inspect(
-    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="What `beamwood fit` saved.")],
+    folder: o.FittedFolder,
     users: Annotated[
         int,
         typer.Option("--users", min=0, metavar="N", help="Validation users to diagnose a tree on; 0: only describe."),

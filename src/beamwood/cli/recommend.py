@@ -41,7 +41,6 @@ _Threads = Annotated[int, typer.Option("--threads", metavar="N", min=1, max=1024
 _Resume = Annotated[bool, typer.Option("--resume", help="Go on with an --out that was broken off.")]
 _Replace = Annotated[bool, typer.Option("--overwrite", help="Replace the file of --out.")]
 _History = Annotated[o.Texts, typer.Option("--history", metavar="IDS", help=_HISTORY_HELP)]
-_Count = Annotated[o.Count, typer.Option("-k", "--k", metavar="N", help="How many items; 10 unless given.")]
 _Category = Annotated[
     o.Texts, typer.Option("--category", metavar="NAME", help="Only items of this category; may be given again.")
 ]
@@ -132,10 +131,10 @@ class FileOptions:
 
 @expanded
 def recommend(
-    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="What `beamwood fit` saved.")],
+    folder: o.FittedFolder,
     *,
     asking: AskedOptions,
-    k: _Count = None,
+    k: o.NumItems = None,
     category: _Category = None,
     where: _Where = None,
     allowed_items: _AllowedItems = None,

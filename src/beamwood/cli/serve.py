@@ -138,7 +138,7 @@ class StoreOptions:
 
 @expanded
 def serve(
-    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="What `beamwood fit` saved.")],
+    folder: o.FittedFolder,
     *,
     where: ListenOptions,
     items: _Items = None,
