@@ -303,7 +303,7 @@ def test_an_error_names_the_row_as_the_source_counts_it():
 
 @pytest.mark.parametrize(("unit", "name"), [("us", "a', b"), ("ns", "when"), ("ms", "when")])
 def test_a_description_says_the_days_of_dates(unit, name):
-    """Also of the first years, whose nanoseconds are as few as microseconds of others, and whatever the column's name."""
+    """Also of the first years, whose nanoseconds are as few as microseconds of others, by a column of any name."""
     first = datetime(1970, 1, 2)
     frame = pl.DataFrame({"user": [1, 2] * 10, "item": [*range(20)], name: [first] * 20})
     dates = frame.with_columns(pl.col(name).cast(pl.Datetime(unit)))

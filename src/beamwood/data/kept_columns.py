@@ -19,6 +19,7 @@ _TYPED: dict[str, Callable[[pl.DataType], bool]] = {
     "number": lambda dtype: dtype.is_numeric(),
     "truth": lambda dtype: dtype == pl.Boolean,
     "time": lambda dtype: dtype in (pl.Date, pl.Datetime),
+    "text": lambda dtype: not dtype.is_nested() and dtype not in (pl.Binary, pl.Duration, pl.Object),
 }
 _TRUTH = {"true": True, "false": False, "1": True, "0": False}
 
@@ -54,11 +55,11 @@ def kept_column(frame: pl.DataFrame, wanted: str) -> pl.Series:
     kind, cells = ("" if name == wanted else name_and_kind(wanted)[1]), frame[name]
     if not kind:
         return cells
+    if cells.dtype != pl.String and not _TYPED[kind](cells.dtype):
+        raise InputError(f"{name}:{kind}: the column is of type {cells.dtype}; leave the kind out")
     if kind == "text":
         return cells.cast(pl.String)
     if cells.dtype != pl.String:
-        if not _TYPED[kind](cells.dtype):
-            raise InputError(f"{name}:{kind}: the column is of type {cells.dtype}; leave the kind out")
         return cells
     empty = cells.is_null() | (cells.str.strip_chars() == "")
     said = _read(cells.str.strip_chars(), kind)
