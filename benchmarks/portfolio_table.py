@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from beamwood.errors import InputError
-from benchmarks.answer_table import markdown
-from benchmarks.figures import number, p_value
+from benchmarks.figures import markdown, number, p_value
 from benchmarks.portfolio_bars import FOUND, bars_of_logs
 
 __all__ = ["LINES", "portfolio_tables", "read"]
