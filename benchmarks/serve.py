@@ -122,8 +122,8 @@ class Service:
         found: dict[str, float] = in_process(alone, str(self.folder), [body["history"] for body in self.asked])
         return found
 
-    def between(self) -> None:
-        """The package once more: what was measured meanwhile is compared with the mean of before and after."""
+    def measure_package_again(self) -> None:
+        """What was measured meanwhile is compared with the mean of before and after."""
         after = self.in_process()
         self.package = {name: (before + after[name]) / 2 for name, before in self.package.items()}
 
@@ -166,14 +166,14 @@ class Run:
             answered += sum(each["count"] for each in found["status"].values())
 
     def one_by_one(self, service: Service) -> None:
-        """Acceptance 2 and 12: what HTTP adds to the package, the start, the memory."""
+        """What HTTP adds to the package, the start, the memory."""
         with beamwood_server(service.folder, *PATIENT) as server:
             size = (service.folder / "weights.safetensors").stat().st_size / 2**20
             memory = {"anon_mib": server.mib("RssAnon"), "rss_mib": server.mib("VmRSS"), "weights_mib": size}
             self.load(service, server)
             single = self.load(service, server)
             torch = server.has_mapped("libtorch")
-        service.between()
+        service.measure_package_again()
         service.single = self.note(service, "one_connection", single)
         self.found["start"] = memory | {"seconds": server.seconds_to_ready}
         self.bar("http_cpu_ms_above_package", service.single["server_cpu_ms"] - service.package["cpu_ms"], 0.4)
@@ -190,7 +190,7 @@ class Run:
         return service.capacity
 
     def saturation(self, service: Service) -> None:
-        """Acceptance 3: threads add up, and a caller does not wait for a batch."""
+        """Threads add up."""
         threads = self.found["threads"]
         rates = {count: self.saturated(service, count) for count in sorted({1, 2, threads})}
         ideal = threads / (service.package["cpu_ms"] / 1e3)
@@ -217,7 +217,7 @@ class Run:
         self.bar("wait_beside_batch_in_searches", waited / service.package["p50_ms"], 2)
 
     def steady(self, service: Service) -> None:
-        """Acceptance 4: four fifths of the capacity, open loop."""
+        """Four fifths of the capacity, open loop."""
         with beamwood_server(service.folder, *PATIENT) as server:
             self.fill(service, server)
             self.load(service, server)
@@ -241,7 +241,7 @@ class Run:
         self.bar(f"{service.name}_steady_loop_lag_p99_ms", 1e3 * late, 5)
 
     def overload(self, service: Service, name: str, *options: str) -> dict[str, float]:
-        """Acceptance 5: twice the capacity, then back to normal. What was answered well."""
+        """Twice the capacity, then back to normal. What was answered well."""
         with beamwood_server(service.folder, "--timeout", "2s", *options) as server:
             self.load(service, server, seconds=1)
             found = self.load(service, server, rate=2 * service.capacity, connections=64, seconds=2 * self.times.part)
@@ -259,24 +259,21 @@ class Run:
         return figures
 
     def brown_out(self, service: Service) -> None:
-        """Acceptance 5: how much more is answered where searches are narrowed."""
+        """How much more is answered where searches are narrowed."""
         narrowed = self.overload(service, "narrowed")
         as_wide = self.overload(service, "as_wide", "--min-beam", str(10**6))
         self.bar("narrowed_over_as_wide", narrowed["a_second"] / as_wide["a_second"], 1.5, at_most=False)
 
     def swaps(self, service: Service) -> None:
-        """Acceptance 6: models are swapped at half of the capacity; a damaged one is refused."""
+        """Models are swapped at half of the capacity; a damaged one is refused."""
         with tempfile.TemporaryDirectory() as root:
             for number in range(2):
                 shutil.copytree(service.folder, Path(root) / f"m{number}")
-            shutil.copytree(service.folder, broken := Path(root) / "broken")
-            content = bytearray((broken / "weights.safetensors").read_bytes())
-            content[-4096:] = bytes(4096)
-            (broken / "weights.safetensors").write_bytes(content)
+            copy_damaged(service.folder, Path(root) / "broken")
             with beamwood_server(Path(root) / "m0", *PATIENT, "--models-dir", root) as server:
                 self.fill(service, server)
                 self.load(service, server, connections=2)
-                server.get("/v1/models/load", b'{"path": "m1"}')
+                load_model(server, "m1")
                 base, plan = server.mib("RssAnon"), {"rate": 0.5 * service.capacity, "connections": 64}
                 quiet = flat(self.load(service, server, **plan))
                 under = start(
@@ -286,7 +283,8 @@ class Run:
                     seconds=2 * self.times.part,
                     **plan,
                 )
-                peak = self.swap_often(server)
+                peak = self.peak_of_swaps(server)
+                self.bar("damaged_models_that_answered", takes(server, "broken"), 0)
                 found = under()
                 after = server.mib("RssAnon")
         size = (service.folder / "weights.safetensors").stat().st_size / 2**20
@@ -299,18 +297,12 @@ class Run:
             self.bar("swaps_anon_peak_of_artefact", max(0.0, peak - base) / size, 0.15)
         self.bar("swaps_anon_after_over_base", after / base - 1, 0.05)
 
-    def swap_often(self, server: Process) -> float:
-        """Swap models, try the damaged one, and give the peak of anonymous memory in MiB."""
-        peak, refused = 0.0, 0
+    def peak_of_swaps(self, server: Process) -> float:
+        """Swap models, and give the peak of anonymous memory in MiB."""
+        peak = 0.0
         for number in range(self.times.swaps):
-            body = json.dumps({"path": f"m{(number + 1) % 2}"}).encode()
-            server.get("/v1/models/load", body)
+            load_model(server, f"m{(number + 1) % 2}")
             peak = max(peak, server.mib("RssAnon"))
-        try:
-            server.get("/v1/models/load", b'{"path": "broken"}')
-        except OSError:
-            refused = 1
-        self.bar("damaged_models_that_answered", 1 - refused, 0)
         return peak
 
     def beside_the_rival(self, service: Service, rival: Service) -> None:
@@ -345,6 +337,27 @@ class Run:
         say("the rival")
         self.beside_the_rival(model, self.rival)
         return self.found | {"bars": {name: bar.as_dict() for name, bar in self.bars.items()}}
+
+
+def load_model(server: Process, path: str) -> None:
+    """Have the model of that path answer. Errors: `OSError` where the server refuses it."""
+    server.get("/v1/models/load", json.dumps({"path": path}).encode())
+
+
+def takes(server: Process, path: str) -> bool:
+    """Does the server load the model of that path?"""
+    try:
+        load_model(server, path)
+    except OSError:
+        return False
+    return True
+
+
+def copy_damaged(folder: Path, target: Path) -> None:
+    """A copy of a saved model whose last weights are lost."""
+    shutil.copytree(folder, target)
+    weights = target / "weights.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-4096] + bytes(4096))
 
 
 def flat(found: dict[str, Any]) -> dict[str, float]:
