@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import os
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ class TableFiles:
     def __init__(self, name: str, files: Sequence[Path], left_out: Sequence[str], root: Path | None) -> None:
         self.name, self.files, self.left_out, self.root = name, tuple(files), tuple(left_out), root
 
-    def joined(self, frames: Sequence[pl.LazyFrame], schemas: Sequence[dict[str, Any]]) -> pl.LazyFrame:
+    def joined(self, frames: Sequence[pl.LazyFrame], schemas: Sequence[Mapping[str, Any]]) -> pl.LazyFrame:
         """The rows of all parts. A folder called `key=value` is a column of its parts that lack it.
 
         Errors: parts of other columns or types than the first.

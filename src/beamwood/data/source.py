@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ _MANIFEST = "manifest.json"
 _REPEATED = re.compile(r"(?:column with name|duplicate(?:d)? column:?) '?([^']+)'? has more than one")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Source:
     """A table not yet read: its `name` in messages, the `frame`, and whether every cell is still text (CSV).
 
@@ -55,8 +55,8 @@ class Source:
         """In the order of the source."""
         return list(self.schema)
 
-    @property
-    def schema(self) -> dict[str, pl.DataType]:
+    @cached_property
+    def schema(self) -> Mapping[str, pl.DataType]:
         """The type of each column. Errors: what cannot be read, naming the source."""
         with reading(self.name):
             return dict(self.frame.collect_schema())

@@ -127,11 +127,15 @@ def numeric_date(texts: pl.Series) -> tuple[str, list[str]]:
 def looks_like_time(texts: pl.Series) -> bool:
     """Whether all texts are times of a known shape, or dates of numbers."""
     texts = texts.drop_nulls()
-    if not len(texts):
+    # Each shape has numbers and something between them; to try all shapes takes a hundred times as long.
+    if not len(texts) or not texts.str.contains(r"\d\D+\d").all():
         return False
-    time = _microseconds(_plain(pl.col("text")), _shapes(), list(_OFFSETS))
-    read = texts.to_frame("text").select(time.is_not_null().all()).item()
-    return read or all(_NUMERIC_DATE.fullmatch(text.strip()) for text in texts.to_list())
+    if all(_NUMERIC_DATE.fullmatch(text.strip()) for text in texts.to_list()):
+        return True
+    # Made first: within one expression it would be planned anew for each shape, and a log may have hundreds of columns.
+    bare = texts.to_frame("text").select(_without_zones(_plain(pl.col("text")), _OFFSETS))
+    read = (_moment(pl.col("text"), shape).is_not_null() for shape in _shapes())
+    return bool(bare.select(pl.any_horizontal(read).all()).item())
 
 
 def _format_of(match: re.Match[str], first: str, second: str) -> str:
