@@ -250,11 +250,12 @@ def parse_context(texts: list[str] | None, known: Sequence[str], num_rows: int) 
     """The context of --context, the same for every row."""
     if not texts:
         return None
-    pairs = [parse_pair(text, known) for text in texts]
-    twice = [name for name in {name for name, _ in pairs} if sum(name == other for other, _ in pairs) > 1]
-    if twice:
-        raise InputError(f"--context gives '{twice[0]}' more than once; give one value for each column")
-    return {name: [value] * num_rows for name, value in pairs}
+    values: dict[str, str] = {}
+    for name, value in (parse_pair(text, known) for text in texts):
+        if name in values:
+            raise InputError(f"--context gives '{name}' more than once; give one value for each column")
+        values[name] = value
+    return {name: [value] * num_rows for name, value in values.items()}
 
 
 def parse_pair(text: str, known: Sequence[str]) -> tuple[str, str]:

@@ -26,8 +26,13 @@ _TRUTH = {"true": True, "false": False, "1": True, "0": False}
 
 def kept_name(wanted: str) -> str:
     """The column of "name:kind"."""
+    return _name_and_kind(wanted)[0]
+
+
+def _name_and_kind(wanted: str) -> tuple[str, str]:
+    """The two parts, the kind "" where none is said: a name may hold a colon itself."""
     name, kind = name_and_kind(wanted)
-    return name if kind in KEPT_KINDS else wanted
+    return (name, kind) if kind in KEPT_KINDS else (wanted, "")
 
 
 def checked_kept(wanted: Sequence[str], frame: pl.DataFrame) -> tuple[str, ...]:
@@ -51,8 +56,8 @@ def checked_kept(wanted: Sequence[str], frame: pl.DataFrame) -> tuple[str, ...]:
 
 def kept_column(frame: pl.DataFrame, wanted: str) -> pl.Series:
     """The column as its kind says. Errors: a cell that is none, named, with its item."""
-    name = kept_name(wanted)
-    kind, cells = ("" if name == wanted else name_and_kind(wanted)[1]), frame[name]
+    name, kind = _name_and_kind(wanted)
+    cells = frame[name]
     if not kind:
         return cells
     if cells.dtype != pl.String and not _TYPED[kind](cells.dtype):

@@ -10,22 +10,16 @@ from typing import Any, Literal
 import polars as pl
 
 from beamwood.data.columns import plain_name
+from beamwood.data.header import UNITS
 from beamwood.data.source import Source, reading
 from beamwood.data.time_text import UNREAD, ReadTimes, by_format, by_shape, looks_like_time, numeric_date
 from beamwood.errors import InputError
 
-__all__ = ["numbers_of", "read_times", "seems_time", "since_1970"]
+__all__ = ["numbers_of", "parts_of_second", "read_times", "seems_time", "since_1970"]
 
 _NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"
 _WHOLE = r"^\s*[+-]?\d{1,19}(\.0*)?\s*$"
 _EXPONENT = r"[\d.][eE][+-]?\d"
-# Units that a whole number from 1970 may count, and what it is from 1979 to 2286.
-_UNITS = {
-    "seconds": (3e8, 1e10),
-    "milliseconds": (3e11, 1e13),
-    "microseconds": (3e14, 1e16),
-    "nanoseconds": (3e17, 1e19),
-}
 # Days, and seconds of days, that are written as one whole number.
 _DATES = (("%Y%m%d", 19_700_101, 21_001_231), ("%Y%m%d%H%M%S", 19_700_101_000_000, 21_001_231_235_959))
 _OF_DAY = r"^\s*\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?\s*([AaPp][Mm])?\s*$"
@@ -64,15 +58,19 @@ def read_times(table: Source, name: str, time_format: str | None = None) -> Read
     return replace(found, time=found.time.alias("time"), words=f"'{name}', {found.words}")
 
 
-def since_1970(time: int) -> float | None:
-    """A time of a log in seconds since 1970, None where the number is none, such as a place in an order.
+def parts_of_second(time: int) -> int | None:
+    """What a time of a log counts since 1970, as parts of a second; None of what is no time, as a place in an order.
 
     Seconds, and thousandths, millionths or milliardths of them, are told apart by their size; all of 1973 to 5138.
     """
-    for largest, parts in ((10**11, 1), (10**14, 10**3), (10**17, 10**6), (10**20, 10**9)):
-        if 10**8 * parts <= time < largest:
-            return time / parts
-    return None
+    every = (1, 10**3, 10**6, 10**9)
+    return next((parts for parts in every if 10**8 * parts <= time < 10**11 * parts), None)
+
+
+def since_1970(time: int) -> float | None:
+    """A time of a log in seconds since 1970; None as of `parts_of_second`."""
+    parts = parts_of_second(time)
+    return None if parts is None else time / parts
 
 
 def _by_type(table: Source, name: str) -> ReadTimes | None:
@@ -245,12 +243,12 @@ def numbers_of(table: Source, name: str) -> pl.Expr:
 def _refuse_two_units(table: Source, name: str) -> None:
     """Errors: times of which some count seconds and some milliseconds, or the like."""
     number = numbers_of(table, name)
-    within = {unit: (number >= least) & (number < most) for unit, (least, most) in _UNITS.items()}
+    within = {unit: (number >= least) & (number < most) for unit, (least, most) in UNITS.items()}
     neither = (number >= 3e8) & ~pl.any_horizontal(within.values())
     with reading(table.name):
         asked = [there.sum().alias(unit) for unit, there in within.items()]
         counts = table.frame.select(*asked, neither.sum().alias("neither")).collect(engine="streaming")
-    found = [unit for unit in _UNITS if counts[unit][0]]
+    found = [unit for unit in UNITS if counts[unit][0]]
     # Counters pass through what is between two units; times from 1970 do not.
     if len(found) < 2 or counts["neither"][0]:
         return
@@ -281,5 +279,5 @@ def _are_times(cells: pl.Series, *, named: bool) -> bool:
     """Whether sampled cells are text of times or, of a column with such a name, numbers from 1970 on in some unit."""
     numbers = cells.cast(pl.Float64, strict=False) if cells.dtype != pl.Time else pl.Series([None], dtype=pl.Float64)
     if numbers.null_count() == 0:
-        return named and any(((numbers >= least) & (numbers < most)).all() for least, most in _UNITS.values())
+        return named and any(((numbers >= least) & (numbers < most)).all() for least, most in UNITS.values())
     return cells.dtype == pl.String and looks_like_time(cells)

@@ -11,7 +11,7 @@ import polars as pl
 
 from beamwood.data.log import CheckedLog
 from beamwood.data.source import Source, reading
-from beamwood.data.times import numbers_of, since_1970
+from beamwood.data.times import numbers_of, parts_of_second
 
 __all__ = ["describe_times", "moments"]
 
@@ -61,11 +61,8 @@ def _parts(unit: str | None, first: int, last: int) -> int | None:
     if unit is not None:
         parts = {"us": 10**6, "ns": 10**9}[unit]
         return parts if first // parts >= -62_135_596_800 and last // parts < 253_402_300_800 else None
-    seconds = since_1970(first), since_1970(last)
-    if seconds[0] is None or seconds[1] is None:
-        return None
-    parts = round(last / seconds[1])
-    return parts if parts == round(first / seconds[0]) else None
+    counted = parts_of_second(last)
+    return counted if counted == parts_of_second(first) else None
 
 
 def _unit(checked: CheckedLog, name: str) -> str:
@@ -73,8 +70,8 @@ def _unit(checked: CheckedLog, name: str) -> str:
     number = numbers_of(checked.table, name)
     with reading(checked.report.source):
         largest = checked.table.frame.select(number.max()).collect(engine="streaming").item()
-    seconds = since_1970(int(largest))
-    return "numbers that only order" if seconds is None else _UNITS[round(int(largest) / seconds)]
+    parts = parts_of_second(int(largest))
+    return "numbers that only order" if parts is None else _UNITS[parts]
 
 
 def _zone(table: Source, name: str) -> str:
