@@ -59,7 +59,7 @@ def inspect(
     if isinstance(searcher, TreeSearcher) and users > 0:
         from beamwood.theory.diagnostics import diagnose
 
-        asked = queries(folder, retriever, users, log, items)
+        asked = diagnosis_data(folder, retriever, users, log, items)
         document["queries"] = asked.words
         report = diagnose(searcher, asked.histories, asked.labels, widths=beam_widths)
         document["diagnostics"] = report.as_dict()
@@ -111,7 +111,7 @@ class DiagnosisData:
     split: Split | None = None
 
 
-def queries(folder: str, retriever: Retriever, users: int, log: str | None, items: str | None) -> DiagnosisData:
+def diagnosis_data(folder: str, retriever: Retriever, users: int, log: str | None, items: str | None) -> DiagnosisData:
     """Validation users of the log, else halves of stored histories."""
     from beamwood.cli.origin import split_of
 
