@@ -24,6 +24,7 @@ from beamwood.cli.written import FitOptions, RunOptions, WrittenOptions, default
 from beamwood.errors import InputError, TimeLimitError
 from beamwood.methods import METHODS
 from beamwood.steps import tell
+from beamwood.training.interrupt import Interrupted
 
 if TYPE_CHECKING:
     from beamwood.data import Dataset, Split
@@ -335,8 +336,6 @@ def fit_method(
 @contextmanager
 def starting_anew(fix: str) -> Iterator[None]:
     """Within it an interrupted training says `fix` instead of how to resume, which only `fit` can."""
-    from beamwood.training.interrupt import Interrupted
-
     try:
         yield
     except Interrupted:

@@ -17,6 +17,7 @@ from beamwood.cli.output import print_json, write_page
 from beamwood.cli.written import FitOptions, path_beside
 from beamwood.errors import InputError
 from beamwood.steps import tell
+from beamwood.training.interrupt import Interrupted
 
 if TYPE_CHECKING:
     from beamwood.data import Split
@@ -62,7 +63,6 @@ class FolderSearch:
         """Search, save, and print the table. Errors: `Interrupted`, the best so far being saved."""
         from beamwood.recipes.portfolio.find import find
         from beamwood.recipes.portfolio.table import table_lines
-        from beamwood.training.interrupt import Interrupted
 
         asked, run = self.asked, self.asked.run
         folder = path_beside(asked.out, SUFFIX)
