@@ -136,9 +136,10 @@ class EvaluationReport:
             shown = ", ".join(f"{name} {value:.4f}" for name, value in result.overall.items())
             print(f"{view}: {shown} ({result.tail_rule})")
         if self.rare is not None:
-            print(f"\n{with_tail_label(self.rare[1])}; {self.rare[0]}")
-        if self.rare is not None and self.rare[2]:
-            print_table({self.method: self.rare[2]}, self.cuts)
+            rule, queries, views = self.rare
+            print(f"\n{with_tail_label(queries)}; {rule}")
+            if views:
+                print_table({self.method: views}, self.cuts)
         if self.gap is not None:
             gaps = self.gap.gaps
             print(

@@ -104,17 +104,17 @@ def reading(name: str) -> Iterator[None]:
     try:
         yield
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, UnicodeDecodeError) as error:
-        broken = isinstance(error, pl.exceptions.PanicException)
-        reason = "its parts do not fit together" if broken else _first_line(error)
+        panicked = isinstance(error, pl.exceptions.PanicException)
+        reason = "its parts do not fit together" if panicked else _first_line(error)
         repeated = _REPEATED.search(reason)
         if repeated is not None:
             raise InputError(f"{name} has several columns named '{repeated[1]}'; give each its own name") from error
         no_json = why_no_json(name) if "json" in (_suffix_of(name) or "") else None
         if no_json is not None:
             raise InputError(f"{name} cannot be read: {no_json}") from error
-        written = _suffix_of(name) not in (None, *TEXT_SUFFIXES)
-        not_text = "utf-8" in reason.lower() and not written
-        fix = as_utf8(name) if not_text else "is the file whole and of that format?"
+        may_be_text = _suffix_of(name) in (None, *TEXT_SUFFIXES)
+        of_encoding = may_be_text and "utf-8" in reason.lower()
+        fix = as_utf8(name) if of_encoding else "is the file whole and of that format?"
         raise InputError(f"{name} cannot be read: {reason}; {fix}") from error
 
 
