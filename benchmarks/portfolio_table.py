@@ -48,7 +48,7 @@ def _of_limits(lines: Lines) -> str:
 
 
 def _minutes(value: float) -> str:
-    return f"{value:g} minute{'s' * (value != 1)}"
+    return f"{value:g} minute{'' if value == 1 else 's'}"
 
 
 def _table(lines: Lines) -> str:

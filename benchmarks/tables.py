@@ -119,7 +119,7 @@ def _readme(bench: Bench) -> str:
         rows.append([topic.rows[key].title, *cells])
     table = markdown(["F@20, seen items removed", *(bench.suite.logs[log].title for log in logs)], rows)
     seeds = sorted({len(each.lines) for log in logs for each in found[log].values()})
-    trained = f"{seeds[0]} to {seeds[-1]} seeds" if len(seeds) > 1 else f"{seeds[0]} seed{'s' * (seeds[0] > 1)}"
+    trained = f"{seeds[0]} to {seeds[-1]} seeds" if len(seeds) > 1 else f"{seeds[0]} seed{'' if seeds[0] == 1 else 's'}"
     return f"{table}\n\nShort form, {trained}; the highest of a column is bold."
 
 

@@ -297,5 +297,5 @@ def _missing(roles: Sequence[str], free: Sequence[str], there: Sequence[str], so
     return MissingColumnError(
         lacks,
         f"; it has: {', '.join(there)}. Name {'it' if len(roles) == 1 else 'them'} with {options}, in Python "
-        f"ColumnNames({in_python}){', such as ' * bool(such)}{' '.join(such)} (known by themselves: {known})",
+        f"ColumnNames({in_python}){', such as ' if such else ''}{' '.join(such)} (known by themselves: {known})",
     )

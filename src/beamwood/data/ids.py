@@ -29,7 +29,7 @@ _EXPONENT = r"^\s*[+-]?(\d+(\.\d+)?[eE]\+\d+|\d+\.\d+[eE]\d+)\s*$"
 _NOTHING = r"^\s*((?i:nan|null|\(null\)|none|nil|nat|undefined|n/a|#n/a|<na>|\\n)|NA)\s*$"
 _INTEGERS = (pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32, pl.UInt64)
 _TEXTS = (pl.String, pl.Binary, pl.Categorical, pl.Enum)
-# From 2 to this on a float may stand for several whole numbers. Not every Polars knows floats of 16 bits, which have 11.
+# From 2 to this on a float may stand for several whole numbers. Floats of 16 bits, which not every Polars has, have 11.
 _INEXACT: dict[Any, int] = {pl.Float32: 24, pl.Float64: 53}
 # Several of what seem to be ids: "N12 N7", "[3, 9]".
 _LIST = r"""^\s*[\[(]?\s*['"]?[A-Za-z]{0,4}[-_]?\d+['"]?([\s,;|]+['"]?[A-Za-z]{0,4}[-_]?\d+['"]?)+\s*[\])]?\s*$"""

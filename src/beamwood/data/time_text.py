@@ -116,7 +116,7 @@ def numeric_date(texts: pl.Series) -> tuple[str, list[str]]:
     if not found or 2 * len(found) < len(texts):
         return "", []
     first, second = (max(int(match[place]) for match in found) for place in (1, 3))
-    orders = [("%d", "%m")] * (second <= 12) + [("%m", "%d")] * (first <= 12)
+    orders = [order for order, month in ((("%d", "%m"), second), (("%m", "%d"), first)) if month <= 12]
     formats = [_format_of(found[0], *each) for each in orders]
     formats = [each for each in formats if _parsed(texts.str.strip_chars(), each).is_not_null().all()]
     if len(orders) == 2:
