@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from beamwood.evaluation.significance import Interval, holm, paired_t, t_interval
 from benchmarks.bars import bars_of
-from benchmarks.figures import number, p_value
+from benchmarks.figures import markdown, number, p_value
 from benchmarks.lines import Line
 from benchmarks.suite import Suite
 
@@ -79,11 +79,6 @@ def equal_time(line: Line, values: Values) -> dict[str, tuple[str | None, Interv
         found[key] = best, t_interval(change), paired_t(change) if change.any() else 1.0
     p_values = holm(np.array([p for _, _, p in found.values()])) if found else []
     return {key: (best, change, float(p)) for (key, (best, change, _)), p in zip(found.items(), p_values, strict=True)}
-
-
-def markdown(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table."""
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in (headings, ["---"] * len(headings), *rows))
 
 
 def _rows(line: Line) -> Iterator[list[str]]:

@@ -26,6 +26,7 @@ from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.tree import TreeSearcher
 from beamwood.types import Prepared, SearchOptions
 from benchmarks.contenders import natives
+from benchmarks.measure import seconds_of
 from benchmarks.timing import seconds_inside, spent_in_turns
 
 __all__ = ["around"]
@@ -156,7 +157,7 @@ def _beside(folder: Path, queries: Queries) -> dict[str, float]:
         times = list[float]()
         for _ in range(60):
             time.sleep(0.005)
-            times.append(_clock(lambda: searcher.search(one.query(searcher.needs), K)))
+            times.append(seconds_of(lambda: searcher.search(one.query(searcher.needs), K)))
         return float(np.median(times))
 
     def keep_busy() -> None:
@@ -170,12 +171,6 @@ def _beside(folder: Path, queries: Queries) -> dict[str, float]:
     finally:
         over.set()
         worker.join()
-
-
-def _clock(work: Callable[[], Any]) -> float:
-    began = time.perf_counter()
-    work()
-    return time.perf_counter() - began
 
 
 def _job(retriever: Retriever, histories: list[list[Any]]) -> dict[str, float]:

@@ -29,14 +29,13 @@ from benchmarks import origin
 from benchmarks.job import Job, Measured
 from benchmarks.lines import Line, Lines
 from benchmarks.logs import data_folder, split_of
+from benchmarks.measure import ONE_THREAD
 from benchmarks.plans import plan_of
 from benchmarks.recipes import RECIPES
 from benchmarks.suite import Row, Run, Suite
 from benchmarks.timing import AVX2
 
-__all__ = ["ONE_THREAD", "Bench", "Place"]
-
-ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
+__all__ = ["Bench", "Place"]
 
 
 @dataclass(frozen=True)

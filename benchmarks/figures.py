@@ -1,6 +1,15 @@
-"""How figures are written."""
+"""How figures and tables of them are written."""
 
-__all__ = ["number", "p_value"]
+from collections.abc import Sequence
+
+__all__ = ["EMPTY", "markdown", "number", "p_value"]
+
+EMPTY = "No run of the suite has been made for this table."
+
+
+def markdown(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table."""
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (headings, ["---"] * len(headings), *rows))
 
 
 def number(value: float, digits: int) -> str:

@@ -78,6 +78,12 @@ class Program:
                 f"--source {source}: the program that runs is {found}; give the folder that holds beamwood"
             )
 
+    def close(self) -> None:
+        """End the warm process."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait()
+
     def _read(self) -> str:
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
@@ -219,7 +225,23 @@ def chosen(name: str, case: Case | None, only: list[str]) -> bool:
     return not only or name in only or (case is not None and case.method in only)
 
 
+def record_log(recorder: Recorder, only: list[str]) -> int:
+    """Write the record of each case that `--only` takes; how many could not be fitted."""
+    failed, folder = 0, recorder.log.folder
+    for name, case in (*CASES.items(), ("refusals", None)):
+        if not chosen(name, case, only):
+            continue
+        began = time.perf_counter()
+        document = recorder.refusals() if case is None else recorder.record(name)
+        (folder / f"{name}.json").write_text(json.dumps(document, indent=1) + "\n")
+        said = document.get("fit", {}).get("error") or ""
+        failed += bool(said)
+        print(f"{folder.name}/{name}: {time.perf_counter() - began:.1f} s {said}", flush=True)
+    return failed
+
+
 def record(arguments: argparse.Namespace) -> int:
+    """1 where a case could not be fitted."""
     out, failed = Path(arguments.out).resolve(), 0
     logs = [planted_log(out / "planted")]
     if arguments.log:
@@ -229,16 +251,8 @@ def record(arguments: argparse.Namespace) -> int:
         fits = log.folder / "fits"
         shutil.rmtree(fits, ignore_errors=True)
         fits.mkdir()
-        recorder = Recorder(Program(Path(arguments.source).resolve(), log.folder), log)
-        for name, case in (*CASES.items(), ("refusals", None)):
-            if not chosen(name, case, arguments.only):
-                continue
-            began = time.perf_counter()
-            document = recorder.refusals() if case is None else recorder.record(name)
-            (log.folder / f"{name}.json").write_text(json.dumps(document, indent=1) + "\n")
-            said = document.get("fit", {}).get("error") or ""
-            failed += bool(said)
-            print(f"{log.folder.name}/{name}: {time.perf_counter() - began:.1f} s {said}", flush=True)
+        with contextlib.closing(Program(Path(arguments.source).resolve(), log.folder)) as program:
+            failed += record_log(Recorder(program, log), arguments.only)
         shutil.rmtree(fits)
     return int(failed > 0)
 
@@ -315,6 +329,7 @@ def differences(a: dict[str, Any], b: dict[str, Any], *, allow_renamed: bool = F
 
 
 def compare(arguments: argparse.Namespace) -> int:
+    """1 where a case differs, or none is there."""
     folders, differ = [Path(arguments.a), Path(arguments.b)], 0
     found = sorted({str(file.relative_to(folder)) for folder in folders for file in folder.glob("*/*.json")})
     names = [name for name in found if chosen(Path(name).stem, CASES.get(Path(name).stem), arguments.only)]

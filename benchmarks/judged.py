@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from beamwood.artefact.replace import whole_file
 from beamwood.data.split import Queries, Split
 from beamwood.evaluation.protocol import evaluate_both
 from beamwood.retrieval.top_k import join_hits, sort_candidates
@@ -91,10 +92,8 @@ class Judge:
 
     def _keep(self, path: Path, found: Found) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_suffix(".part")
-        with open(part, "wb") as file:
+        with whole_file(path) as fresh, fresh.open("wb") as file:
             np.savez(file, kept=found.kept, removed=found.removed, scored=found.scored, items=found.items)
-        part.replace(path)
 
 
 class Once:

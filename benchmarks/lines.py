@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from beamwood.artefact.replace import whole_file
 from beamwood.errors import InputError, first_problem
 from beamwood.fitting.plan import Facts
 from benchmarks.plans import plan_of
@@ -107,9 +108,8 @@ class Lines:
         if line.values is not None:
             path = self.folder / line.values
             path.parent.mkdir(parents=True, exist_ok=True)
-            with open(path.with_suffix(".part"), "wb") as part:
-                np.savez_compressed(part, **{name: column.astype(np.float32) for name, column in values.items()})
-            os.replace(path.with_suffix(".part"), path)
+            with whole_file(path) as fresh, fresh.open("wb") as file:
+                np.savez_compressed(file, **{name: column.astype(np.float32) for name, column in values.items()})
         with open(self.folder / f"{line.topic}.jsonl", "a") as file:
             file.write(line.model_dump_json() + "\n")
             file.flush()

@@ -173,9 +173,8 @@ def main() -> None:
     found: dict[str, Any] = {}
     bars: dict[str, Bar] = {}
     for method in given.methods.split(","):
-        settings = {} if given.steps is None else {"loop.max_steps": given.steps}
-        if not load_method(method).needs.steps:
-            settings = {}
+        trains = load_method(method).needs.steps
+        settings = {"loop.max_steps": given.steps} if trains and given.steps is not None else {}
         found[method] = measured_sources(
             split, method, settings, held_share=given.held, share=given.share, seed=given.seed
         )

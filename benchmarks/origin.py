@@ -13,6 +13,7 @@ from typing import Any
 import beamwood
 from beamwood.errors import InputError
 from beamwood.kernels import live
+from benchmarks.measure import status_kib
 
 __all__ = ["check_committed", "commit", "machine", "peak_mib", "source_digest", "versions"]
 
@@ -64,9 +65,7 @@ def machine() -> dict[str, Any]:
 
 def peak_mib() -> int:
     """The most memory that this process has had."""
-    with open("/proc/self/status") as status:
-        kib = next(int(line.split()[1]) for line in status if line.startswith("VmHWM:"))
-    return round(kib / 1024)
+    return round(status_kib("VmHWM") / 1024)
 
 
 def _processor() -> str:

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 import beamwood
+from beamwood.artefact.replace import whole_file
 from beamwood.data.split import Split
 from beamwood.errors import InputError, TimeLimitError, nearest
 from beamwood.evaluation.protocol import evaluate_both
@@ -82,10 +83,8 @@ class Study:
             values = {view: views[view].values[METRIC] for view in views}
             about |= {"seconds": round(seconds, 1)}
             self.folder.mkdir(parents=True, exist_ok=True)
-            fresh = path.with_suffix(".part")
-            with fresh.open("wb") as stream:
+            with whole_file(path) as fresh, fresh.open("wb") as stream:
                 np.savez(stream, about=np.array(json.dumps(about)), **values)  # type: ignore[arg-type]
-            fresh.rename(path)
             _say(f"{self.log}: {name}: {METRIC} {values['removed'].mean():.4f} (removed) after {seconds:.0f} s")
         with np.load(path, allow_pickle=False) as stored:
             return {view: stored[view] for view in ("kept", "removed")} | json.loads(str(stored["about"]))

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from beamwood.errors import InputError
-from benchmarks.answer_table import markdown
-from benchmarks.figures import number, p_value
+from benchmarks.figures import markdown, number, p_value
 from benchmarks.portfolio_bars import FOUND, bars_of_logs
 
 __all__ = ["LINES", "portfolio_tables", "read"]
@@ -49,7 +48,7 @@ def _of_limits(lines: Lines) -> str:
 
 
 def _minutes(value: float) -> str:
-    return f"{value:g} minute{'s' * (value != 1)}"
+    return f"{value:g} minute{'' if value == 1 else 's'}"
 
 
 def _table(lines: Lines) -> str:

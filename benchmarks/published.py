@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from benchmarks.answer_table import markdown
 from benchmarks.bench import Bench
 from benchmarks.evidence import Evidence, gather
-from benchmarks.figures import number
+from benchmarks.figures import EMPTY, markdown, number
 
 __all__ = ["PUBLISHED", "published_table", "shares"]
 
@@ -56,7 +55,7 @@ def published_table(bench: Bench) -> str:
     """The table, and a sentence for each row that turns out differently."""
     found = shares(bench)
     if not found:
-        return "No run of the suite has been made for this table."
+        return EMPTY
     rows = []
     for key, (evidence, own, told) in found.items():
         figures = number(evidence.figure(FIGURE) or 0.0, 4), number(PUBLISHED[key][1], 4)

@@ -12,8 +12,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import statistics
-import time
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -24,7 +22,7 @@ from beamwood.kernels import reference
 from beamwood.kernels.din import DinWeights, Layer
 from beamwood.kernels.search import DinSearch
 from beamwood.tree import Tree, random_tree
-from benchmarks.measure import gemm_gflops, in_process, one_thread, print_results, timed
+from benchmarks.measure import gemm_gflops, in_process, one_thread, print_results, processor_seconds_of, timed
 
 WINDOWS = (20, 20, 10, 10, 2, 2, 2, 1, 1, 1)
 WIDTH, HIDDEN, MLP = 24, 36, (128, 64, 24)
@@ -51,13 +49,6 @@ def make_case(num_items: int, num_users: int) -> tuple[Tree, DinWeights, np.ndar
     )
     histories = tree.leaves_of(rng.integers(0, num_items, (num_users, sum(WINDOWS))))
     return tree, weights, histories
-
-
-def processor_seconds_of(work: Callable[[], Any]) -> float:
-    """Processor seconds of `work`: with one thread its wall time on an idle machine, and close to it on a busy one."""
-    start = time.process_time()
-    work()
-    return time.process_time() - start
 
 
 class TorchSearch:

@@ -82,7 +82,7 @@ class Connection:
 
 
 def requests_of(plan: dict[str, Any]) -> list[bytes]:
-    """The bodies of the plan as requests of HTTP, drawn anew from its users or histories."""
+    """The bodies of the plan as requests of HTTP."""
     made = []
     for body in plan["bodies"]:
         content = json.dumps(body).encode()

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from benchmarks.answer_table import markdown
-from benchmarks.figures import number
+from benchmarks.figures import markdown, number
 from benchmarks.lines import Line
 
 __all__ = ["flattened", "serve_table"]

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 import beamwood
 from beamwood.artefact import read_manifest
+from beamwood.artefact.replace import whole_file
 from beamwood.data.split import Queries
 from beamwood.errors import InputError
 from beamwood.retrieval.index import HnswIndex
@@ -118,9 +119,8 @@ class _Graphs:
         if not path.exists():
             config, arrays = HnswIndex(vectors_ND).export()
             path.parent.mkdir(parents=True, exist_ok=True)
-            with open(path.with_suffix(".part"), "wb") as file:
+            with whole_file(path) as fresh, fresh.open("wb") as file:
                 np.savez(file, **config, **arrays)
-            path.with_suffix(".part").replace(path)
         with np.load(path) as kept:
             config = {each: int(kept[each]) for each in kept.files if kept[each].ndim == 0}
             return HnswIndex.restore(

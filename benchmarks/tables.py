@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 
 from beamwood.errors import InputError, nearest
 from beamwood.methods import METHODS
-from benchmarks.answer_table import answer_table, bar_table, markdown
+from benchmarks.answer_table import answer_table, bar_table
 from benchmarks.bench import Bench
 from benchmarks.evidence import Evidence, gather, paired
-from benchmarks.figures import number, p_value
+from benchmarks.figures import EMPTY, markdown, number, p_value
 from benchmarks.portfolio_table import LINES, portfolio_tables, read
 from benchmarks.published import published_table
 from benchmarks.serve_table import serve_table
@@ -26,7 +26,6 @@ MAIN = (
 )
 READ = "removed/f@20"
 README = ("cooccurrence", "ease", "two_tower", "sasrec", "dtr", "dtr+cooccurrence")
-EMPTY = "No run of the suite has been made for this table."
 
 
 def names(bench: Bench) -> list[str]:
@@ -120,7 +119,7 @@ def _readme(bench: Bench) -> str:
         rows.append([topic.rows[key].title, *cells])
     table = markdown(["F@20, seen items removed", *(bench.suite.logs[log].title for log in logs)], rows)
     seeds = sorted({len(each.lines) for log in logs for each in found[log].values()})
-    trained = f"{seeds[0]} to {seeds[-1]} seeds" if len(seeds) > 1 else f"{seeds[0]} seed{'s' * (seeds[0] > 1)}"
+    trained = f"{seeds[0]} to {seeds[-1]} seeds" if len(seeds) > 1 else f"{seeds[0]} seed{'' if seeds[0] == 1 else 's'}"
     return f"{table}\n\nShort form, {trained}; the highest of a column is bold."
 
 
@@ -147,25 +146,15 @@ def _table(topic: Topic, rows: Mapping[str, Evidence], shown: Iterable[str]) -> 
     lines = []
     for key in shown:
         evidence = rows[key]
-        cells = [_title(evidence), str(len(evidence.lines))]
+        cells = [evidence.title + _as_of(evidence), str(len(evidence.lines))]
         for column in columns:
             text = _figure(evidence, column, best.get(column.figure), rows)
             if column.test and key in tests.get(column.figure, {}):
                 text += f" (p {p_value(tests[column.figure][key].p)})"
             cells.append(text)
-        seconds = evidence.seconds()
-        if timed:
-            cells += [
-                "" if seconds is None else f"{seconds:,.0f}",
-                f"{max(line.peak_mib for line in evidence.lines):,}",
-            ]
-        lines.append(cells)
+        lines.append(cells + (_cost(evidence) if timed else []))
     headings = ["", "seeds", *(column.heading for column in columns), *(("fit, s", "MiB") if timed else ())]
     return markdown(headings, lines)
-
-
-def _title(evidence: Evidence) -> str:
-    return evidence.title + _as_of(evidence)
 
 
 def _as_of(evidence: Evidence) -> str:
@@ -173,6 +162,7 @@ def _as_of(evidence: Evidence) -> str:
 
 
 def _cost(evidence: Evidence) -> list[str]:
+    """Seconds of a fit, and the peak of memory."""
     seconds = evidence.seconds()
     return ["" if seconds is None else f"{seconds:,.0f}", f"{max(line.peak_mib for line in evidence.lines):,}"]
 

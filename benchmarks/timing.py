@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.measure import processor_seconds_of
+
 __all__ = ["AVX2", "Spent", "multiply_adds_a_ms", "seconds_inside", "spent_in_turns"]
 
 AVX2 = {"BEAMWOOD_LEVEL": "v3", "OPENBLAS_CORETYPE": "Haswell", "FAISS_OPT_LEVEL": "AVX2"}
@@ -105,11 +107,5 @@ def _take(ask: Callable[[int], Any], turn: range, spent: Spent, seconds: Callabl
 def multiply_adds_a_ms() -> float:
     """How many multiply-adds one core makes in a millisecond at its best: in a product of 768 x 768 matrices."""
     a = np.random.default_rng(0).random((768, 768), dtype=np.float32)
-    best = min(_processor_seconds(lambda: a @ a) for _ in range(4))
+    best = min(processor_seconds_of(lambda: a @ a) for _ in range(4))
     return 768**3 / best / 1000
-
-
-def _processor_seconds(work: Callable[[], Any]) -> float:
-    began = time.process_time()
-    work()
-    return time.process_time() - began

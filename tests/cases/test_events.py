@@ -92,7 +92,7 @@ def test_kinds_that_weigh_alike_are_as_no_weights():
     assert log.rejected is None
     without = read_log(SMALL.filter(pl.col("event").is_in(["buy", "view"])).drop("event"))
     assert Dataset.from_log(log).fingerprint() == Dataset.from_log(without).fingerprint()
-    weighed = Dataset.from_log(small(events={"buy": 1, "view": 0.5}))
+    weighed = Dataset.from_log(small(events={"buy": np.int64(1), "view": np.float32(0.5)}))
     assert weighed.fingerprint() != Dataset.from_log(log).fingerprint()
 
 
@@ -107,6 +107,7 @@ def test_kinds_that_weigh_alike_are_as_no_weights():
         ({"events": []}, "names no kind"),
         ({"events": "buy"}, "events='buy' is no list of kinds"),
         ({"events": ["skip"], "negative_events": ["skip"]}, "'skip' is among --events and among --negative-events"),
+        ({"negative_events": ["buy", "view", "skip", "hover"]}, "every row has a negative kind as its 'event'"),
         ({}, "--event-column event has no use without --events"),
     ],
 )

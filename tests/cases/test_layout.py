@@ -8,7 +8,7 @@ import shlex
 import polars as pl
 import pytest
 
-from beamwood.data import Dataset, read_log
+from beamwood.data import ColumnNames, Dataset, read_log
 from beamwood.data.header import seem_values
 from beamwood.data.headless import column_guess
 from beamwood.data.layout import separator_of
@@ -178,6 +178,18 @@ def test_folders_called_by_a_value_are_a_column(frame, tmp_path):
     log = read_log(tmp_path / "log")
     assert log.report.columns["time"] == "day"
     assert log.frame["time"].n_unique() == 2
+
+
+def test_folders_of_other_keys_are_no_parts_of_one_table(tmp_path):
+    rows = pl.DataFrame({"user": [1, 2], "item": [3, 4], "*": ["a", "b"]})
+    for folders in ("a=1/b=2", "b=3/a=4"):
+        rows.write_csv(_made(tmp_path / "log" / folders) / "x.csv")
+    log = read_log(tmp_path / "log", columns=ColumnNames(context=("a", "b", "*")))
+    contexts = log.frame.select("context.a", "context.b", "context.*").unique(maintain_order=True).rows()
+    assert contexts == [("1", "2", "a"), ("1", "2", "b"), ("4", "3", "a"), ("4", "3", "b")]
+    rows.write_csv(tmp_path / "log" / "more.csv")
+    with pytest.raises(InputError, match=r"more\.csv and .*x\.csv lie below other folders called key=value"):
+        read_log(tmp_path / "log")
 
 
 def test_parts_without_names_are_named_alike(frame, whole, tmp_path, say):

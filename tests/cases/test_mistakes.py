@@ -79,6 +79,7 @@ MISTAKES = {
     "recommend out --user 1 --overwrite": "--overwrite are about a file; name it with --out recs.parquet",
     # Options of others, and none
     "describe log.csv --time-limit 3": "No such option: --time-limit (of `beamwood fit`, `beamwood compare`)",
+    "inspect out --item 1": "No such option: --item (of `beamwood similar`)",
     "describe": "Missing argument 'LOG'; `beamwood describe --help-all` says what there is",
     "describe log.csv --min-weight nan": "--min-weight nan is no finite number",
     "similar out --item 1 --by tree": "this model has no tree; ask by 'model'",

@@ -81,6 +81,8 @@ def test_the_numbers_are_those_of_a_fit(folder, capsys):
     assert run(command) == 0
     # What is there is not written over.
     assert said(capsys, "log.csv")[0]["commands"] == ["beamwood fit log.csv --out runs/log-2"]
+    # A pattern's marks are in no folder's name.
+    assert said(capsys, "lo*.csv")[0]["commands"] == ["beamwood fit 'lo*.csv' --out runs/log-2"]
 
 
 def test_repeats_and_what_is_left_out(folder, capsys):

@@ -6,8 +6,8 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
-from beamwood.cli.inputs import print_json
 from beamwood.cli.main import main
+from beamwood.cli.output import print_json
 from beamwood.cli.stages import cut_in_words
 from beamwood.data.synthetic import MarketConfig, make_market
 from beamwood.evaluation.stages import at_cut

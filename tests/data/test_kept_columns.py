@@ -69,6 +69,9 @@ def test_a_typed_column_keeps_its_type(folder):
         assert read.item_table.filtered_by()["price"].dtype == pl.Int8
     with pytest.raises(InputError, match="price:time: the column is of type Int8; leave the kind out"):
         Dataset.from_log(read_log(folder / "log.csv"), typed, keep_columns=("price:time",))
+    lists = typed.with_columns(pl.concat_list("price"))
+    with pytest.raises(InputError, match=r"price:text: the column is of type List\(Int8\); leave the kind out"):
+        Dataset.from_log(read_log(folder / "log.csv"), lists, keep_columns=("price:text",))
 
 
 @pytest.mark.parametrize(

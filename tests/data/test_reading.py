@@ -2,6 +2,7 @@
 
 import datetime as dt
 import gzip
+from datetime import datetime
 
 import pandas as pd
 import polars as pl
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beamwood.data import ColumnNames, read_log
+from beamwood.data import ColumnNames, describe_log, read_log
 from beamwood.errors import InputError
 
 FRAME = pl.DataFrame(
@@ -291,3 +292,23 @@ def test_two_columns_of_weights_matter_only_to_who_asks_for_weights():
     with pytest.raises(InputError, match=r"several columns for the weight: rating, weight; .*--weight-column"):
         read_log(frame, min_weight=4)
     assert len(read_log(frame, columns=ColumnNames(weight="rating"), min_weight=4).frame) == 1
+
+
+def test_an_error_names_the_row_as_the_source_counts_it():
+    """First the rows without an item are left out, then those of other kinds of events."""
+    rows = {"user": [1, 1, 2, 2], "item": [None, 3, 4, 5], "event": ["buy", "look", "buy", "buy"]}
+    with pytest.raises(InputError, match=r"1 of 2 times that cannot be read, the first 'x' in row 4"):
+        read_log(pl.DataFrame(rows | {"time": ["1", "2", "3", "x"]}), missing="drop", events=["buy"])
+
+
+@pytest.mark.parametrize(("unit", "name"), [("us", "a', b"), ("ns", "when"), ("ms", "when")])
+def test_a_description_says_the_days_of_dates(unit, name):
+    """Also of the first years, whose nanoseconds are as few as microseconds of others, by a column of any name."""
+    first = datetime(1970, 1, 2)
+    frame = pl.DataFrame({"user": [1, 2] * 10, "item": [*range(20)], name: [first] * 20})
+    dates = frame.with_columns(pl.col(name).cast(pl.Datetime(unit)))
+    told = describe_log(dates, columns=ColumnNames(time=name))["times"]
+    assert (told["first"], told["unit"], told["days"]) == ("1970-01-02 00:00:00", "dates", 1)
+    seconds = frame.with_columns(pl.col(name).dt.epoch("s") + 1_600_000_000)
+    told = describe_log(seconds, columns=ColumnNames(time=name))["times"]
+    assert (told["first"], told["unit"], told["days"]) == ("2020-09-14 12:26:40", "seconds", 1)

@@ -191,7 +191,7 @@ def test_what_is_no_dataset_or_seed_is_named(split):
             split(dataset, seed=seed)
 
 
-@pytest.mark.parametrize("length", [0, -3, 1.5, "9"])
+@pytest.mark.parametrize("length", [0, -3, 1.5, "9", True])
 def test_a_history_has_a_length(length):
     dataset = Dataset.from_log(read_log(pl.DataFrame({"user": [1, 2], "item": [1, 2]})))
     with pytest.raises(InputError, match=r"history_length=.* is no whole number of at least 1"):

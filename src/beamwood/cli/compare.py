@@ -12,10 +12,11 @@ from beamwood.cli import options as o
 from beamwood.cli.evaluate import tail_rule, with_tail_label
 from beamwood.cli.expand import expanded
 from beamwood.cli.fit import starting_anew
-from beamwood.cli.inputs import DataSource, load_data, load_split, note, note_of_weights, parse_duration, print_json
+from beamwood.cli.inputs import DataSource, load_data, load_split, note_of_weights, parse_duration
 from beamwood.cli.measure import parse_cuts, print_table
-from beamwood.cli.output import check_page, write_page
+from beamwood.cli.output import check_page, print_json, write_page
 from beamwood.errors import InputError
+from beamwood.steps import tell
 
 if TYPE_CHECKING:
     from beamwood.evaluation.metrics import TailRule
@@ -100,7 +101,7 @@ def fit_and_compare(
     note_of_weights(data.dataset, [method for parts in sums.values() for method in parts])
     cuts = parse_cuts(k, len(data.dataset.items))
     with starting_anew("nothing is kept of a comparison"):
-        return recipe.compare(data, named, ks=cuts, preset=preset, seed=seed, time_limit=limit, tail=tail, say=note)
+        return recipe.compare(data, named, ks=cuts, preset=preset, seed=seed, time_limit=limit, tail=tail, say=tell)
 
 
 def folders_of(folders: list[str] | None, more: list[str] | None, fitting: dict[str, Any]) -> list[str]:
@@ -148,7 +149,7 @@ def compare_folders(
     bases = [os.path.basename(folder) for folder in folders]
     names = bases if len(set(bases)) == len(bases) else folders
     named = {name: fitted[folder] for name, folder in zip(names, folders, strict=True)}
-    return compare_fitted(data, named, ks=parse_cuts(k, len(data.dataset.items)), tail=tail, say=note)
+    return compare_fitted(data, named, ks=parse_cuts(k, len(data.dataset.items)), tail=tail, say=tell)
 
 
 def print_comparison(measured: Comparison) -> None:

@@ -13,11 +13,11 @@ import typer
 
 from beamwood.cli import options as o
 from beamwood.cli.fit import fit_method, starting_anew
-from beamwood.cli.inputs import note, print_json
 from beamwood.cli.measure import print_table
-from beamwood.cli.output import write_page
+from beamwood.cli.output import print_json, write_page
 from beamwood.cli.written import RunOptions, path_beside
 from beamwood.errors import InputError, NotInstalledError
+from beamwood.steps import tell
 
 if TYPE_CHECKING:
     from beamwood.data.synthetic import Market
@@ -88,7 +88,7 @@ def measure(
     from beamwood.recipes.compare import Comparison, simplest_of
 
     dataset = Dataset.from_log(read_log(market.log), market.item_frame)
-    note(f"a market of {len(dataset.users):,} users, {len(dataset.items):,} items, {market.log.height:,} events")
+    tell(f"a market of {len(dataset.users):,} users, {len(dataset.items):,} items, {market.log.height:,} events")
     split = disjoint_users(dataset, seed=seed)
     methods, run = {name: load_method(name) for name in METHODS}, RunOptions(overwrite=overwrite)
     measured = Comparison(split, CUTS, simplest_of({name: [method] for name, method in methods.items()}))
@@ -97,7 +97,7 @@ def measure(
         with starting_anew("run the demo again with --overwrite"):
             retriever = fit_method(method, split, method.Config(), out=out, seed=seed, run=run, limit=time_limit)
         measured.seconds[name] = round(time.perf_counter() - began, 1)
-        note(f"{name}: fitted in {measured.seconds[name]} s")
+        tell(f"{name}: fitted in {measured.seconds[name]} s")
         measured.add(name, retriever.searcher)
     retriever.save(out, overwrite=overwrite)
     measured.beyond[OPTIMUM] = evaluate_split(BayesSearcher(market), split, ks=CUTS)
@@ -113,7 +113,7 @@ def page_beside(out: str, *, overwrite: bool) -> Path | None:
     try:
         check_installed()
     except NotInstalledError as missing:
-        note(f"no page is written: {missing}")
+        tell(f"no page is written: {missing}")
         return None
     return report
 

@@ -13,12 +13,13 @@ import typer
 
 from beamwood.cli import options as o
 from beamwood.cli.expand import expanded
-from beamwood.cli.inputs import DataSource, note, print_json, reading_options
+from beamwood.cli.inputs import DataSource, reading_options
 from beamwood.cli.native_words import held_back
-from beamwood.cli.output import check_page, write_page
+from beamwood.cli.output import check_page, print_json, write_page
 from beamwood.cli.words import in_words_of
+from beamwood.cli.written import default_output
 from beamwood.errors import InputError
-from beamwood.steps import step
+from beamwood.steps import step, tell
 
 __all__ = ["advised", "describe"]
 
@@ -53,7 +54,7 @@ def describe(log: o.LogPath, *, reading: o.ReadOptions, html: o.Page = None, jso
         write_page(html, description_page(document))
     print_json(document) if json else _print_description(document)
     if refusal is not None:
-        note(f"beamwood: {' '.join(refusal.split())}")
+        tell(f"beamwood: {' '.join(refusal.split())}")
         raise typer.Exit(2)
 
 
@@ -89,8 +90,8 @@ def _described(log: str, reading: o.ReadOptions) -> dict[str, Any]:
 def _mended(log: str, reading: o.ReadOptions, refusal: str) -> list[tuple[dict[str, Any], o.ReadOptions]]:
     """The log under each of the advised options that make it readable."""
     # What several steps reach may be reached by one.
-    unique = {str(way): (document, way) for document, way in _ways(log, reading, refusal, _MOST_STEPS)}
-    return list(unique.values())[:_MOST_WAYS]
+    found = {way: document for document, way in _ways(log, reading, refusal, _MOST_STEPS)}
+    return [(document, way) for way, document in found.items()][:_MOST_WAYS]
 
 
 def _outlined(log: str, reading: o.ReadOptions) -> dict[str, Any]:
@@ -130,7 +131,7 @@ def _command(log: str, reading: o.ReadOptions, document: dict[str, Any]) -> str:
             words += [option] if value is True else [option, f"{value:g}" if isinstance(value, float) else str(value)]
     split = document["split"]
     words += [] if split == "users" else ["--split", split]
-    return shlex.join([*words, "--out", str(_free(Path("runs") / Path(log).name.split(".")[0]))])
+    return shlex.join([*words, "--out", str(_free(Path(default_output(log))))])
 
 
 def _free(folder: Path) -> Path:

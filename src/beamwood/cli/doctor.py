@@ -10,7 +10,7 @@ from typing import Any
 
 from beamwood import __version__
 from beamwood.cli import options as o
-from beamwood.cli.inputs import print_json
+from beamwood.cli.output import print_json
 from beamwood.extras import EXTRAS, install_command, is_installed
 from beamwood.system import processors
 

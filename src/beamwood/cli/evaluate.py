@@ -11,9 +11,8 @@ import typer
 from beamwood import load
 from beamwood.blocks import evenly
 from beamwood.cli import options as o
-from beamwood.cli.inputs import print_json
 from beamwood.cli.measure import measure_sampled, parse_cuts, print_table
-from beamwood.cli.output import check_page, write_page
+from beamwood.cli.output import check_page, print_json, write_page
 from beamwood.cli.stages import TwoStages, check_staged, measure_stages
 from beamwood.errors import InputError, nearest
 
@@ -52,7 +51,7 @@ _OneStageQueries = Annotated[
 
 
 def evaluate(
-    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="What `beamwood fit` saved.")],
+    folder: o.FittedFolder,
     log: o.MovedLog = None,
     items: o.MovedItems = None,
     k: _Cuts = None,
@@ -137,9 +136,10 @@ class EvaluationReport:
             shown = ", ".join(f"{name} {value:.4f}" for name, value in result.overall.items())
             print(f"{view}: {shown} ({result.tail_rule})")
         if self.rare is not None:
-            print(f"\n{with_tail_label(self.rare[1])}; {self.rare[0]}")
-        if self.rare is not None and self.rare[2]:
-            print_table({self.method: self.rare[2]}, self.cuts)
+            rule, queries, views = self.rare
+            print(f"\n{with_tail_label(queries)}; {rule}")
+            if views:
+                print_table({self.method: views}, self.cuts)
         if self.gap is not None:
             gaps = self.gap.gaps
             print(

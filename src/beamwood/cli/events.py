@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from beamwood.cli import options as o
-from beamwood.cli.inputs import note, print_json
+from beamwood.cli.output import print_json
 from beamwood.cli.stores import reading_store
 from beamwood.errors import InputError, nearest
+from beamwood.steps import tell
 
 if TYPE_CHECKING:
     from beamwood.serve.store.event import Owner
@@ -53,7 +54,7 @@ def events(
         return
     print(", ".join([f"wrote {out}", *(f"{name.replace('_', ' ')}: {count}" for name, count in found.items())]))
     if folder is None:
-        note(f"next: put its rows behind your log's and fit both, or alone: {shlex.join(('beamwood', 'fit', out))}")
+        tell(f"next: put its rows behind your log's and fit both, or alone: {shlex.join(('beamwood', 'fit', out))}")
 
 
 def _erase(erased: Mapping[Owner, float], folder: str, out: str, *, overwrite: bool) -> dict[str, int]:

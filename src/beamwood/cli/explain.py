@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from beamwood.cli import options as o
-from beamwood.cli.inputs import print_json, searchers_in
+from beamwood.cli.output import print_json
 from beamwood.cli.stores import reading_store
 from beamwood.errors import InputError
 from beamwood.extras import asking_for
@@ -36,6 +36,7 @@ def explain(
     with asking_for("beamwood explain"):
         import msgspec
 
+        from beamwood.methods.reload import searchers_of
         from beamwood.serve.problems import Problem
         from beamwood.serve.replay import replayed
     try:
@@ -45,7 +46,7 @@ def explain(
                 request_id,
                 folder=None if folder is None else Path(folder),
                 items=Path(items) if items else None,
-                searchers=None if method is None else partial(searchers_in, method),
+                searchers=None if method is None else partial(searchers_of, method),
             )
     except Problem as problem:
         raise InputError(problem.message) from None

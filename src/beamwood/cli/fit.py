@@ -7,7 +7,7 @@ import shlex
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from json import dumps, loads
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,22 +16,15 @@ import typer
 
 from beamwood.cli import options as o
 from beamwood.cli.expand import expanded
-from beamwood.cli.inputs import (
-    DataSource,
-    load_data,
-    load_split,
-    make_config,
-    note,
-    note_of_weights,
-    parse_duration,
-    print_json,
-)
+from beamwood.cli.inputs import DataSource, load_data, load_split, make_config, note_of_weights, parse_duration
 from beamwood.cli.interrupts import NOTHING, keeping
-from beamwood.cli.output import check_page, write_page
+from beamwood.cli.output import check_page, print_json, write_page
 from beamwood.cli.search import BudgetOptions, FolderSearch
 from beamwood.cli.written import FitOptions, RunOptions, WrittenOptions, default_output, path_beside
 from beamwood.errors import InputError, TimeLimitError
 from beamwood.methods import METHODS
+from beamwood.steps import tell
+from beamwood.training.interrupt import Interrupted
 
 if TYPE_CHECKING:
     from beamwood.data import Dataset, Split
@@ -127,8 +120,13 @@ def fit(
     time_limit: o.TimeLimit = None,
     budgets: BudgetOptions,
     reading: o.ReadOptions,
-    user_table: o.UserTable = None,
-    keep_columns: o.KeepColumns = None,
+    user_table: Annotated[
+        o.Text,
+        typer.Option("--user-table", metavar="FILE", hidden=True, help="A table of users, for rankers that read it."),
+    ] = None,
+    keep_columns: Annotated[
+        o.Text, typer.Option("--keep-columns", help="Item columns that recommend --where asks: price:number,brand.")
+    ] = None,
     run: RunOptions,
     written: WrittenOptions,
     json: o.Json = False,
@@ -141,14 +139,20 @@ def fit(
     asked = FitOptions(out, _budget(time_limit, method), seed, run, written)
     if method is None:
         settings.check_unused(user_table, run.tensorboard)
-        source = DataSource.of(log, reading, None, (), keep_columns)
+        source = DataSource.of(log, reading, keep_columns=keep_columns)
         search = FolderSearch(asked, budgets, source)
         search.run(lambda: load_split(_read(source), split, {"seed": seed}), as_json=json)
         return
     budgets.check_unused(method)
 
     def source_of(first: Method, config: MethodConfig) -> DataSource:
-        return DataSource.of(log, reading, user_table, _context_columns(first, config), keep_columns)
+        return DataSource.of(
+            log,
+            reading,
+            user_table=user_table,
+            context=_context_columns(first, config),
+            keep_columns=keep_columns,
+        )
 
     fit_named(method, asked, settings, source_of, split, as_json=json)
 
@@ -174,6 +178,7 @@ def fit_named(
 ) -> None:
     """Fit a method, or a sum of such, save it and say so; `source_of`: what is read for its settings."""
     from beamwood.artefact import check_output
+    from beamwood.cli.origin import with_origin
     from beamwood.methods.sums import check_counting, of_first, parts, with_counting
 
     out, run = asked.out, asked.run
@@ -191,11 +196,9 @@ def fit_named(
     began = time.perf_counter()
     with keeping(lambda: _kept(out)):
         limit = of_first(asked.budget, first, others)
-        fitted = fit_method(
-            first, data, config, out=out, seed=asked.seed, run=run, limit=limit, preset=settings.preset, source=source
-        )
-        fitted = asked.written.of(with_counting(fitted, others, data, seed=asked.seed, budget=asked.budget))
-        fitted.save(out, overwrite=run.overwrite)
+        fitted = fit_method(first, data, config, out=out, seed=asked.seed, run=run, limit=limit, preset=settings.preset)
+        fitted = with_counting(fitted, others, data, seed=asked.seed, budget=asked.budget)
+        asked.written.of(with_origin(fitted, source, data)).save(out, overwrite=run.overwrite)
     document = {
         "out": out,
         "method": fitted.metadata["method"],
@@ -260,18 +263,18 @@ def print_fit(document: dict[str, Any]) -> None:
     print(f"saved {document['method']} in {document['out']} after {document['seconds']} s")
     for fact, value in document["training"].items():
         print(f"  {fact}: {'; '.join(map(str, value)) if isinstance(value, list) else value}")
-    note(f"next: {shlex.join(('beamwood', 'evaluate', document['out']))}")
+    tell(f"next: {shlex.join(('beamwood', 'evaluate', document['out']))}")
 
 
 def _say_what_has_no_use(method: Method, config: MethodConfig, asked: FitOptions, *, user_table: str | None) -> None:
     if not method.needs.steps and asked.run.resume:
-        note(f"{method.name} only counts: --resume has no use")
+        tell(f"{method.name} only counts: --resume has no use")
     if not method.needs.steps and asked.run.tensorboard is not None:
-        note(f"{method.name} only counts, so it has no curves: --tensorboard has no use")
+        tell(f"{method.name} only counts, so it has no curves: --tensorboard has no use")
     if asked.budget.limited and method.needs.steps and not method.needs.trains(config):
-        note("two fitted stages are only put together: --time-limit has no use")
+        tell("two fitted stages are only put together: --time-limit has no use")
     if user_table is not None and not method.needs.named_columns(config, "users"):
-        note(
+        tell(
             "--user-table has no use without columns of it in model.user_columns (--set), which methods that rank "
             "pairs have"
         )
@@ -284,11 +287,11 @@ def _read(source: DataSource, *methods: Method) -> Dataset:
 
     dataset = load_data(source)
     for line in lines_of_fit(dataset):
-        note(line)
+        tell(line)
     note_of_weights(dataset, methods)
     table = dataset.item_table
     for name in () if table is None else numbers_as_text(source.keep_columns, table.frame):
-        note(f"--keep-columns {name} keeps numbers as text; write {name}:number to ask for less or more than a number")
+        tell(f"--keep-columns {name} keeps numbers as text; write {name}:number to ask for less or more than a number")
     return dataset
 
 
@@ -315,9 +318,8 @@ def fit_method(
     run: RunOptions,
     limit: float | Budget | None = None,
     preset: str | None = None,
-    source: DataSource | None = None,
 ) -> Retriever:
-    """Train in the run folder beside `out`, and note in the retriever where its data came from.
+    """Train in the run folder beside `out`.
 
     `limit`: seconds; a budget that is spent already in part counts from its own beginning.
     """
@@ -328,16 +330,12 @@ def fit_method(
         folder = RunFolder(path_beside(out, ".run"), overwrite=run.overwrite, tensorboard=run.tensorboard)
         folder.check(resume=run.resume)
         options |= {"run": folder, "resume": run.resume}
-    retriever = method.fitted(split, config, preset=preset, seed=seed, **options)
-    origin = {"source": source.as_dict() if source else None, "split": {"name": split.name, "options": split.options}}
-    return replace(retriever, metadata=retriever.metadata | origin)
+    return method.fitted(split, config, preset=preset, seed=seed, **options)
 
 
 @contextmanager
 def starting_anew(fix: str) -> Iterator[None]:
     """Within it an interrupted training says `fix` instead of how to resume, which only `fit` can."""
-    from beamwood.training.interrupt import Interrupted
-
     try:
         yield
     except Interrupted:

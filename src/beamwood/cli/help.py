@@ -6,6 +6,7 @@ The same descriptions make the command line's page of the documentation.
 from __future__ import annotations
 
 import inspect
+import re
 import shutil
 import sys
 import textwrap
@@ -69,6 +70,11 @@ class Described:
         typed = [one.typed if one.required else f"[{one.typed}]" for one in self.options if one.typed[0] != "-"]
         needed = [one.typed for one in self.options if one.typed[0] == "-" and one.required]
         return " ".join(["beamwood", self.name, *typed, *needed, "[options]"])
+
+    @property
+    def option_names(self) -> set[str]:
+        """The long names of its options, as "--k" of "-k, --k N"."""
+        return {word for one in self.options for word in re.split("[ ,/]+", one.typed) if word.startswith("--")}
 
     def lines(self, *, everything: bool, width: int) -> Iterator[str]:
         """The help as lines of a terminal."""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -26,10 +25,8 @@ __all__ = [
     "load_data",
     "load_split",
     "make_config",
-    "note",
     "note_of_weights",
     "parse_duration",
-    "print_json",
     "reading_options",
 ]
 
@@ -65,6 +62,7 @@ class DataSource:
         cls,
         log: str,
         reading: ReadOptions,
+        *,
         user_table: str | None = None,
         context: tuple[str, ...] = (),
         keep_columns: str | None = None,
@@ -74,27 +72,27 @@ class DataSource:
 
         _check_about_items(reading, keep_columns)
         return cls(
-            log,
-            reading.items,
-            reading.user_column,
-            reading.item_column,
-            reading.time_column,
-            reading.weight_column,
-            reading.boundary_column,
-            reading.items_column,
-            reading.unlisted_items,
-            user_table,
-            context,
-            reading.min_weight,
-            tuple(name.strip() for name in (keep_columns or "").split(",") if name.strip()),
-            reading.missing,
-            reading.drop_duplicates,
-            reading.time_format,
+            log=log,
+            items=reading.items,
+            user=reading.user_column,
+            item=reading.item_column,
+            time=reading.time_column,
+            weight=reading.weight_column,
+            boundary=reading.boundary_column,
+            items_column=reading.items_column,
+            unlisted=reading.unlisted_items,
+            user_table=user_table,
+            context=context,
+            min_weight=reading.min_weight,
+            keep_columns=_listed(keep_columns),
+            missing=reading.missing,
+            drop_duplicates=reading.drop_duplicates,
+            time_format=reading.time_format,
             separator=reading.separator,
             columns=None if reading.columns is None else tuple(reading.columns.split(",")),
             event=reading.event_column,
             events=parse_events(reading.events),
-            negative_events=tuple(kind.strip() for kind in (reading.negative_events or "").split(",") if kind.strip()),
+            negative_events=_listed(reading.negative_events),
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -103,6 +101,11 @@ class DataSource:
             "items": self.items and str(Path(self.items).resolve()),
             "user_table": self.user_table and str(Path(self.user_table).resolve()),
         }
+
+
+def _listed(text: str | None) -> tuple[str, ...]:
+    """The names of "a, b"."""
+    return tuple(name.strip() for name in (text or "").split(",") if name.strip())
 
 
 def _check_about_items(reading: ReadOptions, keep_columns: str | None) -> None:
@@ -117,16 +120,6 @@ def _check_about_items(reading: ReadOptions, keep_columns: str | None) -> None:
             raise InputError(f"{option} is about the item table; give one with --items, or leave the option out")
 
 
-def note(text: str) -> None:
-    """A line for people, on stderr."""
-    tell(text)
-
-
-def print_json(document: Any) -> None:
-    """The one JSON document of a command, on stdout; NaN and infinity, which JSON lacks, are a fault of ours."""
-    print(json.dumps(document, indent=2, default=str, allow_nan=False))
-
-
 def parse_duration(text: str | None) -> float | None:
     """Seconds of "30m", "90s", "1h30m" or a plain number of seconds; None stays None."""
     if text is None:
@@ -139,13 +132,6 @@ def parse_duration(text: str | None) -> float | None:
     return seconds
 
 
-def searchers_in(method: str, folder: str | Path) -> Mapping[str, type[Any]]:
-    """What only the .py file of a method of one's own defines of a folder that was fitted with it."""
-    from beamwood.methods.reload import searchers_of
-
-    return searchers_of(method, folder)
-
-
 def reading_options(source: DataSource) -> dict[str, Any]:
     """The options of `read_log` that a source says, repeated rows apart. Errors: an unknown word."""
     from beamwood.data import ColumnNames
@@ -156,7 +142,13 @@ def reading_options(source: DataSource) -> dict[str, Any]:
         )
     return {
         "columns": ColumnNames(
-            source.user, source.item, source.time, source.weight, source.boundary, tuple(source.context), source.event
+            user=source.user,
+            item=source.item,
+            time=source.time,
+            weight=source.weight,
+            boundary=source.boundary,
+            context=tuple(source.context),
+            event=source.event,
         ),
         "min_weight": source.min_weight,
         "missing": source.missing,
@@ -175,7 +167,7 @@ def load_data(source: DataSource) -> Dataset:
     with held_back():
         log = read_log(source.log, drop_duplicates=source.drop_duplicates, **reading_options(source))
     for line in log.report.lines():
-        note(line)
+        tell(line)
     unlisted: Any = source.unlisted
     with step("sorting rows into histories"), held_back():
         dataset = Dataset.from_log(
@@ -186,13 +178,13 @@ def load_data(source: DataSource) -> Dataset:
             user_table=source.user_table,
             keep_columns=tuple(source.keep_columns),
         )
-    note(f"{len(dataset.users):,} users, {len(dataset.items):,} items")
+    tell(f"{len(dataset.users):,} users, {len(dataset.items):,} items")
     for line in dataset.report["notes"]:
-        note(line)
+        tell(line)
     for role in ("item", "user"):
         strange = dataset.report.get(f"{role}s_of_another_type")
         if strange:
-            note(f"{strange:,} {role}s of the {role} table have ids of another type than the log's; left out")
+            tell(f"{strange:,} {role}s of the {role} table have ids of another type than the log's; left out")
     return dataset
 
 
@@ -202,7 +194,7 @@ def note_of_weights(dataset: Dataset, methods: Sequence[Method]) -> None:
     if dataset.weights is not None and alike:
         names = [*dict.fromkeys(alike)]
         learn = "learns" if len(names) == 1 else "learn"
-        note(f"{', '.join(names)} {learn} from each event alike; the weights of --events count in methods that count")
+        tell(f"{', '.join(names)} {learn} from each event alike; the weights of --events count in methods that count")
 
 
 def load_split(dataset: Dataset, name: str, options: dict[str, Any]) -> Split:
@@ -212,10 +204,10 @@ def load_split(dataset: Dataset, name: str, options: dict[str, Any]) -> Split:
     if name not in SPLITS:
         raise InputError(f"--split '{name}' is unknown{nearest(name, SPLITS)}")
     split = SPLITS[name](dataset, **options)
-    note(f"split: {split.rule}")
+    tell(f"split: {split.rule}")
     repeated = _of_seen_labels(split)
     if repeated is not None:
-        note(repeated)
+        tell(repeated)
     return split
 
 

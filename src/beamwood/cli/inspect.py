@@ -11,10 +11,10 @@ import typer
 
 from beamwood import load
 from beamwood.cli import options as o
-from beamwood.cli.inputs import note, print_json
-from beamwood.cli.output import check_page, write_page
+from beamwood.cli.output import check_page, print_json, write_page
 from beamwood.cli.stages import first_of
 from beamwood.errors import InputError
+from beamwood.steps import tell
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,7 +31,7 @@ __all__ = ["inspect"]
 
 
 def inspect(
-    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="What `beamwood fit` saved.")],
+    folder: o.FittedFolder,
     users: Annotated[
         int,
         typer.Option("--users", min=0, metavar="N", help="Validation users to diagnose a tree on; 0: only describe."),
@@ -59,7 +59,7 @@ def inspect(
     if isinstance(searcher, TreeSearcher) and users > 0:
         from beamwood.theory.diagnostics import diagnose
 
-        asked = queries(folder, retriever, users, log, items)
+        asked = diagnosis_data(folder, retriever, users, log, items)
         document["queries"] = asked.words
         report = diagnose(searcher, asked.histories, asked.labels, widths=beam_widths)
         document["diagnostics"] = report.as_dict()
@@ -111,7 +111,7 @@ class DiagnosisData:
     split: Split | None = None
 
 
-def queries(folder: str, retriever: Retriever, users: int, log: str | None, items: str | None) -> DiagnosisData:
+def diagnosis_data(folder: str, retriever: Retriever, users: int, log: str | None, items: str | None) -> DiagnosisData:
     """Validation users of the log, else halves of stored histories."""
     from beamwood.cli.origin import split_of
 
@@ -128,7 +128,7 @@ def queries(folder: str, retriever: Retriever, users: int, log: str | None, item
     usable = np.flatnonzero(stored.lengths >= 2)[-users:] if stored is not None else np.empty(0, int)
     if stored is None or len(usable) == 0:
         raise InputError(f"{folder} keeps no histories and its log is gone; give --log, or --users 0")
-    note("the log is not where it was: halves of stored histories are used, which training may have seen")
+    tell("the log is not where it was: halves of stored histories are used, which training may have seen")
     middle = (stored.indptr[usable] + stored.indptr[usable + 1]) // 2
     histories = stored.slices(stored.indptr[usable], middle)
     labels: ItemLists = stored.slices(middle, stored.indptr[usable + 1]).distinct()

@@ -16,6 +16,8 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
+from beamwood.training.interrupt import ANSWERING, Interrupted
+
 __all__ = ["NOTHING", "PATIENCE", "Watch", "begin", "claimed", "interrupted", "keeping"]
 
 PATIENCE = 1.2
@@ -53,8 +55,6 @@ def keeping(words: Callable[[], str]) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        from beamwood.training.interrupt import Interrupted
-
         raise Interrupted(interrupted()) from None
     finally:
         _kept.pop()
@@ -82,8 +82,6 @@ class Watch:
         threading.Thread(target=self._watch, name="interrupts", daemon=True).start()
 
     def _watch(self) -> None:
-        from beamwood.training.interrupt import ANSWERING
-
         self._await(None)
         if not self._await(PATIENCE) and ANSWERING.is_set():
             self._write("stopping: what was done is being saved; Ctrl-C once more ends at once")

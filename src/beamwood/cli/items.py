@@ -12,20 +12,18 @@ import typer
 from beamwood import load
 from beamwood.blocks import blocks
 from beamwood.cli import options as o
-from beamwood.cli.inputs import note, print_json
 from beamwood.cli.listed import parse_history, read_id_lines
-from beamwood.cli.output import writing_to
+from beamwood.cli.output import print_json, writing_to
 from beamwood.cli.recommend import allowed_of
 from beamwood.errors import InputError
 from beamwood.retrieval.resolve import of_users
 from beamwood.retrieval.similar import By
+from beamwood.steps import tell
 
 __all__ = ["export", "score", "similar"]
 
-_Folder = Annotated[str, typer.Argument(metavar="FOLDER", help="What `beamwood fit` saved.")]
 _Item = Annotated[list[str], typer.Option("--item", metavar="ID", help="An item; may be given again.")]
 _By = Annotated[str, typer.Option("--by", metavar="WORD", help="What says they are alike: model, vectors or tree.")]
-_Count = Annotated[o.Count, typer.Option("-k", "--k", metavar="N", help="How many items; 10 unless given.")]
 _Where = Annotated[o.Text, typer.Option("--where", metavar="TEXT", help="Columns of items, as of recommend.")]
 _Category = Annotated[o.Texts, typer.Option("--category", metavar="NAME", help="Only items of this category.")]
 _Items = Annotated[str, typer.Option("--items", metavar="FILE", help="The items to order, an id a line.")]
@@ -40,11 +38,11 @@ _PLAIN = pl.CompatLevel.oldest()
 
 
 def similar(
-    folder: _Folder,
+    folder: o.FittedFolder,
     *,
     item: _Item,
     by: _By = "model",
-    k: _Count = None,
+    k: o.NumItems = None,
     category: _Category = None,
     where: _Where = None,
     method: o.MethodFile = None,
@@ -65,7 +63,7 @@ def similar(
 
 
 def score(
-    folder: _Folder,
+    folder: o.FittedFolder,
     *,
     items: _Items,
     user: _User = None,
@@ -89,7 +87,9 @@ def score(
     _print_order([listed[at] for at in order], [float(scores[at]) for at in order], json=json)
 
 
-def export(folder: _Folder, *, vectors: _Vectors, overwrite: _Overwrite = False, method: o.MethodFile = None) -> None:
+def export(
+    folder: o.FittedFolder, *, vectors: _Vectors, overwrite: _Overwrite = False, method: o.MethodFile = None
+) -> None:
     """Write the items' vectors for another vector database; their inner product with a query's is the score.
 
     Those of a method of vectors, or of a tree's light head, with a column `bias` that is added to the product.
@@ -114,7 +114,7 @@ def export(folder: _Folder, *, vectors: _Vectors, overwrite: _Overwrite = False,
             columns = [ids.slice(items[0], len(items)), cells]
             columns += [] if export.biases is None else [pa.array(export.biases(items))]
             writer.write_table(pa.table(columns, schema=schema))
-    note(f"wrote {target}: {len(ids):,} vectors of width {export.width}, {export.what}")
+    tell(f"wrote {target}: {len(ids):,} vectors of width {export.width}, {export.what}")
 
 
 def _print_order(items: list[object], scores: list[float], *, json: bool) -> None:

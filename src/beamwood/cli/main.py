@@ -20,6 +20,7 @@ from beamwood.cli.words import in_words_of
 from beamwood.errors import InputError
 from beamwood.extras import asking_for
 from beamwood.system import address_limit
+from beamwood.training.interrupt import Interrupted
 
 __all__ = ["app", "run"]
 
@@ -97,9 +98,9 @@ def main(arguments: list[str]) -> int:
         if isinstance(error, OSError) and _is_of_memory(error):
             return _without_memory(error, as_json=as_json)
         return _without_output(error, as_json=as_json)
+    except Interrupted as error:
+        return _stopped(str(error), as_json=as_json)
     except Exception as error:
-        if type(error).__name__ == "Interrupted":
-            return _stopped(str(error), as_json=as_json)
         # Typer's own, or those of click, which older versions of it need and newer ones do not install.
         if type(error).__module__.startswith(("typer", "click")) and hasattr(error, "format_message"):
             return failed(_as_typed(error, arguments), WRONG_INPUT, as_json=as_json)

@@ -9,44 +9,26 @@ from typing import Annotated, Optional
 import typer
 
 __all__ = [
-    "Boundary",
-    "Columns",
     "Count",
-    "DropDuplicates",
-    "EventColumn",
-    "Events",
-    "ItemColumn",
-    "Items",
-    "ItemsColumn",
+    "FittedFolder",
     "Json",
-    "KeepColumns",
     "LogPath",
     "MethodFile",
-    "MinWeight",
-    "Missing",
     "MovedItems",
     "MovedLog",
-    "NegativeEvents",
+    "NumItems",
     "Number",
     "Overwrite",
     "Page",
     "Preset",
     "ReadOptions",
     "Seed",
-    "Separator",
     "SplitName",
     "Tail",
     "TailOf",
-    "TensorBoard",
     "Text",
     "Texts",
-    "TimeColumn",
-    "TimeFormat",
     "TimeLimit",
-    "Unlisted",
-    "UserColumn",
-    "UserTable",
-    "WeightColumn",
     "beginning",
 ]
 
@@ -66,22 +48,18 @@ Texts = Optional[list[str]]  # noqa: UP045
 Count = Optional[int]  # noqa: UP045
 Number = Optional[float]  # noqa: UP045
 
+FittedFolder = Annotated[str, typer.Argument(metavar="FOLDER", help="What `beamwood fit` saved.")]
+NumItems = Annotated[Count, typer.Option("-k", "--k", metavar="N", help="How many items; 10 unless given.")]
 LogPath = Annotated[
     str,
     typer.Argument(
         metavar="LOG", help="The log: Parquet, CSV, JSON lines, Arrow or RecBole .inter; a file, or a folder of parts."
     ),
 ]
-Items = Annotated[
-    Text, typer.Option("--items", metavar="FILE", help="A table of items; recommend filters by its column 'category'.")
-]
 MovedItems = Annotated[
     Text, typer.Option("--items", metavar="FILE", hidden=True, help="The table of items, if it has moved.")
 ]
 MovedLog = Annotated[Text, typer.Option("--log", metavar="FILE", hidden=True, help="The log, if it has moved.")]
-UserTable = Annotated[
-    Text, typer.Option("--user-table", metavar="FILE", hidden=True, help="A table of users, for rankers that read it.")
-]
 SplitName = Annotated[
     str,
     typer.Option(
@@ -95,89 +73,6 @@ Seed = Annotated[
     int,
     typer.Option(
         "--seed", min=0, max=2**63 - 1, metavar="N", hidden=True, help="Seeds the split, the tree and the training."
-    ),
-]
-UserColumn = Annotated[
-    Text, typer.Option("--user-column", metavar="NAME", help="Column of users, if it has an unusual name.")
-]
-ItemColumn = Annotated[Text, typer.Option("--item-column", metavar="NAME", help="Column of items.")]
-TimeColumn = Annotated[
-    Text, typer.Option("--time-column", metavar="NAME", help="Column of times; none: the order of rows counts.")
-]
-TimeFormat = Annotated[
-    Text,
-    typer.Option("--time-format", metavar="TEXT", hidden=True, help="How times are written, as '%d.%m.%Y %H:%M'."),
-]
-Separator = Annotated[
-    Text,
-    typer.Option(
-        "--separator", metavar="MARK", hidden=True, help="What is between a text file's columns: ';', '::', tab."
-    ),
-]
-Columns = Annotated[
-    Text,
-    typer.Option(
-        "--columns",
-        metavar="NAME,NAME",
-        hidden=True,
-        help="A text file without a line of names: its columns, as user,item,-,time.",
-    ),
-]
-EventColumn = Annotated[
-    Text, typer.Option("--event-column", metavar="NAME", hidden=True, help="Column of kinds of events, for --events.")
-]
-Events = Annotated[
-    Text, typer.Option("--events", metavar="KIND,KIND=X", help="Kinds of events that count, weighed as buy,view=0.3.")
-]
-NegativeEvents = Annotated[
-    Text,
-    typer.Option(
-        "--negative-events",
-        metavar="KIND,KIND",
-        hidden=True,
-        help="Kinds that mean no, as skip: in no history, kept for --without-rejected.",
-    ),
-]
-WeightColumn = Annotated[
-    Text, typer.Option("--weight-column", metavar="NAME", hidden=True, help="Column of weights, for --min-weight.")
-]
-MinWeight = Annotated[
-    Number,
-    typer.Option("--min-weight", metavar="X", help="Keep rows of at least this weight, such as ratings from 4."),
-]
-Boundary = Annotated[
-    Text,
-    typer.Option(
-        "--boundary-column",
-        metavar="NAME",
-        hidden=True,
-        help="Column that says 'history' or 'future' ('train' or 'test') of each row.",
-    ),
-]
-Missing = Annotated[
-    str,
-    typer.Option(
-        "--missing",
-        metavar="WORD",
-        hidden=True,
-        help="Rows without a user, an item or a time: error or drop.",
-        autocompletion=beginning("error", "drop"),
-    ),
-]
-DropDuplicates = Annotated[
-    bool,
-    typer.Option("--drop-duplicates", hidden=True, help="Leave out rows that repeat another one in all that is read."),
-]
-ItemsColumn = Annotated[
-    Text, typer.Option("--items-column", metavar="NAME", hidden=True, help="Column of item ids in the item table.")
-]
-Unlisted = Annotated[
-    str,
-    typer.Option(
-        "--unlisted-items",
-        metavar="WORD",
-        hidden=True,
-        help="Items of the log that the item table lacks: error or keep.",
     ),
 ]
 Tail = Annotated[
@@ -194,9 +89,6 @@ TailOf = Annotated[
         hidden=True,
         help="What the tail is a share of: items, interactions, or prefixes (items, as LPO4Rec counts).",
     ),
-]
-KeepColumns = Annotated[
-    Text, typer.Option("--keep-columns", help="Item columns that recommend --where asks: price:number,brand.")
 ]
 MethodFile = Annotated[
     Text,
@@ -216,9 +108,6 @@ TimeLimit = Annotated[
     ),
 ]
 Page = Annotated[Text, typer.Option("--html", metavar="FILE", help="Also write a page for the browser.")]
-TensorBoard = Annotated[
-    Text, typer.Option("--tensorboard", metavar="FOLDER", hidden=True, help="Also write the curves for TensorBoard.")
-]
 Overwrite = Annotated[
     bool, typer.Option("--overwrite", help="Replace what an earlier fit has written in the same place.")
 ]
@@ -232,20 +121,94 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 class ReadOptions:
     """How the log and the table of items are read."""
 
-    items: Items = None
-    user_column: UserColumn = None
-    item_column: ItemColumn = None
-    time_column: TimeColumn = None
-    weight_column: WeightColumn = None
-    min_weight: MinWeight = None
-    boundary_column: Boundary = None
-    items_column: ItemsColumn = None
-    unlisted_items: Unlisted = "error"
-    missing: Missing = "error"
-    drop_duplicates: DropDuplicates = False
-    time_format: TimeFormat = None
-    separator: Separator = None
-    columns: Columns = None
-    event_column: EventColumn = None
-    events: Events = None
-    negative_events: NegativeEvents = None
+    items: Annotated[
+        Text,
+        typer.Option("--items", metavar="FILE", help="A table of items; recommend filters by its column 'category'."),
+    ] = None
+    user_column: Annotated[
+        Text, typer.Option("--user-column", metavar="NAME", help="Column of users, if it has an unusual name.")
+    ] = None
+    item_column: Annotated[Text, typer.Option("--item-column", metavar="NAME", help="Column of items.")] = None
+    time_column: Annotated[
+        Text, typer.Option("--time-column", metavar="NAME", help="Column of times; none: the order of rows counts.")
+    ] = None
+    weight_column: Annotated[
+        Text, typer.Option("--weight-column", metavar="NAME", hidden=True, help="Column of weights, for --min-weight.")
+    ] = None
+    min_weight: Annotated[
+        Number,
+        typer.Option("--min-weight", metavar="X", help="Keep rows of at least this weight, such as ratings from 4."),
+    ] = None
+    boundary_column: Annotated[
+        Text,
+        typer.Option(
+            "--boundary-column",
+            metavar="NAME",
+            hidden=True,
+            help="Column that says 'history' or 'future' ('train' or 'test') of each row.",
+        ),
+    ] = None
+    items_column: Annotated[
+        Text, typer.Option("--items-column", metavar="NAME", hidden=True, help="Column of item ids in the item table.")
+    ] = None
+    unlisted_items: Annotated[
+        str,
+        typer.Option(
+            "--unlisted-items",
+            metavar="WORD",
+            hidden=True,
+            help="Items of the log that the item table lacks: error or keep.",
+        ),
+    ] = "error"
+    missing: Annotated[
+        str,
+        typer.Option(
+            "--missing",
+            metavar="WORD",
+            hidden=True,
+            help="Rows without a user, an item or a time: error or drop.",
+            autocompletion=beginning("error", "drop"),
+        ),
+    ] = "error"
+    drop_duplicates: Annotated[
+        bool,
+        typer.Option(
+            "--drop-duplicates", hidden=True, help="Leave out rows that repeat another one in all that is read."
+        ),
+    ] = False
+    time_format: Annotated[
+        Text,
+        typer.Option("--time-format", metavar="TEXT", hidden=True, help="How times are written, as '%d.%m.%Y %H:%M'."),
+    ] = None
+    separator: Annotated[
+        Text,
+        typer.Option(
+            "--separator", metavar="MARK", hidden=True, help="What is between a text file's columns: ';', '::', tab."
+        ),
+    ] = None
+    columns: Annotated[
+        Text,
+        typer.Option(
+            "--columns",
+            metavar="NAME,NAME",
+            hidden=True,
+            help="A text file without a line of names: its columns, as user,item,-,time.",
+        ),
+    ] = None
+    event_column: Annotated[
+        Text,
+        typer.Option("--event-column", metavar="NAME", hidden=True, help="Column of kinds of events, for --events."),
+    ] = None
+    events: Annotated[
+        Text,
+        typer.Option("--events", metavar="KIND,KIND=X", help="Kinds of events that count, weighed as buy,view=0.3."),
+    ] = None
+    negative_events: Annotated[
+        Text,
+        typer.Option(
+            "--negative-events",
+            metavar="KIND,KIND",
+            hidden=True,
+            help="Kinds that mean no, as skip: in no history, kept for --without-rejected.",
+        ),
+    ] = None

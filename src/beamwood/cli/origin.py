@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from beamwood.data import Dataset, Split
     from beamwood.retrieval.retriever import Retriever
 
-__all__ = ["Origin", "origin_of", "split_of", "split_of_all"]
+__all__ = ["Origin", "origin_of", "split_of", "split_of_all", "with_origin"]
 
 
 class _Part(BaseModel):
@@ -62,6 +62,12 @@ class Origin(BaseModel):
     def options(self) -> dict[str, Any]:
         """Those of the split that were noted."""
         return self.split.options.model_dump(exclude_unset=True)
+
+
+def with_origin(fitted: Retriever, source: DataSource, split: Split) -> Retriever:
+    """The retriever, its metadata saying where its data came from: what `origin_of` reads."""
+    origin = {"source": source.as_dict(), "split": {"name": split.name, "options": split.options}}
+    return replace(fitted, metadata=fitted.metadata | origin)
 
 
 def origin_of(folder: str, metadata: dict[str, Any]) -> Origin:

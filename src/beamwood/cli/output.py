@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from beamwood.errors import InputError
 from beamwood.steps import tell
 
-__all__ = ["check_page", "prepare_streams", "say", "silence", "write_page", "writing_to"]
+__all__ = ["check_page", "prepare_streams", "print_json", "say", "silence", "write_page", "writing_to"]
 
 
 class _Heedless(io.TextIOWrapper):
@@ -59,6 +60,11 @@ def say(text: str, stream: TextIO) -> None:
         print(text, file=stream, flush=True)
     except OSError:
         silence(stream)
+
+
+def print_json(document: Any) -> None:
+    """The one JSON document of a command, on stdout; NaN and infinity, which JSON lacks, are a fault of ours."""
+    print(json.dumps(document, indent=2, default=str, allow_nan=False))
 
 
 def check_page(path: str) -> None:

@@ -15,14 +15,14 @@ import typer
 from beamwood import load
 from beamwood.cli import options as o
 from beamwood.cli.expand import expanded
-from beamwood.cli.inputs import note, print_json
 from beamwood.cli.interrupts import keeping
 from beamwood.cli.listed import parse_history, read_id_lines, read_lines
+from beamwood.cli.output import print_json
 from beamwood.cli.shown import duration
 from beamwood.cli.words import in_words_of
 from beamwood.errors import InputError
 from beamwood.retrieval.resolve import of_users
-from beamwood.steps import step
+from beamwood.steps import step, tell
 
 if TYPE_CHECKING:
     from beamwood.data.vocabulary import Vocabulary
@@ -41,7 +41,6 @@ _Threads = Annotated[int, typer.Option("--threads", metavar="N", min=1, max=1024
 _Resume = Annotated[bool, typer.Option("--resume", help="Go on with an --out that was broken off.")]
 _Replace = Annotated[bool, typer.Option("--overwrite", help="Replace the file of --out.")]
 _History = Annotated[o.Texts, typer.Option("--history", metavar="IDS", help=_HISTORY_HELP)]
-_Count = Annotated[o.Count, typer.Option("-k", "--k", metavar="N", help="How many items; 10 unless given.")]
 _Category = Annotated[
     o.Texts, typer.Option("--category", metavar="NAME", help="Only items of this category; may be given again.")
 ]
@@ -132,10 +131,10 @@ class FileOptions:
 
 @expanded
 def recommend(
-    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="What `beamwood fit` saved.")],
+    folder: o.FittedFolder,
     *,
     asking: AskedOptions,
-    k: _Count = None,
+    k: o.NumItems = None,
     category: _Category = None,
     where: _Where = None,
     allowed_items: _AllowedItems = None,
@@ -191,7 +190,7 @@ def _print_lists(labels: Sequence[Any], found: Recommendations, *, json: bool) -
     for row, (label, items, scores) in rows:
         print(label)
         if row in why:
-            note(f"{label}: no items, as {why[row]}")
+            tell(f"{label}: no items, as {why[row]}")
         for rank, (item, score) in enumerate(zip(items, scores, strict=True), start=1):
             print(f"  {rank:>3}  {item}  {score:.4f}")
 
@@ -215,7 +214,7 @@ def _write_all(
 
         def say(done: int, total: int, rate: float) -> None:
             answering.done = done
-            note(f"{done:,} of {total:,}, {rate:,.0f} a second, about {duration((total - done) / rate)} left")
+            tell(f"{done:,} of {total:,}, {rate:,.0f} a second, about {duration((total - done) / rate)} left")
 
         answered = job.run(target, resume=writing.resume, say=say)
     some, full = count_by_rank(target, 1, request.k)
@@ -227,7 +226,7 @@ def _write_all(
     asked_for = "users" if asked.by_users else "histories"
     print(f"wrote {target}: lists for {len(asked.rows):,} {asked_for}, {answered:,} of them answered now")
     if short or empty:
-        note(
+        tell(
             f"{short:,} of the lists are shorter than {request.k}, and {empty:,} are empty, as no more items may be "
             "shown there"
         )
@@ -251,11 +250,12 @@ def parse_context(texts: list[str] | None, known: Sequence[str], num_rows: int) 
     """The context of --context, the same for every row."""
     if not texts:
         return None
-    pairs = [parse_pair(text, known) for text in texts]
-    twice = [name for name in {name for name, _ in pairs} if sum(name == other for other, _ in pairs) > 1]
-    if twice:
-        raise InputError(f"--context gives '{twice[0]}' more than once; give one value for each column")
-    return {name: [value] * num_rows for name, value in pairs}
+    values: dict[str, str] = {}
+    for name, value in (parse_pair(text, known) for text in texts):
+        if name in values:
+            raise InputError(f"--context gives '{name}' more than once; give one value for each column")
+        values[name] = value
+    return {name: [value] * num_rows for name, value in values.items()}
 
 
 def parse_pair(text: str, known: Sequence[str]) -> tuple[str, str]:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from beamwood.cli import options as o
-from beamwood.cli.inputs import DataSource, note, print_json
+from beamwood.cli.inputs import DataSource
 from beamwood.cli.interrupts import keeping
-from beamwood.cli.output import write_page
+from beamwood.cli.output import print_json, write_page
 from beamwood.cli.written import FitOptions, path_beside
 from beamwood.errors import InputError
+from beamwood.steps import tell
+from beamwood.training.interrupt import Interrupted
 
 if TYPE_CHECKING:
     from beamwood.data import Split
@@ -61,7 +63,6 @@ class FolderSearch:
         """Search, save, and print the table. Errors: `Interrupted`, the best so far being saved."""
         from beamwood.recipes.portfolio.find import find
         from beamwood.recipes.portfolio.table import table_lines
-        from beamwood.training.interrupt import Interrupted
 
         asked, run = self.asked, self.asked.run
         folder = path_beside(asked.out, SUFFIX)
@@ -78,7 +79,7 @@ class FolderSearch:
                 resume=run.resume,
                 overwrite=run.overwrite,
                 better=lambda retriever: self._save(retriever, split),
-                say=note,
+                say=tell,
             )
         self._save(found.retriever, split)
         document = {"out": asked.out, "method": found.document["chosen"], "portfolio": found.document}
@@ -93,7 +94,7 @@ class FolderSearch:
             print("\n".join(table_lines(found.document)))
         if found.interrupted:
             raise Interrupted(f"interrupted; the best so far is in {asked.out}; the same command with --resume goes on")
-        note(f"saved in {asked.out}; next: {shlex.join(('beamwood', 'evaluate', asked.out))}")
+        tell(f"saved in {asked.out}; next: {shlex.join(('beamwood', 'evaluate', asked.out))}")
 
     def _check_places(self, folder: Path) -> None:
         """Errors: another search, or an output that may not be replaced."""
@@ -108,9 +109,6 @@ class FolderSearch:
 
     def _save(self, fitted: Retriever, split: Split) -> None:
         """Put it in the output's place; the first one has seen that nothing of others is there."""
-        origin: dict[str, Any] = {
-            "source": self.source.as_dict(),
-            "split": {"name": split.name, "options": split.options},
-        }
-        named = replace(fitted, metadata=fitted.metadata | origin)
-        self.asked.written.of(named).save(self.asked.out, overwrite=True)
+        from beamwood.cli.origin import with_origin
+
+        self.asked.written.of(with_origin(fitted, self.source, split)).save(self.asked.out, overwrite=True)

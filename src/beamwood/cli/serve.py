@@ -11,7 +11,7 @@ import typer
 from beamwood.artefact import read_artefact
 from beamwood.cli import options as o
 from beamwood.cli.expand import expanded
-from beamwood.cli.inputs import print_json, searchers_in
+from beamwood.cli.output import print_json
 from beamwood.errors import InputError
 from beamwood.extras import asking_for
 
@@ -138,7 +138,7 @@ class StoreOptions:
 
 @expanded
 def serve(
-    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="What `beamwood fit` saved.")],
+    folder: o.FittedFolder,
     *,
     where: ListenOptions,
     items: _Items = None,
@@ -156,7 +156,9 @@ def serve(
         from beamwood.serve.server import serve as run
     settings = _settings(folder, where, items, keeping, load, running, page)
     if method is not None:
-        settings = replace(settings, searchers=searchers_in(method, folder))
+        from beamwood.methods.reload import searchers_of
+
+        settings = replace(settings, searchers=searchers_of(method, folder))
     if check:
         found = checking.check(folder, replace(settings, store="memory"))
         if json:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from beamwood.cli import options as o
-from beamwood.cli.inputs import print_json
+from beamwood.cli.output import print_json
 from beamwood.methods import METHODS
 
 __all__ = ["settings"]

@@ -54,10 +54,8 @@ def with_fix(message: str, command: str | None, pages: Mapping[str, Described]) 
     said = message.rstrip(".")
     if said.startswith("No such option: "):
         option = said.removeprefix("No such option: ").split(" ")[0]
-        others = [
-            name for name, page in pages.items() if any(option in one.typed.split(" ")[0] for one in page.options)
-        ]
-        if option.startswith("--") and 0 < len(others) <= _FEW:
+        others = [name for name, page in pages.items() if option in page.option_names]
+        if 0 < len(others) <= _FEW:
             said = f"No such option: {option} (of {', '.join(f'`beamwood {name}`' for name in others)})"
     own = f"{command} " if command in pages else ""
     return f"{said}; `beamwood {own}{'--help-all' if own else '--help'}` says what there is"

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from beamwood.cli.help import Described
+from beamwood.cli.help import commands_by_name
 
 __all__ = ["in_words_of"]
 
@@ -20,12 +18,10 @@ _OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
 
 def in_words_of(arguments: Sequence[str], message: str) -> str:
     """The message for whoever typed these arguments, with the options of that command alone."""
-    from beamwood.cli.help import commands_by_name
-
     every = commands_by_name()
     if not arguments or arguments[0] not in every:
         return message
-    known, of_fit = (_options(every[name]) for name in (arguments[0], "fit"))
+    known, of_fit = (every[name].option_names for name in (arguments[0], "fit"))
     for words, option, typed in (
         (_UNKNOWN, "--on-unknown", "pass --on-unknown ignore"),
         ("pass seen='keep' to have them", "--include-seen", "--include-seen has them"),
@@ -41,10 +37,6 @@ def in_words_of(arguments: Sequence[str], message: str) -> str:
 def _as_option(found: re.Match[str], known: set[str]) -> str:
     option = f"--{found[1].replace('_', '-')}"
     return f"{option} " if option in known else found[0]
-
-
-def _options(page: Described) -> set[str]:
-    return {word for one in page.options for word in one.typed.replace(",", " ").split() if word.startswith("--")}
 
 
 def _elsewhere(message: str, of_fit: set[str]) -> str:

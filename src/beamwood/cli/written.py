@@ -48,7 +48,10 @@ class RunOptions:
 
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run.")] = False
     overwrite: o.Overwrite = False
-    tensorboard: o.TensorBoard = None
+    tensorboard: Annotated[
+        o.Text,
+        typer.Option("--tensorboard", metavar="FOLDER", hidden=True, help="Also write the curves for TensorBoard."),
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import polars as pl
 
-from beamwood.data.columns import ColumnNames, find_column, plain_name
+from beamwood.data.columns import ColumnNames, MissingColumnError, find_column, plain_name
 from beamwood.data.ids import count_of
 from beamwood.data.nested import rows_within
 from beamwood.data.source import Source
@@ -26,11 +26,10 @@ def chosen_columns(table: Source, columns: ColumnNames, *, weighed: bool) -> dic
     schema = table.schema
     try:
         chosen = columns.resolve(list(schema), table.name, weighed=weighed)
-    except InputError as error:
-        within = rows_within(table.name, schema)
-        within = within or _matrix(table, columns)
-        if within and "has no" in str(error):
-            raise InputError(f"{str(error).partition(';')[0]}{within}") from None
+    except MissingColumnError as error:
+        within = rows_within(table.name, schema) or _matrix(table, columns)
+        if within:
+            raise InputError(error.lacks + within) from None
         raise
     _refuse_parts(table.name, list(schema), columns, chosen)
     if table.is_text:

@@ -14,6 +14,7 @@ __all__ = [
     "ALIASES",
     "USUAL_EVENTS",
     "ColumnNames",
+    "MissingColumnError",
     "find_column",
     "known_names",
     "with_article",
@@ -97,6 +98,14 @@ USUAL_EVENTS = {
 USUAL_EVENTS |= {"pv", "skip", "transaction", "view", "watch"}
 
 
+class MissingColumnError(InputError):
+    """A source has no column for a role: what it `lacks`, and, behind that, what to do about it."""
+
+    def __init__(self, lacks: str, fix: str = "") -> None:
+        super().__init__(lacks + fix)
+        self.lacks = lacks
+
+
 @dataclass(frozen=True, slots=True)
 class ColumnNames:
     """The columns to read; for None an alias is looked for, and there is no time or weight where none is found.
@@ -131,7 +140,7 @@ class ColumnNames:
         roles = {"user": self.user, "item": self.item, "time": self.time}
         for role, named in (roles | {"weight": self.weight, "boundary": self.boundary}).items():
             if role == "time" and lacking:
-                raise InputError(_without(lacking, [n for n in there if n not in found.values()], there, source))
+                raise _missing(lacking, [n for n in there if n not in found.values()], there, source)
             if role == "time" and named == "none" and "none" not in there:
                 continue
             needed = weighed or role != "weight"
@@ -147,7 +156,7 @@ class ColumnNames:
             )
         for name in self.context:
             if name not in there:
-                raise InputError(f"{source} has no column '{name}' for the context{nearest(name, there)}")
+                raise MissingColumnError(f"{source} has no column '{name}' for the context", nearest(name, there))
         return found
 
     def notes(self, there: Sequence[str], chosen: Mapping[str, str]) -> list[str]:
@@ -196,7 +205,8 @@ def find_column(
         if given not in there:
             like = _likeliest(given, there)
             meant = "" if like is None else f"; did you mean --{role}-column '{like}'?"
-            raise InputError(f"{source} has no column '{given}' for the {role}; it has: {', '.join(there)}{meant}")
+            fix = f"; it has: {', '.join(there)}{meant}"
+            raise MissingColumnError(f"{source} has no column '{given}' for the {role}", fix)
         return given
     for group in (*ALIASES.get(role, ()), also):
         known = {squashed(name) for name in group}
@@ -267,14 +277,14 @@ def _elsewhere(roles: Sequence[str], there: Sequence[str], source: str) -> str:
     )
 
 
-def _without(roles: Sequence[str], free: Sequence[str], there: Sequence[str], source: str) -> str:
-    """What to say of a source without columns for some roles: what it has, the likeliest of it, the options."""
+def _missing(roles: Sequence[str], free: Sequence[str], there: Sequence[str], source: str) -> MissingColumnError:
+    """What is said of a source without columns for some roles: what it has, the likeliest of it, the options."""
     lacks = f"{source} has no {' and no '.join(f'{role} column' for role in roles)}"
     if not there:
-        return f"{source} has no columns, and so no rows; give a log with at least two users"
+        return MissingColumnError(f"{source} has no columns, and so no rows", "; give a log with at least two users")
     hint = header_hint(there) or _elsewhere(roles, there, source)
     if hint:
-        return lacks + hint
+        return MissingColumnError(lacks, hint)
     such, free = list[str](), list(free)
     for role in roles:
         like = _likely(role, free)
@@ -284,7 +294,8 @@ def _without(roles: Sequence[str], free: Sequence[str], there: Sequence[str], so
     options = " and ".join(f"--{role}-column" for role in roles)
     in_python = ", ".join(f"{role}=..." for role in roles)
     known = "; ".join(", ".join(ALIASES[role][0]) for role in roles)
-    return (
-        f"{lacks}; it has: {', '.join(there)}. Name {'it' if len(roles) == 1 else 'them'} with {options}, in Python "
-        f"ColumnNames({in_python}){', such as ' * bool(such)}{' '.join(such)} (known by themselves: {known})"
+    return MissingColumnError(
+        lacks,
+        f"; it has: {', '.join(there)}. Name {'it' if len(roles) == 1 else 'them'} with {options}, in Python "
+        f"ColumnNames({in_python}){', such as ' if such else ''}{' '.join(such)} (known by themselves: {known})",
     )

@@ -141,11 +141,10 @@ class Dataset:
 
     def keeping(self, entries: NDArray[np.int64], lengths: NDArray[np.int64]) -> Dataset:
         """The same users and items with the given entries of their histories, `lengths` of them a user, in order."""
-        indptr = indptr_of(lengths)
-        part = self.with_histories(ItemLists(indptr, self.histories.items[entries]))
+        part = self.with_histories(ItemLists(indptr_of(lengths), self.histories.items[entries]))
         context = None if self.context is None else self.context[entries]
         weights = None if self.weights is None else self.weights[entries]
-        return part if context is None and weights is None else replace(part, context=context, weights=weights)
+        return replace(part, context=context, weights=weights)
 
     def fingerprint(self) -> str:
         """sha256 of ids, histories and times: equal for equal content, whatever file it came from."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from numbers import Real
 from typing import Any, Self
 
 import polars as pl
@@ -56,7 +57,7 @@ class EventKinds:
         if counted is not None and not counted:
             raise InputError("--events names no kind; write those that count, such as buy,view=0.3")
         for kind, weight in (counted or {}).items():
-            if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 < weight < math.inf:
+            if isinstance(weight, bool) or not isinstance(weight, Real) or not 0 < float(weight) < math.inf:
                 raise InputError(f"--events {kind}={weight!r}: a weight is a number above 0, such as {kind}=0.3")
         unwanted = tuple(_listed("negative_events", negative))
         both = sorted(set(unwanted) & set(counted or {}))
@@ -89,16 +90,16 @@ def parse_events(text: str | None) -> dict[str, float] | None:
         return None
     found: dict[str, float] = {}
     for part in (part.strip() for part in text.split(",")):
-        kind, equals, weight = part.rpartition("=") if "=" in part else (part, "", "1")
-        if not kind.strip():
+        before, equals, weight = part.rpartition("=")
+        kind = (before if equals else part).strip()
+        if not kind:
             raise InputError(f"--events {text!r} lacks a kind; write those that count, such as buy,view=0.3")
-        if kind.strip() in found:
-            raise InputError(f"--events {text!r} names '{kind.strip()}' twice")
+        if kind in found:
+            raise InputError(f"--events {text!r} names '{kind}' twice")
         try:
-            found[kind.strip()] = float(weight)
+            found[kind] = float(weight) if equals else 1.0
         except ValueError:
-            raise InputError(f"--events {part!r}: {weight!r} is no number; write {kind.strip()}=0.3") from None
-        del equals
+            raise InputError(f"--events {part!r}: {weight!r} is no number; write {kind}=0.3") from None
     return found
 
 
@@ -106,11 +107,13 @@ def read_events(table: Source, kinds: EventKinds) -> tuple[Source, pl.Expr, Even
     """The rows whose kind counts or is negative, the weight of each (0 of a negative one), the kinds, each by its name,
     and what was done, in words.
 
-    Errors: no column of kinds; a kind that no row has.
+    Errors: no column of kinds; a kind that no row has; none that counts.
     """
     name = _column(table, kinds)
     kind, counts = _kind(table, name), counts_of(table, name)
     counted = dict(kinds.counted or {each: 1.0 for each in counts if each not in kinds.negative})
+    if not counted:
+        raise InputError(f"{table.name}: every row has a negative kind as its '{name}'; leave out one that counts")
     for option, each in (*(("--events", k) for k in counted), *(("--negative-events", k) for k in kinds.negative)):
         if each not in counts:
             raise InputError(f"{table.name}: no row has {option} {each!r} as its '{name}'{nearest(each, counts)}")

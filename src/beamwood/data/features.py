@@ -103,11 +103,9 @@ class FeatureTable:
         more = {}
         for column in self.columns:
             array = self.arrays[column.name]
-            row = np.zeros((1, array.shape[1]), array.dtype)
-            if column.kind == "category":
-                row[:, 1:] = -1
-            else:
-                row[:, -1] = 1
+            missing = column.encode(None, 1)
+            # Of several categories a cell may hold, the others are padding.
+            row = np.pad(missing, ((0, 0), (0, array.shape[1] - missing.shape[1])), constant_values=-1)
             more[column.name] = np.concatenate([array, row])
         return FeatureTable(self.columns, more)
 

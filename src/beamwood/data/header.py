@@ -5,12 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-__all__ = ["header_hint", "is_time", "seem_values"]
+__all__ = ["UNITS", "header_hint", "is_time", "seem_values"]
+
+UNITS = {
+    "seconds": (3e8, 1e10),
+    "milliseconds": (3e11, 1e13),
+    "microseconds": (3e14, 1e16),
+    "nanoseconds": (3e17, 1e19),
+}
+"""What a whole number from 1970 may count, and between which bounds it then lies from 1979 to 2286."""
 
 _NUMBER = r"\s*[+-]?(\d+\.?\d*|\.\d+)\s*"
 _DATE = r"\s*(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{4})([ T].*)?"
 _NAMED_DATE = r"\s*[A-Z][a-z]{2} [A-Z][a-z]{2} +\d{1,2} \d{2}:\d{2}:\d{2} .*\d{4}\s*"
-_MOMENTS = ((3e8, 1e10), (3e11, 1e13), (3e14, 1e16), (3e17, 1e19))
 # A line of so many values is no row of a log.
 _MOST_CELLS = 40
 _REPEATED = r"_duplicated_\d+$"
@@ -40,4 +47,6 @@ def is_time(cell: str) -> bool:
     """Whether a cell is a date, or a number that counts seconds, or parts of them, from 1979 to 2286."""
     if re.fullmatch(_DATE, cell) or re.fullmatch(_NAMED_DATE, cell):
         return True
-    return re.fullmatch(_NUMBER, cell) is not None and any(least <= float(cell) < most for least, most in _MOMENTS)
+    return re.fullmatch(_NUMBER, cell) is not None and any(
+        least <= float(cell) < most for least, most in UNITS.values()
+    )

@@ -7,11 +7,14 @@ import shlex
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import NoReturn
 
 from beamwood.data.columns import ALIASES, USUAL_EVENTS, known_names, squashed
 from beamwood.data.header import is_time
+from beamwood.data.text_shapes import OtherShapeError
+from beamwood.errors import InputError
 
-__all__ = ["column_guess", "seems_headless", "without_names"]
+__all__ = ["column_guess", "refuse_without_names", "seems_headless"]
 
 _NAMES = {name for role in ALIASES for name in known_names(role)}
 _NAMES |= {"category", "categories", "genre", "genres", "id", "index", "label", "name", "price", "title", "url"}
@@ -67,32 +70,39 @@ def column_guess(rows: Sequence[Sequence[str]]) -> list[str]:
     return names
 
 
-def without_names(path: Path, rows: Sequence[Sequence[str]], separator: str, *, is_log: bool) -> str:
-    """What is wrong with a file of such rows, and what to type."""
+def refuse_without_names(path: Path, rows: Sequence[Sequence[str]], separator: str, *, is_log: bool) -> NoReturn:
+    """Errors: always, what is wrong with a file of such rows, and what to type."""
     first = rows[0]
     shown = ", ".join(cell[:40] for cell in first[:6]) + (", .." if len(first) > 6 else "")
     found = f"{path}: its first line seems to hold values ({shown})"
     if not is_log:
-        line = separator.join(_table_names(rows)).replace("\t", "\\t")
-        named = path.with_name(f"named.{path.name}")
-        shows = "iconv -f WINDOWS-1252 -t UTF-8" if any("\ufffd" in cell for row in rows for cell in row) else "cat"
-        return (
-            f"{found}: put a line of names before it, as with: (printf '{line}\\n'; {shows} {shlex.quote(str(path))}) "
-            f"> {shlex.quote(str(named))}"
-        )
+        command = _named_table(path, rows, separator)
+        raise InputError(f"{found}: put a line of names before it, as with: {command}")
     guess, columns = column_guess(rows), _columns(rows)
     lists = [at for at, cells in enumerate(columns) if _are_lists(cells)]
     if lists and "item" not in guess:
         place = next((at for at in lists if _are_marked(columns[at])), lists[0])
         command = _split_of(path, columns, separator, guess, place)
-        return f"{path}: column {place + 1} holds several items in a row; write a row for each, as with: {command}"
+        raise OtherShapeError(
+            f"{path}: column {place + 1} holds several items in a row; write a row for each, as with: {command}"
+        )
     if not {"user", "item"} <= {*guess} or len(guess) > _MOST_COLUMNS:
-        return f"{found}: name its columns in their order with --columns, '-' for one without use, as user,item,-"
+        raise InputError(
+            f"{found}: name its columns in their order with --columns, '-' for one without use, as user,item,-"
+        )
     taken = ", ".join(f"{name} {first[guess.index(name)][:40]!r}" for name in ("user", "item"))
-    return (
+    raise InputError(
         f"{found}: name its columns in their order, such as --columns {','.join(guess)} for {taken}; name them "
         "otherwise if these are not so"
     )
+
+
+def _named_table(path: Path, rows: Sequence[Sequence[str]], separator: str) -> str:
+    """The command that writes a table of items below a line of names."""
+    line = separator.join(_table_names(rows)).replace("\t", "\\t")
+    named = path.with_name(f"named.{path.name}")
+    shows = "iconv -f WINDOWS-1252 -t UTF-8" if any("\ufffd" in cell for row in rows for cell in row) else "cat"
+    return f"(printf '{line}\\n'; {shows} {shlex.quote(str(path))}) > {shlex.quote(str(named))}"
 
 
 def _split_of(path: Path, columns: Sequence[Sequence[str]], separator: str, guess: list[str], at: int) -> str:

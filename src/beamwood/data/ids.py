@@ -29,7 +29,7 @@ _EXPONENT = r"^\s*[+-]?(\d+(\.\d+)?[eE]\+\d+|\d+\.\d+[eE]\d+)\s*$"
 _NOTHING = r"^\s*((?i:nan|null|\(null\)|none|nil|nat|undefined|n/a|#n/a|<na>|\\n)|NA)\s*$"
 _INTEGERS = (pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32, pl.UInt64)
 _TEXTS = (pl.String, pl.Binary, pl.Categorical, pl.Enum)
-# From here on a float may stand for several whole numbers.
+# From 2 to this on a float may stand for several whole numbers. Floats of 16 bits, which not every Polars has, have 11.
 _INEXACT: dict[Any, int] = {pl.Float32: 24, pl.Float64: 53}
 # Several of what seem to be ids: "N12 N7", "[3, 9]".
 _LIST = r"""^\s*[\[(]?\s*['"]?[A-Za-z]{0,4}[-_]?\d+['"]?([\s,;|]+['"]?[A-Za-z]{0,4}[-_]?\d+['"]?)+\s*[\])]?\s*$"""
@@ -52,7 +52,6 @@ def id_expression(table: Source, name: str, role: str) -> tuple[pl.Expr, tuple[s
     if dtype in _TEXTS:
         return _text_ids(table, name, role)
     refuse(table, name, missing_cells(table, name), f"rows with no {role} id", "fill them, or --missing drop")
-    notes: tuple[str, ...] = ()
     # pandas makes floats of whole numbers once one is missing, a database makes decimals of them.
     if dtype.is_float() or dtype.is_decimal():
         if count_of(table, (column != column.floor()).sum()):
@@ -64,12 +63,12 @@ def id_expression(table: Source, name: str, role: str) -> tuple[pl.Expr, tuple[s
     if dtype.is_float() or dtype.is_decimal() or dtype == pl.Int128:
         narrow = column.cast(pl.Int64, strict=False)
         refuse(table, name, narrow.is_null(), f"{role} ids beyond 64 bits", "write them as text")
-        return narrow.alias(role), notes
+        return narrow.alias(role), ()
     if dtype == pl.Time or (isinstance(dtype, pl.Datetime) and dtype.time_unit == "ns"):
         finer = column.dt.nanosecond() % 1000 != 0
         refuse(table, name, finer, f"{role} ids finer than a microsecond", "write them as text or whole numbers")
     if dtype in _INTEGERS or dtype in (pl.Date, pl.Time, pl.Datetime):
-        return column.alias(role), notes
+        return column.alias(role), ()
     lists = isinstance(dtype, pl.List | pl.Array)
     fix = f"write a row for each {role} of a list" if lists else "use numbers or strings"
     raise InputError(f"{table.name}: column '{name}' of type {dtype} holds no {role} ids; {fix}")

@@ -19,14 +19,20 @@ _TYPED: dict[str, Callable[[pl.DataType], bool]] = {
     "number": lambda dtype: dtype.is_numeric(),
     "truth": lambda dtype: dtype == pl.Boolean,
     "time": lambda dtype: dtype in (pl.Date, pl.Datetime),
+    "text": lambda dtype: not dtype.is_nested() and dtype not in (pl.Binary, pl.Duration, pl.Object),
 }
 _TRUTH = {"true": True, "false": False, "1": True, "0": False}
 
 
 def kept_name(wanted: str) -> str:
     """The column of "name:kind"."""
+    return _name_and_kind(wanted)[0]
+
+
+def _name_and_kind(wanted: str) -> tuple[str, str]:
+    """The two parts, the kind "" where none is said: a name may hold a colon itself."""
     name, kind = name_and_kind(wanted)
-    return name if kind in KEPT_KINDS else wanted
+    return (name, kind) if kind in KEPT_KINDS else (wanted, "")
 
 
 def checked_kept(wanted: Sequence[str], frame: pl.DataFrame) -> tuple[str, ...]:
@@ -50,15 +56,15 @@ def checked_kept(wanted: Sequence[str], frame: pl.DataFrame) -> tuple[str, ...]:
 
 def kept_column(frame: pl.DataFrame, wanted: str) -> pl.Series:
     """The column as its kind says. Errors: a cell that is none, named, with its item."""
-    name = kept_name(wanted)
-    kind, cells = ("" if name == wanted else name_and_kind(wanted)[1]), frame[name]
+    name, kind = _name_and_kind(wanted)
+    cells = frame[name]
     if not kind:
         return cells
+    if cells.dtype != pl.String and not _TYPED[kind](cells.dtype):
+        raise InputError(f"{name}:{kind}: the column is of type {cells.dtype}; leave the kind out")
     if kind == "text":
         return cells.cast(pl.String)
     if cells.dtype != pl.String:
-        if not _TYPED[kind](cells.dtype):
-            raise InputError(f"{name}:{kind}: the column is of type {cells.dtype}; leave the kind out")
         return cells
     empty = cells.is_null() | (cells.str.strip_chars() == "")
     said = _read(cells.str.strip_chars(), kind)

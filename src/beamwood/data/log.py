@@ -28,7 +28,8 @@ from beamwood.data.events import WEIGHT, EventKinds, event_note, last_was_negati
 from beamwood.data.ids import count_of, id_expression, missing_cells, refuse
 from beamwood.data.layout import Layout
 from beamwood.data.source import Source, open_source, reading
-from beamwood.data.times import seems_time, time_expression
+from beamwood.data.time_text import ReadTimes
+from beamwood.data.times import read_times, seems_time
 from beamwood.errors import InputError, nearest
 from beamwood.notebook import text
 from beamwood.steps import step
@@ -56,6 +57,7 @@ class ReadReport:
 
     `duplicates` repeat another row; `time` says what orders a history, `weight` what the weights did. `left_out` rows
     had too small a weight, lacked something or, where that was asked for, repeated another. `notes`: what to look at.
+    `time_unit`: what times count from 1970 that were read of dates; None of numbers, which are what they were.
     """
 
     source: str
@@ -67,6 +69,7 @@ class ReadReport:
     left_out: int = 0
     notes: tuple[str, ...] = ()
     dropped_duplicates: bool = False
+    time_unit: Literal["us", "ns"] | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """The report for machines."""
@@ -205,11 +208,13 @@ def check_log(
         notes += _advice(table, kinds, tuple(chosen.values()))
     split = None if "boundary" in chosen else boundary_note(table, chosen["user"], (*chosen.values(), *columns.context))
     notes += [] if split is None else [split]
-    used, time_kind, looked_at = _used(table, chosen, columns, time_format)
+    used, times, looked_at = _used(table, chosen, columns, time_format)
     used += [] if weight is None else [weight]
     kept, weight_kind = _heavy_enough(table, chosen.get("weight"), min_weight)
     notes += [*looked_at, *columns.notes(table.column_names, chosen), *_swallowed(whole, chosen)]
-    report = ReadReport(table.name, rows, chosen, 0, time_kind, weight=weight_kind, notes=tuple(notes))
+    report = ReadReport(
+        table.name, rows, chosen, 0, times.words, weight=weight_kind, notes=tuple(notes), time_unit=times.unit
+    )
     every = counting = kept.select(used)
     if weight is not None:
         counting = every.filter(pl.col(WEIGHT) > 0)
@@ -253,21 +258,22 @@ def _refuse_forgotten_times(
 
 def _used(
     table: Source, chosen: dict[str, str], columns: ColumnNames, time_format: str | None
-) -> tuple[list[pl.Expr], str, list[str]]:
-    """What is read of each row, what the times are, in words, and what to look at."""
+) -> tuple[list[pl.Expr], ReadTimes, list[str]]:
+    """What is read of each row, the times among it, and what to look at."""
     used, notes = list[pl.Expr](), list[str]()
     for role in ("user", "item"):
         ids, said = id_expression(table, chosen[role], role)
         used.append(ids)
         notes += said
-    time_kind = "none; the order of a user's rows is their order"
+    times = ReadTimes(None, "none; the order of a user's rows is their order")
     if "time" in chosen:
-        time, time_kind = time_expression(table, chosen["time"], time_format)
-        used += [] if time is None else [time]
+        times = read_times(table, chosen["time"], time_format)
+    if times.time is not None:
+        used.append(times.time)
     if "boundary" in chosen:
         used.append(boundary_expression(table, chosen["boundary"]))
     used += [table.column(name).alias(f"{CONTEXT}{name}") for name in dict.fromkeys(columns.context)]
-    return used, time_kind, notes
+    return used, times, notes
 
 
 def _without_missing(table: Source, chosen: dict[str, str]) -> tuple[Source, list[str]]:

@@ -36,7 +36,7 @@ def rows_within(name: str, schema: Mapping[str, Any]) -> str:
     if held is None:
         return ""
     apart = ({*schema} - {held}).isdisjoint(field.name for field in lists[held].fields)
-    steps = f".explode({held!r})" + f".unnest({held!r})" * apart
+    steps = f".explode({held!r})" + (f".unnest({held!r})" if apart else "")
     base = next((ending for ending in _READERS if ending in name.lower()), None)
     says = f"; each of its rows holds several in '{held}': write a row for each"
     if base is None:

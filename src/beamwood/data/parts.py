@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import os
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +25,31 @@ class TableFiles:
     def __init__(self, name: str, files: Sequence[Path], left_out: Sequence[str], root: Path | None) -> None:
         self.name, self.files, self.left_out, self.root = name, tuple(files), tuple(left_out), root
 
-    def joined(self, frames: Sequence[pl.LazyFrame], schemas: Sequence[dict[str, Any]]) -> pl.LazyFrame:
+    def joined(self, frames: Sequence[pl.LazyFrame], schemas: Sequence[Mapping[str, Any]]) -> pl.LazyFrame:
         """The rows of all parts. A folder called `key=value` is a column of its parts that lack it.
 
-        Errors: parts of other columns or types than the first.
+        Errors: parts of other columns or types than the first, or below folders that say others.
         """
+        self._check_columns(schemas)
+        keys = [self._keys(file, schemas[0]) for file in self.files]
+        self._check_keys(keys)
+        each = []
+        for frame, schema, own in zip(frames, schemas, keys, strict=True):
+            # By place: a name such as "*" would be a pattern.
+            columns = [pl.nth([*schema].index(name)) for name in schemas[0]]
+            each.append(frame.select(*columns, *(pl.lit(own[key]).alias(key) for key in keys[0])))
+        return pl.concat(each, how="vertical_relaxed")
+
+    def notes(self) -> tuple[str, ...]:
+        """How many files were read as one, and what was left out, in words."""
+        many = f"{len(self.files):,} files are read as one, in the order of their names"
+        said = [many if len(self.files) > 1 else f"{self.files[0].name} is read of it"]
+        if self.left_out:
+            more = "" if len(self.left_out) <= _SHOWN else f" and {len(self.left_out) - _SHOWN:,} more"
+            said.append(f"left out beside them: {', '.join(self.left_out[:_SHOWN])}{more}")
+        return tuple(said)
+
+    def _check_columns(self, schemas: Sequence[Mapping[str, Any]]) -> None:
         first, names = self.files[0], list(schemas[0])
         for file, schema in zip(self.files, schemas, strict=True):
             if set(schema) != set(names):
@@ -44,24 +64,20 @@ class TableFiles:
                         f"{self.name}: column '{name}' is of type {dtype} in {file.name} and {one} in {first.name}; "
                         "write all parts alike"
                     )
-        each = [self._keyed(frame.select(names), file) for frame, file in zip(frames, self.files, strict=True)]
-        return pl.concat(each, how="vertical_relaxed")
 
-    def notes(self) -> tuple[str, ...]:
-        """How many files were read as one, and what was left out, in words."""
-        many = f"{len(self.files):,} files are read as one, in the order of their names"
-        said = [many if len(self.files) > 1 else f"{self.files[0].name} is read of it"]
-        if self.left_out:
-            more = "" if len(self.left_out) <= _SHOWN else f" and {len(self.left_out) - _SHOWN:,} more"
-            said.append(f"left out beside them: {', '.join(self.left_out[:_SHOWN])}{more}")
-        return tuple(said)
+    def _check_keys(self, keys: Sequence[Mapping[str, str]]) -> None:
+        for file, own in zip(self.files, keys, strict=True):
+            if own.keys() != keys[0].keys():
+                raise InputError(
+                    f"{self.name}: {file} and {self.files[0]} lie below other folders called key=value, each key a "
+                    "column; name one file, or move what is no part of the table"
+                )
 
-    def _keyed(self, frame: pl.LazyFrame, file: Path) -> pl.LazyFrame:
-        if self.root is None:
-            return frame
-        pairs = [part.partition("=") for part in file.relative_to(self.root).parts[:-1]]
-        there = frame.collect_schema().names()
-        return frame.with_columns(pl.lit(value).alias(key) for key, mark, value in pairs if mark and key not in there)
+    def _keys(self, file: Path, names: Container[str]) -> dict[str, str]:
+        """What the folders of a part say beyond its own columns."""
+        folders = () if self.root is None else file.relative_to(self.root).parts[:-1]
+        pairs = (folder.partition("=") for folder in folders)
+        return {key: value for key, mark, value in pairs if mark and key not in names}
 
 
 def parts_of(path: str, suffix_of: Callable[[str], str | None]) -> TableFiles | None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from beamwood.data.layout import Layout
 from beamwood.data.nested import unnested_columns
 from beamwood.data.offsets import file_with_offsets, has_offsets
 from beamwood.data.parts import TableFiles, parts_of
+from beamwood.data.text_shapes import OtherShapeError
 from beamwood.data.text_table import RECBOLE, TEXT_SUFFIXES, scan_text
 from beamwood.errors import InputError, nearest_path
 
@@ -34,7 +35,7 @@ _MANIFEST = "manifest.json"
 _REPEATED = re.compile(r"(?:column with name|duplicate(?:d)? column:?) '?([^']+)'? has more than one")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Source:
     """A table not yet read: its `name` in messages, the `frame`, and whether every cell is still text (CSV).
 
@@ -54,8 +55,8 @@ class Source:
         """In the order of the source."""
         return list(self.schema)
 
-    @property
-    def schema(self) -> dict[str, pl.DataType]:
+    @cached_property
+    def schema(self) -> Mapping[str, pl.DataType]:
         """The type of each column. Errors: what cannot be read, naming the source."""
         with reading(self.name):
             return dict(self.frame.collect_schema())
@@ -66,7 +67,9 @@ class Source:
 
     def keeping(self, kept: pl.Expr) -> Source:
         """The table of the rows that are `kept`."""
-        return Source(self.name, self.frame.filter(kept), self.is_text, self.frame, kept, self.notes)
+        whole = self.frame if self.whole is None else self.whole
+        every = kept if self.kept is None else self.kept & kept
+        return replace(self, frame=self.frame.filter(kept), whole=whole, kept=every)
 
     def first(self, name: str, chosen: pl.Expr) -> tuple[int, Any]:
         """The first row, from 1, that is `chosen`, and its cell in a column."""
@@ -101,17 +104,17 @@ def reading(name: str) -> Iterator[None]:
     try:
         yield
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, UnicodeDecodeError) as error:
-        broken = isinstance(error, pl.exceptions.PanicException)
-        reason = "its parts do not fit together" if broken else _first_line(error)
+        panicked = isinstance(error, pl.exceptions.PanicException)
+        reason = "its parts do not fit together" if panicked else _first_line(error)
         repeated = _REPEATED.search(reason)
         if repeated is not None:
             raise InputError(f"{name} has several columns named '{repeated[1]}'; give each its own name") from error
         no_json = why_no_json(name) if "json" in (_suffix_of(name) or "") else None
         if no_json is not None:
             raise InputError(f"{name} cannot be read: {no_json}") from error
-        written = _suffix_of(name) not in (None, *TEXT_SUFFIXES)
-        not_text = "utf-8" in reason.lower() and not written
-        fix = as_utf8(name) if not_text else "is the file whole and of that format?"
+        may_be_text = _suffix_of(name) in (None, *TEXT_SUFFIXES)
+        of_encoding = may_be_text and "utf-8" in reason.lower()
+        fix = as_utf8(name) if of_encoding else "is the file whole and of that format?"
         raise InputError(f"{name} cannot be read: {reason}; {fix}") from error
 
 
@@ -135,8 +138,8 @@ def _open_path(path: Path, layout: Layout) -> Source:
 def _open_part(file: Path, parts: TableFiles, layout: Layout) -> Source:
     try:
         return _open_file(file, layout)
-    except InputError as error:
-        if len(parts.files) == 1 or " > log." not in str(error):
+    except OtherShapeError as error:
+        if len(parts.files) == 1:
             raise
         every = shlex.quote(str(file.parent)) + f"/*{file.suffix}"
         raise InputError(f"{error}; where all files are so, name all in that command, as {every}") from None

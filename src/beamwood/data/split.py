@@ -48,7 +48,7 @@ class Queries:
     def labels_seen(self) -> int:
         """How many labels are items that their query has seen, which "seen items removed" cannot find."""
         width = 1 + max(int(part.items.max(initial=0)) for part in (self.labels, self.seen))
-        labels, seen = (part.rows.astype(np.int64) * width + part.items for part in (self.labels, self.seen))
+        labels, seen = (part.rows * width + part.items for part in (self.labels, self.seen))
         return int(np.isin(labels, seen).sum())
 
     def take(self, rows: IndexArray) -> Self:
@@ -126,8 +126,7 @@ def disjoint_users(dataset: Dataset, *, seed: int = 2026, history_length: int = 
     history. The labels are the set of the rest, and seen items the whole first half. Source: DTR, section 6.1.
     """
     _check(dataset, seed)
-    if not isinstance(history_length, int | np.integer) or history_length < 1:
-        raise InputError(f"history_length={history_length!r} is no whole number of at least 1")
+    _check_whole("history_length", history_length, 1)
     num_users = len(dataset.users)
     order = np.random.default_rng(seed).permutation(num_users)
     first, second = int(0.8 * num_users), int(0.9 * num_users)
@@ -311,8 +310,12 @@ SPLITS: dict[str, Callable[..., Split]] = {
 def _check(dataset: Any, seed: Any) -> None:
     if not isinstance(dataset, Dataset):
         raise InputError(f"dataset is a {type(dataset).__name__}; make one, as Dataset.from_log(read_log(source))")
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise InputError(f"seed={seed!r} is no whole number of at least 0")
+    _check_whole("seed", seed, 0)
+
+
+def _check_whole(name: str, value: Any, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise InputError(f"{name}={value!r} is no whole number of at least {least}")
 
 
 def _middles(dataset: Dataset) -> NDArray[np.int64]:

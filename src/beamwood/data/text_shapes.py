@@ -11,10 +11,14 @@ from beamwood.data.header import is_time, seem_values
 from beamwood.data.layout import CANDIDATES, fields_of
 from beamwood.errors import InputError
 
-__all__ = ["refuse_other_shapes"]
+__all__ = ["OtherShapeError", "refuse_other_shapes"]
 
 _FEW_LENGTHS, _LONG, _WIDE = 3, 6, 20
 _BLOCK, _WHOLE, _NUMBER = r"\d+:", r"\d{1,18}", r"\s*[+-]?\d*\.?\d*\s*"
+
+
+class OtherShapeError(InputError):
+    """A text file that is no row a line; the message ends in the command that makes one of it."""
 
 
 def refuse_other_shapes(path: Path, lines: Sequence[str], separator: str | None, quote: str | None) -> None:
@@ -24,7 +28,7 @@ def refuse_other_shapes(path: Path, lines: Sequence[str], separator: str | None,
     """
     file = shlex.quote(str(path))
     if lines and re.fullmatch(_BLOCK, lines[0].strip()) and any("," in line for line in lines):
-        raise InputError(
+        raise OtherShapeError(
             f"{path}: lines such as {lines[0].strip()!r} seem to name the item of the lines below; write it in each, "
             f'as with: awk \'BEGIN {{print "item_id,user_id,rating,date"}} /:/ {{sub(/:.*/, ""); item = $0; next}} '
             f'{{print item "," $0}}\' {file} > log.csv'
@@ -35,14 +39,14 @@ def refuse_other_shapes(path: Path, lines: Sequence[str], separator: str | None,
         if not rows or not seem_values(rows[0]):
             continue
         if (len(lengths) > _FEW_LENGTHS and min(lengths) > 1) or _are_even_lists(rows, mark):
-            raise InputError(
+            raise OtherShapeError(
                 f"{path}: its lines have {_range(lengths)} values between {mark!r}, as if each were a user and the "
                 "items taken; write a line for each user and item, as with: "
                 f"awk -F'{_in_awk(mark)}' 'BEGIN {{print \"user_id,item_id\"}} "
                 f'{{for (i = 2; i <= NF; i++) print $1 "," $i}}\' {file} > log.csv'
             )
         if len(rows[0]) > _WIDE and all(re.fullmatch(_NUMBER, cell) for row in rows for cell in row):
-            raise InputError(
+            raise OtherShapeError(
                 f"{path}: its lines have {len(rows[0])} numbers, as a matrix of users and items; write a row for each "
                 f"value that is one, as with: awk -F'{_in_awk(mark)}' 'BEGIN {{print \"user_id,item_id,rating\"}} "
                 f'{{for (i = 1; i <= NF; i++) if ($i != "") print NR "," i "," $i}}\' {file} > log.csv'

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import polars as pl
 
-from beamwood.data.headless import seems_headless, without_names
+from beamwood.data.headless import refuse_without_names, seems_headless
 from beamwood.data.layout import Layout, check_names, fields_of, separator_of
 from beamwood.data.quotes import are_signs, unwrapped
 from beamwood.data.text_shapes import refuse_other_shapes
@@ -61,7 +61,7 @@ def scan_text(path: Path, suffix: str | None, layout: Layout) -> tuple[pl.LazyFr
         quote, rows = None, fields_of(lines, separator, None)
         notes.append("some quotes go around no cell, so all are read as signs of the text")
     if layout.names is None and told is None and len(first) > 1 and seems_headless(rows):
-        raise InputError(without_names(path, rows, separator, is_log=layout.is_log))
+        refuse_without_names(path, rows, separator, is_log=layout.is_log)
     if len(separator.encode()) > 1:
         return _split(path, separator, layout.names or tuple(first), layout.names is None), tuple(notes)
     before = 0 if told is None else 1

@@ -6,14 +6,16 @@ import itertools
 import re
 import zoneinfo
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import cache
+from typing import Literal
 
 import polars as pl
 
 from beamwood.data.source import Source, reading
 from beamwood.errors import InputError
 
-__all__ = ["UNREAD", "by_format", "by_shape", "looks_like_time", "numeric_date"]
+__all__ = ["UNREAD", "ReadTimes", "by_format", "by_shape", "looks_like_time", "numeric_date"]
 
 # Abbreviations that mean one thing: those of RFC 2822 and Europe's.
 _OFFSETS = {
@@ -47,11 +49,23 @@ _NUMERIC_DATE = re.compile(
 )
 
 
-def by_shape(table: Source, name: str) -> tuple[pl.Expr, str]:
-    """Microseconds from 1970 of text that has the year first or the month by name, null for others; its kind in words.
+@dataclass(frozen=True, slots=True)
+class ReadTimes:
+    """The Int64 `time` of each row, None where only the order of rows is known, and what it is made of, in words.
 
-    Only the shapes that a sample has are tried on all rows, and every one where some row has another. Where the sample
-    has none, nothing is read, and the kind is `UNREAD`.
+    `unit`: what it counts from 1970, where dates were read; None of numbers, which are what they were.
+    """
+
+    time: pl.Expr | None
+    words: str
+    unit: Literal["us", "ns"] | None = None
+
+
+def by_shape(table: Source, name: str) -> ReadTimes | None:
+    """Of text that has the year first or the month by name, null for others.
+
+    Only the shapes that a sample has are tried on all rows, and every one where some row has another. None where the
+    sample has none: then nothing was read.
     """
     column = table.column(name).cast(pl.String)
     text = _plain(column)
@@ -62,17 +76,17 @@ def by_shape(table: Source, name: str) -> tuple[pl.Expr, str]:
     seen = tuple(shape for shape in _shapes() if _parsed(sample["text"], shape).is_not_null().any())
     if not seen and len(sample) == _SAMPLE:
         # What is refused for these is not tried in every shape on all rows, which may be many.
-        return pl.lit(None, pl.Int64), UNREAD
+        return None
     kind = "ISO 8601 text" if all(shape.startswith("%Y") and "%p" not in shape for shape in seen) else "text"
     time = _microseconds(text, seen, words)
     lost = (time.is_null() & column.is_not_null()).sum()
     with reading(table.name):
         all_read = not table.frame.select(lost).collect(engine="streaming").item()
-    return (time if all_read else _microseconds(text, _shapes(), words)), kind
+    return ReadTimes(time if all_read else _microseconds(text, _shapes(), words), kind, "us")
 
 
-def by_format(table: Source, name: str, time_format: str) -> tuple[pl.Expr, str]:
-    """Microseconds from 1970 of text by a pattern such as "%d.%m.%Y %H:%M", UTC without a zone; its kind in words.
+def by_format(table: Source, name: str, time_format: str) -> ReadTimes:
+    """Of text by a pattern such as "%d.%m.%Y %H:%M", UTC without a zone.
 
     Errors: a pattern that is none.
     """
@@ -90,7 +104,7 @@ def by_format(table: Source, name: str, time_format: str) -> tuple[pl.Expr, str]
     except pl.exceptions.PolarsError as error:
         reason = (str(error).splitlines() or [""])[0]
         raise InputError(f"--time-format {time_format!r} cannot be used: {reason}") from error
-    return time, f"text by {time_format!r}"
+    return ReadTimes(time, f"text by {time_format!r}", "us")
 
 
 def numeric_date(texts: pl.Series) -> tuple[str, list[str]]:
@@ -102,7 +116,7 @@ def numeric_date(texts: pl.Series) -> tuple[str, list[str]]:
     if not found or 2 * len(found) < len(texts):
         return "", []
     first, second = (max(int(match[place]) for match in found) for place in (1, 3))
-    orders = [("%d", "%m")] * (second <= 12) + [("%m", "%d")] * (first <= 12)
+    orders = [order for order, month in ((("%d", "%m"), second), (("%m", "%d"), first)) if month <= 12]
     formats = [_format_of(found[0], *each) for each in orders]
     formats = [each for each in formats if _parsed(texts.str.strip_chars(), each).is_not_null().all()]
     if len(orders) == 2:
@@ -113,11 +127,15 @@ def numeric_date(texts: pl.Series) -> tuple[str, list[str]]:
 def looks_like_time(texts: pl.Series) -> bool:
     """Whether all texts are times of a known shape, or dates of numbers."""
     texts = texts.drop_nulls()
-    if not len(texts):
+    # Each shape has numbers and something between them; to try all shapes takes a hundred times as long.
+    if not len(texts) or not texts.str.contains(r"\d\D+\d").all():
         return False
-    time = _microseconds(_plain(pl.col("text")), _shapes(), list(_OFFSETS))
-    read = texts.to_frame("text").select(time.is_not_null().all()).item()
-    return read or all(_NUMERIC_DATE.fullmatch(text.strip()) for text in texts.to_list())
+    if all(_NUMERIC_DATE.fullmatch(text.strip()) for text in texts.to_list()):
+        return True
+    # Made first: within one expression it would be planned anew for each shape, and a log may have hundreds of columns.
+    bare = texts.to_frame("text").select(_without_zones(_plain(pl.col("text")), _OFFSETS))
+    read = (_moment(pl.col("text"), shape).is_not_null() for shape in _shapes())
+    return bool(bare.select(pl.any_horizontal(read).all()).item())
 
 
 def _format_of(match: re.Match[str], first: str, second: str) -> str:

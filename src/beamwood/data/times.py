@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, Literal
 
 import polars as pl
 
 from beamwood.data.columns import plain_name
+from beamwood.data.header import UNITS
 from beamwood.data.source import Source, reading
-from beamwood.data.time_text import UNREAD, by_format, by_shape, looks_like_time, numeric_date
+from beamwood.data.time_text import UNREAD, ReadTimes, by_format, by_shape, looks_like_time, numeric_date
 from beamwood.errors import InputError
 
-__all__ = ["numbers_of", "since_1970", "seems_time", "time_expression"]
+__all__ = ["numbers_of", "parts_of_second", "read_times", "seems_time", "since_1970"]
 
 _NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"
 _WHOLE = r"^\s*[+-]?\d{1,19}(\.0*)?\s*$"
 _EXPONENT = r"[\d.][eE][+-]?\d"
-# Units that a whole number from 1970 may count, and what it is from 1979 to 2286.
-_UNITS = {
-    "seconds": (3e8, 1e10),
-    "milliseconds": (3e11, 1e13),
-    "microseconds": (3e14, 1e16),
-    "nanoseconds": (3e17, 1e19),
-}
 # Days, and seconds of days, that are written as one whole number.
 _DATES = (("%Y%m%d", 19_700_101, 21_001_231), ("%Y%m%d%H%M%S", 19_700_101_000_000, 21_001_231_235_959))
 _OF_DAY = r"^\s*\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?\s*([AaPp][Mm])?\s*$"
@@ -34,8 +29,8 @@ _LARGEST = 2.0**62
 _EXACT = 2.0**53  # a float above it may stand for several whole numbers
 
 
-def time_expression(table: Source, name: str, time_format: str | None = None) -> tuple[pl.Expr | None, str]:
-    """The expression for the column `time` (Int64), None where the order is unknown, and its kind in words.
+def read_times(table: Source, name: str, time_format: str | None = None) -> ReadTimes:
+    """How a column of times is read, as the column `time`.
 
     Whole numbers stay, unless each is a date, as 20240131 is; numbers with fractions are scaled by a power of ten;
     dates, times with a zone (or taken as UTC) and text with the year first or the month by name become microseconds,
@@ -47,48 +42,52 @@ def time_expression(table: Source, name: str, time_format: str | None = None) ->
     with reading(table.name):
         rows, nulls = table.frame.select(pl.len(), table.column(name).is_null().sum().alias("n")).collect().row(0)
     if nulls == rows:
-        return None, f"'{name}' is empty; the order of a user's rows is their order"
-    if time_format is not None:
-        time, kind = by_format(table, name, time_format)
-    else:
-        time, kind = _by_type(table, name)
-    if kind == UNREAD:
+        return ReadTimes(None, f"'{name}' is empty; the order of a user's rows is their order")
+    found = _by_type(table, name) if time_format is None else by_format(table, name, time_format)
+    if found is None:
         _refuse_of_day(table, name)
         row, value = table.first(name, table.column(name).is_not_null())
         raise InputError(
             f"{table.name}: column '{name}' is {UNREAD}, such as {value!r} in row {row}; "
             f"{_advice(table, name, time_format)}"
         )
-    _check(table, name, time, rows, nulls, time_format)
-    if kind.startswith(("whole numbers", "numbers")):
+    assert found.time is not None
+    _check(table, name, found.time, rows, nulls, time_format)
+    if found.unit is None:
         _refuse_two_units(table, name)
-    return time.alias("time"), f"'{name}', {kind}"
+    return replace(found, time=found.time.alias("time"), words=f"'{name}', {found.words}")
 
 
-def since_1970(time: int) -> float | None:
-    """A time of a log in seconds since 1970, None where the number is none, such as a place in an order.
+def parts_of_second(time: int) -> int | None:
+    """What a time of a log counts since 1970, as parts of a second; None of what is no time, as a place in an order.
 
     Seconds, and thousandths, millionths or milliardths of them, are told apart by their size; all of 1973 to 5138.
     """
-    for largest, parts in ((10**11, 1), (10**14, 10**3), (10**17, 10**6), (10**20, 10**9)):
-        if 10**8 * parts <= time < largest:
-            return time / parts
-    return None
+    every = (1, 10**3, 10**6, 10**9)
+    return next((parts for parts in every if 10**8 * parts <= time < 10**11 * parts), None)
 
 
-def _by_type(table: Source, name: str) -> tuple[pl.Expr, str]:
+def since_1970(time: int) -> float | None:
+    """A time of a log in seconds since 1970; None as of `parts_of_second`."""
+    parts = parts_of_second(time)
+    return None if parts is None else time / parts
+
+
+def _by_type(table: Source, name: str) -> ReadTimes | None:
     dtype, column = table.schema[name], table.column(name)
     if dtype.is_integer():
         return _from_whole(table, column.cast(pl.Int64, strict=False))
     if dtype.is_float():
-        time, kind = _from_floats(table, name, column.cast(pl.Float64))
-        return time, f"{kind} of 32 bits, rounded above 2^24" if dtype == pl.Float32 else kind
+        found = _from_floats(table, name, column.cast(pl.Float64))
+        rounded = " of 32 bits, rounded above 2^24" if dtype == pl.Float32 else ""
+        return replace(found, words=found.words + rounded)
     if dtype.is_decimal():
         return _from_decimals(table, column)
     if isinstance(dtype, pl.Datetime):
-        return column.dt.timestamp("ns" if dtype.time_unit == "ns" else "us"), "date and time"
+        unit: Literal["us", "ns"] = "ns" if dtype.time_unit == "ns" else "us"
+        return ReadTimes(column.dt.timestamp(unit), "date and time", unit)
     if dtype == pl.Date:
-        return column.cast(pl.Datetime("us")).dt.timestamp("us"), "date"
+        return ReadTimes(column.cast(pl.Datetime("us")).dt.timestamp("us"), "date", "us")
     if dtype in (pl.String, pl.Categorical, pl.Enum):
         return _from_text(table, name, column.cast(pl.String))
     if dtype == pl.Time:
@@ -96,7 +95,7 @@ def _by_type(table: Source, name: str) -> tuple[pl.Expr, str]:
     raise InputError(f"{table.name}: the time column {name} is of type {dtype}; use numbers, dates or ISO 8601 text")
 
 
-def _from_whole(table: Source, number: pl.Expr) -> tuple[pl.Expr, str]:
+def _from_whole(table: Source, number: pl.Expr) -> ReadTimes:
     """The numbers; microseconds from 1970 where each is a date."""
     with reading(table.name):
         low, high = (
@@ -114,8 +113,8 @@ def _from_whole(table: Source, number: pl.Expr) -> tuple[pl.Expr, str]:
                 table.frame.select((moment.is_null() & number.is_not_null()).any()).collect(engine="streaming").item()
             )
         if not lost:
-            return moment.dt.timestamp("us"), f"dates as whole numbers, such as {low}"
-    return number, "whole numbers"
+            return ReadTimes(moment.dt.timestamp("us"), f"dates as whole numbers, such as {low}", "us")
+    return ReadTimes(number, "whole numbers")
 
 
 def _refuse_of_day(table: Source, name: str) -> None:
@@ -134,7 +133,7 @@ def _refuse_of_day(table: Source, name: str) -> None:
     raise InputError(f"{table.name}: column '{name}' holds times of a day without the day; write both as one{such}")
 
 
-def _from_floats(table: Source, name: str, column: pl.Expr) -> tuple[pl.Expr, str]:
+def _from_floats(table: Source, name: str, column: pl.Expr) -> ReadTimes:
     finite = pl.when(column.is_finite()).then(column)
     beyond = (finite.abs() > _EXACT) & (finite.abs() < 2.0**63)
     fractions, largest, inexact = _measures(table, finite, beyond)
@@ -145,15 +144,15 @@ def _from_floats(table: Source, name: str, column: pl.Expr) -> tuple[pl.Expr, st
             f"first {value!r} in row {row}; write them as whole numbers"
         )
     if not fractions:
-        return finite.cast(pl.Int64, strict=False), "whole numbers"
-    return (finite * 10.0 ** _digits(largest)).round().cast(pl.Int64, strict=False), "numbers"
+        return ReadTimes(finite.cast(pl.Int64, strict=False), "whole numbers")
+    return ReadTimes((finite * 10.0 ** _digits(largest)).round().cast(pl.Int64, strict=False), "numbers")
 
 
-def _from_decimals(table: Source, column: pl.Expr) -> tuple[pl.Expr, str]:
+def _from_decimals(table: Source, column: pl.Expr) -> ReadTimes:
     fractions, largest, _ = _measures(table, column, column.is_null())
     if not fractions:
-        return column.cast(pl.Int64, strict=False), "whole numbers"
-    return _scaled(column, _digits(largest)), "numbers"
+        return ReadTimes(column.cast(pl.Int64, strict=False), "whole numbers")
+    return ReadTimes(_scaled(column, _digits(largest)), "numbers")
 
 
 def _measures(table: Source, column: pl.Expr, bad: pl.Expr) -> tuple[bool, float, int]:
@@ -174,7 +173,7 @@ def _scaled(column: pl.Expr, digits: int) -> pl.Expr:
     return column.cast(pl.Decimal(38, digits), strict=False).to_physical().cast(pl.Int64, strict=False)
 
 
-def _from_text(table: Source, name: str, column: pl.Expr) -> tuple[pl.Expr, str]:
+def _from_text(table: Source, name: str, column: pl.Expr) -> ReadTimes | None:
     given, text = column.drop_nulls(), column.str.strip_chars()
     with reading(table.name):
         whole, number, exponent, largest = (
@@ -192,7 +191,7 @@ def _from_text(table: Source, name: str, column: pl.Expr) -> tuple[pl.Expr, str]
     if number and exponent:
         return _from_floats(table, name, text.cast(pl.Float64, strict=False))
     if number:
-        return _scaled(text, _digits(largest or 0)), "numbers"
+        return ReadTimes(_scaled(text, _digits(largest or 0)), "numbers")
     return by_shape(table, name)
 
 
@@ -244,12 +243,12 @@ def numbers_of(table: Source, name: str) -> pl.Expr:
 def _refuse_two_units(table: Source, name: str) -> None:
     """Errors: times of which some count seconds and some milliseconds, or the like."""
     number = numbers_of(table, name)
-    within = {unit: (number >= least) & (number < most) for unit, (least, most) in _UNITS.items()}
+    within = {unit: (number >= least) & (number < most) for unit, (least, most) in UNITS.items()}
     neither = (number >= 3e8) & ~pl.any_horizontal(within.values())
     with reading(table.name):
         asked = [there.sum().alias(unit) for unit, there in within.items()]
         counts = table.frame.select(*asked, neither.sum().alias("neither")).collect(engine="streaming")
-    found = [unit for unit in _UNITS if counts[unit][0]]
+    found = [unit for unit in UNITS if counts[unit][0]]
     # Counters pass through what is between two units; times from 1970 do not.
     if len(found) < 2 or counts["neither"][0]:
         return
@@ -280,5 +279,5 @@ def _are_times(cells: pl.Series, *, named: bool) -> bool:
     """Whether sampled cells are text of times or, of a column with such a name, numbers from 1970 on in some unit."""
     numbers = cells.cast(pl.Float64, strict=False) if cells.dtype != pl.Time else pl.Series([None], dtype=pl.Float64)
     if numbers.null_count() == 0:
-        return named and any(((numbers >= least) & (numbers < most)).all() for least, most in _UNITS.values())
+        return named and any(((numbers >= least) & (numbers < most)).all() for least, most in UNITS.values())
     return cells.dtype == pl.String and looks_like_time(cells)

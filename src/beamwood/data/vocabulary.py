@@ -152,10 +152,12 @@ class Vocabulary:
         if isinstance(ids, pl.Series) and ids.dtype == dtype:
             return ids
         values = list(ids)
-        if _strict(values, dtype) is None:
-            values = [value if _fits(value, dtype) else None for value in values]
-            if on_unknown == "error":
-                raise self._wrong_type(ids[values.index(None)])
+        series = _strict(values, dtype)
+        if series is not None:
+            return series
+        values = [value if _fits(value, dtype) else None for value in values]
+        if on_unknown == "error":
+            raise self._wrong_type(ids[values.index(None)])
         return pl.Series("id", values, dtype=dtype)
 
     def _wrong_type(self, value: Any) -> InputError:

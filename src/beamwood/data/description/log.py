@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
@@ -54,7 +54,7 @@ def describe_log(
     items: Any = None,
     *,
     item_column: str | None = None,
-    unlisted: str = "error",
+    unlisted: Literal["error", "keep"] = "error",
     drop_duplicates: bool = False,
     most_rows: int = MOST_ROWS,
     **reading_options: Any,
@@ -67,7 +67,15 @@ def describe_log(
     checked = check_log(source, **reading_options)
     rows = checked.rows.unique(maintain_order=True) if drop_duplicates else checked.rows
     counted = _Counted.of(checked, rows)
-    dataset, report, one_in = _histories(checked, rows, counted, most_rows, items, item_column, unlisted)
+    one_in = max(1, min(counted.rows // max(most_rows, 1), len(counted.users) // _LEAST_USERS))
+    log = _part(checked, rows, one_in)
+    if one_in == 1:
+        dataset = Dataset.from_log(log, items, item_column=item_column, unlisted=unlisted)
+        table, report = dataset.item_table, dataset.report
+    else:
+        dataset = Dataset.from_log(log)
+        table, report = _whole_table(checked, counted, items, item_column, unlisted)
+        report["notes"] += notes_of_sorted(dataset.histories) if dataset.times is None else []
     splits = describe_splits(dataset)
     basis = len(dataset.histories.items)
     told = {
@@ -84,10 +92,10 @@ def describe_log(
         **_repeats(dataset),
         "lengths": lengths(counted.user_rows),
         "popularity": popularity(counted.item_rows),
-        "item_table": None if report.table is None else describe_table(report.table, report.counts),
+        "item_table": None if table is None else describe_table(table, report),
         "splits": splits,
         "split": chosen_split(splits),
-        "notes": [*checked.report.notes, *report.counts["notes"]],
+        "notes": [*checked.report.notes, *report["notes"]],
     }
     return Description(told)
 
@@ -150,42 +158,24 @@ class _Counted:
         return cls(*count("user"), *count("item"))
 
 
-@dataclass(frozen=True, slots=True)
-class _Report:
-    """The table of items by item index, and what a data set says that was made with it."""
-
-    table: ItemTable | None
-    counts: dict[str, Any]
-
-
-def _histories(
-    checked: CheckedLog,
-    rows: pl.LazyFrame,
-    counted: _Counted,
-    most_rows: int,
-    items: Any,
-    item_column: str | None,
-    unlisted: Any,
-) -> tuple[Dataset, _Report, int]:
-    """The data set of all users or of one in so many, what a fit's data set reports, and that number."""
-    one_in = max(1, min(counted.rows // max(most_rows, 1), len(counted.users) // _LEAST_USERS))
+def _part(checked: CheckedLog, rows: pl.LazyFrame, one_in: int) -> Log:
+    """All rows of one user in so many."""
     part = rows if one_in == 1 else rows.filter(pl.col("user").hash(0) % one_in == 0)
     with reading(checked.report.source):
-        log = Log(part.collect(engine="streaming"), checked.report)
-    if one_in == 1:
-        dataset = Dataset.from_log(log, items, item_column=item_column, unlisted=unlisted)
-        return dataset, _Report(dataset.item_table, dataset.report), 1
-    dataset = Dataset.from_log(log)
-    catalogue, logged = Vocabulary(counted.items.rename("id")), counted.items
-    every = Log(pl.DataFrame({"item": logged}), checked.report)
-    table = None if items is None else read_table(items, item_column, every, "item")
-    if table is not None:
-        catalogue = Vocabulary.of(pl.concat([logged, table.frame["item"]]))
-    notes = [*likenesses(counted.users, "user"), *likenesses(catalogue.ids, "item")]
-    notes += notes_of_sorted(dataset.histories) if dataset.times is None else []
-    counts: dict[str, Any] = {"notes": notes}
-    found = None if table is None else aligned(table, catalogue, logged, unlisted, counts)
-    return dataset, _Report(found, counts), one_in
+        return Log(part.collect(engine="streaming"), checked.report)
+
+
+def _whole_table(
+    checked: CheckedLog, counted: _Counted, items: Any, item_column: str | None, unlisted: str
+) -> tuple[ItemTable | None, dict[str, Any]]:
+    """The table by the index of all items, and what the data set of all users would report of it."""
+    logged = counted.items
+    if items is None:
+        return None, {"notes": [*likenesses(counted.users, "user"), *likenesses(logged, "item")]}
+    table = read_table(items, item_column, Log(pl.DataFrame({"item": logged}), checked.report), "item")
+    catalogue = Vocabulary.of(pl.concat([logged, table.frame["item"]]))
+    report: dict[str, Any] = {"notes": [*likenesses(counted.users, "user"), *likenesses(catalogue.ids, "item")]}
+    return aligned(table, catalogue, logged, unlisted, report), report
 
 
 def _ids(ids: pl.Series, role: str, checked: CheckedLog) -> dict[str, Any]:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from beamwood.data.dataset import Dataset
-from beamwood.data.split import SPLITS, Queries
+from beamwood.data.split import SPLITS
 from beamwood.errors import InputError
 
 __all__ = ["chosen_split", "describe_splits"]
@@ -34,12 +32,5 @@ def _left(dataset: Dataset, name: str) -> dict[str, Any]:
         "valid_users": len(split.valid),
         "test_users": len(split.test),
         "test_labels": len(split.test.labels.items),
-        "labels_seen_before": _seen(split.test, dataset.num_items),
+        "labels_seen_before": split.test.labels_seen,
     }
-
-
-def _seen(queries: Queries, num_items: int) -> int:
-    """How many labels their users had taken, which answers without seen items cannot find."""
-    labels, seen = (part.rows * num_items + part.items for part in (queries.labels, queries.seen))
-    ordered = np.sort(seen)
-    return int((ordered[np.minimum(np.searchsorted(ordered, labels), len(ordered) - 1)] == labels).sum())

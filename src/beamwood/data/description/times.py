@@ -11,9 +11,9 @@ import polars as pl
 
 from beamwood.data.log import CheckedLog
 from beamwood.data.source import Source, reading
-from beamwood.data.times import numbers_of, since_1970
+from beamwood.data.times import numbers_of, parts_of_second
 
-__all__ = ["describe_times", "moment"]
+__all__ = ["describe_times", "moments"]
 
 _DAY = 86_400
 _BARS = 12
@@ -21,9 +21,6 @@ _UNITS = {1: "seconds", 10**3: "milliseconds", 10**6: "microseconds", 10**9: "na
 _ZONE = r"([Zz]|[+-]\d{2}:?\d{2}|[A-Z]{2,5}|[A-Za-z]+/[A-Za-z_]+)\]?\s*$"
 # What ends like a zone and is none: a number below 0, half a day.
 _CLOCK = r"(?i)^[\d.+-]+$|[ap]m\s*$"
-_NUMERIC = ("whole numbers", "numbers")
-# Microseconds of the year 5138; what is larger counts nanoseconds.
-_MICROSECONDS = 10**17
 
 
 def describe_times(checked: CheckedLog) -> dict[str, Any] | None:
@@ -33,45 +30,39 @@ def describe_times(checked: CheckedLog) -> dict[str, Any] | None:
     """
     if "time" not in checked.rows.collect_schema().names():
         return None
-    time, name = pl.col("time"), checked.report.columns["time"]
+    time, name, unit = pl.col("time"), checked.report.columns["time"], checked.report.time_unit
     with reading(checked.report.source):
         first, last = checked.rows.select(time.min().alias("a"), time.max()).collect(engine="streaming").row(0)
-    parts = _parts(checked.report.time, first, last)
+    span = moments(unit, first, last)
     told: dict[str, Any] = {
         "column": name,
         "kind": checked.report.time,
-        "unit": _unit(checked, name) if _is_number(checked.report.time) else "dates",
+        "unit": _unit(checked, name) if unit is None else "dates",
         "zone": _zone(checked.table, name),
-        "first": moment(checked.report.time, first, last)[0] or str(first),
-        "last": moment(checked.report.time, first, last)[1] or str(last),
+        "first": span[0] or str(first),
+        "last": span[1] or str(last),
     }
+    parts = _parts(unit, first, last)
     return told if parts is None else told | _days(checked, parts)
 
 
-def moment(kind: str, first: int, last: int) -> tuple[str | None, str | None]:
-    """Two times of a log of this kind as ISO 8601 text in UTC; None where they are no moments."""
-    parts = _parts(kind, first, last)
+def moments(unit: str | None, first: int, last: int) -> tuple[str, str] | tuple[None, None]:
+    """Two times of a log, of that `ReadReport.time_unit`, as ISO 8601 text in UTC; None where they are no moments."""
+    parts = _parts(unit, first, last)
     if parts is None:
         return None, None
     start = dt.datetime(1970, 1, 1)
-    moments = [start + dt.timedelta(seconds=time // parts) for time in (first, last)]
-    return moments[0].isoformat(sep=" "), moments[1].isoformat(sep=" ")
+    early, late = (start + dt.timedelta(seconds=time // parts) for time in (first, last))
+    return early.isoformat(sep=" "), late.isoformat(sep=" ")
 
 
-def _is_number(kind: str) -> bool:
-    return kind.partition("', ")[2].startswith(_NUMERIC)
-
-
-def _parts(kind: str, first: int, last: int) -> int | None:
+def _parts(unit: str | None, first: int, last: int) -> int | None:
     """How many of a time's units are a second; None where times are no moments of the years 1 to 9999."""
-    if not _is_number(kind):
-        parts = 10**9 if max(abs(first), abs(last)) >= _MICROSECONDS else 10**6
+    if unit is not None:
+        parts = {"us": 10**6, "ns": 10**9}[unit]
         return parts if first // parts >= -62_135_596_800 and last // parts < 253_402_300_800 else None
-    seconds = since_1970(first), since_1970(last)
-    if seconds[0] is None or seconds[1] is None:
-        return None
-    parts = round(last / seconds[1])
-    return parts if parts == round(first / seconds[0]) else None
+    counted = parts_of_second(last)
+    return counted if counted == parts_of_second(first) else None
 
 
 def _unit(checked: CheckedLog, name: str) -> str:
@@ -79,8 +70,8 @@ def _unit(checked: CheckedLog, name: str) -> str:
     number = numbers_of(checked.table, name)
     with reading(checked.report.source):
         largest = checked.table.frame.select(number.max()).collect(engine="streaming").item()
-    seconds = since_1970(int(largest))
-    return "numbers that only order" if seconds is None else _UNITS[round(int(largest) / seconds)]
+    parts = parts_of_second(int(largest))
+    return "numbers that only order" if parts is None else _UNITS[parts]
 
 
 def _zone(table: Source, name: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from beamwood.data.columns import with_article
 from beamwood.data.dataset import Dataset
 from beamwood.data.description.shape import lengths, popularity
-from beamwood.data.description.times import moment
+from beamwood.data.description.times import moments
 
 __all__ = ["description_lines", "lines_of_fit", "outline_lines"]
 
@@ -37,7 +37,7 @@ def outline_lines(document: Document) -> Iterator[str]:
     yield f"{document['source']}: {document['rows']:,} rows; columns {', '.join(columns)}"
     lacking = [
         f"{counts['empty']:,} without {with_article(role)}"
-        + (f", {counts['words']:,} with a word for nothing" * bool(counts["words"]))
+        + (f", {counts['words']:,} with a word for nothing" if counts["words"] else "")
         for role, counts in document["missing"].items()
         if counts["empty"] or counts["words"]
     ]
@@ -54,8 +54,9 @@ def lines_of_fit(dataset: Dataset) -> list[str]:
     if dataset.times is None:
         return [*told, "times: none; the order of rows counts"]
     first, last = int(dataset.times.min()), int(dataset.times.max())
-    span = moment(dataset.report["log"]["time"], first, last)
-    return [*told, f"times: from {span[0] or first} to {span[1] or last}{' UTC' * (span[0] is not None)}"]
+    span = moments(dataset.report["log"]["time_unit"], first, last)
+    zone = "" if span[0] is None else " UTC"
+    return [*told, f"times: from {span[0] or first} to {span[1] or last}{zone}"]
 
 
 def _role(column: Document) -> str:
