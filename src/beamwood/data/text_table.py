@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import polars as pl
@@ -65,18 +66,14 @@ def scan_text(path: Path, suffix: str | None, layout: Layout) -> tuple[pl.LazyFr
     if len(separator.encode()) > 1:
         return _split(path, separator, layout.names or tuple(first), layout.names is None), tuple(notes)
     before = 0 if told is None else 1
-    _refuse_longer_rows(path, separator, quote, len(first), before + (layout.names is None))
-    frame = pl.scan_csv(
-        path,
-        glob=False,
-        separator=separator,
-        quote_char=quote,
+    # Nothing is in the cells beyond, which `_refuse_longer_rows` has seen to.
+    scan = partial(pl.scan_csv, path, glob=False, separator=separator, quote_char=quote, truncate_ragged_lines=True)
+    _refuse_longer_rows(path, scan, separator, len(first), before + (layout.names is None))
+    frame = scan(
         infer_schema=False,
         skip_lines=before,
         has_header=layout.names is None,
         new_columns=None if layout.names is None else list(layout.names),
-        # Nothing is in the cells beyond.
-        truncate_ragged_lines=True,
     )
     return unwrapped(frame) if wrapped else frame, tuple(notes)
 
@@ -123,23 +120,20 @@ def _refuse_title(path: Path, lines: Sequence[str], width: int, layout: Layout) 
         )
 
 
-def _refuse_longer_rows(path: Path, separator: str, quote: str | None, width: int, skipped: int) -> None:
+def _refuse_longer_rows(
+    path: Path, scan: Callable[..., pl.LazyFrame], separator: str, width: int, skipped: int
+) -> None:
     """Errors: rows of more cells than columns, as Polars reads the columns that it is asked for at wrong places then.
 
     A separator at the end of a line is none.
     """
     names = [f"{number}" for number in range(width + 1)]
-    rows = pl.scan_csv(
-        path,
-        glob=False,
-        separator=separator,
-        quote_char=quote,
+    rows = scan(
         has_header=False,
         skip_rows=skipped,
         schema=dict.fromkeys(names, pl.String),
         missing_columns="insert",
         extra_columns="ignore",
-        truncate_ragged_lines=True,
     )
     beyond = pl.col(names[-1])
     longer = rows.select(beyond).with_row_index("row").filter(beyond.is_not_null())
