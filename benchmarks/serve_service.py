@@ -52,8 +52,12 @@ class Service:
         return self.load(server, seconds, connections=4 * threads)
 
     def warm(self, server: Process, seconds: float) -> None:
-        """Short searches until memory stands, for at most so long: what is kept of answers has reached its bound."""
-        asked, until = [body | {"beam_width": K} for body in self.asked], time.perf_counter() + seconds
+        """Searches until memory stands, for at most so long: what is kept of answers has reached its bound.
+
+        Half of them are short, so that many are answered; the other half need the memory of the searches as asked.
+        """
+        short, until = [body | {"beam_width": K} for body in self.asked], time.perf_counter() + seconds
+        asked = [body for pair in zip(short, self.asked, strict=True) for body in pair]
         before = 0.0
         while (now := server.mib("VmRSS")) > (1 + _STANDS) * before and time.perf_counter() < until:
             before = now
