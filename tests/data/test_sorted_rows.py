@@ -1,11 +1,13 @@
-"""A log without times whose rows were sorted by item tells no order of events, and the reader is told so."""
+"""Rows that were sorted by item tell no order of events, so a draw orders them, and the reader is told so."""
 
 import numpy as np
 import polars as pl
 import pytest
+from scipy import sparse
 
 import beamwood
-from beamwood.data.description import describe_log
+from beamwood.data.columns import ColumnNames
+from beamwood.data.description import describe_log, description_lines
 
 ROWS = np.random.default_rng(0).permutation(3000)
 
@@ -24,8 +26,10 @@ def _frame(order=None):
 def test_sorted_rows_are_said_to_be_so(order):
     (note,) = _notes(_frame(order))
     assert f"{order} by item" in note
-    assert "shuffle the rows" in note
-    assert note in describe_log(_frame(order))["notes"]
+    assert "a draw for each user and item counts in its place" in note
+    whole = describe_log(_frame(order))
+    assert note in whole["notes"]
+    assert "times: none, and the order of rows tells nothing; see the notes" in "\n".join(description_lines(whole))
     # As well where only some users are looked at.
     assert note in describe_log(_frame(order), most_rows=1500)["notes"]
 
@@ -34,6 +38,35 @@ def test_rows_of_another_order_and_with_times_are_not():
     assert not any("by item" in note for note in _notes(_frame()))
     frame = _frame("ascend").with_columns(time=pl.int_range(pl.len()))
     assert not any("by item" in note for note in _notes(frame))
+
+
+@pytest.mark.parametrize("order", ["ascend", "descend"])
+def test_what_comes_next_in_sorted_rows_cannot_be_guessed(order):
+    dataset = beamwood.Dataset.from_log(beamwood.read_log(_frame(order)))
+    assert 0.45 < _share_of_steps_up(dataset.histories) < 0.55
+    other = _frame("descend" if order == "ascend" else "ascend")
+    assert dataset.fingerprint() == beamwood.Dataset.from_log(beamwood.read_log(other)).fingerprint()
+
+
+def test_a_matrix_has_no_order():
+    taken = sparse.csr_matrix((np.ones(len(ROWS)), (ROWS % 40, ROWS // 40)))
+    assert 0.45 < _share_of_steps_up(beamwood.Dataset.from_log(beamwood.read_log(taken)).histories) < 0.55
+
+
+def test_history_stays_before_what_is_to_be_told():
+    frame = _frame("ascend").with_columns(part=pl.col("item") % 3 > 0)
+    frame = frame.sort("part", "user", descending=[True, False], maintain_order=True)
+    columns = ColumnNames(boundary="part")
+    dataset = beamwood.Dataset.from_log(beamwood.read_log(frame, columns=columns))
+    assert any("ascend by item" in note for note in dataset.report["notes"])
+    later = np.diff(dataset.in_history.astype(int))[np.diff(dataset.histories.rows) == 0]
+    assert (later <= 0).all()
+    assert 0.45 < _share_of_steps_up(dataset.histories) < 0.55
+
+
+def _share_of_steps_up(histories):
+    steps = np.diff(histories.items)[np.diff(histories.rows) == 0]
+    return (steps > 0).sum() / (steps != 0).sum()
 
 
 def test_few_rows_say_nothing():

@@ -17,7 +17,7 @@ from beamwood.data.events import WEIGHT, EventKinds
 from beamwood.data.ids import likenesses
 from beamwood.data.kept_columns import checked_kept
 from beamwood.data.log import CONTEXT, Log
-from beamwood.data.order import by_user_and_time, notes_of_sorted
+from beamwood.data.order import by_user_and_time
 from beamwood.data.tables import ItemTable, aligned, aligned_users, check_kept, read_table
 from beamwood.data.vocabulary import Vocabulary
 from beamwood.errors import InputError, nearest
@@ -102,8 +102,6 @@ class Dataset:
         coded = _sorted_codes(frame, users, catalogue, report)
         lengths = np.bincount(coded["user"].to_numpy(), minlength=len(users))
         histories = ItemLists(indptr_of(lengths), coded["item"].to_numpy())
-        if "time" not in coded.columns:
-            report["notes"] += notes_of_sorted(histories)
         return cls(
             users=users,
             items=catalogue,
@@ -216,16 +214,14 @@ def _of_one_item(ids: pl.Series, log: Log) -> list[str]:
 def _sorted_codes(frame: pl.DataFrame, users: Vocabulary, items: Vocabulary, report: dict[str, Any]) -> pl.DataFrame:
     """The log's rows by indices of users and items, with the other columns that a data set keeps, in its order.
 
-    How many rows share their time, and what orders these, is noted in the report.
+    How many rows share their time, and what orders these, is noted in the report, as is an order that tells nothing.
     """
     codes = {"user": users.encode(frame["user"]), "item": items.encode(frame["item"])}
     kept = [each for each in frame.columns if each in ("time", "history", WEIGHT) or each.startswith(CONTEXT)]
-    coded, ties, by = by_user_and_time(pl.DataFrame(codes).hstack([frame[name] for name in kept]))
-    report["ties"] = ties
-    if ties:
-        report["notes"].append(
-            f"{ties:,} of {len(coded):,} rows share their time with another row of their user; among these counts {by}"
-        )
+    coded, report["ties"], report["order"] = by_user_and_time(
+        pl.DataFrame(codes).hstack([frame[name] for name in kept])
+    )
+    report["notes"] += [report["order"]] if report["order"] else []
     return coded
 
 

@@ -6,9 +6,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from beamwood.types import ItemLists
-
-__all__ = ["by_user_and_time", "notes_of_sorted"]
+__all__ = ["by_user_and_time"]
 
 # So many steps from an item to the next, and this share of them in one direction, come of sorting and not of users.
 _FEWEST_STEPS, _SORTED = 200, 0.99
@@ -18,50 +16,64 @@ _OWN, _DRAWN = "the log's own order", "a draw for each user and item"
 def by_user_and_time(rows: pl.DataFrame) -> tuple[pl.DataFrame, int, str]:
     """The rows, the columns user, item (indices) and, where known, time and history, sorted.
 
-    Also how many of them share their time with another row of their user, and what orders these, in words. A log whose
-    users' rows are in time order orders ties by its own order, unless that is the order of items: sorting left it, and
-    what comes next could be guessed. All else goes by a draw that is the same for any order of the rows, what is
-    history first. Without times the log's order counts.
+    Also how many of them share their time with another row of their user, and what is to be said of the order, "" where
+    nothing is. A log whose users' rows are in time order orders ties by its own order, unless that is the order of
+    items: sorting left it, and what comes next could be guessed. All else goes by a draw that is the same for any order
+    of the rows, what is history first. Without times all rows of a user are such ties.
     """
     if "time" not in rows.columns:
-        return rows.sort("user", maintain_order=True), 0, ""
+        return _without_times(rows)
     told = rows["time"].is_sorted()
     found = _sorted(rows if told else rows.with_row_index("row"), ["time", "user"])
     same = found["user"] == found["user"].shift(-1)
     pairs = (same & (found["time"] == found["time"].shift(-1))).fill_null(False)
     ties = int((pairs | pairs.shift(1, fill_value=False)).sum())
+    if not ties:
+        return found if told else found.drop("row"), 0, ""
+    shared = f"{ties:,} of {len(found):,} rows share their time with another row of their user; among these counts"
     in_order = told or not (same & (found["row"] > found["row"].shift(-1))).any()
     found = found if told else found.drop("row")
-    if not ties or (in_order and _direction(np.diff(found["item"].to_numpy())[pairs.to_numpy()[:-1]]) is None):
-        return found, ties, _OWN
+    if in_order and _direction(found, pairs) is None:
+        return found, ties, f"{shared} {_OWN}"
     why = "its own order is that of the items" if in_order else "the log is not in time order"
-    first = ["history"] if "history" in rows.columns else []
-    drawn = _sorted(found.with_columns(drawn=_drawn(found)), ["drawn", *first, "time", "user"]).drop("drawn")
-    return drawn, ties, f"{_DRAWN}, as {why}"
+    return _drawn(found, ["time", "user"]), ties, f"{shared} {_DRAWN}, as {why}"
 
 
-def notes_of_sorted(histories: ItemLists) -> list[str]:
-    """What is to be said of a log without times whose rows of a user stand in the order of their items."""
-    steps, ends = np.diff(histories.items), histories.indptr[1:-1]
-    steps[ends[(ends > 0) & (ends < len(histories.items))] - 1] = 0
-    direction = _direction(steps)
+def _without_times(rows: pl.DataFrame) -> tuple[pl.DataFrame, int, str]:
+    """By user, in the log's order or, where that is the order of items, by the draw."""
+    found = rows.sort("user", maintain_order=True)
+    pairs = found["user"] == found["user"].shift(-1)
+    if "history" in rows.columns:
+        pairs &= found["history"] == found["history"].shift(-1)
+    direction = _direction(found, pairs.fill_null(False))
     if direction is None:
-        return []
-    return [
-        f"the rows of each user {direction} by item, as sorting leaves them, so what comes next can be guessed and "
-        "figures are too good; give times with --time-column, or shuffle the rows"
-    ]
+        return found, 0, ""
+    said = (
+        f"the rows of each user {direction} by item, as sorting leaves them, so their order tells nothing and "
+        f"{_DRAWN} counts in its place; if the log has times, name them with --time-column"
+    )
+    return _drawn(found, ["user"]), 0, said
 
 
-def _direction(steps: NDArray[np.integer]) -> str | None:
-    """How nearly all of these steps from an item to the next go; None where they go both ways, or are few."""
+def _direction(rows: pl.DataFrame, pairs: pl.Series) -> str | None:
+    """How nearly all steps from an item to the next go, of the rows that make `pairs` with the next.
+
+    None where they go both ways, or are few.
+    """
+    steps = np.diff(rows["item"].to_numpy())[pairs.to_numpy()[:-1]]
     up, down = int((steps > 0).sum()), int((steps < 0).sum())
     if up + down < _FEWEST_STEPS or max(up, down) < _SORTED * (up + down):
         return None
     return "ascend" if up > down else "descend"
 
 
-def _drawn(rows: pl.DataFrame) -> NDArray[np.uint64]:
+def _drawn(rows: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
+    """Sorted by the keys, the last first, and where they are alike by the draw, what is history first."""
+    first = ["history"] if "history" in rows.columns else []
+    return _sorted(rows.with_columns(drawn=_draw(rows)), ["drawn", *first, *keys]).drop("drawn")
+
+
+def _draw(rows: pl.DataFrame) -> NDArray[np.uint64]:
     """A number for each user and item that tells nothing of either (the mixing of SplitMix64)."""
     users, items = (rows[name].to_numpy().astype(np.uint64) for name in ("user", "item"))
     mixed = (users << np.uint64(32)) + items + np.uint64(0x9E3779B97F4A7C15)

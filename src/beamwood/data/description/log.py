@@ -26,7 +26,6 @@ from beamwood.data.description.words import description_lines
 from beamwood.data.ids import likenesses, missing_cells
 from beamwood.data.layout import Layout
 from beamwood.data.log import CONTEXT, CheckedLog, Log, check_log, count_duplicates
-from beamwood.data.order import notes_of_sorted
 from beamwood.data.source import open_source, reading
 from beamwood.data.tables import aligned, read_table
 from beamwood.data.vocabulary import Vocabulary
@@ -75,7 +74,8 @@ def describe_log(
     else:
         dataset = Dataset.from_log(log)
         table, report = _whole_table(checked, counted, items, item_column, unlisted)
-        report["notes"] += notes_of_sorted(dataset.histories) if dataset.times is None else []
+        # Of those that share their time, the words of times say how many there are.
+        report["notes"] += [dataset.report["order"]] if dataset.times is None and dataset.report["order"] else []
     splits = describe_splits(dataset)
     basis = len(dataset.histories.items)
     told = {
@@ -89,6 +89,7 @@ def describe_log(
         "weight_words": checked.report.weight,
         "measured_on": {"rows": basis, "users": len(dataset.users), "one_user_in": one_in},
         "ties": dataset.report["ties"],
+        "drawn": dataset.times is None and bool(dataset.report["order"]),
         **_repeats(dataset),
         "lengths": lengths(counted.user_rows),
         "popularity": popularity(counted.item_rows),

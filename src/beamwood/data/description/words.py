@@ -52,7 +52,7 @@ def lines_of_fit(dataset: Dataset) -> list[str]:
         _of_popularity(popularity(counts[counts > 0]), int((counts > 0).sum())),
     ]
     if dataset.times is None:
-        return [*told, "times: none; the order of rows counts"]
+        return [*told, _no_times(drawn=bool(dataset.report["order"]))]
     first, last = int(dataset.times.min()), int(dataset.times.max())
     span = moments(dataset.report["log"]["time_unit"], first, last)
     zone = "" if span[0] is None else " UTC"
@@ -75,7 +75,7 @@ def _of_ids(document: Document, role: str) -> str:
 def _of_times(document: Document) -> Iterator[str]:
     times = document["times"]
     if times is None:
-        yield "times: none; the order of rows counts"
+        yield _no_times(drawn=document["drawn"])
         return
     span = f"from {times['first']} to {times['last']}"
     yield f"times: {times['kind']}; unit {times['unit']}; zone {times['zone']}; {span}"
@@ -85,6 +85,11 @@ def _of_times(document: Document) -> Iterator[str]:
         longest = f"; the longest gap is {gap['days']:,} days after {gap['from']}" if gap and empty else ""
         yield f"days: {times['days']:,}, of which {empty:,} have no rows{longest}"
     yield f"ties: {_share(document, 'ties')} share their time with another row of their user"
+
+
+def _no_times(*, drawn: bool) -> str:
+    order = ", and the order of rows tells nothing; see the notes" if drawn else "; the order of rows counts"
+    return f"times: none{order}"
 
 
 def _of_weights(document: Document) -> Iterator[str]:
