@@ -89,7 +89,7 @@ class ItemFields:
     def of(self, indices: NDArray[Any], wanted: Sequence[str]) -> list[dict[str, Any]]:
         """What the wanted columns hold of each item, as JSON can hold it."""
         assert self.frame is not None
-        rows = self.frame.select(wanted)[np.asarray(indices, np.int64)].rows(named=True)
+        rows = self.frame.select(list(dict.fromkeys(wanted)))[np.asarray(indices, np.int64)].rows(named=True)
         return [{name: _plain(value) for name, value in row.items()} for row in rows]
 
 
