@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from urllib.parse import quote
 
 import pytest
 
@@ -114,6 +115,16 @@ def test_an_erased_user_is_nobody(folder, users):
         # What comes later counts, whatever the model's time.
         send(client, {"user": user, "item": users[other][0], "time": END - 9})
         assert post(client, "/v1/recommend", {"user": user})["history_used"] == 1
+
+
+@pytest.mark.parametrize("user", ["a/b", "a%2Fb", "history/", "ä ?#&+", "a/history"])
+def test_any_user_can_be_seen_and_erased(folder, user):
+    with serving(folder) as client:
+        send(client, {"user": user, "item": 5})
+        path = f"/v1/users/{quote(user, safe='')}"
+        assert [each["item"] for each in client.get(f"{path}/history").json()["events"]] == [5]
+        assert client.delete(path).json()["events"] == 1
+        assert client.get(f"{path}/history").json()["events"] == []
 
 
 def test_a_model_that_was_written_without_the_erased_user_may_know_it_again(folder, users, tmp_path):

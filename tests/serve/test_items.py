@@ -127,6 +127,14 @@ def test_what_cannot_be_is_refused_and_changes_nothing(client, folder):
     assert client.service.snapshot is before
 
 
+def test_ids_of_addresses_may_hold_slashes(client, folder):
+    put(client, {"item": "a/b?", "similar": known(folder, 3)})
+    ask(client, "PATCH", "/v1/items/a%2Fb%3F", {"available": False})
+    assert ask(client, "GET", "/v1/items")["items"][0]["available"] is False
+    ask(client, "DELETE", "/v1/items/a%2Fb%3F")
+    assert ask(client, "GET", "/v1/items")["items"] == []
+
+
 def test_first_events_say_where_an_item_belongs(client, folder):
     near, other = known(folder, 3, 4)
     put(client, {"item": "new-1"})

@@ -295,6 +295,8 @@ def test_addresses_that_are_none(client):
     wrong = client.get("/v1/recommend")
     assert (wrong.status_code, wrong.headers["allow"]) == (405, "POST")
     assert client.get("/livez?x=1").status_code == 422
+    behind = client.get("/livez/", follow_redirects=False)
+    assert (behind.status_code, behind.json()["error"]["request_id"]) == (404, behind.headers["x-request-id"])
     assert client.get("/readyz").json() == {"status": "ready"}
 
 
