@@ -147,6 +147,13 @@ def test_repeated_sends_and_reused_keys(folder):
         assert "k-1" in error["message"]
 
 
+def test_events_without_key_and_time_count_each(folder):
+    with serving(folder) as client:
+        told = send(client, *[{"user": 1, "item": 5}] * 30)
+        assert (told["accepted"], told["duplicates"]) == (30, 0)
+        assert send(client, *[{"user": 1, "item": 5, "time": NOW}] * 30)["accepted"] == 1
+
+
 def test_history_by_pages(folder, users):
     user = next(iter(users))
     with serving(folder) as client:
