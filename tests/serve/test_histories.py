@@ -127,6 +127,15 @@ def test_any_user_can_be_seen_and_erased(folder, user):
         assert client.get(f"{path}/history").json()["events"] == []
 
 
+@pytest.mark.parametrize("text", [False, True])
+def test_an_erased_user_is_forgotten_as_a_number_and_as_text(text, tmp_path):
+    with serving(saved(tmp_path / "model", text=text)[0]) as client:
+        send(client, {"user": 77, "item": 5}, {"user": "77", "item": 6}, {"user": "077", "item": 7})
+        assert client.delete("/v1/users/77").json()["events"] == 2
+        for user in (77, "77"):
+            assert post(client, "/v1/recommend", {"user": user})["unknown_user"] is True
+
+
 def test_a_model_that_was_written_without_the_erased_user_may_know_it_again(folder, users, tmp_path):
     user = next(iter(users))
     retriever = Retriever.load(folder)
