@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from urllib.parse import quote
 
 import pytest
 
@@ -116,6 +117,25 @@ def test_an_erased_user_is_nobody(folder, users):
         assert post(client, "/v1/recommend", {"user": user})["history_used"] == 1
 
 
+@pytest.mark.parametrize("user", ["a/b", "a%2Fb", "history/", "ä ?#&+", "a/history"])
+def test_any_user_can_be_seen_and_erased(folder, user):
+    with serving(folder) as client:
+        send(client, {"user": user, "item": 5})
+        path = f"/v1/users/{quote(user, safe='')}"
+        assert [each["item"] for each in client.get(f"{path}/history").json()["events"]] == [5]
+        assert client.delete(path).json()["events"] == 1
+        assert client.get(f"{path}/history").json()["events"] == []
+
+
+@pytest.mark.parametrize("text", [False, True])
+def test_an_erased_user_is_forgotten_as_a_number_and_as_text(text, tmp_path):
+    with serving(saved(tmp_path / "model", text=text)[0]) as client:
+        send(client, {"user": 77, "item": 5}, {"user": "77", "item": 6}, {"user": "077", "item": 7})
+        assert client.delete("/v1/users/77").json()["events"] == 2
+        for user in (77, "77"):
+            assert post(client, "/v1/recommend", {"user": user})["unknown_user"] is True
+
+
 def test_a_model_that_was_written_without_the_erased_user_may_know_it_again(folder, users, tmp_path):
     user = next(iter(users))
     retriever = Retriever.load(folder)
@@ -134,6 +154,13 @@ def test_repeated_sends_and_reused_keys(folder):
         error = send(client, event | {"item": 6}, status=409)["error"]
         assert error["code"] == "key_reused"
         assert "k-1" in error["message"]
+
+
+def test_events_without_key_and_time_count_each(folder):
+    with serving(folder) as client:
+        told = send(client, *[{"user": 1, "item": 5}] * 30)
+        assert (told["accepted"], told["duplicates"]) == (30, 0)
+        assert send(client, *[{"user": 1, "item": 5, "time": NOW}] * 30)["accepted"] == 1
 
 
 def test_history_by_pages(folder, users):

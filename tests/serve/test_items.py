@@ -1,10 +1,12 @@
 """Items that come while a service runs: found as soon as their put is answered, kept, bounded, erased."""
 
+import datetime as dt
 import json
 import threading
 from contextlib import closing
 
 import numpy as np
+import polars as pl
 import pytest
 
 from beamwood.cli.main import main
@@ -125,6 +127,14 @@ def test_what_cannot_be_is_refused_and_changes_nothing(client, folder):
     ask(client, "PATCH", "/v1/items/nobody", {"available": True}, 404)
     ask(client, "PUT", "/v1/items/availability", {"set": ["nobody"]}, 404)
     assert client.service.snapshot is before
+
+
+def test_ids_of_addresses_may_hold_slashes(client, folder):
+    put(client, {"item": "a/b?", "similar": known(folder, 3)})
+    ask(client, "PATCH", "/v1/items/a%2Fb%3F", {"available": False})
+    assert ask(client, "GET", "/v1/items")["items"][0]["available"] is False
+    ask(client, "DELETE", "/v1/items/a%2Fb%3F")
+    assert ask(client, "GET", "/v1/items")["items"] == []
 
 
 def test_first_events_say_where_an_item_belongs(client, folder):
@@ -258,6 +268,63 @@ def test_fields_of_new_items_are_shown(folder, tmp_path):
         put(client, {"item": "new-1", "similar": known(folder, 3), "fields": {"title": "Fresh", "price": 3.0}})
         found = answered(client, history=known(folder, 4), filter={"items": ["new-1"]}, fields=["title"])
         assert found[0]["fields"] == {"title": "Fresh"}
+
+
+CELLS = [
+    ("price", 12.5, 12.5),
+    ("price", 3, 3),
+    ("price", 2e300, 2e300),
+    ("since", "2026-01-31", "2026-01-31T00:00:00"),
+    ("day", "2026-01-31", "2026-01-31"),
+    ("sale", True, True),
+    ("brand", "acme", "acme"),
+    ("price", None, None),
+    ("sizes", ["s", "m"], ["s", "m"]),
+    ("sizes", "all", ["all"]),
+    ("category", None, "c1|c2"),
+]
+WRONG = [("price", "dear"), ("price", True), ("sale", 1), ("since", "soon"), ("brand", 5), ("sizes", 5), ("day", 3)]
+
+
+@pytest.fixture
+def typed_table(folder, tmp_path):
+    """A file of items with a column of each type; whole numbers are the smallest that hold them."""
+    count = len(folder[1].items)
+    frame = pl.DataFrame({"item_id": folder[1].items.ids, "price": pl.Series([5] * count, dtype=pl.Int8)})
+    day = pl.Series([dt.date(2026, 1, 1)] * count)
+    frame = frame.with_columns(
+        day=day, since=day.cast(pl.Datetime), sale=pl.lit(False), brand=pl.lit("old").cast(pl.Categorical),
+        sizes=pl.Series([["s"]] * count), category=pl.lit("c1"),
+    )  # fmt: skip
+    frame.write_parquet(tmp_path / "items.parquet")
+    return tmp_path / "items.parquet"
+
+
+def test_cells_of_new_items_are_shown_as_they_were_put(folder, typed_table):
+    with serving(folder[0], items=typed_table, **WIDE) as client:
+        for name, value, shown in CELLS:
+            put(client, {"item": "new-1", "category": "c1|c2", "fields": {} if value is None else {name: value}})
+            found = answered(client, history=[], filter={"items": ["new-1"]}, fields=[name])
+            assert found[0]["fields"] == {name: shown}
+            others = answered(client, history=[], fields=["price"], k=3)
+            assert {each["fields"]["price"] for each in others} == {5}
+
+
+def test_cells_that_do_not_fit_are_refused_in_words(folder, typed_table):
+    with serving(folder[0], items=typed_table) as client:
+        for name, value in WRONG:
+            error = put(client, {"item": "new-1", "fields": {name: value}}, status=422)["error"]
+            assert error["field"] == "items"
+            assert name in error["message"]
+            assert not any(word in error["message"] for word in ("where", "builder", "schema"))
+        put(client, {"item": "new-1"})
+        error = ask(client, "PATCH", "/v1/items/new-1", {"fields": {"price": "dear"}}, 422)["error"]
+        assert error["field"] == "fields"
+
+
+@pytest.mark.parametrize("item", ["", "n" * 513, "a\0b"])
+def test_an_id_that_no_event_can_have_is_no_item(client, item):
+    assert put(client, {"item": item}, status=422)["error"]["field"] == "items[0].item"
 
 
 def test_the_store_keeps_one_document(folder, tmp_path):

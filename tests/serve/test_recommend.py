@@ -131,6 +131,10 @@ def test_fields_come_from_the_table(client, folder):
         assert item["fields"]["title"] == f"Title of {item['item']}"
         assert item["fields"]["price"] == frame[item["fields"]["title"]]["price"]
         assert item["fields"]["since"].startswith("2026-")
+    twice = recommend(client, {"history": [], "k": 4, "fields": ["title", "title"]})
+    assert [item["fields"] for item in twice["items"]] == [
+        {"title": item["fields"]["title"]} for item in answer["items"]
+    ]
     error = problem(client, {"history": [], "fields": ["titel"]})
     assert error["field"] == "fields"
     assert "did you mean 'title'" in error["message"]
@@ -291,6 +295,8 @@ def test_addresses_that_are_none(client):
     wrong = client.get("/v1/recommend")
     assert (wrong.status_code, wrong.headers["allow"]) == (405, "POST")
     assert client.get("/livez?x=1").status_code == 422
+    behind = client.get("/livez/", follow_redirects=False)
+    assert (behind.status_code, behind.json()["error"]["request_id"]) == (404, behind.headers["x-request-id"])
     assert client.get("/readyz").json() == {"status": "ready"}
 
 

@@ -80,9 +80,11 @@ def build_app(service: Service) -> ASGIApp:
     whole = Starlette(
         routes=routes,
         lifespan=lifespan,
-        middleware=[cors] if named else [],
+        middleware=[Middleware(_AsSent), *([cors] if named else [])],
         exception_handlers={404: _no_such_path, 405: _wrong_method},
     )
+    # A path with a slash too many is refused like any other that there is not.
+    whole.router.redirect_slashes = False
     plain = {(str(route.method), route.path): endpoint for route, endpoint in endpoints if "{" not in route.path}
     return whole if named else Direct(whole, plain)
 
@@ -111,6 +113,18 @@ class Direct:
                 await endpoint(scope, receive, send)
                 return
         await self._rest(scope, receive, send)
+
+
+class _AsSent:
+    """Paths are matched as they were sent, so that an id may hold a slash; the endpoint reads its ids."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope.get("raw_path"):
+            scope = {**scope, "path": scope["raw_path"].decode("latin-1")}
+        await self._app(scope, receive, send)
 
 
 async def _no_such_path(request: Any, error: Exception) -> Response:  # noqa: ARG001

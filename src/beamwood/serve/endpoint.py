@@ -8,7 +8,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, unquote
 
 from beamwood.serve.begun import Begun
 from beamwood.serve.problems import Failures, Problem
@@ -36,7 +36,8 @@ class Endpoint:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Answer one request of ASGI."""
         call, headers = self.call(scope["headers"], receive)
-        call.path, call.task = scope["path_params"], asyncio.current_task()
+        call.path = {name: unquote(value) for name, value in scope["path_params"].items()}
+        call.task = asyncio.current_task()
         response = await self._response(call, headers, scope["query_string"])
         if response is not None:
             await send({"type": "http.response.start", "status": response.status, "headers": response.headers})

@@ -89,8 +89,42 @@ class ItemFields:
     def of(self, indices: NDArray[Any], wanted: Sequence[str]) -> list[dict[str, Any]]:
         """What the wanted columns hold of each item, as JSON can hold it."""
         assert self.frame is not None
-        rows = self.frame.select(wanted)[np.asarray(indices, np.int64)].rows(named=True)
+        rows = self.frame.select(list(dict.fromkeys(wanted)))[np.asarray(indices, np.int64)].rows(named=True)
         return [{name: _plain(value) for name, value in row.items()} for row in rows]
+
+    def with_rows(self, rows: Sequence[Mapping[str, Any]]) -> ItemFields:
+        """With the cells of new items behind them. Errors: `InputError` on one that a column cannot hold."""
+        if self.frame is None or not rows:
+            return self
+        return ItemFields(pl.DataFrame([_longer(cells, [row.get(cells.name) for row in rows]) for cells in self.frame]))
+
+
+def _longer(cells: pl.Series, values: list[Any]) -> pl.Series:
+    """The cells with further ones; whole numbers become numbers where one of these has a fraction."""
+    dtype = cells.dtype
+    kind = "number" if dtype.is_numeric() else "truth" if dtype == pl.Boolean else "time" if _is_time(dtype) else None
+    if kind is not None:
+        column = NumberColumn(kind, np.empty(0))
+        values = [None if value is None else column.number(cells.name, value) for value in values]
+    if kind == "number":
+        whole = all(value is None or (value == value // 1 and abs(value) < 2**63) for value in values)
+        dtype = pl.Int64() if dtype.is_integer() and whole else pl.Float64()
+        values = [None if value is None else int(value) if dtype == pl.Int64 else float(value) for value in values]
+    elif kind == "truth":
+        values = [None if value is None else bool(value) for value in values]
+    elif isinstance(dtype, pl.Categorical | pl.Enum):
+        dtype = pl.String()
+    elif isinstance(dtype, pl.List):
+        values = [[value] if isinstance(value, str) else value for value in values]
+    try:
+        new = pl.Series(values, dtype=pl.Int64).cast(pl.Datetime("us")) if kind == "time" else values
+        return cells.cast(dtype).append(pl.Series(new, dtype=dtype))
+    except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError):
+        raise InputError(f"the column {cells.name} is of type {dtype}; give such values, or leave it out") from None
+
+
+def _is_time(dtype: pl.DataType) -> bool:
+    return dtype == pl.Date or isinstance(dtype, pl.Datetime)
 
 
 def _typed(cells: pl.Series) -> pl.Series:

@@ -12,7 +12,6 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from beamwood.errors import InputError
 from beamwood.retrieval.filters import Filters
 from beamwood.retrieval.item_columns import CATEGORY, LabelColumn
 from beamwood.retrieval.more_columns import with_cells
@@ -50,7 +49,7 @@ def widened(base: Snapshot, learned: Learned, number: int) -> Snapshot:
         number=number,
         retriever=retriever,
         names=Names(retriever.items, filters, names.users, names.histories, retriever.names.erased, names.rejected),
-        fields=_fields(base.fields, new),
+        fields=base.fields.with_rows([_shown(each, base.fields) for each in new]),
         popular=_popular(base, retriever.searcher),
         fitted=base,
         learned=name_of(learned),
@@ -103,16 +102,12 @@ def _cells(item: CatalogueItem, columns: Any) -> dict[str, Any]:
     return cells | ({} if item.category is None or CATEGORY not in columns else {CATEGORY: item.category})
 
 
-def _fields(fields: ItemFields, new: list[CatalogueItem]) -> ItemFields:
-    if fields.frame is None or not new:
-        return fields
-    names = fields.frame.columns
-    try:
-        rows = [[each.fields.get(name) for name in names] for each in new]
-        more = pl.DataFrame(rows, schema=fields.frame.schema, orient="row", strict=False)
-    except (TypeError, ValueError, pl.exceptions.PolarsError) as error:
-        raise InputError(f"fields of a new item do not fit those of --items: {str(error).splitlines()[0]}") from None
-    return ItemFields(pl.concat([fields.frame, more]))
+def _shown(item: CatalogueItem, fields: ItemFields) -> dict[str, Any]:
+    """What is shown of a new item; its category is a column too, where the table has one."""
+    column = None if fields.frame is None else fields.frame.get_column(CATEGORY, default=None)
+    several = column is not None and isinstance(column.dtype, pl.List)
+    own = None if item.category is None else item.category.split("|") if several else item.category
+    return {CATEGORY: own} | item.fields
 
 
 def _popular(base: Snapshot, searcher: Searcher) -> Searcher | None:

@@ -19,6 +19,9 @@ from beamwood.serve.store.event import AHEAD_SECONDS, UNTYPED, Event, Session
 
 __all__ = ["routes"]
 
+# Seconds between events of one body that have no time, as each counts.
+_APART = 1e-6
+
 
 class NewEvent(Body):
     """Who (one of user and session) took what."""
@@ -73,7 +76,7 @@ async def _events(call: Call) -> Accepted:
     if not 1 <= len(given) <= most:
         raise Problem("invalid_request", f"events has {len(given)} of them; give 1 to {most}", field="events")
     now = time.time()
-    events = [_event(each, number, now) for number, each in enumerate(given)]
+    events = [_event(each, number, now + number * _APART) for number, each in enumerate(given)]
     histories = call.service.histories
     began = time.monotonic()
     done = await histories.append(events)

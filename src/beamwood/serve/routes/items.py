@@ -10,10 +10,11 @@ from beamwood.errors import InputError
 from beamwood.retrieval.sources import Source
 from beamwood.serve.learned import CatalogueItem, Learned
 from beamwood.serve.messages import Body, Id, Ids
-from beamwood.serve.problems import Problem, of_input
+from beamwood.serve.problems import Problem
 from beamwood.serve.route import Call, Route
 from beamwood.serve.service import Service
 from beamwood.serve.snapshot import Snapshot, indices_of, typed_id
+from beamwood.serve.store.event import Event
 from beamwood.serve.widened import mixture_of
 
 __all__ = ["routes"]
@@ -111,6 +112,10 @@ async def _put(call: Call) -> Catalogued:
 
 def _placed(snapshot: Snapshot, learned: Learned, given: NewItem, number: int) -> CatalogueItem:
     """Errors: `Problem` on an item that was fitted, or one that is like an unknown one."""
+    try:
+        Event(0, given.item, 0.0)
+    except InputError as error:
+        raise Problem("invalid_request", f"items[{number}].{error}", field=f"items[{number}].item") from None
     found = learned.find(given.item)
     at = int(indices_of(snapshot.names.items, [given.item])[0])
     if 0 <= at < snapshot.known or given.item in learned.erased:
@@ -187,7 +192,9 @@ async def _changed(call: Call, change: Any) -> Any:
     try:
         return await call.service.catalogue.change(change)
     except InputError as error:
-        raise of_input(error) from None
+        # A cell is refused as a condition on its column is.
+        message, field = str(error).removeprefix("where: "), "items" if call.route.method == "PUT" else "fields"
+        raise Problem("invalid_request", message, field=field) from None
 
 
 async def _counted(call: Call, change: Any) -> Changed:

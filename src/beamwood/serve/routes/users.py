@@ -104,6 +104,10 @@ async def _erase(call: Call) -> Erased:
     owner = _owner(call)
     own = None if isinstance(owner, Session) else await _model_items(call.service, owner)
     gone = await call.service.histories.erase(owner)
+    if not isinstance(owner, Session):
+        # An address has no types: events that came under the number as text, or the other way, are theirs too.
+        other = str(owner) if isinstance(owner, int) else typed_id(owner, None)
+        gone += 0 if other == owner else await call.service.histories.erase(other)
     return Erased(request_id=call.request_id, events=gone, model=len(own or ()))
 
 
