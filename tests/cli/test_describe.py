@@ -8,6 +8,7 @@ import pytest
 
 from beamwood.cli.describe import advised
 from beamwood.data import Dataset, describe_log, read_log
+from beamwood.data.description.words import description_lines
 from beamwood.data.split import SPLITS
 from beamwood.errors import InputError
 from chromium import check_page, needs_chromium, rows_of
@@ -203,6 +204,19 @@ def test_times(times, unit, zone, first):
     told = describe_log(pl.DataFrame({"user": [1, 2], "item": [1, 2], "time": times}))["times"]
     assert [told["unit"], told["zone"], told["first"]] == [unit, zone, first or "2022-04-15 05:20:00"]
     assert ("days" in told) == (unit != "numbers that only order")
+
+
+def test_weights_that_are_no_numbers_are_counted():
+    halves = [f"{half / 2:g}" for half in range(1, 11)]
+    ratings = [*halves, "4½", "", None, "good"]
+    log = pl.DataFrame({"user": range(14), "item": range(14), "rating": ratings})
+    document = describe_log(log)
+    told = document["weights"]
+    assert (told["numbers"], told["no_numbers"]) == (10, 2)
+    assert [each["value"] for each in told["values"]] == [half / 2 for half in range(1, 11)]
+    assert "; 2 cells hold no number;" in next(
+        line for line in description_lines(document) if line.startswith("weights")
+    )
 
 
 def test_gaps_in_days():
