@@ -8,6 +8,7 @@ import pytest
 
 from beamwood.cli.describe import advised
 from beamwood.data import Dataset, describe_log, read_log
+from beamwood.data.description.words import description_lines
 from beamwood.data.split import SPLITS
 from beamwood.errors import InputError
 from chromium import check_page, needs_chromium, rows_of
@@ -192,6 +193,9 @@ def test_a_part_of_the_users_stands_for_all():
         ([START * 1000, START * 1000 + 5], "milliseconds", "none written, taken as UTC", "2022-04-15 05:20:00"),
         ([START + 0.25, START + 0.5], "seconds", "none written, taken as UTC", "2022-04-15 05:20:00"),
         ([3, 4], "numbers that only order", "none written, taken as UTC", "3"),
+        ([44_074.25, 44_075.5], "numbers that only order", "none written, taken as UTC", "44074.25"),
+        (["Fri Apr 15 10:50:00 +0530 2022", "Fri Apr 15 05:30:00 UTC 2022"], "dates", "written in each", None),
+        (["15 MAY 2022", "16 MAY 2022"], "dates", "none written, taken as UTC", "2022-05-15 00:00:00"),
         (["2022-04-15T05:20:00Z", "2022-04-15T07:00"], "dates", "written in 1 of 2, the others taken as UTC", None),
         (["1922-04-15 05:20", "2022-04-15 07:00"], "dates", "none written, taken as UTC", "1922-04-15 05:20:00"),
     ],
@@ -200,6 +204,19 @@ def test_times(times, unit, zone, first):
     told = describe_log(pl.DataFrame({"user": [1, 2], "item": [1, 2], "time": times}))["times"]
     assert [told["unit"], told["zone"], told["first"]] == [unit, zone, first or "2022-04-15 05:20:00"]
     assert ("days" in told) == (unit != "numbers that only order")
+
+
+def test_weights_that_are_no_numbers_are_counted():
+    halves = [f"{half / 2:g}" for half in range(1, 11)]
+    ratings = [*halves, "4½", "", None, "good"]
+    log = pl.DataFrame({"user": range(14), "item": range(14), "rating": ratings})
+    document = describe_log(log)
+    told = document["weights"]
+    assert (told["numbers"], told["no_numbers"]) == (10, 2)
+    assert [each["value"] for each in told["values"]] == [half / 2 for half in range(1, 11)]
+    assert "; 2 cells hold no number;" in next(
+        line for line in description_lines(document) if line.startswith("weights")
+    )
 
 
 def test_gaps_in_days():

@@ -57,7 +57,8 @@ class ReadReport:
 
     `duplicates` repeat another row; `time` says what orders a history, `weight` what the weights did. `left_out` rows
     had too small a weight, lacked something or, where that was asked for, repeated another. `notes`: what to look at.
-    `time_unit`: what times count from 1970 that were read of dates; None of numbers, which are what they were.
+    `time_unit`: what times count from 1970 that were read of dates; None of numbers, which are what they were; "order"
+    of numbers with fractions that are no times.
     """
 
     source: str
@@ -69,7 +70,7 @@ class ReadReport:
     left_out: int = 0
     notes: tuple[str, ...] = ()
     dropped_duplicates: bool = False
-    time_unit: Literal["us", "ns"] | None = None
+    time_unit: Literal["us", "ns", "order"] | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """The report for machines."""

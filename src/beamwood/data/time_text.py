@@ -53,12 +53,13 @@ _NUMERIC_DATE = re.compile(
 class ReadTimes:
     """The Int64 `time` of each row, None where only the order of rows is known, and what it is made of, in words.
 
-    `unit`: what it counts from 1970, where dates were read; None of numbers, which are what they were.
+    `unit`: what it counts from 1970, where dates were read; None of numbers, which are what they were; "order" of
+    scaled ones that are no times.
     """
 
     time: pl.Expr | None
     words: str
-    unit: Literal["us", "ns"] | None = None
+    unit: Literal["us", "ns", "order"] | None = None
 
 
 def by_shape(table: Source, name: str) -> ReadTimes | None:

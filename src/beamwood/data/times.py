@@ -145,14 +145,14 @@ def _from_floats(table: Source, name: str, column: pl.Expr) -> ReadTimes:
         )
     if not fractions:
         return ReadTimes(finite.cast(pl.Int64, strict=False), "whole numbers")
-    return ReadTimes((finite * 10.0 ** _digits(largest)).round().cast(pl.Int64, strict=False), "numbers")
+    return _scaled_up((finite * 10.0 ** _digits(largest)).round().cast(pl.Int64, strict=False), largest)
 
 
 def _from_decimals(table: Source, column: pl.Expr) -> ReadTimes:
     fractions, largest, _ = _measures(table, column, column.is_null())
     if not fractions:
         return ReadTimes(column.cast(pl.Int64, strict=False), "whole numbers")
-    return ReadTimes(_scaled(column, _digits(largest)), "numbers")
+    return _scaled_up(_scaled(column, _digits(largest)), largest)
 
 
 def _measures(table: Source, column: pl.Expr, bad: pl.Expr) -> tuple[bool, float, int]:
@@ -161,6 +161,11 @@ def _measures(table: Source, column: pl.Expr, bad: pl.Expr) -> tuple[bool, float
     with reading(table.name):
         fractions, largest, count = table.frame.select(asked).collect(engine="streaming").row(0)
     return fractions, float(largest or 0), count
+
+
+def _scaled_up(number: pl.Expr, largest: float) -> ReadTimes:
+    """Scaled days of a calendar would pass for seconds, so it is said that they only order."""
+    return ReadTimes(number, "numbers", "order" if parts_of_second(int(largest)) is None else None)
 
 
 def _digits(largest: float) -> int:
@@ -191,7 +196,7 @@ def _from_text(table: Source, name: str, column: pl.Expr) -> ReadTimes | None:
     if number and exponent:
         return _from_floats(table, name, text.cast(pl.Float64, strict=False))
     if number:
-        return ReadTimes(_scaled(text, _digits(largest or 0)), "numbers")
+        return _scaled_up(_scaled(text, _digits(largest or 0)), largest or 0)
     return by_shape(table, name)
 
 

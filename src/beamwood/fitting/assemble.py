@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import numpy as np
@@ -46,7 +47,7 @@ def build_retriever(
             "plan": config.model_dump(mode="json"),
             "seed": seed,
             "data": {"fingerprint": dataset.fingerprint(), "split": split.rule, "users": len(dataset.users)}
-            | _end(dataset.times)
+            | _end(dataset.times, dataset.report.get("log", {}).get("time_unit"))
             | ({} if dataset.kinds is None else {"events": dataset.kinds.as_dict()})
             | ({"context": dataset.context_digests()} if dataset.context is not None else {}),
             "training": training or {},
@@ -54,7 +55,10 @@ def build_retriever(
     )
 
 
-def _end(times: NDArray[np.int64] | None) -> dict[str, float]:
-    """When the log ended, in seconds since 1970, where its times are times: what a store kept later is news."""
-    last = None if times is None or len(times) == 0 else since_1970(int(times.max()))
-    return {} if last is None else {"end": last}
+def _end(times: NDArray[np.int64] | None, unit: str | None) -> dict[str, float]:
+    """When the log ended, in seconds since 1970, where its times are times: what a store kept later is news.
+
+    No log ends after its fit: a row with a wrong time would else keep all news from counting.
+    """
+    last = None if times is None or len(times) == 0 or unit == "order" else since_1970(int(times.max()))
+    return {} if last is None else {"end": min(last, time.time())}

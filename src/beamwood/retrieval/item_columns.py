@@ -21,10 +21,11 @@ from beamwood.errors import InputError, nearest
 from beamwood.ragged import indptr_of
 from beamwood.types import BoolArray
 
-__all__ = ["CATEGORY", "ItemColumns", "LabelColumn", "NumberColumn"]
+__all__ = ["CATEGORY", "ItemColumns", "LabelColumn", "NumberColumn", "NumberKind"]
 
 Arrays = dict[str, NDArray[Any]]
 NumberKind = Literal["number", "truth", "time"]
+"""What the numbers of a column stand for."""
 
 CATEGORY = "category"
 """The column whose cells hold several labels with "|" between them."""

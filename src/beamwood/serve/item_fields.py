@@ -21,7 +21,7 @@ from beamwood.data.layout import OF_TABLES
 from beamwood.data.source import open_source, reading
 from beamwood.data.vocabulary import Vocabulary
 from beamwood.errors import InputError, nearest
-from beamwood.retrieval.item_columns import CATEGORY, ItemColumns, LabelColumn, NumberColumn
+from beamwood.retrieval.item_columns import CATEGORY, ItemColumns, LabelColumn, NumberColumn, NumberKind
 from beamwood.serve.problems import Problem
 
 __all__ = ["ItemFields"]
@@ -102,6 +102,7 @@ class ItemFields:
 def _longer(cells: pl.Series, values: list[Any]) -> pl.Series:
     """The cells with further ones; whole numbers become numbers where one of these has a fraction."""
     dtype = cells.dtype
+    kind: NumberKind | None
     kind = "number" if dtype.is_numeric() else "truth" if dtype == pl.Boolean else "time" if _is_time(dtype) else None
     if kind is not None:
         column = NumberColumn(kind, np.empty(0))

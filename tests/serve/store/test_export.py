@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
 from typer.testing import CliRunner
 
+import beamwood
 from beamwood.artefact import read_manifest
 from beamwood.cli.main import app
-from beamwood.data import read_log
+from beamwood.data import Dataset, read_log
+from beamwood.data.split import disjoint_users
 from beamwood.data.times import since_1970
 from beamwood.retrieval.forget import without_erased, without_users
 from beamwood.retrieval.retriever import Retriever
@@ -128,6 +132,19 @@ def test_fit_saves_nobody_where_it_is_told_so(tmp_path: Path) -> None:
         assert (Retriever.load(tmp_path / "m").users is None) == bool(extra)
     assert {path.name for path in (tmp_path / "m").iterdir() if "users" in path.name or "hist" in path.name} == set()
     assert read_manifest(tmp_path / "m")["data"]["end"] == 1_700_000_399
+
+
+def test_no_model_says_that_its_log_ends_after_its_fit() -> None:
+    row = {"user": list(range(20)) * 2, "item": [0, 1, 2, 3] * 10}
+
+    def end(*times: float) -> Any:
+        split = disjoint_users(Dataset.from_log(read_log(pl.DataFrame(row | {"time": times * 10}))))
+        return beamwood.fit(split, "popularity").metadata["data"].get("end")
+
+    assert end(1.7e9, 1.7e9, 1.7e9, 1.7e9 + 1) == 1.7e9 + 1
+    assert time.time() - 600 < end(1.7e9, 1.7e9, 1.7e9, 4e9) <= time.time()
+    # Days of a spreadsheet, as which they are no seconds.
+    assert end(44_000.5, 44_001.5, 44_002, 44_003) is None
 
 
 def test_seconds_of_a_log() -> None:

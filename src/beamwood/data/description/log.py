@@ -203,18 +203,22 @@ def _weights(checked: CheckedLog) -> dict[str, Any] | None:
     if checked.table.schema[name] == pl.String:
         with reading(checked.report.source):
             column, _ = with_points(checked.table.frame, column.str.strip_chars())
-    numbers = checked.table.frame.select(column.cast(pl.Float64, strict=False).alias("weight"))
+    given = checked.table.column(name).cast(pl.String, strict=False).str.strip_chars().str.len_bytes() > 0
+    numbers = checked.table.frame.select(column.cast(pl.Float64, strict=False).alias("weight"), given.alias("given"))
     weight = pl.col("weight")
     finite = weight.filter(weight.is_finite())
     with reading(checked.report.source):
         asked = finite.min().alias("least"), finite.max().alias("most"), finite.mean().alias("mean"), finite.len()
-        least, most, mean, count = numbers.select(asked).collect(engine="streaming").row(0)
+        asked = (*asked, (weight.is_null() & pl.col("given")).sum().alias("none"))
+        least, most, mean, count, none = numbers.select(asked).collect(engine="streaming").row(0)
         head = numbers.head(100_000).collect(engine="streaming")["weight"]
         few = None
-        if head.n_unique() <= _MOST_VALUES:
-            few = numbers.group_by("weight").len().collect(engine="streaming").sort("weight").head(_MOST_VALUES)
+        if head.drop_nulls().n_unique() <= _MOST_VALUES:
+            counted = numbers.drop_nulls("weight").group_by("weight").len()
+            few = counted.collect(engine="streaming").sort("weight").head(_MOST_VALUES)
     values = [] if few is None else [{"value": each["weight"], "rows": each["len"]} for each in few.to_dicts()]
-    return {"column": name, "numbers": count, "least": least, "most": most, "mean": mean, "values": values}
+    range_of = {"least": least, "most": most, "mean": mean}
+    return {"column": name, "numbers": count, "no_numbers": none, **range_of, "values": values}
 
 
 def _repeats(dataset: Dataset) -> dict[str, int]:

@@ -18,7 +18,8 @@ __all__ = ["describe_times", "moments"]
 _DAY = 86_400
 _BARS = 12
 _UNITS = {1: "seconds", 10**3: "milliseconds", 10**6: "microseconds", 10**9: "nanoseconds"}
-_ZONE = r"([Zz]|[+-]\d{2}:?\d{2}|[A-Z]{2,5}|[A-Za-z]+/[A-Za-z_]+)\]?\s*$"
+# At the end, or before a year, as Unix, Java and Twitter print it.
+_ZONE = r"([Zz]|[+-]\d{2}:?\d{2}|[A-Z]{2,5}|[A-Za-z]+/[A-Za-z_]+)\]?\s*$|:\d{2} ([A-Z]{1,5}|[+-]\d{4}) \d{4}\s*$"
 # What ends like a zone and is none: a number below 0, half a day.
 _CLOCK = r"(?i)^[\d.+-]+$|[ap]m\s*$"
 
@@ -34,10 +35,15 @@ def describe_times(checked: CheckedLog) -> dict[str, Any] | None:
     with reading(checked.report.source):
         first, last = checked.rows.select(time.min().alias("a"), time.max()).collect(engine="streaming").row(0)
     span = moments(unit, first, last)
+    if unit == "order":
+        number = numbers_of(checked.table, name)
+        with reading(checked.report.source):
+            asked = checked.table.frame.select(number.min().alias("a"), number.max())
+            first, last = asked.collect(engine="streaming").row(0)
     told: dict[str, Any] = {
         "column": name,
         "kind": checked.report.time,
-        "unit": _unit(checked, name) if unit is None else "dates",
+        "unit": _unit(checked, name) if unit in (None, "order") else "dates",
         "zone": _zone(checked.table, name),
         "first": span[0] or str(first),
         "last": span[1] or str(last),
@@ -58,6 +64,8 @@ def moments(unit: str | None, first: int, last: int) -> tuple[str, str] | tuple[
 
 def _parts(unit: str | None, first: int, last: int) -> int | None:
     """How many of a time's units are a second; None where times are no moments of the years 1 to 9999."""
+    if unit == "order":
+        return None
     if unit is not None:
         parts = {"us": 10**6, "ns": 10**9}[unit]
         return parts if first // parts >= -62_135_596_800 and last // parts < 253_402_300_800 else None

@@ -99,9 +99,10 @@ def _of_weights(document: Document) -> Iterator[str]:
     if weights["least"] is None:
         yield f"weights: '{weights['column']}' holds no numbers"
         return
-    few = ", ".join(f"{each['value']:g} in {each['rows']:,}" for each in weights["values"] if each["value"] is not None)
+    few = ", ".join(f"{each['value']:g} in {each['rows']:,}" for each in weights["values"])
     span = f"from {weights['least']:g} to {weights['most']:g}, mean {weights['mean']:.4g}"
-    yield f"weights: {span}{f'; {few} rows' if few else ''}; {document['weight_words']}"
+    none = f"; {weights['no_numbers']:,} cells hold no number" if weights["no_numbers"] else ""
+    yield f"weights: {span}{f'; {few} rows' if few else ''}{none}; {document['weight_words']}"
 
 
 def _of_lengths(told: Document, users: int) -> str:
