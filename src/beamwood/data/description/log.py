@@ -208,9 +208,9 @@ def _weights(checked: CheckedLog) -> dict[str, Any] | None:
     weight = pl.col("weight")
     finite = weight.filter(weight.is_finite())
     with reading(checked.report.source):
-        asked = finite.min().alias("least"), finite.max().alias("most"), finite.mean().alias("mean"), finite.len()
-        asked = (*asked, (weight.is_null() & pl.col("given")).sum().alias("none"))
-        least, most, mean, count, none = numbers.select(asked).collect(engine="streaming").row(0)
+        measures = finite.min().alias("least"), finite.max().alias("most"), finite.mean().alias("mean"), finite.len()
+        no_number = (weight.is_null() & pl.col("given")).sum().alias("none")
+        least, most, mean, count, none = numbers.select(*measures, no_number).collect(engine="streaming").row(0)
         head = numbers.head(100_000).collect(engine="streaming")["weight"]
         few = None
         if head.drop_nulls().n_unique() <= _MOST_VALUES:
