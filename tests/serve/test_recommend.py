@@ -260,6 +260,8 @@ def test_a_dry_run_checks_and_searches_nothing(client):
         ({"user": 1, "context": {"device": "tv"}}, "context", "context"),
         ({"history": [1] * 2001}, "history", "latest 2000"),
         ({"user": True}, "user", "bool"),
+        ({"user": 1, "explain": "ful"}, "explain", "did you mean 'full'"),
+        ({"user": 1, "on_unknown": "omit"}, "on_unknown", "known: error, ignore"),
     ],
 )
 def test_what_is_wrong_is_said(client, body, field, said):
@@ -310,6 +312,8 @@ def test_batches(client, folder):
     assert ids(rows[2]["ok"]) == ids(recommend(client, {"user": 11, "k": 3}))
     for wrong in ([], [{"user": 1}] * 257):
         assert post(client, "/v1/recommend/batch", {"requests": wrong}, 422)["error"]["field"] == "requests"
+    inner = post(client, "/v1/recommend/batch", {"requests": [{}, {"explain": "ful"}]}, 422)["error"]
+    assert (inner["field"], "did you mean 'full'" in inner["message"]) == ("requests[1].explain", True)
 
 
 def test_text_ids(tmp_path):

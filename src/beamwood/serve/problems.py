@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
-from msgspec import Struct, ValidationError
+from msgspec import Struct, ValidationError, inspect
 
 from beamwood.errors import InputError, nearest
 
@@ -91,20 +92,34 @@ def of_input(error: InputError) -> Problem:
     return Problem("invalid_request", message, field=_FIELDS.get(word, named))
 
 
-def of_fields(error: ValidationError, known: tuple[str, ...]) -> Problem:
-    """What a body has that the request's fields do not allow; `known`: the names of the outermost ones."""
+def of_fields(error: ValidationError, body: type[Struct]) -> Problem:
+    """What a request has that the fields of its body do not allow."""
     text = str(error)
     place = _AT.search(text)
     path, text = (place[1], text[: place.start()]) if place else ("", text)
     unknown = re.fullmatch(r"Object contains unknown field `(.*)`", text, re.DOTALL)
     if unknown is not None:
         field = f"{path}.{unknown[1]}" if path else unknown[1]
-        meant = "; see /openapi.json for those that there are" if path else nearest(unknown[1], known)
+        meant = "; see /openapi.json for those that there are" if path else nearest(unknown[1], body.__struct_fields__)
         return Problem("invalid_request", f"there is no field '{field}'{meant}", field=field)
     missing = re.fullmatch(r"Object missing required field `(.*)`", text)
     if missing is not None:
         field = f"{path}.{missing[1]}" if path else missing[1]
         return Problem("invalid_request", f"the field '{field}' is missing; add it", field=field)
+    word = re.fullmatch(r"Invalid enum value '(.*)'", text, re.DOTALL)
+    if word is not None:
+        known = nearest(word[1], _words_of(body, path))
+        return Problem("invalid_request", f"{path}={word[1]!a} is unknown{known}", field=path)
     wanted = re.fullmatch(r"Expected (.*), got (.*)", text)
     said = f"must be {wanted[1]}, not {wanted[2]}" if wanted else f"is wrong: {text[:1].lower()}{text[1:]}"
     return Problem("invalid_request", f"{path or 'the body'} {said}".replace("`", ""), field=path or None)
+
+
+def _words_of(body: type[Struct], path: str) -> list[str]:
+    """The words that a field may be, by its path in a body."""
+    found: Any = inspect.type_info(body)
+    for name in re.findall(r"[a-z_]+", path):
+        while isinstance(found, inspect.ListType):
+            found = found.item_type
+        found = next(each.type for each in found.fields if each.name == name)
+    return [str(word) for word in found.values]

@@ -70,7 +70,7 @@ class Route:
         try:
             return self.decoder.decode(content)
         except msgspec.ValidationError as error:
-            raise of_fields(error, self.body.__struct_fields__) from None
+            raise of_fields(error, self.body) from None
         except (msgspec.DecodeError, UnicodeError, RecursionError, ValueError) as error:
             said = str(error).partition("\n")[0]
             raise Problem("invalid_json", f"the body is no JSON ({said}); send one JSON object in UTF-8") from None
