@@ -129,6 +129,24 @@ def test_what_cannot_be_is_refused_and_changes_nothing(client, folder):
     assert client.service.snapshot is before
 
 
+def test_an_erased_item_is_in_no_users_history(folder):
+    retriever = folder[1]
+    row = int(np.argmax(retriever.histories.lengths))
+    (user,) = retriever.users.decode(np.array([row]))
+    own = retriever.items.decode(retriever.histories[row])
+    left = [item for item in own if item != own[-1]]
+    with serving(folder[0]) as client:
+        ask(client, "DELETE", f"/v1/items/{own[-1]}")
+        assert ask(client, "GET", f"/v1/users/{user}/history")["model"] == left
+        assert ids(client, user=user) == ids(client, history=left)
+        given = known(folder, *range(20, 40))
+        scores = [
+            {each["item"]: each["score"] for each in post(client, "/v1/score", {"items": given} | who)["items"]}
+            for who in ({"user": user}, {"history": left})
+        ]
+        assert scores[0] == scores[1]
+
+
 def test_ids_of_addresses_may_hold_slashes(client, folder):
     put(client, {"item": "a/b?", "similar": known(folder, 3)})
     ask(client, "PATCH", "/v1/items/a%2Fb%3F", {"available": False})

@@ -104,6 +104,12 @@ class Names:
         with of_users(needs):
             return self.users.encode(as_list("users", users), on_unknown=on_unknown).astype(np.int64)
 
+    def history_of(self, row: int) -> NDArray[np.int32]:
+        """int32[L], the items that are kept of a user by its row, without erased ones; histories are kept."""
+        assert self.histories is not None
+        own = self.histories[row]
+        return own if self.erased is None else own[~self.erased[own]]
+
     def _kept(self, rows: NDArray[np.int64]) -> ItemLists:
         """The histories of these rows; nothing of -1."""
         if self.histories is None:

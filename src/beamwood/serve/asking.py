@@ -90,7 +90,7 @@ def known_of(snapshot: Snapshot, body: Asking, kept: StoredHistory) -> KnownHist
         return KnownHistory(history, unknown, None, False, kept.seq, kept.stale)
     row = -1 if names.users is None or kept.erased else int(indices_of(names.users, [body.user])[0])
     if row >= 0 and names.histories is not None:
-        own = names.histories[row]
+        own = names.history_of(row)
         history = own if len(history) == 0 else np.concatenate([own, history])
     nobody = row < 0 and not kept.items
     if nobody and body.on_unknown == "error":

@@ -97,7 +97,7 @@ async def _model_items(service: Service, user: Id) -> list[Any] | None:
     row = int(indices_of(names.users, [user])[0])
     if row < 0 or await service.histories.is_erased(user, snapshot):
         return None
-    return names.items.decode(names.histories[row])
+    return names.items.decode(names.history_of(row))
 
 
 async def _erase(call: Call) -> Erased:
