@@ -86,6 +86,8 @@ def test_tokens_are_read_again(folder, tokens):
         ("a recommend " + "g" * 64, "hexadecimal"),
         (line("a", "recomend"), "did you mean 'recommend'"),
         (line("a", "admin") + line("a", "events"), "a name twice"),
+        (line("a", "admin", "t") + line("b", "events", "t"), "a token twice"),
+        ("a admin " + hashlib.sha256(b"").hexdigest(), "line 1: the hash is that of an empty token"),
     ],
 )
 def test_files_that_are_wrong(tmp_path, content, said):

@@ -23,6 +23,8 @@ from beamwood.serve.route import Scope
 __all__ = ["Token", "Tokens"]
 
 SCOPES = get_args(Scope)
+# What comes of a token that was not made, and what who sends none would have.
+_OF_NOTHING = hashlib.sha256(b"").digest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +123,12 @@ def _parsed(path: Path) -> tuple[Token, ...]:
         for scope in words[1].split(","):
             if scope not in SCOPES:
                 raise InputError(f"{where}: the scope '{scope}' is unknown{nearest(scope, SCOPES)}")
+        if bytes.fromhex(words[2]) == _OF_NOTHING:
+            raise InputError(f"{where}: the hash is that of an empty token, which all have; make the token first")
         tokens.append(Token(words[0], frozenset(words[1].split(",")), bytes.fromhex(words[2])))
-    names = [token.name for token in tokens]
-    if not tokens or len(set(names)) < len(names):
-        raise InputError(f"--tokens {path} holds {'a name twice' if tokens else 'no token'}; write one line a token")
+    for what, given in (("name", [token.name for token in tokens]), ("token", [token.digest for token in tokens])):
+        if len(set(given)) < len(given):
+            raise InputError(f"--tokens {path} holds a {what} twice; write one line a token")
+    if not tokens:
+        raise InputError(f"--tokens {path} holds no token; write one line a token")
     return tuple(tokens)
