@@ -57,6 +57,22 @@ def test_ids_of_text_keep_their_zeros(tmp_path):
     assert fields.of([0, 1], ["title"]) == [{"title": "Bond"}, {"title": "Seven"}]
 
 
+def test_text_is_read_as_what_the_fit_kept_it_as(tmp_path):
+    rows = 'item,price,sale,added,code,left\n7,"4,5",1,2026-01-05T10:00:00+01:00,007,3\n9,,0,,012,4\n'
+    (tmp_path / "items.csv").write_text(rows)
+    kept = {"price": "number", "sale": "truth", "added": "time", "code": "labels", "gone": "time"}
+    fields = ItemFields.read(tmp_path / "items.csv", ITEMS, kept=kept)
+    assert fields.of([0, 1], fields.names) == [
+        {"price": 4.5, "sale": True, "added": "2026-01-05T09:00:00", "code": "007", "left": 3},
+        {"price": None, "sale": False, "added": None, "code": "012", "left": 4},
+    ]
+    kinds = {name: column.kind for name, column in fields.columns().items()}
+    assert kinds == {"price": "number", "sale": "truth", "added": "time", "code": "labels", "left": "number"}
+    (tmp_path / "items.csv").write_text(rows.replace("2026-01-05T10:00:00+01:00", "soon"))
+    with pytest.raises(InputError, match="--items: added:time: 1 cells are no time, the first 'soon' of item '7'"):
+        ItemFields.read(tmp_path / "items.csv", ITEMS, kept=kept)
+
+
 def test_ids_are_where_the_fit_found_them(tmp_path):
     FRAME.rename({"sku": "Artikel"}).write_csv(tmp_path / "items.csv")
     with pytest.raises(InputError, match="no column of item ids; it has: Artikel, title"):

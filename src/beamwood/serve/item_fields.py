@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from beamwood.data.columns import find_column
+from beamwood.data.kept_columns import kept_column
 from beamwood.data.layout import OF_TABLES
 from beamwood.data.source import open_source, reading
 from beamwood.data.vocabulary import Vocabulary
@@ -36,9 +38,12 @@ class ItemFields:
     frame: pl.DataFrame | None = None
 
     @classmethod
-    def read(cls, path: Path, items: Vocabulary, fitted: Sequence[str] = ()) -> ItemFields:
+    def read(
+        cls, path: Path, items: Vocabulary, fitted: Sequence[str] = (), kept: Mapping[str, str] = MappingProxyType({})
+    ) -> ItemFields:
         """The table of a file, of any kind that `fit --items` reads; `fitted`: what the fit found ids under.
 
+        `kept`: by column what the fit kept it as, as which its text is read.
         Errors: a file that cannot be read, one without item ids or without a known item.
         """
         try:
@@ -52,6 +57,9 @@ class ItemFields:
         if column is None:
             has = ", ".join(frame.columns)
             raise InputError(f"--items {path} has no column of item ids; it has: {has}. Call it item_id")
+        for name, kind in kept.items():
+            if kind in ("number", "truth", "time") and name != column and frame.schema.get(name) == pl.String:
+                frame = frame.with_columns(_as_kept(frame.select(name, item=column), f"{name}:{kind}"))
         if source.is_text:
             frame = frame.select(cell if cell.name == column else _typed(cell) for cell in frame)
         return cls(_in_order(frame, column, items, path))
@@ -128,9 +136,19 @@ def _is_time(dtype: pl.DataType) -> bool:
     return dtype == pl.Date or isinstance(dtype, pl.Datetime)
 
 
+def _as_kept(frame: pl.DataFrame, wanted: str) -> pl.Series:
+    try:
+        return kept_column(frame, wanted)
+    except InputError as error:
+        raise InputError(f"--items: {error}") from None
+
+
 def _typed(cells: pl.Series) -> pl.Series:
-    """The cells of a text file as what all of them are: whole numbers, numbers, true and false, or text."""
-    if cells.null_count() == len(cells):
+    """The cells of a text file as what all of them are: whole numbers, numbers, true and false, or text.
+
+    What begins with 0 is a code: as a number it would be another.
+    """
+    if cells.dtype != pl.String or cells.null_count() == len(cells) or cells.str.contains(r"^\s*0\d").any():
         return cells
     for dtype in (pl.Int64, pl.Float64):
         with suppress(pl.exceptions.PolarsError):

@@ -117,7 +117,8 @@ def open_snapshot(
     source = manifest.get("source")
     told = [source.get("items_column"), source.get("item")] if isinstance(source, Mapping) else []
     ids = [name for name in told if isinstance(name, str)]
-    own = ItemFields.read(items, names.items, ids) if items is not None else ItemFields()
+    kept = {name: column.kind for name, column in names.filters.columns.columns.items()}
+    own = ItemFields.read(items, names.items, ids, kept) if items is not None else ItemFields()
     columns = ItemColumns(len(names.items), {**names.filters.columns.columns, **own.columns()})
     filters = Filters(names.items, columns, filter_bytes, names.filters.alive)
     names = Names(names.items, filters, names.users, names.histories, names.erased, names.rejected)
