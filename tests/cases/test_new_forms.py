@@ -116,7 +116,7 @@ def test_a_name_that_comes_twice_in_parquet_is_said(tmp_path):
         read_log(tmp_path / "log.parquet")
 
 
-@pytest.mark.parametrize(("pattern", "per"), [("%Y%m%d", 86400), ("%Y%m%d%H%M%S", 1)])
+@pytest.mark.parametrize(("pattern", "per"), [("%Y%m%d", 86400), ("%Y%m%d%H%M", 60), ("%Y%m%d%H%M%S", 1)])
 @pytest.mark.parametrize("kind", [int, str])
 def test_dates_as_whole_numbers_are_dates(plain, pattern, per, kind):
     first = at(plain[0][2]).strftime(pattern)

@@ -20,8 +20,12 @@ __all__ = ["numbers_of", "parts_of_second", "read_times", "seems_time", "since_1
 _NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"
 _WHOLE = r"^\s*[+-]?\d{1,19}(\.0*)?\s*$"
 _EXPONENT = r"[\d.][eE][+-]?\d"
-# Days, and seconds of days, that are written as one whole number.
-_DATES = (("%Y%m%d", 19_700_101, 21_001_231), ("%Y%m%d%H%M%S", 19_700_101_000_000, 21_001_231_235_959))
+# Days, minutes and seconds of days, that are written as one whole number.
+_DATES = (
+    ("%Y%m%d", 19_700_101, 21_001_231),
+    ("%Y%m%d%H%M", 19_700_101_0000, 21_001_231_2359),
+    ("%Y%m%d%H%M%S", 19_700_101_000_000, 21_001_231_235_959),
+)
 _OF_DAY = r"^\s*\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?\s*([AaPp][Mm])?\s*$"
 _NAMED = re.compile(r"time|date|stamp|created|(^|_)(at|ts|dat|datum|epoch|when)$")
 _SAMPLE, _MOST_TEXTS = 1000, 100_000
@@ -180,13 +184,14 @@ def _scaled(column: pl.Expr, digits: int) -> pl.Expr:
 
 def _from_text(table: Source, name: str, column: pl.Expr) -> ReadTimes | None:
     given, text = column.drop_nulls(), column.str.strip_chars()
+    value = text.cast(pl.Float64, strict=False)
     with reading(table.name):
         whole, number, exponent, largest = (
             table.frame.select(
                 given.str.contains(_WHOLE).all().alias("whole"),
                 (given.str.contains(_NUMBER).mean() >= 0.5).alias("number"),
                 given.str.contains(_EXPONENT).any().alias("exponent"),
-                text.cast(pl.Float64, strict=False).abs().max().alias("largest"),
+                value.filter(value.is_finite()).abs().max().alias("largest"),
             )
             .collect(engine="streaming")
             .row(0)
@@ -194,7 +199,7 @@ def _from_text(table: Source, name: str, column: pl.Expr) -> ReadTimes | None:
     if whole:
         return _from_whole(table, text.str.replace(r"\.0*$", "").cast(pl.Int64, strict=False))
     if number and exponent:
-        return _from_floats(table, name, text.cast(pl.Float64, strict=False))
+        return _from_floats(table, name, value)
     if number:
         return _scaled_up(_scaled(text, _digits(largest or 0)), largest or 0)
     return by_shape(table, name)
