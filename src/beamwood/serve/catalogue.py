@@ -16,7 +16,7 @@ import msgspec
 import prometheus_client
 
 from beamwood.retrieval.sources import FEWEST_EVENTS, REFRESHED_AT
-from beamwood.serve.learned import Learned, read_learned, text_of, write_learned
+from beamwood.serve.learned import CatalogueItem, Learned, read_learned, text_of, write_learned
 from beamwood.serve.messages import Item
 from beamwood.serve.near_events import near_of
 from beamwood.serve.problems import Problem
@@ -44,6 +44,7 @@ class Catalogue:
         self._turn, self._changes = asyncio.Lock(), asyncio.Lock()
         self._asked = self._published = 0
         self._owners: dict[int | str, list[Owner]] = {}
+        self._indexed, self._by_id = self.learned, dict[int | str, CatalogueItem]()
         self._refreshing: set[asyncio.Task[None]] = set()
         own: dict[str, Any] = {"namespace": "beamwood", "registry": service.metrics.registry}
         self._count = prometheus_client.Gauge("new_items", "Items that came after the fit", **own)
@@ -101,8 +102,9 @@ class Catalogue:
         """Note events of new items; at the third, tenth and thirtieth their mixtures are made anew."""
         if not self.learned.items:
             return
+        new = self._new_items()
         for event in events:
-            found = self.learned.find(event.item)
+            found = new.get(event.item)
             if found is None or found.gone:
                 continue
             owners = self._owners.setdefault(event.item, [])
@@ -113,6 +115,12 @@ class Catalogue:
                 # The loop itself holds no task.
                 self._refreshing.add(task)
                 task.add_done_callback(self._refreshed)
+
+    def _new_items(self) -> dict[int | str, CatalogueItem]:
+        """Those that are learned now, by id; made once for what is learned."""
+        if self._indexed is not self.learned:
+            self._indexed, self._by_id = self.learned, self.learned.by_id()
+        return self._by_id
 
     def _refreshed(self, task: asyncio.Task[None]) -> None:
         """What a store that is down refused is tried at the next count; all else is a fault, which the loop says."""

@@ -41,8 +41,12 @@ class Learned(Struct):
     erased: list[int | str] = field(default_factory=list)
 
     def find(self, item: int | str) -> CatalogueItem | None:
-        """The new item of that id, gone or not."""
+        """The new item of that id, gone or not; who asks for many asks `by_id`."""
         return next((each for each in self.items if each.item == item and type(each.item) is type(item)), None)
+
+    def by_id(self) -> dict[int | str, CatalogueItem]:
+        """All new items, gone or not, in their order; as ids are whole numbers or text, 1 is not "1"."""
+        return {each.item: each for each in self.items}
 
 
 def text_of(learned: Learned) -> str:

@@ -105,29 +105,35 @@ async def _put(call: Call) -> Catalogued:
         raise Problem("invalid_request", f"items has {len(given)} of them; give 1 to {_MOST}", field="items")
 
     def change(snapshot: Snapshot, learned: Learned) -> list[CatalogueItem]:
-        return [_placed(snapshot, learned, each, number) for number, each in enumerate(given)]
+        known, erased = learned.by_id(), set(learned.erased)
+        placed = [_placed(snapshot, known, erased, each, number) for number, each in enumerate(given)]
+        learned.items = list(known.values())
+        return placed
 
     return _catalogued(call, await _changed(call, change))
 
 
-def _placed(snapshot: Snapshot, learned: Learned, given: NewItem, number: int) -> CatalogueItem:
-    """Errors: `Problem` on an item that was fitted, or one that is like an unknown one."""
+def _placed(
+    snapshot: Snapshot, known: dict[Any, CatalogueItem], erased: set[Any], given: NewItem, number: int
+) -> CatalogueItem:
+    """Put it into `known`, in the place of an earlier one of its id.
+
+    Errors: `Problem` on an item that was fitted, or one that is like an unknown one.
+    """
     try:
         Event(0, given.item, 0.0)
     except InputError as error:
         raise Problem("invalid_request", f"items[{number}].{error}", field=f"items[{number}].item") from None
-    found = learned.find(given.item)
+    found = known.get(given.item)
     at = int(indices_of(snapshot.names.items, [given.item])[0])
-    if 0 <= at < snapshot.known or given.item in learned.erased:
+    if 0 <= at < snapshot.known or given.item in erased:
         message = f"the item {given.item!r} was fitted; put items that the model does not know"
         raise Problem("conflict", message, field=f"items[{number}].item")
     _check_similar(snapshot, given.similar, f"items[{number}].similar")
     fresh = CatalogueItem(given.item, given.category, given.fields, given.similar, given.available)
-    if found is None:
-        learned.items.append(fresh)
-        return fresh
-    fresh.near, fresh.events = found.near, found.events
-    learned.items[learned.items.index(found)] = fresh
+    if found is not None:
+        fresh.near, fresh.events = found.near, found.events
+    known[given.item] = fresh
     return fresh
 
 
@@ -168,12 +174,12 @@ async def _delete(call: Call) -> Changed:
 
 async def _availability(call: Call) -> Changed:
     def change(snapshot: Snapshot, learned: Learned) -> int:
-        hidden, count = dict.fromkeys(learned.unavailable), 0
+        hidden, new, count = dict.fromkeys(learned.unavailable), learned.by_id(), 0
         for ids, shown in ((call.body.clear, False), (call.body.set, True)):
             for item, at in zip(ids, indices_of(snapshot.names.items, ids).tolist() if ids else [], strict=True):
                 if at < 0:
                     raise Problem("unknown_item", f"the item {item!r} is unknown; put it first")
-                found = learned.find(item)
+                found = new.get(item)
                 before = found.available if found is not None else item not in hidden
                 count += before is not shown
                 if found is not None:
