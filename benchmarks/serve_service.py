@@ -55,13 +55,14 @@ class Service:
         """Searches until memory stands, for at most so long: what is kept of answers has reached its bound.
 
         Half of them are short, so that many are answered; the other half need the memory of the searches as asked.
+        As many wait as ever will, as memory that a queue once took stays.
         """
         short, until = [body | {"beam_width": K} for body in self.asked], time.perf_counter() + seconds
         asked = [body for pair in zip(short, self.asked, strict=True) for body in pair]
         before = 0.0
         while (now := server.mib("VmRSS")) > (1 + _STANDS) * before and time.perf_counter() < until:
             before = now
-            self.load(server, _WARM_SECONDS, bodies=asked, connections=8)
+            self.load(server, _WARM_SECONDS, bodies=asked, connections=64)
 
 
 def _bodies(folder: Path, count: int = 400) -> list[dict[str, Any]]:
