@@ -6,6 +6,7 @@ Shape legend: N items, k results.
 from __future__ import annotations
 
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,6 +21,7 @@ from beamwood.retrieval.popularity import PopularitySearcher
 from beamwood.retrieval.request import Request
 from beamwood.retrieval.rules import arranged, rules_of
 from beamwood.serve.asking import KnownHistory, StoredHistory, known_of
+from beamwood.serve.begun import Begun
 from beamwood.serve.explaining import explained
 from beamwood.serve.filter_form import allowed_and_where
 from beamwood.serve.kept import rejected_of
@@ -31,7 +33,7 @@ from beamwood.serve.shares import with_share_of_new
 from beamwood.serve.snapshot import Snapshot, indices_of
 from beamwood.types import Hits, ItemLists, Query, Searcher, SearchOptions
 
-__all__ = ["FoundItems", "answer_items", "recommended"]
+__all__ = ["Ask", "FoundItems", "answer_items", "answered", "recommended"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +52,37 @@ class FoundItems:
         return FoundItems(self.items + more.items, self.scores + more.scores, sources, promotions, self.scored)
 
 
+Ask = Callable[[Query, int, SearchOptions], Awaitable[Hits]]
+"""A searcher, as of the event loop: k items for a query of one row."""
+
+
 def recommended(
     snapshot: Snapshot, body: Recommend, kept: StoredHistory, limits: Limits, *, request_id: str, pressure: float = 0.0
 ) -> tuple[Answer, FoundItems]:
     """The answer to a body, and all that was found. Errors: `Problem` on what does not fit this snapshot."""
-    began = time.perf_counter()
+
+    async def ask(query: Query, k: int, options: SearchOptions) -> Hits:
+        return snapshot.searcher.search(query, k, options)
+
+    answer: tuple[Answer, FoundItems] = Begun(
+        answered(snapshot, body, kept, limits, request_id=request_id, pressure=pressure, ask=ask)
+    ).value
+    return answer
+
+
+async def answered(
+    snapshot: Snapshot,
+    body: Recommend,
+    kept: StoredHistory,
+    limits: Limits,
+    *,
+    request_id: str,
+    pressure: float,
+    ask: Ask,
+) -> tuple[Answer, FoundItems]:
+    """`recommended`, of which nothing waits but `ask`, which searches in place of the snapshot's searcher."""
     try:
-        return _recommended(snapshot, body, kept, limits, request_id, pressure, began)
+        return await _answered(snapshot, body, kept, limits, request_id, pressure, ask)
     except ArtefactError as error:
         raise Problem("internal", str(error)) from None
     except InputError as error:
@@ -66,15 +92,16 @@ def recommended(
         raise Problem("invalid_request", message, field="filter") from None
 
 
-def _recommended(
+async def _answered(
     snapshot: Snapshot,
     body: Recommend,
     kept: StoredHistory,
     limits: Limits,
     request_id: str,
     pressure: float,
-    began: float,
+    ask: Ask,
 ) -> tuple[Answer, FoundItems]:
+    began = time.perf_counter()
     known = known_of(snapshot, body, kept)
     rung = _rung(snapshot, body, pressure)
     wanted = min(max(body.k, limits.pages_k) if body.pages else body.k, snapshot.num_items)
@@ -85,7 +112,7 @@ def _recommended(
         options = replace(options, explain=True)
     hits, found, source = None, FoundItems([], [], [], []), "model"
     if not body.dry_run:
-        hits, found, source = _search(snapshot, request, query, k, options, limits.new_item_share)
+        hits, found, source = await _search(snapshot, request, query, k, options, limits.new_item_share, ask)
     searched = time.perf_counter() - began
     items = answer_items(snapshot, found, body.k, body.fields)
     whole = None
@@ -179,13 +206,13 @@ def _condition(snapshot: Snapshot, given: Any, limits: Limits) -> dict[str, Any]
     return where
 
 
-def _search(
-    snapshot: Snapshot, request: Request, query: Query, k: int, options: SearchOptions, share: float
+async def _search(
+    snapshot: Snapshot, request: Request, query: Query, k: int, options: SearchOptions, share: float, ask: Ask
 ) -> tuple[Hits, FoundItems, str]:
     rules = rules_of(request, k, snapshot.names.filters)
     named: list[str | None] = []
     if rules is None:
-        hits = snapshot.searcher.search(query, k, options)
+        hits = await ask(query, k, options)
         if share < 1 and snapshot.num_items > snapshot.known:
             hits = with_share_of_new(snapshot, query, hits, k, options, share)
     else:

@@ -21,7 +21,7 @@ from typing import Any, Generic, TypeVar
 from beamwood.serve.admission import overloaded
 from beamwood.serve.problems import Problem
 
-__all__ = ["Engine", "Priority", "Ran"]
+__all__ = ["Engine", "Priority", "Ran", "late"]
 
 T = TypeVar("T")
 # How much a new search's time counts in their mean.
@@ -29,7 +29,7 @@ _SHARE = 0.1
 # So many times the mean at most: one that was held up, as by a collection of garbage, does not tell how long they take.
 _MOST_TIMES = 4
 _FIRST_GUESS = 0.005
-# A search as short as this may run on the loop, where handing it over would cost half of it.
+# A lone search as short as this runs on the loop: handing it over would cost half of it (see `joined` for several).
 _BRIEF = 0.002
 # How much nicer the threads that search are than the one of the loop.
 _BEHIND = 4
@@ -54,9 +54,9 @@ class Ran(Generic[T]):
 
 
 class _Ticket:
-    """A search that waits."""
+    """Work that waits, and of how many `searches` it is."""
 
-    __slots__ = ("deadline", "entered", "future", "gone", "loop", "pressure", "work")
+    __slots__ = ("deadline", "entered", "future", "gone", "loop", "pressure", "searches", "work")
 
     def __init__(
         self,
@@ -65,8 +65,10 @@ class _Ticket:
         entered: float,
         deadline: float,
         pressure: float,
+        searches: int,
     ) -> None:
         self.work, self.loop, self.entered, self.deadline, self.pressure = work, loop, entered, deadline, pressure
+        self.searches = searches
         self.future: asyncio.Future[Any] = loop.create_future()
         self.gone = False
 
@@ -108,14 +110,14 @@ class Engine:
         """What `work(pressure)` gives, on the calling thread. Errors: "deadline" where it has passed; as `work`."""
         if deadline <= time.monotonic():
             self.expired += 1
-            raise _late()
-        return self._ran(work, 0.0, pressure)
+            raise late()
+        return self._ran(work, 0.0, pressure, 1)
 
-    def _ran(self, work: Callable[[float], T], queued: float, pressure: float) -> Ran[T]:
+    def _ran(self, work: Callable[[float], T], queued: float, pressure: float, searches: int) -> Ran[T]:
         """Do it, and count what it took in the mean."""
         began, processor = time.monotonic(), time.thread_time()
         value = work(pressure)
-        took = time.thread_time() - processor
+        took = (time.thread_time() - processor) / searches
         self.seconds += _SHARE * (min(took, _MOST_TIMES * self.seconds) - self.seconds)
         return Ran(value, queued, time.monotonic() - began, pressure)
 
@@ -126,8 +128,9 @@ class Engine:
         deadline: float,
         priority: Priority = Priority.CALLER,
         pressure: float = 0.0,
+        searches: int = 1,
     ) -> Ran[T]:
-        """What `work(pressure)` gives on a thread; `deadline` by `time.monotonic`.
+        """What `work(pressure)` gives on a thread; `deadline` by `time.monotonic`; `searches`: how many it makes.
 
         Errors: `Problem` "overloaded" where too many rows of batches wait, "deadline" where it passes; what `work`
         raises. When the caller is cancelled or the deadline passes in the queue, the work is never begun.
@@ -135,7 +138,7 @@ class Engine:
         if priority is Priority.BATCH and len(self._queues[1]) >= self.queued_rows:
             raise overloaded(len(self._queues[1]) * self.seconds / self.threads)
         loop, now = asyncio.get_running_loop(), time.monotonic()
-        ticket = _Ticket(work, loop, now, deadline, pressure)
+        ticket = _Ticket(work, loop, now, deadline, pressure, searches)
         timer = loop.call_later(max(0.0, deadline - now), _expire, ticket)
         self._queues[priority].append(ticket)
         self._permits.put(True)
@@ -169,7 +172,7 @@ class Engine:
         error: BaseException | None = None
         ran: Ran[Any] | None = None
         try:
-            ran = self._ran(ticket.work, began - ticket.entered, ticket.pressure)
+            ran = self._ran(ticket.work, began - ticket.entered, ticket.pressure, ticket.searches)
         except BaseException as raised:
             error = raised
         finally:
@@ -212,8 +215,9 @@ def _deliver(future: asyncio.Future[Any], ran: Ran[Any] | None, error: BaseExcep
 def _expire(ticket: _Ticket) -> None:
     ticket.gone = True
     if not ticket.future.done():
-        ticket.future.set_exception(_late())
+        ticket.future.set_exception(late())
 
 
-def _late() -> Problem:
+def late() -> Problem:
+    """What is said to whose deadline has passed."""
     return Problem("deadline", "the answer was not ready in time; raise deadline_ms (or --timeout), or ask later")

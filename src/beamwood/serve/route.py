@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
 
@@ -17,9 +17,11 @@ from beamwood.serve.problems import Problem, of_fields
 if TYPE_CHECKING:
     from beamwood.serve.service import Service
     from beamwood.serve.snapshot import Snapshot
+    from beamwood.types import Hits, Query, Searcher, SearchOptions
 
 __all__ = ["Call", "Plain", "Route", "Scope"]
 
+T = TypeVar("T")
 Scope = Literal["recommend", "events", "items", "admin", "metrics"]
 
 
@@ -120,6 +122,21 @@ class Call:
             if engine.is_busy and self.watcher is None and self.receive is not None:
                 self.watcher = asyncio.create_task(self._watch())
             ran = await engine.run(work, deadline=deadline, priority=priority, pressure=pressure)
+        return self._noted(ran)
+
+    @property
+    def may_join(self) -> bool:
+        """Are searches brief, and are there others to be searched with on another thread?"""
+        engine = self.service.engine
+        return engine.is_brief and engine.threads > 1 and self.service.admission.before > 1
+
+    async def run_joined(
+        self, searcher: Searcher, query: Query, k: int, options: SearchOptions, *, deadline: float
+    ) -> Ran[Hits]:
+        """See `JoinedSearches.search`."""
+        return self._noted(await self.service.joined.search(searcher, query, k, options, deadline=deadline))
+
+    def _noted(self, ran: Ran[T]) -> Ran[T]:
         self.stages["queue"] = self.stages.get("queue", self.waited) + ran.queued
         self.stages["search"] = self.stages.get("search", 0.0) + ran.seconds
         return ran
