@@ -78,6 +78,24 @@ def gemm_gflops() -> float:
     return 2 * 1024**3 / min(seconds_of(lambda: a @ a) for _ in range(5)) / 1e9
 
 
+def memory_pace(seconds: float) -> dict[str, float]:
+    """How evenly the machine's memory answers, by writes to 48 MiB of pages, one after the other for so long.
+
+    `slow_share`: of writes that took above five times their median; `slow_times`: how many times it those took.
+    """
+    import numpy as np
+
+    pages = np.zeros(48 << 20, np.uint8)[::4096]
+    pages += 1
+    took, until = [], time.perf_counter() + seconds
+    while time.perf_counter() < until:
+        took.append(seconds_of(lambda: np.add(pages, 1, out=pages)))
+        time.sleep(0.002)
+    times = np.array(took) / np.median(took)
+    slow = times[times > 5]
+    return {"slow_share": len(slow) / len(times), "slow_times": float(np.median(slow)) if len(slow) else 1.0}
+
+
 def one_thread() -> None:
     """Run again with one thread for every library, unless that is how this process was started."""
     if any(os.environ.get(name) != value for name, value in ONE_THREAD.items()):

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.bars import Bar
+from benchmarks.measure import memory_pace
 from benchmarks.serve_load import offered_load, start
 from benchmarks.serve_process import Process, beamwood_server, lag_at, memory_slope, rival_server
 from benchmarks.serve_service import Service
@@ -53,6 +54,8 @@ class Run:
 
     def whole(self, say: Callable[[str], None]) -> dict[str, Any]:
         """All parts, one after the other."""
+        say("the machine")
+        self.found["machine"] = memory_pace(self.times.part.seconds)
         say("one connection, beside the rival")
         self.one_by_one()
         say("saturation")
@@ -89,7 +92,9 @@ class Run:
                 theirs.turn(other, seconds)
             self.bar("torch_loaded", float(server.has_mapped("libtorch")), 0)
             saturated = [self.rival.capacity(other, seconds, self.threads) for seconds in self.times.part]
+            steady = list(self.steadily(self.rival, other))
         self.note(self.rival, "saturated", together(saturated))
+        self.note(self.rival, "steady", together(steady))
         for each in (own, theirs):
             self.note(each.service, "package", each.package)
             self.note(each.service, "one_connection", together(each.found))
@@ -154,22 +159,28 @@ class Run:
         self.bar("wait_beside_batch_in_searches", middle(waited), 2)
 
     def steady(self, service: Service) -> None:
-        """Four fifths of the capacity, open loop; each turn begins with a measure of the capacity."""
+        """Four fifths of the capacity, open loop."""
         found: list[dict[str, Any]] = []
         with beamwood_server(service.folder, *PATIENT) as server:
             service.warm(server, self.times.warm)
             with _watched(server) as samples:
-                for seconds, whole in zip(self.times.part, self.times.steady, strict=True):
-                    rate = 0.8 * flat(service.capacity(server, seconds, self.threads))["a_second"]
-                    lags = server.lags()
-                    found.append(service.load(server, whole, rate=rate, connections=64))
-                    found[-1]["loop_lag_p99_ms"] = 1e3 * lag_at(lags, server.lags(), 0.99)
+                lags = server.lags()
+                for turn in self.steadily(service, server):
+                    now = server.lags()
+                    found.append(turn | {"loop_lag_p99_ms": 1e3 * lag_at(lags, now, 0.99)})
+                    lags = now
         figures, each = together(found), [flat(turn) for turn in found]
         self.note(service, "steady", figures)
         self.bar(f"{service.name}_steady_errors", wrong(found), 0)
         self.bar(f"{service.name}_steady_p99_over_p50", middle([turn["p99_ms"] / turn["p50_ms"] for turn in each]), 5)
         self.bar(f"{service.name}_steady_rss_growth", memory_slope(samples), 0.01)
         self.bar(f"{service.name}_steady_loop_lag_p99_ms", figures["loop_lag_p99_ms"], 5)
+
+    def steadily(self, service: Service, server: Process) -> Iterator[dict[str, Any]]:
+        """Turns of four fifths of the capacity, which each of them measures first."""
+        for seconds, whole in zip(self.times.part, self.times.steady, strict=True):
+            rate = 0.8 * flat(service.capacity(server, seconds, self.threads))["a_second"]
+            yield service.load(server, whole, rate=rate, connections=64)
 
     def overload(self, service: Service, *, beside: bool = False) -> None:
         """Twice the capacity, then back to normal; `beside` it a server that narrows no search."""

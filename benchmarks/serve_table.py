@@ -26,6 +26,7 @@ _PARTS = {
     "full/swaps": "full beam, models swapped",
     "rival/one_connection": "FastAPI, one connection",
     "rival/saturated": "FastAPI, saturated",
+    "rival/steady": "FastAPI, four fifths of capacity",
 }
 _TOLD = {"a_second": 1, "p50_ms": 2, "p99_ms": 2, "server_cpu_ms": 3}
 _HEADINGS = ("", "answers a second", "ms, median", "ms, 99th percentile", "processor ms a request")
@@ -50,7 +51,17 @@ def serve_table(title: str, line: Line) -> str:
         f"**{title}** (`{line.log}`): {line.data['items']:,} items; {line.date}, {threads} threads, a load of {load}"
     )
     bars = markdown(["bar", "measured", "bound", "holds"], list(_bars(line.figures)))
-    return f"{heading}\n\n{bars}\n\n{markdown(_HEADINGS, list(_rows(line.figures)))}"
+    return f"{heading}{_pace(line.figures)}\n\n{bars}\n\n{markdown(_HEADINGS, list(_rows(line.figures)))}"
+
+
+def _pace(figures: Mapping[str, float]) -> str:
+    share = figures.get("machine/slow_share")
+    if not share:
+        return ""
+    return (
+        f".\nBefore the run, with nothing else on the machine, {number(100 * share, 1)} % of writes to memory took "
+        f"{number(figures['machine/slow_times'], 1)} times their median"
+    )
 
 
 def _bars(figures: Mapping[str, float]) -> Iterator[list[str]]:

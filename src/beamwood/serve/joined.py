@@ -60,9 +60,19 @@ class JoinedSearches:
         Errors: `Problem` "deadline" where it passes; what the search of this row raises.
         """
         waiting = _Waiting(searcher, (query, k, options), deadline)
+        left = max(0.0, deadline - waiting.entered)
+        timer = asyncio.get_running_loop().call_later(left, self._expire, waiting)
         self._waiting.append(waiting)
         self._begin()
-        return await waiting.future
+        try:
+            return await waiting.future
+        finally:
+            timer.cancel()
+
+    def _expire(self, waiting: _Waiting) -> None:
+        if not waiting.future.done():
+            self._engine.expired += 1
+            waiting.future.set_exception(late())
 
     def _begin(self) -> None:
         while self._waiting and len(self._running) < self._engine.threads:
@@ -75,15 +85,11 @@ class JoinedSearches:
         """Those that go with the one that has waited longest, without who is gone or late."""
         rows: list[_Waiting] = []
         others: deque[_Waiting] = deque()
-        now = time.monotonic()
         while self._waiting and len(rows) < _MOST_ROWS:
             each = self._waiting.popleft()
             if each.future.done():
                 continue
-            if each.deadline <= now:
-                self._engine.expired += 1
-                each.future.set_exception(late())
-            elif rows and each.alike != rows[0].alike:
+            if rows and each.alike != rows[0].alike:
                 others.append(each)
             else:
                 rows.append(each)
@@ -111,8 +117,6 @@ class JoinedSearches:
 def _tell(waiting: _Waiting, found: Ran[Hits] | Exception) -> None:
     if waiting.future.done():
         return
-    if waiting.deadline <= time.monotonic():
-        found = late()
     if isinstance(found, Exception):
         waiting.future.set_exception(found)
     else:
