@@ -7,7 +7,7 @@ import time
 import numpy as np
 import pytest
 
-from beamwood.serve.engine import Engine
+from beamwood.serve.engine import Engine, Priority
 from beamwood.serve.joined import JoinedSearches
 from beamwood.serve.problems import Problem
 from beamwood.types import ItemLists, Query, SearchOptions
@@ -168,7 +168,7 @@ def test_many_callers_at_once_have_the_answers_of_each_alone(tmp_path):
         alone = [post(client, "/v1/recommend", body)["items"] for body in bodies]
         # Another is being answered, as long as these ask.
         service.admission.enter()
-        joined, run_of = service.joined, service.engine.run
+        joined, run_of = service.joined[Priority.CALLER], service.engine.run
 
         def noted(work, **more):
             rows.append(more.get("searches", 1))
@@ -191,3 +191,22 @@ def test_many_callers_at_once_have_the_answers_of_each_alone(tmp_path):
         assert len(rows) < sum(rows) == len(bodies), "some went together"
         service.admission.leave()
         assert len(joined) == service.admission.before == 0
+
+
+def test_the_rows_of_a_batch_go_together_behind_callers(tmp_path):
+    folder, retriever = saved(tmp_path / "model", num_items=NUM_ITEMS)
+    bodies = [{"history": retriever.items.decode(history), "k": 3} for history in histories(40)]
+    with serving(folder) as client:
+        alone = [post(client, "/v1/recommend", body)["items"] for body in bodies]
+        engine, calls = client.service.engine, []
+        run_of, engine.seconds = engine.run, 0.0005
+
+        def noted(work, *, priority, searches, **more):
+            calls.append((priority, searches))
+            return run_of(work, priority=priority, searches=searches, **more)
+
+        engine.run = noted
+        rows = post(client, "/v1/recommend/batch", {"requests": bodies})["rows"]
+    assert [row["ok"]["items"] for row in rows] == alone
+    assert {priority for priority, _ in calls} == {Priority.BATCH}
+    assert len(calls) < sum(searches for _, searches in calls) == len(bodies)

@@ -13,7 +13,7 @@ from functools import partial
 
 import numpy as np
 
-from beamwood.serve.engine import Engine, Ran, late
+from beamwood.serve.engine import Engine, Priority, Ran, late
 from beamwood.types import Hits, ItemLists, Query, Searcher, SearchOptions
 
 __all__ = ["JoinedSearches"]
@@ -38,13 +38,13 @@ class _Waiting:
 
 
 class JoinedSearches:
-    """Searches by the threads of `engine`, at most one call for each; for the event loop alone.
+    """Searches of one priority by the threads of `engine`, at most one call for each; for the event loop alone.
 
     As many as wait go together, so nobody waits for others to come.
     """
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, engine: Engine, priority: Priority = Priority.CALLER) -> None:
+        self._engine, self._priority = engine, priority
         self._waiting: deque[_Waiting] = deque()
         self._running: set[asyncio.Task[None]] = set()
 
@@ -99,7 +99,9 @@ class JoinedSearches:
     async def _run(self, rows: Sequence[_Waiting]) -> None:
         began, deadline = time.monotonic(), max(each.deadline for each in rows)
         try:
-            ran = await self._engine.run(partial(_searched, rows), deadline=deadline, searches=len(rows))
+            ran = await self._engine.run(
+                partial(_searched, rows), deadline=deadline, priority=self._priority, searches=len(rows)
+            )
         except Exception as error:
             for each in rows:
                 _tell(each, error)

@@ -124,17 +124,25 @@ class Call:
             ran = await engine.run(work, deadline=deadline, priority=priority, pressure=pressure)
         return self._noted(ran)
 
-    @property
-    def may_join(self) -> bool:
+    def may_join(self, priority: Priority) -> bool:
         """Are searches brief, and are there others to be searched with on another thread?"""
         engine = self.service.engine
-        return engine.is_brief and engine.threads > 1 and self.service.admission.before > 1
+        others = priority is Priority.BATCH or self.service.admission.before > 1
+        return engine.is_brief and engine.threads > 1 and others
 
     async def run_joined(
-        self, searcher: Searcher, query: Query, k: int, options: SearchOptions, *, deadline: float
+        self,
+        searcher: Searcher,
+        query: Query,
+        k: int,
+        options: SearchOptions,
+        *,
+        deadline: float,
+        priority: Priority,
     ) -> Ran[Hits]:
         """See `JoinedSearches.search`."""
-        return self._noted(await self.service.joined.search(searcher, query, k, options, deadline=deadline))
+        joined = self.service.joined[priority]
+        return self._noted(await joined.search(searcher, query, k, options, deadline=deadline))
 
     def _noted(self, ran: Ran[T]) -> Ran[T]:
         self.stages["queue"] = self.stages.get("queue", self.waited) + ran.queued

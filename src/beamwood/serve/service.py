@@ -51,7 +51,7 @@ class Service:
         self.settings, self.snapshot = settings, snapshot
         self.spans = None if settings.otlp is None else _spans(settings.otlp)
         self.engine = Engine(settings.search_threads, queued_rows=settings.limits.queued_rows)
-        self.joined = JoinedSearches(self.engine)
+        self.joined = {each: JoinedSearches(self.engine, each) for each in (Priority.CALLER, Priority.BATCH)}
         self.admission = Admission(settings.search_threads, max_wait=settings.max_wait)
         self.tokens = Tokens.read(settings.tokens, settings.rate)
         self.secret = _secret(settings.tokens)
@@ -110,8 +110,8 @@ class Service:
 
     def waiting(self, priority: Priority) -> int:
         """How many wait for their turn, or for a thread."""
-        callers = self.admission.waiting + len(self.joined) if priority is Priority.CALLER else 0
-        return callers + self.engine.waiting(priority)
+        turns = self.admission.waiting if priority is Priority.CALLER else 0
+        return turns + len(self.joined.get(priority, ())) + self.engine.waiting(priority)
 
     def snapshot_of(self, key: str) -> Snapshot | None:
         """That of the folder with this checksum, None where none is open."""

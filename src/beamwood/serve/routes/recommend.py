@@ -27,6 +27,8 @@ from beamwood.types import Hits, Query, Searcher, SearchOptions
 
 __all__ = ["answer_one", "note_for_log", "routes"]
 
+# Rows of a batch that are under way, for each search thread: enough to be searched together.
+_ROWS_AT_ONCE = 8
 # Up to so many items a search takes no longer than for one.
 _FEW = 100
 
@@ -79,13 +81,14 @@ async def answer_one(
     asked = time.monotonic()
     kept = await service.kept_of(snapshot, body)
     stored = time.monotonic() - asked
-    plain = priority is Priority.CALLER and _is_plain(body)
-    if plain and call.may_join:
+    plain = _is_plain(body)
+    if plain and call.may_join(priority):
         answering = functools.partial(answered, snapshot, body, kept, limits, request_id=request_id)
-        ran = await _joined(call, snapshot.searcher, answering, deadline)
+        ran = await _joined(call, snapshot.searcher, answering, deadline, priority)
     else:
         work = functools.partial(_work, snapshot, body, kept, limits, request_id)
-        ran = await call.run(work, deadline=deadline, priority=priority, plain=plain)
+        here = plain and priority is Priority.CALLER
+        ran = await call.run(work, deadline=deadline, priority=priority, plain=here)
     answer, found = ran.value
     answer.arm = arm
     service.counted(body, kept, answer, found)
@@ -120,17 +123,22 @@ def _work(
 
 
 async def _joined(
-    call: Call, searcher: Searcher, answering: Callable[..., Awaitable[tuple[Answer, FoundItems]]], deadline: float
+    call: Call,
+    searcher: Searcher,
+    answering: Callable[..., Awaitable[tuple[Answer, FoundItems]]],
+    deadline: float,
+    priority: Priority,
 ) -> Ran[tuple[Answer, FoundItems]]:
     """The answer whose search is one with those of others; all but the search is done here."""
     ran: Ran[Any] = Ran(None, 0.0, 0.0, 0.0)
 
     async def ask(query: Query, k: int, options: SearchOptions) -> Hits:
         nonlocal ran
-        ran = found = await call.run_joined(searcher, query, k, options, deadline=deadline)
+        ran = found = await call.run_joined(searcher, query, k, options, deadline=deadline, priority=priority)
         return found.value
 
-    answer, found = await answering(pressure=call.service.admission.pressure, ask=ask)
+    pressure = call.service.admission.pressure if priority is Priority.CALLER else 0.0
+    answer, found = await answering(pressure=pressure, ask=ask)
     answer.took_ms.search = round(1000 * ran.seconds, 3)
     return replace(ran, value=(answer, found))
 
@@ -163,7 +171,7 @@ async def _batch(call: Call) -> BatchAnswer:
             rows[number] = await _row(call, body, number)
 
     # A few at a time, so that the loop is never held up by all of them at once.
-    await asyncio.gather(*(feed() for _ in range(min(len(requests), 2 * call.service.engine.threads))))
+    await asyncio.gather(*(feed() for _ in range(min(len(requests), _ROWS_AT_ONCE * call.service.engine.threads))))
     call.noted["rows"] = len(rows)
     return BatchAnswer(call.request_id, rows)
 
