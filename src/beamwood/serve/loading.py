@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import math
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -82,6 +84,7 @@ class Loader:
                 if isinstance(error, Problem):
                     raise
                 raise Problem("invalid_request", str(error), field="path") from None
+            await asyncio.to_thread(_give_back)
             service.metrics.swaps.inc("loaded")
             service.log.said("model_loaded", model=loaded.model, snapshot=loaded.snapshot, overlap=loaded.overlap)
             return loaded
@@ -161,6 +164,12 @@ class Loader:
             if created > when:
                 newest, when = path, created
         return newest
+
+
+def _give_back() -> None:
+    """Memory that the old model took, and that the C library keeps for later, goes back to the system."""
+    if sys.platform == "linux" and (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
+        trim(0)
 
 
 def _is_finite(item: Any) -> bool:
