@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from beamwood.serve import engine as engine_module
 from beamwood.serve.engine import Engine, Priority
 from beamwood.serve.problems import Problem
 
@@ -45,8 +46,8 @@ def soon():
     return time.monotonic() + 30
 
 
-async def queued(engine, work, priority=Priority.CALLER, deadline=None):
-    task = asyncio.create_task(engine.run(work, deadline=deadline or soon(), priority=priority))
+async def queued(engine, work, priority=Priority.CALLER, deadline=None, **more):
+    task = asyncio.create_task(engine.run(work, deadline=deadline or soon(), priority=priority, **more))
     await asyncio.sleep(0)
     return task
 
@@ -177,3 +178,67 @@ def test_one_that_is_held_up_does_not_tell_how_long_searches_take():
         assert not engine.is_brief
     finally:
         engine.close()
+
+
+@pytest.fixture
+def told(monkeypatch):
+    """How many were told of together, each time."""
+    counts = []
+    deliver = engine_module._deliver
+
+    def noted(ended):
+        counts.append(len(ended))
+        deliver(ended)
+
+    monkeypatch.setattr(engine_module, "_deliver", noted)
+    return counts
+
+
+def test_brief_ones_that_wait_are_told_of_together(gate, told):
+    async def main(engine):
+        first = await held(engine, gate)
+        tasks = [await queued(engine, gate.note(number), brief=True) for number in range(11)]
+        gate.open.set()
+        await asyncio.gather(first, *tasks)
+        lone = await engine.run(gate.note("lone"), deadline=soon(), brief=True)
+        return [task.result().value[0] for task in tasks] + [lone.value[0]]
+
+    assert run(main) == [*range(11), "lone"]
+    assert told == [1, 8, 3, 1]
+
+
+def test_nobody_who_has_ended_waits_for_a_long_one(gate, told):
+    async def main(engine):
+        later = Gate()
+        first = await held(engine, gate)
+        brief = await queued(engine, gate.note("brief"), brief=True)
+        long = await queued(engine, later.hold("long"))
+        last = await queued(engine, gate.note("last"), brief=True)
+        gate.open.set()
+        await asyncio.gather(first, brief)
+        assert not long.done()
+        assert not last.done()
+        later.open.set()
+        await asyncio.gather(long, last)
+
+    run(main)
+    assert told == [1, 1, 1, 1]
+
+
+def test_of_brief_ones_too_the_fault_of_one_is_its_own(gate, told):
+    def wrong(pressure):
+        raise ZeroDivisionError("here")
+
+    async def main(engine):
+        first = await held(engine, gate)
+        tasks = [await queued(engine, work, brief=True) for work in (gate.note("a"), wrong, gate.note("b"))]
+        late = await queued(engine, gate.note("late"), brief=True, deadline=time.monotonic() + 0.001)
+        await asyncio.sleep(0.01)
+        gate.open.set()
+        found = await asyncio.gather(first, *tasks, late, return_exceptions=True)
+        assert [type(each) for each in found[2::2]] == [ZeroDivisionError, Problem]
+        return engine.expired
+
+    assert run(main) == 1
+    assert gate.done == ["held", "a", "b"]
+    assert told == [1, 3]

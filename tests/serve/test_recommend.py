@@ -1,5 +1,7 @@
 """Answers over HTTP are those of the package, and what is wrong with a request is said in one sentence."""
 
+import threading
+
 import numpy as np
 import pytest
 from scipy import sparse
@@ -7,6 +9,7 @@ from scipy import sparse
 from beamwood.retrieval.blend import Blend, Part
 from beamwood.retrieval.neighbours import NeighbourSearcher
 from beamwood.retrieval.popularity import PopularitySearcher
+from beamwood.serve.engine import Priority
 from retrieval_cases import retriever_of, tree_searcher
 from served import NUM_ITEMS, item_table, post, saved, serving
 
@@ -322,3 +325,44 @@ def test_text_ids(tmp_path):
     with serving(folder) as client:
         assert ids(recommend(client, {"history": history})) == retriever.recommend([history]).item_ids[0]
         assert recommend(client, {"history": [7, *history]})["unknown_items"] == [7]
+
+
+def asked_by_many(client, bodies, count=12):
+    """The items of each body, asked by so many at once."""
+    found = [None] * len(bodies)
+
+    def ask(start):
+        for at in range(start, len(bodies), count):
+            found[at] = recommend(client, bodies[at])["items"]
+
+    threads = [threading.Thread(target=ask, args=(start,)) for start in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    return found
+
+
+def test_brief_searches_have_the_same_answers_alone_beside_others_and_in_a_batch(folder):
+    rng = np.random.default_rng(5)
+    histories = [rng.integers(0, NUM_ITEMS, rng.integers(0, 12)) for _ in range(60)]
+    bodies = [{"history": folder[1].items.decode(row), "k": 1 + at % 3} for at, row in enumerate(histories)]
+    with serving(folder[0]) as client:
+        service, ran = client.service, []
+        alone = [recommend(client, body)["items"] for body in bodies]
+        run_of, service.engine.seconds = service.engine.run, 0.0005
+
+        def noted(work, *, priority, brief, **more):
+            ran.append((priority, brief))
+            return run_of(work, priority=priority, brief=brief, **more)
+
+        service.engine.run = noted
+        # Another is being answered, as long as these ask.
+        service.admission.enter()
+        assert asked_by_many(client, bodies) == alone
+        service.admission.leave()
+        assert ran == [(Priority.CALLER, True)] * len(bodies)
+        rows = post(client, "/v1/recommend/batch", {"requests": bodies})["rows"]
+        assert [row["ok"]["items"] for row in rows] == alone
+        assert ran[len(bodies) :] == [(Priority.BATCH, True)] * len(bodies)
+        assert service.engine.running == service.admission.before == 0

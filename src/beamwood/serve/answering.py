@@ -6,7 +6,6 @@ Shape legend: N items, k results.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,7 +20,6 @@ from beamwood.retrieval.popularity import PopularitySearcher
 from beamwood.retrieval.request import Request
 from beamwood.retrieval.rules import arranged, rules_of
 from beamwood.serve.asking import KnownHistory, StoredHistory, known_of
-from beamwood.serve.begun import Begun
 from beamwood.serve.explaining import explained
 from beamwood.serve.filter_form import allowed_and_where
 from beamwood.serve.kept import rejected_of
@@ -33,7 +31,7 @@ from beamwood.serve.shares import with_share_of_new
 from beamwood.serve.snapshot import Snapshot, indices_of
 from beamwood.types import Hits, ItemLists, Query, Searcher, SearchOptions
 
-__all__ = ["Ask", "FoundItems", "answer_items", "answered", "recommended"]
+__all__ = ["FoundItems", "answer_items", "recommended"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,37 +50,13 @@ class FoundItems:
         return FoundItems(self.items + more.items, self.scores + more.scores, sources, promotions, self.scored)
 
 
-Ask = Callable[[Query, int, SearchOptions], Awaitable[Hits]]
-"""A searcher, as of the event loop: k items for a query of one row."""
-
-
 def recommended(
     snapshot: Snapshot, body: Recommend, kept: StoredHistory, limits: Limits, *, request_id: str, pressure: float = 0.0
 ) -> tuple[Answer, FoundItems]:
     """The answer to a body, and all that was found. Errors: `Problem` on what does not fit this snapshot."""
-
-    async def ask(query: Query, k: int, options: SearchOptions) -> Hits:
-        return snapshot.searcher.search(query, k, options)
-
-    answer: tuple[Answer, FoundItems] = Begun(
-        answered(snapshot, body, kept, limits, request_id=request_id, pressure=pressure, ask=ask)
-    ).value
-    return answer
-
-
-async def answered(
-    snapshot: Snapshot,
-    body: Recommend,
-    kept: StoredHistory,
-    limits: Limits,
-    *,
-    request_id: str,
-    pressure: float,
-    ask: Ask,
-) -> tuple[Answer, FoundItems]:
-    """`recommended`, of which nothing waits but `ask`, which searches in place of the snapshot's searcher."""
+    began = time.perf_counter()
     try:
-        return await _answered(snapshot, body, kept, limits, request_id, pressure, ask)
+        return _recommended(snapshot, body, kept, limits, request_id, pressure, began)
     except ArtefactError as error:
         raise Problem("internal", str(error)) from None
     except InputError as error:
@@ -92,16 +66,15 @@ async def answered(
         raise Problem("invalid_request", message, field="filter") from None
 
 
-async def _answered(
+def _recommended(
     snapshot: Snapshot,
     body: Recommend,
     kept: StoredHistory,
     limits: Limits,
     request_id: str,
     pressure: float,
-    ask: Ask,
+    began: float,
 ) -> tuple[Answer, FoundItems]:
-    began = time.perf_counter()
     known = known_of(snapshot, body, kept)
     rung = _rung(snapshot, body, pressure)
     wanted = min(max(body.k, limits.pages_k) if body.pages else body.k, snapshot.num_items)
@@ -112,7 +85,7 @@ async def _answered(
         options = replace(options, explain=True)
     hits, found, source = None, FoundItems([], [], [], []), "model"
     if not body.dry_run:
-        hits, found, source = await _search(snapshot, request, query, k, options, limits.new_item_share, ask)
+        hits, found, source = _search(snapshot, request, query, k, options, limits.new_item_share)
     searched = time.perf_counter() - began
     items = answer_items(snapshot, found, body.k, body.fields)
     whole = None
@@ -206,13 +179,13 @@ def _condition(snapshot: Snapshot, given: Any, limits: Limits) -> dict[str, Any]
     return where
 
 
-async def _search(
-    snapshot: Snapshot, request: Request, query: Query, k: int, options: SearchOptions, share: float, ask: Ask
+def _search(
+    snapshot: Snapshot, request: Request, query: Query, k: int, options: SearchOptions, share: float
 ) -> tuple[Hits, FoundItems, str]:
     rules = rules_of(request, k, snapshot.names.filters)
     named: list[str | None] = []
     if rules is None:
-        hits = await ask(query, k, options)
+        hits = snapshot.searcher.search(query, k, options)
         if share < 1 and snapshot.num_items > snapshot.known:
             hits = with_share_of_new(snapshot, query, hits, k, options, share)
     else:

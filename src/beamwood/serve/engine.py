@@ -1,5 +1,8 @@
 """T threads that search: who waits longest is next, callers before batches before warm-up; what nobody awaits is left.
 
+A thread that has ended a brief search and finds another one waiting goes on, and tells of several together: to wake
+thread and event loop for each costs half of such a search, as both wait for one interpreter.
+
 How far a search is narrowed (`pressure` 0..1) is told by who lets callers in (see `admission`).
 """
 
@@ -21,7 +24,7 @@ from typing import Any, Generic, TypeVar
 from beamwood.serve.admission import overloaded
 from beamwood.serve.problems import Problem
 
-__all__ = ["Engine", "Priority", "Ran", "late"]
+__all__ = ["Engine", "Priority", "Ran"]
 
 T = TypeVar("T")
 # How much a new search's time counts in their mean.
@@ -29,8 +32,10 @@ _SHARE = 0.1
 # So many times the mean at most: one that was held up, as by a collection of garbage, does not tell how long they take.
 _MOST_TIMES = 4
 _FIRST_GUESS = 0.005
-# A lone search as short as this runs on the loop: handing it over would cost half of it (see `joined` for several).
+# A lone search as short as this may run on the loop, where handing it over would cost half of it.
 _BRIEF = 0.002
+# So many brief ones are told of together at most: of more, the first would wait long.
+_TOGETHER = 8
 # How much nicer the threads that search are than the one of the loop.
 _BEHIND = 4
 
@@ -54,9 +59,9 @@ class Ran(Generic[T]):
 
 
 class _Ticket:
-    """Work that waits, and of how many `searches` it is."""
+    """A search that waits."""
 
-    __slots__ = ("deadline", "entered", "future", "gone", "loop", "pressure", "searches", "work")
+    __slots__ = ("brief", "deadline", "entered", "future", "gone", "loop", "pressure", "work")
 
     def __init__(
         self,
@@ -65,12 +70,17 @@ class _Ticket:
         entered: float,
         deadline: float,
         pressure: float,
-        searches: int,
+        *,
+        brief: bool,
     ) -> None:
+        self.brief = brief
         self.work, self.loop, self.entered, self.deadline, self.pressure = work, loop, entered, deadline, pressure
-        self.searches = searches
         self.future: asyncio.Future[Any] = loop.create_future()
         self.gone = False
+
+
+# A ticket that was served, and what came of it.
+_Ended = tuple[_Ticket, Ran[Any] | None, BaseException | None]
 
 
 class Engine:
@@ -110,14 +120,14 @@ class Engine:
         """What `work(pressure)` gives, on the calling thread. Errors: "deadline" where it has passed; as `work`."""
         if deadline <= time.monotonic():
             self.expired += 1
-            raise late()
-        return self._ran(work, 0.0, pressure, 1)
+            raise _late()
+        return self._ran(work, 0.0, pressure)
 
-    def _ran(self, work: Callable[[float], T], queued: float, pressure: float, searches: int) -> Ran[T]:
+    def _ran(self, work: Callable[[float], T], queued: float, pressure: float) -> Ran[T]:
         """Do it, and count what it took in the mean."""
         began, processor = time.monotonic(), time.thread_time()
         value = work(pressure)
-        took = (time.thread_time() - processor) / searches
+        took = time.thread_time() - processor
         self.seconds += _SHARE * (min(took, _MOST_TIMES * self.seconds) - self.seconds)
         return Ran(value, queued, time.monotonic() - began, pressure)
 
@@ -128,9 +138,10 @@ class Engine:
         deadline: float,
         priority: Priority = Priority.CALLER,
         pressure: float = 0.0,
-        searches: int = 1,
+        brief: bool = False,
     ) -> Ran[T]:
-        """What `work(pressure)` gives on a thread; `deadline` by `time.monotonic`; `searches`: how many it makes.
+        """What `work(pressure)` gives on a thread; `deadline` by `time.monotonic`; `brief`: it may be told of later,
+        together with others that are.
 
         Errors: `Problem` "overloaded" where too many rows of batches wait, "deadline" where it passes; what `work`
         raises. When the caller is cancelled or the deadline passes in the queue, the work is never begun.
@@ -138,7 +149,7 @@ class Engine:
         if priority is Priority.BATCH and len(self._queues[1]) >= self.queued_rows:
             raise overloaded(len(self._queues[1]) * self.seconds / self.threads)
         loop, now = asyncio.get_running_loop(), time.monotonic()
-        ticket = _Ticket(work, loop, now, deadline, pressure, searches)
+        ticket = _Ticket(work, loop, now, deadline, pressure, brief=brief)
         timer = loop.call_later(max(0.0, deadline - now), _expire, ticket)
         self._queues[priority].append(ticket)
         self._permits.put(True)
@@ -158,11 +169,28 @@ class Engine:
 
     def _work(self) -> None:
         _stand_behind()
-        # What a ticket holds is let go when it is done, not when the next one comes.
-        while self._permits.get():
-            self._serve(self._next())
+        ended: list[_Ended] = []
+        while self._permitted(ended):
+            self._serve_next(ended)
+        _tell(ended)
 
-    def _serve(self, ticket: _Ticket) -> None:
+    def _permitted(self, ended: list[_Ended]) -> bool:
+        """Wait for a ticket; who has ended is told before."""
+        with suppress(queue.Empty):
+            return self._permits.get_nowait()
+        _tell(ended)
+        return self._permits.get()
+
+    def _serve_next(self, ended: list[_Ended]) -> None:
+        # What a ticket holds is let go when it is told of, not when the next one comes.
+        ticket = self._next()
+        if not ticket.brief:
+            _tell(ended)
+        self._serve(ticket, ended)
+        if not ticket.brief or len(ended) >= _TOGETHER:
+            _tell(ended)
+
+    def _serve(self, ticket: _Ticket, ended: list[_Ended]) -> None:
         began = time.monotonic()
         if ticket.gone or ticket.deadline <= began:
             self.expired += 1
@@ -172,13 +200,13 @@ class Engine:
         error: BaseException | None = None
         ran: Ran[Any] | None = None
         try:
-            ran = self._ran(ticket.work, began - ticket.entered, ticket.pressure, ticket.searches)
+            ran = self._ran(ticket.work, began - ticket.entered, ticket.pressure)
         except BaseException as raised:
             error = raised
         finally:
             with self._count:
                 self.running -= 1
-        _tell(ticket, ran, error)
+        ended.append((ticket, ran, error))
 
     def _next(self) -> _Ticket:
         while True:
@@ -197,27 +225,30 @@ def _stand_behind() -> None:
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), min(19, os.nice(0) + _BEHIND))
 
 
-def _tell(ticket: _Ticket, ran: Ran[Any] | None, error: BaseException | None) -> None:
-    # Once the loop has ended, nobody waits.
-    with suppress(RuntimeError):
-        ticket.loop.call_soon_threadsafe(_deliver, ticket.future, ran, error)
+def _tell(ended: list[_Ended]) -> None:
+    """Have the loop told of all of them, and forget them."""
+    if ended:
+        # Once the loop has ended, nobody waits.
+        with suppress(RuntimeError):
+            ended[0][0].loop.call_soon_threadsafe(_deliver, tuple(ended))
+        ended.clear()
 
 
-def _deliver(future: asyncio.Future[Any], ran: Ran[Any] | None, error: BaseException | None) -> None:
-    if future.done():
-        return
-    if error is None:
-        future.set_result(ran)
-    else:
-        future.set_exception(error)
+def _deliver(ended: tuple[_Ended, ...]) -> None:
+    for ticket, ran, error in ended:
+        if ticket.future.done():
+            continue
+        if error is None:
+            ticket.future.set_result(ran)
+        else:
+            ticket.future.set_exception(error)
 
 
 def _expire(ticket: _Ticket) -> None:
     ticket.gone = True
     if not ticket.future.done():
-        ticket.future.set_exception(late())
+        ticket.future.set_exception(_late())
 
 
-def late() -> Problem:
-    """What is said to whose deadline has passed."""
+def _late() -> Problem:
     return Problem("deadline", "the answer was not ready in time; raise deadline_ms (or --timeout), or ask later")

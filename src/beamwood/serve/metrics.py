@@ -57,7 +57,7 @@ class Metrics:
         engine = service.engine
         waiting = Gauge("queue", "Requests and searches that wait", ["priority"], **own)
         for priority in Priority:
-            waiting.labels(priority.name.lower()).set_function(partial(service.waiting, priority))
+            waiting.labels(priority.name.lower()).set_function(partial(_waiting, service, priority))
         told: Iterable[tuple[str, str, Callable[[], float]]] = (
             ("in_flight", "Requests that are being answered", lambda: service.in_flight),
             ("search_seconds", "Mean processor time of a search lately", lambda: engine.seconds),
@@ -90,3 +90,8 @@ def _filters(service: Service, name: str) -> float:
         return 0.0
     filters = snapshot.names.filters
     return float(filters.nbytes if name == "bytes" else filters.counts[name])
+
+
+def _waiting(service: Service, priority: Priority) -> int:
+    turns = service.admission.waiting if priority is Priority.CALLER else 0
+    return turns + service.engine.waiting(priority)

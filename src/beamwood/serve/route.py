@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -17,11 +17,9 @@ from beamwood.serve.problems import Problem, of_fields
 if TYPE_CHECKING:
     from beamwood.serve.service import Service
     from beamwood.serve.snapshot import Snapshot
-    from beamwood.types import Hits, Query, Searcher, SearchOptions
 
 __all__ = ["Call", "Plain", "Route", "Scope"]
 
-T = TypeVar("T")
 Scope = Literal["recommend", "events", "items", "admin", "metrics"]
 
 
@@ -112,39 +110,17 @@ class Call:
     ) -> Ran[Any]:
         """See `Engine.run`; where the work has to wait, it is left when the client goes.
 
-        `plain`: nothing about it makes it longer than others, so that it may run here where searches are brief.
+        `plain`: nothing about it makes it longer than others, so that it is brief where searches are. A brief one
+        that nobody waits beside, or that has but one thread, runs here.
         """
-        engine = self.service.engine
-        pressure = self.service.admission.pressure if priority is Priority.CALLER else 0.0
-        if plain and engine.is_brief:
+        engine, admission, calls = self.service.engine, self.service.admission, priority is Priority.CALLER
+        pressure, brief = admission.pressure if calls else 0.0, plain and engine.is_brief
+        if brief and calls and (admission.before <= 1 or engine.threads == 1):
             ran = engine.run_here(work, deadline=deadline, pressure=pressure)
         else:
-            if engine.is_busy and self.watcher is None and self.receive is not None:
+            if not brief and engine.is_busy and self.watcher is None and self.receive is not None:
                 self.watcher = asyncio.create_task(self._watch())
-            ran = await engine.run(work, deadline=deadline, priority=priority, pressure=pressure)
-        return self._noted(ran)
-
-    def may_join(self, priority: Priority) -> bool:
-        """Are searches brief, and are there others to be searched with on another thread?"""
-        engine = self.service.engine
-        others = priority is Priority.BATCH or self.service.admission.before > 1
-        return engine.is_brief and engine.threads > 1 and others
-
-    async def run_joined(
-        self,
-        searcher: Searcher,
-        query: Query,
-        k: int,
-        options: SearchOptions,
-        *,
-        deadline: float,
-        priority: Priority,
-    ) -> Ran[Hits]:
-        """See `JoinedSearches.search`."""
-        joined = self.service.joined[priority]
-        return self._noted(await joined.search(searcher, query, k, options, deadline=deadline))
-
-    def _noted(self, ran: Ran[T]) -> Ran[T]:
+            ran = await engine.run(work, deadline=deadline, priority=priority, pressure=pressure, brief=brief)
         self.stages["queue"] = self.stages.get("queue", self.waited) + ran.queued
         self.stages["search"] = self.stages.get("search", 0.0) + ran.seconds
         return ran

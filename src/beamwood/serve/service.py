@@ -17,10 +17,9 @@ from beamwood.serve.answering import FoundItems
 from beamwood.serve.answers import Answers
 from beamwood.serve.asking import Asking, StoredHistory
 from beamwood.serve.catalogue import Catalogue
-from beamwood.serve.engine import Engine, Priority
+from beamwood.serve.engine import Engine
 from beamwood.serve.experiments import Experiments
 from beamwood.serve.histories import HistoryGateway
-from beamwood.serve.joined import JoinedSearches
 from beamwood.serve.log import RequestLog
 from beamwood.serve.messages import Answer, Recommend
 from beamwood.serve.metrics import Metrics
@@ -51,7 +50,6 @@ class Service:
         self.settings, self.snapshot = settings, snapshot
         self.spans = None if settings.otlp is None else _spans(settings.otlp)
         self.engine = Engine(settings.search_threads, queued_rows=settings.limits.queued_rows)
-        self.joined = {each: JoinedSearches(self.engine, each) for each in (Priority.CALLER, Priority.BATCH)}
         self.admission = Admission(settings.search_threads, max_wait=settings.max_wait)
         self.tokens = Tokens.read(settings.tokens, settings.rate)
         self.secret = _secret(settings.tokens)
@@ -107,11 +105,6 @@ class Service:
         if self.snapshot is None:
             raise Problem("not_ready", "the model is being loaded; ask again soon", retry_after_ms=1000)
         return self.snapshot
-
-    def waiting(self, priority: Priority) -> int:
-        """How many wait for their turn, or for a thread."""
-        turns = self.admission.waiting if priority is Priority.CALLER else 0
-        return turns + len(self.joined.get(priority, ())) + self.engine.waiting(priority)
 
     def snapshot_of(self, key: str) -> Snapshot | None:
         """That of the folder with this checksum, None where none is open."""

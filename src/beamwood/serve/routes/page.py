@@ -93,7 +93,7 @@ async def _live(call: Call) -> Live:
         int(metrics.rejected.total),
         int(metrics.degraded.total),
         service.in_flight,
-        sum(map(service.waiting, Priority)),
+        sum(service.engine.waiting(priority) for priority in Priority),
         round(1000 * service.engine.seconds, 3),
         snapshot.model,
         snapshot.number,

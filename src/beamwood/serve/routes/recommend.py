@@ -6,16 +6,13 @@ import asyncio
 import functools
 import hashlib
 import time
-from collections.abc import Awaitable, Callable
-from dataclasses import replace
-from typing import Any
 
 import msgspec
 
-from beamwood.serve.answering import FoundItems, answered, recommended
+from beamwood.serve.answering import FoundItems, recommended
 from beamwood.serve.asking import StoredHistory, check_asking
 from beamwood.serve.cursor import next_page, with_cursor
-from beamwood.serve.engine import Priority, Ran
+from beamwood.serve.engine import Priority
 from beamwood.serve.kept import owner_of
 from beamwood.serve.messages import Answer, Batch, BatchAnswer, Recommend, Row
 from beamwood.serve.problems import Problem
@@ -23,11 +20,10 @@ from beamwood.serve.route import Call, Route
 from beamwood.serve.service import Service
 from beamwood.serve.settings import Limits
 from beamwood.serve.snapshot import Snapshot
-from beamwood.types import Hits, Query, Searcher, SearchOptions
 
 __all__ = ["answer_one", "note_for_log", "routes"]
 
-# Rows of a batch that are under way, for each search thread: enough to be searched together.
+# Rows of a batch that are under way, for each search thread.
 _ROWS_AT_ONCE = 8
 # Up to so many items a search takes no longer than for one.
 _FEW = 100
@@ -81,15 +77,10 @@ async def answer_one(
     asked = time.monotonic()
     kept = await service.kept_of(snapshot, body)
     stored = time.monotonic() - asked
-    plain = _is_plain(body)
-    if plain and call.may_join(priority):
-        answering = functools.partial(answered, snapshot, body, kept, limits, request_id=request_id)
-        ran = await _joined(call, snapshot.searcher, answering, deadline, priority)
-    else:
-        work = functools.partial(_work, snapshot, body, kept, limits, request_id)
-        here = plain and priority is Priority.CALLER
-        ran = await call.run(work, deadline=deadline, priority=priority, plain=here)
-    answer, found = ran.value
+    work = functools.partial(_work, snapshot, body, kept, limits, request_id)
+    ran = await call.run(work, deadline=deadline, priority=priority, plain=_is_plain(body))
+    answer: Answer = ran.value[0]
+    found: FoundItems = ran.value[1]
     answer.arm = arm
     service.counted(body, kept, answer, found)
     service.answers.note(snapshot, body, answer)
@@ -120,27 +111,6 @@ def _work(
     snapshot: Snapshot, body: Recommend, kept: StoredHistory, limits: Limits, request_id: str, pressure: float
 ) -> tuple[Answer, FoundItems]:
     return recommended(snapshot, body, kept, limits, request_id=request_id, pressure=pressure)
-
-
-async def _joined(
-    call: Call,
-    searcher: Searcher,
-    answering: Callable[..., Awaitable[tuple[Answer, FoundItems]]],
-    deadline: float,
-    priority: Priority,
-) -> Ran[tuple[Answer, FoundItems]]:
-    """The answer whose search is one with those of others; all but the search is done here."""
-    ran: Ran[Any] = Ran(None, 0.0, 0.0, 0.0)
-
-    async def ask(query: Query, k: int, options: SearchOptions) -> Hits:
-        nonlocal ran
-        ran = found = await call.run_joined(searcher, query, k, options, deadline=deadline, priority=priority)
-        return found.value
-
-    pressure = call.service.admission.pressure if priority is Priority.CALLER else 0.0
-    answer, found = await answering(pressure=pressure, ask=ask)
-    answer.took_ms.search = round(1000 * ran.seconds, 3)
-    return replace(ran, value=(answer, found))
 
 
 def _is_plain(body: Recommend) -> bool:
