@@ -7,6 +7,7 @@ import ctypes
 import math
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -168,8 +169,10 @@ class Loader:
 
 def _give_back() -> None:
     """Memory that the old model took, and that the C library keeps for later, goes back to the system."""
-    if sys.platform == "linux" and (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
-        trim(0)
+    if sys.platform == "linux":
+        # That of glibc; others have none.
+        with suppress(AttributeError):
+            ctypes.CDLL(None).malloc_trim(0)
 
 
 def _is_finite(item: Any) -> bool:
