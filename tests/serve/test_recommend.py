@@ -11,7 +11,7 @@ from beamwood.retrieval.neighbours import NeighbourSearcher
 from beamwood.retrieval.popularity import PopularitySearcher
 from beamwood.serve.engine import Priority
 from retrieval_cases import retriever_of, tree_searcher
-from served import NUM_ITEMS, item_table, post, saved, serving
+from served import NUM_ITEMS, item_table, post, saved, serving, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -366,3 +366,27 @@ def test_brief_searches_have_the_same_answers_alone_beside_others_and_in_a_batch
         assert [row["ok"]["items"] for row in rows] == alone
         assert ran[len(bodies) :] == [(Priority.BATCH, True)] * len(bodies)
         assert service.engine.running == service.admission.before == 0
+
+
+def test_a_brief_search_waits_for_no_long_ones(folder):
+    body, held = {"history": some(folder[1], 3, 14)}, threading.Event()
+    with serving(folder[0]) as client:
+        engine = client.service.engine
+        work_of, engine.seconds = engine._ran, 0.0005
+
+        def holding(work, *more):
+            if threading.current_thread() in engine._threads:
+                held.wait(60)
+            return work_of(work, *more)
+
+        engine._ran = holding
+        long = [threading.Thread(target=recommend, args=(client, body | {"explain": "scores"})) for _ in range(2)]
+        for thread in long:
+            thread.start()
+        wait_until(lambda: engine.long == 2)
+        assert ids(recommend(client, body))
+        assert engine.long == 2, "they still wait"
+        held.set()
+        for thread in long:
+            thread.join(60)
+        assert engine.long == 0

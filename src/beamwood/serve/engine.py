@@ -91,6 +91,8 @@ class Engine:
         self.seconds = _FIRST_GUESS
         """Mean processor time of a search: what it costs, however long it waits for the interpreter."""
         self.running = 0
+        self.long = 0
+        """How many wait or run that are not brief: whoever waits behind as many as there are threads waits long."""
         self.expired = 0
         self._queues: tuple[deque[_Ticket], ...] = tuple(deque() for _ in Priority)
         # One permit for each ticket: the threads wait here, in C.
@@ -153,10 +155,12 @@ class Engine:
         timer = loop.call_later(max(0.0, deadline - now), _expire, ticket)
         self._queues[priority].append(ticket)
         self._permits.put(True)
+        self.long += not brief
         try:
             ran: Ran[T] = await ticket.future
             return ran
         finally:
+            self.long -= not brief
             ticket.gone = True
             timer.cancel()
 

@@ -111,11 +111,11 @@ class Call:
         """See `Engine.run`; where the work has to wait, it is left when the client goes.
 
         `plain`: nothing about it makes it longer than others, so that it is brief where searches are. A brief one
-        that nobody waits beside, or that has but one thread, runs here.
+        runs here where nobody waits beside it, and where it would wait for long ones.
         """
         engine, admission, calls = self.service.engine, self.service.admission, priority is Priority.CALLER
         pressure, brief = admission.pressure if calls else 0.0, plain and engine.is_brief
-        if brief and calls and (admission.before <= 1 or engine.threads == 1):
+        if brief and calls and (admission.before <= 1 or engine.threads == 1 or engine.long >= engine.threads):
             ran = engine.run_here(work, deadline=deadline, pressure=pressure)
         else:
             if not brief and engine.is_busy and self.watcher is None and self.receive is not None:
