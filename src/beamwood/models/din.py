@@ -276,9 +276,10 @@ class DinScorer(nn.Module):
         num_rows, num_nodes = x_BMF.shape[:2]
         x = x_BMF.flatten(0, 1)
         rows = BLOCK_ROWS if torch.is_grad_enabled() else EVALUATION_ROWS
-        if self.training and any(isinstance(norm, nn.BatchNorm1d) for norm in self.norms):
+        whole = self.training and any(isinstance(norm, nn.BatchNorm1d) for norm in self.norms)
+        if whole or x.device.type != "cpu":
             rows = max(1, len(x))
-        # Blocks stay in the cache: the MLP is many passes over its rows.
+        # Blocks stay in the processor's cache: the MLP is many passes over its rows.
         scores = torch.cat([self.mlp(part) for part in torch.split(x, rows)])
         return scores.view(num_rows, num_nodes)
 

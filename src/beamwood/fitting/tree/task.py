@@ -36,7 +36,7 @@ from beamwood.models.terms.seen import set_weight as set_seen
 from beamwood.models.tree_model import TreeModel
 from beamwood.ragged import indptr_of
 from beamwood.retrieval.tree import TreeSearcher
-from beamwood.sampling.levels import LeafHistories, LevelSampler
+from beamwood.sampling.levels import LeafHistories, LevelSampler, alive
 from beamwood.steps import step
 from beamwood.training.budget import Budget, Clock
 from beamwood.training.lazy_adam import sparse_gradients
@@ -339,7 +339,7 @@ class TreeTask(SearchedTask[TreeBatch]):
         shape, draws = self.tree.shape, batch.draws
         targets = [batch.targets_BT // shape.leaves_below(draw.level) for draw in draws]
         entries = [LevelNodes(draw.level, draw.scored(own)) for draw, own in zip(draws, targets, strict=True)]
-        with torch.autocast("cpu", torch.bfloat16, enabled=self.bf16):
+        with torch.autocast(batch.leaves_BL.device.type, torch.bfloat16, enabled=self.bf16):
             scores = self.model.scorer(batch.leaves_BL, entries, batch.folds_B)
         levels = []
         for draw, own_BT, values in zip(draws, targets, scores, strict=True):
@@ -350,7 +350,7 @@ class TreeTask(SearchedTask[TreeBatch]):
 
     def _level_loss(self, level: ScoredLevel) -> Tensor:
         draw, scores, targets_BT, z_BT = level
-        live_n = torch.from_numpy(self.tree.live_counts[draw.level] > 0) if draw.nodes is None else None
+        live_n = alive(self.tree, draw.level).to(scores.device) if draw.nodes is None else None
         return self.objective.loss.loss(draw, scores, targets_BT, z_BT, live_n).mean()
 
     def _shifted_loss(self, level: ScoredLevel, shift: float) -> float:
