@@ -121,7 +121,9 @@ class TreeTask(SearchedTask[TreeBatch]):
                 "lower it with --set examples.min_history=1 or give a longer log"
             )
         optimiser = config.optimiser
-        self.bf16 = has_bfloat16() if optimiser.bf16 is None else optimiser.bf16
+        # On a GPU a step waits for the start of its parts, not for its products.
+        has = config.loop.device == "cpu" and has_bfloat16()
+        self.bf16 = has if optimiser.bf16 is None else optimiser.bf16
         # Of each user with examples, the first of them and how many follow.
         counts = np.bincount(self.examples.users)
         self._first, self._count = indptr_of(counts)[:-1][counts > 0], counts[counts > 0]
