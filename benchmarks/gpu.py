@@ -61,7 +61,7 @@ CASES: dict[str, tuple[str, str, str | None, Mapping[str, Any]]] = {
 }
 
 
-class Timed(Exception):  # noqa: N818
+class Timed(Exception):
     """What was timed in the place of a training."""
 
 

@@ -18,7 +18,9 @@ TOWERS = {"model.width": 8, "model.length": 8}
 
 def _case(method, *parts, of=""):
     """The settings of the parts together; `of` says what is tried."""
-    return pytest.param((method, {key: value for part in parts for key, value in part.items()}), id=f"{method} {of}".strip())
+    return pytest.param(
+        (method, {key: value for part in parts for key, value in part.items()}), id=f"{method} {of}".strip()
+    )
 
 
 def _tower(negatives, of="", **settings):

@@ -15,7 +15,7 @@ from beamwood.fitting.vectors import lightgcn
 from beamwood.methods import load_method
 from beamwood.models.din import DinScorer
 from beamwood.models.tree_model import TreeModel
-from beamwood.training.device import PROCESSOR, device_of, moved
+from beamwood.training.device import PROCESSOR, computes_on, device_of, moved
 from beamwood.training.loop import run_loop
 from beamwood.training.loop_config import LoopConfig
 from beamwood.training.trainable import Stepper
@@ -102,21 +102,23 @@ def test_without_a_gpu_there_is_one_line_before_anything_is_made():
         def prepare(self, rng, budget):
             raise AssertionError("it was made ready")
 
-    with pytest.raises(InputError, match=r"loop.device=cuda, but torch .* sees no GPU; set loop.device=cpu, or") as told:
+    with pytest.raises(
+        InputError, match=r"loop.device=cuda, but torch .* sees no GPU; set loop.device=cpu, or"
+    ) as told:
         run_loop(Never(), LoopConfig(batch_size=8, max_steps=3, device="cuda"), progress=False)
     assert "\n" not in str(told.value)
 
 
 @NO_GPU
 def test_a_fit_says_so_too(split):
-    with pytest.raises(InputError, match="sees no GPU; set loop.device=cpu"):
+    with pytest.raises(InputError, match=r"sees no GPU; set loop\.device=cpu"):
         load_method("sasrec").fitted(split, {"loop.device": "cuda"}, progress=False)
-    with pytest.raises(InputError, match="loop.device"):
+    with pytest.raises(InputError, match=r"loop\.device"):
         load_method("sasrec").fitted(split, {"loop.device": "gpu"}, progress=False)
 
 
 def test_a_method_of_the_processor_is_refused_a_gpu(split):
-    with pytest.raises(InputError, match="loop.device=cuda is not for this method, which trains on the processor"):
+    with pytest.raises(InputError, match=r"loop\.device=cuda is not for this method, which trains on the processor"):
         load_method("lpo4rec").fitted(split, {"loop.device": "cuda"}, progress=False)
     assert device_of("cpu", takes_gpu=False) == PROCESSOR
 
@@ -133,3 +135,18 @@ def test_the_graph_is_averaged_alike_by_rows_and_whole():
         (gradient,) = torch.autograd.grad((vectors * torch.arange(12).view(3, 4)).sum(), table)
         found.append((vectors.detach(), gradient))
     torch.testing.assert_close(found[1], found[0])
+
+
+def test_too_little_memory_is_one_line():
+    class Model(torch.nn.Linear):
+        def to(self, device):
+            moves.append(device)
+            return self
+
+    moves = []
+    with (
+        pytest.raises(InputError, match=r"too little memory .* lower loop\.batch_size, or set loop\.device=cpu"),
+        computes_on(Model(2, 2), META),
+    ):
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+    assert moves == [META, PROCESSOR]

@@ -46,7 +46,7 @@ class Trainable(ABC, Generic[Batch]):
     takes_parts: bool = True
     """Can a step go through a batch in parts?"""
     takes_gpu: bool = True
-    """Can a step be computed on a GPU?"""
+    """Can a step be computed on a GPU? The tensors that its loss makes are then where the batch is."""
 
     def least(self, clock: Clock) -> float:
         """About the seconds that a run takes at least, besides what `prepare` asks `budget` for; 0: nobody knows.
@@ -158,7 +158,8 @@ class Stepper(Generic[Batch]):
             return self._there(self.task.draw(batch, self.rng))
 
     def _there(self, batch: Batch) -> Batch:
-        return batch if self.device == PROCESSOR else moved(batch, self.device)
+        there: Batch = batch if self.device == PROCESSOR else moved(batch, self.device)
+        return there
 
     def loss(self, rows: NDArray[np.int64]) -> Tensor:
         """The loss of the given examples, with its gradients."""

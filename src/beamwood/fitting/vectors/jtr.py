@@ -50,7 +50,11 @@ class JtrTask(ContinuedTask):
         self.nodes = nn.Parameter(torch.from_numpy(centres))
         # So that it moves, and is kept, with all else.
         self.model.register_parameter("nodes", self.nodes)
-        of_tree = {"paths": self.tree.paths()[self.leaf_N], "siblings": self.tree.siblings(), "parents": self.tree.parents}
+        of_tree = {
+            "paths": self.tree.paths()[self.leaf_N],
+            "siblings": self.tree.siblings(),
+            "parents": self.tree.parents,
+        }
         for name, array in of_tree.items():
             self.model.register_buffer(name, torch.from_numpy(array), persistent=False)
 

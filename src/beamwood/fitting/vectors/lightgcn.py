@@ -59,11 +59,12 @@ class Graph:
     def edges_on(self, device: torch.device) -> Tensor:
         """The edges as a sparse tensor [V, V] on a GPU, made once."""
         if self._there is None or self._there.device != device:
-            parts = map(torch.from_numpy, (self.edges.indptr, self.edges.indices, self.edges.data))
+            indptr, indices = torch.from_numpy(self.edges.indptr), torch.from_numpy(self.edges.indices)
+            data, size = torch.from_numpy(self.edges.data), self.edges.shape
             with warnings.catch_warnings():
                 # That this form of tensors is a beta.
                 warnings.simplefilter("ignore", UserWarning)
-                self._there = torch.sparse_csr_tensor(*parts, size=self.edges.shape, device=device)
+                self._there = torch.sparse_csr_tensor(indptr, indices, data, size, device=device)
         return self._there
 
     def summed(self, vectors_VD: NDArray[np.float32], layers: int) -> NDArray[np.float32]:
