@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -44,9 +45,10 @@ def moved(value: Any, device: torch.device) -> Any:
         return {key: moved(part, device) for key, part in value.items()}
     if isinstance(value, list | tuple):
         there = [moved(part, device) for part in value]
-        return type(value)(*there) if hasattr(value, "_fields") else type(value)(there)
+        # Named tuples take their parts one by one.
+        return type(value)(there) if type(value) in (list, tuple) else type(value)(*there)
     if is_dataclass(value) and not isinstance(value, type):
-        given = {each.name: getattr(value, each.name) for each in fields(value)}
+        given = {each.name: attrgetter(each.name)(value) for each in fields(value)}
         parts = {name: moved(part, device) for name, part in given.items()}
         # What holds no tensor stays what it is.
         return value if all(parts[name] is given[name] for name in given) else type(value)(**parts)

@@ -58,8 +58,8 @@ def run_loop(
     `seed` starts the generator of all draws, orders the batches and starts torch's own generators (those dropout uses),
     which are given back as they were. What `record` keeps can be resumed; a resumed run equals an uninterrupted one bit
     for bit, unless a time limit paces the decay, or a GPU adds in another order. Raises `InputError` on a wrong
-    configuration, a device that is not there or too short a limit, `NonFiniteError` before a bad update, `Interrupted`
-    after Ctrl-C or SIGTERM once a checkpoint is saved.
+    configuration, too short a limit, and a device that is not there. Raises `NonFiniteError` before a bad update,
+    `Interrupted` after Ctrl-C or SIGTERM once a checkpoint is saved.
     """
     device = device_of(config.device, takes_gpu=task.takes_gpu)
     budget = Budget() if budget is None else budget
