@@ -86,7 +86,7 @@ def test_negatives_of_a_level_are_a_part_of_it(split):
     nodes = torch.from_numpy(rng.integers(*level, 9))
     losses = [each.task.of_level(queries_XD, nodes, level, each.rng).detach().numpy() for each in (whole, many, few)]
     np.testing.assert_array_equal(losses[0], losses[1])
-    siblings = few.siblings[nodes][:, 0]
+    siblings = few.model.get_buffer("siblings")[nodes][:, 0]
     assert (siblings >= 0).all()
     apart = (queries_XD * (few.nodes[siblings] - few.nodes[nodes])).sum(dim=1).detach().numpy()
     np.testing.assert_allclose(losses[2], np.log1p(np.exp(apart)), rtol=1e-4)
@@ -97,7 +97,8 @@ def test_draws_that_are_none_are_no_negatives(split):
     queries_XD = torch.randn((9, 12), generator=torch.Generator().manual_seed(2))
     level, (one, other) = task.tree.levels()[-1], (torch.Generator().manual_seed(5) for _ in range(2))
     nodes = torch.randint(*level, (9,), generator=torch.Generator().manual_seed(3))
-    others = siblings_first(nodes, task.siblings, task.parents, level, 5, one)
+    siblings, parents = task.model.get_buffer("siblings"), task.model.get_buffer("parents")
+    others = siblings_first(nodes, siblings, parents, level, 5, one)
     assert (others < 0).any(dim=1).sum() > 3
     logits = (queries_XD @ task.nodes.T).detach().numpy()
     expected = [

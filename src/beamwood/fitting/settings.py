@@ -23,7 +23,7 @@ from beamwood.errors import closest
 from beamwood.fitting.plan import Facts, Start
 from beamwood.kernels.din import MAX_HISTORY
 from beamwood.retrieval.stored import MOST
-from beamwood.training.loop_config import EmbeddingOptimiser, LoopConfig
+from beamwood.training.loop_config import DeviceName, EmbeddingOptimiser, LoopConfig
 
 if TYPE_CHECKING:
     from beamwood.data.split import Split
@@ -280,6 +280,7 @@ class LoopSettings(SettingsGroup):
     evaluate_every: int = Field(200, ge=1, description="steps between validations")
     patience: int = Field(8, ge=1, description="validations without a better one before training stops")
     log_every: int = Field(50, ge=1, description="steps between lines of the metrics file")
+    device: DeviceName = Field("cpu", description="where steps are computed: cpu, or cuda (one NVIDIA GPU)")
 
 
 class ChoiceSettings(SettingsGroup):

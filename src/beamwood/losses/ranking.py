@@ -62,7 +62,7 @@ def list_mle(scores_BK: Tensor, labels_BK: Tensor, generator: torch.Generator) -
 
     It is the negative log-likelihood of that order under Plackett and Luce. Source: ListMLE (Xia et al. 2008).
     """
-    shuffle_BK = torch.rand(labels_BK.shape, generator=generator, device=labels_BK.device).argsort(dim=1)
+    shuffle_BK = torch.rand(labels_BK.shape, generator=generator).to(labels_BK.device).argsort(dim=1)
     shuffled_BK = torch.gather(labels_BK, 1, shuffle_BK)
     order_BK = torch.gather(shuffle_BK, 1, shuffled_BK.argsort(dim=1, descending=True, stable=True))
     ordered_BK = torch.gather(scores_BK, 1, order_BK)
@@ -99,7 +99,7 @@ def gumbel_approx_ndcg(
     Source: Bruch et al. 2020.
     """
     size, width = scores_BK.shape
-    uniform = torch.rand((size, num_samples, width), generator=generator, device=scores_BK.device)
+    uniform = torch.rand((size, num_samples, width), generator=generator).to(scores_BK.device)
     noise_BSK = -torch.log(-torch.log(uniform.clamp(min=_TINY)) + _TINY).to(scores_BK.dtype)
     noisy_BSK = torch.log(torch.softmax(scores_BK[:, None, :] + noise_BSK, dim=2) + _TINY)
     copies_BSK = labels_BK[:, None, :].expand(-1, num_samples, -1)

@@ -5,6 +5,7 @@ Shape legend: B rows, T targets a row, M negatives a row, N classes, D width.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -19,6 +20,8 @@ __all__ = ["BLOCK_CELLS", "catalogue_softmax", "full_softmax", "sampled_softmax"
 BLOCK_CELLS = 2**20
 # Rows of `weighted_softmax` that go through together, so that their logits stay in the cache.
 BLOCK_ROWS = 32
+# On a GPU blocks are as large as its memory holds easily: half a GiB of logits.
+_GPU_CELLS = 2**27
 # Logits so far above the positive's leave it, and what is like it, too little of float32's range.
 _FAR = 60.0
 
@@ -100,7 +103,7 @@ class _WeightedSoftmax(torch.autograd.Function):
     ) -> Tensor:
         share_BC, share_B, losses = torch.empty_like(negative_BC), torch.empty_like(positive_B), []
         log_weight_BC = log_weight_BC.to(negative_BC.dtype).expand(negative_BC.shape)
-        for rows in slices(len(positive_B), BLOCK_ROWS):
+        for rows in slices(len(positive_B), BLOCK_ROWS if positive_B.device.type == "cpu" else len(positive_B)):
             positive, weights = positive_B[rows], log_weight_BC[rows]
             a = share_BC[rows]
             if counts:
@@ -161,7 +164,7 @@ class _CatalogueSoftmax(torch.autograd.Function):
         ctx: Any, queries_BD: Tensor, vectors_ND: Tensor, targets_B: Tensor, masked_2E: Tensor | None
     ) -> Tensor:
         total_B = queries_BD.new_full((len(queries_BD),), -torch.inf)
-        for rows, items in cell_blocks(len(queries_BD), len(vectors_ND), BLOCK_CELLS):
+        for rows, items in _blocks(queries_BD, vectors_ND):
             logits = _logits(queries_BD, vectors_ND, masked_2E, rows, items)
             top = logits.amax(dim=1)
             part = logits.sub_(top[:, None]).exp_().sum(dim=1).log_().add_(top)
@@ -175,13 +178,19 @@ class _CatalogueSoftmax(torch.autograd.Function):
         queries_BD, vectors_ND, targets_B, masked_2E, total_B = ctx.saved_tensors
         of_queries, of_vectors = torch.zeros_like(queries_BD), torch.zeros_like(vectors_ND)
         scaled_BD = gradient_B[:, None] * queries_BD
-        for rows, items in cell_blocks(len(queries_BD), len(vectors_ND), BLOCK_CELLS):
+        for rows, items in _blocks(queries_BD, vectors_ND):
             share = _logits(queries_BD, vectors_ND, masked_2E, rows, items).sub_(total_B[rows, None]).exp_()
             of_queries[rows].addmm_(share, vectors_ND[items])
             of_vectors[items].addmm_(share.T, scaled_BD[rows])
         of_queries.sub_(vectors_ND[targets_B]).mul_(gradient_B[:, None])
         of_vectors.index_add_(0, targets_B, scaled_BD, alpha=-1)
         return of_queries, of_vectors, None, None
+
+
+def _blocks(queries_BD: Tensor, vectors_ND: Tensor) -> Iterator[tuple[slice, slice]]:
+    """Rows and items of the parts that the logits are computed in."""
+    cells = BLOCK_CELLS if queries_BD.device.type == "cpu" else _GPU_CELLS
+    return cell_blocks(len(queries_BD), len(vectors_ND), cells)
 
 
 def _logits(queries_BD: Tensor, vectors_ND: Tensor, masked_2E: Tensor | None, rows: slice, items: slice) -> Tensor:

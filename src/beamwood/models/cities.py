@@ -52,7 +52,8 @@ class ContextModel(nn.Module):
 
         Contexts int64[P, W], -1 where nothing stands; what is in the middle is not looked at.
         """
-        middle = torch.arange(contexts_PW.shape[1]) == self.reach
+        device = contexts_PW.device
+        middle = torch.arange(contexts_PW.shape[1], device=device) == self.reach
         real = (contexts_PW >= 0) | middle
         # Outer columns where nothing stands in any context change nothing.
         used = torch.nonzero(real.any(dim=0))[:, 0]
@@ -63,15 +64,15 @@ class ContextModel(nn.Module):
         x = torch.where(middle[:, None], p["unknown"], self.vectors[contexts_PW[:, columns].clamp(min=0)]) * scale
         of_contexts = self._mean(x + p["positions"][columns], real, "inside")
         counts = torch.bincount(rows, minlength=num_items)
-        place = torch.arange(len(rows)) - torch.repeat_interleave(counts.cumsum(0) - counts, counts)
-        there = torch.arange(int(counts.max())) < counts[:, None]
+        place = torch.arange(len(rows), device=device) - torch.repeat_interleave(counts.cumsum(0) - counts, counts)
+        there = torch.arange(int(counts.max()), device=device) < counts[:, None]
         grid = of_contexts.new_zeros((*there.shape, of_contexts.shape[1])).index_put((rows, place), of_contexts)
         result: Tensor = linear(self._mean(grid, there, "across"), p, "output")
         return result
 
     def _mean(self, x_BLD: Tensor, real_BL: Tensor, name: str) -> Tensor:
         """[B, D], the mean of the real positions after the layers of that name, in which each sees all real ones."""
-        visible = real_BL[:, None, :] | torch.eye(real_BL.shape[1], dtype=torch.bool)
+        visible = real_BL[:, None, :] | torch.eye(real_BL.shape[1], dtype=torch.bool, device=real_BL.device)
         dropout = self.dropout if self.training else 0.0
         for layer in range(_LAYERS):
             place = f"{name}.{layer}"

@@ -73,6 +73,8 @@ class DinScorer(nn.Module):
     more time.
     """
 
+    window_of_place: Tensor
+
     def __init__(
         self,
         shape: Shape,
@@ -96,6 +98,8 @@ class DinScorer(nn.Module):
         check_choices(norm, activation, recompute=recompute)
         self.shape, self.table_limit, self.recompute = shape, table_limit, recompute
         self.windows = tuple(windows)
+        of_place = torch.repeat_interleave(torch.arange(len(windows)), torch.tensor(windows))
+        self.register_buffer("window_of_place", of_place, persistent=False)
         self.nodes = nn.Embedding(shape.num_nodes, width)
         self.attention_in, self.attention_in_act = nn.Linear(3 * width, attention_hidden), nn.PReLU(attention_hidden)
         self.attention_out, self.attention_out_act = nn.Linear(attention_hidden, 1), nn.PReLU(1)
@@ -262,23 +266,28 @@ class DinScorer(nn.Module):
     def pool(self, weights_BML: Tensor, a_BLD: Tensor) -> Tensor:
         """[B, M, F]: window sums through their part of the first layer, without building the sums."""
         width, windows = a_BLD.shape[-1], self.latest_windows(a_BLD.shape[1])
-        first_FTD = self.first_weight[:, :-width].view(-1, len(self.windows), width)[:, -len(windows) :]
-        projected = [
-            functional.linear(part, first_FTD[:, window])
-            for window, part in enumerate(torch.split(a_BLD, list(windows), dim=1))
-        ]
+        first_FTD = self.first_weight[:, :-width].view(-1, len(self.windows), width)
+        if a_BLD.device.type == "cpu":
+            latest_FTD, parts = first_FTD[:, -len(windows) :], torch.split(a_BLD, list(windows), dim=1)
+            each = [functional.linear(part, latest_FTD[:, window]) for window, part in enumerate(parts)]
+            projected = torch.cat(each, dim=1)
+        else:
+            # One product of all places: a GPU takes longer to start each window's than to compute it.
+            by_place_FLD = first_FTD.index_select(1, self.window_of_place[-a_BLD.shape[1] :])
+            projected = torch.einsum("bld,fld->blf", a_BLD, by_place_FLD)
         bias = self.hidden[0].bias
         assert isinstance(bias, Tensor)
-        return torch.bmm(weights_BML, torch.cat(projected, dim=1)) + bias
+        return torch.bmm(weights_BML, projected) + bias
 
     def rest(self, x_BMF: Tensor) -> Tensor:
         """Scores [B, M] from the first layer's values."""
         num_rows, num_nodes = x_BMF.shape[:2]
         x = x_BMF.flatten(0, 1)
         rows = BLOCK_ROWS if torch.is_grad_enabled() else EVALUATION_ROWS
-        if self.training and any(isinstance(norm, nn.BatchNorm1d) for norm in self.norms):
+        whole = self.training and any(isinstance(norm, nn.BatchNorm1d) for norm in self.norms)
+        if whole or x.device.type != "cpu":
             rows = max(1, len(x))
-        # Blocks stay in the cache: the MLP is many passes over its rows.
+        # Blocks stay in the processor's cache: the MLP is many passes over its rows.
         scores = torch.cat([self.mlp(part) for part in torch.split(x, rows)])
         return scores.view(num_rows, num_nodes)
 

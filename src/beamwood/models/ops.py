@@ -9,6 +9,7 @@ frequencies.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -212,7 +213,11 @@ def _torch_gru(x_BLD: Array, real_BL: Array, weights: list[Array], dropout: floa
     place = torch.arange(length, device=x_BLD.device)
     start = x_BLD.new_zeros(1, len(x_BLD), weights[1].shape[1])
     turned = dropped(_picked(x_BLD, (place + padding) % length), dropout)
-    states_BLH, _ = torch.gru(turned, start, weights, True, 1, 0.0, False, False, True)
+    with warnings.catch_warnings():
+        # On a GPU: that weights of a layer that is written here lie apart.
+        warnings.filterwarnings("ignore", "RNN module weights")
+        # Whether it trains says there whether there will be gradients; nothing is dropped.
+        states_BLH, _ = torch.gru(turned, start, weights, True, 1, 0.0, torch.is_grad_enabled(), False, True)
     return _picked(states_BLH, (place[length - 1 if last else 0 :] - padding) % length)
 
 

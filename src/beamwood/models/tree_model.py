@@ -21,14 +21,16 @@ class TreeModel(nn.Module):
         super().__init__()
         self.scorer = scorer
         self.register_buffer("item_of_leaf", torch.from_numpy(tree.item_of_leaf.copy()))
-        self._tree, self._version = tree, self.item_of_leaf._version
+        self._tree, self._seen = tree, (self.item_of_leaf, self.item_of_leaf._version)
 
     @property
     def tree(self) -> Tree:
         """The tree now: it changes with `replace_tree` and with every `load_state_dict`."""
-        if self.item_of_leaf._version != self._version:
+        seen, version = self._seen
+        # A move to another device makes another tensor, whose versions are counted anew.
+        if self.item_of_leaf is not seen or self.item_of_leaf._version != version:
             self._tree = Tree(self.scorer.shape, self.item_of_leaf.cpu().numpy())
-            self._version = self.item_of_leaf._version
+            self._seen = self.item_of_leaf, self.item_of_leaf._version
         return self._tree
 
     @torch.no_grad()

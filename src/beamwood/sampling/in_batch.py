@@ -38,7 +38,7 @@ Form = Literal["resampled", "weighted", "corrected"]
 @dataclass(frozen=True, slots=True)
 class Pairs:
     """What a loss is made of: vectors float[B, D] and float[C, D], the scores [B] of the positives, the candidates'
-    items int64[C], and bool[B, C], what is no candidate of that user."""
+    items int64[C], and bool[B, C], what is no candidate of that user. The items alone are always on the processor."""
 
     users_BD: Tensor
     items_CD: Tensor
@@ -126,8 +126,10 @@ class InBatch:
 
     def losses(self, pairs: Pairs, generator: torch.Generator) -> Tensor:
         del generator
-        log_weight_C, of_positive_B = self.log_weights(pairs.candidates_C, len(pairs.positive_B))
         score_BC = pairs.users_BD @ pairs.items_CD.T
+        log_weight_C, of_positive_B = self.log_weights(pairs.candidates_C, len(pairs.positive_B))
+        log_weight_C = log_weight_C.to(score_BC.device)
+        of_positive_B = None if of_positive_B is None else of_positive_B.to(score_BC.device)
         return weighted_softmax(pairs.positive_B, score_BC, log_weight_C[None], of_positive_B, pairs.masked_BC)
 
     def state(self) -> dict[str, Any]:
@@ -224,7 +226,8 @@ class Bir:
         return items_B
 
     def losses(self, pairs: Pairs, generator: torch.Generator) -> Tensor:
-        less_C, batch_size = self.log_pop_N[pairs.candidates_C], len(pairs.positive_B)
+        less_C = self.log_pop_N[pairs.candidates_C].to(pairs.users_BD.device)
+        batch_size = len(pairs.positive_B)
         if self.form == "resampled":
             parts = [DrawnPart(0, len(pairs.candidates_C), batch_size, 1.0)]
             sides = (pairs.users_BD, pairs.items_CD, pairs.positive_B)
@@ -293,9 +296,10 @@ class Xir:
             DrawnPart(0, batch_size, half, 1 - self.share),
             DrawnPart(batch_size, len(candidates), half, self.share),
         ]
-        sides = (pairs.users_BD, pairs.items_CD, pairs.positive_B, self.log_pop_N[candidates])
+        less_C = self.log_pop_N[candidates].to(pairs.users_BD.device)
+        sides = (pairs.users_BD, pairs.items_CD, pairs.positive_B, less_C)
         losses, drawn_C = drawn_softmax(*sides, pairs.masked_BC, parts, generator, self.draw)
-        self._renew_cache(candidates, drawn_C, generator)
+        self._renew_cache(candidates, drawn_C.cpu(), generator)
         return losses
 
     def _renew_cache(self, candidates_C: Tensor, drawn_C: Tensor, generator: torch.Generator) -> None:

@@ -29,6 +29,7 @@ __all__ = [
     "Siblings",
     "TreeNegativesByLevel",
     "UniformByLevel",
+    "alive",
 ]
 
 
@@ -139,10 +140,11 @@ class Siblings:
                 draws.append(LevelDraw(level, None, targets_apart=True))
                 continue
             own_BT = targets_BT // shape.leaves_below(level)
-            steps = torch.arange(1, fanout)
+            steps = torch.arange(1, fanout, device=targets_BT.device)
             nodes_BTS = own_BT[:, :, None] // fanout * fanout + (own_BT[:, :, None] + steps) % fanout
             nodes = nodes_BTS.flatten(1)
-            draws.append(LevelDraw(level, nodes, real=alive(tree, level)[nodes], targets_apart=True))
+            real = alive(tree, level).to(nodes.device)[nodes]
+            draws.append(LevelDraw(level, nodes, real=real, targets_apart=True))
         return draws
 
 
@@ -158,12 +160,12 @@ class BeamCandidates:
     def __call__(
         self, scorer: DinScorer, tree: Tree, histories: LeafHistories, targets_BT: Tensor, generator: torch.Generator
     ) -> list[LevelDraw]:
-        shape, draws = tree.shape, []
-        beam = torch.zeros((len(targets_BT), 1), dtype=torch.int64)
+        shape, device, draws = tree.shape, targets_BT.device, []
+        beam = torch.zeros((len(targets_BT), 1), dtype=torch.int64, device=device)
         for level in range(1, shape.depth + 1):
             fanout = shape.root_fanout if level == 1 else shape.branching
-            nodes = (beam[:, :, None] * fanout + torch.arange(fanout)).flatten(1)
-            real = alive(tree, level)[nodes]
+            nodes = (beam[:, :, None] * fanout + torch.arange(fanout, device=device)).flatten(1)
+            real = alive(tree, level).to(device)[nodes]
             draws.append(LevelDraw(level, nodes, real=real, targets_included=True))
             if nodes.shape[1] <= self.width or level == shape.depth:
                 beam = nodes

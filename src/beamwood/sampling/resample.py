@@ -74,7 +74,7 @@ def _drawn(
 ) -> Tensor:
     """The counts, native where there is a core; without `starts` the draws are independent."""
     core = native()
-    if core is None or starts_B1 is None:
+    if core is None or starts_B1 is None or score_BC.device.type != "cpu":
         return _counts(score_BC, less_C, masked_BC, num_draws, starts_B1, generator)
     counts_BC = torch.empty(score_BC.shape, dtype=torch.float32)
     less, masked = _filled(score_BC, less_C, masked_BC)
@@ -100,8 +100,9 @@ def _counts(
     generator: torch.Generator,
 ) -> Tensor:
     """The twin of the native draws, in blocks of rows; without `starts` the draws are independent."""
-    counts_BC = torch.empty(score_BC.shape, dtype=torch.float32)
-    for rows in slices(len(score_BC), BLOCK_ROWS):
+    device = score_BC.device
+    counts_BC = torch.empty(score_BC.shape, dtype=torch.float32, device=device)
+    for rows in slices(len(score_BC), BLOCK_ROWS if device.type == "cpu" else len(score_BC)):
         w = score_BC[rows].float() - (0 if less_C is None else less_C)
         none = torch.isneginf(w) if masked_BC is None else masked_BC[rows] | torch.isneginf(w)
         # What is no candidate is set to 0 after exp, not to -inf before it, which is several times slower.
@@ -109,10 +110,10 @@ def _counts(
         torch.where(none, torch.where(torch.isinf(lowest), 0.0, lowest), w, out=w)
         w.sub_(w.max(dim=1, keepdim=True).values).exp_().masked_fill_(none, 0.0)
         if starts_B1 is not None:
-            counts_BC[rows] = _systematic(w, num_draws, starts_B1[rows])
+            counts_BC[rows] = _systematic(w, num_draws, starts_B1[rows].to(device))
             continue
         sums = torch.cumsum(w, dim=1)
-        uniforms = torch.rand((len(w), num_draws), generator=generator, dtype=w.dtype) * sums[:, -1:]
+        uniforms = torch.rand((len(w), num_draws), generator=generator, dtype=w.dtype).to(device) * sums[:, -1:]
         drawn = torch.searchsorted(sums, uniforms, right=True).clamp_(max=w.shape[1] - 1)
         counts_BC[rows] = torch.zeros_like(w).scatter_add_(1, drawn, torch.ones_like(uniforms)).mul_(w > 0)
     return counts_BC
@@ -159,7 +160,7 @@ def drawn_softmax(
         )
         return losses, drawn
     score_BC = users_BD @ items_CD.T
-    drawn_C = torch.zeros(len(items_CD), dtype=torch.int64)
+    drawn_C = torch.zeros(len(items_CD), dtype=torch.int64, device=score_BC.device)
     losses = torch.zeros_like(positive_B)
     for number, part in enumerate(parts):
         place = slice(part.first, part.stop)

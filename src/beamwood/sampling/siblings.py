@@ -24,7 +24,7 @@ def siblings_first(
     `siblings_VS`: -1 behind the last. `level`: the first of its nodes, and the first behind it. Draws are uniform, with
     replacement; one that is the target or its sibling is none. Source: JTR.
     """
-    nodes = torch.randint(level[0], level[1], (len(targets_X), num_negatives), generator=generator)
+    nodes = torch.randint(level[0], level[1], (len(targets_X), num_negatives), generator=generator).to(parents_V.device)
     nodes = nodes.masked_fill(parents_V[nodes] == parents_V[targets_X][:, None], -1)
     own = siblings_VS[targets_X][:, :num_negatives]
     first = nodes[:, : own.shape[1]]

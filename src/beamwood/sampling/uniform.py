@@ -23,9 +23,9 @@ def uniform_negatives(
     num_candidates = candidates if isinstance(candidates, int) else len(candidates)
     if num_candidates < 1 or num_negatives < 1:
         raise InputError(f"num_negatives={num_negatives} from {num_candidates} nodes; both must be 1 or more")
-    draws = torch.randint(num_candidates, (num_rows, num_negatives), generator=generator, device=generator.device)
+    draws = torch.randint(num_candidates, (num_rows, num_negatives), generator=generator)
     nodes = draws if isinstance(candidates, int) else candidates[draws]
-    return nodes, torch.full(nodes.shape, -math.log(num_candidates), device=nodes.device)
+    return nodes, torch.full(nodes.shape, -math.log(num_candidates))
 
 
 def adaptive_counts(num_negatives: int, depth: int, alpha: float) -> list[int]:

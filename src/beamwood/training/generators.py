@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 
 import torch
-from torch import nn
 
-__all__ = ["devices_of", "own_generators"]
+from beamwood.training.device import PROCESSOR
+
+__all__ = ["kept_generators", "own_generators"]
 
 
-def devices_of(model: nn.Module) -> list[int]:
-    """The indices of the CUDA devices that hold a model's parameters."""
-    devices = {parameter.device for parameter in model.parameters()}
-    return sorted({device.index or 0 for device in devices if device.type == "cuda"})
+def kept_generators(device: torch.device) -> AbstractContextManager[None]:
+    """Torch's default generators, that of a GPU included, given back as they were."""
+    kept: AbstractContextManager[None] = torch.random.fork_rng([] if device == PROCESSOR else [device])
+    return kept
 
 
 @contextmanager
-def own_generators(seed: int, devices: Sequence[int] = ()) -> Iterator[None]:
+def own_generators(seed: int, device: torch.device = PROCESSOR) -> Iterator[None]:
     """Torch's default generators, started from `seed` for the length of a run and then given back as they were."""
-    with torch.random.fork_rng(devices):
+    with kept_generators(device):
         torch.default_generator.manual_seed(seed)
-        for device in devices:
-            torch.cuda.default_generators[device].manual_seed(seed)
+        if device != PROCESSOR:
+            torch.cuda.default_generators[device.index].manual_seed(seed)
         yield

@@ -89,14 +89,14 @@ def pseudo_targets(
     child on the path wins among its siblings. `folds_B`: whose own steps the scores leave out, as those that are
     trained do. Source: OTM, equation 11 and algorithm 1.
     """
-    shape = tree.shape
-    labels = torch.ones((shape.depth, *targets_BT.shape), dtype=torch.bool)
+    shape, device = tree.shape, targets_BT.device
+    labels = torch.ones((shape.depth, *targets_BT.shape), dtype=torch.bool, device=device)
     for level in range(shape.depth - 1, 0, -1):
         fanout = shape.branching
         own_BT = targets_BT // shape.leaves_below(level + 1)
-        families_BTK = own_BT[:, :, None] // fanout * fanout + torch.arange(fanout)
+        families_BTK = own_BT[:, :, None] // fanout * fanout + torch.arange(fanout, device=device)
         nodes = families_BTK.flatten(1)
-        live = torch.from_numpy(tree.live_counts[level + 1] > 0)[nodes]
+        live = torch.from_numpy(tree.live_counts[level + 1] > 0).to(device)[nodes]
         scores = scorer.evaluate(leaves_BL, LevelNodes(level + 1, nodes), folds_B).masked_fill(~live, -torch.inf)
         # The first of equal scores: the lower node, as in a search.
         best_BT = scores.view(families_BTK.shape).argmax(dim=2, keepdim=True)

@@ -16,7 +16,8 @@ from beamwood.training.batches import BatchOrder
 from beamwood.training.budget import Budget
 from beamwood.training.checkpoint import resuming
 from beamwood.training.checkpoint_times import CheckpointTimes
-from beamwood.training.generators import devices_of, own_generators
+from beamwood.training.device import PROCESSOR, computes_on, device_of
+from beamwood.training.generators import kept_generators, own_generators
 from beamwood.training.interrupt import ANSWERING, Interrupted, InterruptGuard
 from beamwood.training.loop_config import LoopConfig
 from beamwood.training.pace import Pace, Prices, Validator
@@ -56,9 +57,11 @@ def run_loop(
 
     `seed` starts the generator of all draws, orders the batches and starts torch's own generators (those dropout uses),
     which are given back as they were. What `record` keeps can be resumed; a resumed run equals an uninterrupted one bit
-    for bit, unless a time limit paces the decay. Raises `InputError` on a wrong configuration or too short a limit,
-    `NonFiniteError` before a bad update, `Interrupted` after Ctrl-C or SIGTERM once a checkpoint is saved.
+    for bit, unless a time limit paces the decay, or a GPU adds in another order. Raises `InputError` on a wrong
+    configuration, too short a limit, and a device that is not there. Raises `NonFiniteError` before a bad update,
+    `Interrupted` after Ctrl-C or SIGTERM once a checkpoint is saved.
     """
+    device = device_of(config.device, takes_gpu=task.takes_gpu)
     budget = Budget() if budget is None else budget
     log, before = None, Standing()
     with ExitStack() as held:
@@ -71,8 +74,10 @@ def run_loop(
         pace.check_floor()
         if record is not None and log is None:
             log = held.enter_context(record.opened())
-        held.enter_context(own_generators(seed, devices_of(task.model)))
+        held.enter_context(own_generators(seed, device))
         held.enter_context(flushed_subnormals())
+        held.enter_context(computes_on(task.model, device))
+        stepper.device = device
         evaluate = None if validator is None else validator.evaluate
         loop = _Loop(stepper, config, evaluate, log, pace, seed, prepared=budget.seconds - before.seconds)
         with InterruptGuard() as guard, TrainingProgress(enabled=progress, max_steps=loop.max_steps) as shown:
@@ -110,7 +115,6 @@ class _Loop:
         self.stepper, self.task, self.config, self.evaluate = stepper, stepper.task, config, evaluate
         self.log, self.pace, self.budget, self.seed = log, pace, pace.budget, seed
         self.monitor = (config.monitor or "").removeprefix(_PREFIX)
-        self.devices = devices_of(self.task.model)
         self.order = BatchOrder(self.task.num_examples, config.batch_size, np.random.default_rng(seed))
         self.max_steps, self.bound = config.bound(self.order.batches_per_epoch)
         self.rates = config.rates()
@@ -211,7 +215,7 @@ class _Loop:
         self._save()
         before, started = at.latest_metric, self.budget.clock()
         self.task.model.eval()
-        with guard.at_once(), torch.random.fork_rng(self.devices):
+        with guard.at_once(), kept_generators(self.stepper.device):
             proposal = update.propose(at.updates, updates.budget)
         if proposal is None:
             updates.gave_up()
@@ -306,7 +310,8 @@ class _Loop:
         """What validation says of the weights as they are now."""
         assert self.evaluate is not None
         self.task.model.eval()
-        with torch.random.fork_rng(self.devices), torch.no_grad():
+        on_processor = computes_on(self.task.model, PROCESSOR)
+        with kept_generators(self.stepper.device), torch.no_grad(), on_processor:
             metrics = {name: float(value) for name, value in self.evaluate().items()}
         if self.monitor not in metrics:
             raise InputError(f"monitor={self.monitor!r} is not measured{nearest(self.monitor, metrics)}")
@@ -332,11 +337,11 @@ class _Loop:
 
     def _state(self) -> dict[str, Any]:
         self.at.seconds = self.budget.seconds
-        return run_state(self.stepper, self.order, self.at, self.best_weights, seed=self.seed, devices=self.devices)
+        return run_state(self.stepper, self.order, self.at, self.best_weights, seed=self.seed)
 
     def _load(self, state: dict[str, Any]) -> None:
         prepared = self.at.prepared
-        self.at, self.best_weights = take_up(state, self.stepper, self.order, seed=self.seed, devices=self.devices)
+        self.at, self.best_weights = take_up(state, self.stepper, self.order, seed=self.seed)
         self.at.prepared += prepared
         self.saved = (self.at.step, self.at.evaluated_step)
         if self.at.evaluation_seconds:

@@ -8,10 +8,13 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from beamwood.training.schedule import Schedule
 
-__all__ = ["LAZY_FROM", "EmbeddingOptimiser", "LoopConfig"]
+__all__ = ["LAZY_FROM", "DeviceName", "EmbeddingOptimiser", "LoopConfig"]
 
 EmbeddingOptimiser = Literal["auto", "adam", "lazy-adam", "large"]
 """How the tables of vectors move: see `lazy_adam.sparse_gradients`; "auto" is for a plan to resolve."""
+
+DeviceName = Literal["cpu", "cuda"]
+"""Where a training computes: see `device.device_of`."""
 
 LAZY_FROM = 100_000
 """Rows of a table from which on "large" means "lazy-adam"."""
@@ -25,7 +28,7 @@ class LoopConfig(BaseModel):
     nothing learned is better than is kept; `patience` such measurements without a new best end the run. `accumulate`
     parts of a batch go through the model one by one. Checkpoints are saved as `CheckpointTimes` says, and every
     `checkpoint_steps` where that is set. The schedule is that of `Schedule`; `learning_rate` is that of parameters for
-    which the trainable names none.
+    which the trainable names none. `device`: where steps and updates are computed; validation is on the processor.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -46,6 +49,7 @@ class LoopConfig(BaseModel):
     patience: int | None = Field(None, ge=1)
     checkpoint_steps: int | None = Field(None, ge=1)
     log_every: int = Field(50, ge=1)
+    device: DeviceName = "cpu"
 
     def rates(self) -> Schedule:
         """The schedule of the learning rate."""

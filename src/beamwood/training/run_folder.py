@@ -27,7 +27,7 @@ from beamwood.training.checkpoint import (
 __all__ = ["RunFolder", "RunLog", "RunRecord"]
 
 # What a resumed run may have otherwise.
-_BOUNDS = ("loop.max_steps", "loop.max_epochs", "loop.patience")
+_BOUNDS = ("loop.max_steps", "loop.max_epochs", "loop.patience", "loop.device")
 # In `config.json`: this folder is ours.
 _MARK = {"beamwood": "run"}
 # What may be there before the mark: what an estimator that is trained first has kept, which bears marks of its own, and

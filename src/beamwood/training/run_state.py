@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -13,6 +12,7 @@ from beamwood.errors import InputError
 from beamwood.training.batches import BatchOrder
 from beamwood.training.budget import Budget
 from beamwood.training.checkpoint import check_tensors, resuming
+from beamwood.training.device import PROCESSOR
 from beamwood.training.run_folder import RunLog
 from beamwood.training.standing import Standing
 from beamwood.training.trainable import Stepper
@@ -27,9 +27,9 @@ def run_state(
     best_weights: dict[str, Tensor] | None,
     *,
     seed: int,
-    devices: Sequence[int],
 ) -> dict[str, Any]:
-    """All that `take_up` needs, torch's own generators and those of `devices` included."""
+    """All that `take_up` needs, torch's own generators included, and that of a GPU that computes."""
+    device = stepper.device
     return {
         "seed": seed,
         "model": stepper.task.model.state_dict(),
@@ -39,14 +39,14 @@ def run_state(
         "order": order.state(),
         "generator": stepper.rng.get_state(),
         "torch": torch.get_rng_state(),
-        "cuda": [torch.cuda.get_rng_state(device) for device in devices],
+        "cuda": None if device == PROCESSOR else torch.cuda.get_rng_state(device),
         "best_weights": best_weights,
         **at.model_dump(),
     }
 
 
 def take_up(
-    state: dict[str, Any], stepper: Stepper[Any], order: BatchOrder, *, seed: int, devices: Sequence[int]
+    state: dict[str, Any], stepper: Stepper[Any], order: BatchOrder, *, seed: int
 ) -> tuple[Standing, dict[str, Tensor] | None]:
     """Put a saved run's state into `stepper`, `order` and the generators; returns where it stood and its best weights.
 
@@ -69,8 +69,8 @@ def take_up(
     stepper.task.load_state(state["task"])
     stepper.rng.set_state(state["generator"])
     torch.set_rng_state(state["torch"])
-    for device, generator in zip(devices, state["cuda"], strict=True):
-        torch.cuda.set_rng_state(generator, device)
+    if state["cuda"] is not None and stepper.device != PROCESSOR:
+        torch.cuda.set_rng_state(state["cuda"], stepper.device)
     return at, best_weights
 
 

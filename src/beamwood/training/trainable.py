@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from beamwood.training.budget import Budget, Clock
+from beamwood.training.device import PROCESSOR, moved
 from beamwood.training.optimisers import Optimiser, Optimisers
 from beamwood.training.step import StepResult, train_step
 
@@ -44,6 +45,8 @@ class Trainable(ABC, Generic[Batch]):
     """What is learned anew now and then: a tree."""
     takes_parts: bool = True
     """Can a step go through a batch in parts?"""
+    takes_gpu: bool = True
+    """Can a step be computed on a GPU? The tensors that its loss makes are then where the batch is."""
 
     def least(self, clock: Clock) -> float:
         """About the seconds that a run takes at least, besides what `prepare` asks `budget` for; 0: nobody knows.
@@ -136,20 +139,27 @@ class Update(Protocol):
 
 
 class Stepper(Generic[Batch]):
-    """A trainable with its generator and its optimisers, which take one step at a time."""
+    """A trainable with its generator and its optimisers, which take one step at a time.
+
+    `device` is where the model is, and batches go; draws are made on the processor.
+    """
 
     def __init__(
         self, task: Trainable[Batch], *, seed: int = 0, learning_rate: float = 1e-3, budget: Budget | None = None
     ) -> None:
-        self.task, self.rng = task, torch.Generator().manual_seed(seed)
+        self.task, self.rng, self.device = task, torch.Generator().manual_seed(seed), PROCESSOR
         task.prepare(self.rng, budget or Budget())
         self.optimisers = Optimisers(task.optimisers(), learning_rate)
 
     def drawn(self, rows: NDArray[np.int64], progress: Progress | None = None) -> Batch:
         """The batch of the given examples, with what is drawn for it."""
-        batch = self.task.batch(rows, self.rng, progress or Progress())
+        batch = self._there(self.task.batch(rows, self.rng, progress or Progress()))
         with torch.no_grad():
-            return self.task.draw(batch, self.rng)
+            return self._there(self.task.draw(batch, self.rng))
+
+    def _there(self, batch: Batch) -> Batch:
+        there: Batch = batch if self.device == PROCESSOR else moved(batch, self.device)
+        return there
 
     def loss(self, rows: NDArray[np.int64]) -> Tensor:
         """The loss of the given examples, with its gradients."""

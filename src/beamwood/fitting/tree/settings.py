@@ -231,7 +231,7 @@ class TreeOptimiserSettings(TableOptimiserSettings):
     )
     amsgrad: bool = Field(False, description="Adam divides by the largest second moment so far (the authors' program)")
     bf16: bool | None = Field(
-        None, description="the layers' products in bfloat16 while training; null: where the processor has them"
+        None, description="the layers' products in bfloat16 while training; null: on a processor that has them"
     )
 
 

@@ -36,7 +36,7 @@ from beamwood.models.terms.seen import set_weight as set_seen
 from beamwood.models.tree_model import TreeModel
 from beamwood.ragged import indptr_of
 from beamwood.retrieval.tree import TreeSearcher
-from beamwood.sampling.levels import LeafHistories, LevelSampler
+from beamwood.sampling.levels import LeafHistories, LevelSampler, alive
 from beamwood.steps import step
 from beamwood.training.budget import Budget, Clock
 from beamwood.training.lazy_adam import sparse_gradients
@@ -121,7 +121,9 @@ class TreeTask(SearchedTask[TreeBatch]):
                 "lower it with --set examples.min_history=1 or give a longer log"
             )
         optimiser = config.optimiser
-        self.bf16 = has_bfloat16() if optimiser.bf16 is None else optimiser.bf16
+        # On a GPU a step waits for the start of its parts, not for its products.
+        has = config.loop.device == "cpu" and has_bfloat16()
+        self.bf16 = has if optimiser.bf16 is None else optimiser.bf16
         # Of each user with examples, the first of them and how many follow.
         counts = np.bincount(self.examples.users)
         self._first, self._count = indptr_of(counts)[:-1][counts > 0], counts[counts > 0]
@@ -339,7 +341,7 @@ class TreeTask(SearchedTask[TreeBatch]):
         shape, draws = self.tree.shape, batch.draws
         targets = [batch.targets_BT // shape.leaves_below(draw.level) for draw in draws]
         entries = [LevelNodes(draw.level, draw.scored(own)) for draw, own in zip(draws, targets, strict=True)]
-        with torch.autocast("cpu", torch.bfloat16, enabled=self.bf16):
+        with torch.autocast(batch.leaves_BL.device.type, torch.bfloat16, enabled=self.bf16):
             scores = self.model.scorer(batch.leaves_BL, entries, batch.folds_B)
         levels = []
         for draw, own_BT, values in zip(draws, targets, scores, strict=True):
@@ -350,7 +352,7 @@ class TreeTask(SearchedTask[TreeBatch]):
 
     def _level_loss(self, level: ScoredLevel) -> Tensor:
         draw, scores, targets_BT, z_BT = level
-        live_n = torch.from_numpy(self.tree.live_counts[draw.level] > 0) if draw.nodes is None else None
+        live_n = alive(self.tree, draw.level).to(scores.device) if draw.nodes is None else None
         return self.objective.loss.loss(draw, scores, targets_BT, z_BT, live_n).mean()
 
     def _shifted_loss(self, level: ScoredLevel, shift: float) -> float:

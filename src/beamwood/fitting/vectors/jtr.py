@@ -47,16 +47,21 @@ class JtrTask(ContinuedTask):
         vectors = self.model.output_weight.detach().numpy()
         generator = np.random.default_rng(self.seed)
         self.tree, centres, self.leaf_N = grow_tree(vectors, given.num_children or CHILDREN, given.leaf_size, generator)
-        self.paths_NH = torch.from_numpy(self.tree.paths()[self.leaf_N])
-        self.siblings, self.parents = torch.from_numpy(self.tree.siblings()), torch.from_numpy(self.tree.parents)
         self.nodes = nn.Parameter(torch.from_numpy(centres))
         # So that it moves, and is kept, with all else.
         self.model.register_parameter("nodes", self.nodes)
+        of_tree = {
+            "paths": self.tree.paths()[self.leaf_N],
+            "siblings": self.tree.siblings(),
+            "parents": self.tree.parents,
+        }
+        for name, array in of_tree.items():
+            self.model.register_buffer(name, torch.from_numpy(array), persistent=False)
 
     def cross_entropy(self, queries_XD: Tensor, targets_X: Tensor, rng: torch.Generator) -> Tensor:
         """[X], the encoder's loss, and that of each node on the way to the target."""
         losses = super().cross_entropy(queries_XD, targets_X, rng)
-        paths_XH = self.paths_NH[targets_X]
+        paths_XH = self.model.get_buffer("paths")[targets_X]
         for place, level in enumerate(self.tree.levels()):
             # A leaf that lies higher has no node here.
             there = torch.nonzero(paths_XH[:, place] >= 0)[:, 0]
@@ -70,7 +75,8 @@ class JtrTask(ContinuedTask):
         if count is None or count >= level[1] - level[0] - 1:
             logits = queries_XD @ self.nodes[level[0] : level[1]].T
             return functional.cross_entropy(logits, nodes_X - level[0], reduction="none")
-        others = siblings_first(nodes_X, self.siblings, self.parents, level, count, rng)
+        siblings, parents = self.model.get_buffer("siblings"), self.model.get_buffer("parents")
+        others = siblings_first(nodes_X, siblings, parents, level, count, rng)
         candidates = torch.cat([nodes_X[:, None], others], dim=1)
         logits = torch.einsum("xd,xkd->xk", queries_XD, functional.embedding(candidates.clamp(min=0), self.nodes))
         logits = logits.masked_fill(candidates < 0, -torch.inf)

@@ -9,6 +9,7 @@ factorisation by BPR.
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Any, Unpack
 
@@ -36,7 +37,7 @@ from beamwood.training.budget import Budget
 from beamwood.training.trainable import Progress
 from beamwood.types import ItemLists
 
-__all__ = ["Graph", "GraphTask", "fit_graph"]
+__all__ = ["Averaged", "AveragedWhole", "Graph", "GraphTask", "fit_graph"]
 
 
 class Graph:
@@ -53,6 +54,18 @@ class Graph:
         ends = np.concatenate([users, items]), np.concatenate([items, users])
         size = num_users + num_items
         self.edges = sparse.csr_matrix((np.tile(weights, 2), ends), shape=(size, size), dtype=np.float32)
+        self._there: Tensor | None = None
+
+    def edges_on(self, device: torch.device) -> Tensor:
+        """The edges as a sparse tensor [V, V] on a GPU, made once."""
+        if self._there is None or self._there.device != device:
+            indptr, indices = torch.from_numpy(self.edges.indptr), torch.from_numpy(self.edges.indices)
+            data, size = torch.from_numpy(self.edges.data), self.edges.shape
+            with warnings.catch_warnings():
+                # That this form of tensors is a beta.
+                warnings.simplefilter("ignore", UserWarning)
+                self._there = torch.sparse_csr_tensor(indptr, indices, data, size, device=device)
+        return self._there
 
     def summed(self, vectors_VD: NDArray[np.float32], layers: int) -> NDArray[np.float32]:
         """float32[V, D], `E_0 + .. + E_(layers - 1)`; zeros for no layer."""
@@ -64,7 +77,7 @@ class Graph:
         return total
 
 
-class _Averaged(torch.autograd.Function):
+class Averaged(torch.autograd.Function):
     """[R, D], the mean over the layers at some nodes; the graph is symmetric, so its gradient is a mean as well.
 
     The last layer of the way forth, and the first of the way back, are of these nodes alone.
@@ -86,6 +99,31 @@ class _Averaged(torch.autograd.Function):
         return torch.from_numpy(spread / np.float32(graph.num_layers + 1)), None, None
 
 
+class AveragedWhole(torch.autograd.Function):
+    """The same of whole layers, on any device: a GPU takes no rows of a sparse matrix."""
+
+    @staticmethod
+    def forward(ctx: Any, table_VD: Tensor, rows_R: Tensor, graph: Graph) -> Tensor:
+        ctx.graph, ctx.size = graph, len(table_VD)
+        ctx.save_for_backward(rows_R)
+        return averaged(table_VD, graph)[rows_R]
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient_RD: Tensor) -> tuple[Tensor, None, None]:
+        (rows_R,) = ctx.saved_tensors
+        spread = gradient_RD.new_zeros(ctx.size, gradient_RD.shape[1]).index_copy_(0, rows_R, gradient_RD)
+        return averaged(spread, ctx.graph), None, None
+
+
+def averaged(vectors_VD: Tensor, graph: Graph) -> Tensor:
+    """[V, D], the mean over the layers at all nodes."""
+    total, edges = vectors_VD, graph.edges_on(vectors_VD.device)
+    for _ in range(graph.num_layers):
+        total = torch.addmm(vectors_VD, edges, total)
+    return total / (graph.num_layers + 1)
+
+
 class GraphVectors(nn.Module):
     """The vectors E_0 of users, then items: N(0, 0.1)."""
 
@@ -98,8 +136,9 @@ class GraphVectors(nn.Module):
     def forward(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
         """The averaged vectors [.., D] of the nodes int64[..], and their E_0."""
         rows_R, places = torch.unique(nodes, return_inverse=True)
-        averaged: Tensor = _Averaged.apply(self.table, rows_R, self.graph)  # type: ignore[no-untyped-call]
-        return averaged[places], self.table[rows_R][places]
+        form = Averaged if rows_R.device.type == "cpu" else AveragedWhole
+        vectors: Tensor = form.apply(self.table, rows_R, self.graph)  # type: ignore[no-untyped-call]
+        return vectors[places], self.table[rows_R][places]
 
 
 @dataclass(frozen=True, slots=True)

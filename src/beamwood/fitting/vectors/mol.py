@@ -65,7 +65,7 @@ class MixtureTask(SequenceTask):
         model, own = self.model, self.config.model
         count = self.config.loss.sampled_negatives
         assert count is not None, "a mixture is trained on samples"
-        negatives = torch.randint(self.num_items, (count,), generator=rng)
+        negatives = torch.randint(self.num_items, (count,), generator=rng).to(targets_X.device)
         parts, gate = mol.query_parts(model.weights, queries_XD, self.sizes)
         dropout = own.dropout if model.training else 0.0
         scores, shares = [], []

@@ -84,7 +84,7 @@ class SequenceTask(WindowTask):
         assert count != "auto", "a plan resolves it"
         if count is None:
             return catalogue_softmax(queries_XD, self.model.output_weight, targets_X)
-        negatives = torch.randint(self.num_items, (count,), generator=rng)
+        negatives = torch.randint(self.num_items, (count,), generator=rng).to(targets_X.device)
         log_q = queries_XD.new_full((), -math.log(self.num_items))
         positive_X = (queries_XD * self.model.output_vectors(targets_X)).sum(dim=1)
         return sampled_softmax(

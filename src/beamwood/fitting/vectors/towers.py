@@ -149,15 +149,17 @@ class TwoTowerTask(SearchedTask[PairBatch]):
         """[B], the softmax of each interaction against its negatives."""
         vectors_BD = self.model.user_vectors(batch.users_B, batch.histories_BL)
         if self.sampler is None:
-            every = self.model.item_vectors(torch.arange(self.num_items))
-            known = torch.from_numpy(np.stack([batch.known.rows, batch.known.items]))
+            every = self.model.item_vectors(torch.arange(self.num_items, device=batch.items_B.device))
+            known = torch.from_numpy(np.stack([batch.known.rows, batch.known.items])).to(batch.items_B.device)
             return catalogue_softmax(vectors_BD, every, batch.items_B, known)
-        candidates = self.sampler.candidates(batch.items_B, rng)
-        items_CD = self.model.item_vectors(candidates)
+        # The sampler and the mask are the processor's.
+        items_B, device = batch.items_B.cpu(), batch.items_B.device
+        candidates = self.sampler.candidates(items_B, rng)
+        items_CD = self.model.item_vectors(candidates.to(device))
         # A product of its own: the backward of a diagonal would fill a whole matrix with zeros.
         positive_B = (vectors_BD * items_CD[: len(batch.items_B)]).sum(dim=1)
         repeats = self.sampler.masks_repeats
-        masked = masked_candidates(batch.items_B, candidates, batch.known, self.num_items, repeats=repeats)
+        masked = masked_candidates(items_B, candidates, batch.known, self.num_items, repeats=repeats).to(device)
         return self.sampler.losses(Pairs(vectors_BD, items_CD, positive_B, candidates, masked), rng)
 
     def searcher(self) -> VectorSearcher:

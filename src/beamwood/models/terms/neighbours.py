@@ -96,7 +96,7 @@ class Neighbours(Term):
 
     def score(self, held: Held, query: TermQuery) -> Array:
         leaves_BL, nodes_BM, size, history_BL = query.leaves, query.nodes, query.size, query.history
-        xp = array_namespace(leaves_BL)
+        xp, device = array_namespace(leaves_BL), leaves_BL.device
         if self.latest is not None:
             history_BL = history_BL[:, -self.latest :]
         # E entries of all histories together: most places of short ones are empty.
@@ -104,11 +104,11 @@ class Neighbours(Term):
         fold_E = None if query.folds is None else query.folds[row_E]
         near_EK, lift_EK = lists_of_nodes(held, history_BL[row_E, place_E] + query.offset, fold_E)
         # One number for a row and a node of the level; an absent neighbour, of lift 0, falls before its row.
-        row_B1 = xp.arange(len(leaves_BL))[:, None] * (size + 1) + 1
+        row_B1 = xp.arange(len(leaves_BL), device=device)[:, None] * (size + 1) + 1
         at = wanted_at = (row_B1[row_E] + near_EK).reshape(-1)
         if nodes_BM is None:
-            place_BM, count = row_B1 + xp.arange(size), len(leaves_BL) * (size + 1)
-            hits = xp.arange(len(at))
+            place_BM, count = row_B1 + xp.arange(size, device=device), len(leaves_BL) * (size + 1)
+            hits = xp.arange(len(at), device=device)
         else:
             # Of what is listed little is wanted, and a level may have hundreds of thousands of nodes.
             wanted, place_BM = xp.unique_inverse(row_B1 + nodes_BM)

@@ -45,7 +45,7 @@ class Seen(Term):
         xp = array_namespace(leaves_BL)
         weights_BL = held["weights"][-leaves_BL.shape[1] :] * (leaves_BL >= 0)
         if nodes_BM is None:
-            rows_B1 = xp.arange(len(leaves_BL))[:, None] * query.size
+            rows_B1 = xp.arange(len(leaves_BL), device=leaves_BL.device)[:, None] * query.size
             at_BL = rows_B1 + xp.clip(leaves_BL, 0, None)
             sums = added_up(weights_BL.reshape(-1), at_BL.reshape(-1), len(leaves_BL) * query.size)
             return sums.reshape(len(leaves_BL), query.size)

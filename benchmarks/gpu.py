@@ -1,0 +1,145 @@
+"""Steps a second of each method on the processor, with all of its cores, and on a GPU of the same machine.
+
+python -m benchmarks.gpu [--seconds 4] [--only "dtr,lightgcn"] [--devices cpu,cuda]
+
+One line of JSON a case. Logs are planted or random: what a step costs does not depend on what there is to learn.
+A step is all of it, the draws of a batch included; validations and what comes before the first step are not in it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import time
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+import polars as pl
+import torch
+
+import beamwood
+from beamwood.data.split import Split, disjoint_users, leave_one_out
+from beamwood.data.synthetic import MarketConfig, make_market
+from beamwood.errors import NotInstalledError
+from beamwood.fitting import run
+from beamwood.fitting.tree.task import TreeTask
+from beamwood.kernels import native
+from beamwood.methods import load_method
+from beamwood.training.batches import BatchOrder
+from beamwood.training.device import computes_on, device_of
+from beamwood.training.loop_config import LoopConfig
+from beamwood.training.trainable import Stepper, Trainable
+
+# Of MovieLens-1M's size, and of a million items.
+SMALL = MarketConfig(num_users=6040, num_items=3700, min_events=20, max_events=310)
+LARGE = MarketConfig(num_users=100_000, num_items=1_000_000, min_events=10, max_events=30)
+# Of Gowalla's, as LightGCN's authors have it: users, items, edges.
+GRAPH = (29_858, 40_981, 810_128)
+RANDOM_TREE = {"tree.start": "random"}
+
+# By name: the log, the method, its preset and settings.
+CASES: dict[str, tuple[str, str, str | None, Mapping[str, Any]]] = {
+    "dtr": ("small", "dtr", None, RANDOM_TREE),
+    "dtr paper-u": ("small", "dtr", "paper-u", RANDOM_TREE),
+    "dtr paper-t": ("small", "dtr", "paper-t", RANDOM_TREE),
+    "dtr large": ("large", "dtr", None, RANDOM_TREE),
+    "dtr large 1024": ("large", "dtr", None, RANDOM_TREE | {"loop.batch_size": 1024}),
+    "din": ("small", "din", None, {}),
+    "sasrec": ("small", "sasrec", None, {"loss.sampled_negatives": None}),
+    "sasrec paper": ("small", "sasrec", "paper", {}),
+    "sasrec large": ("large", "sasrec", None, {"start.items": "random"}),
+    "gru4rec": ("small", "gru4rec", None, {"loss.sampled_negatives": None}),
+    "youtube_dnn": ("small", "youtube_dnn", None, {"loss.sampled_negatives": None}),
+    "two_tower": ("small", "two_tower", None, {}),
+    "two_tower large": ("large", "two_tower", None, {"start.items": "random"}),
+    "tiger": ("small", "tiger", None, {}),
+    "lightgcn": ("graph", "lightgcn", "paper", {}),
+    "two_tower graph": ("graph", "two_tower", None, {"loss.negatives": "full", "start.items": "random"}),
+}
+
+
+class Timed(Exception):
+    """What was timed in the place of a training."""
+
+
+@cache
+def split_of(name: str) -> Split:
+    """The log of a case."""
+    if name == "graph":
+        users, items, edges = GRAPH
+        rng = np.random.default_rng(0)
+        frame = pl.DataFrame({"user": rng.integers(0, users, edges), "item": rng.integers(0, items, edges)})
+        return leave_one_out(beamwood.Dataset.from_log(beamwood.read_log(frame)))
+    market = make_market(SMALL if name == "small" else LARGE, seed=0)
+    return disjoint_users(beamwood.Dataset.from_log(beamwood.read_log(market.log)))
+
+
+def rates(task: Trainable[Any], config: LoopConfig, devices: Sequence[str], seconds: float) -> dict[str, float]:
+    """Steps a second on each device, the first ones left out."""
+    stepper = Stepper(task, learning_rate=config.learning_rate)
+    order, found = BatchOrder(task.num_examples, config.batch_size, np.random.default_rng(0)), {}
+    for name in devices:
+        device = device_of(name, takes_gpu=task.takes_gpu)
+        with computes_on(task.model, device):
+            stepper.device, steps = device, 0
+            stepper.optimisers.restart()
+            for number in range(1, 4):
+                stepper.step(order.next(), number=number, clip_norm=config.clip_norm)
+            began = time.perf_counter()
+            while (took := time.perf_counter() - began) < seconds:
+                stepper.step(order.next(), number=steps + 4, clip_norm=config.clip_norm)
+                steps += 1
+            # Each step waits for its loss, so that nothing is under way.
+            found[name] = steps / took
+    return found
+
+
+def timed(name: str, devices: Sequence[str], seconds: float) -> dict[str, Any]:
+    """The rates of a case, by a fit whose training they take the place of."""
+    log, method, preset, settings = CASES[name]
+
+    def instead(task: Trainable[Any], config: LoopConfig, **_: Any) -> None:
+        raise Timed(rates(task, config, devices, seconds), config.batch_size)
+
+    run.run_loop = instead  # type: ignore[assignment]
+    if log == "large":
+        # Where a million nodes start takes minutes, and changes no step.
+        TreeTask._start = lambda *_: None  # type: ignore[method-assign]
+    try:
+        load_method(method).fitted(split_of(log), settings, preset=preset, progress=False)
+    except Timed as error:
+        found, batch_size = error.args
+    result = {"batch_size": batch_size, **{f"{device}_steps_a_second": rate for device, rate in found.items()}}
+    return result | ({"times_as_fast": found["cuda"] / found["cpu"]} if {"cpu", "cuda"} <= found.keys() else {})
+
+
+def machine() -> dict[str, Any]:
+    """What it was measured on."""
+    with open("/proc/cpuinfo") as lines:
+        processor = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), "unknown")
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
+    threads = torch.get_num_threads()
+    return {"processor": processor, "threads": threads, "gpu": gpu, "torch": torch.__version__} | {
+        "python": platform.python_version()
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=4.0, help="of each case and device")
+    parser.add_argument("--only", default="", help="names of cases, by commas")
+    parser.add_argument("--devices", default="cpu,cuda")
+    options = parser.parse_args()
+    if native() is None:
+        raise NotInstalledError("the native core is not built; run `make native`")
+    wanted = options.only.split(",") if options.only else list(CASES)
+    print(json.dumps({"machine": machine()}), flush=True)
+    for name in wanted:
+        print(json.dumps({name: timed(name, options.devices.split(","), options.seconds)}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

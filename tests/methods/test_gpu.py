@@ -1,0 +1,66 @@
+"""Every method that a GPU can train takes the same steps there as on the processor."""
+
+import numpy as np
+import pytest
+import torch
+
+from beamwood.training.device import PROCESSOR, computes_on
+from gpu_cases import CASES, fitted, small_split
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no NVIDIA GPU"),
+]
+STEPS = 8
+# Of bfloat16, whose sums a GPU rounds elsewhere.
+ROUGH = 0.02
+
+
+@pytest.fixture(scope="module")
+def split():
+    return small_split()
+
+
+@pytest.fixture(autouse=True)
+def _exact_products(monkeypatch):
+    """Recurrent layers and convolutions round their factors on a GPU, unless told not to."""
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+
+
+def assert_alike(losses, expected, case):
+    assert len(losses) == len(expected) == STEPS
+    rtol = ROUGH if case[1].get("optimiser.bf16") else 1e-3
+    np.testing.assert_allclose(losses, expected, rtol=rtol, atol=1e-5)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_steps_are_those_of_the_processor(split, case, tmp_path):
+    expected = fitted(split, case, tmp_path / "cpu", max_steps=STEPS)[1]
+    retriever, losses = fitted(split, case, tmp_path / "cuda", max_steps=STEPS, **{"loop.device": "cuda"})
+    assert_alike(losses, expected, case)
+    # What answers is the processor's.
+    assert all(isinstance(array, np.ndarray) for array in retriever.searcher.export()[1].values())
+
+
+@pytest.mark.parametrize("devices", [("cpu", "cuda"), ("cuda", "cpu"), ("cuda", "cuda")])
+@pytest.mark.parametrize("case", [CASES[0], CASES[2], CASES[12]])
+def test_a_run_goes_on_where_the_other_ended(split, case, devices, tmp_path):
+    for device, steps in zip(devices, (4, STEPS), strict=True):
+        given = {"loop.device": device, "optimiser.schedule": "constant"}
+        losses = fitted(split, case, tmp_path / "parts", max_steps=steps, resume=steps == STEPS, **given)[1]
+    expected = fitted(split, case, tmp_path / "constant", max_steps=STEPS, **{"optimiser.schedule": "constant"})[1]
+    assert_alike(losses, expected, case)
+
+
+def test_a_model_comes_back_as_the_same_parameters():
+    model = torch.nn.Linear(2, 2)
+    parameters = list(model.parameters())
+    weights = [parameter.detach().clone() for parameter in parameters]
+    gpu = torch.device("cuda", 0)
+    with computes_on(model, gpu):
+        assert all(mine is one and mine.device == gpu for mine, one in zip(model.parameters(), parameters, strict=True))
+        with computes_on(model, PROCESSOR):
+            assert all(mine.device == PROCESSOR for mine in model.parameters())
+    for mine, one, weight in zip(model.parameters(), parameters, weights, strict=True):
+        assert mine is one
+        torch.testing.assert_close(mine.detach(), weight, rtol=0, atol=0)

@@ -1,0 +1,152 @@
+"""Where a training computes: what moves, what is refused, and that a model comes back."""
+
+import pickle
+from collections import namedtuple
+from dataclasses import dataclass
+from io import BytesIO
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from beamwood.errors import InputError
+from beamwood.fitting.vectors import lightgcn
+from beamwood.methods import load_method
+from beamwood.models.din import DinScorer
+from beamwood.models.tree_model import TreeModel
+from beamwood.training.device import PROCESSOR, computes_on, device_of, moved
+from beamwood.training.loop import run_loop
+from beamwood.training.loop_config import LoopConfig
+from beamwood.training.trainable import Stepper
+from beamwood.tree import random_tree
+from beamwood.types import ItemLists
+from gpu_cases import CASES, fitted, small_split
+from linear_task import LinearTask
+
+META = torch.device("meta")
+NO_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="torch sees a GPU here")
+
+
+def tensors_of(value):
+    """All tensors that are anywhere in a value, as pickle comes by them."""
+    found = []
+
+    class Finder(pickle.Pickler):
+        def persistent_id(self, part):
+            if isinstance(part, Tensor):
+                found.append(part)
+                return len(found)
+            return None
+
+    Finder(BytesIO()).dump(value)
+    return found
+
+
+@pytest.fixture(scope="module")
+def split():
+    return small_split()
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    one: Tensor
+    more: object
+
+
+Pair = namedtuple("Pair", "first second")
+
+
+def test_a_batch_moves_with_all_that_it_holds():
+    lists = ItemLists(np.array([0, 2]), np.array([3, 1], np.int32))
+    inner = Held(torch.ones(2), {"a": [torch.zeros(1), 3], "b": None})
+    batch = Held(torch.ones(3), (Pair(inner, torch.arange(2)), lists, "word", np.ones(2)))
+    there = moved(batch, META)
+    assert len(tensors_of(there)) == 4
+    assert all(tensor.device == META for tensor in tensors_of(there))
+    pair, kept, word, array = there.more
+    assert isinstance(pair, Pair)
+    assert (pair.first.more["a"][1], pair.first.more["b"], word) == (3, None, "word")
+    assert kept is lists
+    assert array is batch.more[3]
+    assert all(tensor.device == PROCESSOR for tensor in tensors_of(batch))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_no_tensor_of_a_methods_batch_stays_behind(split, case, tmp_path, monkeypatch):
+    batches, drawn = [], Stepper.drawn
+
+    def kept(stepper, rows, progress=None):
+        batches.append(drawn(stepper, rows, progress))
+        return batches[-1]
+
+    monkeypatch.setattr(Stepper, "drawn", kept)
+    fitted(split, case, tmp_path, max_steps=1)
+    found = tensors_of(batches[0])
+    there = tensors_of(moved(batches[0], META))
+    assert len(there) == len(found) > 0
+    assert all(tensor.device == META for tensor in there)
+
+
+def test_a_tree_that_was_replaced_is_known_after_a_move():
+    """Another tensor may have as many versions as that one had."""
+    tree, other = (random_tree(90, np.random.default_rng(seed)) for seed in range(2))
+    model = TreeModel(DinScorer(tree.shape), tree)
+    model.item_of_leaf = torch.from_numpy(other.item_of_leaf.copy())
+    np.testing.assert_array_equal(model.tree.item_of_leaf, other.item_of_leaf)
+
+
+@NO_GPU
+def test_without_a_gpu_there_is_one_line_before_anything_is_made():
+    class Never(LinearTask):
+        def prepare(self, rng, budget):
+            raise AssertionError("it was made ready")
+
+    with pytest.raises(
+        InputError, match=r"loop.device=cuda, but torch .* sees no GPU; set loop.device=cpu, or"
+    ) as told:
+        run_loop(Never(), LoopConfig(batch_size=8, max_steps=3, device="cuda"), progress=False)
+    assert "\n" not in str(told.value)
+
+
+@NO_GPU
+def test_a_fit_says_so_too(split):
+    with pytest.raises(InputError, match=r"sees no GPU; set loop\.device=cpu"):
+        load_method("sasrec").fitted(split, {"loop.device": "cuda"}, progress=False)
+    with pytest.raises(InputError, match=r"loop\.device"):
+        load_method("sasrec").fitted(split, {"loop.device": "gpu"}, progress=False)
+
+
+def test_a_method_of_the_processor_is_refused_a_gpu(split):
+    with pytest.raises(InputError, match=r"loop\.device=cuda is not for this method, which trains on the processor"):
+        load_method("lpo4rec").fitted(split, {"loop.device": "cuda"}, progress=False)
+    assert device_of("cpu", takes_gpu=False) == PROCESSOR
+
+
+def test_the_graph_is_averaged_alike_by_rows_and_whole():
+    """What a GPU computes, on the processor."""
+    rng = np.random.default_rng(0)
+    taken = ItemLists(np.arange(0, 151, 5), np.concatenate([rng.choice(20, 5, replace=False) for _ in range(30)]))
+    graph = lightgcn.Graph(taken, 20, 3)
+    table, rows = torch.randn(50, 4, requires_grad=True), torch.tensor([1, 4, 33])
+    found = []
+    for form in (lightgcn.Averaged, lightgcn.AveragedWhole):
+        vectors = form.apply(table, rows, graph)
+        (gradient,) = torch.autograd.grad((vectors * torch.arange(12).view(3, 4)).sum(), table)
+        found.append((vectors.detach(), gradient))
+    torch.testing.assert_close(found[1], found[0])
+
+
+def test_too_little_memory_is_one_line():
+    class Model(torch.nn.Linear):
+        def to(self, device):
+            moves.append(device)
+            return self
+
+    moves = []
+    with (
+        pytest.raises(InputError, match=r"too little memory .* lower loop\.batch_size, or set loop\.device=cpu"),
+        computes_on(Model(2, 2), META),
+    ):
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+    assert moves == [META, PROCESSOR]
