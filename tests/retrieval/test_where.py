@@ -1,6 +1,7 @@
 """Conditions on item columns: each agrees with the same filter in Polars, and what is wrong names its fix."""
 
 import datetime as dt
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -105,3 +106,35 @@ def test_what_keeps_no_columns_says_so():
     object.__setattr__(retriever, "columns", None)
     with pytest.raises(InputError, match="keeps none; `beamwood fit --keep-columns` keeps more"):
         retriever.recommend([[]], 3, where={"price": 3})
+
+
+def _series(names):
+    return pl.Series(names)
+
+
+def _pandas(names):
+    return pytest.importorskip("pandas").Series(names)
+
+
+def _arrow(names):
+    return pytest.importorskip("pyarrow").array(names)
+
+
+@pytest.mark.parametrize("kind", [list, tuple, set, np.array, iter, _series, _pandas, _arrow])
+def test_a_filter_is_told_from_one_that_differs_in_its_middle(kind):
+    # A series and an iterator show a part of themselves, or none.
+    size, labels = 300, [f"label {n:03d}" for n in range(300)]
+    columns = ItemColumns.of(pl.DataFrame({"category": labels, "brand": labels}))
+    retriever = replace(retriever_of(tree_searcher(size)), columns=columns)
+    wanted = labels[:100] + labels[101:200]
+    other = labels[:99] + labels[100:200]
+
+    def found(**asked):
+        return retriever.items.encode(retriever.recommend([[]], size, **asked).item_ids[0]).tolist()
+
+    for names in (wanted, other):
+        indices = sorted(int(name[-3:]) for name in names)
+        assert sorted(found(allowed={"category": kind(names)})) == indices
+        assert sorted(found(where={"brand": kind(names)})) == indices
+        assert sorted(found(where={"brand": {"in": kind(names)}})) == indices
+        assert sorted(found(where={"brand": {"not_in": kind(names)}})) == sorted({*range(size)} - {*indices})
