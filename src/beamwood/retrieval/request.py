@@ -75,14 +75,15 @@ class Recommendations:
     """For each row the item ids found, best first, and their scores; `rank` counts from 1.
 
     A row is shorter than k only where fewer items were allowed. `promotions`: the name of the promotion that each item
-    is there by, or None; empty where the request had none. `empty`: why a row has no item, by row. With diversity or
-    promotions the scores need not fall.
+    is there by, or None; empty where the request had none. `empty`: why a row has no item, by row. `item_type`: that of
+    the ids in Polars, None where their values tell. With diversity or promotions the scores need not fall.
     """
 
     item_ids: list[list[Any]]
     scores: list[list[float]]
     promotions: list[list[str | None]] = field(default_factory=list)
     empty: dict[int, str] = field(default_factory=dict)
+    item_type: Any = field(default=None, compare=False, repr=False)
 
     @property
     def rank(self) -> list[list[int]]:
@@ -115,19 +116,21 @@ class Recommendations:
     def as_frame(self, users: Sequence[Any] | None = None) -> pl.DataFrame:
         """One line a recommendation: row, rank, item, score, and first the user where `users` asked, one a row."""
         lengths = [len(row) for row in self.item_ids]
-        who = (
-            {} if users is None else {"user": [user for user, n in zip(users, lengths, strict=True) for _ in range(n)]}
-        )
+        rows = np.repeat(np.arange(len(lengths)), lengths)
+        who = {} if users is None else {"user": _series(users).gather(rows)}
         return pl.DataFrame(
             {
                 **who,
-                "row": np.repeat(np.arange(len(lengths)), lengths),
+                "row": rows,
                 "rank": pl.Series([rank for row in self.rank for rank in row], dtype=pl.Int64),
-                "item": [item for row in self.item_ids for item in row],
+                "item": _series([item for row in self.item_ids for item in row], self.item_type),
                 "score": pl.Series([score for row in self.scores for score in row], dtype=pl.Float64),
-            },
-            strict=False,
+            }
         )
+
+
+def _series(values: Sequence[Any], dtype: Any = None) -> pl.Series:
+    return values if isinstance(values, pl.Series) else pl.Series(values, dtype=dtype, strict=False)
 
 
 def _check_effort(effort: Any, beam_width: Any) -> None:
