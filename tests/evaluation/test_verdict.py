@@ -76,6 +76,25 @@ def test_equal_methods_are_level():
     assert (verdict.next.better, verdict.next.equal, verdict.next.worse) == (0, 1, 0)
 
 
+def test_no_fewer_users_than_there_are_would_settle_it():
+    # Many users have a little more of the one, few have much more of the other: means and ranks say two things.
+    often, much = np.zeros(2000), np.zeros(2000)
+    often[:235], much[400:500] = 0.05, 0.5
+    few = {"a": np.array([0.4, 0.5, 0.61]), "b": np.array([0.1, 0.1, 0.1])}
+    for values in ({"much": much, "often": often}, few):
+        verdict = judge(values, "kept", "f@20", [*values][1])
+        assert not verdict.certain
+        assert verdict.next.needed is None
+        words = " ".join(verdict.sentences())
+        assert f"{verdict.users:,} users do not make that certain, as the tests disagree." in words
+        assert "settle" not in words
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        size = int(rng.integers(2, 40))
+        rival = judge({"a": rng.random(size) + 0.2 * rng.random(), "b": rng.random(size)}, "kept", "f@1", "b").next
+        assert rival.certain or rival.needed is None or rival.needed > size
+
+
 def test_wins_and_losses_are_counted():
     verdict = judge({"a": np.array([1.0, 0, 1, 1, 0.5]), "b": np.array([0.0, 1, 1, 0, 0])}, "removed", "f@5", "b")
     assert (verdict.next.better, verdict.next.equal, verdict.next.worse) == (0.6, 0.2, 0.2)

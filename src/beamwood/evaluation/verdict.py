@@ -28,7 +28,7 @@ class Rival:
     """The winner against one other: mean of winner - rival, its interval, and what the users say of it.
 
     `certain`: every test, adjusted after Holm, is below 0.05. `needed`: about how many users would settle it, None
-    where no number would. `better`, `equal`, `worse`: shares of users for whom the winner is so.
+    where no number would, and where it is uncertain though there are as many: the tests disagree. `better`, `equal`, `worse`: shares of users for whom the winner is so.
     """
 
     name: str
@@ -108,8 +108,10 @@ class Verdict:
         line = f"It is {rival.difference:.4f} above {rival.name}{what}"
         if rival.certain:
             return [f"{line}, and {self.users:,} users make that certain."]
-        if rival.needed is None:
+        if rival.difference == 0:
             return [f"{line}: they are level."]
+        if rival.needed is None:
+            return [f"{line}; {self.users:,} users do not make that certain, as the tests disagree."]
         return [f"{line}; {self.users:,} users do not make that certain.", f"About {rival.needed:,} would settle it."]
 
     def _advice(self) -> list[str]:
@@ -150,6 +152,9 @@ def judge(values: Mapping[str, FloatArray], view: str, metric: str, simplest: st
 def _against(values: Mapping[str, FloatArray], test: PairedComparison, num_rivals: int) -> Rival:
     difference = np.asarray(values[test.baseline], float) - np.asarray(values[test.rival], float)
     p = max(test.adjusted.values())
+    needed = users_to_settle(difference, level=LEVEL / num_rivals)
+    if p >= LEVEL and needed is not None and needed <= len(difference):
+        needed = None
     return Rival(
         name=test.rival,
         difference=test.difference.mean,
@@ -157,7 +162,7 @@ def _against(values: Mapping[str, FloatArray], test: PairedComparison, num_rival
         high=test.difference.high,
         p=p,
         certain=p < LEVEL,
-        needed=users_to_settle(difference, level=LEVEL / num_rivals),
+        needed=needed,
         better=float((difference > 0).mean()),
         equal=float((difference == 0).mean()),
         worse=float((difference < 0).mean()),
