@@ -1,6 +1,7 @@
 """The verdict of a comparison: who wins, whether so many users say so, and how many would settle it."""
 
 from dataclasses import replace
+from itertools import permutations
 
 import numpy as np
 import pytest
@@ -93,6 +94,16 @@ def test_no_fewer_users_than_there_are_would_settle_it():
         size = int(rng.integers(2, 40))
         rival = judge({"a": rng.random(size) + 0.2 * rng.random(), "b": rng.random(size)}, "kept", "f@1", "b").next
         assert rival.certain or rival.needed is None or rival.needed > size
+
+
+def test_sums_that_differ_by_rounding_are_level():
+    own = np.array([0.1, 0.2, 0.7, 1 / 3, 0.6])
+    for order in permutations(range(5)):
+        verdict = judge({"a": own, "b": own[[*order]]}, "kept", "f@20", "b")
+        assert verdict.winner == "b"
+        assert verdict.next.difference == 0
+        assert verdict.next.needed is None
+        assert "they are level" in " ".join(verdict.sentences())
 
 
 def test_wins_and_losses_are_counted():
