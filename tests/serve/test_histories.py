@@ -6,8 +6,10 @@ import time
 from dataclasses import replace
 from urllib.parse import quote
 
+import polars as pl
 import pytest
 
+from beamwood.data import Vocabulary
 from beamwood.errors import InputError
 from beamwood.retrieval.retriever import Retriever
 from beamwood.serve.service import Service
@@ -128,10 +130,24 @@ def test_any_user_can_be_seen_and_erased(folder, user):
 
 
 @pytest.mark.parametrize("text", [False, True])
-def test_an_erased_user_is_forgotten_as_a_number_and_as_text(text, tmp_path):
-    with serving(saved(tmp_path / "model", text=text)[0]) as client:
-        send(client, {"user": 77, "item": 5}, {"user": "77", "item": 6}, {"user": "077", "item": 7})
-        assert client.delete("/v1/users/77").json()["events"] == 2
+def test_a_user_is_shown_and_erased_as_a_number_and_as_text(text, tmp_path):
+    folder, retriever = saved(tmp_path / "numbers")
+    if text:
+        folder = tmp_path / "texts"
+        replace(retriever, users=Vocabulary(retriever.users.ids.cast(pl.String))).save(folder)
+    with serving(folder) as client:
+        own, other = ("77", 77) if text else (77, "77")
+        send(client, {"user": own, "item": 5}, {"user": other, "item": 6}, {"user": "077", "item": 7})
+        send(client, {"user": own, "item": 8})
+        path = "/v1/users/77/history"
+        shown = [(each["item"], each.get("user")) for each in client.get(path).json()["events"]]
+        assert shown == [(5, None), (6, other), (8, None)]
+        first = client.get(f"{path}?limit=2").json()
+        second = client.get(f"{path}?limit=2&after={first['next']}").json()
+        assert [each["item"] for each in first["events"] + second["events"]] == [5, 6, 8]
+        assert client.get("/v1/users/77/history?session=1").json()["events"] == []
+        assert client.delete("/v1/users/77").json()["events"] == 3
+        assert client.get(path).json()["events"] == []
         for user in (77, "77"):
             assert post(client, "/v1/recommend", {"user": user})["unknown_user"] is True
 
