@@ -35,6 +35,8 @@ SAME = [
     ({"stock": {"ne": True}}, ~stock),
     ({"since": {"gte": "2026-03-01"}}, since >= dt.date(2026, 3, 1)),
     ({"since": {"lt": dt.date(2026, 3, 1)}}, since < dt.date(2026, 3, 1)),
+    ({"since": {"lt": np.datetime64("2026-03-01")}}, since < dt.date(2026, 3, 1)),
+    ({"since": np.array(["2026-03-01", "2026-03-02"], "datetime64[D]")}, since.is_in([dt.date(2026, 3, 1), dt.date(2026, 3, 2)])),
     (
         {"any": [{"price": 3}, {"brand": "brand 4"}]},
         (price == 3).fill_null(False) | (brand == "brand 4").fill_null(False),
@@ -75,6 +77,7 @@ def test_each_condition_is_that_of_polars(where, expected):
         ({"brand": {"gte": "2026-01-31"}}, "keep it as a time with `beamwood fit --keep-columns brand:time`"),
         ({"stock": {"lt": True}}, "true and false"),
         ({"stock": 1}, "stock holds true and false"),
+        ({"since": np.datetime64("NaT")}, "since holds times"),
         ({"since": "soon"}, "since holds times, such as '2026-01-31'; 'soon' is none"),
         ({"any": {"price": 3}}, "'any' needs a list"),
         ({"price": {"missing": 1}}, "must be true or false"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
@@ -16,7 +17,7 @@ from beamwood.notebook import table
 from beamwood.retrieval.stored import MOST
 from beamwood.types import BoolArray, ItemLists
 
-__all__ = ["Allowed", "Form", "Ids", "Recommendations", "Request", "Seen", "as_list", "truth_values"]
+__all__ = ["Allowed", "Form", "Ids", "Recommendations", "Request", "Seen", "as_list", "is_number", "truth_values"]
 
 Ids = Sequence[Any] | NDArray[Any] | pl.Series
 Allowed = BoolArray | Ids | Mapping[str, Any]
@@ -136,10 +137,15 @@ def _series(values: Sequence[Any], dtype: Any = None) -> pl.Series:
 def _check_effort(effort: Any, beam_width: Any) -> None:
     if effort is not None and beam_width is not None:
         raise InputError("give effort or beam_width, not both")
-    if effort is not None and (type(effort) not in (int, float) or not 0 <= effort <= 1):
+    if effort is not None and not (is_number(effort) and 0 <= effort <= 1):
         raise InputError(f"effort={effort!r} is outside 0..1; 1 is the full beam, 0 the cheapest way to search")
-    if beam_width is not None and (type(beam_width) is not int or not 1 <= beam_width <= MOST):
+    if beam_width is not None and not (is_number(beam_width, whole=True) and 1 <= beam_width <= MOST):
         raise InputError(f"beam_width={beam_width!r} is outside 1..{MOST}; give a whole number of nodes, such as 150")
+
+
+def is_number(value: Any, *, whole: bool = False) -> bool:
+    """Whether a value is a number, of Python or numpy; a truth value is none."""
+    return isinstance(value, numbers.Integral if whole else numbers.Real) and not isinstance(value, bool)
 
 
 def as_list(name: str, values: Any) -> list[Any]:
