@@ -68,7 +68,16 @@ def test_users_in_a_file_are_of_the_logs_type(tmp_path, capsys, kind):
         assert found.schema["query"] == dtype
         assert set(found["query"]) == users
     (tmp_path / "strange.txt").write_text(f"{make(3)}\nnobody\n")
-    ask = ("--users", tmp_path / "strange.txt", "--on-unknown", "ignore", "-k", 1, "--out", tmp_path / "strange.parquet")
+    ask = (
+        "--users",
+        tmp_path / "strange.txt",
+        "--on-unknown",
+        "ignore",
+        "-k",
+        1,
+        "--out",
+        tmp_path / "strange.parquet",
+    )
     assert beamwood("recommend", tmp_path / "mine", *ask) == 0, capsys.readouterr().err
     assert read(tmp_path / "strange.parquet")["query"].to_list() == [str(make(3)), "nobody"]
 

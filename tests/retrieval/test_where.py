@@ -36,7 +36,10 @@ SAME = [
     ({"since": {"gte": "2026-03-01"}}, since >= dt.date(2026, 3, 1)),
     ({"since": {"lt": dt.date(2026, 3, 1)}}, since < dt.date(2026, 3, 1)),
     ({"since": {"lt": np.datetime64("2026-03-01")}}, since < dt.date(2026, 3, 1)),
-    ({"since": np.array(["2026-03-01", "2026-03-02"], "datetime64[D]")}, since.is_in([dt.date(2026, 3, 1), dt.date(2026, 3, 2)])),
+    (
+        {"since": np.array(["2026-03-01", "2026-03-02"], "datetime64[D]")},
+        since.is_in([dt.date(2026, 3, 1), dt.date(2026, 3, 2)]),
+    ),
     (
         {"any": [{"price": 3}, {"brand": "brand 4"}]},
         (price == 3).fill_null(False) | (brand == "brand 4").fill_null(False),

@@ -30,7 +30,8 @@ class Rival:
     """The winner against one other: mean of winner - rival, its interval, and what the users say of it.
 
     `certain`: every test, adjusted after Holm, is below 0.05. `needed`: about how many users would settle it, None
-    where no number would, and where it is uncertain though there are as many: the tests disagree. `better`, `equal`, `worse`: shares of users for whom the winner is so.
+    where no number would, and where it is uncertain though there are as many: the tests disagree. `better`, `equal`,
+    `worse`: shares of users for whom the winner is so.
     """
 
     name: str

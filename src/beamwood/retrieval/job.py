@@ -115,7 +115,8 @@ def _has_columns(path: Path, columns: Sequence[str]) -> bool:
 class Job:
     """`rows` are users or histories, one query each, `labels` what the output calls them; `request` says the rest.
 
-    `by_users`: rows are user ids, None for what cannot be one; where none is, `labels` are the same ids. `origin` names the model: another one's groups are never gone on with.
+    `by_users`: rows are user ids, None for what cannot be one; where none is, `labels` are the same ids. `origin` names
+    the model: another one's groups are never gone on with.
     """
 
     retriever: Retriever
