@@ -91,7 +91,7 @@ class Recommendations:
         """Places from 1 on, a list for each row."""
         return [list(range(1, len(row) + 1)) for row in self.item_ids]
 
-    def to(self, form: Form, users: Sequence[Any] | None = None) -> Any:
+    def to(self, form: Form, users: Ids | None = None) -> Any:
         """The item ids as "lists", or `as_frame` of "polars", "pandas" or "arrow"; `users`: who asked, a row each."""
         if form not in get_args(Form):
             raise InputError(f"as_={form!r} is unknown{nearest(str(form), get_args(Form))}")
@@ -114,7 +114,7 @@ class Recommendations:
         why = "; ".join(f"row {row} has no items, as {reason}" for row, reason in self.empty.items())
         return table(("row", "rank", "item", "score"), rows, caption=why)
 
-    def as_frame(self, users: Sequence[Any] | None = None) -> pl.DataFrame:
+    def as_frame(self, users: Ids | None = None) -> pl.DataFrame:
         """One line a recommendation: row, rank, item, score, and first the user where `users` asked, one a row."""
         lengths = [len(row) for row in self.item_ids]
         rows = np.repeat(np.arange(len(lengths)), lengths)
@@ -130,7 +130,7 @@ class Recommendations:
         )
 
 
-def _series(values: Sequence[Any], dtype: Any = None) -> pl.Series:
+def _series(values: Ids, dtype: Any = None) -> pl.Series:
     return values if isinstance(values, pl.Series) else pl.Series(values, dtype=dtype, strict=False)
 
 
