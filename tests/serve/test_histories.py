@@ -12,6 +12,7 @@ import pytest
 from beamwood.data import Vocabulary
 from beamwood.errors import InputError
 from beamwood.retrieval.retriever import Retriever
+from beamwood.serve.log import RequestLog
 from beamwood.serve.service import Service
 from beamwood.serve.settings import ServeSettings
 from beamwood.serve.store.memory import MemoryStore
@@ -236,6 +237,10 @@ class BrokenStore(MemoryStore):
 
 def test_a_store_that_is_down_costs_no_answer(folder, users, monkeypatch):
     user, other = users
+    events = []
+    monkeypatch.setattr(
+        RequestLog, "said", lambda _, event, **more: events.append((event, more)) if "store" in event else None
+    )
     store = BrokenStore()
     monkeypatch.setattr(ServeSettings, "opened_store", lambda self: store)
     monkeypatch.setattr("beamwood.serve.histories.GRACE_SECONDS", 0.0)
@@ -253,11 +258,16 @@ def test_a_store_that_is_down_costs_no_answer(folder, users, monkeypatch):
         assert refused.headers["retry-after"] == "1"
         assert refused.json()["error"]["code"] == "store_unavailable"
         wait_until(lambda: client.get("/readyz").status_code == 503)
+        assert client.service.histories.trouble == "unplugged"
         assert client.get("/livez").status_code == 200
         store.down = False
         wait_until(lambda: client.get("/readyz").status_code == 200)
         assert "stale_history" not in post(client, "/v1/recommend", {"user": user})
         assert 'store_errors_total{call="read"}' in client.get("/metrics").text
+        assert client.service.histories.trouble is None
+    said = [event for event, _ in events]
+    assert said == ["store_down", "store_up"]
+    assert events[0][1] == {"call": "read", "reason": "unplugged"}
 
 
 def test_a_store_that_is_not_there_at_the_start_is_opened_when_it_is(folder, users, monkeypatch):
