@@ -57,7 +57,8 @@ def _blamed(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping
     try:
         given = inspect.signature(function).bind(*args, **kwargs)
     except TypeError:
-        unknown = [name for name in kwargs if name not in parameters]
+        open_ended = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values())
+        unknown = [] if open_ended else [name for name in kwargs if name not in parameters]
         own = [name for name in parameters if name not in ("self", "cls")]
         return f"{function.__name__} has no argument '{unknown[0]}'{nearest(unknown[0], own)}" if unknown else None
     values = dict(_named(given.arguments, parameters))

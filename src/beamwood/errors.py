@@ -17,6 +17,7 @@ __all__ = [
     "ArtefactError",
     "InputError",
     "NotInstalledError",
+    "NotSavedError",
     "TimeLimitError",
     "UnknownIdError",
     "UnknownSearcherError",
@@ -40,6 +41,10 @@ class InputError(ValueError):
 
 class ArtefactError(InputError):
     """A saved folder is missing, foreign, truncated, corrupt or of an unknown version."""
+
+
+class NotSavedError(ArtefactError):
+    """What was to be kept could not be written: the disk is full, or its folder takes nothing."""
 
 
 def unsound_score() -> ArtefactError:

@@ -1,5 +1,7 @@
 """Logs from any library, answers for any library, and the nearest name for whatever was mistyped."""
 
+import datetime as dt
+
 import numpy as np
 import polars as pl
 import pyarrow as pa
@@ -7,8 +9,11 @@ import pytest
 from scipy import sparse
 
 import beamwood
-from beamwood.data import Dataset, leave_one_out, read_log
+from beamwood.data import Dataset, Vocabulary, leave_one_out, read_log
 from beamwood.errors import InputError
+from beamwood.retrieval.popularity import PopularitySearcher
+from beamwood.retrieval.retriever import Retriever
+from beamwood.types import ItemLists
 
 NAMES = ["user_id", "item_id", "rating", "timestamp"]
 
@@ -99,6 +104,40 @@ def test_answers_are_of_the_library_that_is_asked_for(retriever):
     assert pl.from_arrow(of_arrow).equals(frame)
     by_history = retriever.recommend([[1, 2]], k=4, as_="polars")
     assert by_history.columns == ["row", "rank", "item", "score"]
+
+
+_IDS = {
+    "numbers": pl.Series(range(7), dtype=pl.Int32),
+    "large": pl.Series([*range(6), 2**64 - 1], dtype=pl.UInt64),
+    "text": pl.Series(list("abcdefg")),
+    "days": pl.Series([dt.date(2026, 1, 1 + day) for day in range(7)]),
+}
+
+
+@pytest.mark.parametrize("kind", _IDS)
+def test_a_frame_has_the_types_of_the_log_with_rows_or_without(kind):
+    ids = _IDS[kind]
+    histories = ItemLists.from_lists([[0, 3], [1], [2]])
+    retriever = Retriever(PopularitySearcher(np.arange(7)), Vocabulary(ids), Vocabulary(ids[:3]), histories)
+    users = ids[:2].to_list()
+    full = retriever.recommend(users=users, k=7, as_="polars")
+    types = {"user": ids.dtype, "row": pl.Int64, "rank": pl.Int64, "item": ids.dtype, "score": pl.Float64}
+    assert full.schema == types
+    # The largest comes last, behind more than a guess of the type looks at.
+    many = retriever.recommend(users=users * 100, k=7, seen="keep", as_="polars")
+    assert many["item"].null_count() == 0
+    assert set(many["item"]) == set(ids)
+    for form in ("polars", "pandas", "arrow"):
+        expected = retriever.recommend(users=users, k=7, as_=form)
+        for rest in ({"users": users, "allowed": []}, {"users": []}):
+            empty = retriever.recommend(**rest, k=3, as_=form)
+            assert len(empty) == 0
+            if form == "pandas":
+                assert empty.dtypes.equals(expected.dtypes)
+            else:
+                assert empty.schema == expected.schema
+    strangers = retriever.recommend(users=[*users, None], k=1, on_unknown="ignore", as_="polars")
+    assert strangers["user"].to_list() == [*users, None]
 
 
 def test_histories_come_from_every_library(retriever):

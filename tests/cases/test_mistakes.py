@@ -249,3 +249,19 @@ def test_a_call_that_does_not_fit_names_what_would(inferred, tmp_path, monkeypat
     with pytest.raises(InputError, match=message):
         CALLS[message](*inferred)
     assert not [*tmp_path.iterdir()]
+
+
+def test_too_many_arguments_are_no_unknown_option(inferred):
+    # `progress` is one of the options that are handed on.
+    with pytest.raises(TypeError, match="positional arguments"):
+        beamwood_api.compare(inferred[0], "ease", "popularity", progress=False)
+
+
+def test_a_page_that_cannot_be_written_is_refused_before_anything_is_measured(there, say, monkeypatch):
+    (there / "locked").mkdir()
+    allowed = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: os.fspath(path) != "locked" and allowed(path, mode))
+    for command in ("compare log.csv --methods popularity,ease", "describe log.csv", "fit log.csv", "evaluate out"):
+        told = say(*command.split(), "--html", "locked/page.html", code=2)
+        assert "--html locked/page.html cannot be written: locked may not be written to; choose another" in told
+        assert "split" not in told

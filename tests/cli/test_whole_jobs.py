@@ -1,5 +1,6 @@
 """Answers of many users in a file: equal to those of Python, in each format, broken off and gone on with."""
 
+import datetime as dt
 import json
 
 import polars as pl
@@ -40,15 +41,45 @@ def test_all_users_in_a_file(fitted, tmp_path, suffix, threads, monkeypatch, cap
     assert "pass --overwrite" in capsys.readouterr().err
 
 
-def test_ids_without_a_sign_are_written_whole(tmp_path, capsys):
-    rows = [(2**64 - 1 - user, item) for user in range(20) for item in range(user % 5, user % 5 + 6)]
-    frame = pl.DataFrame(rows, {"user": pl.UInt64, "item": pl.UInt64}, orient="row")
+IDS = {
+    "large": (pl.UInt64, lambda n: 2**64 - 1 - n),
+    "small": (pl.Int32, lambda n: n - 5),
+    "text": (pl.String, lambda n: f"user {n}"),
+    "days": (pl.Date, lambda n: dt.date(2026, 1, 1) + dt.timedelta(days=n)),
+    "times": (pl.Datetime("us"), lambda n: dt.datetime(2026, 1, 1, n)),
+}
+
+
+@pytest.mark.parametrize("kind", IDS)
+def test_users_in_a_file_are_of_the_logs_type(tmp_path, capsys, kind):
+    dtype, make = IDS[kind]
+    rows = [(make(user), item) for user in range(20) for item in range(user % 5, user % 5 + 6)]
+    frame = pl.DataFrame(rows, {"user": dtype, "item": pl.UInt64}, orient="row")
     frame.write_parquet(tmp_path / "log.parquet")
     fit = ("fit", tmp_path / "log.parquet", "--method", "popularity", "--out", tmp_path / "mine")
     assert beamwood(*fit) == 0, capsys.readouterr().err
-    out = tmp_path / "recs.parquet"
-    assert beamwood("recommend", tmp_path / "mine", "--all-users", "-k", 2, "--out", out) == 0
-    assert set(read(out)["query"]) == set(frame["user"])
+    (tmp_path / "two.txt").write_text(f"{make(3)}\n{make(4)}\n")
+    for ask, users in (("--all-users",), set(frame["user"])), (("--users", tmp_path / "two.txt"), {make(3), make(4)}):
+        for suffix in (".parquet", ".csv", ".jsonl"):
+            out = tmp_path / f"{len(users)}{suffix}"
+            assert beamwood("recommend", tmp_path / "mine", *ask, "-k", 2, "--out", out) == 0, capsys.readouterr().err
+            assert read(out)["query"].n_unique() == len(users)
+        found = read(tmp_path / f"{len(users)}.parquet")
+        assert found.schema["query"] == dtype
+        assert set(found["query"]) == users
+    (tmp_path / "strange.txt").write_text(f"{make(3)}\nnobody\n")
+    ask = (
+        "--users",
+        tmp_path / "strange.txt",
+        "--on-unknown",
+        "ignore",
+        "-k",
+        1,
+        "--out",
+        tmp_path / "strange.parquet",
+    )
+    assert beamwood("recommend", tmp_path / "mine", *ask) == 0, capsys.readouterr().err
+    assert read(tmp_path / "strange.parquet")["query"].to_list() == [str(make(3)), "nobody"]
 
 
 def test_a_broken_job_goes_on(fitted, tmp_path, monkeypatch):

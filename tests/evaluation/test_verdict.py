@@ -1,6 +1,7 @@
 """The verdict of a comparison: who wins, whether so many users say so, and how many would settle it."""
 
 from dataclasses import replace
+from itertools import permutations
 
 import numpy as np
 import pytest
@@ -74,6 +75,35 @@ def test_equal_methods_are_level():
     assert verdict.next.needed is None
     assert "they are level" in " ".join(verdict.sentences())
     assert (verdict.next.better, verdict.next.equal, verdict.next.worse) == (0, 1, 0)
+
+
+def test_no_fewer_users_than_there_are_would_settle_it():
+    # Many users have a little more of the one, few have much more of the other: means and ranks say two things.
+    often, much = np.zeros(2000), np.zeros(2000)
+    often[:235], much[400:500] = 0.05, 0.5
+    few = {"a": np.array([0.4, 0.5, 0.61]), "b": np.array([0.1, 0.1, 0.1])}
+    for values in ({"much": much, "often": often}, few):
+        verdict = judge(values, "kept", "f@20", [*values][1])
+        assert not verdict.certain
+        assert verdict.next.needed is None
+        words = " ".join(verdict.sentences())
+        assert f"{verdict.users:,} users do not make that certain, as the tests disagree." in words
+        assert "settle" not in words
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        size = int(rng.integers(2, 40))
+        rival = judge({"a": rng.random(size) + 0.2 * rng.random(), "b": rng.random(size)}, "kept", "f@1", "b").next
+        assert rival.certain or rival.needed is None or rival.needed > size
+
+
+def test_sums_that_differ_by_rounding_are_level():
+    own = np.array([0.1, 0.2, 0.7, 1 / 3, 0.6])
+    for order in permutations(range(5)):
+        verdict = judge({"a": own, "b": own[[*order]]}, "kept", "f@20", "b")
+        assert verdict.winner == "b"
+        assert verdict.next.difference == 0
+        assert verdict.next.needed is None
+        assert "they are level" in " ".join(verdict.sentences())
 
 
 def test_wins_and_losses_are_counted():

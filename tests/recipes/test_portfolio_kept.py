@@ -1,11 +1,17 @@
 """What a search makes once: the starts of its trainings, and what the first part of its blends brings."""
 
+import errno
+import json
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
 
+from beamwood.artefact.write import _WRITERS
 from beamwood.data import Dataset, disjoint_users, read_log
 from beamwood.data.synthetic import MarketConfig, make_market
+from beamwood.errors import NotSavedError
 from beamwood.fitting.tree import task
 from beamwood.fitting.tree.dtr import make_objective
 from beamwood.fitting.vectors import item_start
@@ -17,6 +23,7 @@ from beamwood.recipes.portfolio.members import Member
 from beamwood.recipes.portfolio.search import Search
 from beamwood.recipes.portfolio.search_folder import SearchFolder
 from beamwood.recipes.portfolio.wanted import Wanted
+from beamwood.training import run_folder
 from beamwood.training.budget import Budget
 from beamwood.training.checkpoint import load_checkpoint
 from beamwood.training.run_folder import RunFolder
@@ -172,6 +179,38 @@ class Slow:
 
 
 # ---- looks
+
+
+@pytest.mark.parametrize("what", ["checkpoint", "metrics"])
+def test_a_full_disk_ends_the_search_and_no_member_is_given_up_for_it(split, tmp_path, monkeypatch, what):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    # What counts needs less room than what trains.
+    members = [*COUNTING, Member("dtr", "dtr", TREE)]
+    parts, begun = held(split, tmp_path / "parts", members, 60)
+    with monkeypatch.context() as patched:
+        if what == "checkpoint":
+            arrays = _WRITERS["arrays"]
+            patched.setitem(
+                _WRITERS, "arrays", lambda path, of: full() if ".checkpoint." in str(path) else arrays(path, of)
+            )
+        else:
+            dumps = json.dumps
+            lines = SimpleNamespace(
+                loads=json.loads, dumps=lambda of, **more: full() if "step" in of else dumps(of, **more)
+            )
+            patched.setattr(run_folder, "json", lines)
+        with (
+            parts.held(resume=False, overwrite=False),
+            pytest.raises(NotSavedError, match=r"No space left.*free some space.*--resume goes on"),
+        ):
+            begun().run()
+    assert [each.name for each in parts.trials] == [member.name for member in COUNTING]
+    parts, begun = held(split, tmp_path / "parts", members, 120)
+    with parts.held(resume=True, overwrite=False):
+        begun().run()
+    assert parts.kept("dtr").value > 0
 
 
 def test_what_is_as_before_is_not_judged_again(split, tmp_path, monkeypatch):

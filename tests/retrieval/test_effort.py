@@ -21,6 +21,10 @@ EFFORTS = [
     ({"effort": 0.5}, Way("cascade", 8, 12)),
     ({"effort": 1.0}, Way("beam", 8)),
     ({"beam_width": 40}, Way("beam", 40)),
+    ({"effort": np.float64(0)}, Way("steer", 8, 4)),
+    ({"effort": np.float32(0.5)}, Way("cascade", 8, 12)),
+    ({"effort": np.int64(1)}, Way("beam", 8)),
+    ({"beam_width": np.int64(40)}, Way("beam", 40)),
 ]
 
 
@@ -53,6 +57,8 @@ def test_ways_differ_and_the_full_beam_scores_most():
     [
         ({"effort": 1.5}, r"effort=1.5 is outside 0\.\.1"),
         ({"effort": float("nan")}, r"effort=nan is outside 0\.\.1"),
+        ({"effort": np.True_}, r"effort=np.True_ is"),
+        ({"beam_width": True}, r"beam_width=True is"),
         ({"effort": True}, r"effort=True is outside 0\.\.1"),
         ({"effort": "much"}, r"effort='much' is outside 0\.\.1"),
         ({"beam_width": 0}, r"beam_width=0 is outside 1\.\."),

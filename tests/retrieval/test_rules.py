@@ -46,6 +46,14 @@ def test_few_of_a_category(retriever, caps, default, k):
         assert retriever.items.encode(found.item_ids[0]).tolist() == expected
 
 
+def test_numbers_of_numpy_are_numbers(retriever):
+    sale = {"where": {"price": {"lte": 25}}}
+    given = {"max_per_category": {"default": np.int64(2)}, "diversity": np.float32(0.5)}
+    given["promote"] = [sale | {"share": np.float32(0.5)}]
+    plain = {"max_per_category": {"default": 2}, "diversity": 0.5, "promote": [sale | {"share": 0.5}]}
+    assert retriever.recommend([[]], 10, **given) == retriever.recommend([[]], 10, **plain)
+
+
 def test_excluded_items_never_show(retriever):
     banned = retriever.recommend([[]], 10).item_ids[0]
     for seen in ("keep", "remove"):

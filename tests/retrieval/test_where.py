@@ -1,6 +1,7 @@
 """Conditions on item columns: each agrees with the same filter in Polars, and what is wrong names its fix."""
 
 import datetime as dt
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -34,6 +35,11 @@ SAME = [
     ({"stock": {"ne": True}}, ~stock),
     ({"since": {"gte": "2026-03-01"}}, since >= dt.date(2026, 3, 1)),
     ({"since": {"lt": dt.date(2026, 3, 1)}}, since < dt.date(2026, 3, 1)),
+    ({"since": {"lt": np.datetime64("2026-03-01")}}, since < dt.date(2026, 3, 1)),
+    (
+        {"since": np.array(["2026-03-01", "2026-03-02"], "datetime64[D]")},
+        since.is_in([dt.date(2026, 3, 1), dt.date(2026, 3, 2)]),
+    ),
     (
         {"any": [{"price": 3}, {"brand": "brand 4"}]},
         (price == 3).fill_null(False) | (brand == "brand 4").fill_null(False),
@@ -74,6 +80,7 @@ def test_each_condition_is_that_of_polars(where, expected):
         ({"brand": {"gte": "2026-01-31"}}, "keep it as a time with `beamwood fit --keep-columns brand:time`"),
         ({"stock": {"lt": True}}, "true and false"),
         ({"stock": 1}, "stock holds true and false"),
+        ({"since": np.datetime64("NaT")}, "since holds times"),
         ({"since": "soon"}, "since holds times, such as '2026-01-31'; 'soon' is none"),
         ({"any": {"price": 3}}, "'any' needs a list"),
         ({"price": {"missing": 1}}, "must be true or false"),
@@ -105,3 +112,35 @@ def test_what_keeps_no_columns_says_so():
     object.__setattr__(retriever, "columns", None)
     with pytest.raises(InputError, match="keeps none; `beamwood fit --keep-columns` keeps more"):
         retriever.recommend([[]], 3, where={"price": 3})
+
+
+def _series(names):
+    return pl.Series(names)
+
+
+def _pandas(names):
+    return pytest.importorskip("pandas").Series(names)
+
+
+def _arrow(names):
+    return pytest.importorskip("pyarrow").array(names)
+
+
+@pytest.mark.parametrize("kind", [list, tuple, set, np.array, iter, _series, _pandas, _arrow])
+def test_a_filter_is_told_from_one_that_differs_in_its_middle(kind):
+    # A series and an iterator show a part of themselves, or none.
+    size, labels = 300, [f"label {n:03d}" for n in range(300)]
+    columns = ItemColumns.of(pl.DataFrame({"category": labels, "brand": labels}))
+    retriever = replace(retriever_of(tree_searcher(size)), columns=columns)
+    wanted = labels[:100] + labels[101:200]
+    other = labels[:99] + labels[100:200]
+
+    def found(**asked):
+        return retriever.items.encode(retriever.recommend([[]], size, **asked).item_ids[0]).tolist()
+
+    for names in (wanted, other):
+        indices = sorted(int(name[-3:]) for name in names)
+        assert sorted(found(allowed={"category": kind(names)})) == indices
+        assert sorted(found(where={"brand": kind(names)})) == indices
+        assert sorted(found(where={"brand": {"in": kind(names)}})) == indices
+        assert sorted(found(where={"brand": {"not_in": kind(names)}})) == sorted({*range(size)} - {*indices})

@@ -6,10 +6,13 @@ import time
 from dataclasses import replace
 from urllib.parse import quote
 
+import polars as pl
 import pytest
 
+from beamwood.data import Vocabulary
 from beamwood.errors import InputError
 from beamwood.retrieval.retriever import Retriever
+from beamwood.serve.log import RequestLog
 from beamwood.serve.service import Service
 from beamwood.serve.settings import ServeSettings
 from beamwood.serve.store.memory import MemoryStore
@@ -128,10 +131,24 @@ def test_any_user_can_be_seen_and_erased(folder, user):
 
 
 @pytest.mark.parametrize("text", [False, True])
-def test_an_erased_user_is_forgotten_as_a_number_and_as_text(text, tmp_path):
-    with serving(saved(tmp_path / "model", text=text)[0]) as client:
-        send(client, {"user": 77, "item": 5}, {"user": "77", "item": 6}, {"user": "077", "item": 7})
-        assert client.delete("/v1/users/77").json()["events"] == 2
+def test_a_user_is_shown_and_erased_as_a_number_and_as_text(text, tmp_path):
+    folder, retriever = saved(tmp_path / "numbers")
+    if text:
+        folder = tmp_path / "texts"
+        replace(retriever, users=Vocabulary(retriever.users.ids.cast(pl.String))).save(folder)
+    with serving(folder) as client:
+        own, other = ("77", 77) if text else (77, "77")
+        send(client, {"user": own, "item": 5}, {"user": other, "item": 6}, {"user": "077", "item": 7})
+        send(client, {"user": own, "item": 8})
+        path = "/v1/users/77/history"
+        shown = [(each["item"], each.get("user")) for each in client.get(path).json()["events"]]
+        assert shown == [(5, None), (6, other), (8, None)]
+        first = client.get(f"{path}?limit=2").json()
+        second = client.get(f"{path}?limit=2&after={first['next']}").json()
+        assert [each["item"] for each in first["events"] + second["events"]] == [5, 6, 8]
+        assert client.get("/v1/users/77/history?session=1").json()["events"] == []
+        assert client.delete("/v1/users/77").json()["events"] == 3
+        assert client.get(path).json()["events"] == []
         for user in (77, "77"):
             assert post(client, "/v1/recommend", {"user": user})["unknown_user"] is True
 
@@ -220,6 +237,10 @@ class BrokenStore(MemoryStore):
 
 def test_a_store_that_is_down_costs_no_answer(folder, users, monkeypatch):
     user, other = users
+    events = []
+    monkeypatch.setattr(
+        RequestLog, "said", lambda _, event, **more: events.append((event, more)) if "store" in event else None
+    )
     store = BrokenStore()
     monkeypatch.setattr(ServeSettings, "opened_store", lambda self: store)
     monkeypatch.setattr("beamwood.serve.histories.GRACE_SECONDS", 0.0)
@@ -237,11 +258,16 @@ def test_a_store_that_is_down_costs_no_answer(folder, users, monkeypatch):
         assert refused.headers["retry-after"] == "1"
         assert refused.json()["error"]["code"] == "store_unavailable"
         wait_until(lambda: client.get("/readyz").status_code == 503)
+        assert client.service.histories.trouble == "unplugged"
         assert client.get("/livez").status_code == 200
         store.down = False
         wait_until(lambda: client.get("/readyz").status_code == 200)
         assert "stale_history" not in post(client, "/v1/recommend", {"user": user})
         assert 'store_errors_total{call="read"}' in client.get("/metrics").text
+        assert client.service.histories.trouble is None
+    said = [event for event, _ in events]
+    assert said == ["store_down", "store_up"]
+    assert events[0][1] == {"call": "read", "reason": "unplugged"}
 
 
 def test_a_store_that_is_not_there_at_the_start_is_opened_when_it_is(folder, users, monkeypatch):

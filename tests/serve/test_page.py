@@ -2,13 +2,19 @@
 
 import re
 import time
+from dataclasses import replace
 from html import unescape
+from urllib.parse import parse_qsl, urlsplit
 
 import numpy as np
+import polars as pl
 import pytest
 
+from beamwood.data import Vocabulary
 from beamwood.retrieval.blend import Blend, Part
 from beamwood.retrieval.popularity import PopularitySearcher
+from beamwood.serve.page.render import file_of
+from beamwood.serve.snapshot import typed_id
 from chromium import Chromium, needs_chromium
 from retrieval_cases import retriever_of, tree_searcher, vector_searcher
 from served import NUM_ITEMS, Server, item_table, post, saved, serving
@@ -124,6 +130,31 @@ def test_what_is_typed_stays_text(client):
     page = client.get("/?find=<script>alert(1)</script>&user=<b>").text
     assert "<script>alert" not in page
     assert "<b>" not in page
+
+
+def test_ids_with_commas_can_be_chosen_and_typed(tmp_path):
+    _, retriever = saved(tmp_path / "plain", text=True)
+    ids = [f"{name}, [{place}]" for place, name in enumerate(retriever.items.ids)]
+    ids[1:3] = "[1]", "12"
+    replace(retriever, items=Vocabulary(pl.Series(ids))).save(tmp_path / "model")
+    with serving(tmp_path / "model") as client:
+        typed = ""
+        for place in (0, 1, 2, 5):
+            found = client.get("/", params={"find": ids[place], "history": typed}).text
+            link = unescape(re.findall(r'<a href="(/\?history[^"]*)"', found)[0])
+            typed = dict(parse_qsl(urlsplit(link).query))["history"]
+            page = client.get(link).text
+            assert "Unknown items" not in page
+            shown = re.search(r"History of this request</h2>\s*<ol[^>]*>(.*?)</ol>", page, re.DOTALL)[1]
+            listed = [unescape(each) for each in re.findall("<li>(.*?)</li>", shown)]
+            assert listed == [ids[each] for each in (0, 1, 2, 5) if each <= place]
+
+
+def test_numbers_are_typed_as_the_service_reads_them():
+    pattern = re.search(r"putting.dataset.ids === .number. && /\^\((.*?)\)\$/", file_of("page.js").decode())
+    for text in ("0", "-5", "007", "1", str(2**53 + 1), str(2**63 - 1), str(2**64 - 1), "+1", "1.0", "--1", ""):
+        read = typed_id(text, Vocabulary(pl.Series([1, 2])))
+        assert bool(re.fullmatch(pattern[1], text)) == isinstance(read, int), text
 
 
 def test_an_event_is_followed(client):

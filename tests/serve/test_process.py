@@ -14,6 +14,7 @@ import pytest
 from beamwood.cli.main import main
 from bounded import joined
 from served import Server, item_table, saved, wait_until
+from store_servers import free_port
 
 FORBIDDEN = (
     "torch",
@@ -175,3 +176,14 @@ def test_under_fire(folder):
         assert set(seen) <= {200, 429}
         assert 200 in seen
         assert server.ask("/v1/recommend", {"user": 11})[0] == 200
+
+
+def test_a_store_that_is_down_at_the_start_is_said(tmp_path):
+    folder, _ = saved(tmp_path / "model")
+    with Server(folder, "--store", f"redis://me:secret@127.0.0.1:{free_port()}/0") as server:
+        wait_until(lambda: len(server.said) > 1)
+        assert "the store is down, so events are refused until it answers: Redis does not answer" in server.said[1]
+        assert "secret" not in "".join(server.said)
+        status, answer = server.ask("/v1/recommend", {"user": 11})
+        assert status == 200
+        assert answer["stale_history"] is True

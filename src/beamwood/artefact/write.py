@@ -27,7 +27,7 @@ from beamwood.artefact.manifest import (
     manifest_bytes,
 )
 from beamwood.artefact.replace import clean, put_in_place, recover, sync, temporary_folder
-from beamwood.errors import ArtefactError
+from beamwood.errors import ArtefactError, NotSavedError
 from beamwood.steps import step
 
 __all__ = ["Arrays", "check_output", "write_artefact"]
@@ -144,7 +144,7 @@ def _reporting(target: Path, what: str) -> Iterator[None]:
         no_room = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
         full = no_room or "No space left" in text
         fix = "free some space" if full else "check that the folder can be written"
-        raise ArtefactError(
+        raise NotSavedError(
             f"{target}: {what} could not be saved ({text}); what was there before is untouched; {fix} and save again"
         ) from error
 

@@ -81,6 +81,10 @@ def check_page(path: str) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"--html {path} cannot be written: {error}; choose another folder") from None
+    if not os.access(target.parent, os.W_OK | os.X_OK):
+        raise InputError(
+            f"--html {path} cannot be written: {target.parent} may not be written to; choose another folder"
+        )
     if target.exists() and not (target.is_file() and _is_page(target)):
         raise InputError(f"--html {path} is there and no page of beamwood's, so it is not replaced; name another file")
 

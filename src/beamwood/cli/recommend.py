@@ -207,7 +207,9 @@ def _write_all(
         raise InputError("--context is not for --out; ask without a file")
     target = check_file(writing.out, overwrite=writing.overwrite, resume=writing.resume)
     origin = str(read_manifest(folder)["checksum"])
-    job = Job(retriever, request, asked.rows, asked.labels, asked.by_users, origin, writing.threads)
+    # Users in a file are of the log's type, however they were typed, unless one cannot be of it.
+    labels = asked.rows if asked.by_users and None not in asked.rows else asked.labels
+    job = Job(retriever, request, asked.rows, labels, asked.by_users, origin, writing.threads)
 
     kept = f"what is finished is in {target}.parts; the same command with --resume goes on"
     with step("answering", len(asked.rows)) as answering, keeping(lambda: kept):

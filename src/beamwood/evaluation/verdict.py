@@ -21,6 +21,8 @@ __all__ = ["Rival", "Verdict", "verdicts_in_words", "judge", "judge_both", "user
 
 LEVEL = 0.05
 POWER = 0.8
+# Metrics are of 0..1, and sums of equal numbers in another order differ by less.
+_ROUNDING = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +30,8 @@ class Rival:
     """The winner against one other: mean of winner - rival, its interval, and what the users say of it.
 
     `certain`: every test, adjusted after Holm, is below 0.05. `needed`: about how many users would settle it, None
-    where no number would. `better`, `equal`, `worse`: shares of users for whom the winner is so.
+    where no number would, and where it is uncertain though there are as many: the tests disagree. `better`, `equal`,
+    `worse`: shares of users for whom the winner is so.
     """
 
     name: str
@@ -108,8 +111,10 @@ class Verdict:
         line = f"It is {rival.difference:.4f} above {rival.name}{what}"
         if rival.certain:
             return [f"{line}, and {self.users:,} users make that certain."]
-        if rival.needed is None:
+        if rival.difference == 0:
             return [f"{line}: they are level."]
+        if rival.needed is None:
+            return [f"{line}; {self.users:,} users do not make that certain, as the tests disagree."]
         return [f"{line}; {self.users:,} users do not make that certain.", f"About {rival.needed:,} would settle it."]
 
     def _advice(self) -> list[str]:
@@ -137,7 +142,8 @@ def judge(values: Mapping[str, FloatArray], view: str, metric: str, simplest: st
     """The verdict on float[Q] values by method, at least two; of equal means the simplest wins, else the first."""
     means = {name: float(np.mean(column)) for name, column in values.items()}
     users = len(next(iter(values.values())))
-    winner = max(means, key=lambda name: (means[name], name == simplest))
+    best = max(means.values()) - _ROUNDING
+    winner = max(means, key=lambda name: (means[name] >= best, name == simplest))
     tests = tuple(paired_comparisons(values, winner, np.random.default_rng(0)))
     rivals = [_against(values, test, len(tests)) for test in tests]
     rivals.sort(key=lambda rival: rival.difference)
@@ -149,15 +155,18 @@ def judge(values: Mapping[str, FloatArray], view: str, metric: str, simplest: st
 
 def _against(values: Mapping[str, FloatArray], test: PairedComparison, num_rivals: int) -> Rival:
     difference = np.asarray(values[test.baseline], float) - np.asarray(values[test.rival], float)
-    p = max(test.adjusted.values())
+    mean, p = test.difference.mean, max(test.adjusted.values())
+    needed = users_to_settle(difference, level=LEVEL / num_rivals)
+    if p >= LEVEL and needed is not None and needed <= len(difference):
+        needed = None
     return Rival(
         name=test.rival,
-        difference=test.difference.mean,
+        difference=0.0 if abs(mean) <= _ROUNDING else mean,
         low=test.difference.low,
         high=test.difference.high,
         p=p,
         certain=p < LEVEL,
-        needed=users_to_settle(difference, level=LEVEL / num_rivals),
+        needed=needed,
         better=float((difference > 0).mean()),
         equal=float((difference == 0).mean()),
         worse=float((difference < 0).mean()),
@@ -171,7 +180,7 @@ def users_to_settle(difference: FloatArray, *, level: float = LEVEL) -> int | No
     Source: the normal approximation of a paired test's power.
     """
     mean = abs(float(np.mean(difference)))
-    if mean == 0.0:
+    if mean <= _ROUNDING:
         return None
     spread = float(np.std(difference, ddof=1))
     reach = float(special.ndtri(1 - level / 2) + special.ndtri(POWER))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import threading
 from collections import Counter, OrderedDict
@@ -137,9 +138,12 @@ def _canonical(allowed: Any, where: Any) -> str | None:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, np.ndarray):
-        return [repr(each) for each in value]
-    return repr(value)
+    """A value that JSON has not, whole. Errors: what `repr` need not tell apart, as a series or an iterator."""
+    if isinstance(value, np.ndarray | set | frozenset):
+        return {"": [repr(each) for each in value]}
+    if isinstance(value, np.generic | dt.date):
+        return repr(value)
+    raise TypeError
 
 
 _ENCODER = json.JSONEncoder(sort_keys=True, default=_plain)

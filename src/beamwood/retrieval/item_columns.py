@@ -240,7 +240,10 @@ def _labels(num_items: int, arrays: Mapping[str, NDArray[Any]], *, verify: bool)
 
 
 def _microseconds(value: Any) -> int | None:
-    """The microseconds since 1970 of a date, a time of a day or ISO 8601 text; None of anything else."""
+    """The microseconds since 1970 of a date, a time of a day, numpy's or ISO 8601 text; None of anything else."""
+    if isinstance(value, np.datetime64):
+        # None where it says no time.
+        value = value.astype("datetime64[us]").item()
     if isinstance(value, str):
         try:
             value = dt.datetime.fromisoformat(value.strip())

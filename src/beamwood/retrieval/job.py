@@ -39,8 +39,6 @@ GROUP_ROWS = 10_000
 """Users of a group, which is a row group of Parquet."""
 # Rows of one search: so many histories are in memory at a time for each thread.
 _ROWS = 250
-# Ids may be whole numbers of 64 bits without a sign.
-_PAST_INT64 = 2**63
 FORMATS = (".parquet", ".csv", ".jsonl")
 """By the ending of the file; a line, or a row, is one recommendation: query, rank, item, score."""
 
@@ -117,7 +115,8 @@ def _has_columns(path: Path, columns: Sequence[str]) -> bool:
 class Job:
     """`rows` are users or histories, one query each, `labels` what the output calls them; `request` says the rest.
 
-    `by_users`: rows are user ids. `origin` names the model: another one's groups are never gone on with.
+    `by_users`: rows are user ids, None for what cannot be one; where none is, `labels` are the same ids. `origin` names
+    the model: another one's groups are never gone on with.
     """
 
     retriever: Retriever
@@ -208,9 +207,10 @@ class Job:
 
     @cached_property
     def _label_type(self) -> Any:
-        if not self.labels or not isinstance(self.labels[0], int):
-            return pl.String
-        return pl.UInt64 if max(self.labels) >= _PAST_INT64 else pl.Int64
+        """That of the log's users; of histories, and of users who may be none of the log's, text."""
+        if self.by_users and self.retriever.users is not None and None not in self.rows:
+            return self.retriever.users.dtype
+        return pl.Series(self.labels[:1]).dtype
 
 
 def count_by_rank(target: Path, *ranks: int) -> list[int]:

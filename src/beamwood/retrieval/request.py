@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
@@ -16,7 +17,7 @@ from beamwood.notebook import table
 from beamwood.retrieval.stored import MOST
 from beamwood.types import BoolArray, ItemLists
 
-__all__ = ["Allowed", "Form", "Ids", "Recommendations", "Request", "Seen", "as_list", "truth_values"]
+__all__ = ["Allowed", "Form", "Ids", "Recommendations", "Request", "Seen", "as_list", "is_number", "truth_values"]
 
 Ids = Sequence[Any] | NDArray[Any] | pl.Series
 Allowed = BoolArray | Ids | Mapping[str, Any]
@@ -75,21 +76,22 @@ class Recommendations:
     """For each row the item ids found, best first, and their scores; `rank` counts from 1.
 
     A row is shorter than k only where fewer items were allowed. `promotions`: the name of the promotion that each item
-    is there by, or None; empty where the request had none. `empty`: why a row has no item, by row. With diversity or
-    promotions the scores need not fall.
+    is there by, or None; empty where the request had none. `empty`: why a row has no item, by row. `item_type`: that of
+    the ids in Polars, None where their values tell. With diversity or promotions the scores need not fall.
     """
 
     item_ids: list[list[Any]]
     scores: list[list[float]]
     promotions: list[list[str | None]] = field(default_factory=list)
     empty: dict[int, str] = field(default_factory=dict)
+    item_type: Any = field(default=None, compare=False, repr=False)
 
     @property
     def rank(self) -> list[list[int]]:
         """Places from 1 on, a list for each row."""
         return [list(range(1, len(row) + 1)) for row in self.item_ids]
 
-    def to(self, form: Form, users: Sequence[Any] | None = None) -> Any:
+    def to(self, form: Form, users: Ids | None = None) -> Any:
         """The item ids as "lists", or `as_frame` of "polars", "pandas" or "arrow"; `users`: who asked, a row each."""
         if form not in get_args(Form):
             raise InputError(f"as_={form!r} is unknown{nearest(str(form), get_args(Form))}")
@@ -112,31 +114,38 @@ class Recommendations:
         why = "; ".join(f"row {row} has no items, as {reason}" for row, reason in self.empty.items())
         return table(("row", "rank", "item", "score"), rows, caption=why)
 
-    def as_frame(self, users: Sequence[Any] | None = None) -> pl.DataFrame:
+    def as_frame(self, users: Ids | None = None) -> pl.DataFrame:
         """One line a recommendation: row, rank, item, score, and first the user where `users` asked, one a row."""
         lengths = [len(row) for row in self.item_ids]
-        who = (
-            {} if users is None else {"user": [user for user, n in zip(users, lengths, strict=True) for _ in range(n)]}
-        )
+        rows = np.repeat(np.arange(len(lengths)), lengths)
+        who = {} if users is None else {"user": _series(users).gather(rows)}
         return pl.DataFrame(
             {
                 **who,
-                "row": np.repeat(np.arange(len(lengths)), lengths),
+                "row": rows,
                 "rank": pl.Series([rank for row in self.rank for rank in row], dtype=pl.Int64),
-                "item": [item for row in self.item_ids for item in row],
+                "item": _series([item for row in self.item_ids for item in row], self.item_type),
                 "score": pl.Series([score for row in self.scores for score in row], dtype=pl.Float64),
-            },
-            strict=False,
+            }
         )
+
+
+def _series(values: Ids, dtype: Any = None) -> pl.Series:
+    return values if isinstance(values, pl.Series) else pl.Series(values, dtype=dtype, strict=False)
 
 
 def _check_effort(effort: Any, beam_width: Any) -> None:
     if effort is not None and beam_width is not None:
         raise InputError("give effort or beam_width, not both")
-    if effort is not None and (type(effort) not in (int, float) or not 0 <= effort <= 1):
+    if effort is not None and not (is_number(effort) and 0 <= effort <= 1):
         raise InputError(f"effort={effort!r} is outside 0..1; 1 is the full beam, 0 the cheapest way to search")
-    if beam_width is not None and (type(beam_width) is not int or not 1 <= beam_width <= MOST):
+    if beam_width is not None and not (is_number(beam_width, whole=True) and 1 <= beam_width <= MOST):
         raise InputError(f"beam_width={beam_width!r} is outside 1..{MOST}; give a whole number of nodes, such as 150")
+
+
+def is_number(value: Any, *, whole: bool = False) -> bool:
+    """Whether a value is a number, of Python or numpy; a truth value is none."""
+    return isinstance(value, numbers.Integral if whole else numbers.Real) and not isinstance(value, bool)
 
 
 def as_list(name: str, values: Any) -> list[Any]:

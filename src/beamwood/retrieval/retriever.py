@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any, Literal, overload
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from beamwood.arguments import naming_arguments
@@ -123,7 +124,12 @@ class Retriever:
                 raise InputError(f"recommend has no argument '{name}'{nearest(name, _RULES)}")
         given: dict[str, Any] = {**rules, "effort": effort, "beam_width": beam_width, "rejected": rejected}
         found = self.answer(Request(histories, k, users, allowed, context, seen, on_unknown, where, **given))
-        return found if as_ is None else found.to(as_, None if users is None else as_list("users", users))
+        return found if as_ is None else found.to(as_, None if users is None else self._typed(as_list("users", users)))
+
+    def _typed(self, users: list[Any]) -> pl.Series:
+        """Users who asked as a column of the log's type, or of their own where an unknown one is of another."""
+        typed = None if self.users is None else self.users.typed(users, "ignore")
+        return pl.Series(users, strict=False) if typed is None or typed.null_count() else typed
 
     def answer(self, request: Request) -> Recommendations:
         """The k best items of each row of the request, best first.
@@ -149,7 +155,7 @@ class Retriever:
     def _by_id(self, hits: Hits, promotions: list[list[str | None]]) -> Recommendations:
         if len(hits.items) == 1:
             items, values = found_of(hits, 0)
-            return Recommendations([self.items.decode(items)], [values], promotions)
+            return Recommendations([self.items.decode(items)], [values], promotions, item_type=self.items.dtype)
         found = hits.items >= 0
         sound(hits.scores[found])
         counts = np.count_nonzero(found, axis=1)
@@ -157,7 +163,7 @@ class Retriever:
         stops = np.cumsum(counts)
         rows = [ids[stop - count : stop] for stop, count in zip(stops, counts, strict=True)]
         scores = [row[:count].astype(float).tolist() for row, count in zip(hits.scores, counts, strict=True)]
-        return Recommendations(rows, scores, promotions)
+        return Recommendations(rows, scores, promotions, item_type=self.items.dtype)
 
     @naming_arguments
     def similar(

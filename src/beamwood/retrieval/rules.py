@@ -18,7 +18,7 @@ from beamwood.errors import InputError, nearest
 from beamwood.retrieval.filters import Filters
 from beamwood.retrieval.item_columns import LabelColumn
 from beamwood.retrieval.item_vectors import directions, item_vectors
-from beamwood.retrieval.request import Request
+from beamwood.retrieval.request import Request, is_number
 from beamwood.retrieval.top_k import no_hits
 from beamwood.types import BoolArray, Hits, ItemLists, Prepared, Query, Searcher, SearchOptions
 
@@ -67,7 +67,7 @@ def rules_of(request: Request, k: int, filters: Filters) -> Rules | None:
     if request.max_per_category is None and not request.diversity and not request.promote:
         return None
     diversity = request.diversity
-    if isinstance(diversity, bool) or not isinstance(diversity, int | float) or not 0 <= diversity <= 1:
+    if not (is_number(diversity) and 0 <= diversity <= 1):
         raise InputError(f"diversity={diversity!r} is outside 0..1; 0 orders by score, 1 by unlikeness alone")
     caps = None if request.max_per_category is None else _caps(request.max_per_category, filters)
     if not isinstance(request.promote, list | tuple):
@@ -83,7 +83,7 @@ def rules_of(request: Request, k: int, filters: Filters) -> Rules | None:
 def _caps(given: Any, filters: Filters) -> Caps:
     said = given if isinstance(given, Mapping) else {"default": given}
     for name, most in said.items():
-        if isinstance(most, bool) or not isinstance(most, int) or most < 0:
+        if not is_number(most, whole=True) or most < 0:
             raise InputError(f"max_per_category: {name}={most!r} is no whole number of 0 or more")
     column = filters.category()
     named = {name: most for name, most in said.items() if name != "default"}
@@ -102,7 +102,7 @@ def _promotion(given: Any, k: int, filters: Filters) -> Promotion:
         if name not in known:
             raise InputError(f"promote has a key '{name}'{nearest(str(name), known)}")
     share = given["share"]
-    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
+    if not (is_number(share) and 0 < share <= 1):
         raise InputError(f"promote: share={share!r} is outside 0..1; 0.2 is every fifth place")
     chosen = filters.prepared(None, given["where"])
     assert chosen is not None

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from beamwood.errors import InputError, nearest
 from beamwood.retrieval.item_columns import ItemColumns, LabelColumn, NumberColumn
+from beamwood.retrieval.request import as_list
 from beamwood.types import BoolArray
 
 __all__ = ["OPERATORS", "where_mask"]
@@ -63,6 +64,8 @@ def _condition(name: str, column: NumberColumn | LabelColumn, wanted: Any) -> Bo
 
 def _said(name: str, column: NumberColumn | LabelColumn, word: str, value: Any) -> BoolArray:
     """The items whose cell meets one operator."""
+    # Of whatever library; an iterator is gone through once.
+    value = as_list(f"where: '{name}'", value) if _is_list(value) else value
     if word not in OPERATORS:
         raise InputError(f"where: '{name}' is asked for '{word}'{nearest(word, OPERATORS)}")
     if word == "missing":
@@ -113,4 +116,4 @@ def _missing(column: NumberColumn | LabelColumn) -> BoolArray:
 
 
 def _is_list(value: Any) -> bool:
-    return isinstance(value, list | tuple | set | frozenset | np.ndarray)
+    return isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping)

@@ -54,6 +54,8 @@ class HistoryGateway:
         self.store: HistoryStore | None = None
         self._erased: dict[Owner, float] = {}
         self._waiting, self._down_since, self._pause_until = 0, 0.0, 0.0
+        self.trouble: str | None = None
+        """Why the store is down, None while it is there."""
         own: dict[str, Any] = {"namespace": "beamwood", "registry": service.metrics.registry}
         self._events = Counter("events", "Events that were sent, by what became of them", ["outcome"], **own)
         self._commit = Histogram("commit_seconds", "From an event to its commit", buckets=_COMMITS, **own)
@@ -70,10 +72,11 @@ class HistoryGateway:
             try:
                 store = self._opener()
                 self._erased = dict(store.erased())
-            except StoreUnavailable:
-                self._failed("open")
+            except StoreUnavailable as error:
+                self._failed("open", error)
                 raise
-            self.store, self._down_since = store, 0.0
+            self.store = store
+            self._answers()
         return self.store
 
     @property
@@ -97,8 +100,8 @@ class HistoryGateway:
             reading = self._in_pool(lambda: kept_of(self._open(), owner, snapshot, body, limits))
             # The other half of the time is the search's.
             return await _in_time(reading, self.service.settings.timeout / 2)
-        except (StoreUnavailable, TimeoutError):
-            self._failed("read")
+        except (StoreUnavailable, TimeoutError) as error:
+            self._failed("read", error)
             return self._without(owner, snapshot)
 
     def _without(self, owner: Owner, snapshot: Snapshot) -> StoredHistory:
@@ -150,16 +153,24 @@ class HistoryGateway:
         return snapshot.hides(stored.erased)
 
     def _refused(self, name: str, error: BaseException) -> Problem:
-        self._failed(name)
+        self._failed(name, error)
         message = f"nothing was kept ({error}); send it again"
         if isinstance(error, TimeoutError):
             message = "the store does not answer in time, and may keep this later; send it again with the same keys"
         return Problem("store_unavailable", message, retry_after_ms=1000)
 
-    def _failed(self, name: str) -> None:
+    def _failed(self, name: str, error: BaseException) -> None:
         self._errors.labels(name).inc()
+        if self.trouble is None:
+            self.trouble = str(error) or "it does not answer in time"
+            self.service.log.said("store_down", call=name, reason=self.trouble)
         self._down_since = self._down_since or time.time()
         self._pause_until = time.monotonic() + _PAUSE_SECONDS
+
+    def _answers(self) -> None:
+        if self.trouble is not None:
+            self.service.log.said("store_up", seconds=round(time.time() - self._down_since, 3))
+        self._down_since, self.trouble = 0.0, None
 
     def _in_pool(self, work: Callable[[], _Result]) -> asyncio.Future[_Result]:
         return asyncio.get_running_loop().run_in_executor(self._pool, work)
@@ -171,7 +182,7 @@ class HistoryGateway:
             await asyncio.sleep(_ROUND_SECONDS)
             with suppress(Problem):
                 self._erased |= await self.call("erased", lambda store: store.erased())
-                self._down_since = 0.0
+                self._answers()
                 if time.monotonic() - compacted > _COMPACT_SECONDS and self._retention != Retention():
                     compacted = time.monotonic()
                     await self.call("compact", lambda store: store.compact(self._retention, time.time()))

@@ -155,6 +155,10 @@ class _Running:
         address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
         service.log.said("ready", address=address, model=service.snapshot.model, pid=os.getpid())
         print(f"beamwood: {service.snapshot.model} answers at {address}", file=sys.stderr, flush=True)
+        why = service.histories.trouble
+        if why is not None:
+            line = f"beamwood: the store is down, so events are refused until it answers: {' '.join(why.split())}"
+            print(line, file=sys.stderr, flush=True)
         if service.settings.watch:
             self._start(follow_folder(service, self.folder))
 

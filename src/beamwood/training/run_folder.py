@@ -14,7 +14,7 @@ from typing import Any
 
 from beamwood.artefact.only_one import only_one
 from beamwood.artefact.replace import clean, whole_file
-from beamwood.errors import InputError
+from beamwood.errors import InputError, NotSavedError
 from beamwood.training.board import Board
 from beamwood.training.checkpoint import (
     check_replaceable,
@@ -132,7 +132,7 @@ class RunFolder:
         try:
             yield
         except OSError as error:
-            raise InputError(
+            raise NotSavedError(
                 f"{self.path} cannot hold a run ({error}); move away what is there, or choose another folder"
             ) from error
 
@@ -227,9 +227,15 @@ class RunLog:
         self._stream.truncate(position)
 
     def append(self, record: Mapping[str, Any]) -> None:
-        """Add one line to `metrics.jsonl`."""
-        self._stream.write(json.dumps(dict(record)).encode() + b"\n")
-        self._stream.flush()
+        """Add one line to `metrics.jsonl`. Errors: `NotSavedError`."""
+        try:
+            self._stream.write(json.dumps(dict(record)).encode() + b"\n")
+            self._stream.flush()
+        except OSError as error:
+            path = self.folder.metrics_path
+            raise NotSavedError(
+                f"{path} could not be written ({error}); free some space, and go on with --resume"
+            ) from error
         if self.folder.board is not None:
             self.folder.board.write(record)
 

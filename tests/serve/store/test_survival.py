@@ -168,13 +168,16 @@ def test_a_second_process_is_told_who_has_the_file(tmp_path: Path) -> None:
         ("sqlite", "did you mean 'sqlite:'"),
         ("mysql://x", "is unknown"),
         ("postgresql://a b c", "cannot be read"),
-        ("redis://h:port/0", "no address of Redis"),
+        ("redis://h:port/0", "the address of Redis cannot be read"),
+        ("redis://me:secret@h:port/0", "the address of Redis cannot be read"),
+        ("postgre://me:secret@h/db", r"'postgre://\.\.@h/db' is unknown"),
     ],
 )
 def test_addresses_that_are_wrong(address: str, said: str, tmp_path: Path) -> None:
     (tmp_path / "text.db").write_text("this is no database, but it is long enough to be looked at" * 9)
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=said) as error:
         open_store(address.format(folder=tmp_path))
+    assert "secret" not in str(error.value)
 
 
 @pytest.mark.parametrize("address", ["redis://127.0.0.1:{port}/0", "postgresql://x@127.0.0.1:{port}/x"])

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from beamwood.data.split import Split
-from beamwood.errors import InputError, TimeLimitError
+from beamwood.errors import InputError, NotSavedError, TimeLimitError
 from beamwood.evaluation.protocol import evaluate_both
 from beamwood.extras import is_installed
 from beamwood.fitting.choose import drawn
@@ -103,7 +103,8 @@ class Search:
     def run(self) -> PortfolioResult:
         """Look, blend, choose, and read the test users once; interrupted, the best so far without reading them.
 
-        Errors: `Interrupted` where nothing is there yet; `InputError` where nothing is within the budgets.
+        Errors: `Interrupted` where nothing is there yet; `InputError` where nothing is within the budgets;
+        `NotSavedError` where the disk takes no more, which the state of the search knows nothing of.
         """
         self.best = self._choose()
         try:
@@ -111,6 +112,8 @@ class Search:
                 self._look_at_all()
             self._blend()
             return self._found(read=True)
+        except NotSavedError as error:
+            raise NotSavedError(f"{error}; the same command with --resume goes on with what was found") from error
         except (KeyboardInterrupt, Interrupted):
             ANSWERING.set()
             self.folder.write(self.budget.seconds)
@@ -170,6 +173,9 @@ class Search:
         trial = Trial(member.name, (member.name,))
         try:
             fitted = self._fitted(member, step.seconds)
+        except NotSavedError:
+            # The disk is to blame, not the member, which may still bring most.
+            raise
         except (InputError, MemoryError) as error:
             trial.why = str(error) or "there is too little memory"
             if isinstance(error, TimeLimitError) and error.least is not None:

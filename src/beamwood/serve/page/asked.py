@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from beamwood.data.vocabulary import Vocabulary
@@ -17,7 +18,7 @@ __all__ = ["FIELDS", "FormFields"]
 
 FIELDS = {
     "user": "A user of the log, or of the store.",
-    "history": "Item ids, oldest first, with commas between.",
+    "history": 'Item ids, oldest first, with commas between; ids with commas as JSON: ["a,b", "c"].',
     "find": "Words of a title, or the beginning of an id.",
     "k": "How many items.",
     "rejected": "1: without what the user rejected.",
@@ -49,7 +50,23 @@ class FormFields:
 
     def ids(self, vocabulary: Vocabulary) -> list[Any]:
         """The history's ids."""
-        return [typed_id(text.strip(), vocabulary) for text in self.history.split(",") if text.strip()]
+        return [typed_id(text, vocabulary) for text in self._texts()]
+
+    def _texts(self) -> list[str]:
+        try:
+            listed = json.loads(self.history)
+        except (ValueError, RecursionError):
+            listed = None
+        if isinstance(listed, list) and all(isinstance(each, str | int) for each in listed):
+            return [str(each) for each in listed]
+        return [text.strip() for text in self.history.split(",") if text.strip()]
+
+    def adding(self, item: Any) -> str:
+        """The history with one more item, as it is typed."""
+        texts = [*self._texts(), str(item)]
+        plain = ",".join(texts)
+        # Read again it has to be the same.
+        return plain if replace(self, history=plain)._texts() == texts else json.dumps(texts, ensure_ascii=False)
 
     def body(self, snapshot: Snapshot) -> Recommend | None:
         """The request, None where nobody asks yet. Errors: `Problem` on a field that cannot be."""

@@ -33,8 +33,7 @@ def page_of(asked: FormFields, **shown: Any) -> bytes:
 
     def adding(item: Any) -> str:
         """The address that asks the same with one more item in the history."""
-        history = ",".join([part for part in (asked.history,) if part] + [str(item)])
-        given = asdict(replace(asked, history=history, find=""))
+        given = asdict(replace(asked, history=asked.adding(item), find=""))
         return "/?" + urlencode({name: value for name, value in given.items() if value})
 
     return _environment().get_template("page.html").render(asked=asked, adding=adding, **shown).encode()

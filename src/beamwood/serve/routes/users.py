@@ -13,7 +13,7 @@ from beamwood.serve.route import Call, Route
 from beamwood.serve.service import Service
 from beamwood.serve.snapshot import indices_of, typed_id
 from beamwood.serve.store.event import UNTYPED, Event, Owner, Session
-from beamwood.serve.store.protocol import Record
+from beamwood.serve.store.protocol import HistoryStore, Record
 
 __all__ = ["routes"]
 
@@ -22,7 +22,10 @@ _SESSION = {"session": "1: the name is a session's, no user's"}
 
 
 class KeptEvent(Struct, omit_defaults=True):
-    """An event; `time` in seconds since 1970; without `type` where it was sent without one."""
+    """An event; `time` in seconds since 1970; without `type` where it was sent without one.
+
+    `user`: as whom it is kept, where that is a number and the model's users are text, or the other way.
+    """
 
     seq: int
     item: Any
@@ -30,6 +33,7 @@ class KeptEvent(Struct, omit_defaults=True):
     weight: float
     type: str = UNTYPED
     request_id: str | None = None
+    user: Any = None
 
 
 class History(Struct, kw_only=True, omit_defaults=True):
@@ -77,15 +81,31 @@ async def _history(call: Call) -> History:
     owner = _owner(call)
     limit = whole_number("limit", call.query.get("limit", f"{_FEW}"), 1, _MOST)
     after = whole_number("after", call.query.get("after", "0"), 0, 2**62)
-    page = await call.service.histories.call("page", lambda store: store.page(owner, after=after, limit=limit))
+    page = await call.service.histories.call("page", lambda store: _page(store, owner, after, limit))
     own = None if after or isinstance(owner, Session) else await _model_items(call.service, owner)
     following = page[-1].seq if len(page) == limit else None
-    return History(request_id=call.request_id, events=[_told(each) for each in page], next=following, model=own)
+    events = [_told(record, owner) for record in page]
+    return History(request_id=call.request_id, events=events, next=following, model=own)
 
 
-def _told(record: Record) -> KeptEvent:
+def _page(store: HistoryStore, owner: Owner, after: int, limit: int) -> list[Record]:
+    """The next events of whom an address names, by seq."""
+    found = [record for one in _spelled(owner) for record in store.page(one, after=after, limit=limit)]
+    return sorted(found, key=lambda record: record.seq)[:limit]
+
+
+def _told(record: Record, owner: Owner) -> KeptEvent:
     event: Event = record.event
-    return KeptEvent(record.seq, event.item, event.time, event.weight, event.type, event.request_id)
+    user = None if event.user == owner else event.user
+    return KeptEvent(record.seq, event.item, event.time, event.weight, event.type, event.request_id, user)
+
+
+def _spelled(owner: Owner) -> list[Owner]:
+    """A user as a number and as text, the model's own first: an address has no types."""
+    if isinstance(owner, Session):
+        return [owner]
+    other = str(owner) if isinstance(owner, int) else typed_id(owner, None)
+    return [owner] if other == owner else [owner, other]
 
 
 async def _model_items(service: Service, user: Id) -> list[Any] | None:
@@ -103,11 +123,7 @@ async def _model_items(service: Service, user: Id) -> list[Any] | None:
 async def _erase(call: Call) -> Erased:
     owner = _owner(call)
     own = None if isinstance(owner, Session) else await _model_items(call.service, owner)
-    gone = await call.service.histories.erase(owner)
-    if not isinstance(owner, Session):
-        # An address has no types: events that came under the number as text, or the other way, are theirs too.
-        other = str(owner) if isinstance(owner, int) else typed_id(owner, None)
-        gone += 0 if other == owner else await call.service.histories.erase(other)
+    gone = sum([await call.service.histories.erase(one) for one in _spelled(owner)])
     return Erased(request_id=call.request_id, events=gone, model=len(own or ()))
 
 

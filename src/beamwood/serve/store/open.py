@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from beamwood.errors import InputError, nearest
 from beamwood.extras import asking_for
 from beamwood.serve.store.protocol import HistoryStore
@@ -34,4 +36,6 @@ def open_store(address: str, *, read_only: bool = False) -> HistoryStore:
             from beamwood.serve.store.postgres import PostgresStore
 
             return PostgresStore(address)
-    raise InputError(f"the store {address!r} is unknown{nearest(address, _KINDS)}")
+    # A password is nobody's to read in a log.
+    shown = re.sub(r"//.*@", "//..@", address)
+    raise InputError(f"the store {shown!r} is unknown{nearest(shown, _KINDS)}")

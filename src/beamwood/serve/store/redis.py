@@ -59,7 +59,8 @@ class RedisStore:
                 url, socket_timeout=_SECONDS, socket_connect_timeout=_SECONDS, retry=Retry(NoBackoff(), 1)
             )
         except (ValueError, TypeError) as error:
-            raise InputError(f"{url} is no address of Redis ({error}); write redis://HOST:PORT/DATABASE") from error
+            hint = "write redis://USER:PASSWORD@HOST:PORT/DATABASE"
+            raise InputError(f"the address of Redis cannot be read ({error}); {hint}") from error
         names = {"append": APPEND, "erase": ERASE, "history": HISTORY, "hit": HIT, "merge": MERGE, "trim": TRIM}
         self._scripts = {name: self._client.register_script(text) for name, text in names.items()}
         self._cursor = 0

@@ -104,8 +104,17 @@ function told(text) {
 }
 
 function id(text) {
-  const whole = putting.dataset.ids === "number" && /^(0|-?[1-9][0-9]{0,17})$/.test(text);
+  const whole = putting.dataset.ids === "number" && /^(0|-?[1-9][0-9]{0,19})$/.test(text);
   return whole ? text : JSON.stringify(text);
+}
+
+// Between commas, or a list of JSON where ids hold commas.
+function listed(text) {
+  try {
+    const given = JSON.parse(text);
+    if (Array.isArray(given) && given.every((each) => typeof each === "string")) return given;
+  } catch { /* no JSON */ }
+  return text.split(",").map((each) => each.trim()).filter(Boolean);
 }
 
 function cells() {
@@ -126,7 +135,7 @@ const PLACES = {
 
 async function put() {
   const given = new FormData(putting), text = given.get("item").trim();
-  const similar = given.get("similar").split(",").map((each) => each.trim()).filter(Boolean).map(id);
+  const similar = listed(given.get("similar")).map(id);
   const rest = { category: (given.get("category") || "").trim() || null, fields: cells(), available: given.has("available") };
   const item = `{"item": ${id(text)}, "similar": [${similar}], ${JSON.stringify(rest).slice(1)}`;
   const done = await asked("/v1/items", "PUT", `{"items": [${item}]}`);
