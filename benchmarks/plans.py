@@ -13,8 +13,12 @@ __all__ = ["plan_of"]
 
 
 def plan_of(row: Row, before: Mapping[str, str], facts: Facts) -> dict[str, Any]:
-    """The resolved settings of a row by dotted name; a folder is named by the run of `before` that left it."""
+    """The resolved settings of a row by dotted name, but for the device that computes, which a line's machine says.
+
+    A folder is named by the run of `before` that left it.
+    """
     if row.method is None:
         return {}
     settings = row.settings | {key: f"run {name}" for key, name in before.items()}
-    return load_method(row.method).configured(settings, row.preset).plan(facts).flat()
+    plan = load_method(row.method).configured(settings, row.preset).plan(facts).flat()
+    return {name: value for name, value in plan.items() if not name.endswith("loop.device")}
