@@ -17,4 +17,6 @@ def plan_of(row: Row, before: Mapping[str, str], facts: Facts) -> dict[str, Any]
     if row.method is None:
         return {}
     settings = row.settings | {key: f"run {name}" for key, name in before.items()}
-    return load_method(row.method).configured(settings, row.preset).plan(facts).flat()
+    plan = load_method(row.method).configured(settings, row.preset).plan(facts).flat()
+    # What a row means does not depend on where it is computed.
+    return {name: value for name, value in plan.items() if name != "loop.device"}
