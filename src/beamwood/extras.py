@@ -24,6 +24,7 @@ class Extra:
 EXTRAS = {
     "train": Extra({"torch": "torch"}, "methods that train: trees, sequences, towers, rankers"),
     "ann": Extra({"faiss": "faiss-cpu"}, "index.kind=hnsw: a graph over item vectors"),
+    "frames": Extra({"pyarrow": "pyarrow"}, "frames of pandas and tables of Arrow, in and out"),
     "plots": Extra(
         {"altair": "altair", "jinja2": "jinja2", "markupsafe": "markupsafe", "vl_convert": "vl-convert-python"},
         "--html: reports as pages",

@@ -9,6 +9,7 @@ import pytest
 import beamwood as package
 from beamwood.artefact.only_one import only_one
 from cli_cases import beamwood
+from retrieval_cases import retriever_of, vector_searcher
 
 
 @contextmanager
@@ -30,6 +31,13 @@ def refused(capsys, *arguments):
     return said.strip().splitlines()[-1]
 
 
+def test_vectors_without_room_are_none(tmp_path, capsys):
+    retriever_of(vector_searcher(600)).save(tmp_path / "model")
+    with files_of(2000):
+        assert "File too large" in refused(capsys, "export", tmp_path / "model", "--vectors", tmp_path / "out.parquet")
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
 @pytest.mark.parametrize("most", [100, 3000])
 def test_a_training_without_room_goes_on_when_there_is_some(market, tmp_path, capsys, most):
     small = ["model.width=4", "model.num_blocks=1", "loop.max_steps=4", "loop.evaluate_every=2"]
@@ -45,17 +53,18 @@ def test_a_training_without_room_goes_on_when_there_is_some(market, tmp_path, ca
 
 
 def test_answers_and_pages_without_room_leave_what_was_there(fitted, tmp_path, capsys):
-    out, page = tmp_path / "recs.csv", tmp_path / "page.html"
-    command = ["recommend", fitted, "--all-users", "--out", out]
-    for path, again in ((out, [*command, "--overwrite"]), (page, ["evaluate", fitted, "--html", page])):
-        assert beamwood(*(command if path == out else again)) == 0
+    page = tmp_path / "page.html"
+    commands = {tmp_path / name: ["recommend", fitted, "--all-users", "--out"] for name in ("recs.csv", "recs.parquet")}
+    for path, command in {**commands, page: ["evaluate", fitted, "--html"]}.items():
+        assert beamwood(*command, path) == 0
         before = path.read_bytes()
         capsys.readouterr()
         with files_of(len(before) // 2):
-            assert "File too large" in refused(capsys, *again)
+            assert "File too large" in refused(capsys, *command, path, *(["--overwrite"] if path != page else []))
         assert path.read_bytes() == before
-    assert beamwood(*command, "--resume") == 0
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["page.html", "recs.csv"]
+    for path, command in commands.items():
+        assert beamwood(*command, path, "--resume") == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["page.html", "recs.csv", "recs.parquet"]
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,15 @@
 """What is installed by `pip install beamwood` alone: it counts and answers, and names the extra for all else."""
 
 import json
+import re
+import sys
 
 import pytest
 
 import beamwood
+from beamwood.errors import NotInstalledError
 from beamwood.extras import install_command
+from beamwood.retrieval.request import Recommendations
 
 COMMAND = install_command("train")
 ANSWERS = """
@@ -57,13 +61,26 @@ def test_counting_needs_no_torch(bare, market, tmp_path):
         ["evaluate", out, "--k", "5"],
         ["inspect", out],
         ["recommend", out, "--user", "3", "-k", "4", "--json"],
+        ["recommend", out, "--all-users", "--out", tmp_path / "all.parquet"],
         ["compare", *log, "--methods", "popularity,transitions,ease", "--json"],
     )
-    assert [code for code, _, _ in done] == [0] * 9, done
+    assert [code for code, _, _ in done] == [0] * 10, done
     assert "f@5" in done[5][1]
     assert "transitions" in done[6][1]
     assert len(json.loads(done[7][1])[0]["items"]) == 4
-    assert list(json.loads(done[8][1])["methods"]) == ["popularity", "transitions", "ease"]
+    assert list(json.loads(done[9][1])["methods"]) == ["popularity", "transitions", "ease"]
+
+
+def test_frames_and_tables_name_their_extra(monkeypatch):
+    pandas = pytest.importorskip("pandas")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    for call in (
+        lambda: beamwood.read_log(pandas.DataFrame({"user": [1], "item": [2]})),
+        lambda: Recommendations([[1]], [[0.5]]).to("arrow"),
+        lambda: Recommendations([[1]], [[0.5]]).to("pandas"),
+    ):
+        with pytest.raises(NotInstalledError, match=re.escape(install_command("frames"))):
+            call()
 
 
 def test_the_rest_of_the_command_line_needs_no_torch(bare):

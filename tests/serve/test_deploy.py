@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
 import sys
 import tomllib
+from pathlib import Path
 
 import pytest
 import typer
@@ -157,12 +159,24 @@ def test_systemd_takes_the_unit(tmp_path):
 
 
 def test_the_image_is_bare():
-    extras = re.search(r"beamwood\[([a-z,]+)\]", CONTAINERFILE)[1].split(",")
+    extras = re.search(r"/source\[([a-z,]+)\]", CONTAINERFILE)[1].split(",")
     known = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert set(extras) <= set(known) - {"train", "dev"}
     assert "USER 10001" in CONTAINERFILE
     assert CONTAINERFILE.rindex("USER 10001") > CONTAINERFILE.rindex("RUN ")
     assert "torch" not in "\n".join(line for line in CONTAINERFILE.splitlines() if not line.startswith("#"))
+
+
+def installed_bytes(bare):
+    """Of what an environment links to, without the tests that the image leaves out and what Python compiles."""
+    walks = [os.walk(path.resolve()) for path in bare.folder.glob("lib/*/site-packages/*") if path.is_dir()]
+    kept = [
+        (folder, files)
+        for walk in walks
+        for folder, _, files in walk
+        if not {"tests", "__pycache__"} & {*Path(folder).parts}
+    ]
+    return sum((Path(folder) / name).stat().st_size for folder, files in kept for name in files)
 
 
 def test_an_environment_of_the_image_serves(tmp_path):
@@ -172,6 +186,7 @@ def test_an_environment_of_the_image_serves(tmp_path):
     # Extras of extras.
     more = [each.name for each in asked] + ["uvloop", "httptools", "psycopg-binary"]
     bare = bare_environment(tmp_path / "image", source=True, more=more)
+    assert installed_bytes(bare) < 400e6
     model, _ = saved(tmp_path / "model")
     imports = "import beamwood.serve.store.redis, beamwood.serve.store.postgres, beamwood.serve.replay"
     bare.run("-c", imports)

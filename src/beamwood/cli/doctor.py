@@ -16,7 +16,7 @@ from beamwood.system import processors
 
 __all__ = ["doctor"]
 
-LIBRARIES = ("numpy", "scipy", "polars", "pyarrow", "pydantic", "safetensors", "array-api-compat")
+LIBRARIES = ("numpy", "scipy", "polars", "pydantic", "safetensors", "array-api-compat")
 
 
 def doctor(json: o.Json = False) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, cast
 
@@ -34,7 +35,6 @@ _Vectors = Annotated[
 ]
 _Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the file.")]
 _BLOCK_ROWS = 100_000
-_PLAIN = pl.CompatLevel.oldest()
 
 
 def similar(
@@ -94,8 +94,7 @@ def export(
 
     Those of a method of vectors, or of a tree's light head, with a column `bias` that is added to the product.
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+    from polars.io.plugins import register_io_source
 
     from beamwood.retrieval.item_vectors import exported
     from beamwood.retrieval.job import check_file
@@ -105,15 +104,21 @@ def export(
     retriever = load(folder, method)
     export = exported(retriever.searcher)
     target = check_file(vectors, overwrite=overwrite, option="--vectors", columns=("item", "vector"))
-    ids = retriever.items.ids.to_arrow(compat_level=_PLAIN)
-    fields = [("item", ids.type), ("vector", pa.list_(pa.float32(), export.width))]
-    schema = pa.schema(fields if export.biases is None else [*fields, ("bias", pa.float32())])
-    with writing_to(target) as fresh, pq.ParquetWriter(fresh, schema) as writer:
+    ids = retriever.items.ids
+    schema: dict[str, pl.DataType] = {"item": ids.dtype, "vector": pl.Array(pl.Float32, export.width)}
+    schema |= {} if export.biases is None else {"bias": pl.Float32()}
+
+    def rows(*_: object) -> Iterator[pl.DataFrame]:
         for items in blocks(len(ids), _BLOCK_ROWS):
-            cells = pa.FixedSizeListArray.from_arrays(pa.array(export.of(items).ravel()), export.width)
-            columns = [ids.slice(items[0], len(items)), cells]
-            columns += [] if export.biases is None else [pa.array(export.biases(items))]
-            writer.write_table(pa.table(columns, schema=schema))
+            columns = {"item": ids[items[0] : items[-1] + 1], "vector": export.of(items)}
+            columns |= {} if export.biases is None else {"bias": export.biases(items)}
+            yield pl.DataFrame(columns, schema=schema)
+
+    with writing_to(target) as fresh:
+        try:
+            register_io_source(rows, schema=schema).sink_parquet(fresh)
+        except pl.exceptions.PolarsError as error:
+            raise OSError(error) from error
     tell(f"wrote {target}: {len(ids):,} vectors of width {export.width}, {export.what}")
 
 

@@ -6,7 +6,6 @@ Shape legend: N ids, T bytes of text, S buckets, a power of two.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from typing import Any, ClassVar
 from zlib import crc32
 
@@ -14,6 +13,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from beamwood.blocks import blocks, slices
 from beamwood.errors import InputError
 from beamwood.kernels.dispatch import native
 from beamwood.kernels.rows import places_of
@@ -28,6 +28,8 @@ Arrays = dict[str, NDArray[Any]]
 _PLACES = 8
 # Texts that were asked for lately are kept as they are, below 8 MiB of them.
 _AT_HAND = 2**16
+# Texts that are Python's own objects at a time, where all are read or written.
+_BLOCK = 2**16
 
 
 class NumberIds:
@@ -168,18 +170,16 @@ class TextIds:
     @classmethod
     def of(cls, series: pl.Series) -> TextIds:
         """The table of a column of text without nulls."""
-        array = series.rechunk().to_arrow(compat_level=pl.CompatLevel.oldest())
-        _, ends, content = array.buffers()
-        stops = np.frombuffer(ends, np.int64)[array.offset : array.offset + len(array) + 1] if ends else np.zeros(1)
-        stops = stops.astype(np.int64)
-        text = np.frombuffer(content, np.uint8)[stops[0] : stops[-1]] if content else np.empty(0, np.uint8)
-        stops = stops - stops[0]
-        held, pairs = np.ascontiguousarray(text).data, pairwise(stops.tolist())
-        hashes = np.fromiter((crc32(held[start:stop]) for start, stop in pairs), np.int64, len(array))
-        size = 1 << max(1, int(len(array) - 1).bit_length())
+        text, lengths, hashes = bytearray(), np.empty(len(series), np.int64), np.empty(len(series), np.int64)
+        for block in slices(len(series), _BLOCK):
+            encoded = [value.encode() for value in series[block].to_list()]
+            text += b"".join(encoded)
+            lengths[block], hashes[block] = [*map(len, encoded)], [*map(crc32, encoded)]
+        size = 1 << max(1, int(len(series) - 1).bit_length())
         buckets = hashes & (size - 1)
         starts = indptr_of(np.bincount(buckets, minlength=size))
-        return cls(np.ascontiguousarray(text), stops, starts, np.argsort(buckets, kind="stable").astype(np.int32))
+        members = np.argsort(buckets, kind="stable").astype(np.int32)
+        return cls(np.frombuffer(text, np.uint8), indptr_of(lengths), starts, members)
 
     def __len__(self) -> int:
         return len(self.stops) - 1
@@ -215,16 +215,11 @@ class TextIds:
 
     def series(self) -> pl.Series:
         """All ids."""
-        # A service that only answers never comes here, and is smaller by what this brings.
-        import pyarrow as pa
-
-        buffers = [None, pa.py_buffer(np.ascontiguousarray(self.stops)), pa.py_buffer(np.ascontiguousarray(self.text))]
-        array = pa.Array.from_buffers(pa.large_string(), len(self), buffers)
         try:
-            array.validate(full=True)
-        except pa.ArrowInvalid as error:
-            raise InputError(f"the ids are no text: {error}") from None
-        return pl.Series("id", pl.from_arrow(array))
+            parts = [pl.Series("id", self.ids(block), dtype=pl.String) for block in blocks(len(self), _BLOCK)]
+        except UnicodeDecodeError as error:
+            raise InputError(f"an id is no UTF-8: {error}") from None
+        return pl.concat(parts) if parts else pl.Series("id", dtype=pl.String)
 
     def arrays(self) -> Arrays:
         """What `restore_ids` takes."""

@@ -13,6 +13,7 @@ from scipy import sparse
 
 from beamwood.data.offsets import are_offsets, table_with_offsets
 from beamwood.errors import InputError
+from beamwood.extras import asking_for
 
 __all__ = ["frame_of", "scan_matrix"]
 
@@ -58,6 +59,8 @@ def frame_of(source: Any, names: Sequence[str] | None) -> tuple[str, pl.LazyFram
         # What has a name is data, and an index is easily made of a column.
         if levels and not {*levels} & {*source.columns}:
             source = source.reset_index()
+        with asking_for("read_log of a pandas frame"):
+            import pyarrow  # noqa: F401
     try:
         return name, (pl.from_pandas(source) if module == "pandas" else _columns(source)).lazy()
     except (Exception, pl.exceptions.PanicException) as error:  # every frame library raises its own

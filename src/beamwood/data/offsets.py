@@ -10,6 +10,8 @@ from typing import Any
 
 import polars as pl
 
+from beamwood.extras import asking_for
+
 __all__ = ["are_offsets", "file_with_offsets", "has_offsets", "table_with_offsets"]
 
 _OFFSET = re.compile(rb"[+-]\d\d:\d\d")
@@ -38,9 +40,9 @@ def has_offsets(path: Path) -> bool:
 
 def file_with_offsets(path: Path) -> pl.LazyFrame:
     """The table of a Parquet or Arrow file, its times by UTC."""
-    import pyarrow as pa
-    from pyarrow import parquet
-
+    with asking_for(f"{path} has times whose zone is an offset"):
+        import pyarrow as pa
+        from pyarrow import parquet
     with path.open("rb") as file:
         start = file.read(6)
     if start.startswith(b"PAR1"):

@@ -21,13 +21,12 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from beamwood.artefact.manifest import check_outside
 from beamwood.artefact.only_one import only_one
 from beamwood.artefact.replace import whole_file
 from beamwood.blocks import slices
+from beamwood.data.offsets import has_offsets
 from beamwood.errors import InputError, nearest
 from beamwood.kernels.arrays import sound
 from beamwood.retrieval.request import Request
@@ -36,7 +35,7 @@ from beamwood.retrieval.retriever import Retriever
 __all__ = ["FORMATS", "GROUP_ROWS", "Job", "check_file", "count_by_rank"]
 
 GROUP_ROWS = 10_000
-"""Users of a group, which is a row group of Parquet."""
+"""Users of a group."""
 # Rows of one search: so many histories are in memory at a time for each thread.
 _ROWS = 250
 FORMATS = (".parquet", ".csv", ".jsonl")
@@ -101,12 +100,12 @@ def _has_columns(path: Path, columns: Sequence[str]) -> bool:
         return True
     try:
         if path.suffix == ".parquet":
-            names = pq.read_schema(path).names
+            names = [] if has_offsets(path) else list(pl.read_parquet_schema(path))
         else:
             with path.open("rb") as file:
                 line = file.readline(2**16)
             names = list(json.loads(line)) if path.suffix == ".jsonl" else line.decode().strip().split(",")
-    except (OSError, ValueError, TypeError, pa.ArrowException):
+    except (OSError, ValueError, TypeError, pl.exceptions.PolarsError):
         return False
     return bool(names[: len(columns)] == list(columns))
 
@@ -248,7 +247,7 @@ def _reporting(target: Path) -> Iterator[None]:
 def _write(frame: pl.DataFrame, path: Path, suffix: str) -> None:
     """One group, without a header where lines are joined."""
     if suffix == ".parquet":
-        frame.write_parquet(path, row_group_size=max(1, len(frame)))
+        frame.write_parquet(path)
     elif suffix == ".csv":
         frame.write_csv(path, include_header=False)
     else:
@@ -259,9 +258,7 @@ def _join(parts: Sequence[Path], target: Path) -> None:
     """The groups as one file under a temporary name, which then takes the place."""
     with whole_file(target) as fresh:
         if target.suffix == ".parquet":
-            with pq.ParquetWriter(fresh, pq.read_schema(parts[0])) as writer:
-                for part in parts:
-                    writer.write_table(pq.read_table(part), row_group_size=2**31 - 1)
+            pl.scan_parquet([*parts], glob=False).sink_parquet(fresh)
             return
         with fresh.open("wb") as file:
             if target.suffix == ".csv":

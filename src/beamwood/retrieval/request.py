@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from beamwood.errors import InputError, NotInstalledError, nearest
+from beamwood.extras import asking_for
 from beamwood.notebook import table
 from beamwood.retrieval.stored import MOST
 from beamwood.types import BoolArray, ItemLists
@@ -100,10 +101,14 @@ class Recommendations:
         frame = self.as_frame(users)
         if form == "polars":
             return frame
+        with asking_for(f"as_={form!r}"):
+            import pyarrow  # noqa: F401
+        if form == "arrow":
+            return frame.to_arrow()
         try:
-            return frame.to_arrow() if form == "arrow" else frame.to_pandas()
+            return frame.to_pandas()
         except ImportError as error:
-            raise NotInstalledError(f"as_={form!r} needs {form}, which is not installed: pip install {form}") from error
+            raise NotInstalledError("as_='pandas' needs pandas, which is not installed: pip install pandas") from error
 
     def _repr_html_(self) -> str:
         rows = [
