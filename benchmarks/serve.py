@@ -22,7 +22,7 @@ from benchmarks.serve_turns import Turns
 
 __all__ = ["LONG", "SHORT", "SUITE", "fit", "main"]
 
-SHORT = Times(items=1000, full=4000, steps=100, part=Turns(2, 3.0), steady=Turns(2, 8.0), warm=5.0, swaps=4)
+SHORT = Times(items=1000, full=4000, steps=100, part=Turns(1, 2.0), steady=Turns(1, 6.0), warm=5.0, swaps=4)
 LONG = Times(items=10_000, full=10_000, steps=3000, part=Turns(5, 30.0), steady=Turns(5, 600.0), warm=300.0, swaps=20)
 SUITE = Times(items=10_000, full=10_000, steps=300, part=Turns(5, 10.0), steady=Turns(5, 120.0), warm=120.0, swaps=20)
 FITS: dict[str, tuple[str, dict[str, Any]]] = {
