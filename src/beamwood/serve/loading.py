@@ -93,12 +93,14 @@ class Loader:
     async def _load(self, path: Path, began: float) -> Loaded:
         service, old = self.service, self.service.snapshot
         fresh = await asyncio.to_thread(service.opened, path, verify=old is not None)
-        if old is not None and service.carried is not None:
-            fresh = await asyncio.to_thread(service.carried, old, fresh)
+        fresh = await asyncio.to_thread(service.catalogue.carried, fresh)
         tried, failed, overlap = (0, 0, None) if old is None else await self._tried(old, fresh)
         if failed * 2 > tried:
             message = f"{failed} of {tried} requests had no answer from the new model; the old one goes on answering"
             raise Problem("invalid_request", message, field="path")
+        while fresh.learned != service.catalogue.name:
+            # Items have changed meanwhile.
+            fresh = await asyncio.to_thread(service.catalogue.carried, fresh)
         service.snapshot = fresh
         self._newest = max(self._newest, _created(fresh.folder))
         if old is not None and old.folder != fresh.folder:

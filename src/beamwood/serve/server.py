@@ -141,7 +141,9 @@ class _Running:
         service = self.service
         try:
             opened = await asyncio.to_thread(service.opened, self.folder)
+            await service.catalogue.begin()
             await service.experiments.begin()
+            opened = await asyncio.to_thread(service.catalogue.carried, opened)
         except Exception as error:
             self.error, self.server.should_exit = error, True
             return

@@ -7,7 +7,7 @@ import os
 import secrets
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,8 +42,8 @@ _RECORDED = 100
 class Service:
     """Holds what endpoints share. `snapshot` is replaced as a whole; whoever answers reads it once.
 
-    `kept` gives what a store keeps of who asks, `carried` puts into a new snapshot what the old one had learned while
-    it served, `reasons`: why no requests should be sent here, each a call that gives text or None.
+    `kept` gives what a store keeps of who asks, `reasons`: why no requests should be sent here, each a call that gives
+    text or None.
     """
 
     def __init__(self, settings: ServeSettings, snapshot: Snapshot | None = None) -> None:
@@ -66,7 +66,6 @@ class Service:
         self.draining = False
         self.numbers = 0 if snapshot is None else snapshot.number
         self.kept: Callable[[Snapshot, Asking], Awaitable[StoredHistory]] | None = None
-        self.carried: Callable[[Snapshot, Snapshot], Snapshot] | None = None
         self.reasons: list[Callable[[], str | None]] = []
         self.closing: list[Callable[[], None]] = [] if self.spans is None else [self.spans.close]
         """What is closed with the service, last first."""
@@ -106,10 +105,21 @@ class Service:
             raise Problem("not_ready", "the model is being loaded; ask again soon", retry_after_ms=1000)
         return self.snapshot
 
+    @property
+    def snapshots(self) -> Sequence[Snapshot]:
+        """All that answer: the one, and those of the arms of an experiment."""
+        arms = self.experiments.snapshots.values()
+        return [*arms] if self.snapshot is None else [self.snapshot, *arms]
+
     def snapshot_of(self, key: str) -> Snapshot | None:
         """That of the folder with this checksum, None where none is open."""
-        found = () if self.snapshot is None else (self.snapshot, *self.experiments.snapshots.values())
-        return next((each for each in found if each.key == key), None)
+        return next((each for each in self.snapshots if each.key == key), None)
+
+    def swap(self, before: Snapshot, fresh: Snapshot) -> None:
+        """Let `fresh` answer for `before`, unless that answers no more."""
+        if self.snapshot is before:
+            self.snapshot = fresh
+        self.experiments.swap(before, fresh)
 
     def unready(self) -> str | None:
         """Why no requests should be sent here, None where they may be."""
