@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import time
 import urllib.request
 
 import pytest
 
+from beamwood.serve.catalogue import Catalogue
 from beamwood.serve.loading import Loader
+from beamwood.serve.settings import ServeSettings
+from beamwood.serve.store.memory import MemoryStore
 from served import NUM_ITEMS, Server, post, saved, serving, wait_until
 
 EVERY = {"k": NUM_ITEMS + 5, "exclude_seen": False}
@@ -142,6 +147,53 @@ def test_a_cursor_of_items_that_are_not_here_yet_is_gone(models):
         cursor = post(first, "/v1/recommend", body)["cursor"]
         error = post(second, "/v1/recommend", {"cursor": cursor, "k": 100}, 410)["error"]
         assert error["code"] == "gone"
+
+
+def test_what_two_processes_learn_at_once_is_kept(models, monkeypatch):
+    store = MemoryStore()
+    monkeypatch.setattr(ServeSettings, "opened_store", lambda _: store)
+    with serving(models / "one") as first, serving(models / "one") as second:
+        one, two, *_ = shown(first)
+        read = Catalogue._read
+
+        async def slowly(self):
+            found = await read(self)
+            if self is first.service.catalogue:
+                monkeypatch.setattr(Catalogue, "_read", read)
+                await asyncio.to_thread(available, second, clear=[two])
+            return found
+
+        monkeypatch.setattr(Catalogue, "_read", slowly)
+        available(first, clear=[one])
+        assert not {one, two} & set(shown(first))
+        wait_until(lambda: not {one, two} & set(shown(second)))
+
+
+class SlowStore(MemoryStore):
+    """Once, when it is told so, it answers with what it read a while ago."""
+
+    is_slow = False
+
+    def get(self, name):
+        found = super().get(name)
+        if self.is_slow and name == "catalogue":
+            self.is_slow = False
+            time.sleep(0.3)
+        return found
+
+
+def test_what_was_read_before_a_change_does_not_undo_it(models, monkeypatch):
+    store = SlowStore()
+    monkeypatch.setattr(ServeSettings, "opened_store", lambda _: store)
+    with serving(models / "one") as client:
+        first, second, *_ = shown(client)
+        available(client, clear=[second])
+        store.is_slow = True
+        wait_until(lambda: not store.is_slow)
+        available(client, clear=[first])
+        until = time.monotonic() + 0.5
+        while time.monotonic() < until:
+            assert first not in shown(client)
 
 
 def test_a_model_that_comes_late_joins_the_experiment(models, tmp_path, monkeypatch):

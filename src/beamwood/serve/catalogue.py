@@ -68,18 +68,25 @@ class Catalogue:
     async def change(self, change: Callable[[Snapshot, Learned], _Changed]) -> _Changed:
         """Change what is learned, keep it, and let it answer. Errors: `Problem`, after which all is as before."""
         async with self._changes:
-            await self._read()
-            snapshot = self.service.current()
-            fresh = msgspec.json.decode(msgspec.json.encode(self.learned), type=Learned)
-            changed = change(snapshot, fresh)
-            # Before it is kept: what cannot be published is refused.
-            for each in self.service.snapshots:
-                await asyncio.to_thread(widened, each.fitted or each, fresh, each.number)
-            text = text_of(fresh)
-            await self.service.histories.call("write", lambda store: write_learned(store, text))
-            self._take(fresh, text)
+            kept = False
+            while not kept:
+                before = await self._read()
+                fresh = msgspec.json.decode(msgspec.json.encode(self.learned), type=Learned)
+                changed = change(self.service.current(), fresh)
+                # Before it is kept: what cannot be published is refused.
+                for each in self.service.snapshots:
+                    await asyncio.to_thread(widened, each.fitted or each, fresh, each.number)
+                # Where another process was quicker, its change comes first.
+                kept = await self._kept(before, fresh)
         await self.publish()
         return changed
+
+    async def _kept(self, before: str | None, learned: Learned) -> bool:
+        text = text_of(learned)
+        kept = await self.service.histories.call("write", lambda store: write_learned(store, before, text))
+        if kept:
+            self._take(learned, text)
+        return kept
 
     def _take(self, learned: Learned, text: str) -> None:
         self.learned, self._text, self.name = learned, text, name_of(learned)
@@ -158,17 +165,20 @@ class Catalogue:
         await self.change(change)
         del self._owners[item][: len(owners)]
 
-    async def _read(self) -> None:
-        """Take what another process on the store has learned."""
+    async def _read(self) -> str | None:
+        """Take what another process on the store has learned; what is kept, None where nothing is."""
         text = await self.service.histories.call("read", read_learned)
         if text is not None and text != self._text:
             self._take(msgspec.json.decode(text, type=Learned), text)
+        return text
 
     async def keep_up(self) -> None:
         """Publish what other processes on the store learn, for as long as the service runs."""
         while True:
             with suppress(Problem):
-                await self._read()
+                # A read that began before a change does not end behind it.
+                async with self._changes:
+                    await self._read()
                 if self.name != self._unfit:
                     await self._follow()
             await asyncio.sleep(_ROUND_SECONDS)

@@ -219,6 +219,15 @@ def test_documents_are_kept(store: HistoryStore) -> None:
     assert store.get("experiments") == '{"b": "ü"}'
 
 
+def test_a_document_is_replaced_where_it_is_as_it_was(store: HistoryStore) -> None:
+    assert not store.replace("items", "ü", "a")
+    assert store.replace("items", None, "ü")
+    assert not store.replace("items", None, "b")
+    assert store.replace("items", "ü", "b")
+    assert not store.replace("items", "ü", "c")
+    assert store.get("items") == "b"
+
+
 def test_answers_are_kept_for_a_while_and_counted(store: HistoryStore) -> None:
     first = Answered("r-1", 42, NOW, "e/a", (1, "x"), '{"k": 2}')
     store.note([first, Answered("r-2", Session("s"), NOW + 1, "e/b", ()), Answered("r-3", None, NOW, "e/a", (3,))], 60)

@@ -152,6 +152,14 @@ class MemoryStore:
             self._check()
             self._documents[name] = value
 
+    def replace(self, name: str, before: str | None, value: str) -> bool:
+        with self._lock:
+            self._check()
+            if self._documents.get(name) != before:
+                return False
+            self._documents[name] = value
+            return True
+
     def get(self, name: str) -> str | None:
         with self._lock:
             self._check()

@@ -164,6 +164,10 @@ class HistoryStore(Protocol):
         """Keep a small document, such as the experiments, for every process on the store."""
         ...
 
+    def replace(self, name: str, before: str | None, value: str) -> bool:
+        """Keep a document where that of its name is `before`, None: where there is none; whether it was kept."""
+        ...
+
     def get(self, name: str) -> str | None:
         """The document of that name, None where there is none."""
         ...

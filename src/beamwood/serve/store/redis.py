@@ -29,7 +29,7 @@ from beamwood.serve.store.protocol import (
     StoreUnavailable,
     stored_history,
 )
-from beamwood.serve.store.scripts import APPEND, ERASE, HISTORY, HIT, MERGE, TRIM
+from beamwood.serve.store.scripts import SCRIPTS
 
 __all__ = ["RedisStore"]
 
@@ -61,8 +61,7 @@ class RedisStore:
         except (ValueError, TypeError) as error:
             hint = "write redis://USER:PASSWORD@HOST:PORT/DATABASE"
             raise InputError(f"the address of Redis cannot be read ({error}); {hint}") from error
-        names = {"append": APPEND, "erase": ERASE, "history": HISTORY, "hit": HIT, "merge": MERGE, "trim": TRIM}
-        self._scripts = {name: self._client.register_script(text) for name, text in names.items()}
+        self._scripts = {name: self._client.register_script(text) for name, text in SCRIPTS.items()}
         self._cursor = 0
         self._asked(self._client.ping)
         self.durable = self._syncs()
@@ -166,6 +165,10 @@ class RedisStore:
 
     def put(self, name: str, value: str) -> None:
         self._write(lambda: self._client.hset(_DOCUMENTS, name, value))
+
+    def replace(self, name: str, before: str | None, value: str) -> bool:
+        known = () if before is None else (before,)
+        return self._write(lambda: bool(self._run("replace", name, value, *known)))
 
     def get(self, name: str) -> str | None:
         found = cast("bytes | None", self._asked(lambda: self._client.hget(_DOCUMENTS, name)))

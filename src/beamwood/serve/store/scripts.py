@@ -5,7 +5,7 @@ Keys: `seq`, the last number; `key:` and identity, its content; `events:` and ow
 requests. A member is number (16 digits), identity (16 bytes), body.
 """
 
-__all__ = ["APPEND", "ERASE", "HISTORY", "HIT", "MERGE", "TRIM"]
+__all__ = ["SCRIPTS"]
 
 _ADD = """
 local prefix = KEYS[1]
@@ -114,6 +114,14 @@ return #moved
 """
 )
 
+# Arguments: name of a document, its value, and what it was before, if anything. 1 where it was that.
+REPLACE = """
+local documents = KEYS[1] .. 'documents'
+if (redis.call('hget', documents, ARGV[1]) or nil) ~= ARGV[3] then return 0 end
+redis.call('hset', documents, ARGV[1], ARGV[2])
+return 1
+"""
+
 # Arguments: owner, oldest time, events to keep (0: all). How many events went.
 TRIM = (
     _ADD
@@ -138,3 +146,14 @@ end
 return #gone
 """
 )
+
+SCRIPTS = {
+    "append": APPEND,
+    "erase": ERASE,
+    "history": HISTORY,
+    "hit": HIT,
+    "merge": MERGE,
+    "replace": REPLACE,
+    "trim": TRIM,
+}
+"""By name."""

@@ -184,6 +184,18 @@ class SqlStore(ABC):
         )
         self._writer.call(lambda: self._transaction(lambda cursor: cursor.execute(statement, (name, value))))
 
+    def replace(self, name: str, before: str | None, value: str) -> bool:
+        def work(cursor: Cursor) -> bool:
+            if before is None:
+                new = "insert into beamwood_documents values (?, ?) on conflict (name) do nothing"
+                cursor.execute(new, (name, value))
+            else:
+                changed = "update beamwood_documents set value = ? where name = ? and value = ?"
+                cursor.execute(changed, (value, name, before))
+            return cursor.rowcount == 1
+
+        return self._writer.call(lambda: self._transaction(work))
+
     def get(self, name: str) -> str | None:
         rows = self._read("select value from beamwood_documents where name = ?", (name,))
         return rows[0][0] if rows else None
