@@ -270,6 +270,15 @@ def test_a_store_that_is_down_costs_no_answer(folder, users, monkeypatch):
     assert events[0][1] == {"call": "read", "reason": "unplugged"}
 
 
+def test_a_clock_that_jumps_makes_no_store_be_down_for_long(folder, monkeypatch):
+    with serving(folder) as client:
+        client.service.histories.store.close()
+        assert client.post("/v1/events", json={"events": [{"user": 1, "item": 1}]}).status_code == 503
+        clock = time.time
+        monkeypatch.setattr(time, "time", lambda: clock() + 3600)
+        assert client.get("/readyz").status_code == 200
+
+
 def test_a_store_that_is_not_there_at_the_start_is_opened_when_it_is(folder, users, monkeypatch):
     stores = []
 

@@ -152,7 +152,20 @@ def test_ids_with_commas_can_be_chosen_and_typed(tmp_path):
 
 def test_numbers_are_typed_as_the_service_reads_them():
     pattern = re.search(r"putting.dataset.ids === .number. && /\^\((.*?)\)\$/", file_of("page.js").decode())
-    for text in ("0", "-5", "007", "1", str(2**53 + 1), str(2**63 - 1), str(2**64 - 1), "+1", "1.0", "--1", ""):
+    for text in (
+        "0",
+        "-5",
+        "007",
+        "1",
+        str(2**53 + 1),
+        str(2**63 - 1),
+        str(2**64 - 1),
+        str(10**19),
+        "+1",
+        "1.0",
+        "--1",
+        "",
+    ):
         read = typed_id(text, Vocabulary(pl.Series([1, 2])))
         assert bool(re.fullmatch(pattern[1], text)) == isinstance(read, int), text
 

@@ -96,9 +96,7 @@ class Catalogue:
         async with self._turn:
             while (before := self._behind()) is not None:
                 self.service.numbers += 1
-                fresh = await asyncio.to_thread(
-                    widened, before.fitted or before, self.learned, self.service.numbers
-                )
+                fresh = await asyncio.to_thread(widened, before.fitted or before, self.learned, self.service.numbers)
                 self.service.swap(before, fresh)
             self._count.set(sum(not each.gone for each in self.learned.items))
 

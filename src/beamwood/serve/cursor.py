@@ -72,9 +72,7 @@ def with_cursor(
     return answer
 
 
-def next_page(
-    snapshot_of: Callable[[str], Snapshot | None], body: Recommend, secret: bytes, request_id: str
-) -> Answer:
+def next_page(snapshot_of: Callable[[str], Snapshot | None], body: Recommend, secret: bytes, request_id: str) -> Answer:
     """The page that a body's cursor stands for; `snapshot_of`: by key what answers, None where that model does not.
 
     Items that were hidden or erased meanwhile are left out. Errors: `Problem` on a foreign cursor, on one of another

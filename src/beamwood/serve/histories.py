@@ -6,6 +6,7 @@ A store that is down costs nobody an answer: reads fall back to the model's own 
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -87,7 +88,7 @@ class HistoryGateway:
     def unready(self) -> str | None:
         """Why no requests should be sent here, None where they may be."""
         down = self._down_since
-        return "the store has been down for long; mend it" if down and time.time() - down > GRACE_SECONDS else None
+        return "the store has been down for long; mend it" if down and time.monotonic() - down > GRACE_SECONDS else None
 
     async def kept(self, snapshot: Snapshot, body: Asking) -> StoredHistory:
         """What came of who asks after the model's log ended; without the store, that it is stale."""
@@ -141,10 +142,17 @@ class HistoryGateway:
             raise self._refused(name, error) from None
 
     async def erase(self, owner: Owner) -> int:
-        """Delete all of the owner; how many events there were."""
-        now = time.time()
-        gone = await self.call("erase", lambda store: store.erase(owner, now))
-        self._erased[owner] = now
+        """Delete all of the owner; how many events there were.
+
+        The tombstone is later than all others, whatever the clock says: a model that was written without those there
+        were hides this one.
+        """
+
+        def work(store: HistoryStore) -> tuple[int, float]:
+            at = max(time.time(), math.nextafter(max(store.erased().values(), default=0.0), math.inf))
+            return store.erase(owner, at), at
+
+        gone, self._erased[owner] = await self.call("erase", work)
         return gone
 
     async def is_erased(self, owner: Owner, snapshot: Snapshot) -> bool:
@@ -164,12 +172,12 @@ class HistoryGateway:
         if self.trouble is None:
             self.trouble = str(error) or "it does not answer in time"
             self.service.log.said("store_down", call=name, reason=self.trouble)
-        self._down_since = self._down_since or time.time()
+        self._down_since = self._down_since or time.monotonic()
         self._pause_until = time.monotonic() + _PAUSE_SECONDS
 
     def _answers(self) -> None:
         if self.trouble is not None:
-            self.service.log.said("store_up", seconds=round(time.time() - self._down_since, 3))
+            self.service.log.said("store_up", seconds=round(time.monotonic() - self._down_since, 3))
         self._down_since, self.trouble = 0.0, None
 
     def _in_pool(self, work: Callable[[], _Result]) -> asyncio.Future[_Result]:

@@ -180,13 +180,10 @@ class RedisStore:
         def work() -> None:
             with self._client.pipeline(transaction=False) as pipe:
                 for each in answers:
-                    owner = owner_or_nobody(each)
-                    body = json.dumps([owner, each.time, each.group, answer_text(each)])
-                    pipe.set(f"{_PREFIX}answer:{each.request_id}", body, ex=keep)
-                    pipe.hincrby(_TALLIES, json.dumps([each.group, "answers"]), 1)
-                    if owner:
-                        pipe.sadd(f"{_PREFIX}answers:{owner}", each.request_id)
-                        pipe.expire(f"{_PREFIX}answers:{owner}", keep)
+                    body = json.dumps([each.time, each.group, answer_text(each)])
+                    tally = json.dumps([each.group, "answers"])
+                    about = each.request_id, owner_or_nobody(each), repr(each.time), body, keep, tally
+                    self._run("note", *about, client=pipe)
                 pipe.execute()
 
         self._write(work)
@@ -195,8 +192,9 @@ class RedisStore:
         found = cast("bytes | None", self._asked(lambda: self._client.get(f"{_PREFIX}answer:{request_id}")))
         if found is None:
             return None
-        owner, time, group, body = json.loads(found)
-        return read_answer(request_id, owner or None, time, group, body)
+        length, _, rest = found.partition(b" ")
+        time, group, body = json.loads(rest[int(length) :])
+        return read_answer(request_id, rest[: int(length)].decode() or None, time, group, body)
 
     def hit(self, request_id: str) -> bool:
         answer = self.noted(request_id)
