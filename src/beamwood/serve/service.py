@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from beamwood.serve.loading import Loader
     from beamwood.serve.spans import Spans
 
-__all__ = ["Service"]
+__all__ = ["Service", "secret_of"]
 
 # Requests that a new model is tried with.
 _RECORDED = 100
@@ -52,8 +52,10 @@ class Service:
         self.engine = Engine(settings.search_threads, queued_rows=settings.limits.queued_rows)
         self.admission = Admission(settings.search_threads, max_wait=settings.max_wait)
         self.tokens = Tokens.read(settings.tokens, settings.rate)
-        self.secret = _secret(settings.tokens)
-        self.log = RequestLog(settings.log, users=settings.log_users, secret=self.secret)
+        self.secret = secret_of(settings)
+        """The key of cursors."""
+        key = secrets.token_bytes(32) if settings.tokens is None else self.secret
+        self.log = RequestLog(settings.log, users=settings.log_users, secret=key)
         self.metrics = Metrics(self)
         self.routes: list[Route] = []
         self.recorded: deque[tuple[Recommend, StoredHistory]] = deque(maxlen=_RECORDED)
@@ -166,8 +168,13 @@ def _spans(url: str) -> Spans:
     return Spans(url)
 
 
-def _secret(tokens: Path | None) -> bytes:
-    """The key of cursors: of the tokens' file, so that replicas read each other's; else of this process alone."""
-    if tokens is None:
-        return secrets.token_bytes(32)
-    return hashlib.sha256(b"beamwood cursors" + tokens.read_bytes()).digest()
+def secret_of(settings: ServeSettings) -> bytes:
+    """The key of cursors, the same in all of a fleet: of the tokens' file, else of the shared store's address.
+
+    Without either it is of this process alone.
+    """
+    if settings.tokens is not None:
+        return hashlib.sha256(b"beamwood cursors" + settings.tokens.read_bytes()).digest()
+    if "://" in settings.store:
+        return hashlib.sha256(b"beamwood cursors" + settings.store.encode()).digest()
+    return secrets.token_bytes(32)
