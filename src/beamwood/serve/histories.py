@@ -162,7 +162,7 @@ class HistoryGateway:
 
     def _refused(self, name: str, error: BaseException) -> Problem:
         self._failed(name, error)
-        message = f"nothing was kept ({error}); send it again"
+        message = f"the store does not say that it is kept ({error}); send it again with the same keys"
         if isinstance(error, TimeoutError):
             message = "the store does not answer in time, and may keep this later; send it again with the same keys"
         return Problem("store_unavailable", message, retry_after_ms=1000)

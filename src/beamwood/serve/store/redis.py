@@ -37,6 +37,8 @@ _Result = TypeVar("_Result")
 _PREFIX = "beamwood:"
 _OWNERS, _LAST, _ERASED = f"{_PREFIX}owners", f"{_PREFIX}last", f"{_PREFIX}erased"
 _DOCUMENTS, _TALLIES = f"{_PREFIX}documents", f"{_PREFIX}tallies"
+# What says whether an acknowledged write is on the disk.
+_SYNC = "append*"
 _SEQ_DIGITS, _IDENTITY = 16, 16
 # Seconds that an answer of the server may take.
 _SECONDS = 2.0
@@ -64,22 +66,20 @@ class RedisStore:
         self._scripts = {name: self._client.register_script(text) for name, text in SCRIPTS.items()}
         self._cursor = 0
         self._asked(self._client.ping)
-        self.durable = self._syncs()
+        self.durable = _is_synced(self._asked(self._settings))
         self._writer = GroupWriter("redis", self._commit)
 
-    def _syncs(self) -> bool:
-        try:
-            found = cast("dict[Any, Any]", self._client.config_get("append*"))
-        except redis.RedisError:
-            # Hosted servers hide their settings, so nothing is promised.
-            return False
-        plain = {_text(name): _text(value) for name, value in found.items()}
-        return plain.get("appendonly") == "yes" and plain.get("appendfsync") == "always"
+    def _settings(self) -> Any:
+        with self._client.pipeline(transaction=False) as pipe:
+            return pipe.config_get(_SYNC).execute(raise_on_error=False)[0]
 
     def _asked(self, work: Callable[[], _Result]) -> _Result:
         try:
             return work()
         except redis.RedisError as error:
+            if isinstance(error, redis.exceptions.ReadOnlyError):
+                # Another one is the primary by now: whoever asks next looks for it.
+                self._client.connection_pool.disconnect(inuse_connections=False)
             raise StoreUnavailable(f"Redis does not answer: {error}") from error
 
     def _run(self, name: str, *arguments: Any, client: Any = None) -> Any:
@@ -93,7 +93,13 @@ class RedisStore:
             with self._client.pipeline(transaction=False) as pipe:
                 for batch in batches:
                     self._run("append", *(part for event in batch for part in _parts(event)), client=pipe)
-                return list(pipe.execute())
+                # The server that keeps it may be another than the one before.
+                *answers, settings = pipe.config_get(_SYNC).execute(raise_on_error=False)
+            for answer in answers:
+                if isinstance(answer, redis.RedisError):
+                    raise answer
+            self.durable = _is_synced(settings)
+            return answers
 
         return [_appended(batch, answer) for batch, answer in zip(batches, self._asked(work), strict=True)]
 
@@ -235,6 +241,14 @@ def _appended(batch: Batch, answer: Sequence[int]) -> Appended | KeyReused:
     if accepted < 0:
         return KeyReused(batch[duplicates].key)
     return Appended(accepted, duplicates, seq)
+
+
+def _is_synced(settings: Any) -> bool:
+    """Hosted servers hide their settings, an error in their place, so nothing is promised."""
+    if isinstance(settings, redis.RedisError):
+        return False
+    plain = {_text(name): _text(value) for name, value in settings.items()}
+    return plain.get("appendonly") == "yes" and plain.get("appendfsync") == "always"
 
 
 def _text(value: Any) -> str:

@@ -32,7 +32,8 @@ class SqliteStore(SqlStore):
     """The store of a single server: no service to run, and durable.
 
     `read_only` opens it beside a running server, as the export does. Errors: `InputError` where another process writes
-    the file (the message has its process id), where its folder is missing, or where it is no SQLite database.
+    the file (the message has its process id), where its folder is missing, or where it is no SQLite database. While
+    another file has the path, the store is down.
     """
 
     kind, durable = "sqlite", True
@@ -54,6 +55,7 @@ class SqliteStore(SqlStore):
         except sqlite3.DatabaseError as error:
             self._unlock()
             raise InputError(f"{path} cannot be opened as a store ({error}); name another file") from error
+        self._file = self._there()
         super().__init__("sqlite")
 
     def _connected(self, mode: str) -> sqlite3.Connection:
@@ -68,15 +70,31 @@ class SqliteStore(SqlStore):
         self._connection.execute("pragma journal_mode = wal")
         self._connection.executescript(_SCHEMA + TABLES)
 
+    def _there(self) -> tuple[int, int] | None:
+        """Which file has the path, None where there is none."""
+        try:
+            found = self._path.stat()
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
+
+    def _check_file(self) -> None:
+        """Errors: another file, or none, has the path: what is written to the one that is open would be lost."""
+        if self._there() != self._file:
+            message = "was moved, removed or replaced while it was served; put it back, or stop the service first"
+            raise StoreUnavailable(f"{self._path.name} {message}")
+
     def _read(self, statement: str, arguments: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         if not self._open:
             raise StoreUnavailable("the store is closed")
+        self._check_file()
         try:
             return self._readers.own().execute(statement, arguments).fetchall()
         except sqlite3.Error as error:
             raise StoreUnavailable(f"{self._path.name} cannot be read: {error}") from error
 
     def _transaction(self, work: Callable[[Cursor], _Result]) -> _Result:
+        self._check_file()
         cursor = self._connection.cursor()
         try:
             cursor.execute("begin immediate")
