@@ -127,6 +127,45 @@ def test_what_is_wrong_is_said_and_the_connection_stays(server, sent, status, co
     asking.socket.close()
 
 
+def flood(asking):
+    for _ in range(1000):
+        asking.send(b"y" * 10_000)
+        time.sleep(0.001)
+
+
+def test_headers_without_end_are_refused_in_words(server):
+    asking = Asking(server).send(request(BODY, *(b"x-%d: %s" % (n, b"y" * 1000) for n in range(40))))
+    assert asking.answer()[0] == 200
+    asking.send(b"POST /v1/recommend HTTP/1.1\r\nhost: x\r\nx-long: ")
+    with pytest.raises(OSError, match="reset|pipe"):
+        flood(asking)
+    asking.socket.close()
+    other = Asking(server).send(b"GET /")
+    for _ in range(9):
+        other.send(b"y" * 10_000)
+        time.sleep(0.01)
+    status, headers, answer = other.answer()
+    assert (status, headers["connection"], answer["error"]["code"]) == (431, "close", "too_large")
+    assert other.is_closed()
+    other.socket.close()
+
+
+@pytest.mark.parametrize(
+    ("kind", "more", "status", "said"),
+    [
+        (b"Application/JSON; charset=UTF-8", (), 200, ""),
+        (b"application/json", (b"content-encoding: identity",), 200, ""),
+        (b"application/json", (b"content-encoding: gzip",), 415, "compressed"),
+    ],
+)
+def test_kinds_of_bodies(server, kind, more, status, said):
+    asking = Asking(server).send(request(BODY, *more, kind=kind))
+    got, _, answer = asking.answer()
+    assert got == status
+    assert said in answer.get("error", {"message": ""})["message"]
+    asking.socket.close()
+
+
 def test_requests_sent_ahead_are_answered_in_their_order(server):
     ids = [b"one", b"two", b"three", b"four"]
     whole = b"".join(request(BODY, b"x-request-id: " + name) for name in ids)

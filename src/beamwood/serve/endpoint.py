@@ -117,9 +117,11 @@ class Endpoint:
 
     async def _decoded(self, receive: Any, headers: Mapping[bytes, bytes], content: bytes | None) -> Any:
         """The body as its struct, read where it has not come yet. Errors: `Problem`."""
-        if not headers.get(b"content-type", b"").startswith(b"application/json"):
+        if not headers.get(b"content-type", b"").lower().startswith(b"application/json"):
             message = "the body must be JSON; send it with 'Content-Type: application/json'"
             raise Problem("unsupported_media_type", message)
+        if headers.get(b"content-encoding", b"identity").lower() != b"identity":
+            raise Problem("unsupported_media_type", "the body must not be compressed; send it as it is")
         if content is None:
             content = await self._body(receive, headers)
         if len(content) > self.body_bytes:

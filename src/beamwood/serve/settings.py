@@ -30,6 +30,7 @@ class Limits:
     batch_rows: int = 256
     events: int = 1000
     connections: int = 1024
+    header_bytes: int = 64 * 2**10
     header_seconds: float = 10.0
     body_seconds: float = 10.0
     idle_seconds: float = 75.0
