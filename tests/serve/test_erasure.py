@@ -45,6 +45,22 @@ def test_an_answer_that_is_on_its_way_to_the_store_goes_too(folder):
         assert [client.service.histories.store.noted(each) is None for each in ids] == [True, False]
 
 
+@pytest.mark.parametrize(
+    ("address", "field"),
+    [
+        ("/v1/users/%FF", "id"),
+        ("/v1/users/a%ED%A0%80", "id"),
+        ("/v1/items/%FF", "id"),
+        ("/v1/users/s?session=yes", "session"),
+    ],
+)
+def test_an_address_that_is_misread_erases_nobody(folder, address, field):
+    with serving(folder) as client:
+        answer = client.delete(address)
+        assert (answer.status_code, answer.json()["error"]["field"]) == (422, field)
+        assert client.service.histories.store.erased() == {}
+
+
 @pytest.mark.parametrize("user", [str(2**63), str(2**64 - 1), "9" * 19, "1" + "0" * 40, "-" + str(2**63 + 1)])
 def test_numbers_beyond_64_bits_are_text(folder, user):
     with serving(folder) as client:

@@ -80,6 +80,21 @@ def test_check(folder, tmp_path, capsys):
         assert (code, words in err) == (2, True), err
 
 
+@pytest.mark.parametrize(
+    ("given", "there"), [(".", "model"), ("model", ""), ("model/", ""), ("../{}/model", ""), ("link", "")]
+)
+def test_histories_stand_beside_the_folder(folder, monkeypatch, given, there):
+    root = folder[0].parent
+    (root / "link").unlink(missing_ok=True)
+    (root / "link").symlink_to(folder[0])
+    seen = []
+    monkeypatch.setattr("beamwood.serve.server.serve", lambda _, settings: seen.append(settings.store) or 0)
+    monkeypatch.chdir(root / there)
+    assert main(["serve", given.format(root.name)]) == 0
+    name = "link" if given == "link" else "model"
+    assert seen == [f"sqlite:{root / name}.events.db"]
+
+
 def test_what_cannot_be_served(tmp_path):
     program = [sys.executable, "-m", "beamwood", "serve", str(tmp_path / "none"), "--port", "0"]
     run = subprocess.run(program, capture_output=True, text=True, timeout=120)

@@ -97,6 +97,18 @@ def test_requests_of_every_form_are_answered(server, sent, closes):
     asking.socket.close()
 
 
+def test_there_is_no_other_protocol(server):
+    """Who asks for one is answered in this one, and holds no connection for ever."""
+    upgrade = b"host: x\r\nconnection: upgrade\r\nupgrade: websocket\r\n"
+    asking = Asking(server).send(b"GET /livez HTTP/1.1\r\n" + upgrade + b"\r\n")
+    assert asking.answer()[0] == 200
+    asking.socket.close()
+    asking = Asking(server).send(request(BODY, *upgrade.split(b"\r\n")[1:3]))
+    asking.socket.settimeout(5)
+    assert asking.answer()[0] == 400, "its body is not read"
+    asking.socket.close()
+
+
 def test_who_asks_whether_to_go_on_is_told_so(server):
     asking = Asking(server).send(request(BODY, b"expect: 100-continue")[: -len(BODY)])
     while b"\r\n\r\n" not in asking.left:
@@ -137,7 +149,7 @@ def test_headers_without_end_are_refused_in_words(server):
     asking = Asking(server).send(request(BODY, *(b"x-%d: %s" % (n, b"y" * 1000) for n in range(40))))
     assert asking.answer()[0] == 200
     asking.send(b"POST /v1/recommend HTTP/1.1\r\nhost: x\r\nx-long: ")
-    with pytest.raises(OSError, match="reset|pipe"):
+    with pytest.raises(OSError, match=r"reset|pipe"):
         flood(asking)
     asking.socket.close()
     other = Asking(server).send(b"GET /")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -192,7 +193,8 @@ def _settings(
         host=where.host,
         port=where.port,
         threads=_num_threads(load.threads),
-        store=f"sqlite:{folder.rstrip('/')}.events.db" if keeping.store is None else keeping.store,
+        # Of the name that was given, also where that is "." or a link: beside the folder, not in it.
+        store=f"sqlite:{os.path.abspath(folder)}.events.db" if keeping.store is None else keeping.store,
         retention=Retention(keeping.keep_events, keeping.keep_days),
         tokens=_path(where.tokens),
         insecure=where.insecure,

@@ -36,7 +36,7 @@ class Endpoint:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Answer one request of ASGI."""
         call, headers = self.call(scope["headers"], receive)
-        call.path = {name: unquote(value) for name, value in scope["path_params"].items()}
+        call.path = scope["path_params"]
         call.task = asyncio.current_task()
         response = await self._response(call, headers, scope["query_string"])
         if response is not None:
@@ -85,6 +85,8 @@ class Endpoint:
         service.in_flight += 1
         try:
             call.token = service.tokens.check(headers, route.scope)
+            if call.path:
+                call.path = {name: _id_of(name, value) for name, value in call.path.items()}
             if query:
                 call.query = _parameters(query, route.query)
             if route.body is not None:
@@ -199,6 +201,15 @@ def _request_id(given: bytes | None) -> str:
         if 0 < len(text) <= _MOST_ID and _ID_CHARACTERS.issuperset(text):
             return text
     return new_id()
+
+
+def _id_of(name: str, text: str) -> str:
+    """What an address says. Errors: `Problem` where it is no UTF-8: what is read in its place is another's id."""
+    try:
+        return unquote(text, errors="strict")
+    except UnicodeDecodeError:
+        message = f"the {name} in the address is not UTF-8; encode it so, and each byte as %XX"
+        raise Problem("invalid_request", message, field=name) from None
 
 
 def _parameters(text: bytes, known: Iterable[str]) -> dict[str, str]:

@@ -101,6 +101,7 @@ class _Running:
             uvicorn.Config(
                 app,
                 http=protocol_of(service, app.waited if isinstance(app, Direct) else {}),
+                ws="none",
                 lifespan="on",
                 access_log=False,
                 log_level="warning",

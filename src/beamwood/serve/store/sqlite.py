@@ -40,7 +40,8 @@ class SqliteStore(SqlStore):
     last_seq = "select seq from sqlite_sequence where name = 'beamwood_events'"
 
     def __init__(self, path: str | os.PathLike[str], *, read_only: bool = False) -> None:
-        self._path, self._lock_file = Path(path).absolute(), -1
+        # By whatever links it is named, it has one lock.
+        self._path, self._lock_file = Path(path).resolve(), -1
         if read_only and not self._path.exists():
             raise InputError(f"{path} does not exist; give the file of a server's store")
         if not self._path.parent.is_dir():
