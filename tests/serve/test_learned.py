@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 import time
 import urllib.request
 
@@ -167,6 +169,21 @@ def test_what_two_processes_learn_at_once_is_kept(models, monkeypatch):
         available(first, clear=[one])
         assert not {one, two} & set(shown(first))
         wait_until(lambda: not {one, two} & set(shown(second)))
+
+
+def test_a_model_of_another_log_says_why_it_cannot_answer(models, tmp_path):
+    store = f"sqlite:{tmp_path / 'events.db'}"
+    saved(tmp_path / "numbers", 0)
+    with serving(models / "one", models_dir=tmp_path, store=store) as client:
+        known = shown(client)[0]
+        assert client.put("/v1/items", json={"items": [{"item": "new", "similar": [known]}]}).status_code == 200
+        message = post(client, "/v1/models/load", {"path": "numbers"}, 422)["error"]["message"]
+    program = [sys.executable, "-m", "beamwood", "serve", str(tmp_path / "numbers"), "--port", "0", "--store", store]
+    run = subprocess.run(program, capture_output=True, text=True, timeout=120)
+    assert run.returncode == 2
+    for said in (message, run.stderr):
+        assert "the new items that the store keeps do not fit" in said
+        assert "another --store" in said
 
 
 class SlowStore(MemoryStore):

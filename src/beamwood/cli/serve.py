@@ -155,12 +155,14 @@ def serve(
     with asking_for("beamwood serve"):
         from beamwood.serve import check as checking
         from beamwood.serve.server import serve as run
+        from beamwood.serve.store.open import check_address
     settings = _settings(folder, where, items, keeping, load, running, page)
     if method is not None:
         from beamwood.methods.reload import searchers_of
 
         settings = replace(settings, searchers=searchers_of(method, folder))
     if check:
+        check_address(settings.store)
         found = checking.check(folder, replace(settings, store="memory"))
         if json:
             print_json(found)

@@ -58,8 +58,14 @@ class Catalogue:
             await self._read()
 
     def carried(self, fresh: Snapshot) -> Snapshot:
-        """A model with what is learned; items that it knows itself are new no more. Errors: `InputError`."""
-        return widened(fresh.fitted or fresh, self.learned, fresh.number)
+        """A model with what is learned; items that it knows itself are new no more. Errors: they do not fit it."""
+        try:
+            return widened(fresh.fitted or fresh, self.learned, fresh.number)
+        except InputError as error:
+            hint = "serve it with another --store, or with the log and --items that they were put to"
+            raise InputError(
+                f"the new items that the store keeps do not fit {fresh.folder} ({error}); {hint}"
+            ) from error
 
     def _behind(self) -> Snapshot | None:
         """One that answers without what is learned by now."""

@@ -79,6 +79,10 @@ class ServeSettings:
     searchers: Mapping[str, type[Any]] = field(default_factory=dict)
     """By kind the classes that only the method's own file defines; see `Retriever.load`."""
 
+    def __post_init__(self) -> None:
+        if self.timeout <= 0:
+            raise InputError("--timeout is above 0: within it answers are given")
+
     def opened_store(self) -> HistoryStore:
         """The store of histories. Errors: see `open_store`."""
         return open_store(self.store)

@@ -96,6 +96,7 @@ def test_another_file_is_never_replaced(tmp_path: Path) -> None:
         (["export", "memory", "--out", "log.parquet"], "no event of a user"),
         (["exprot", "memory", "--out", "log.parquet"], "did you mean 'export'"),
         (["erase", "memory", "--out", "x"], "--from FOLDER"),
+        (["export", f"sqlite:{__file__}", "--out", "log.parquet"], "not a database; give the file"),
         (["export", "redis://127.0.0.1:1/0", "--out", "log.parquet"], "is its server running"),
     ],
 )
