@@ -297,6 +297,25 @@ def test_a_store_that_is_not_there_at_the_start_is_opened_when_it_is(folder, use
         wait_until(lambda: client.post("/v1/events", json={"events": [{"user": user, "item": 1}]}).status_code == 200)
 
 
+def test_a_store_that_comes_is_opened_once(folder, monkeypatch):
+    opened = []
+
+    def opener(self):
+        if len(opened) < 5:
+            opened.append(None)
+            raise StoreUnavailable("not there yet")
+        time.sleep(1.2)
+        opened.append(MemoryStore())
+        return opened[-1]
+
+    monkeypatch.setattr(ServeSettings, "opened_store", opener)
+    with serving(folder) as client:
+        body = {"events": [{"user": 1, "item": 1}]}
+        wait_until(lambda: client.post("/v1/events", json=body).status_code == 200)
+        time.sleep(1.3)
+        assert len(opened) == 6
+
+
 def test_retention_runs_beside_the_requests(folder, monkeypatch):
     for name in ("_ROUND_SECONDS", "_COMPACT_SECONDS"):
         monkeypatch.setattr(f"beamwood.serve.histories.{name}", 0.02)

@@ -176,6 +176,13 @@ def test_an_event_is_followed(client):
     assert first[0] not in items_of(client.get(ASK).text)
 
 
+def test_a_title_turns_nothing_but_itself_round(client):
+    rules = re.findall(r"([^{}]+){([^}]*)}", client.get("/page.css").text)
+    told = [name.strip() for names, body in rules if "unicode-bidi: isolate" in body for name in names.split(",")]
+    assert {"small", "dt", ".picks a"} <= set(told)
+    assert any(name.endswith("strong") for name in told)
+
+
 def test_figures_of_now(client):
     before = client.get("/page/live").json()
     client.get(ASK)

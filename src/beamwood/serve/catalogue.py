@@ -44,6 +44,7 @@ class Catalogue:
         self.name = name_of(self.learned)
         """That of what is learned, which every snapshot should have."""
         self._text = self._unfit = ""
+        self._counted = self.learned
         self._turn, self._changes = asyncio.Lock(), asyncio.Lock()
         self._owners: dict[int | str, list[Owner]] = {}
         self._indexed, self._by_id = self.learned, dict[int | str, CatalogueItem]()
@@ -104,7 +105,9 @@ class Catalogue:
                 self.service.numbers += 1
                 fresh = await asyncio.to_thread(widened, before.fitted or before, self.learned, self.service.numbers)
                 self.service.swap(before, fresh)
-            self._count.set(sum(not each.gone for each in self.learned.items))
+            if self._counted is not self.learned:
+                self._counted = self.learned
+                self._count.set(sum(not each.gone for each in self.learned.items))
 
     async def settled(self) -> None:
         """Return once all that is learned answers."""

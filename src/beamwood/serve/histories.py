@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -54,7 +55,8 @@ class HistoryGateway:
         self._pool = ThreadPoolExecutor(_READERS, thread_name_prefix="store")
         self.store: HistoryStore | None = None
         self._erased: dict[Owner, float] = {}
-        self._waiting, self._down_since, self._pause_until = 0, 0.0, 0.0
+        self._opening = threading.Lock()
+        self._waiting, self._down_since, self._failed_at = 0, 0.0, -math.inf
         self.trouble: str | None = None
         """Why the store is down, None while it is there."""
         own: dict[str, Any] = {"namespace": "beamwood", "registry": service.metrics.registry}
@@ -69,7 +71,15 @@ class HistoryGateway:
             self._open()
 
     def _open(self) -> HistoryStore:
-        if self.store is None:
+        if self.store is not None:
+            return self.store
+        asked = time.monotonic()
+        # One at a time: of a store that was opened twice, one would be lost.
+        with self._opening:
+            if self.store is not None:
+                return self.store
+            if self._failed_at > asked:
+                raise StoreUnavailable(self.trouble or "it does not answer")
             try:
                 store = self._opener()
                 self._erased = dict(store.erased())
@@ -78,7 +88,7 @@ class HistoryGateway:
                 raise
             self.store = store
             self._answers()
-        return self.store
+            return store
 
     @property
     def durable(self) -> bool:
@@ -94,7 +104,7 @@ class HistoryGateway:
         """What came of who asks after the model's log ended; without the store, that it is stale."""
         owner = owner_of(body)
         assert owner is not None
-        if time.monotonic() < self._pause_until:
+        if time.monotonic() < self._failed_at + _PAUSE_SECONDS:
             return self._without(owner, snapshot)
         try:
             limits = self.service.settings.limits
@@ -173,7 +183,7 @@ class HistoryGateway:
             self.trouble = str(error) or "it does not answer in time"
             self.service.log.said("store_down", call=name, reason=self.trouble)
         self._down_since = self._down_since or time.monotonic()
-        self._pause_until = time.monotonic() + _PAUSE_SECONDS
+        self._failed_at = time.monotonic()
 
     def _answers(self) -> None:
         if self.trouble is not None:
