@@ -169,6 +169,8 @@ def test_what_two_processes_learn_at_once_is_kept(models, monkeypatch):
         available(first, clear=[one])
         assert not {one, two} & set(shown(first))
         wait_until(lambda: not {one, two} & set(shown(second)))
+        available(second, set=[one, two])
+        wait_until(lambda: {one, two} <= set(shown(first)))
 
 
 def test_a_model_of_another_log_says_why_it_cannot_answer(models, tmp_path):

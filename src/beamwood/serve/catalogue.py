@@ -43,7 +43,9 @@ class Catalogue:
         """How often each new item stood in an answer of this process."""
         self.name = name_of(self.learned)
         """That of what is learned, which every snapshot should have."""
-        self._text = self._unfit = ""
+        self._text = ""
+        # The name of what could not be published.
+        self._unfit: str | None = None
         self._counted = self.learned
         self._turn, self._changes = asyncio.Lock(), asyncio.Lock()
         self._owners: dict[int | str, list[Owner]] = {}

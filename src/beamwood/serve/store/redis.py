@@ -71,7 +71,8 @@ class RedisStore:
 
     def _settings(self) -> Any:
         with self._client.pipeline(transaction=False) as pipe:
-            return pipe.config_get(_SYNC).execute(raise_on_error=False)[0]
+            pipe.config_get(_SYNC)
+            return pipe.execute(raise_on_error=False)[0]
 
     def _asked(self, work: Callable[[], _Result]) -> _Result:
         try:
@@ -94,7 +95,9 @@ class RedisStore:
                 for batch in batches:
                     self._run("append", *(part for event in batch for part in _parts(event)), client=pipe)
                 # The server that keeps it may be another than the one before.
-                *answers, settings = pipe.config_get(_SYNC).execute(raise_on_error=False)
+                pipe.config_get(_SYNC)
+                answers = list(pipe.execute(raise_on_error=False))
+                settings = answers.pop()
             for answer in answers:
                 if isinstance(answer, redis.RedisError):
                     raise answer
