@@ -71,8 +71,6 @@ class HistoryGateway:
             self._open()
 
     def _open(self) -> HistoryStore:
-        if self.store is not None:
-            return self.store
         asked = time.monotonic()
         # One at a time: of a store that was opened twice, one would be lost.
         with self._opening:
