@@ -16,8 +16,38 @@ from pathlib import Path
 import pytest
 
 Running = Iterator[tuple[str, subprocess.Popen[bytes]]]
+KINDS = ("memory", "sqlite", "redis", "postgres")
+"""Of stores."""
 
-__all__ = ["free_port", "postgres_server", "redis_server", "stop", "wait_for_port", "wait_until_unused"]
+__all__ = [
+    "KINDS",
+    "address_of",
+    "free_port",
+    "postgres_server",
+    "redis_server",
+    "stop",
+    "wait_for_port",
+    "wait_until_unused",
+]
+
+
+def address_of(kind: str, request: pytest.FixtureRequest, folder: Path) -> str:
+    """The address of an empty store."""
+    if kind == "redis":
+        import redis
+
+        address: str = request.getfixturevalue("redis_address")
+        redis.Redis.from_url(address).flushall()
+        return address
+    if kind == "postgres":
+        import psycopg
+
+        address = request.getfixturevalue("postgres_address")
+        with psycopg.connect(address) as connection:
+            for table in ("events", "erased", "documents", "answers", "tallies"):
+                connection.execute(f"drop table if exists beamwood_{table}")
+        return address
+    return "memory" if kind == "memory" else f"sqlite:{folder / 'events.db'}"
 
 
 def free_port() -> int:

@@ -16,7 +16,7 @@ from beamwood.serve.experiments import Arm, Experiment, arm_of
 from beamwood.serve.messages import Filter, Recommend
 from beamwood.serve.settings import Limits
 from beamwood.serve.snapshot import open_snapshot
-from served import post, saved, serving, wait_until
+from served import item_table, post, saved, serving, wait_until
 
 ARMS = [{"model": "current", "share": 0.75, "name": "old"}, {"model": "other", "share": 0.25}]
 
@@ -168,6 +168,20 @@ def test_an_answer_is_explained_later(models, options, capsys):
     assert "as it was answered" in capsys.readouterr().out
     assert main(["explain", "no-such", "--store", options["store"]]) == 2
     assert "no answer" in capsys.readouterr().err
+
+
+def test_an_answer_with_columns_of_the_table_is_explained_later(models, options, tmp_path, capsys):
+    table = item_table(tmp_path / "items.parquet", Retriever.load(models / "one"))
+    with serving(models / "one", items=table, **options) as client:
+        shown = post(client, "/v1/recommend", {"history": [1], "k": 4, "fields": ["title"]})
+        where = {"where": {"title": {"missing": False}}}
+        filtered = post(client, "/v1/recommend", {"history": [1], "k": 4, "filter": where})
+    store = ("--store", options["store"])
+    assert main(["explain", shown["request_id"], *store]) == 0
+    assert "as it was answered" in capsys.readouterr().out
+    assert main(["explain", filtered["request_id"], *store]) == 2
+    assert "give the --items that the server had" in capsys.readouterr().err
+    assert main(["explain", filtered["request_id"], *store, "--items", str(table)]) == 0
 
 
 def test_a_model_that_is_another_by_now_is_not_explained_by(models, options, tmp_path, capsys):

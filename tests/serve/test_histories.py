@@ -202,6 +202,8 @@ def test_history_by_pages(folder, users):
         ({"user": 1, "item": 1, "time": NOW + 90_000}, "events[0].time", "more than a day ahead"),
         ({"user": 1, "item": 1, "time": NOW * 1000}, "events[0].time", "seconds since 1970"),
         ({"user": 1, "item": 1, "time": "yesterday"}, "events[0].time", "ISO 8601"),
+        ({"user": 1, "item": 1, "time": -1e300}, "events[0].time", "years 1 to 9999"),
+        ({"user": 1, "item": 1, "time": "0001-01-01T00:00:00+14:00"}, "events[0].time", "years 1 to 9999"),
         ({"user": 1, "item": "a\0b"}, "events[0].item", "no text"),
         ({"user": 2**70, "item": 1}, None, ""),
         ({"user": 1, "item": 1, "key": ""}, "events[0].key", "give 1 to 512"),
@@ -270,6 +272,15 @@ def test_a_store_that_is_down_costs_no_answer(folder, users, monkeypatch):
     assert events[0][1] == {"call": "read", "reason": "unplugged"}
 
 
+def test_a_clock_that_jumps_makes_no_store_be_down_for_long(folder, monkeypatch):
+    with serving(folder) as client:
+        client.service.histories.store.close()
+        assert client.post("/v1/events", json={"events": [{"user": 1, "item": 1}]}).status_code == 503
+        clock = time.time
+        monkeypatch.setattr(time, "time", lambda: clock() + 3600)
+        assert client.get("/readyz").status_code == 200
+
+
 def test_a_store_that_is_not_there_at_the_start_is_opened_when_it_is(folder, users, monkeypatch):
     stores = []
 
@@ -284,6 +295,25 @@ def test_a_store_that_is_not_there_at_the_start_is_opened_when_it_is(folder, use
         assert post(client, "/v1/recommend", {"user": user})["stale_history"] is True
         stores.append(MemoryStore())
         wait_until(lambda: client.post("/v1/events", json={"events": [{"user": user, "item": 1}]}).status_code == 200)
+
+
+def test_a_store_that_comes_is_opened_once(folder, monkeypatch):
+    opened = []
+
+    def opener(self):
+        if len(opened) < 5:
+            opened.append(None)
+            raise StoreUnavailable("not there yet")
+        time.sleep(1.2)
+        opened.append(MemoryStore())
+        return opened[-1]
+
+    monkeypatch.setattr(ServeSettings, "opened_store", opener)
+    with serving(folder) as client:
+        body = {"events": [{"user": 1, "item": 1}]}
+        wait_until(lambda: client.post("/v1/events", json=body).status_code == 200)
+        time.sleep(1.3)
+        assert len(opened) == 6
 
 
 def test_retention_runs_beside_the_requests(folder, monkeypatch):

@@ -152,7 +152,20 @@ def test_ids_with_commas_can_be_chosen_and_typed(tmp_path):
 
 def test_numbers_are_typed_as_the_service_reads_them():
     pattern = re.search(r"putting.dataset.ids === .number. && /\^\((.*?)\)\$/", file_of("page.js").decode())
-    for text in ("0", "-5", "007", "1", str(2**53 + 1), str(2**63 - 1), str(2**64 - 1), "+1", "1.0", "--1", ""):
+    for text in (
+        "0",
+        "-5",
+        "007",
+        "1",
+        str(2**53 + 1),
+        str(2**63 - 1),
+        str(2**64 - 1),
+        str(10**19),
+        "+1",
+        "1.0",
+        "--1",
+        "",
+    ):
         read = typed_id(text, Vocabulary(pl.Series([1, 2])))
         assert bool(re.fullmatch(pattern[1], text)) == isinstance(read, int), text
 
@@ -161,6 +174,13 @@ def test_an_event_is_followed(client):
     first = items_of(client.get(ASK).text)
     post(client, "/v1/events", {"events": [{"user": 11, "item": first[0]}]})
     assert first[0] not in items_of(client.get(ASK).text)
+
+
+def test_a_title_turns_nothing_but_itself_round(client):
+    rules = re.findall(r"([^{}]+){([^}]*)}", client.get("/page.css").text)
+    told = [name.strip() for names, body in rules if "unicode-bidi: isolate" in body for name in names.split(",")]
+    assert {"small", "dt", ".picks a"} <= set(told)
+    assert any(name.endswith("strong") for name in told)
 
 
 def test_figures_of_now(client):

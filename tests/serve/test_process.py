@@ -67,6 +67,9 @@ def test_check(folder, tmp_path, capsys):
         ((folder[0], "--check", "--items", tmp_path / "none.parquet"), "--items"),
         ((folder[0], "--check", "--items", tmp_path / "none.parquet"), "does not exist"),
         ((folder[0], "--timeout", "5"), "write 500ms"),
+        ((folder[0], "--check", "--timeout", "0s"), "above 0"),
+        ((folder[0], "--check", "--store", "sqlite:"), "is unknown"),
+        ((folder[0], "--check", "--store", "http://me:secret@x"), "'http://..@x' is unknown"),
         ((folder[0], "--filter-cache", "much"), "write 256MB"),
         ((folder[0], "--threads", "none"), "auto"),
         ((folder[0], "--log", "xml"), "json, none, text"),
@@ -78,6 +81,21 @@ def test_check(folder, tmp_path, capsys):
     ):
         code, err = said(*arguments)
         assert (code, words in err) == (2, True), err
+
+
+@pytest.mark.parametrize(
+    ("given", "there"), [(".", "model"), ("model", ""), ("model/", ""), ("../{}/model", ""), ("link", "")]
+)
+def test_histories_stand_beside_the_folder(folder, monkeypatch, given, there):
+    root = folder[0].parent
+    (root / "link").unlink(missing_ok=True)
+    (root / "link").symlink_to(folder[0])
+    seen = []
+    monkeypatch.setattr("beamwood.serve.server.serve", lambda _, settings: seen.append(settings.store) or 0)
+    monkeypatch.chdir(root / there)
+    assert main(["serve", given.format(root.name)]) == 0
+    name = "link" if given == "link" else "model"
+    assert seen == [f"sqlite:{root / name}.events.db"]
 
 
 def test_what_cannot_be_served(tmp_path):

@@ -97,6 +97,18 @@ def test_requests_of_every_form_are_answered(server, sent, closes):
     asking.socket.close()
 
 
+def test_there_is_no_other_protocol(server):
+    """Who asks for one is answered in this one, and holds no connection for ever."""
+    upgrade = b"host: x\r\nconnection: upgrade\r\nupgrade: websocket\r\n"
+    asking = Asking(server).send(b"GET /livez HTTP/1.1\r\n" + upgrade + b"\r\n")
+    assert asking.answer()[0] == 200
+    asking.socket.close()
+    asking = Asking(server).send(request(BODY, *upgrade.split(b"\r\n")[1:3]))
+    asking.socket.settimeout(5)
+    assert asking.answer()[0] == 400, "its body is not read"
+    asking.socket.close()
+
+
 def test_who_asks_whether_to_go_on_is_told_so(server):
     asking = Asking(server).send(request(BODY, b"expect: 100-continue")[: -len(BODY)])
     while b"\r\n\r\n" not in asking.left:
@@ -124,6 +136,45 @@ def test_what_is_wrong_is_said_and_the_connection_stays(server, sent, status, co
     assert (got, answer["error"]["code"]) == (status, code)
     assert answer["error"]["request_id"] == headers["x-request-id"]
     assert asking.send(request()).answer()[0] == 200
+    asking.socket.close()
+
+
+def flood(asking):
+    for _ in range(1000):
+        asking.send(b"y" * 10_000)
+        time.sleep(0.001)
+
+
+def test_headers_without_end_are_refused_in_words(server):
+    asking = Asking(server).send(request(BODY, *(b"x-%d: %s" % (n, b"y" * 1000) for n in range(40))))
+    assert asking.answer()[0] == 200
+    asking.send(b"POST /v1/recommend HTTP/1.1\r\nhost: x\r\nx-long: ")
+    with pytest.raises(OSError, match=r"reset|pipe"):
+        flood(asking)
+    asking.socket.close()
+    other = Asking(server).send(b"GET /")
+    for _ in range(9):
+        other.send(b"y" * 10_000)
+        time.sleep(0.01)
+    status, headers, answer = other.answer()
+    assert (status, headers["connection"], answer["error"]["code"]) == (431, "close", "too_large")
+    assert other.is_closed()
+    other.socket.close()
+
+
+@pytest.mark.parametrize(
+    ("kind", "more", "status", "said"),
+    [
+        (b"Application/JSON; charset=UTF-8", (), 200, ""),
+        (b"application/json", (b"content-encoding: identity",), 200, ""),
+        (b"application/json", (b"content-encoding: gzip",), 415, "compressed"),
+    ],
+)
+def test_kinds_of_bodies(server, kind, more, status, said):
+    asking = Asking(server).send(request(BODY, *more, kind=kind))
+    got, _, answer = asking.answer()
+    assert got == status
+    assert said in answer.get("error", {"message": ""})["message"]
     asking.socket.close()
 
 

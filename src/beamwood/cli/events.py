@@ -42,6 +42,10 @@ def events(
         raise InputError(f"the action {action!r} is unknown{nearest(action, _ACTIONS)}")
     if (folder is not None) != (action == "erase"):
         raise InputError("erase needs the model's folder as --from FOLDER, and export takes none")
+    if folder is None:
+        from beamwood.retrieval.job import check_file
+
+        check_file(out, overwrite=overwrite, columns=("user", "item", "time", "type", "weight"))
     with reading_store(store, "beamwood events") as opened:
         if folder is None:
             from beamwood.serve.store.export import export_events

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -154,12 +155,14 @@ def serve(
     with asking_for("beamwood serve"):
         from beamwood.serve import check as checking
         from beamwood.serve.server import serve as run
+        from beamwood.serve.store.open import check_address
     settings = _settings(folder, where, items, keeping, load, running, page)
     if method is not None:
         from beamwood.methods.reload import searchers_of
 
         settings = replace(settings, searchers=searchers_of(method, folder))
     if check:
+        check_address(settings.store)
         found = checking.check(folder, replace(settings, store="memory"))
         if json:
             print_json(found)
@@ -192,7 +195,8 @@ def _settings(
         host=where.host,
         port=where.port,
         threads=_num_threads(load.threads),
-        store=f"sqlite:{folder.rstrip('/')}.events.db" if keeping.store is None else keeping.store,
+        # Of the name that was given, also where that is "." or a link: beside the folder, not in it.
+        store=f"sqlite:{os.path.abspath(folder)}.events.db" if keeping.store is None else keeping.store,
         retention=Retention(keeping.keep_events, keeping.keep_days),
         tokens=_path(where.tokens),
         insecure=where.insecure,

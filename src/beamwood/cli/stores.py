@@ -25,4 +25,5 @@ def reading_store(address: str, command: str) -> Iterator[HistoryStore]:
         with closing(open_store(address, read_only=True)) as store:
             yield store
     except StoreUnavailable as error:
-        raise InputError(f"{error}; is its server running?") from error
+        hint = "give the file of a server's store" if address.startswith("sqlite:") else "is its server running?"
+        raise InputError(f"{error}; {hint}") from error

@@ -29,7 +29,7 @@ from beamwood.serve.rungs import Rung, rung_at
 from beamwood.serve.settings import Limits
 from beamwood.serve.shares import with_share_of_new
 from beamwood.serve.snapshot import Snapshot, indices_of
-from beamwood.types import Hits, ItemLists, Query, Searcher, SearchOptions
+from beamwood.types import Hits, ItemLists, Prepared, Query, Searcher, SearchOptions
 
 __all__ = ["FoundItems", "answer_items", "recommended"]
 
@@ -48,6 +48,15 @@ class FoundItems:
         """These, and behind them more."""
         sources, promotions = self.sources + more.sources, self.promotions + more.promotions
         return FoundItems(self.items + more.items, self.scores + more.scores, sources, promotions, self.scored)
+
+    def among(self, alive: Prepared | None) -> FoundItems:
+        """Those that may be shown; None: all of them."""
+        if alive is None:
+            return self
+        rows = zip(self.items, self.scores, self.sources, self.promotions, strict=True)
+        kept = [row for row in rows if alive.mask[row[0]]]
+        items, scores, sources, promotions = ([row[part] for row in kept] for part in range(4))
+        return FoundItems(items, scores, sources, promotions, self.scored)  # type: ignore[arg-type]
 
 
 def recommended(

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 import prometheus_client
 
+from beamwood.errors import InputError
 from beamwood.retrieval.sources import FEWEST_EVENTS, REFRESHED_AT
-from beamwood.serve.learned import CatalogueItem, Learned, read_learned, text_of, write_learned
+from beamwood.serve.learned import CatalogueItem, Learned, name_of, read_learned, text_of, write_learned
 from beamwood.serve.messages import Item
 from beamwood.serve.near_events import near_of
 from beamwood.serve.problems import Problem
@@ -40,49 +41,75 @@ class Catalogue:
         self.service, self.learned = service, Learned()
         self.shown: Counter[int | str] = Counter()
         """How often each new item stood in an answer of this process."""
+        self.name = name_of(self.learned)
+        """That of what is learned, which every snapshot should have."""
         self._text = ""
+        # The name of what could not be published.
+        self._unfit: str | None = None
+        self._counted = self.learned
         self._turn, self._changes = asyncio.Lock(), asyncio.Lock()
-        self._asked = self._published = 0
         self._owners: dict[int | str, list[Owner]] = {}
         self._indexed, self._by_id = self.learned, dict[int | str, CatalogueItem]()
         self._refreshing: set[asyncio.Task[None]] = set()
         own: dict[str, Any] = {"namespace": "beamwood", "registry": service.metrics.registry}
         self._count = prometheus_client.Gauge("new_items", "Items that came after the fit", **own)
         self._impressions = prometheus_client.Counter("new_item_impressions", "New items in answers", **own)
-        service.carried = self.carried
 
-    def carried(self, old: Snapshot, fresh: Snapshot) -> Snapshot:  # noqa: ARG002
-        """A new model with what is learned; items that it knows itself are new no more."""
-        return widened(fresh, self.learned, fresh.number)
+    async def begin(self) -> None:
+        """Take up what the store keeps, if it answers; else `keep_up` does so later."""
+        with suppress(Problem):
+            await self._read()
+
+    def carried(self, fresh: Snapshot) -> Snapshot:
+        """A model with what is learned; items that it knows itself are new no more. Errors: they do not fit it."""
+        try:
+            return widened(fresh.fitted or fresh, self.learned, fresh.number)
+        except InputError as error:
+            hint = "serve it with another --store, or with the log and --items that they were put to"
+            raise InputError(
+                f"the new items that the store keeps do not fit {fresh.folder} ({error}); {hint}"
+            ) from error
+
+    def _behind(self) -> Snapshot | None:
+        """One that answers without what is learned by now."""
+        return next((each for each in self.service.snapshots if each.learned != self.name), None)
 
     async def change(self, change: Callable[[Snapshot, Learned], _Changed]) -> _Changed:
         """Change what is learned, keep it, and let it answer. Errors: `Problem`, after which all is as before."""
         async with self._changes:
-            await self._read()
-            snapshot = self.service.current()
-            fresh = msgspec.json.decode(msgspec.json.encode(self.learned), type=Learned)
-            changed = change(snapshot, fresh)
-            # Before it is kept: what cannot be published is refused.
-            await asyncio.to_thread(widened, snapshot.fitted or snapshot, fresh, snapshot.number)
-            text = text_of(fresh)
-            await self.service.histories.call("write", lambda store: write_learned(store, text))
-            self.learned, self._text = fresh, text
+            kept = False
+            while not kept:
+                before = await self._read()
+                fresh = msgspec.json.decode(msgspec.json.encode(self.learned), type=Learned)
+                changed = change(self.service.current(), fresh)
+                # Before it is kept: what cannot be published is refused.
+                for each in self.service.snapshots:
+                    await asyncio.to_thread(widened, each.fitted or each, fresh, each.number)
+                # Where another process was quicker, its change comes first.
+                kept = await self._kept(before, fresh)
         await self.publish()
         return changed
 
+    async def _kept(self, before: str | None, learned: Learned) -> bool:
+        text = text_of(learned)
+        kept = await self.service.histories.call("write", lambda store: write_learned(store, before, text))
+        if kept:
+            self._take(learned, text)
+        return kept
+
+    def _take(self, learned: Learned, text: str) -> None:
+        self.learned, self._text, self.name = learned, text, name_of(learned)
+
     async def publish(self) -> None:
-        """Swap in a snapshot with what is learned; calls that wait for one another share it."""
-        self._asked += 1
-        mine = self._asked
+        """Swap in snapshots with what is learned; calls that wait for one another share them."""
         async with self._turn:
-            while self._published < mine:
-                asked, before, learned = self._asked, self.service.current(), self.learned
+            while (before := self._behind()) is not None:
                 self.service.numbers += 1
-                fresh = await asyncio.to_thread(widened, before.fitted or before, learned, self.service.numbers)
-                # A model that was loaded meanwhile has been widened by its loader, perhaps with less.
-                if self.service.snapshot is before:
-                    self.service.snapshot, self._published = fresh, asked
-            self._count.set(sum(not each.gone for each in self.learned.items))
+                fresh = await asyncio.to_thread(widened, before.fitted or before, self.learned, self.service.numbers)
+                self.service.swap(before, fresh)
+            if self._counted is not self.learned:
+                self._counted = self.learned
+                self._count.set(sum(not each.gone for each in self.learned.items))
 
     async def settled(self) -> None:
         """Return once all that is learned answers."""
@@ -147,18 +174,28 @@ class Catalogue:
         await self.change(change)
         del self._owners[item][: len(owners)]
 
-    async def _read(self) -> bool:
-        """Take what another process on the store has learned; was there anything?"""
+    async def _read(self) -> str | None:
+        """Take what another process on the store has learned; what is kept, None where nothing is."""
         text = await self.service.histories.call("read", read_learned)
-        if text is None or text == self._text:
-            return False
-        self.learned, self._text = msgspec.json.decode(text, type=Learned), text
-        return True
+        if text is not None and text != self._text:
+            self._take(msgspec.json.decode(text, type=Learned), text)
+        return text
 
     async def keep_up(self) -> None:
         """Publish what other processes on the store learn, for as long as the service runs."""
         while True:
             with suppress(Problem):
-                if await self._read():
-                    await self.publish()
+                # A read that began before a change does not end behind it.
+                async with self._changes:
+                    await self._read()
+                if self.name != self._unfit:
+                    await self._follow()
             await asyncio.sleep(_ROUND_SECONDS)
+
+    async def _follow(self) -> None:
+        try:
+            await self.publish()
+        except InputError as error:
+            # Said once, and tried again when there is something else.
+            self._unfit = self.name
+            self.service.log.said("items_not_followed", reason=str(error))

@@ -6,6 +6,7 @@ import base64
 import binascii
 import hashlib
 import hmac
+from collections.abc import Callable
 
 import msgspec
 import numpy as np
@@ -71,18 +72,23 @@ def with_cursor(
     return answer
 
 
-def next_page(snapshot: Snapshot, body: Recommend, secret: bytes, request_id: str) -> Answer:
-    """The page that a body's cursor stands for. Errors: `Problem` on a foreign cursor, and on one of another model."""
+def next_page(snapshot_of: Callable[[str], Snapshot | None], body: Recommend, secret: bytes, request_id: str) -> Answer:
+    """The page that a body's cursor stands for; `snapshot_of`: by key what answers, None where that model does not.
+
+    Items that were hidden or erased meanwhile are left out. Errors: `Problem` on a foreign cursor, on one of another
+    model, and on items that are not here (yet).
+    """
     for name in Recommend.__struct_fields__:
         if name not in _BESIDE and getattr(body, name) != getattr(_EMPTY, name):
             message = f"a cursor stands for the whole request; leave {name} out"
             raise Problem("invalid_request", message, field=name)
     assert body.cursor is not None
     rest = rest_of(body.cursor, secret)
-    if rest.key != snapshot.key:
+    snapshot, found = snapshot_of(rest.key), rest.found()
+    if snapshot is None or max(found.items) >= snapshot.num_items:
         raise Problem("gone", "the cursor's model answers no more; ask for the first page again", field="cursor")
     snapshot.fields.checked(body.fields)
-    found = rest.found()
+    found = found.among(snapshot.names.filters.alive)
     answer = Answer(
         request_id=request_id,
         model=snapshot.model,

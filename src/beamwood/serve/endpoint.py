@@ -36,7 +36,7 @@ class Endpoint:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Answer one request of ASGI."""
         call, headers = self.call(scope["headers"], receive)
-        call.path = {name: unquote(value) for name, value in scope["path_params"].items()}
+        call.path = scope["path_params"]
         call.task = asyncio.current_task()
         response = await self._response(call, headers, scope["query_string"])
         if response is not None:
@@ -85,6 +85,8 @@ class Endpoint:
         service.in_flight += 1
         try:
             call.token = service.tokens.check(headers, route.scope)
+            if call.path:
+                call.path = {name: _id_of(name, value) for name, value in call.path.items()}
             if query:
                 call.query = _parameters(query, route.query)
             if route.body is not None:
@@ -117,9 +119,11 @@ class Endpoint:
 
     async def _decoded(self, receive: Any, headers: Mapping[bytes, bytes], content: bytes | None) -> Any:
         """The body as its struct, read where it has not come yet. Errors: `Problem`."""
-        if not headers.get(b"content-type", b"").startswith(b"application/json"):
+        if not headers.get(b"content-type", b"").lower().startswith(b"application/json"):
             message = "the body must be JSON; send it with 'Content-Type: application/json'"
             raise Problem("unsupported_media_type", message)
+        if headers.get(b"content-encoding", b"identity").lower() != b"identity":
+            raise Problem("unsupported_media_type", "the body must not be compressed; send it as it is")
         if content is None:
             content = await self._body(receive, headers)
         if len(content) > self.body_bytes:
@@ -197,6 +201,15 @@ def _request_id(given: bytes | None) -> str:
         if 0 < len(text) <= _MOST_ID and _ID_CHARACTERS.issuperset(text):
             return text
     return new_id()
+
+
+def _id_of(name: str, text: str) -> str:
+    """What an address says. Errors: `Problem` where it is no UTF-8: what is read in its place is another's id."""
+    try:
+        return unquote(text, errors="strict")
+    except UnicodeDecodeError:
+        message = f"the {name} in the address is not UTF-8; encode it so, and each byte as %XX"
+        raise Problem("invalid_request", message, field=name) from None
 
 
 def _parameters(text: bytes, known: Iterable[str]) -> dict[str, str]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import math
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["Arm", "Experiment", "Experiments", "arm_of"]
 
 _DOCUMENT = "experiment"
-_ROUND_SECONDS, _BEGIN_SECONDS = 1.0, 60.0
+_ROUND_SECONDS, _BEGIN_SECONDS, _AGAIN_SECONDS = 1.0, 60.0, 30.0
 _MOST_ARMS = 10
 CURRENT = "current"
 
@@ -70,7 +72,7 @@ class Experiments:
 
     def __init__(self, service: Service) -> None:
         self.service = service
-        self._running, self._text = _Running(), ""
+        self._running, self._text, self._again = _Running(), "", math.inf
         self._turn = asyncio.Lock()
 
     @property
@@ -82,6 +84,12 @@ class Experiments:
     def snapshots(self) -> Mapping[str, Snapshot]:
         """The models of arms beside the one that answers, by their folder."""
         return self._running.snapshots
+
+    def swap(self, before: Snapshot, fresh: Snapshot) -> None:
+        """Let `fresh` answer for the arms that `before` answers for."""
+        running = self._running
+        snapshots = {name: fresh if each is before else each for name, each in running.snapshots.items()}
+        self._running = _Running(running.experiment, snapshots)
 
     def chosen(self, owner: Owner | None, snapshot: Snapshot) -> tuple[Snapshot, str | None]:
         """What answers an owner, and its arm; without an owner, an experiment or the arm's model: as ever."""
@@ -101,13 +109,13 @@ class Experiments:
         async with self._turn:
             running = await self._loaded(experiment)
             await self.service.histories.call("put", lambda store: store.put(_DOCUMENT, text))
-            self._running, self._text = running, text
+            self._running, self._text, self._again = running, text, math.inf
 
     async def stop(self) -> None:
         """Let the one model answer all. Errors: `Problem` where the store is down."""
         async with self._turn:
             await self.service.histories.call("put", lambda store: store.put(_DOCUMENT, ""))
-            self._running, self._text = _Running(), ""
+            self._running, self._text, self._again = _Running(), "", math.inf
 
     async def _loaded(self, experiment: Experiment) -> _Running:
         loader = self.service.loader
@@ -122,7 +130,8 @@ class Experiments:
                 snapshots[arm.model] = known
                 continue
             try:
-                snapshots[arm.model] = await asyncio.to_thread(self.service.opened, path, verify=True)
+                opened = await asyncio.to_thread(self.service.opened, path, verify=True)
+                snapshots[arm.model] = await asyncio.to_thread(self.service.catalogue.carried, opened)
             except (InputError, OSError) as error:
                 raise Problem("invalid_request", f"arm {arm.label}: {error}", field="arms") from None
         return _Running(experiment, snapshots)
@@ -132,7 +141,7 @@ class Experiments:
         try:
             async with asyncio.timeout(_BEGIN_SECONDS):
                 await self.look()
-        except (Problem, TimeoutError) as problem:
+        except (Problem, TimeoutError, msgspec.DecodeError) as problem:
             self.service.log.said("experiment_not_followed", reason=str(problem))
 
     async def keep_up(self) -> None:
@@ -145,11 +154,12 @@ class Experiments:
         """Take up the experiment that the store keeps. Errors: `Problem`; the arms that there were go on."""
         async with self._turn:
             text = await self.service.histories.call("get", lambda store: store.get(_DOCUMENT)) or ""
-            if text == self._text:
+            if text == self._text and time.monotonic() < self._again:
                 return
-            # A model that cannot be loaded here is not tried again each second.
-            self._text = text
+            # A model that cannot be loaded here may come later, and is not tried again each second.
+            self._text, self._again = text, time.monotonic() + _AGAIN_SECONDS
             self._running = await self._loaded(msgspec.json.decode(text, type=Experiment)) if text else _Running()
+            self._again = math.inf
 
 
 def _check(experiment: Experiment) -> None:

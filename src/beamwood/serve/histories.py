@@ -6,6 +6,8 @@ A store that is down costs nobody an answer: reads fall back to the model's own 
 from __future__ import annotations
 
 import asyncio
+import math
+import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -53,7 +55,8 @@ class HistoryGateway:
         self._pool = ThreadPoolExecutor(_READERS, thread_name_prefix="store")
         self.store: HistoryStore | None = None
         self._erased: dict[Owner, float] = {}
-        self._waiting, self._down_since, self._pause_until = 0, 0.0, 0.0
+        self._opening = threading.Lock()
+        self._waiting, self._down_since, self._failed_at = 0, 0.0, -math.inf
         self.trouble: str | None = None
         """Why the store is down, None while it is there."""
         own: dict[str, Any] = {"namespace": "beamwood", "registry": service.metrics.registry}
@@ -68,7 +71,13 @@ class HistoryGateway:
             self._open()
 
     def _open(self) -> HistoryStore:
-        if self.store is None:
+        asked = time.monotonic()
+        # One at a time: of a store that was opened twice, one would be lost.
+        with self._opening:
+            if self.store is not None:
+                return self.store
+            if self._failed_at > asked:
+                raise StoreUnavailable(self.trouble or "it does not answer")
             try:
                 store = self._opener()
                 self._erased = dict(store.erased())
@@ -77,7 +86,7 @@ class HistoryGateway:
                 raise
             self.store = store
             self._answers()
-        return self.store
+            return store
 
     @property
     def durable(self) -> bool:
@@ -87,13 +96,13 @@ class HistoryGateway:
     def unready(self) -> str | None:
         """Why no requests should be sent here, None where they may be."""
         down = self._down_since
-        return "the store has been down for long; mend it" if down and time.time() - down > GRACE_SECONDS else None
+        return "the store has been down for long; mend it" if down and time.monotonic() - down > GRACE_SECONDS else None
 
     async def kept(self, snapshot: Snapshot, body: Asking) -> StoredHistory:
         """What came of who asks after the model's log ended; without the store, that it is stale."""
         owner = owner_of(body)
         assert owner is not None
-        if time.monotonic() < self._pause_until:
+        if time.monotonic() < self._failed_at + _PAUSE_SECONDS:
             return self._without(owner, snapshot)
         try:
             limits = self.service.settings.limits
@@ -141,10 +150,17 @@ class HistoryGateway:
             raise self._refused(name, error) from None
 
     async def erase(self, owner: Owner) -> int:
-        """Delete all of the owner; how many events there were."""
-        now = time.time()
-        gone = await self.call("erase", lambda store: store.erase(owner, now))
-        self._erased[owner] = now
+        """Delete all of the owner; how many events there were.
+
+        The tombstone is later than all others, whatever the clock says: a model that was written without those there
+        were hides this one.
+        """
+
+        def work(store: HistoryStore) -> tuple[int, float]:
+            at = max(time.time(), math.nextafter(max(store.erased().values(), default=0.0), math.inf))
+            return store.erase(owner, at), at
+
+        gone, self._erased[owner] = await self.call("erase", work)
         return gone
 
     async def is_erased(self, owner: Owner, snapshot: Snapshot) -> bool:
@@ -154,7 +170,7 @@ class HistoryGateway:
 
     def _refused(self, name: str, error: BaseException) -> Problem:
         self._failed(name, error)
-        message = f"nothing was kept ({error}); send it again"
+        message = f"the store does not say that it is kept ({error}); send it again with the same keys"
         if isinstance(error, TimeoutError):
             message = "the store does not answer in time, and may keep this later; send it again with the same keys"
         return Problem("store_unavailable", message, retry_after_ms=1000)
@@ -164,12 +180,12 @@ class HistoryGateway:
         if self.trouble is None:
             self.trouble = str(error) or "it does not answer in time"
             self.service.log.said("store_down", call=name, reason=self.trouble)
-        self._down_since = self._down_since or time.time()
-        self._pause_until = time.monotonic() + _PAUSE_SECONDS
+        self._down_since = self._down_since or time.monotonic()
+        self._failed_at = time.monotonic()
 
     def _answers(self) -> None:
         if self.trouble is not None:
-            self.service.log.said("store_up", seconds=round(time.time() - self._down_since, 3))
+            self.service.log.said("store_up", seconds=round(time.monotonic() - self._down_since, 3))
         self._down_since, self.trouble = 0.0, None
 
     def _in_pool(self, work: Callable[[], _Result]) -> asyncio.Future[_Result]:

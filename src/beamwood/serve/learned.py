@@ -65,10 +65,10 @@ def _name(text: str) -> str:
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
-def write_learned(store: HistoryStore, text: str) -> None:
-    """Keep the document, also under its name."""
+def write_learned(store: HistoryStore, before: str | None, text: str) -> bool:
+    """Keep the document, also under its name, unless the latest is not `before` any more; whether it is kept."""
     store.put(f"{_DOCUMENT}@{_name(text)[:_SLOT]}", text)
-    store.put(_DOCUMENT, text)
+    return store.replace(_DOCUMENT, before, text)
 
 
 def read_learned(store: HistoryStore) -> str | None:

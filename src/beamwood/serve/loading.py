@@ -24,7 +24,7 @@ from beamwood.serve.problems import Problem
 from beamwood.serve.service import Service
 from beamwood.serve.snapshot import Snapshot
 
-__all__ = ["Loaded", "Loader"]
+__all__ = ["Loaded", "Loader", "folders_of"]
 
 _TRIED_K = 20
 _TRIED_SECONDS = 30.0
@@ -50,6 +50,8 @@ class Loader:
         self._turn = asyncio.Lock()
         self._meant: tuple[Path, str | None] | None = None
         self._newest = ""
+        # By folder that was refused: what it held when it was looked at last, and whether that had changed.
+        self._refused: dict[Path, tuple[object, bool]] = {}
         if service.snapshot is not None:
             self.begin(service.snapshot)
 
@@ -71,9 +73,12 @@ class Loader:
             raise Problem("forbidden", "the path leaves --models-dir; name a folder below it", field="path")
         return path
 
-    async def load(self, path: Path) -> Loaded:
-        """Load a folder and let it answer. Errors: `Problem`, which says why; the old model goes on answering."""
-        if self._turn.locked():
+    async def load(self, path: Path, *, waits: bool = False) -> Loaded:
+        """Load a folder and let it answer. Errors: `Problem`, which says why; the old model goes on answering.
+
+        While another is being loaded, who does not wait is refused.
+        """
+        if self._turn.locked() and not waits:
             raise Problem("conflict", "another model is being loaded; wait for it", retry_after_ms=1000)
         async with self._turn:
             service, began = self.service, time.monotonic()
@@ -82,9 +87,11 @@ class Loader:
             except (InputError, Problem, OSError) as error:
                 service.metrics.swaps.inc("refused")
                 service.log.said("model_refused", path=str(path), reason=str(error))
+                self._refused[path] = await asyncio.to_thread(_state, path), False
                 if isinstance(error, Problem):
                     raise
                 raise Problem("invalid_request", str(error), field="path") from None
+            self._refused.pop(path, None)
             await asyncio.to_thread(_give_back)
             service.metrics.swaps.inc("loaded")
             service.log.said("model_loaded", model=loaded.model, snapshot=loaded.snapshot, overlap=loaded.overlap)
@@ -93,12 +100,14 @@ class Loader:
     async def _load(self, path: Path, began: float) -> Loaded:
         service, old = self.service, self.service.snapshot
         fresh = await asyncio.to_thread(service.opened, path, verify=old is not None)
-        if old is not None and service.carried is not None:
-            fresh = await asyncio.to_thread(service.carried, old, fresh)
+        fresh = await asyncio.to_thread(service.catalogue.carried, fresh)
         tried, failed, overlap = (0, 0, None) if old is None else await self._tried(old, fresh)
         if failed * 2 > tried:
             message = f"{failed} of {tried} requests had no answer from the new model; the old one goes on answering"
             raise Problem("invalid_request", message, field="path")
+        while fresh.learned != service.catalogue.name:
+            # Items have changed meanwhile.
+            fresh = await asyncio.to_thread(service.catalogue.carried, fresh)
         service.snapshot = fresh
         self._newest = max(self._newest, _created(fresh.folder))
         if old is not None and old.folder != fresh.folder:
@@ -146,11 +155,13 @@ class Loader:
         self.service.earlier[-2:] = []
         return loaded
 
-    def changed(self, folder: Path) -> Path | None:
+    def changed(self, folder: Path, *, anew: bool = False) -> Path | None:
         """The folder that should answer from now on: a link was led elsewhere, or a newer model is there.
 
         A newer one than any that answered is looked for below --models-dir, by the time in its manifest, if `folder` is
-        no link. So a rollback, or a model that was loaded by hand, stays until there is something new.
+        no link. So a rollback, or a model that was loaded by hand, stays until there is something new. One that was
+        refused is tried again once it has changed, and is left alone while it is being copied; `anew`: at once.
+        Errors: `OSError` where the folder cannot be read.
         """
         snapshot = self.service.snapshot
         if snapshot is None:
@@ -158,13 +169,22 @@ class Loader:
         if folder.is_symlink() or self.service.settings.models_dir is None:
             target = folder.resolve()
             before, self._meant = self._meant, (target, _checksum(target))
+            if target in self._refused:
+                return target if self._is_mended(target, anew) else None
             return target if self._meant not in (before, (snapshot.folder, snapshot.key)) else None
         newest, when = None, self._newest
         for path in sorted(self.service.settings.models_dir.resolve().iterdir()):
             created = _created(path)
-            if created > when:
+            if created > when and (path not in self._refused or self._is_mended(path, anew)):
                 newest, when = path, created
         return newest
+
+    def _is_mended(self, path: Path, anew: bool) -> bool:
+        """Has what was refused changed since, and then been the same at two looks?"""
+        before, has_changed = self._refused[path]
+        now = _state(path)
+        self._refused[path] = now, has_changed or now != before
+        return anew or (has_changed and now == before)
 
 
 def _give_back() -> None:
@@ -188,10 +208,26 @@ def _of_users(snapshot: Snapshot) -> list[tuple[Recommend, StoredHistory]]:
     return [(Recommend(history=names.items.decode(histories[int(row)][-100:])), StoredHistory()) for row in rows]
 
 
+def folders_of(root: Path) -> list[Path]:
+    """Those that may be loaded, in order; none where the root cannot be read."""
+    try:
+        return sorted(each for each in root.iterdir() if (each / "manifest.json").is_file())
+    except OSError:
+        return []
+
+
+def _state(path: Path) -> object:
+    """What differs when a file of the folder does."""
+    with suppress(OSError):
+        files = [(str(file), file.stat()) for file in sorted(path.rglob("*"))]
+        return [(name, about.st_size, about.st_mtime_ns) for name, about in files]
+    return None
+
+
 def _manifest(path: Path) -> dict[str, Any]:
     try:
         return read_manifest(path)
-    except InputError:
+    except (InputError, OSError):
         return {}
 
 

@@ -17,6 +17,10 @@ _MOST_LINES = 100_000
 # Seconds.
 _WRITE_EVERY = 0.2
 _ENCODER = msgspec.json.Encoder(enc_hook=str)
+# What an id holds ends no line, and tells a terminal nothing.
+_ONE_LINE = {number: f"\\x{number:02x}" for number in (*range(32), *range(127, 160))} | {
+    number: f"\\u{number:04x}" for number in (0x2028, 0x2029)
+}
 
 
 class RequestLog:
@@ -37,7 +41,7 @@ class RequestLog:
         if self.kind == "json":
             self._lines.append(_ENCODER.encode(about) + b"\n")
         else:
-            words = " ".join(f"{name}={value}" for name, value in about.items())
+            words = " ".join(f"{name}={value}" for name, value in about.items()).translate(_ONE_LINE)
             self._lines.append(words.encode("utf-8", "backslashreplace") + b"\n")
 
     def said(self, event: str, **more: Any) -> None:

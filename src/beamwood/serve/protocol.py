@@ -10,13 +10,15 @@ import asyncio
 import time
 from collections.abc import Mapping
 from functools import partial
+from http import HTTPStatus
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from beamwood.serve.begun import Begun
 from beamwood.serve.endpoint import Endpoint
-from beamwood.serve.response import Response
+from beamwood.serve.problems import Problem
+from beamwood.serve.response import Response, refusal_of
 from beamwood.serve.service import Service
 
 __all__ = ["protocol_of"]
@@ -73,7 +75,8 @@ class _Served(HttpToolsProtocol):
     service: Service
     direct: Mapping[tuple[bytes, bytes], Endpoint]
     _timer: asyncio.TimerHandle | None = None
-    _in_head = False
+    _in_head = _ends_head = False
+    _head_bytes = 0
     _asked: _Asked | None = None
     _is_whole = False
     _answering: RequestResponseCycle | _Asked | None = None
@@ -101,9 +104,15 @@ class _Served(HttpToolsProtocol):
         super().connection_lost(error)
 
     def data_received(self, data: bytes) -> None:
+        was_in_head, self._ends_head = self._in_head, False
         super().data_received(data)
         if self._in_head:
             self._expect()
+            # What came with the end of another request is not counted: it is not much.
+            self._head_bytes = self._head_bytes + len(data) if was_in_head and not self._ends_head else 0
+            if self._head_bytes > self.service.settings.limits.header_bytes:
+                self._refuse_head()
+                return
         asked = self._asked
         if asked is None:
             return
@@ -120,7 +129,7 @@ class _Served(HttpToolsProtocol):
         self._in_head = True
 
     def on_headers_complete(self) -> None:
-        self._in_head = False
+        self._in_head, self._ends_head = False, True
         self._settle()
         endpoint = self.direct.get((self.parser.get_method(), self.url))
         if endpoint is None or not self._is_plain():
@@ -153,6 +162,14 @@ class _Served(HttpToolsProtocol):
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._answering = cycle
         super()._start_asgi_task(cycle, app)
+
+    def _refuse_head(self) -> None:
+        """Hang up on headers without end, in words."""
+        most = self.service.settings.limits.header_bytes
+        problem = Problem("too_large", f"the headers are above {most:,} bytes; send fewer")
+        if not self.transport.is_closing():
+            self.transport.write(refusal_of(problem, HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE))
+            self.transport.close()
 
     def _is_plain(self) -> bool:
         """Is nothing else under way here, and does the request want nothing but an answer?"""

@@ -17,6 +17,7 @@ from beamwood.serve.asking import StoredHistory
 from beamwood.serve.kept import kept_of
 from beamwood.serve.learned import Learned, earlier_learned
 from beamwood.serve.messages import Answer
+from beamwood.serve.problems import Problem
 from beamwood.serve.rungs import rung_at
 from beamwood.serve.settings import Limits
 from beamwood.serve.snapshot import Snapshot, open_snapshot
@@ -65,10 +66,14 @@ def replayed(
     kept = StoredHistory(stale=True)
     if noted.owner is not None and not asked.stale:
         kept = kept_of(store, noted.owner, snapshot, asked.body, limits, until=asked.seq)
-    body = structs.replace(asked.body, explain="full", pages=False, cursor=None)
-    answer, _ = recommended(
-        snapshot, body, kept, limits, request_id=request_id, pressure=_pressure(snapshot, asked.beam_width)
-    )
+    # Without the table its columns are not shown; a filter may need them nevertheless.
+    fields = asked.body.fields if items is not None else []
+    body = structs.replace(asked.body, explain="full", pages=False, cursor=None, fields=fields)
+    pressure = _pressure(snapshot, asked.beam_width)
+    try:
+        answer, _ = recommended(snapshot, body, kept, limits, request_id=request_id, pressure=pressure)
+    except Problem as problem:
+        raise InputError(f"{problem.message}; give the --items that the server had") from None
     found = tuple(each.item for each in answer.items)
     same = found == noted.items and [each.score for each in answer.items] == asked.scores
     return Replayed(noted, answer, same)

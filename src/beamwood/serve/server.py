@@ -9,7 +9,7 @@ import signal
 import socket
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,10 @@ import uvicorn
 
 from beamwood.errors import InputError
 from beamwood.serve.app import Direct, build_app
-from beamwood.serve.problems import Problem
 from beamwood.serve.protocol import protocol_of
-from beamwood.serve.service import Service
+from beamwood.serve.service import Service, secret_of
 from beamwood.serve.settings import ServeSettings
-from beamwood.serve.upkeep import cancel_all, follow_folder
+from beamwood.serve.upkeep import cancel_all, follow_folder, load_changed
 
 __all__ = ["check_binding", "serve"]
 
@@ -102,6 +101,7 @@ class _Running:
             uvicorn.Config(
                 app,
                 http=protocol_of(service, app.waited if isinstance(app, Direct) else {}),
+                ws="none",
                 lifespan="on",
                 access_log=False,
                 log_level="warning",
@@ -141,7 +141,9 @@ class _Running:
         service = self.service
         try:
             opened = await asyncio.to_thread(service.opened, self.folder)
+            await service.catalogue.begin()
             await service.experiments.begin()
+            opened = await asyncio.to_thread(service.catalogue.carried, opened)
         except Exception as error:
             self.error, self.server.should_exit = error, True
             return
@@ -181,11 +183,11 @@ class _Running:
         service = self.service
         try:
             service.tokens.reload()
+            service.secret = secret_of(service.settings)
             service.log.said("tokens_read", tokens=len(service.tokens.known))
         except InputError as error:
             service.log.said("tokens_refused", reason=str(error))
-        assert service.loader is not None
-        path = await asyncio.to_thread(service.loader.changed, self.folder)
-        if path is not None:
-            with suppress(Problem):
-                await service.loader.load(path)
+        try:
+            await load_changed(service, self.folder, anew=True)
+        except OSError as error:
+            service.log.said("watch_failed", reason=str(error))

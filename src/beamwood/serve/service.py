@@ -7,7 +7,7 @@ import os
 import secrets
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from beamwood.serve.loading import Loader
     from beamwood.serve.spans import Spans
 
-__all__ = ["Service"]
+__all__ = ["Service", "secret_of"]
 
 # Requests that a new model is tried with.
 _RECORDED = 100
@@ -42,8 +42,8 @@ _RECORDED = 100
 class Service:
     """Holds what endpoints share. `snapshot` is replaced as a whole; whoever answers reads it once.
 
-    `kept` gives what a store keeps of who asks, `carried` puts into a new snapshot what the old one had learned while
-    it served, `reasons`: why no requests should be sent here, each a call that gives text or None.
+    `kept` gives what a store keeps of who asks, `reasons`: why no requests should be sent here, each a call that gives
+    text or None.
     """
 
     def __init__(self, settings: ServeSettings, snapshot: Snapshot | None = None) -> None:
@@ -52,8 +52,10 @@ class Service:
         self.engine = Engine(settings.search_threads, queued_rows=settings.limits.queued_rows)
         self.admission = Admission(settings.search_threads, max_wait=settings.max_wait)
         self.tokens = Tokens.read(settings.tokens, settings.rate)
-        self.secret = _secret(settings.tokens)
-        self.log = RequestLog(settings.log, users=settings.log_users, secret=self.secret)
+        self.secret = secret_of(settings)
+        """The key of cursors."""
+        key = secrets.token_bytes(32) if settings.tokens is None else self.secret
+        self.log = RequestLog(settings.log, users=settings.log_users, secret=key)
         self.metrics = Metrics(self)
         self.routes: list[Route] = []
         self.recorded: deque[tuple[Recommend, StoredHistory]] = deque(maxlen=_RECORDED)
@@ -66,7 +68,6 @@ class Service:
         self.draining = False
         self.numbers = 0 if snapshot is None else snapshot.number
         self.kept: Callable[[Snapshot, Asking], Awaitable[StoredHistory]] | None = None
-        self.carried: Callable[[Snapshot, Snapshot], Snapshot] | None = None
         self.reasons: list[Callable[[], str | None]] = []
         self.closing: list[Callable[[], None]] = [] if self.spans is None else [self.spans.close]
         """What is closed with the service, last first."""
@@ -106,10 +107,21 @@ class Service:
             raise Problem("not_ready", "the model is being loaded; ask again soon", retry_after_ms=1000)
         return self.snapshot
 
+    @property
+    def snapshots(self) -> Sequence[Snapshot]:
+        """All that answer: the one, and those of the arms of an experiment."""
+        arms = self.experiments.snapshots.values()
+        return [*arms] if self.snapshot is None else [self.snapshot, *arms]
+
     def snapshot_of(self, key: str) -> Snapshot | None:
         """That of the folder with this checksum, None where none is open."""
-        found = () if self.snapshot is None else (self.snapshot, *self.experiments.snapshots.values())
-        return next((each for each in found if each.key == key), None)
+        return next((each for each in self.snapshots if each.key == key), None)
+
+    def swap(self, before: Snapshot, fresh: Snapshot) -> None:
+        """Let `fresh` answer for `before`, unless that answers no more."""
+        if self.snapshot is before:
+            self.snapshot = fresh
+        self.experiments.swap(before, fresh)
 
     def unready(self) -> str | None:
         """Why no requests should be sent here, None where they may be."""
@@ -156,8 +168,13 @@ def _spans(url: str) -> Spans:
     return Spans(url)
 
 
-def _secret(tokens: Path | None) -> bytes:
-    """The key of cursors: of the tokens' file, so that replicas read each other's; else of this process alone."""
-    if tokens is None:
-        return secrets.token_bytes(32)
-    return hashlib.sha256(b"beamwood cursors" + tokens.read_bytes()).digest()
+def secret_of(settings: ServeSettings) -> bytes:
+    """The key of cursors, the same in all of a fleet: of the tokens' file, else of the shared store's address.
+
+    Without either it is of this process alone.
+    """
+    if settings.tokens is not None:
+        return hashlib.sha256(b"beamwood cursors" + settings.tokens.read_bytes()).digest()
+    if "://" in settings.store:
+        return hashlib.sha256(b"beamwood cursors" + settings.store.encode()).digest()
+    return secrets.token_bytes(32)

@@ -30,6 +30,7 @@ class Limits:
     batch_rows: int = 256
     events: int = 1000
     connections: int = 1024
+    header_bytes: int = 64 * 2**10
     header_seconds: float = 10.0
     body_seconds: float = 10.0
     idle_seconds: float = 75.0
@@ -77,6 +78,10 @@ class ServeSettings:
     limits: Limits = field(default_factory=Limits)
     searchers: Mapping[str, type[Any]] = field(default_factory=dict)
     """By kind the classes that only the method's own file defines; see `Retriever.load`."""
+
+    def __post_init__(self) -> None:
+        if self.timeout <= 0:
+            raise InputError("--timeout is above 0: within it answers are given")
 
     def opened_store(self) -> HistoryStore:
         """The store of histories. Errors: see `open_store`."""

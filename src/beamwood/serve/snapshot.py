@@ -36,8 +36,8 @@ from beamwood.types import Searcher
 
 __all__ = ["Snapshot", "indices_of", "open_snapshot", "typed_id", "without_index"]
 
-# A whole number as it is written in one way alone, of 64 bits at most.
-_WHOLE = re.compile(r"0|-?[1-9][0-9]{0,19}")
+# A whole number as it is written in one way alone.
+_WHOLE = re.compile(r"0|-?[1-9][0-9]{0,18}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,7 +179,7 @@ def without_index(ids: Sequence[Any], indices: NDArray[np.int32]) -> list[Any]:
 def typed_id(text: str, vocabulary: Vocabulary | None) -> int | str:
     """An id of an address or a form, where JSON would say its type: a whole number where the vocabulary's are.
 
-    Without a vocabulary it is one wherever it is written as one.
+    Without a vocabulary it is one wherever it is written as one. Beyond 64 bits ids are text, as in a log.
     """
     numbers = vocabulary is None or vocabulary.dtype.is_integer()
-    return int(text) if numbers and _WHOLE.fullmatch(text) else text
+    return int(text) if numbers and _WHOLE.fullmatch(text) and -(2**63) <= int(text) < 2**63 else text

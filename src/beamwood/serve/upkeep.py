@@ -14,7 +14,7 @@ from typing import Any
 from beamwood.serve.problems import Problem
 from beamwood.serve.service import Service
 
-__all__ = ["cancel_all", "follow_folder", "upkeep"]
+__all__ = ["cancel_all", "follow_folder", "load_changed", "upkeep"]
 
 _LAG_EVERY, _LOOK_EVERY = 0.1, 2.0
 _AGAIN_AFTER = 1.0
@@ -62,14 +62,24 @@ async def _watch_lag(service: Service) -> None:
 
 
 async def follow_folder(service: Service, folder: Path) -> None:
-    """Load what `folder` comes to mean, whenever that changes; a model that was refused is not tried again."""
-    assert service.loader is not None
-    refused: set[Path] = set()
+    """Load what `folder` comes to mean, whenever that changes; what cannot be read is said once."""
+    said = ""
     while True:
         await asyncio.sleep(_LOOK_EVERY)
-        path = await asyncio.to_thread(service.loader.changed, folder)
-        if path is not None and path not in refused:
-            with suppress(Problem):
-                await service.loader.load(path)
-                continue
-            refused.add(path)
+        try:
+            await load_changed(service, folder)
+            said = ""
+        except OSError as error:
+            if str(error) != said:
+                said = str(error)
+                service.log.said("watch_failed", reason=said)
+
+
+async def load_changed(service: Service, folder: Path, *, anew: bool = False) -> None:
+    """Load what `folder` has come to mean, if anything; see `Loader.changed`. Errors: `OSError`."""
+    assert service.loader is not None
+    path = await asyncio.to_thread(service.loader.changed, folder, anew=anew)
+    if path is not None:
+        # Why it was refused stands in the log.
+        with suppress(Problem):
+            await service.loader.load(path, waits=True)

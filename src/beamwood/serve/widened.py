@@ -31,14 +31,16 @@ def widened(base: Snapshot, learned: Learned, number: int) -> Snapshot:
     """The fitted snapshot with all that is learned. Errors: `InputError` on an item that cannot be taken."""
     new = [each for each in learned.items if indices_of(base.names.items, [each.item])[0] < 0]
     retriever, names = base.retriever, base.names
-    gone = _known(base, learned.erased)
+    # A model may have been fitted with what was new to an earlier one.
+    gone = _known(base, learned.erased + [each.item for each in learned.items if each.gone])
+    hidden = _known(base, learned.unavailable + [each.item for each in learned.items if not each.available])
     if len(gone):
         retriever = retriever.without_items(names.items.decode(gone))
     columns = names.filters.columns
     cells = [_cells(each, columns.columns.keys()) for each in new]
     retriever = retriever.with_items([_mixed(base, each) for each in new])
     mask = np.ones(base.known + len(new), bool)
-    mask[_known(base, learned.unavailable)] = False
+    mask[hidden] = False
     mask[gone] = False
     mask[base.known :] = [each.available and not each.gone for each in new]
     whole = with_cells(columns, base.known, cells)

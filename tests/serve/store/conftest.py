@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from store_servers import postgres_server, redis_server
+from beamwood.serve.store.open import open_store
+from beamwood.serve.store.protocol import HistoryStore
+from store_servers import KINDS, address_of, postgres_server, redis_server
 
 
 @pytest.fixture(scope="session")
@@ -27,3 +29,10 @@ def postgres_address() -> Iterator[str]:
             yield address
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(params=KINDS)
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[HistoryStore]:
+    opened = open_store(address_of(request.param, request, tmp_path))
+    yield opened
+    opened.close()

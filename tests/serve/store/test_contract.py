@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Iterator
 from concurrent.futures import wait
 from dataclasses import replace
 from pathlib import Path
@@ -15,38 +14,12 @@ import pytest
 from beamwood.serve.store.event import Event, Session
 from beamwood.serve.store.memory import MemoryStore
 from beamwood.serve.store.open import open_store
-from beamwood.serve.store.protocol import Answered, HistoryStore, KeyReused, Retention, StoreUnavailable
+from beamwood.serve.store.protocol import HistoryStore, KeyReused, Retention, StoreUnavailable
 from bounded import joined
+from store_servers import KINDS, address_of
 
 NOW = 1.7e9
-KINDS = ("memory", "sqlite", "redis", "postgres")
 SHARED = ("redis", "postgres")
-
-
-def address_of(kind: str, request: pytest.FixtureRequest, folder: Path) -> str:
-    """The address of an empty store."""
-    if kind == "redis":
-        import redis
-
-        address: str = request.getfixturevalue("redis_address")
-        redis.Redis.from_url(address).flushall()
-        return address
-    if kind == "postgres":
-        import psycopg
-
-        address = request.getfixturevalue("postgres_address")
-        with psycopg.connect(address) as connection:
-            for table in ("events", "erased", "documents", "answers", "tallies"):
-                connection.execute(f"drop table if exists beamwood_{table}")
-        return address
-    return "memory" if kind == "memory" else f"sqlite:{folder / 'events.db'}"
-
-
-@pytest.fixture(params=KINDS)
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[HistoryStore]:
-    opened = open_store(address_of(request.param, request, tmp_path))
-    yield opened
-    opened.close()
 
 
 def kept(store: HistoryStore, *events: Event) -> tuple[int, int]:
@@ -219,28 +192,13 @@ def test_documents_are_kept(store: HistoryStore) -> None:
     assert store.get("experiments") == '{"b": "ü"}'
 
 
-def test_answers_are_kept_for_a_while_and_counted(store: HistoryStore) -> None:
-    first = Answered("r-1", 42, NOW, "e/a", (1, "x"), '{"k": 2}')
-    store.note([first, Answered("r-2", Session("s"), NOW + 1, "e/b", ()), Answered("r-3", None, NOW, "e/a", (3,))], 60)
-    assert store.noted("r-1") == first
-    found = store.noted("r-2")
-    assert found is not None
-    assert found.owner == Session("s")
-    assert store.noted("r-4") is None
-    assert [store.hit(name) for name in ("r-1", "r-1", "r-2", "r-4")] == [True, False, True, False]
-    store.tally("e/a", "missed_search")
-    store.tally("e/a", "missed_search")
-    counts = {("e/a", "answers"): 2, ("e/b", "answers"): 1, ("e/a", "hits"): 1, ("e/b", "hits"): 1}
-    assert store.tallies() == counts | {("e/a", "missed_search"): 2}
-    # Of who was erased, answers go too.
-    store.erase(42, NOW)
-    assert store.noted("r-1") is None
-    assert store.noted("r-3") is not None
-    assert not store.hit("r-1")
-    if store.kind != "redis":
-        # Redis goes by its own clock.
-        store.note([Answered("r-5", 1, NOW + 100, "e/a", ())], 60)
-        assert store.noted("r-3") is None
+def test_a_document_is_replaced_where_it_is_as_it_was(store: HistoryStore) -> None:
+    assert not store.replace("items", "ü", "a")
+    assert store.replace("items", None, "ü")
+    assert not store.replace("items", None, "b")
+    assert store.replace("items", "ü", "b")
+    assert not store.replace("items", "ü", "c")
+    assert store.get("items") == "b"
 
 
 def test_what_ids_may_hold(store: HistoryStore) -> None:

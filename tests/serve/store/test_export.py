@@ -65,6 +65,29 @@ def test_ids_of_two_kinds_become_text(tmp_path: Path) -> None:
     assert frame["item"].to_list() == [1, 2]
 
 
+def test_another_file_is_never_replaced(tmp_path: Path) -> None:
+    """As the log itself, which an export is meant to stand beside."""
+    store = open_store(f"sqlite:{tmp_path / 'events.db'}")
+    store.append([Event(7, "b", NOW), Event(7, "old", -62135596800.0)]).result(10)
+    store.close()
+    log, out = tmp_path / "log.parquet", tmp_path / "new" / "taken.parquet"
+    pl.DataFrame({"user": [1], "item": [2], "price": [3.0]}).write_parquet(log)
+    before = log.read_bytes()
+
+    def export(to: Path, *more: str) -> None:
+        run("events", "export", f"sqlite:{tmp_path / 'events.db'}", "--out", str(to), *more)
+
+    for more, said in (((), "pass --overwrite"), (("--overwrite",), "something else")):
+        with pytest.raises(ValueError, match=said):
+            export(log, *more)
+    assert log.read_bytes() == before
+    export(out)
+    with pytest.raises(ValueError, match="pass --overwrite"):
+        export(out)
+    export(out, "--overwrite")
+    assert pl.read_parquet(out)["item"].to_list() == ["old", "b"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -73,6 +96,7 @@ def test_ids_of_two_kinds_become_text(tmp_path: Path) -> None:
         (["export", "memory", "--out", "log.parquet"], "no event of a user"),
         (["exprot", "memory", "--out", "log.parquet"], "did you mean 'export'"),
         (["erase", "memory", "--out", "x"], "--from FOLDER"),
+        (["export", f"sqlite:{__file__}", "--out", "log.parquet"], "not a database; give the file"),
         (["export", "redis://127.0.0.1:1/0", "--out", "log.parquet"], "is its server running"),
     ],
 )

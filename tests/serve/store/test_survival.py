@@ -148,6 +148,9 @@ def test_a_second_process_is_told_who_has_the_file(tmp_path: Path) -> None:
         line_of(process)
         with pytest.raises(ValueError, match=f"in use by process {process.pid}; stop it"):
             open_store(address)
+        (tmp_path / "link.db").symlink_to(tmp_path / "events.db")
+        with pytest.raises(ValueError, match="in use by process"):
+            open_store(f"sqlite:{tmp_path / 'link.db'}")
         beside = open_store(address, read_only=True)
         assert beside.history(0).items[0] == 0
         with pytest.raises(StoreUnavailable):

@@ -6,7 +6,7 @@ import time
 
 from msgspec import Struct
 
-from beamwood.serve.loading import Loaded, Loader
+from beamwood.serve.loading import Loaded, Loader, folders_of
 from beamwood.serve.messages import Body
 from beamwood.serve.route import Call, Route
 from beamwood.serve.service import Service
@@ -47,7 +47,7 @@ def routes(service: Service) -> list[Route]:  # noqa: ARG001
 async def _models(call: Call) -> Models:
     service, snapshot = call.service, call.snapshot
     root = service.settings.models_dir
-    folders = [] if root is None else sorted(each for each in root.iterdir() if (each / "manifest.json").is_file())
+    folders = [] if root is None else folders_of(root)
     tree = snapshot.tree
     return Models(
         snapshot.model,

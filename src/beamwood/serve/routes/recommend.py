@@ -72,7 +72,7 @@ async def answer_one(
     snapshot, arm = service.experiments.chosen(owner_of(body), call.snapshot)
     _check(body, limits)
     if body.cursor is not None:
-        return next_page(snapshot, body, service.secret, request_id)
+        return next_page(service.snapshot_of, body, service.secret, request_id)
     check_asking(body, limits)
     asked = time.monotonic()
     kept = await service.kept_of(snapshot, body)

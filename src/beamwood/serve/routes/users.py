@@ -137,8 +137,12 @@ async def _merge(call: Call) -> Merged:
 
 def _owner(call: Call) -> Owner:
     """Who the path names: a number where users are numbers, as text where they are text."""
-    text = call.path["id"]
-    if call.query.get("session") in ("1", "true"):
+    text, session = call.path["id"], call.query.get("session", "0")
+    if session not in ("0", "1", "false", "true"):
+        raise Problem(
+            "invalid_request", f"session={session!a} is neither 1 nor 0; leave it out for a user", field="session"
+        )
+    if session in ("1", "true"):
         return _checked(Session(text), "id")
     snapshot = call.service.snapshot
     return _checked(typed_id(text, None if snapshot is None else snapshot.names.users), "id")

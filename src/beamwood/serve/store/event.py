@@ -28,6 +28,8 @@ AHEAD_SECONDS = 24 * 3600.0
 UNTYPED = ""
 """The type of an event that came without one."""
 _LONGEST = 512
+# What a calendar has names for, in seconds since 1970.
+_FIRST, _LAST = -62_135_596_800.0, 253_402_300_799.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,8 @@ class Event:
         for name, number in (("time", self.time), ("weight", self.weight)):
             if not math.isfinite(number):
                 raise InputError(f"{name}={number} is no finite number; give one")
+        if not _FIRST <= self.time <= _LAST:
+            raise InputError(f"time={self.time:g} is not of the years 1 to 9999; give seconds since 1970")
 
     @property
     def identity(self) -> bytes:

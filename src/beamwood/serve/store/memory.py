@@ -10,6 +10,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 
+from msgspec import structs
+
 from beamwood.serve.store.event import Event, Id, Owner, Session
 from beamwood.serve.store.group import checked_keys
 from beamwood.serve.store.protocol import (
@@ -120,6 +122,9 @@ class MemoryStore:
             moved = self._records.pop(session, [])
             for record in sorted(moved, key=lambda r: r.seq):
                 self._insert(replace(record.event, user=user), self._identities.pop(record.seq))
+            for name, answer in self._answers.items():
+                if answer.owner == session:
+                    self._answers[name] = structs.replace(answer, owner=user)
             return len(moved)
 
     def records(self) -> Iterator[Record]:
@@ -152,6 +157,14 @@ class MemoryStore:
             self._check()
             self._documents[name] = value
 
+    def replace(self, name: str, before: str | None, value: str) -> bool:
+        with self._lock:
+            self._check()
+            if self._documents.get(name) != before:
+                return False
+            self._documents[name] = value
+            return True
+
     def get(self, name: str) -> str | None:
         with self._lock:
             self._check()
@@ -162,8 +175,10 @@ class MemoryStore:
             self._check()
             oldest = max((each.time for each in answers), default=0.0) - seconds
             for each in answers:
-                self._answers[each.request_id] = each
-                self._tallies[each.group, "answers"] += 1
+                erased = -math.inf if each.owner is None else self._erased.get(each.owner, -math.inf)
+                if each.time > erased and each.request_id not in self._answers:
+                    self._answers[each.request_id] = each
+                    self._tallies[each.group, "answers"] += 1
             # The oldest come first, so that only what goes is looked at.
             while self._answers and self._is_spent(name := next(iter(self._answers)), oldest):
                 del self._answers[name]

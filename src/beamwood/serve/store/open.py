@@ -8,7 +8,7 @@ from beamwood.errors import InputError, nearest
 from beamwood.extras import asking_for
 from beamwood.serve.store.protocol import HistoryStore
 
-__all__ = ["open_store"]
+__all__ = ["check_address", "open_store"]
 
 _KINDS = ("memory", "sqlite:", "redis://", "rediss://", "unix://", "valkey://", "postgresql://", "postgres://")
 
@@ -19,12 +19,13 @@ def open_store(address: str, *, read_only: bool = False) -> HistoryStore:
     `read_only`: beside the server that has a SQLite file. Errors: `InputError` on another address or a missing extra,
     `StoreUnavailable` where its server is down.
     """
+    check_address(address)
     with asking_for(f"the store {address.split(':')[0]}"):
         if address == "memory":
             from beamwood.serve.store.memory import MemoryStore
 
             return MemoryStore()
-        if address.startswith("sqlite:") and len(address) > len("sqlite:"):
+        if address.startswith("sqlite:"):
             from beamwood.serve.store.sqlite import SqliteStore
 
             return SqliteStore(address.removeprefix("sqlite:"), read_only=read_only)
@@ -36,6 +37,12 @@ def open_store(address: str, *, read_only: bool = False) -> HistoryStore:
             from beamwood.serve.store.postgres import PostgresStore
 
             return PostgresStore(address)
-    # A password is nobody's to read in a log.
-    shown = re.sub(r"//.*@", "//..@", address)
-    raise InputError(f"the store {shown!r} is unknown{nearest(shown, _KINDS)}")
+    raise AssertionError
+
+
+def check_address(address: str) -> None:
+    """Errors: an address of no store."""
+    if address != "memory" and not re.match(rf"(?:{'|'.join(_KINDS[1:])}).", address):
+        # A password is nobody's to read in a log.
+        shown = re.sub(r"//.*@", "//..@", address)
+        raise InputError(f"the store {shown!r} is unknown{nearest(shown, _KINDS)}")

@@ -50,7 +50,7 @@ class PostgresStore(SqlStore):
             raise InputError(f"the address of PostgreSQL cannot be read ({error}); {hint}") from error
         try:
             self._connection = self._connected()
-            self._transaction(lambda cursor: cursor.execute(_SCHEMA + TABLES))
+            self._transaction(_made)
         except psycopg.Error as error:
             raise StoreUnavailable(f"PostgreSQL does not answer: {error}") from error
         super().__init__("postgres")
@@ -67,7 +67,7 @@ class PostgresStore(SqlStore):
     def _read(self, statement: str, arguments: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         if not self._open:
             raise StoreUnavailable("the store is closed")
-        for attempt in (1, 2):
+        for attempt in range(3):
             try:
                 return self._readers.own().execute(_in_words(statement), arguments).fetchall()
             except psycopg.Error as error:
@@ -75,9 +75,13 @@ class PostgresStore(SqlStore):
                 lost = isinstance(error, psycopg.OperationalError) and not isinstance(
                     error, psycopg.errors.QueryCanceled
                 )
+                empty = isinstance(error, psycopg.errors.UndefinedTable)
                 self._readers.drop()
-                if not lost or attempt == 2:
+                if attempt == 2 or not (lost or empty):
                     raise StoreUnavailable(f"PostgreSQL does not answer: {error}") from error
+                if empty:
+                    # It came back without what it had.
+                    self._writer.call(lambda: self._transaction(_made))
         raise AssertionError
 
     def _transaction(self, work: Callable[[Cursor], _Result]) -> _Result:
@@ -87,8 +91,8 @@ class PostgresStore(SqlStore):
                 result = work(_Translated(cursor))
                 self._connection.commit()
             except BaseException:
-                if not self._connection.closed:
-                    self._connection.rollback()
+                # What went wrong may be of this connection, as where its server only reads by now.
+                self._connection.close()
                 raise
         except psycopg.Error as error:
             raise StoreUnavailable(f"PostgreSQL did not keep it: {error}") from error
@@ -102,7 +106,9 @@ class PostgresStore(SqlStore):
         except psycopg.OperationalError:
             self._connection.close()
         self._connection = self._connected()
-        return self._connection.cursor().execute(_LOCK)
+        cursor = self._connection.cursor().execute(_LOCK)
+        _made(cursor)
+        return cursor
 
     def _contents(self, cursor: Cursor, identities: list[bytes]) -> dict[bytes, bytes]:
         cursor.execute("select identity, content from beamwood_events where identity = any(?)", (identities,))
@@ -115,6 +121,11 @@ class PostgresStore(SqlStore):
         self._open = False
         self._connection.close()
         self._readers.close()
+
+
+def _made(cursor: Any) -> None:
+    """The tables, where they are missing."""
+    cursor.execute(_SCHEMA + TABLES)
 
 
 class _Translated:

@@ -149,7 +149,7 @@ class HistoryStore(Protocol):
         ...
 
     def merge(self, session: Session, user: Id) -> int:
-        """Make the session's events the user's, under new numbers; how many there were."""
+        """Make the session's events the user's, under new numbers, and its answers too; how many events there were."""
         ...
 
     def records(self) -> Iterator[Record]:
@@ -164,12 +164,19 @@ class HistoryStore(Protocol):
         """Keep a small document, such as the experiments, for every process on the store."""
         ...
 
+    def replace(self, name: str, before: str | None, value: str) -> bool:
+        """Keep a document where that of its name is `before`, None: where there is none; whether it was kept."""
+        ...
+
     def get(self, name: str) -> str | None:
         """The document of that name, None where there is none."""
         ...
 
     def note(self, answers: Sequence[Answered], seconds: float) -> None:
-        """Keep answers for so many seconds, and count each in its group as "answers"; not as durable as events."""
+        """Keep answers for so many seconds, and count each in its group as "answers"; not as durable as events.
+
+        The first of a request counts. Those of an owner who was erased since are left out.
+        """
         ...
 
     def noted(self, request_id: str) -> Answered | None:

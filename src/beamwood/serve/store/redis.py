@@ -29,7 +29,7 @@ from beamwood.serve.store.protocol import (
     StoreUnavailable,
     stored_history,
 )
-from beamwood.serve.store.scripts import APPEND, ERASE, HISTORY, HIT, MERGE, TRIM
+from beamwood.serve.store.scripts import SCRIPTS
 
 __all__ = ["RedisStore"]
 
@@ -37,6 +37,8 @@ _Result = TypeVar("_Result")
 _PREFIX = "beamwood:"
 _OWNERS, _LAST, _ERASED = f"{_PREFIX}owners", f"{_PREFIX}last", f"{_PREFIX}erased"
 _DOCUMENTS, _TALLIES = f"{_PREFIX}documents", f"{_PREFIX}tallies"
+# What says whether an acknowledged write is on the disk.
+_SYNC = "append*"
 _SEQ_DIGITS, _IDENTITY = 16, 16
 # Seconds that an answer of the server may take.
 _SECONDS = 2.0
@@ -61,26 +63,24 @@ class RedisStore:
         except (ValueError, TypeError) as error:
             hint = "write redis://USER:PASSWORD@HOST:PORT/DATABASE"
             raise InputError(f"the address of Redis cannot be read ({error}); {hint}") from error
-        names = {"append": APPEND, "erase": ERASE, "history": HISTORY, "hit": HIT, "merge": MERGE, "trim": TRIM}
-        self._scripts = {name: self._client.register_script(text) for name, text in names.items()}
+        self._scripts = {name: self._client.register_script(text) for name, text in SCRIPTS.items()}
         self._cursor = 0
         self._asked(self._client.ping)
-        self.durable = self._syncs()
+        self.durable = _is_synced(self._asked(self._settings))
         self._writer = GroupWriter("redis", self._commit)
 
-    def _syncs(self) -> bool:
-        try:
-            found = cast("dict[Any, Any]", self._client.config_get("append*"))
-        except redis.RedisError:
-            # Hosted servers hide their settings, so nothing is promised.
-            return False
-        plain = {_text(name): _text(value) for name, value in found.items()}
-        return plain.get("appendonly") == "yes" and plain.get("appendfsync") == "always"
+    def _settings(self) -> Any:
+        with self._client.pipeline(transaction=False) as pipe:
+            pipe.config_get(_SYNC)
+            return pipe.execute(raise_on_error=False)[0]
 
     def _asked(self, work: Callable[[], _Result]) -> _Result:
         try:
             return work()
         except redis.RedisError as error:
+            if isinstance(error, redis.exceptions.ReadOnlyError):
+                # Another one is the primary by now: whoever asks next looks for it.
+                self._client.connection_pool.disconnect(inuse_connections=False)
             raise StoreUnavailable(f"Redis does not answer: {error}") from error
 
     def _run(self, name: str, *arguments: Any, client: Any = None) -> Any:
@@ -94,7 +94,15 @@ class RedisStore:
             with self._client.pipeline(transaction=False) as pipe:
                 for batch in batches:
                     self._run("append", *(part for event in batch for part in _parts(event)), client=pipe)
-                return list(pipe.execute())
+                # The server that keeps it may be another than the one before.
+                pipe.config_get(_SYNC)
+                answers = list(pipe.execute(raise_on_error=False))
+                settings = answers.pop()
+            for answer in answers:
+                if isinstance(answer, redis.RedisError):
+                    raise answer
+            self.durable = _is_synced(settings)
+            return answers
 
         return [_appended(batch, answer) for batch, answer in zip(batches, self._asked(work), strict=True)]
 
@@ -167,6 +175,10 @@ class RedisStore:
     def put(self, name: str, value: str) -> None:
         self._write(lambda: self._client.hset(_DOCUMENTS, name, value))
 
+    def replace(self, name: str, before: str | None, value: str) -> bool:
+        known = () if before is None else (before,)
+        return self._write(lambda: bool(self._run("replace", name, value, *known)))
+
     def get(self, name: str) -> str | None:
         found = cast("bytes | None", self._asked(lambda: self._client.hget(_DOCUMENTS, name)))
         return None if found is None else found.decode()
@@ -177,13 +189,10 @@ class RedisStore:
         def work() -> None:
             with self._client.pipeline(transaction=False) as pipe:
                 for each in answers:
-                    owner = owner_or_nobody(each)
-                    body = json.dumps([owner, each.time, each.group, answer_text(each)])
-                    pipe.set(f"{_PREFIX}answer:{each.request_id}", body, ex=keep)
-                    pipe.hincrby(_TALLIES, json.dumps([each.group, "answers"]), 1)
-                    if owner:
-                        pipe.sadd(f"{_PREFIX}answers:{owner}", each.request_id)
-                        pipe.expire(f"{_PREFIX}answers:{owner}", keep)
+                    body = json.dumps([each.time, each.group, answer_text(each)])
+                    tally = json.dumps([each.group, "answers"])
+                    about = each.request_id, owner_or_nobody(each), repr(each.time), body, keep, tally
+                    self._run("note", *about, client=pipe)
                 pipe.execute()
 
         self._write(work)
@@ -192,8 +201,9 @@ class RedisStore:
         found = cast("bytes | None", self._asked(lambda: self._client.get(f"{_PREFIX}answer:{request_id}")))
         if found is None:
             return None
-        owner, time, group, body = json.loads(found)
-        return read_answer(request_id, owner or None, time, group, body)
+        length, _, rest = found.partition(b" ")
+        time, group, body = json.loads(rest[int(length) :])
+        return read_answer(request_id, rest[: int(length)].decode() or None, time, group, body)
 
     def hit(self, request_id: str) -> bool:
         answer = self.noted(request_id)
@@ -234,6 +244,14 @@ def _appended(batch: Batch, answer: Sequence[int]) -> Appended | KeyReused:
     if accepted < 0:
         return KeyReused(batch[duplicates].key)
     return Appended(accepted, duplicates, seq)
+
+
+def _is_synced(settings: Any) -> bool:
+    """Hosted servers hide their settings, an error in their place, so nothing is promised."""
+    if isinstance(settings, redis.RedisError):
+        return False
+    plain = {_text(name): _text(value) for name, value in settings.items()}
+    return plain.get("appendonly") == "yes" and plain.get("appendfsync") == "always"
 
 
 def _text(value: Any) -> str:

@@ -2,10 +2,11 @@
 
 Keys: `seq`, the last number; `key:` and identity, its content; `events:` and owner, the history; `owners`, `last`
 (owner to last number), `erased` (owner to time); `answer:` and `hit:` with a request, `answers:` and owner, its
-requests. A member is number (16 digits), identity (16 bytes), body.
+requests. A member is number (16 digits), identity (16 bytes), body. An answer is the length of its owner in bytes, a
+blank, owner, body.
 """
 
-__all__ = ["APPEND", "ERASE", "HISTORY", "HIT", "MERGE", "TRIM"]
+__all__ = ["SCRIPTS"]
 
 _ADD = """
 local prefix = KEYS[1]
@@ -101,18 +102,60 @@ redis.call('hincrby', prefix .. 'tallies', ARGV[2], 1)
 return 1
 """
 
+_OWNED = """
+local function own(owner, id, milliseconds)
+  local owned = prefix .. 'answers:' .. owner
+  redis.call('sadd', owned, id)
+  if redis.call('pttl', owned) < milliseconds then redis.call('pexpire', owned, milliseconds) end
+end
+"""
+
+# Arguments: request, owner (empty: nobody), time, body, seconds to keep it, name of the tally. 1 where it is new.
+NOTE = (
+    _ADD
+    + _OWNED
+    + """
+local erased = redis.call('hget', prefix .. 'erased', ARGV[2])
+if erased and tonumber(erased) >= tonumber(ARGV[3]) then return 0 end
+local answer, seconds = #ARGV[2] .. ' ' .. ARGV[2] .. ARGV[4], tonumber(ARGV[5])
+if not redis.call('set', prefix .. 'answer:' .. ARGV[1], answer, 'NX', 'EX', seconds) then return 0 end
+redis.call('hincrby', prefix .. 'tallies', ARGV[6], 1)
+if ARGV[2] ~= '' then own(ARGV[2], ARGV[1], 1000 * seconds) end
+return 1
+"""
+)
+
 # Arguments: session, user. How many events moved, in the order of their numbers.
 MERGE = (
     _ADD
+    + _OWNED
     + """
 local found, moved = redis.call('zrange', prefix .. 'events:' .. ARGV[1], 0, -1, 'withscores'), {}
 for i = 1, #found, 2 do moved[#moved + 1] = {found[i], found[i + 1]} end
 table.sort(moved, function(a, b) return a[1] < b[1] end)
 for _, each in ipairs(moved) do add(ARGV[2], each[2], string.sub(each[1], 17)) end
 drop(ARGV[1])
+for _, id in ipairs(redis.call('smembers', prefix .. 'answers:' .. ARGV[1])) do
+  local name = prefix .. 'answer:' .. id
+  local answer, left = redis.call('get', name), redis.call('pttl', name)
+  if answer and left > 0 then
+    local body = string.sub(answer, #(#ARGV[1] .. ' ') + #ARGV[1] + 1)
+    redis.call('set', name, #ARGV[2] .. ' ' .. ARGV[2] .. body, 'PX', left)
+    own(ARGV[2], id, left)
+  end
+end
+redis.call('del', prefix .. 'answers:' .. ARGV[1])
 return #moved
 """
 )
+
+# Arguments: name of a document, its value, and what it was before, if anything. 1 where it was that.
+REPLACE = """
+local documents = KEYS[1] .. 'documents'
+if (redis.call('hget', documents, ARGV[1]) or nil) ~= ARGV[3] then return 0 end
+redis.call('hset', documents, ARGV[1], ARGV[2])
+return 1
+"""
 
 # Arguments: owner, oldest time, events to keep (0: all). How many events went.
 TRIM = (
@@ -138,3 +181,15 @@ end
 return #gone
 """
 )
+
+SCRIPTS = {
+    "append": APPEND,
+    "erase": ERASE,
+    "history": HISTORY,
+    "hit": HIT,
+    "merge": MERGE,
+    "note": NOTE,
+    "replace": REPLACE,
+    "trim": TRIM,
+}
+"""By name."""

@@ -33,8 +33,8 @@ delete from beamwood_events where owner = ? and (time < ? or seq in (
   select seq from beamwood_events where owner = ? order by time desc, seq desc limit ? offset ?))
 """
 _ANSWER = """
-insert into beamwood_answers (request_id, owner, time, category, body) values (?, ?, ?, ?, ?)
-on conflict (request_id) do nothing
+insert into beamwood_answers (request_id, owner, time, category, body) select ?, ?, ?, ?, ?
+where not exists (select 1 from beamwood_erased where owner = ? and time >= ?) on conflict (request_id) do nothing
 """
 _TALLY = """
 insert into beamwood_tallies values (?, ?, ?)
@@ -153,6 +153,7 @@ class SqlStore(ABC):
             cursor.execute("delete from beamwood_events where owner = ?", (name,))
             if moved:
                 cursor.executemany(_INSERT, [(owner_text(user), *row[1:]) for row in moved])
+            cursor.execute("update beamwood_answers set owner = ? where owner = ?", (owner_text(user), name))
             return len(moved)
 
         return self._writer.call(lambda: self._transaction(work))
@@ -184,6 +185,18 @@ class SqlStore(ABC):
         )
         self._writer.call(lambda: self._transaction(lambda cursor: cursor.execute(statement, (name, value))))
 
+    def replace(self, name: str, before: str | None, value: str) -> bool:
+        def work(cursor: Cursor) -> bool:
+            if before is None:
+                new = "insert into beamwood_documents values (?, ?) on conflict (name) do nothing"
+                cursor.execute(new, (name, value))
+            else:
+                changed = "update beamwood_documents set value = ? where name = ? and value = ?"
+                cursor.execute(changed, (value, name, before))
+            return cursor.rowcount == 1
+
+        return self._writer.call(lambda: self._transaction(work))
+
     def get(self, name: str) -> str | None:
         rows = self._read("select value from beamwood_documents where name = ?", (name,))
         return rows[0][0] if rows else None
@@ -193,7 +206,8 @@ class SqlStore(ABC):
             fresh: Counter[str] = Counter()
             for each in answers:
                 owner = None if each.owner is None else owner_text(each.owner)
-                cursor.execute(_ANSWER, (each.request_id, owner, each.time, each.group, answer_text(each)))
+                row = each.request_id, owner, each.time, each.group, answer_text(each)
+                cursor.execute(_ANSWER, (*row, owner, each.time))
                 fresh[each.group] += cursor.rowcount
             for group, count in fresh.items():
                 _count(cursor, group, "answers", count)

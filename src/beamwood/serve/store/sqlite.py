@@ -32,14 +32,16 @@ class SqliteStore(SqlStore):
     """The store of a single server: no service to run, and durable.
 
     `read_only` opens it beside a running server, as the export does. Errors: `InputError` where another process writes
-    the file (the message has its process id), where its folder is missing, or where it is no SQLite database.
+    the file (the message has its process id), where its folder is missing, or where it is no SQLite database. While
+    another file has the path, the store is down.
     """
 
     kind, durable = "sqlite", True
     last_seq = "select seq from sqlite_sequence where name = 'beamwood_events'"
 
     def __init__(self, path: str | os.PathLike[str], *, read_only: bool = False) -> None:
-        self._path, self._lock_file = Path(path).absolute(), -1
+        # By whatever links it is named, it has one lock.
+        self._path, self._lock_file = Path(path).resolve(), -1
         if read_only and not self._path.exists():
             raise InputError(f"{path} does not exist; give the file of a server's store")
         if not self._path.parent.is_dir():
@@ -54,6 +56,7 @@ class SqliteStore(SqlStore):
         except sqlite3.DatabaseError as error:
             self._unlock()
             raise InputError(f"{path} cannot be opened as a store ({error}); name another file") from error
+        self._file = self._there()
         super().__init__("sqlite")
 
     def _connected(self, mode: str) -> sqlite3.Connection:
@@ -68,15 +71,31 @@ class SqliteStore(SqlStore):
         self._connection.execute("pragma journal_mode = wal")
         self._connection.executescript(_SCHEMA + TABLES)
 
+    def _there(self) -> tuple[int, int] | None:
+        """Which file has the path, None where there is none."""
+        try:
+            found = self._path.stat()
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
+
+    def _check_file(self) -> None:
+        """Errors: another file, or none, has the path: what is written to the one that is open would be lost."""
+        if self._there() != self._file:
+            message = "was moved, removed or replaced while it was served; put it back, or stop the service first"
+            raise StoreUnavailable(f"{self._path.name} {message}")
+
     def _read(self, statement: str, arguments: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         if not self._open:
             raise StoreUnavailable("the store is closed")
+        self._check_file()
         try:
             return self._readers.own().execute(statement, arguments).fetchall()
         except sqlite3.Error as error:
             raise StoreUnavailable(f"{self._path.name} cannot be read: {error}") from error
 
     def _transaction(self, work: Callable[[Cursor], _Result]) -> _Result:
+        self._check_file()
         cursor = self._connection.cursor()
         try:
             cursor.execute("begin immediate")

@@ -103,8 +103,13 @@ function told(text) {
   document.getElementById("item-said").textContent = text;
 }
 
+// Is it a number of 64 bits? Longer ids are text.
+function isLong(text) {
+  return BigInt.asIntN(64, BigInt(text)) === BigInt(text);
+}
+
 function id(text) {
-  const whole = putting.dataset.ids === "number" && /^(0|-?[1-9][0-9]{0,19})$/.test(text);
+  const whole = putting.dataset.ids === "number" && /^(0|-?[1-9][0-9]{0,18})$/.test(text) && isLong(text);
   return whole ? text : JSON.stringify(text);
 }
 

@@ -1,0 +1,69 @@
+"""Erasure, as a strict reader takes it: clocks that jump, answers on their way, ids of every form."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from beamwood.retrieval.forget import without_erased
+from beamwood.retrieval.retriever import Retriever
+from served import post, saved, serving
+
+DAY = 86400.0
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return saved(tmp_path_factory.mktemp("serve") / "model")[0]
+
+
+def test_a_clock_that_was_set_back_lets_no_erased_user_come_back(folder, tmp_path, monkeypatch):
+    now, clock = time.time(), time.time
+    with serving(folder) as client:
+        monkeypatch.setattr(time, "time", lambda: clock() + DAY)
+        client.delete("/v1/users/11").raise_for_status()
+        monkeypatch.setattr(time, "time", clock)
+        erased = client.service.histories.store.erased()
+        assert erased[11] > now + DAY / 2
+        left, _ = without_erased(Retriever.load(folder), list(erased), max(erased.values()))
+        left.save(tmp_path / "clean")
+        client.delete("/v1/users/10").raise_for_status()
+        later = client.service.histories.store
+    monkeypatch.setattr(later, "_open", True)
+    monkeypatch.setattr("beamwood.serve.settings.ServeSettings.opened_store", lambda _: later)
+    with serving(tmp_path / "clean") as client:
+        assert post(client, "/v1/recommend", {"user": 9})["history_used"] > 0
+        assert post(client, "/v1/recommend", {"user": 10})["history_used"] == 0
+
+
+def test_an_answer_that_is_on_its_way_to_the_store_goes_too(folder):
+    with serving(folder) as client:
+        ids = [post(client, "/v1/recommend", {"user": user})["request_id"] for user in (11, 10)]
+        client.delete("/v1/users/11").raise_for_status()
+        client.portal.call(client.service.answers.flush, time.monotonic())
+        assert [client.service.histories.store.noted(each) is None for each in ids] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("address", "field"),
+    [
+        ("/v1/users/%FF", "id"),
+        ("/v1/users/a%ED%A0%80", "id"),
+        ("/v1/items/%FF", "id"),
+        ("/v1/users/s?session=yes", "session"),
+    ],
+)
+def test_an_address_that_is_misread_erases_nobody(folder, address, field):
+    with serving(folder) as client:
+        answer = client.delete(address)
+        assert (answer.status_code, answer.json()["error"]["field"]) == (422, field)
+        assert client.service.histories.store.erased() == {}
+
+
+@pytest.mark.parametrize("user", [str(2**63), str(2**64 - 1), "9" * 19, "1" + "0" * 40, "-" + str(2**63 + 1)])
+def test_numbers_beyond_64_bits_are_text(folder, user):
+    with serving(folder) as client:
+        post(client, "/v1/events", {"events": [{"user": user, "item": 5}]})
+        assert len(client.get(f"/v1/users/{user}/history").json()["events"]) == 1
+        assert client.delete(f"/v1/users/{user}").json()["events"] == 1

@@ -1,0 +1,126 @@
+"""A folder of models that is watched, as operators treat it: copied into, moved away, asked for by several at once."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import signal
+import urllib.request
+
+import pytest
+
+from beamwood.serve import loading, upkeep
+from beamwood.serve.loading import Loader
+from beamwood.serve.upkeep import follow_folder
+from served import Server, post, saved, serving, wait_until
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """Two models, the second one newer."""
+    root = tmp_path_factory.mktemp("models")
+    return [saved(root / name, seed)[0] for seed, name in enumerate(("one", "other"))]
+
+
+@pytest.fixture
+def watched(models, tmp_path, monkeypatch):
+    """A client of the first model, and the folder that is watched."""
+    monkeypatch.setattr(upkeep, "_LOOK_EVERY", 0.05)
+    # They were all written in one second.
+    created, times = loading._created, {"one": "2026-01-01", "other": "2026-01-02", "broken": "2026-01-03"}
+    monkeypatch.setattr(loading, "_created", lambda path: created(path) and times[path.name])
+    root = tmp_path / "models"
+    root.mkdir()
+    with serving(models[0], models_dir=root) as client:
+        task = client.portal.start_task_soon(follow_folder, client.service, models[0])
+        yield client, root
+        task.cancel()
+
+
+def model(client):
+    return client.service.snapshot.folder.name
+
+
+def refused(client):
+    return sum(count for (said,), count in client.service.metrics.swaps._counts.items() if said == "refused")
+
+
+def test_a_folder_that_is_copied_slowly_is_loaded_once_it_is_whole(watched, models):
+    client, root = watched
+    target = root / "other"
+    target.mkdir()
+    files = sorted(models[1].iterdir(), key=lambda file: file.name != "manifest.json")
+    shutil.copy2(files[0], target / files[0].name)
+    wait_until(lambda: refused(client) == 1)
+    for file in files[1:]:
+        shutil.copy2(file, target / file.name)
+    wait_until(lambda: model(client) == "other")
+
+
+def test_what_stays_refused_is_not_tried_again_and_hides_no_other(watched, models, tmp_path):
+    client, root = watched
+    shutil.copytree(models[1], root / "broken")
+    weights = root / "broken" / "weights.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-10])
+    wait_until(lambda: refused(client) == 1)
+    shutil.copytree(models[1], tmp_path / "other")
+    (tmp_path / "other").rename(root / "other")
+    wait_until(lambda: model(client) == "other")
+    assert refused(client) == 1
+
+
+def test_a_watched_folder_may_go_away_and_come_back(watched, models, tmp_path):
+    client, root = watched
+    said = []
+    client.service.log.said = lambda event, **more: said.append((event, more))
+    root.rename(tmp_path / "away")
+    wait_until(lambda: said)
+    assert client.get("/v1/models").json()["available"] == []
+    (tmp_path / "away").rename(root)
+    shutil.copytree(models[1], tmp_path / "other")
+    (tmp_path / "other").rename(root / "other")
+    wait_until(lambda: len(said) > 1)
+    assert model(client) == "other"
+    assert [event for event, _ in said] == ["watch_failed", "model_loaded"]
+
+
+def test_what_is_found_while_another_model_is_loaded_is_loaded_after_it(watched, models, tmp_path, monkeypatch):
+    client, root = watched
+    shutil.copytree(models[0], tmp_path / "one")
+    load = Loader._load
+
+    async def slowly(self, path, began):
+        if path.name == "one":
+            shutil.copytree(models[1], tmp_path / "other")
+            (tmp_path / "other").rename(root / "other")
+            await asyncio.sleep(0.4)
+        return await load(self, path, began)
+
+    monkeypatch.setattr(Loader, "_load", slowly)
+    (tmp_path / "one").rename(root / "one")
+    post(client, "/v1/models/load", {"path": "one"})
+    wait_until(lambda: model(client) == "other")
+
+
+def test_a_link_to_what_was_refused_is_tried_again_when_it_is_told_so(models, tmp_path):
+    broken, current = tmp_path / "broken", tmp_path / "current"
+    shutil.copytree(models[1], broken)
+    weights = broken / "weights.safetensors"
+    whole = weights.read_bytes()
+    weights.write_bytes(whole[:-10])
+    current.symlink_to(models[0])
+    with Server(current, "--timeout", "60s", "--store", "memory") as server:
+
+        def swaps():
+            with urllib.request.urlopen(server.address + "/metrics", timeout=60) as answer:
+                return [
+                    line for line in answer.read().decode().splitlines() if line.startswith("beamwood_swaps_total{")
+                ]
+
+        current.unlink()
+        current.symlink_to(broken)
+        server.signal(signal.SIGHUP)
+        wait_until(lambda: any("refused" in line for line in swaps()))
+        weights.write_bytes(whole)
+        server.signal(signal.SIGHUP)
+        wait_until(lambda: any("loaded" in line for line in swaps()))
