@@ -37,5 +37,5 @@ def open_store(address: str, *, read_only: bool = False) -> HistoryStore:
 
             return PostgresStore(address)
     # A password is nobody's to read in a log.
-    shown = re.sub(r"//.*@", "//..@", address)
+    shown = re.sub(r"^([a-z+]*:)?.*@", r"\1//..@", address, flags=re.DOTALL)
     raise InputError(f"the store {shown!r} is unknown{nearest(shown, _KINDS)}")
