@@ -60,6 +60,29 @@ def test_compare_refuses_before_it_trains(log, untrained, capsys, methods, messa
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("typed", "message"),
+    [
+        ("fit LOG --budget-ms 0", "--budget-ms 0.0 is no number above 0; leave it out for none"),
+        ("fit LOG --budget-mb nan", "--budget-mb nan is no number above 0; leave it out for none"),
+        ("fit LOG --split user", "--split 'user' is unknown; did you mean 'users'?"),
+        ("fit LOG --method ease --split user", "--split 'user' is unknown; did you mean 'users'?"),
+        ("fit LOG --method dtr --set loop.device=gpu", "give 'cpu' or 'cuda'; did you mean 'cuda'?"),
+        ("compare LOG --split last", "--split 'last' is unknown"),
+        ("compare LOG --k ten", "--k 'ten' is no list of numbers; write --k 20,40"),
+    ],
+)
+def test_what_is_mistyped_is_refused_before_the_log_is_read(log, tmp_path, monkeypatch, capsys, typed, message):
+    def read(*arguments, **options):
+        raise AssertionError("the log was read")
+
+    monkeypatch.setattr("beamwood.data.log.open_source", read)
+    out = ["--out", tmp_path / "out"] if typed.startswith("fit") else []
+    assert beamwood(*(log if word == "LOG" else word for word in typed.split()), *out) == 2
+    assert message in capsys.readouterr().err
+    assert [*tmp_path.iterdir()] == []
+
+
 def test_compare_needs_two_test_users(tmp_path, untrained, capsys):
     small = write_log(tmp_path / "small.csv", 10)
     assert beamwood("compare", small, "--methods", "popularity,transitions", "--k", "5") == 2

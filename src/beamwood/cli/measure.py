@@ -13,19 +13,22 @@ if TYPE_CHECKING:
     from beamwood.data import Split
     from beamwood.evaluation.protocol import PerQuery
 
-__all__ = ["measure_sampled", "parse_cuts", "print_table"]
+__all__ = ["cuts_of", "measure_sampled", "parse_cuts", "print_table"]
 
 SHOWN = ("precision", "recall", "f", "ndcg", "hit_rate")
 
 
-def parse_cuts(text: str | None, num_items: int, default: Sequence[int] = (20,)) -> tuple[int, ...]:
-    """The cuts of "20,40", each in 1..N; without a text the default ones, of a small catalogue all its items."""
-    if text is None:
-        return tuple(sorted({min(cut, num_items) for cut in default}))
+def cuts_of(text: str | None) -> tuple[int, ...]:
+    """The cuts of "20,40", ascending; none without a text."""
     try:
-        cuts = tuple(sorted({int(part) for part in text.split(",")}))
+        return () if text is None else tuple(sorted({int(part) for part in text.split(",")}))
     except ValueError:
         raise InputError(f"--k {text!r} is no list of numbers; write --k 20,40") from None
+
+
+def parse_cuts(text: str | None, num_items: int, default: Sequence[int] = (20,)) -> tuple[int, ...]:
+    """The cuts of "20,40", each in 1..N; without a text the default ones, of a small catalogue all its items."""
+    cuts = cuts_of(text) or tuple(sorted({min(cut, num_items) for cut in default}))
     for cut in cuts:
         if not 1 <= cut <= num_items:
             raise InputError(f"k={cut} is outside 1..{num_items}, the number of items; choose another --k")
