@@ -88,7 +88,7 @@ def test_long_numbers_are_compared_exactly_or_refused(folder, dtype):
     exact = kept([2**60 + 1, 2**60 + 2, None], wanted)
     assert where_mask({"seller": 2**60 + 1}, exact).tolist() == [True, False, False]
     assert where_mask({"seller": [2**60 + 1, 0.5]}, exact).tolist() == [True, False, False]
-    with pytest.raises(InputError, match="9223372036854775809'? of item 'a'; .*keep it as seller:text"):
+    with pytest.raises(InputError, match=r"9223372036854775809'? of item 'a'; .*keep it as seller:text"):
         kept(LONG, wanted)
     assert where_mask({"seller": str(LONG[0])}, kept(LONG, "seller:text")).tolist() == [True, False, False]
 
