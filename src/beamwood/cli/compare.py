@@ -114,8 +114,7 @@ def folders_of(folders: list[str] | None, more: list[str] | None, fitting: dict[
     for option, given in fitting.items():
         if given:
             raise InputError(f"{option} is for methods that are fitted, and --folders are fitted already; leave it out")
-    twice = sorted({folder for folder in listed if listed.count(folder) > 1})
-    if twice or len(listed) < 2:
+    if len({os.path.realpath(folder) for folder in listed}) < max(len(listed), 2):
         raise InputError(f"--folders {' '.join(listed)} must name at least two folders, each once")
     return listed
 
