@@ -136,6 +136,7 @@ def test_wrong_options(log, fitted, tmp_path, capsys):
     [
         ("--tail", "0.005", "the tail has 0 of 40 items, so there is no gap to others; raise --tail"),
         ("--sampled", "39", "ask for at most 27 (--sampled 27)"),
+        ("--sampled", "3", "--k 5 is above 4, the items that --sampled 3 ranks; lower --k, or draw at least 4"),
     ],
 )
 def test_evaluate_refuses_before_it_measures(fitted, monkeypatch, capsys, option, value, message):

@@ -11,7 +11,7 @@ import typer
 from beamwood import load
 from beamwood.blocks import evenly
 from beamwood.cli import options as o
-from beamwood.cli.measure import measure_sampled, parse_cuts, print_table
+from beamwood.cli.measure import cuts_within, measure_sampled, parse_cuts, print_table
 from beamwood.cli.output import check_page, finish
 from beamwood.cli.stages import TwoStages, check_staged, measure_stages
 from beamwood.errors import InputError, nearest
@@ -73,6 +73,8 @@ def evaluate(
     rule = tail_rule(tail, tail_of)
     retriever = load(folder, method, verify=True)
     cuts = parse_cuts(k, len(retriever.items), (20, 40))
+    if sampled is not None:
+        cuts_within(cuts, sampled)
     split = split_of(folder, retriever, log, items)
     searcher = retriever.searcher
     if one_stage_queries is not None:

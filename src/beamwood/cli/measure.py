@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from beamwood.data import Split
     from beamwood.evaluation.protocol import PerQuery
 
-__all__ = ["cuts_of", "measure_sampled", "parse_cuts", "print_table"]
+__all__ = ["cuts_of", "cuts_within", "measure_sampled", "parse_cuts", "print_table"]
 
 SHOWN = ("precision", "recall", "f", "ndcg", "hit_rate")
 
@@ -35,14 +35,23 @@ def parse_cuts(text: str | None, num_items: int, default: Sequence[int] = (20,))
     return cuts
 
 
+def cuts_within(cuts: Sequence[int], num_negatives: int) -> list[int]:
+    """The cuts that lists of a label and so many drawn items have room for. Errors: none is."""
+    kept = [k for k in cuts if k <= num_negatives + 1]
+    if not kept:
+        raise InputError(
+            f"--k {min(cuts)} is above {num_negatives + 1}, the items that --sampled {num_negatives} ranks; lower "
+            f"--k, or draw at least {min(cuts) - 1}"
+        )
+    return kept
+
+
 def measure_sampled(searcher: Any, split: Split, cuts: Sequence[int], num_negatives: int) -> dict[str, Any]:
     """The sampled protocol on the test queries: rule, means and bootstrap intervals, for JSON."""
     from beamwood.evaluation.sampled import Sampled, evaluate_sampled, sampled_rule
     from beamwood.evaluation.significance import bootstrap_interval
 
-    kept = [k for k in cuts if k <= num_negatives + 1]
-    if not kept:
-        raise InputError(f"every cut of --k is above {num_negatives + 1}, the items of a list; choose a smaller --k")
+    kept = cuts_within(cuts, num_negatives)
     lists = Sampled(split.test, split.train.num_items, num_negatives=num_negatives)
     values = evaluate_sampled(searcher, lists, ks=kept)
     intervals = {name: bootstrap_interval(column, np.random.default_rng(0)) for name, column in values.items()}
