@@ -31,6 +31,8 @@ __all__ = [
 
 # So many known names are listed.
 _SHOWN = 60
+# What a word means that is spelt like another.
+_MEANT = {"gpu": "cuda"}
 # So many names of a folder are looked at.
 _MOST_NAMES = 10_000
 
@@ -91,6 +93,9 @@ def first_problem(error: ValidationError) -> str:
 def closest(name: str, known: Iterable[str], alike: float = 0.5) -> str | None:
     """The known name that is most like `name`, upper and lower case alike; None where none is at least so `alike`."""
     names = {each.casefold(): each for each in sorted(known, reverse=True)}
+    meant = _MEANT.get(name.casefold())
+    if meant in names:
+        return names[meant]
     found = difflib.get_close_matches(name.casefold(), names, n=1, cutoff=alike)
     return names[found[0]] if found else None
 

@@ -144,6 +144,10 @@ def test_outputs_that_cannot_be(tmp_path):
     assert check_output(tmp_path / "new" / "model") == (tmp_path / "new" / "model").resolve()
     assert not (tmp_path / "new").exists()
     assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
+    (tmp_path / "circle").symlink_to("circle")
+    for path in (tmp_path / "circle", tmp_path / "circle" / "model"):
+        with pytest.raises(ArtefactError, match="circle is a link that leads in a circle; remove it"):
+            check_output(path)
     for wrong in (None, 3, b"model"):
         with pytest.raises(ArtefactError, match="is no path; give the artefact's folder as text"):
             check_output(wrong)

@@ -75,6 +75,22 @@ def test_rows_that_lack_something_are_refused_or_left_out(role, frame):
         read_log(lacking, missing="dorp")
 
 
+@pytest.mark.parametrize("word", ["", " ", *WORDS])
+@pytest.mark.parametrize("written", ["%Y-%m-%d %H:%M:%S", "%s", "%d.%m.%Y %H:%M:%S"])
+def test_times_that_are_none_are_refused_left_out_or_no_order(word, written, frame):
+    """A cell without a time says so by a word as well as by null, whether few cells or most of them do."""
+    format_ = written if written.startswith("%d") else None
+    times = pl.from_epoch("timestamp").dt.strftime(written)
+    for share in (7, 2):
+        lacking = frame.with_columns(timestamp=pl.when(pl.int_range(pl.len()) % share != 1).then(times).fill_null(word))
+        with pytest.raises(InputError, match=r"times that are missing, the first in row 2; .*--missing drop"):
+            read_log(lacking, time_format=format_)
+        kept = read_log(lacking, missing="drop", time_format=format_)
+        assert len(kept.frame) == sum(place % share != 1 for place in range(len(frame)))
+    log = read_log(frame.with_columns(timestamp=pl.lit(word)))
+    assert "time: 'timestamp' is empty" in "\n".join(log.report.lines())
+
+
 def test_rows_of_errors_are_those_of_the_file(frame):
     wrong = frame.cast(pl.String).with_columns(
         item_id=pl.when(pl.int_range(pl.len()) == 3).then(None).otherwise(pl.col("item_id")),

@@ -67,6 +67,13 @@ def test_a_separator_that_is_said_counts(write, planted, whole, say, said):
     assert "40 users, 30 items" in say("evaluate", path.parent / "out")
 
 
+@pytest.mark.parametrize("mark", ["^", "~", "\x01", "\x1f", "$$"])
+def test_an_unusual_separator_is_named(write, planted, whole, say, mark):
+    path = write(planted, "log.csv", HEADER.replace(",", mark), mark)
+    said = say("fit", path, code=2).split("say --separator ")[1].split()[0].strip("'")
+    assert fingerprint(path, separator=said) == whole
+
+
 @pytest.mark.parametrize("separator", [",", "\t", "::"])
 def test_a_file_without_names_is_named_by_the_advice_it_gives(write, planted, whole, say, separator):
     path = write(planted, "log.dat", None, separator)

@@ -110,6 +110,31 @@ def test_formats_that_are_none():
     assert times_of([20240229, 20240301], time_format="%Y%m%d") == [1709164800000000, 1709251200000000]
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("mark", [".", ","])
+@pytest.mark.parametrize("day", ["%Y-%m-%d", "%d.%m.%Y", "%a, %d %b %Y"])
+def test_parts_of_a_second_count_behind_a_point_or_a_comma(mark, day):
+    """As Python's logging writes them, and %f as Python reads them: of .9 and .123456 the first is later."""
+    parts = {"9": 900_000, "123456": 123_456, "05": 50_000, "000": 0}
+    texts = [f"{at(MOMENTS[1]).strftime(f'{day} %H:%M:%S')}{mark}{part}" for part in parts]
+    expected = [1_000_000 * MOMENTS[1] + part for part in parts.values()]
+    assert times_of(texts, time_format=f"{day} %H:%M:%S{mark}%f") == expected
+    if not day.startswith("%d"):
+        assert times_of(texts) == expected
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ("%H:%M", "'%H:%M' says no day; write times with the day as one"),
+        ("%d.%m.%Y %H%M%S%f", "%f goes behind '.' or ','; write %3f, %6f or %9f for as many digits"),
+    ],
+)
+def test_formats_that_would_order_wrongly_are_refused(wrong, message):
+    with pytest.raises(InputError, match=message):
+        times_of([at(moment).strftime(wrong) for moment in MOMENTS], time_format=wrong)
+
+
 @pytest.mark.parametrize(("factor", "unit"), [(1000, "milliseconds"), (10**6, "microseconds"), (10**9, "nanoseconds")])
 @pytest.mark.parametrize("kind", [int, float, str])
 def test_two_units_are_refused_with_both_examples(factor, unit, kind):

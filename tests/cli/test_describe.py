@@ -158,6 +158,8 @@ def test_without_a_way_there_is_an_outline(folder, capsys):
     document, errors = said(capsys, "absent.csv", code=2)
     assert document == {"commands": [], "error": "absent.csv does not exist; check the path", "exit": 2}
     assert errors == "beamwood: absent.csv does not exist; check the path\n"
+    assert beamwood("describe", "absent.csv", "--quiet") == 2
+    assert capsys.readouterr().err == errors
 
 
 def test_no_split_is_said(folder, capsys):

@@ -44,6 +44,7 @@ def test_folders_of_other_data_or_another_split_are_refused(market, folders, tmp
     more.vstack(more.head(1).with_columns(timestamp=pl.lit(10**6, more["timestamp"].dtype))).write_parquet(
         tmp_path / "changed.parquet"
     )
+    (tmp_path / "link").symlink_to(a)
     both = ("compare", log, "--folders", a, b)
     cases = [
         (("compare", log, "--folders", a, folders["other"]), "--seed 7, "),
@@ -57,6 +58,7 @@ def test_folders_of_other_data_or_another_split_are_refused(market, folders, tmp
         ((*both, "--min-weight", "0"), "--min-weight is known to each of the --folders"),
         (("compare", log, "--folders", a), "at least two folders"),
         (("compare", log, "--folders", a, f"{a}/"), "each once"),
+        (("compare", log, "--folders", a, tmp_path / "link"), "each once"),
         (("compare", "--folders", a, b, folders["c"]), "is no log but a fitted folder; write beamwood compare LOG"),
         (("compare", log, a, b), "give folders as --folders A B C"),
         (("compare", log, "--folders", a, tmp_path / "none"), "none"),

@@ -1,6 +1,8 @@
 """A full disk, places that take no files, and two processes in one folder: one line, exit code 2, nothing damaged."""
 
+import json
 import os
+import re
 import resource
 from contextlib import contextmanager
 
@@ -38,6 +40,11 @@ def test_vectors_without_room_are_none(tmp_path, capsys):
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
+def without_times(said):
+    """What was printed, but for what it took."""
+    return re.sub(r"[\d.]+ (s|ms)\b|[\d.]+ at the 99th|─+|═+| +", "", said)
+
+
 @pytest.mark.parametrize("most", [100, 3000])
 def test_a_training_without_room_goes_on_when_there_is_some(market, tmp_path, capsys, most):
     small = ["model.width=4", "model.num_blocks=1", "loop.max_steps=4", "loop.evaluate_every=2"]
@@ -65,6 +72,33 @@ def test_answers_and_pages_without_room_leave_what_was_there(fitted, tmp_path, c
     for path, command in commands.items():
         assert beamwood(*command, path, "--resume") == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["page.html", "recs.csv", "recs.parquet"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "compare LOG --methods popularity,transitions",
+        "evaluate FITTED",
+        "describe LOG",
+        "fit LOG --method popularity --out OUT --overwrite",
+    ],
+)
+def test_a_page_without_room_costs_no_result(market, fitted, tmp_path, capsys, command):
+    names = {"LOG": market / "log.parquet", "FITTED": fitted, "OUT": tmp_path / "model"}
+    words = [names.get(word, word) for word in command.split()]
+    page = ["--html", tmp_path / "page.html"]
+    assert beamwood(*words) == 0
+    whole = without_times(capsys.readouterr().out)
+    with files_of(100_000):
+        assert beamwood(*words, *page, "--quiet") == 2
+        said = capsys.readouterr()
+        assert "page.html cannot be written" in said.err.strip().splitlines()[-1]
+        assert without_times(said.out) == whole
+        assert beamwood(*words, *page, "--json") == 2
+    said = json.loads(capsys.readouterr().out)
+    assert "page.html cannot be written" in said["error"]
+    assert said["exit"] == 2
+    assert len(said) > 2
 
 
 @pytest.mark.parametrize(

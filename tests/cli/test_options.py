@@ -60,6 +60,29 @@ def test_compare_refuses_before_it_trains(log, untrained, capsys, methods, messa
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("typed", "message"),
+    [
+        ("fit LOG --budget-ms 0", "--budget-ms 0.0 is no number above 0; leave it out for none"),
+        ("fit LOG --budget-mb nan", "--budget-mb nan is no number above 0; leave it out for none"),
+        ("fit LOG --split user", "--split 'user' is unknown; did you mean 'users'?"),
+        ("fit LOG --method ease --split user", "--split 'user' is unknown; did you mean 'users'?"),
+        ("fit LOG --method dtr --set loop.device=gpu", "give 'cpu' or 'cuda'; did you mean 'cuda'?"),
+        ("compare LOG --split last", "--split 'last' is unknown"),
+        ("compare LOG --k ten", "--k 'ten' is no list of numbers; write --k 20,40"),
+    ],
+)
+def test_what_is_mistyped_is_refused_before_the_log_is_read(log, tmp_path, monkeypatch, capsys, typed, message):
+    def read(*arguments, **options):
+        raise AssertionError("the log was read")
+
+    monkeypatch.setattr("beamwood.data.log.open_source", read)
+    out = ["--out", tmp_path / "out"] if typed.startswith("fit") else []
+    assert beamwood(*(log if word == "LOG" else word for word in typed.split()), *out) == 2
+    assert message in capsys.readouterr().err
+    assert [*tmp_path.iterdir()] == []
+
+
 def test_compare_needs_two_test_users(tmp_path, untrained, capsys):
     small = write_log(tmp_path / "small.csv", 10)
     assert beamwood("compare", small, "--methods", "popularity,transitions", "--k", "5") == 2
@@ -113,6 +136,7 @@ def test_wrong_options(log, fitted, tmp_path, capsys):
     [
         ("--tail", "0.005", "the tail has 0 of 40 items, so there is no gap to others; raise --tail"),
         ("--sampled", "39", "ask for at most 27 (--sampled 27)"),
+        ("--sampled", "3", "--k 5 is above 4, the items that --sampled 3 ranks; lower --k, or draw at least 4"),
     ],
 )
 def test_evaluate_refuses_before_it_measures(fitted, monkeypatch, capsys, option, value, message):

@@ -113,7 +113,7 @@ def test_evaluate_what_counts(fitted, capsys, tmp_path):
 @needs_chromium
 def test_inspect(hostile, capsys, tmp_path):
     page = tmp_path / "page.html"
-    document = said(capsys, "inspect", hostile / "tree", "--widths", "5,20,60", "--html", page)
+    document = said(capsys, "inspect", hostile / "tree", "--widths", "20,40,60", "--html", page)
     charts = check_page(page, document, tmp_path)
     report, nodes = document["diagnostics"], document["outline"]
     assert [row["y"] for row in rows_of(charts["lost"])] == [level["lost"] for level in report["levels"]]

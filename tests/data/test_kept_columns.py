@@ -74,6 +74,25 @@ def test_a_typed_column_keeps_its_type(folder):
         Dataset.from_log(read_log(folder / "log.csv"), lists, keep_columns=("price:text",))
 
 
+LONG = [2**63 + 1, 2**63 + 2, None]
+
+
+@pytest.mark.parametrize("dtype", [pl.UInt64, pl.Int128, pl.Decimal(38, 0), pl.String])
+def test_long_numbers_are_compared_exactly_or_refused(folder, dtype):
+    def kept(values, wanted):
+        items = pl.DataFrame({"item": ["a", "b", "c"], "seller": pl.Series(values, dtype=pl.Int128).cast(dtype)})
+        read = Dataset.from_log(read_log(folder / "log.csv"), items, keep_columns=(wanted,))
+        return ItemColumns.of(read.item_table.filtered_by())
+
+    wanted = "seller:number" if dtype == pl.String else "seller"
+    exact = kept([2**60 + 1, 2**60 + 2, None], wanted)
+    assert where_mask({"seller": 2**60 + 1}, exact).tolist() == [True, False, False]
+    assert where_mask({"seller": [2**60 + 1, 0.5]}, exact).tolist() == [True, False, False]
+    with pytest.raises(InputError, match=r"9223372036854775809'? of item 'a'; .*keep it as seller:text"):
+        kept(LONG, wanted)
+    assert where_mask({"seller": str(LONG[0])}, kept(LONG, "seller:text")).tolist() == [True, False, False]
+
+
 @pytest.mark.parametrize(
     ("kept", "message"),
     [

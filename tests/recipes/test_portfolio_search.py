@@ -317,6 +317,9 @@ def test_a_search_goes_on_only_with_what_it_began_with(split, tmp_path):
         ({"budget_ms": -1}, "budget_ms=-1 is no number above 0"),
         ({"monitor": "removed/f20"}, "did you mean 'removed/f@20'"),
         ({"seed": -1}, "seed=-1 is no whole number"),
+        # Numbers of numpy are numbers here as they are for one method.
+        ({"seed": np.int64(3), "budget_ms": np.int64(0)}, r"budget_ms=\S+ is no number above 0"),
+        ({"seed": np.int64(3), "budget_ms": np.int64(5), "monitor": "f"}, "monitor='f' is not measured"),
         ({"resume": True}, "needs the folder"),
         ({"limit": 3}, "option 'limit' is unknown; did you mean 'time_limit'"),
         ({"preset": "paper"}, "config and preset are about one method"),

@@ -86,6 +86,9 @@ def _checked(path: str | os.PathLike[str], overwrite: bool) -> Path:
     if not target.name:
         raise ArtefactError(f"{target} cannot be an artefact; name a folder inside it")
     check_outside(target)
+    circle = next((path for path in (target, *target.parents) if path.is_symlink()), None)
+    if circle is not None:
+        raise ArtefactError(f"{circle} is a link that leads in a circle; remove it, or choose another output folder")
     with _reporting(target, "the folder"):
         _check_parent(target)
         recover(target)

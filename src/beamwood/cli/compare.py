@@ -13,8 +13,8 @@ from beamwood.cli.evaluate import tail_rule, with_tail_label
 from beamwood.cli.expand import expanded
 from beamwood.cli.fit import starting_anew
 from beamwood.cli.inputs import DataSource, load_data, load_split, note_of_weights, parse_duration
-from beamwood.cli.measure import parse_cuts, print_table
-from beamwood.cli.output import check_page, print_json, write_page
+from beamwood.cli.measure import cuts_of, parse_cuts, print_table
+from beamwood.cli.output import check_page, finish
 from beamwood.errors import InputError
 from beamwood.steps import tell
 
@@ -58,6 +58,7 @@ def compare(
     """Compare methods, or saved folders, on the same test users; say which is best, and whether that is certain."""
     if html is not None:
         check_page(html)
+    cuts_of(k)
     rule = tail_rule(tail, tail_of)
     on_tail = None if tail is None else rule
     limit = parse_duration(time_limit)
@@ -71,11 +72,12 @@ def compare(
     else:
         measured = fit_and_compare(DataSource.of(log, reading), methods, split, seed, limit, preset, k=k, tail=on_tail)
     document = measured.document() if json or html is not None else {}
+    page = None
     if html is not None:
         from beamwood.report.compare import comparison_page
 
-        write_page(html, comparison_page(document))
-    print_json(document) if json else print_comparison(measured)
+        page = html, comparison_page(document)
+    finish(document, lambda: print_comparison(measured), as_json=json, page=page)
 
 
 def fit_and_compare(
@@ -112,8 +114,7 @@ def folders_of(folders: list[str] | None, more: list[str] | None, fitting: dict[
     for option, given in fitting.items():
         if given:
             raise InputError(f"{option} is for methods that are fitted, and --folders are fitted already; leave it out")
-    twice = sorted({folder for folder in listed if listed.count(folder) > 1})
-    if twice or len(listed) < 2:
+    if len({os.path.realpath(folder) for folder in listed}) < max(len(listed), 2):
         raise InputError(f"--folders {' '.join(listed)} must name at least two folders, each once")
     return listed
 

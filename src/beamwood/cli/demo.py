@@ -14,7 +14,7 @@ import typer
 from beamwood.cli import options as o
 from beamwood.cli.fit import fit_method, starting_anew
 from beamwood.cli.measure import print_table
-from beamwood.cli.output import print_json, write_page
+from beamwood.cli.output import finish
 from beamwood.cli.written import RunOptions, path_beside
 from beamwood.errors import InputError, NotInstalledError
 from beamwood.steps import tell
@@ -56,17 +56,19 @@ def demo(
         "curve": [json_module.loads(line) for line in lines],
         "configuration": config,
     }
+    page = None
     if report is not None:
         from beamwood.report.demo import demo_page
 
-        write_page(str(report), demo_page(document))
-    if json:
-        print_json(document)
-        return
-    print_table(measured.results | measured.beyond, CUTS)
-    print(measured.conclusion)
-    print(f"the retriever is in {out}" + ("" if report is None else f", the report in {report}"))
-    print(f"next: {_program()} serve {out}, and open http://127.0.0.1:8000 in a browser")
+        page = str(report), demo_page(document)
+
+    def show() -> None:
+        print_table(measured.results | measured.beyond, CUTS)
+        print(measured.conclusion)
+        print(f"the retriever is in {out}")
+        print(f"next: {_program()} serve {out}, and open http://127.0.0.1:8000 in a browser")
+
+    finish(document, show, as_json=json, page=page)
 
 
 def _program() -> str:

@@ -9,17 +9,15 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-import typer
-
 from beamwood.cli import options as o
 from beamwood.cli.expand import expanded
 from beamwood.cli.inputs import DataSource, reading_options
 from beamwood.cli.native_words import held_back
-from beamwood.cli.output import check_page, print_json, write_page
+from beamwood.cli.output import check_page, finish
 from beamwood.cli.words import in_words_of
 from beamwood.cli.written import default_output
 from beamwood.errors import InputError
-from beamwood.steps import step, tell
+from beamwood.steps import step
 
 __all__ = ["advised", "describe"]
 
@@ -46,16 +44,14 @@ def describe(log: o.LogPath, *, reading: o.ReadOptions, html: o.Page = None, jso
     document = ways[0][0] if ways else _outlined(log, reading)
     document = document | {"commands": [_command(log, way, told) for told, way in ways if told["split"]]}
     if refusal is not None:
-        refusal = in_words_of(("describe",), refusal)
+        refusal = " ".join(in_words_of(("describe",), refusal).split())
         document |= {"error": refusal, "exit": 2}
+    page = None
     if html is not None and "splits" in document:
         from beamwood.report.describe import description_page
 
-        write_page(html, description_page(document))
-    print_json(document) if json else _print_description(document)
-    if refusal is not None:
-        tell(f"beamwood: {' '.join(refusal.split())}")
-        raise typer.Exit(2)
+        page = html, description_page(document)
+    finish(document, lambda: _print_description(document), as_json=json, page=page, error=refusal)
 
 
 def advised(message: str, known: set[str]) -> list[tuple[str, str]]:

@@ -11,8 +11,8 @@ import typer
 from beamwood import load
 from beamwood.blocks import evenly
 from beamwood.cli import options as o
-from beamwood.cli.measure import measure_sampled, parse_cuts, print_table
-from beamwood.cli.output import check_page, print_json, write_page
+from beamwood.cli.measure import cuts_within, measure_sampled, parse_cuts, print_table
+from beamwood.cli.output import check_page, finish
 from beamwood.cli.stages import TwoStages, check_staged, measure_stages
 from beamwood.errors import InputError, nearest
 
@@ -73,6 +73,8 @@ def evaluate(
     rule = tail_rule(tail, tail_of)
     retriever = load(folder, method, verify=True)
     cuts = parse_cuts(k, len(retriever.items), (20, 40))
+    if sampled is not None:
+        cuts_within(cuts, sampled)
     split = split_of(folder, retriever, log, items)
     searcher = retriever.searcher
     if one_stage_queries is not None:
@@ -90,12 +92,14 @@ def evaluate(
         stages=measure_stages(searcher, split, cuts, one_stage_queries),
     )
     document = measured.document() if json or html is not None else {}
+    page = None
     if html is not None:
-        write_evaluation(html, document, searcher, split, cuts)
-    if json:
-        print_json(document)
-    else:
-        measured.show()
+        from beamwood.cli.details import details
+        from beamwood.report.evaluate import evaluation_page
+
+        document |= details(searcher, split, cuts)
+        page = html, evaluation_page(document)
+    finish(document, measured.show, as_json=json, page=page)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,14 +183,3 @@ def measure_gap(searcher: Searcher, split: Split, rule: TailRule) -> TailGap:
     dear = isinstance(searcher, RankingSearcher) or (isinstance(searcher, Blend) and searcher.is_staged)
     rows = evenly(len(split.test), _DEAR_GAP_QUERIES if dear else _GAP_QUERIES)
     return tail_gap(searcher, split.test.take(rows).query(searcher.needs), rule.tail(split.train).mask)
-
-
-def write_evaluation(
-    path: str, document: dict[str, Any], searcher: Searcher, split: Split, cuts: tuple[int, ...]
-) -> None:
-    """Measure what the page shows beyond the metrics, note it in the document too, and write the page."""
-    from beamwood.cli.details import details
-    from beamwood.report.evaluate import evaluation_page
-
-    document |= details(searcher, split, cuts)
-    write_page(path, evaluation_page(document))

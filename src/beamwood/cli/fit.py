@@ -18,7 +18,7 @@ from beamwood.cli import options as o
 from beamwood.cli.expand import expanded
 from beamwood.cli.inputs import DataSource, load_data, load_split, make_config, note_of_weights, parse_duration
 from beamwood.cli.interrupts import NOTHING, keeping
-from beamwood.cli.output import check_page, print_json, write_page
+from beamwood.cli.output import check_page, finish
 from beamwood.cli.search import BudgetOptions, FolderSearch
 from beamwood.cli.written import FitOptions, RunOptions, WrittenOptions, default_output, path_beside
 from beamwood.errors import InputError, TimeLimitError
@@ -206,10 +206,14 @@ def fit_named(
         "training": fitted.metadata["training"],
         "data": fitted.metadata["data"],
     }
+    page = None
     if asked.written.html is not None:
+        from beamwood.report.fit import fit_page
+
         document |= {"plan": fitted.metadata["plan"], "curve": curve_of(first, out)}
-        write_fit(asked.written.html, document, data)
-    print_json(document) if as_json else print_fit(document)
+        document |= {"split": data.rule, "num_items": len(data.dataset.items)}
+        page = asked.written.html, fit_page(document)
+    finish(document, lambda: print_fit(document), as_json=as_json, page=page)
 
 
 def _check_begun(budget: Budget, method: Method) -> None:
@@ -248,14 +252,6 @@ def curve_of(method: Method, out: str) -> list[dict[str, Any]]:
     if not method.needs.steps or not path.exists():
         return []
     return [loads(line) for line in path.read_text().splitlines()]
-
-
-def write_fit(path: str, document: dict[str, Any], split: Split) -> None:
-    """The page of a fit; what it says of the data, too, goes into the document."""
-    from beamwood.report.fit import fit_page
-
-    document |= {"split": split.rule, "num_items": len(split.dataset.items)}
-    write_page(path, fit_page(document))
 
 
 def print_fit(document: dict[str, Any]) -> None:

@@ -201,8 +201,6 @@ def load_split(dataset: Dataset, name: str, options: dict[str, Any]) -> Split:
     """The named split, its rule said on stderr."""
     from beamwood.data import SPLITS
 
-    if name not in SPLITS:
-        raise InputError(f"--split '{name}' is unknown{nearest(name, SPLITS)}")
     split = SPLITS[name](dataset, **options)
     tell(f"split: {split.rule}")
     repeated = _of_seen_labels(split)

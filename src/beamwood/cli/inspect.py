@@ -11,7 +11,7 @@ import typer
 
 from beamwood import load
 from beamwood.cli import options as o
-from beamwood.cli.output import check_page, print_json, write_page
+from beamwood.cli.output import check_page, finish
 from beamwood.cli.stages import first_of
 from beamwood.errors import InputError
 from beamwood.steps import tell
@@ -53,7 +53,7 @@ def inspect(
     beam_widths = parse_widths(widths)
     retriever = load(folder, method, verify=True)
     document = description(folder, retriever)
-    report = None
+    report = page = None
     # Of a blend the first part may have a tree.
     searcher = first_of(retriever.searcher)
     if isinstance(searcher, TreeSearcher) and users > 0:
@@ -67,13 +67,10 @@ def inspect(
             from beamwood.report.inspect import inspection_page
 
             document |= outlined(searcher, retriever, asked)
-            write_page(html, inspection_page(document))
+            page = html, inspection_page(document)
     elif html is not None:
         raise InputError(f"--html writes the diagnostics of a tree; {folder} has none, or --users is 0")
-    if json:
-        print_json(document)
-        return
-    print_inspection(document, report)
+    finish(document, lambda: print_inspection(document, report), as_json=json, page=page)
 
 
 def description(folder: str, retriever: Retriever) -> dict[str, Any]:

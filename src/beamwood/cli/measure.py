@@ -13,23 +13,37 @@ if TYPE_CHECKING:
     from beamwood.data import Split
     from beamwood.evaluation.protocol import PerQuery
 
-__all__ = ["measure_sampled", "parse_cuts", "print_table"]
+__all__ = ["cuts_of", "cuts_within", "measure_sampled", "parse_cuts", "print_table"]
 
 SHOWN = ("precision", "recall", "f", "ndcg", "hit_rate")
 
 
-def parse_cuts(text: str | None, num_items: int, default: Sequence[int] = (20,)) -> tuple[int, ...]:
-    """The cuts of "20,40", each in 1..N; without a text the default ones, of a small catalogue all its items."""
-    if text is None:
-        return tuple(sorted({min(cut, num_items) for cut in default}))
+def cuts_of(text: str | None) -> tuple[int, ...]:
+    """The cuts of "20,40", ascending; none without a text."""
     try:
-        cuts = tuple(sorted({int(part) for part in text.split(",")}))
+        return () if text is None else tuple(sorted({int(part) for part in text.split(",")}))
     except ValueError:
         raise InputError(f"--k {text!r} is no list of numbers; write --k 20,40") from None
+
+
+def parse_cuts(text: str | None, num_items: int, default: Sequence[int] = (20,)) -> tuple[int, ...]:
+    """The cuts of "20,40", each in 1..N; without a text the default ones, of a small catalogue all its items."""
+    cuts = cuts_of(text) or tuple(sorted({min(cut, num_items) for cut in default}))
     for cut in cuts:
         if not 1 <= cut <= num_items:
             raise InputError(f"k={cut} is outside 1..{num_items}, the number of items; choose another --k")
     return cuts
+
+
+def cuts_within(cuts: Sequence[int], num_negatives: int) -> list[int]:
+    """The cuts that lists of a label and so many drawn items have room for. Errors: none is."""
+    kept = [k for k in cuts if k <= num_negatives + 1]
+    if not kept:
+        raise InputError(
+            f"--k {min(cuts)} is above {num_negatives + 1}, the items that --sampled {num_negatives} ranks; lower "
+            f"--k, or draw at least {min(cuts) - 1}"
+        )
+    return kept
 
 
 def measure_sampled(searcher: Any, split: Split, cuts: Sequence[int], num_negatives: int) -> dict[str, Any]:
@@ -37,9 +51,7 @@ def measure_sampled(searcher: Any, split: Split, cuts: Sequence[int], num_negati
     from beamwood.evaluation.sampled import Sampled, evaluate_sampled, sampled_rule
     from beamwood.evaluation.significance import bootstrap_interval
 
-    kept = [k for k in cuts if k <= num_negatives + 1]
-    if not kept:
-        raise InputError(f"every cut of --k is above {num_negatives + 1}, the items of a list; choose a smaller --k")
+    kept = cuts_within(cuts, num_negatives)
     lists = Sampled(split.test, split.train.num_items, num_negatives=num_negatives)
     values = evaluate_sampled(searcher, lists, ks=kept)
     intervals = {name: bootstrap_interval(column, np.random.default_rng(0)) for name, column in values.items()}

@@ -8,6 +8,8 @@ from typing import Annotated, Optional
 
 import typer
 
+from beamwood.errors import InputError, nearest
+
 __all__ = [
     "Count",
     "FittedFolder",
@@ -60,11 +62,23 @@ MovedItems = Annotated[
     Text, typer.Option("--items", metavar="FILE", hidden=True, help="The table of items, if it has moved.")
 ]
 MovedLog = Annotated[Text, typer.Option("--log", metavar="FILE", hidden=True, help="The log, if it has moved.")]
+
+
+def _known_split(name: str) -> str:
+    """The name. Errors: no split is called so, which is said before a log is read."""
+    from beamwood.data import SPLITS
+
+    if name not in SPLITS:
+        raise InputError(f"--split '{name}' is unknown{nearest(name, SPLITS)}")
+    return name
+
+
 SplitName = Annotated[
     str,
     typer.Option(
         "--split",
         metavar="NAME",
+        callback=_known_split,
         help="What tests: users, leave-one-out, time or boundary.",
         autocompletion=beginning("users", "leave-one-out", "time", "boundary"),
     ),

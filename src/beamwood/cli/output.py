@@ -6,15 +6,17 @@ import io
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
+import typer
+
 from beamwood.errors import InputError
 from beamwood.steps import tell
 
-__all__ = ["check_page", "prepare_streams", "print_json", "say", "silence", "write_page", "writing_to"]
+__all__ = ["check_page", "finish", "prepare_streams", "print_json", "say", "silence", "writing_to"]
 
 
 class _Heedless(io.TextIOWrapper):
@@ -96,11 +98,37 @@ def _is_page(path: Path) -> bool:
         return MARK.encode() in file.read(200)
 
 
-def write_page(path: str, text: str) -> None:
-    """Write a page, whole or not at all, and say so on stderr. Errors: it cannot be written."""
-    with writing_to(Path(path)) as fresh:
-        fresh.write_text(text, encoding="utf-8")
+def finish(
+    document: dict[str, Any],
+    show: Callable[[], None],
+    *,
+    as_json: bool,
+    page: tuple[str, str] | None = None,
+    error: str | None = None,
+) -> None:
+    """Write the page, its path and its text, and give the result: as JSON, or as `show` prints it.
+
+    An error ends the command with exit code 2, and so does a page that cannot be written; the result is given first.
+    """
+    unwritten = None if page is None else _unwritten(*page)
+    error = unwritten if error is None else error
+    if error is not None:
+        document = document | {"error": error, "exit": 2}
+    print_json(document) if as_json else show()
+    if error is not None:
+        say(f"beamwood: {error}", sys.stderr)
+        raise typer.Exit(2)
+
+
+def _unwritten(path: str, text: str) -> str | None:
+    """Write a page, whole or not at all, and say so on stderr; what is wrong where it cannot be written."""
+    try:
+        with writing_to(Path(path)) as fresh:
+            fresh.write_text(text, encoding="utf-8")
+    except InputError as error:
+        return " ".join(str(error).split())
     tell(f"wrote {path}")
+    return None
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +13,7 @@ import typer
 from beamwood.cli import options as o
 from beamwood.cli.inputs import DataSource
 from beamwood.cli.interrupts import keeping
-from beamwood.cli.output import print_json, write_page
+from beamwood.cli.output import finish
 from beamwood.cli.written import FitOptions, path_beside
 from beamwood.errors import InputError
 from beamwood.steps import tell
@@ -63,7 +63,9 @@ class FolderSearch:
         """Search, save, and print the table. Errors: `Interrupted`, the best so far being saved."""
         from beamwood.recipes.portfolio.find import find
         from beamwood.recipes.portfolio.table import table_lines
+        from beamwood.recipes.portfolio.wanted import check_bounds
 
+        check_bounds(asdict(self.budgets))
         asked, run = self.asked, self.asked.run
         folder = path_beside(asked.out, SUFFIX)
         self._check_places(folder)
@@ -84,14 +86,12 @@ class FolderSearch:
         self._save(found.retriever, split)
         document = {"out": asked.out, "method": found.document["chosen"], "portfolio": found.document}
         document |= {"data": found.retriever.metadata["data"]}
+        page = None
         if asked.written.html is not None:
             from beamwood.report.search import search_page
 
-            write_page(asked.written.html, search_page(document))
-        if as_json:
-            print_json(document)
-        else:
-            print("\n".join(table_lines(found.document)))
+            page = asked.written.html, search_page(document)
+        finish(document, lambda: print("\n".join(table_lines(found.document))), as_json=as_json, page=page)
         if found.interrupted:
             raise Interrupted(f"interrupted; the best so far is in {asked.out}; the same command with --resume goes on")
         tell(f"saved in {asked.out}; next: {shlex.join(('beamwood', 'evaluate', asked.out))}")

@@ -25,9 +25,9 @@ _REPEATED = r"_duplicated_\d+$"
 
 def header_hint(names: Sequence[str]) -> str:
     """What seems wrong with a text file whose first line gave these names; empty where nothing does."""
-    mark = next((mark for mark in ("::", ";", "\t", "|", ",") if len(names) == 1 and mark in names[0]), None)
+    mark = _mark_within(names[0]) if len(names) == 1 else None
     if mark is not None:
-        return f"; its columns seem to be separated by {mark!r}: say --separator '{mark}'"
+        return f"; its columns seem to be separated by {mark!r}: say --separator {mark!r}"
     cells = [re.sub(_REPEATED, "", name) for name in names]
     if seem_values(cells) and len(cells) <= _MOST_CELLS:
         return (
@@ -35,6 +35,15 @@ def header_hint(names: Sequence[str]) -> str:
             f"--columns {','.join(['user', 'item', 'time', *'-' * len(cells)][: len(cells)])}"
         )
     return ""
+
+
+def _mark_within(line: str) -> str | None:
+    """What separates names in a line that was taken for one name; None where nothing does."""
+    usual = next((mark for mark in ("::", ";", "\t", "|", ",") if mark in line), None)
+    if usual is not None:
+        return usual
+    marks = dict.fromkeys(re.findall(r"[^\w\s.'\"-]+|[\x00-\x08\x0e-\x1f]", line))
+    return next((mark for mark in marks if all(re.fullmatch(r"[\w .-]+", part) for part in line.split(mark))), None)
 
 
 def seem_values(cells: Sequence[str]) -> bool:

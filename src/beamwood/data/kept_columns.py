@@ -21,6 +21,8 @@ _TYPED: dict[str, Callable[[pl.DataType], bool]] = {
     "time": lambda dtype: dtype in (pl.Date, pl.Datetime),
     "text": lambda dtype: not dtype.is_nested() and dtype not in (pl.Binary, pl.Duration, pl.Object),
 }
+# So long are whole numbers that a number with fractions holds exactly.
+_EXACT = 2**53
 _TRUTH = {"true": True, "false": False, "1": True, "0": False}
 
 
@@ -58,6 +60,8 @@ def kept_column(frame: pl.DataFrame, wanted: str) -> pl.Series:
     """The column as its kind says. Errors: a cell that is none, named, with its item."""
     name, kind = _name_and_kind(wanted)
     cells = frame[name]
+    if kind in ("", "number") and (cells.dtype in (pl.UInt64, pl.Int128) or _is_whole_decimal(cells.dtype)):
+        return _as_whole(name, cells, frame["item"])
     if not kind:
         return cells
     if cells.dtype != pl.String and not _TYPED[kind](cells.dtype):
@@ -78,6 +82,23 @@ def kept_column(frame: pl.DataFrame, wanted: str) -> pl.Series:
     return said.alias(name)
 
 
+def _is_whole_decimal(dtype: pl.DataType) -> bool:
+    return isinstance(dtype, pl.Decimal) and dtype.scale == 0
+
+
+def _as_whole(name: str, cells: pl.Series, items: pl.Series) -> pl.Series:
+    """Wide whole numbers as int64. Errors: one beyond, which a number with fractions would not hold exactly."""
+    whole = cells.cast(pl.Int64, strict=False)
+    wrong = whole.is_null() & cells.is_not_null()
+    if wrong.any():
+        at = int(wrong.arg_true()[0])
+        raise InputError(
+            f"{name}: {int(wrong.sum())} numbers are too long to be held exactly, the first {cells[at]} of item "
+            f"{items[at]!r}; keep it as {name}:text"
+        )
+    return whole
+
+
 def _read(cells: pl.Series, kind: str) -> pl.Series:
     if kind == "truth":
         return cells.str.to_lowercase().replace_strict(_TRUTH, default=None, return_dtype=pl.Boolean)
@@ -86,8 +107,11 @@ def _read(cells: pl.Series, kind: str) -> pl.Series:
     cells = _pointed(cells)
     whole = cells.cast(pl.Int64, strict=False)
     numbers = cells.cast(pl.Float64, strict=False)
-    numbers = numbers.set(~numbers.is_finite(), None)
-    return whole if (whole.is_not_null() | numbers.is_null()).all() else numbers
+    # Of longer whole numbers, as ids are, several would be one.
+    longer = cells.str.contains(r"^[+-]?\d+$") & (numbers.abs() > _EXACT)
+    if (whole.is_not_null() | (numbers.is_null() & ~longer)).all():
+        return whole
+    return numbers.set(~numbers.is_finite() | longer, None)
 
 
 def _pointed(cells: pl.Series) -> pl.Series:

@@ -6,6 +6,7 @@ Shape legend of the files: one line of names unless names are given, then a row 
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
@@ -51,7 +52,7 @@ class Layout:
         Errors: a separator that cannot be one; names that are repeated, or none.
         """
         if separator is not None:
-            separator = _WORDS.get(separator, separator) if isinstance(separator, str) else separator
+            separator = _meant(separator) if isinstance(separator, str) else separator
             usable = isinstance(separator, str) and 0 < len(separator) <= _LONGEST
             if not usable or any(mark in separator for mark in '"\n\r'):
                 raise InputError(f"--separator {separator!r} separates nothing; give ';', '::', tab or another mark")
@@ -72,6 +73,12 @@ class Layout:
     def is_said(self) -> bool:
         """Whether anything was."""
         return self.separator is not None or self.names is not None
+
+
+def _meant(separator: str) -> str:
+    """The mark of a word, as "tab", or of a sign that no keyboard has, as "\\x01"."""
+    code = re.fullmatch(r"\\x([0-9a-fA-F]{2})", separator)
+    return chr(int(code[1], 16)) if code else _WORDS.get(separator, separator)
 
 
 OF_TABLES = Layout(is_log=False)

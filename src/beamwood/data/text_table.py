@@ -31,8 +31,8 @@ _OWN = {
 TEXT_SUFFIXES = tuple(f"{suffix}{packed}" for suffix in _OWN for packed in ("", ".gz", ".zst"))
 _SAMPLE = 100
 _TOLD = re.compile(r'"?sep=([,;|\t])"?\s*', re.IGNORECASE)
-# No cell of a sound text file holds it.
-_NOWHERE = "\x01"
+# No cell of a sound text file holds it, and none is separated by it, as Hive's are by "\x01".
+_NOWHERE = "\x0e"
 
 
 def scan_text(path: Path, suffix: str | None, layout: Layout) -> tuple[pl.LazyFrame, tuple[str, ...]]:

@@ -87,25 +87,42 @@ def by_shape(table: Source, name: str) -> ReadTimes | None:
 
 
 def by_format(table: Source, name: str, time_format: str) -> ReadTimes:
-    """Of text by a pattern such as "%d.%m.%Y %H:%M", UTC without a zone.
+    """Of text by a pattern such as "%d.%m.%Y %H:%M", UTC without a zone; "%f" is any digits of a second, as in Python.
 
     Errors: a pattern that is none.
     """
-    if "%" not in time_format:
-        raise InputError(
-            f"--time-format {time_format!r} has no directive such as %Y; write the pattern of the times, such as "
-            "'%d.%m.%Y %H:%M'"
-        )
+    pattern = _checked_format(time_format)
     text = table.column(name).cast(pl.String).str.strip_chars()
+    if ",%f" in time_format:
+        text = text.str.replace(r"^(.*),(\d+)", "${1}.${2}")
     words = _zone_words(table, text) if "%Z" in time_format else []
     places = any(word.upper() not in _OFFSETS for word in words)
-    time = _microseconds(text, (re.sub(r"\s*%Z", "" if places else "%#z", time_format),), words)
+    time = _microseconds(text, (re.sub(r"\s*%Z", "" if places else "%#z", pattern),), words)
     try:
         table.frame.select(time.count()).collect(engine="streaming")
     except pl.exceptions.PolarsError as error:
         reason = (str(error).splitlines() or [""])[0]
         raise InputError(f"--time-format {time_format!r} cannot be used: {reason}") from error
     return ReadTimes(time, f"text by {time_format!r}", "us")
+
+
+def _checked_format(time_format: str) -> str:
+    """The pattern as Polars takes it. Errors: no directive; none that says a day; parts of a second without a mark."""
+    if "%" not in time_format:
+        raise InputError(
+            f"--time-format {time_format!r} has no directive such as %Y; write the pattern of the times, such as "
+            "'%d.%m.%Y %H:%M'"
+        )
+    if re.search(r"%[-_0]?[cdDeFjmsvxyY+UWG]", time_format) is None:
+        raise InputError(
+            f"--time-format {time_format!r} says no day; write times with the day as one, as by '%d.%m.%Y %H:%M'"
+        )
+    pattern = re.sub(r"[.,]%f", "%.f", time_format)
+    if "%f" in pattern:
+        raise InputError(
+            f"--time-format {time_format!r}: %f goes behind '.' or ','; write %3f, %6f or %9f for as many digits"
+        )
+    return pattern
 
 
 def numeric_date(texts: pl.Series) -> tuple[str, list[str]]:
@@ -155,7 +172,9 @@ def _plain(column: pl.Expr) -> pl.Expr:
     text = text.str.replace(r"\s*\([A-Za-z ]+\)$", "").str.replace(r"(?:GMT|UTC)([+-]\d{2}:?\d{2})$", "${1}")
     # Unix and Java print the zone before the year.
     text = text.str.replace(r"^([A-Za-z]+ +\d{1,2}) (\d{2}:\d{2}:\d{2}) ([A-Z]{1,5}) (\d{4})$", "${1} ${4} ${2} ${3}")
-    text = text.str.replace_all(",", "").str.replace(r"([+-]\d{2}:?\d{2})\[[^\]]+\]$", "${1}")
+    # Python's logging and ISO 8601 have a comma before parts of a second.
+    text = text.str.replace(r"(\d{2}:\d{2}:\d{2}),(\d)", "${1}.${2}").str.replace_all(",", "")
+    text = text.str.replace(r"([+-]\d{2}:?\d{2})\[[^\]]+\]$", "${1}")
     text = text.str.replace(r"^(\d{4})[/.](\d{1,2})[/.](\d{1,2})\b", "${1}-${2}-${3}")
     text = text.str.replace(r"^(\d{4}-\d{1,2}-\d{1,2})[Tt]", "${1} ").str.replace(r"^(\d{8})[Tt]", "${1} ")
     text = text.str.replace(r"^(\d{4})(\d{2})(\d{2}) (\d{2})(\d{2})", "${1}-${2}-${3} ${4}:${5}")

@@ -11,6 +11,7 @@ import polars as pl
 
 from beamwood.data.columns import plain_name
 from beamwood.data.header import UNITS
+from beamwood.data.ids import missing_cells
 from beamwood.data.source import Source, reading
 from beamwood.data.time_text import UNREAD, ReadTimes, by_format, by_shape, looks_like_time, numeric_date
 from beamwood.errors import InputError
@@ -37,26 +38,28 @@ def read_times(table: Source, name: str, time_format: str | None = None) -> Read
     """How a column of times is read, as the column `time`.
 
     Whole numbers stay, unless each is a date, as 20240131 is; numbers with fractions are scaled by a power of ten;
-    dates, times with a zone (or taken as UTC) and text with the year first or the month by name become microseconds,
-    nanoseconds where the column has them. Other text needs a `time_format`, such as "%d.%m.%Y %H:%M". Decimals, and
-    text that says one, are read without floats. A column that is null throughout means that the order is unknown.
-    Errors: null in part; values that do not parse, with their count and the first one; times of a day without the day;
-    numbers in two units; floats, and text with an exponent, above 2^53.
+    dates, times with a zone (or taken as UTC) and text with the year first or the month by name become
+    microseconds, nanoseconds where the column has them. Other text needs a `time_format`, such as "%d.%m.%Y %H:%M".
+    Decimals, and text that says one, are read without floats. A column whose cells are all missing (null, NaN,
+    blank or a word for nothing, as "NaT") means that the order is unknown. Errors: cells missing in part; values
+    that do not parse, with their count and the first one; times of a day without the day; numbers in two units;
+    floats, and text with an exponent, above 2^53.
     """
     with reading(table.name):
-        rows, nulls = table.frame.select(pl.len(), table.column(name).is_null().sum().alias("n")).collect().row(0)
-    if nulls == rows:
+        asked = pl.len(), missing_cells(table, name, words=True).sum().alias("n")
+        rows, lacking = table.frame.select(asked).collect(engine="streaming").row(0)
+    if lacking == rows:
         return ReadTimes(None, f"'{name}' is empty; the order of a user's rows is their order")
     found = _by_type(table, name) if time_format is None else by_format(table, name, time_format)
     if found is None:
         _refuse_of_day(table, name)
-        row, value = table.first(name, table.column(name).is_not_null())
+        row, value = table.first(name, ~missing_cells(table, name, words=True))
         raise InputError(
             f"{table.name}: column '{name}' is {UNREAD}, such as {value!r} in row {row}; "
             f"{_advice(table, name, time_format)}"
         )
     assert found.time is not None
-    _check(table, name, found.time, rows, nulls, time_format)
+    _check(table, name, found.time, rows, lacking, time_format)
     if found.unit is None:
         _refuse_two_units(table, name)
     return replace(found, time=found.time.alias("time"), words=f"'{name}', {found.words}")
@@ -183,7 +186,7 @@ def _scaled(column: pl.Expr, digits: int) -> pl.Expr:
 
 
 def _from_text(table: Source, name: str, column: pl.Expr) -> ReadTimes | None:
-    given, text = column.drop_nulls(), column.str.strip_chars()
+    given, text = column.filter(~missing_cells(table, name, words=True)), column.str.strip_chars()
     value = text.cast(pl.Float64, strict=False)
     with reading(table.name):
         whole, number, exponent, largest = (
@@ -205,23 +208,23 @@ def _from_text(table: Source, name: str, column: pl.Expr) -> ReadTimes | None:
     return by_shape(table, name)
 
 
-def _check(table: Source, name: str, time: pl.Expr, rows: int, nulls: int, time_format: str | None) -> None:
-    column = table.column(name)
-    unparsed = time.is_null() & column.is_not_null()
+def _check(table: Source, name: str, time: pl.Expr, rows: int, lacking: int, time_format: str | None) -> None:
+    missing = missing_cells(table, name, words=True)
+    unparsed = time.is_null() & ~missing
     with reading(table.name):
         bad = table.frame.select(unparsed.sum()).collect(engine="streaming").item()
-    if not bad and not nulls:
+    if not bad and not lacking:
         return
     if bad and time_format is None:
         _refuse_of_day(table, name)
-    row, value = table.first(name, unparsed if bad else column.is_null())
+    row, value = table.first(name, unparsed if bad else missing)
     if bad:
         raise InputError(
             f"{table.name}: column '{name}' has {bad} of {rows} times that cannot be read, the first {value!r} in row "
             f"{row}; {_advice(table, name, time_format)}"
         )
     raise InputError(
-        f"{table.name}: column '{name}' has {nulls} of {rows} times that are missing, the first in row {row}; fill "
+        f"{table.name}: column '{name}' has {lacking} of {rows} times that are missing, the first in row {row}; fill "
         "them, leave these rows out with --missing drop, or say --time-column none so that the order of rows counts"
     )
 

@@ -21,7 +21,7 @@ from beamwood.training.budget import Budget
 if TYPE_CHECKING:
     from beamwood.methods.method import Method
 
-__all__ = ["check_fitted", "check_split", "checked_options", "configured"]
+__all__ = ["check_fitted", "check_seed", "check_split", "checked_options", "configured"]
 
 
 def check_split(split: Any) -> None:
@@ -70,13 +70,19 @@ def checked_options(method: Method, options: Mapping[str, Any]) -> dict[str, Any
         if name not in known:
             raise InputError(f"option '{name}' is unknown{nearest(name, known)}; a method's own settings go in config")
     seed, limit = options.get("seed", 0), options.get("time_limit")
-    if not isinstance(seed, Integral) or not 0 <= int(seed) <= MOST_SEED:
-        raise InputError(f"seed={seed!r} is no whole number in 0..{MOST_SEED}")
+    check_seed(seed)
     if not (limit is None or isinstance(limit, Budget) or (isinstance(limit, Real) and float(limit) > 0)):
         raise InputError(f"time_limit={limit!r} is no number of seconds above 0; leave it out for no limit")
     if options.get("run") is not None:
         _check_run(options["run"])
     return dict(options) | ({"seed": int(seed)} if "seed" in options else {})
+
+
+def check_seed(seed: Any) -> None:
+    """Errors: a seed that is no whole number, or that no generator takes."""
+    whole = not isinstance(seed, bool) and isinstance(seed, Integral)
+    if not whole or not 0 <= int(seed) <= MOST_SEED:
+        raise InputError(f"seed={seed!r} is no whole number in 0..{MOST_SEED}")
 
 
 def _check_run(run: Any) -> None:

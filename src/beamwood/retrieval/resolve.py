@@ -184,7 +184,7 @@ def rows_of_ids(name: str, rows: Any) -> list[list[Any]]:
 def _context_frame(context: Mapping[str, Sequence[Any]], needs: QueryNeeds, num_rows: int) -> pl.DataFrame:
     """The columns of the context as a frame. Errors: a column that nobody looks at, values that no column can hold."""
     if not needs.context:
-        raise InputError("this retriever looks at no context; leave context out")
+        raise InputError("this retriever looks at no context; leave it out")
     columns = []
     for name, values in context.items():
         if name not in needs.names:

@@ -145,7 +145,7 @@ class Retriever:
         """What `answer` says by id, by item index, and the names of promotions, where the request has rules."""
         for name, value in (("effort", request.effort), ("beam_width", request.beam_width)):
             if value is not None and part_with(self.searcher, TreeSearcher) is None:
-                raise InputError(f"{name}={value} is for trees, and this model has none; leave {name} out")
+                raise InputError(f"{name}={value} is for trees, and this model has none; leave it out")
         query, k, options = self.names.resolve(request, self.searcher.needs)
         rules = rules_of(request, k, self.names.filters)
         if rules is None:

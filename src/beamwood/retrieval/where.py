@@ -104,9 +104,14 @@ def _of_numbers(name: str, column: NumberColumn, word: str, value: Any) -> BoolA
     if word == "all_of":
         raise InputError(f"where: '{name}' holds one value an item, which 'all_of' does not ask for; use in")
     wanted = [column.number(name, each) for each in (value if word == "in" else [value])]
+    dtype = column.values.dtype
+    if dtype == np.int64:
+        # Beside a number with fractions numpy would take long whole numbers for those near them.
+        whole = [int(each) for each in wanted if isinstance(each, int) or each.is_integer()]
+        wanted = [each for each in whole if -(2**63) <= each < 2**63]
     if len(wanted) == 1:
         return column.where(column.values == wanted[0])
-    return column.where(np.isin(column.values, np.array(wanted) if wanted else np.empty(0)))
+    return column.where(np.isin(column.values, np.array(wanted, dtype)))
 
 
 def _missing(column: NumberColumn | LabelColumn) -> BoolArray:

@@ -174,6 +174,13 @@ def test_a_second_process_is_told_who_has_the_file(tmp_path: Path) -> None:
         ("redis://h:port/0", "the address of Redis cannot be read"),
         ("redis://me:secret@h:port/0", "the address of Redis cannot be read"),
         ("postgre://me:secret@h/db", r"'postgre://\.\.@h/db' is unknown"),
+        ("postgresql:/me:secret@h/db", r"'postgresql://\.\.@h/db' is unknown"),
+        ("me:secret@h/db", r"//\.\.@h/db' is unknown"),
+        ("postgresql://me:%secret@h/db", "%25 for %"),
+        ("postgresql://me:a@secret:b@h/db", "signs in a password as %40 for @"),
+        ("postgresql://h/db?passwort=secret", "the address of PostgreSQL cannot be read"),
+        ("redis://me:secret/b@h/0", "signs in a password as %2F for /"),
+        ("redis://h/0?word=secret", "the address of Redis cannot be read"),
     ],
 )
 def test_addresses_that_are_wrong(address: str, said: str, tmp_path: Path) -> None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -13,12 +12,11 @@ from typing import Any
 from beamwood.data.split import Split
 from beamwood.errors import InputError
 from beamwood.extras import install_command
-from beamwood.fitting.options import MOST_SEED
-from beamwood.methods.arguments import check_split
+from beamwood.methods.arguments import check_seed, check_split
 from beamwood.recipes.portfolio.members import Member
 from beamwood.recipes.portfolio.search import PortfolioResult, Search
 from beamwood.recipes.portfolio.search_folder import SearchFolder
-from beamwood.recipes.portfolio.wanted import Reports, Wanted
+from beamwood.recipes.portfolio.wanted import Reports, Wanted, check_bounds
 from beamwood.retrieval.retriever import Retriever
 from beamwood.training.budget import Budget
 
@@ -58,10 +56,12 @@ def find(
     check_split(split)
     budget = time_limit if isinstance(time_limit, Budget) else None
     limit = time_limit.limit if isinstance(time_limit, Budget) else TIME_LIMIT if time_limit is None else time_limit
-    _check({"time_limit": limit, "budget_ms": budget_ms, "budget_mb": budget_mb}, seed)
+    check_bounds({"time_limit": limit, "budget_ms": budget_ms, "budget_mb": budget_mb})
+    check_seed(seed)
+    within = [None if each is None else float(each) for each in (budget_ms, budget_mb)]
     if folder is None and resume:
         raise InputError("resume=True needs the folder of the search to go on with")
-    wanted = Wanted(float(limit), monitor, seed, budget_ms, budget_mb)
+    wanted = Wanted(float(limit), monitor, int(seed), *within)
     with tempfile.TemporaryDirectory() as temporary:
         search_folder = SearchFolder(Path(temporary if folder is None else folder), _made_of(split, wanted))
         with search_folder.held(resume=resume, overwrite=overwrite):
@@ -80,16 +80,6 @@ def find(
             if not search.trains:
                 say(f"only what counts is looked at; what trains needs: {install_command('train')}")
             return search.run()
-
-
-def _check(bounds: Mapping[str, Any], seed: Any) -> None:
-    """Errors: a bound that is given and no number above 0; a seed that no generator takes."""
-    for name, value in bounds.items():
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if value is not None and not (number and 0 < value < math.inf):
-            raise InputError(f"{name}={value!r} is no number above 0; leave it out for none")
-    if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed <= MOST_SEED:
-        raise InputError(f"seed={seed!r} is no whole number in 0..{MOST_SEED}")
 
 
 def _made_of(split: Split, wanted: Wanted) -> dict[str, Any]:

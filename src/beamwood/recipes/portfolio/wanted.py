@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from numbers import Real
+from typing import Any
 
+from beamwood.errors import InputError
 from beamwood.retrieval.retriever import Retriever
 
-__all__ = ["Reports", "Wanted"]
+__all__ = ["Reports", "Wanted", "check_bounds"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,3 +33,11 @@ class Reports:
 
     say: Callable[[str], None] = lambda _: None
     better: Callable[[Retriever], None] = lambda _: None
+
+
+def check_bounds(bounds: Mapping[str, Any]) -> None:
+    """Errors: a bound, by name, that is given and no number above 0."""
+    for name, value in bounds.items():
+        number = isinstance(value, Real) and not isinstance(value, bool)
+        if value is not None and not (number and 0 < value < math.inf):
+            raise InputError(f"{name}={value!r} is no number above 0; leave it out for none")

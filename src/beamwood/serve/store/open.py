@@ -44,5 +44,5 @@ def check_address(address: str) -> None:
     """Errors: an address of no store."""
     if address != "memory" and not re.match(rf"(?:{'|'.join(_KINDS[1:])}).", address):
         # A password is nobody's to read in a log.
-        shown = re.sub(r"//.*@", "//..@", address)
+        shown = re.sub(r"^([a-z+]*:)?.*@", r"\1//..@", address, flags=re.DOTALL)
         raise InputError(f"the store {shown!r} is unknown{nearest(shown, _KINDS)}")

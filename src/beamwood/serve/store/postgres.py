@@ -43,11 +43,7 @@ class PostgresStore(SqlStore):
     def __init__(self, url: str) -> None:
         self._url = url
         self._readers, self._open = Readers(lambda: self._connected(autocommit=True)), True
-        try:
-            psycopg.conninfo.conninfo_to_dict(url)
-        except psycopg.ProgrammingError as error:
-            hint = "write postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
-            raise InputError(f"the address of PostgreSQL cannot be read ({error}); {hint}") from error
+        _check_address(url)
         try:
             self._connection = self._connected()
             self._transaction(_made)
@@ -150,3 +146,17 @@ class _Translated:
 
 def _in_words(statement: str) -> Any:
     return statement.replace("?", "%s")
+
+
+def _check_address(url: str) -> None:
+    """Errors: what cannot be read, or has more than one "@". Nothing is quoted, as it may be a part of a password."""
+    try:
+        psycopg.conninfo.conninfo_to_dict(url)
+        read = url.partition("?")[0].count("@") <= 1
+    except psycopg.ProgrammingError:
+        read = False
+    if not read:
+        raise InputError(
+            "the address of PostgreSQL cannot be read; write postgresql://USER:PASSWORD@HOST:PORT/DATABASE, and "
+            "signs in a password as %40 for @, %2F for / and %25 for %"
+        )

@@ -60,9 +60,12 @@ class RedisStore:
             self._client = redis.Redis.from_url(
                 url, socket_timeout=_SECONDS, socket_connect_timeout=_SECONDS, retry=Retry(NoBackoff(), 1)
             )
-        except (ValueError, TypeError) as error:
-            hint = "write redis://USER:PASSWORD@HOST:PORT/DATABASE"
-            raise InputError(f"the address of Redis cannot be read ({error}); {hint}") from error
+            pool = self._client.connection_pool
+            pool.connection_class(**pool.connection_kwargs)  # refuses parameters that it does not know
+        except (ValueError, TypeError):
+            # What the parser says may quote a password.
+            hint = "write redis://USER:PASSWORD@HOST:PORT/DATABASE, and signs in a password as %2F for / and %3F for ?"
+            raise InputError(f"the address of Redis cannot be read; {hint}") from None
         self._scripts = {name: self._client.register_script(text) for name, text in SCRIPTS.items()}
         self._cursor = 0
         self._asked(self._client.ping)
