@@ -6,6 +6,7 @@ import asyncio
 import shutil
 import signal
 import urllib.request
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -100,6 +101,24 @@ def test_what_is_found_while_another_model_is_loaded_is_loaded_after_it(watched,
     (tmp_path / "one").rename(root / "one")
     post(client, "/v1/models/load", {"path": "one"})
     wait_until(lambda: model(client) == "other")
+
+
+def test_a_model_of_a_clock_that_was_ahead_ends_no_watch(models, tmp_path, monkeypatch):
+    root, soon = tmp_path / "models", datetime.now(UTC) + timedelta(days=1)
+    times = {"one": "2026-01-01", "other": "2999-01-01", "later": soon.isoformat(timespec="seconds")}
+    monkeypatch.setattr(loading, "_created", lambda path: times.get(path.name, ""))
+    saved(root / "later", 2)
+    (root / "later").rename(tmp_path / "later")
+    shutil.copytree(models[1], root / "other")
+    with serving(models[0], models_dir=root) as client:
+        loader = client.service.loader
+        assert loader.changed(models[0]) == root / "other"
+        post(client, "/v1/models/load", {"path": "other"})
+        assert loader.changed(models[0]) is None
+        post(client, "/v1/models/rollback", {})
+        assert loader.changed(models[0]) is None, "it was left"
+        (tmp_path / "later").rename(root / "later")
+        assert loader.changed(models[0]) == root / "later"
 
 
 def test_a_link_to_what_was_refused_is_tried_again_when_it_is_told_so(models, tmp_path):

@@ -74,7 +74,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "beamwood settings dtr",
     ),
     "events": (
-        "beamwood events export sqlite:runs/mine.events.db --out log.parquet",
+        "beamwood events export sqlite:runs/mine.events.db --out taken.parquet",
         "beamwood events erase redis://localhost --from runs/mine --out runs/new",
     ),
     "explain": ("beamwood explain 9f3c2a7e51d08b46 --store sqlite:runs/mine.events.db",),

@@ -8,6 +8,7 @@ import math
 import sys
 import time
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,8 @@ class Loader:
         self._turn = asyncio.Lock()
         self._meant: tuple[Path, str | None] | None = None
         self._newest = ""
+        # The checksums of the models that have answered.
+        self._answered = set[str]()
         # By folder that was refused: what it held when it was looked at last, and whether that had changed.
         self._refused: dict[Path, tuple[object, bool]] = {}
         if service.snapshot is not None:
@@ -57,7 +60,14 @@ class Loader:
 
     def begin(self, snapshot: Snapshot) -> None:
         """Note the first model that answers: what a folder comes to mean is told from it."""
-        self._meant, self._newest = (snapshot.folder, snapshot.key), _created(snapshot.folder)
+        self._meant = snapshot.folder, snapshot.key
+        self._note(snapshot)
+
+    def _note(self, snapshot: Snapshot) -> None:
+        """It answers, and what is newer is looked for; one of a clock that was ahead hides none that comes later."""
+        self._answered.add(snapshot.key)
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        self._newest = max(self._newest, min(_created(snapshot.folder), now))
 
     def resolved(self, given: str) -> Path:
         """A path below --models-dir, links followed. Errors: `Problem` on any other, and without --models-dir."""
@@ -109,7 +119,7 @@ class Loader:
             # Items have changed meanwhile.
             fresh = await asyncio.to_thread(service.catalogue.carried, fresh)
         service.snapshot = fresh
-        self._newest = max(self._newest, _created(fresh.folder))
+        self._note(fresh)
         if old is not None and old.folder != fresh.folder:
             service.earlier.append(old.folder)
         return Loaded(
@@ -175,7 +185,9 @@ class Loader:
         newest, when = None, self._newest
         for path in sorted(self.service.settings.models_dir.resolve().iterdir()):
             created = _created(path)
-            if created > when and (path not in self._refused or self._is_mended(path, anew)):
+            if created <= when or _checksum(path) in self._answered:
+                continue
+            if path not in self._refused or self._is_mended(path, anew):
                 newest, when = path, created
         return newest
 
