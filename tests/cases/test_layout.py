@@ -4,6 +4,7 @@ import gzip
 import json
 import random
 import shlex
+from urllib.parse import quote
 
 import polars as pl
 import pytest
@@ -185,6 +186,21 @@ def test_folders_called_by_a_value_are_a_column(frame, tmp_path):
     log = read_log(tmp_path / "log")
     assert log.report.columns["time"] == "day"
     assert log.frame["time"].n_unique() == 2
+
+
+def test_folders_are_called_as_hive_and_spark_call_them(frame, tmp_path):
+    """Signs that a name may not hold are escaped, and rows without a value have a folder too."""
+    named = frame.with_columns(user_id=pl.format("a/{}: 5%", "user_id"))
+    for (user,), rows in named.partition_by("user_id", as_dict=True).items():
+        rows.drop("user_id").write_parquet(_made(tmp_path / "log" / f"user_id={quote(user, safe=' ')}") / "x.parquet")
+    log = read_log(tmp_path / "log")
+    assert set(log.frame["user"]) == set(named["user_id"])
+    frame.head(3).drop("user_id").write_parquet(
+        _made(tmp_path / "log" / "user_id=__HIVE_DEFAULT_PARTITION__") / "x.parquet"
+    )
+    with pytest.raises(InputError, match=r"3 of 323 rows with no user id, .*--missing drop"):
+        read_log(tmp_path / "log")
+    assert read_log(tmp_path / "log", missing="drop").frame.height == 320
 
 
 def test_folders_of_other_keys_are_no_parts_of_one_table(tmp_path):

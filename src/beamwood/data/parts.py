@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import polars as pl
 
@@ -16,6 +17,8 @@ from beamwood.errors import InputError
 __all__ = ["TableFiles", "parts_of"]
 
 _SHOWN = 3
+# How Hive calls the folder of rows whose key is null.
+_NULL = "__HIVE_DEFAULT_PARTITION__"
 _MOST_FILES = 20_000
 
 
@@ -37,7 +40,7 @@ class TableFiles:
         for frame, schema, own in zip(frames, schemas, keys, strict=True):
             # By place: a name such as "*" would be a pattern.
             columns = [pl.nth([*schema].index(name)) for name in schemas[0]]
-            each.append(frame.select(*columns, *(pl.lit(own[key]).alias(key) for key in keys[0])))
+            each.append(frame.select(*columns, *(pl.lit(own[key], pl.String).alias(key) for key in keys[0])))
         return pl.concat(each, how="vertical_relaxed")
 
     def notes(self) -> tuple[str, ...]:
@@ -65,7 +68,7 @@ class TableFiles:
                         "write all parts alike"
                     )
 
-    def _check_keys(self, keys: Sequence[Mapping[str, str]]) -> None:
+    def _check_keys(self, keys: Sequence[Mapping[str, str | None]]) -> None:
         for file, own in zip(self.files, keys, strict=True):
             if own.keys() != keys[0].keys():
                 raise InputError(
@@ -73,11 +76,12 @@ class TableFiles:
                     "column; name one file, or move what is no part of the table"
                 )
 
-    def _keys(self, file: Path, names: Container[str]) -> dict[str, str]:
-        """What the folders of a part say beyond its own columns."""
+    def _keys(self, file: Path, names: Container[str]) -> dict[str, str | None]:
+        """What the folders of a part say beyond its own columns, signs such as ":" as %3A, as Hive and Spark write."""
         folders = () if self.root is None else file.relative_to(self.root).parts[:-1]
-        pairs = (folder.partition("=") for folder in folders)
-        return {key: value for key, mark, value in pairs if mark and key not in names}
+        pairs = ([unquote(part) for part in folder.partition("=")] for folder in folders)
+        said = {key: value for key, mark, value in pairs if mark and key not in names}
+        return {key: None if value == _NULL else value for key, value in said.items()}
 
 
 def parts_of(path: str, suffix_of: Callable[[str], str | None]) -> TableFiles | None:
