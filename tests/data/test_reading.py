@@ -157,7 +157,7 @@ def test_times_of_any_kind_keep_their_order(values, kind):
             r"'time' has 2 of 3 times that cannot be read, the first 'soon' in row 2",
         ),
         (["1", "2", "x"], r"1 of 3 .* the first 'x' in row 3"),
-        ([1.0, float("nan"), 2.0], r"1 of 3 .* first nan in row 2"),
+        ([1.0, float("nan"), 2.0], r"1 of 3 times that are missing, the first in row 2; fill them"),
         ([1, None, 2], r"1 of 3 times that are missing, the first in row 2; fill them"),
         ([[1], [2], [3]], r"type List\(Int64\); use numbers, dates or ISO 8601"),
     ],
