@@ -12,9 +12,12 @@ import urllib.request
 import pytest
 
 from beamwood.serve.catalogue import Catalogue
+from beamwood.serve.learned import Learned
 from beamwood.serve.loading import Loader
 from beamwood.serve.settings import ServeSettings
+from beamwood.serve.snapshot import open_snapshot
 from beamwood.serve.store.memory import MemoryStore
+from beamwood.serve.widened import widened
 from served import NUM_ITEMS, Server, post, saved, serving, wait_until
 
 EVERY = {"k": NUM_ITEMS + 5, "exclude_seen": False}
@@ -65,6 +68,13 @@ def test_a_server_begins_with_what_is_learned(models, tmp_path):
         assert "new" in before
     with Server(models / "one", *store) as server:
         assert found(server) == before, "from the first answer on"
+
+
+def test_a_model_of_which_nothing_was_learned_answers_as_it_was_fitted(models):
+    fitted = open_snapshot(models / "one")
+    shown_again = widened(fitted, Learned(), 7)
+    assert (shown_again.retriever, shown_again.names) == (fitted.retriever, fitted.names), "nothing is held twice"
+    assert shown_again.number == 7
 
 
 def test_arms_answer_with_what_is_learned(models):

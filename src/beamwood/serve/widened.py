@@ -29,6 +29,8 @@ __all__ = ["mixture_of", "widened"]
 
 def widened(base: Snapshot, learned: Learned, number: int) -> Snapshot:
     """The fitted snapshot with all that is learned. Errors: `InputError` on an item that cannot be taken."""
+    if not (name := name_of(learned)):
+        return replace(base, number=number)
     new = [each for each in learned.items if indices_of(base.names.items, [each.item])[0] < 0]
     retriever, names = base.retriever, base.names
     # A model may have been fitted with what was new to an earlier one.
@@ -54,7 +56,7 @@ def widened(base: Snapshot, learned: Learned, number: int) -> Snapshot:
         fields=base.fields.with_rows([_shown(each, base.fields) for each in new]),
         popular=_popular(base, retriever.searcher),
         fitted=base,
-        learned=name_of(learned),
+        learned=name,
     )
 
 
