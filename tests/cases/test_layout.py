@@ -180,6 +180,15 @@ def test_a_folder_of_parts_is_one_log(frame, whole, tmp_path, ending):
         assert log.report.notes == ("3 files are read as one, in the order of their names",)
 
 
+@pytest.mark.parametrize(("folder", "called"), [("_delta_log", "Delta Lake"), (".hoodie", "Hudi")])
+def test_tables_whose_files_hold_deleted_rows_are_refused(frame, tmp_path, folder, called):
+    parts(frame, tmp_path / "logs" / "log", pl.DataFrame.write_parquet, "parquet")
+    (tmp_path / "logs" / "log" / folder).mkdir()
+    for source in (tmp_path / "logs" / "log", tmp_path / "logs"):
+        with pytest.raises(InputError, match=rf"log is a table of {called}, .*write the rows that count to Parquet"):
+            read_log(source)
+
+
 def test_folders_called_by_a_value_are_a_column(frame, tmp_path):
     for day in ("2024-05-01", "2024-05-02"):
         frame.drop("timestamp").write_parquet(_made(tmp_path / "log" / f"day={day}") / "x.parquet")

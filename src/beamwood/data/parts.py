@@ -20,6 +20,8 @@ _SHOWN = 3
 # How Hive calls the folder of rows whose key is null.
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 _MOST_FILES = 20_000
+# Folders by which a table says which of its files still count.
+_KEPT_BY = {"_delta_log": "Delta Lake", ".hoodie": "Hudi"}
 
 
 class TableFiles:
@@ -108,13 +110,21 @@ def parts_of(path: str, suffix_of: Callable[[str], str | None]) -> TableFiles | 
 
 
 def _files_below(path: str) -> list[Path]:
-    """The files below a folder, sorted, without what is hidden. Errors: more than any log has; what cannot be read."""
+    """The files below a folder, sorted, without what is hidden.
+
+    Errors: more than any log has; what cannot be read; a table whose files hold rows that were deleted.
+    """
 
     def refuse(error: OSError) -> None:
         raise InputError(f"{error.filename} cannot be read ({error.strerror}); name the folder of the log's parts")
 
     found = list[Path]()
     for folder, inner, names in os.walk(path, onerror=refuse):
+        for kept_by in _KEPT_BY.keys() & set(inner):
+            raise InputError(
+                f"{folder} is a table of {_KEPT_BY[kept_by]}, whose files hold deleted and older rows too; write the "
+                "rows that count to Parquet, and give that"
+            )
         inner[:] = [name for name in inner if not name.startswith((".", "_"))]
         files = (Path(folder, name) for name in names if not name.startswith((".", "_")))
         found += [file for file in files if os.path.isfile(file)]
