@@ -24,7 +24,9 @@ _COMPARED: dict[str, Callable[[Any, Any], Any]] = {
 }
 OPERATORS = ("eq", "ne", *_COMPARED, "in", "not_in", "all_of", "missing")
 """What a condition may say of a column."""
-_DATE = re.compile(r"\s*\d{4}-\d{1,2}-\d{1,2}")
+# How text is written that could be kept as numbers or times; so many labels are looked at.
+_FORMS = {"number": re.compile(r"\s*[+-]?\d+([.,]\d+)?\s*"), "time": re.compile(r"\d{4}-\d\d-\d\d.*")}
+_FIRST = 100
 _JOINED = ("all", "any", "not")
 
 
@@ -84,16 +86,22 @@ def _said(name: str, column: NumberColumn | LabelColumn, word: str, value: Any) 
 
 def _of_labels(name: str, column: LabelColumn, word: str, value: Any) -> BoolArray:
     if word in _COMPARED:
-        kind = "time" if isinstance(value, str) and _DATE.match(value) else "number"
-        raise InputError(
-            f"where: '{name}' holds text, which '{word}' does not order; use eq or in, or keep it as "
-            f"a {kind} with `beamwood fit --keep-columns {name}:{kind}`"
-        )
+        kind = _seems(column)
+        fix = f", or keep it as a {kind} with `beamwood fit --keep-columns {name}:{kind}`" if kind else ""
+        raise InputError(f"where: '{name}' holds text, which '{word}' does not order; use eq or in{fix}")
     codes = column.codes_of(name, [value] if word == "eq" else list(value))
     if word != "all_of":
         return column.having(codes.tolist())
     every: BoolArray = np.logical_and.reduce([column.having([code]) for code in codes.tolist()] or [column.having([])])
     return every
+
+
+def _seems(column: LabelColumn) -> str:
+    """Is it, by its first labels, a column of numbers or of times that is kept as text? Empty where it is neither."""
+    first = column.labels.ids(np.arange(min(len(column.labels), _FIRST)))
+    if not first or np.diff(column.indptr).max() > 1:
+        return ""
+    return next((kind for kind, form in _FORMS.items() if all(form.fullmatch(label) for label in first)), "")
 
 
 def _of_numbers(name: str, column: NumberColumn, word: str, value: Any) -> BoolArray:
