@@ -54,6 +54,7 @@ def test_there_is_one_of_each_kind():
         "fading_mean",
         "light_gcn",
         "trend_term",
+        "popular_negatives",
     }
 
 
