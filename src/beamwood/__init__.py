@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from beamwood.data.split import Split
     from beamwood.evaluation.protocol import PerQuery
     from beamwood.methods import Method
-    from beamwood.recipes.compare import Comparison
+    from beamwood.recipes.compare import compare
     from beamwood.retrieval.retriever import Retriever
 
 # Read once when torch loads: threads that spin at barriers cost many times the work on a busy machine.
@@ -51,18 +51,24 @@ __all__ = ["Dataset", "__version__", "compare", "evaluate", "fit", "load", "read
 # What is imported when it is first asked for: the module, and the name in it (None: the module itself).
 _LATER = {
     "Dataset": ("beamwood.data", "Dataset"),
+    "compare": ("beamwood.recipes.compare", "compare"),
     "read_log": ("beamwood.data", "read_log"),
     "splits": ("beamwood.data.split", None),
 }
 
 
 def __getattr__(name: str) -> Any:
-    """`Dataset`, `read_log` and the module `splits` (`disjoint_users`, `leave_one_out`, `by_time`, `by_boundary`)."""
+    """What is imported when it is first asked for; `splits` is the module of the splits."""
     if name not in _LATER:
         raise AttributeError(f"module 'beamwood' has no attribute {name!r}; it has: {', '.join(__all__)}")
     module, own = _LATER[name]
     found = import_module(module)
     return found if own is None else vars(found)[own]
+
+
+def __dir__() -> list[str]:
+    """What is offered, for completion and `help`."""
+    return list(__all__)
 
 
 @naming_arguments
@@ -142,17 +148,6 @@ def evaluate(retriever: Retriever, split: Split, *, ks: Sequence[int] = (20,)) -
         retriever.searcher, split, ks=ks
     )
     return views
-
-
-@naming_arguments
-def compare(split: Split, methods: Sequence[str | Method], **options: Any) -> Comparison:
-    """Fit each method with its defaults, judge all on the test users, and test them in pairs.
-
-    `options` are those of `beamwood.recipes.compare.compare`: `ks`, `seed`, `time_limit` of each method, `tail`.
-    Errors: `InputError` on fewer than two methods, and on one that cannot be fitted by itself or on this split.
-    """
-    compared: Comparison = import_module("beamwood.recipes.compare").compare(split, methods, **options)
-    return compared
 
 
 @naming_arguments

@@ -1,4 +1,4 @@
-"""What a notebook shows of a value, as HTML: a small table, facts or lines, in which ids and names are text alone."""
+"""What a notebook or a terminal shows of a value: a small table, facts or lines, in which ids and names are text."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
-__all__ = ["facts", "table", "text"]
+__all__ = ["facts", "lines", "table", "text"]
 
 # A page should not grow with the data.
 _MOST_ROWS = 50
@@ -38,9 +38,23 @@ def text(lines: Iterable[str]) -> str:
     return f"<pre>{_cell(chr(10).join(lines))}</pre>"
 
 
+def lines(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """Rows under the names of columns, for a terminal: the first column to the left, the others to the right."""
+    every = [list(columns), *([_plain(cell) for cell in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*every, strict=True)]
+    return "\n".join(
+        "  ".join(cell.rjust(width) if place else cell.ljust(width) for place, (cell, width) in enumerate(row)).rstrip()
+        for row in (list(zip(cells, widths, strict=True)) for cells in every)
+    )
+
+
 def _cell(value: Any) -> str:
+    return escape(_plain(value))
+
+
+def _plain(value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, float):
         return f"{value:.4f}"
-    return escape(f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value))
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

@@ -53,7 +53,9 @@ def test_there_is_one_of_each_kind():
         "last_taken",
         "fading_mean",
         "light_gcn",
+        "took_lately",
         "trend_term",
+        "popular_negatives",
     }
 
 

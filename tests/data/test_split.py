@@ -1,6 +1,7 @@
 """Splits keep their leakage rules; examples equal plain loops."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -196,3 +197,22 @@ def test_a_history_has_a_length(length):
     dataset = Dataset.from_log(read_log(pl.DataFrame({"user": [1, 2], "item": [1, 2]})))
     with pytest.raises(InputError, match=r"history_length=.* is no whole number of at least 1"):
         disjoint_users(dataset, history_length=length)
+
+
+def test_a_split_of_ones_own_that_does_not_fit_says_where():
+    """Rows that are too few, indices of no user or item, and a training part with a catalogue of its own."""
+    data = random_dataset(4)
+    split = leave_one_out(data)
+    num_users, num_items, test = len(data.users), data.num_items, split.test
+    with pytest.raises(InputError, match=rf"{len(test)} users and 1 rows of labels; give one row of labels a user"):
+        replace(test, labels=test.labels.take(np.zeros(1, int)))
+    for name in ("histories", "labels", "seen"):
+        strange = ItemLists.from_lists([[num_items]] * len(test))
+        with pytest.raises(InputError, match=rf"test\.{name} holds index {num_items} of {num_items} items; give indic"):
+            replace(split, test=replace(test, **{name: strange}))
+    for user in (-1, num_users):
+        with pytest.raises(InputError, match=rf"valid\.users holds index {user} of {num_users} users"):
+            replace(split, valid=replace(split.valid, users=np.full(len(split.valid), user)))
+    other = random_dataset(5, num_users=12)
+    with pytest.raises(InputError, match=r"train has 12 users .* make it of the data set, as dataset\.with_histories"):
+        replace(split, train=other)

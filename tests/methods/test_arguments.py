@@ -1,6 +1,7 @@
 """What `beamwood.fit` may be given, and what it says of anything else."""
 
 import re
+from dataclasses import replace
 from typing import get_args
 
 import numpy as np
@@ -8,7 +9,7 @@ import polars as pl
 import pytest
 
 import beamwood
-from beamwood.data import Dataset, disjoint_users, read_log
+from beamwood.data import Dataset, disjoint_users, leave_one_out, read_log
 from beamwood.errors import InputError
 from beamwood.evaluation.protocol import evaluate_both
 from beamwood.fitting.tree.settings import TreeSettings
@@ -125,6 +126,17 @@ def test_what_a_model_starts_from_takes_of_the_time(split, monkeypatch, method, 
 def test_a_data_set_is_no_split(split):
     with pytest.raises(InputError, match=r"split is a Dataset, not a Split; make one, as .*disjoint_users"):
         beamwood.fit(split.dataset, "sasrec")
+
+
+def test_a_split_of_ones_own_is_judged_by_what_it_holds(split):
+    """Test users of whom training knows nothing are strangers, whatever the split is called; somebody has to choose."""
+    own = replace(split, name="mine")
+    with pytest.raises(InputError, match=r"model\.kind=graphrec knows .* but --split mine tests on others"):
+        beamwood.fit(own, "ranker", progress=False)
+    assert not leave_one_out(split.dataset).of_strangers
+    nobody = replace(own, valid=own.valid.take(np.zeros(0, int)))
+    with pytest.raises(InputError, match=r"no validation users, by whom a fit chooses; give split\.valid at least one"):
+        beamwood.fit(nobody, "ease")
 
 
 def test_evaluate_judges_the_split_of_the_fit(split, tmp_path):

@@ -76,7 +76,10 @@ def origin_of(folder: str, metadata: dict[str, Any]) -> Origin:
     Errors: a folder that was made otherwise, and one in which a part is missing or not what a fit writes.
     """
     if not metadata.get("source"):
-        raise InputError(f"{folder} does not say which log it was fitted on; it was not made by `beamwood fit LOG`")
+        raise InputError(
+            f"{folder} does not say which log it was fitted on; it was not made by `beamwood fit LOG`: judge it where "
+            "its split was made, by beamwood.evaluate(beamwood.load(folder), split)"
+        )
     try:
         origin = Origin.model_validate(metadata)
     except ValidationError as error:

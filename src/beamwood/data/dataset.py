@@ -53,6 +53,10 @@ class Dataset:
     user_table: pl.DataFrame | None = None
     report: dict[str, Any] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        rows = len(self.histories.items)
+        return f"Dataset of {len(self.users):,} users, {len(self.items):,} items, {rows:,} rows"
+
     def _repr_html_(self) -> str:
         columns = [] if self.item_table is None else self.item_table.frame.columns
         rows, notes = len(self.histories.items), "; ".join(self.report.get("notes", []))

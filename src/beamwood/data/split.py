@@ -37,8 +37,17 @@ class Queries:
     seen: ItemLists
     context: pl.DataFrame | None = None
 
+    def __post_init__(self) -> None:
+        beside = {"histories": self.histories, "labels": self.labels, "seen": self.seen, "context": self.context}
+        for name, rows in beside.items():
+            if rows is not None and len(rows) != len(self):
+                raise InputError(f"{len(self)} users and {len(rows)} rows of {name}; give one row of {name} a user")
+
     def __len__(self) -> int:
         return len(self.users)
+
+    def __repr__(self) -> str:
+        return f"Queries of {len(self):,} users with {len(self.labels.items):,} labels"
 
     def query(self, needs: QueryNeeds) -> Query:
         """What a searcher with these needs is asked, its columns of the context encoded."""
@@ -79,6 +88,28 @@ class Split:
     rule: str
     options: dict[str, Any] = field(default_factory=dict)
     report: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        num_users, num_items = len(self.dataset.users), self.dataset.num_items
+        if (len(self.train.users), self.train.num_items) != (num_users, num_items):
+            raise InputError(
+                f"train has {len(self.train.users)} users and {self.train.num_items} items, the data set {num_users} "
+                f"and {num_items}; make it of the data set, as dataset.with_histories(..)"
+            )
+        for part, queries in (("valid", self.valid), ("test", self.test)):
+            _check_below(f"{part}.users", queries.users, num_users, "users")
+            lists = {"histories": queries.histories, "labels": queries.labels, "seen": queries.seen}
+            for name, held in lists.items():
+                _check_below(f"{part}.{name}", held.items, num_items, "items")
+
+    @property
+    def of_strangers(self) -> bool:
+        """Are all test users unknown to training?"""
+        own = self.train.histories.lengths[self.test.users]
+        return self.name == "users" or (len(own) > 0 and not own.any())
+
+    def __repr__(self) -> str:
+        return f"Split {self.name!r}: {len(self.valid):,} validation and {len(self.test):,} test users; {self.rule}"
 
     def _repr_html_(self) -> str:
         counts = {name.replace("_", " "): count for name, count in self.report.items()}
@@ -311,6 +342,15 @@ def _check(dataset: Any, seed: Any) -> None:
     if not isinstance(dataset, Dataset):
         raise InputError(f"dataset is a {type(dataset).__name__}; make one, as Dataset.from_log(read_log(source))")
     _check_whole("seed", seed, 0)
+
+
+def _check_below(name: str, indices: IndexArray, num_known: int, what: str) -> None:
+    """Errors: an index that is none of so many."""
+    if len(indices) and not 0 <= int(indices.min()) <= int(indices.max()) < num_known:
+        raise InputError(
+            f"{name} holds index {int(indices.max() if indices.max() >= num_known else indices.min())} of "
+            f"{num_known} {what}; give indices of the data set, as dataset.{what}.encode(ids)"
+        )
 
 
 def _check_whole(name: str, value: Any, least: int) -> None:

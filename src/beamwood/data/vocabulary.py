@@ -36,6 +36,9 @@ class Vocabulary:
             raise InputError(f"a vocabulary holds {len(ids) - ids.n_unique()} repeated ids; remove them")
         self.ids, self._length, self.dtype = ids, len(ids), ids.dtype
 
+    def __repr__(self) -> str:
+        return f"Vocabulary of {len(self):,} ids, {self.dtype}"
+
     @classmethod
     def stored(cls, table: IdTable) -> Vocabulary:
         """The ids of a table, which is taken at its word: see `IdTable.check`."""

@@ -26,7 +26,7 @@ from beamwood.evaluation.metrics import (
     relevance,
     share_of,
 )
-from beamwood.notebook import table
+from beamwood.notebook import lines, table
 from beamwood.steps import step
 from beamwood.types import Hits, IndexArray, ItemLists, Query, QueryNeeds, SearchOptions
 
@@ -106,8 +106,11 @@ class PerQuery:
         """The mean over queries of each metric, and the overall figures."""
         return {name: float(column.mean()) for name, column in self.values.items()} | self.overall
 
+    def __repr__(self) -> str:
+        return f"PerQuery of {len(self):,} users\n{lines(*Views({self.view: self}).shown())}"
+
     def _repr_html_(self) -> str:
-        return Views({self.view: self})._repr_html_()
+        return table(*Views({self.view: self}).shown())
 
     def as_dict(self) -> dict[str, Any]:
         """The means and the protocol, as JSON can hold them."""
@@ -128,13 +131,20 @@ class PerQuery:
 
 
 class Views(dict[str, PerQuery]):
-    """What was measured by view, "kept" and "removed"; a notebook shows the means."""
+    """What was measured by view, "kept" and "removed"; the means are shown."""
 
-    def _repr_html_(self) -> str:
+    def shown(self) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+        """Columns and rows of a table of the means."""
         means = {VIEWS.get(view, view): found.means() for view, found in self.items()}
         names = dict.fromkeys(name for found in means.values() for name in found)
         rows = [(name, *(found.get(name) for found in means.values())) for name in names]
-        return table(("mean of test users", *means), rows)
+        return ("mean of test users", *means), rows
+
+    def __repr__(self) -> str:
+        return lines(*self.shown())
+
+    def _repr_html_(self) -> str:
+        return table(*self.shown())
 
 
 @dataclass(slots=True)

@@ -28,16 +28,16 @@ def check_split(split: Any) -> None:
     """Errors: anything but a `Split`."""
     if not isinstance(split, Split):
         raise InputError(
-            f"split is a {type(split).__name__}, not a Split; make one, as beamwood.data.disjoint_users(dataset)"
+            f"split is a {type(split).__name__}, not a Split; make one, as beamwood.splits.disjoint_users(dataset)"
         )
 
 
-def check_fitted(retriever: Any, split: Any) -> None:
+def check_fitted(retriever: Any, split: Any, name: str = "the retriever") -> None:
     """Errors: what is no retriever, no `Split`, or a retriever of other data or of another split."""
     check_split(split)
     if not isinstance(retriever, Retriever):
-        raise InputError(f"retriever is a {type(retriever).__name__}; give what beamwood.fit or beamwood.load returns")
-    check_alike(retriever, "the retriever", split)
+        raise InputError(f"{name} is a {type(retriever).__name__}; give what beamwood.fit or beamwood.load returns")
+    check_alike(retriever, name, split)
 
 
 def configured(kind: type[MethodConfig], config: Any, preset: Mapping[str, Any] | None = None) -> MethodConfig:

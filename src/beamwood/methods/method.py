@@ -199,13 +199,15 @@ class Method:
         return replace(retriever, metadata=retriever.metadata | about)
 
     def _check_needs(self, split: Split, config: MethodConfig) -> None:
-        if self.needs.knows_users(config) and split.name == "users":
+        if self.needs.knows_users(config) and split.of_strangers:
             by = self.needs.users_by(config)
             who = self.name if by is None else f"{by}={config.flat()[by]}"
             raise InputError(
-                f"{who} knows the users of training only, but --split users tests on others; use --split "
+                f"{who} knows the users of training only, but --split {split.name} tests on others; use --split "
                 f"leave-one-out, time or boundary, or another {'method' if by is None else by}"
             )
+        if len(split.valid) == 0:
+            raise InputError("the split has no validation users, by whom a fit chooses; give split.valid at least one")
         if self.needs.time and split.dataset.times is None:
             raise InputError(f"{self.name} needs times; give a log with them (--time-column)")
 

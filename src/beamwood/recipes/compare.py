@@ -19,9 +19,9 @@ from beamwood.evaluation.protocol import PerQuery, checked_ks, evaluate_split
 from beamwood.evaluation.summary import as_document, for_whom, measure_tail
 from beamwood.evaluation.verdict import Verdict, judge_both, verdicts_in_words
 from beamwood.extras import is_installed, not_installed
-from beamwood.methods import Method, check_split
+from beamwood.methods import Method, check_fitted, check_split
 from beamwood.methods.sums import parts, sum_of
-from beamwood.notebook import table, text
+from beamwood.notebook import lines, table, text
 from beamwood.retrieval.retriever import Retriever
 from beamwood.types import Searcher
 
@@ -86,8 +86,8 @@ class Comparison:
         """The verdicts in words."""
         return verdicts_in_words(self.verdicts)
 
-    def _repr_html_(self) -> str:
-        columns = (f"{self.metric} kept", "removed", "ms a user", "fit, s")
+    def _shown(self) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+        """Columns and rows of a table of the methods."""
         rows = [
             (
                 name,
@@ -97,7 +97,13 @@ class Comparison:
             )
             for (name, views), cost in zip(self.results.items(), self.costs.values(), strict=True)
         ]
-        return table(("method", *columns), rows) + text([self.conclusion] if len(self.results) > 1 else [])
+        return ("method", f"{self.metric} kept", "removed", "ms a user", "fit, s"), rows
+
+    def __repr__(self) -> str:
+        return "\n".join([lines(*self._shown()), *([self.conclusion] if len(self.results) > 1 else [])])
+
+    def _repr_html_(self) -> str:
+        return table(*self._shown()) + text([self.conclusion] if len(self.results) > 1 else [])
 
     def on_tail(self) -> tuple[str, int, dict[str, dict[str, PerQuery]]]:
         """The rule in words, how many queries have a tail label, and the views of each method."""
@@ -169,7 +175,7 @@ def _facts(split: Split) -> dict[str, Any]:
 @naming_arguments
 def compare(
     split: Split,
-    methods: Sequence[str | Method],
+    methods: Sequence[str | Method] | Mapping[str, Retriever],
     *,
     ks: Sequence[int] = (20,),
     preset: str | None = None,
@@ -181,12 +187,18 @@ def compare(
 ) -> Comparison:
     """Fit each method with its defaults, or its `preset`, on `split.train` and judge all on `split.test`.
 
-    `methods`: at least two names, `Method`s or .py files; "dtr+cooccurrence" adds the second's score to the first's.
-    `time_limit` in seconds is each method's own, and a method that needs more is left out; `tail`: also on labels that
-    this rule calls rare; `say` hears what is done. Errors: `InputError` on fewer than two methods; on one that
-    cannot be fitted by itself or on this split; on cuts outside 1..N; where fewer than two test users are left.
+    `methods`: at least two names, `Method`s or .py files; "dtr+cooccurrence" adds the second's score to the first's. Or
+    retrievers that are fitted already, by names of your own. `ks`: places of the lists, of which the least decides;
+    `seed` is that of each fit. `time_limit` in seconds is each method's own, and a method that needs more is left out;
+    `tail`: also on labels that this rule calls rare; `say` hears what is done. Errors: `InputError` on fewer than two
+    methods; on one that cannot be fitted by itself or on this split; on a retriever of another split; on cuts outside
+    1..N; where fewer than two test users are left.
     """
     check_split(split)
+    if isinstance(methods, Mapping):
+        if preset is not None or time_limit is not None or seed:
+            raise InputError("preset, seed and time_limit are of fits, and these are fitted already; leave them out")
+        return compare_fitted(split, methods, ks=ks, tail=tail, say=say)
     sums = named_sums(methods)
     presets = named_presets(sums, preset)
     check_alone(sums, split.name, presets)
@@ -219,10 +231,13 @@ def compare_fitted(
 ) -> Comparison:
     """Judge retrievers that were fitted on `split.train`, by name, on `split.test`; the rest as of `compare`.
 
-    Errors: `InputError` on fewer than two, and where fewer than two test users are left.
+    Errors: `InputError` on fewer than two, on one of other data or another split, and where fewer than two test users
+    are left.
     """
     if len(fitted) < 2:
-        raise InputError(f"{len(fitted)} folder is no comparison; give at least two")
+        raise InputError(f"{len(fitted)} of what is fitted is no comparison; give at least two")
+    for name, retriever in fitted.items():
+        check_fitted(retriever, split, name)
     on_tail = check_test(split, tail, say)
     trained = {name: "steps" in retriever.metadata.get("training", {}) for name, retriever in fitted.items()}
     methods = {name: str(retriever.metadata.get("method", "")) for name, retriever in fitted.items()}
@@ -251,7 +266,8 @@ def check_test(split: Split, tail: TailRule | None, say: Callable[[str], None]) 
     """How many test users have a tail label. Errors: fewer than two test users in all."""
     if len(split.test) < 2:
         raise InputError(
-            "the split leaves 1 test user, of whom nothing can be tested; give more users or another --split"
+            f"the split leaves {'1 test user' if len(split.test) else '0 test users'}, of whom nothing can be tested; "
+            "give more users or another --split"
         )
     on_tail = 0 if tail is None else _num_with_tail_label(split, tail)
     if tail is not None and on_tail < 2:

@@ -233,6 +233,10 @@ class Retriever:
         except UnknownIdError as error:
             raise UnknownIdError(str(error).replace(" or pass on_unknown='ignore'", "")) from None
 
+    def __repr__(self) -> str:
+        users = "no users" if self.users is None else f"{len(self.users):,} users"
+        return f"Retriever by {self.metadata.get('method', self.searcher.kind)}: {len(self.items):,} items, {users}"
+
     def _repr_html_(self) -> str:
         split = self.metadata.get("split")
         return facts(

@@ -21,6 +21,7 @@ from beamwood.kernels.terms import Term
 from beamwood.losses.levels import LevelLoss
 from beamwood.models.terms.seen import add_weight as add_seen
 from beamwood.retrieval.retriever import Retriever
+from beamwood.sampling.levels import LevelSampler
 from beamwood.training.budget import Budget
 from beamwood.tree import Tree
 
@@ -35,19 +36,20 @@ def fit_tree(
     method: str,
     terms: Sequence[Term] = (),
     loss: LevelLoss | None = None,
+    sampler: LevelSampler | None = None,
     **options: Unpack[TrainOptions],
 ) -> Retriever:
     """Train on `split.train`, keeping the weights and the tree that are best on `split.valid`.
 
-    `make_objective` is given the first tree, whose shape stays; `terms` and `loss`: see `TreeOptions`. Errors:
-    `InputError` where the log is too short.
+    `make_objective` is given the first tree, whose shape stays; `terms`, `loss` and `sampler`: see `TreeOptions`.
+    Errors: `InputError` where the log is too short.
     """
     check_monitor(config.choose.monitor)
     seed, started = options.get("seed", 0), config.start.scores == "transitions"
 
     def own_objective(tree: Tree) -> TreeObjective:
         objective = make_objective(tree)
-        return objective if loss is None else replace(objective, loss=loss)
+        return replace(objective, loss=loss or objective.loss, sampler=sampler or objective.sampler)
 
     options = with_budget(options)
     budget = Budget.of(options["time_limit"])
