@@ -9,7 +9,7 @@ import asyncio
 import math
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -55,6 +55,8 @@ class HistoryGateway:
         self._pool = ThreadPoolExecutor(_READERS, thread_name_prefix="store")
         self.store: HistoryStore | None = None
         self._erased: dict[Owner, float] = {}
+        # All tombstones up to this time are known; nothing of a store that may have become another one.
+        self._erased_until = -math.inf
         self._opening = threading.Lock()
         self._waiting, self._down_since, self._failed_at = 0, 0.0, -math.inf
         self.trouble: str | None = None
@@ -80,7 +82,7 @@ class HistoryGateway:
                 raise StoreUnavailable(self.trouble or "it does not answer")
             try:
                 store = self._opener()
-                self._erased = dict(store.erased())
+                self._note_erased(store.erased())
             except StoreUnavailable as error:
                 self._failed("open", error)
                 raise
@@ -152,16 +154,14 @@ class HistoryGateway:
     async def erase(self, owner: Owner) -> int:
         """Delete all of the owner; how many events there were.
 
-        The tombstone is later than all others, whatever the clock says: a model that was written without those there
-        were hides this one.
+        The tombstone is later than all others, so that it holds for a model that was written without those.
         """
-
-        def work(store: HistoryStore) -> tuple[int, float]:
-            at = max(time.time(), math.nextafter(max(store.erased().values(), default=0.0), math.inf))
-            return store.erase(owner, at), at
-
-        gone, self._erased[owner] = await self.call("erase", work)
+        gone, self._erased[owner] = await self.call("erase", lambda store: store.erase(owner, time.time()))
         return gone
+
+    def _note_erased(self, found: Mapping[Owner, float]) -> None:
+        self._erased |= found
+        self._erased_until = max(found.values(), default=self._erased_until)
 
     async def is_erased(self, owner: Owner, snapshot: Snapshot) -> bool:
         """Does a tombstone hide what the model keeps of the owner? Errors: `Problem` where the store is down."""
@@ -186,6 +186,7 @@ class HistoryGateway:
     def _answers(self) -> None:
         if self.trouble is not None:
             self.service.log.said("store_up", seconds=round(time.monotonic() - self._down_since, 3))
+            self._erased_until = -math.inf
         self._down_since, self.trouble = 0.0, None
 
     def _in_pool(self, work: Callable[[], _Result]) -> asyncio.Future[_Result]:
@@ -197,7 +198,7 @@ class HistoryGateway:
         while True:
             await asyncio.sleep(_ROUND_SECONDS)
             with suppress(Problem):
-                self._erased |= await self.call("erased", lambda store: store.erased())
+                self._note_erased(await self.call("erased", lambda store: store.erased(self._erased_until)))
                 self._answers()
                 if time.monotonic() - compacted > _COMPACT_SECONDS and self._retention != Retention():
                     compacted = time.monotonic()

@@ -133,15 +133,16 @@ class RedisStore:
         members = self._asked(lambda: self._client.zrange(_events(name), 0, -1, withscores=True))
         return [_record(name, member, time) for member, time in cast("list[Any]", members)]
 
-    def erase(self, owner: Owner, now: float) -> int:
-        return self._write(lambda: int(self._run("erase", owner_text(owner), repr(now))))
+    def erase(self, owner: Owner, now: float) -> tuple[int, float]:
+        gone, at = self._write(lambda: cast("list[Any]", self._run("erase", owner_text(owner), repr(now))))
+        return int(gone), float(at)
 
     def _write(self, work: Callable[[], _Result]) -> _Result:
         return self._writer.call(lambda: self._asked(work))
 
-    def erased(self) -> Mapping[Owner, float]:
-        found = cast("dict[bytes, bytes]", self._asked(lambda: self._client.hgetall(_ERASED)))
-        return {read_owner(name.decode()): float(time) for name, time in found.items()}
+    def erased(self, after: float = -math.inf) -> Mapping[Owner, float]:
+        found = self._asked(lambda: self._client.zrangebyscore(_ERASED, f"({after!r}", "+inf", withscores=True))
+        return {read_owner(name.decode()): float(time) for name, time in cast("list[Any]", found)}
 
     def merge(self, session: Session, user: Id) -> int:
         return self._write(lambda: int(self._run("merge", owner_text(session), owner_text(user))))

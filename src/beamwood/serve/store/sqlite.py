@@ -23,7 +23,6 @@ create table if not exists beamwood_events (
   type text not null, weight real not null, request_id text, identity blob not null, content blob not null);
 create unique index if not exists beamwood_events_identity on beamwood_events (identity);
 create index if not exists beamwood_events_owner on beamwood_events (owner, time, seq);
-create table if not exists beamwood_erased (owner text primary key, time real not null);
 """
 _MOST_PARAMETERS = 500
 
