@@ -12,11 +12,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from prometheus_client import Counter, Histogram
 
 from beamwood.serve.asking import Asking, StoredHistory
+from beamwood.serve.clock import Clock
 from beamwood.serve.kept import kept_of, owner_of
 from beamwood.serve.problems import Problem
 from beamwood.serve.snapshot import Snapshot
@@ -34,6 +36,8 @@ _READERS = 4
 _PAUSE_SECONDS, _WRITE_SECONDS = 0.5, 10.0
 _MOST_WAITING = 50_000
 _ROUND_SECONDS, _COMPACT_SECONDS = 1.0, 10.0
+# The document that holds the time of the clock, and how often it is written.
+_CLOCK, _CLOCK_SECONDS = "clock", 3600.0
 GRACE_SECONDS = 30.0
 """So long a store may be down before the service says that no requests should be sent to it."""
 _COMMITS = (0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.125, 0.25, 0.5, 1.0, 2.0)
@@ -59,6 +63,8 @@ class HistoryGateway:
         self._erased_until = -math.inf
         self._opening = threading.Lock()
         self._waiting, self._down_since, self._failed_at = 0, 0.0, -math.inf
+        self._clock: Clock | None = None
+        self._clock_kept, self._is_doubted = -math.inf, False
         self.trouble: str | None = None
         """Why the store is down, None while it is there."""
         own: dict[str, Any] = {"namespace": "beamwood", "registry": service.metrics.registry}
@@ -200,9 +206,27 @@ class HistoryGateway:
             with suppress(Problem):
                 self._note_erased(await self.call("erased", lambda store: store.erased(self._erased_until)))
                 self._answers()
-                if time.monotonic() - compacted > _COMPACT_SECONDS and self._retention != Retention():
+                if time.monotonic() - compacted > _COMPACT_SECONDS:
                     compacted = time.monotonic()
-                    await self.call("compact", lambda store: store.compact(self._retention, time.time()))
+                    await self._compact()
+
+    async def _compact(self) -> None:
+        """Let go of what is beyond the retention; of what is old only by a clock that is believed."""
+        now, monotonic, retention = time.time(), time.monotonic(), self._retention
+        if self._clock is None:
+            kept = await self.call("read", lambda store: store.get(_CLOCK))
+            self._clock = Clock(None if kept is None else float(kept), now, monotonic)
+        is_doubted = not self._clock.is_believed(now, monotonic)
+        if is_doubted and not self._is_doubted and retention.keep_days is not None:
+            self.service.log.said("clock_ahead", reason="nothing is removed by its age for a day; mend the clock")
+        self._is_doubted = is_doubted
+        if is_doubted:
+            retention = replace(retention, keep_days=None)
+        elif monotonic - self._clock_kept > _CLOCK_SECONDS:
+            await self.call("put", lambda store: store.put(_CLOCK, repr(now)))
+            self._clock_kept = monotonic
+        if retention != Retention():
+            await self.call("compact", lambda store: store.compact(retention, now))
 
     def close(self) -> None:
         """Finish what was sent, and let go of the store."""
