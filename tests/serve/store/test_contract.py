@@ -206,7 +206,11 @@ def test_a_document_is_replaced_where_it_is_as_it_was(store: HistoryStore) -> No
     assert not store.replace("items", None, "b")
     assert store.replace("items", "ü", "b")
     assert not store.replace("items", "ü", "c")
-    assert store.get("items") == "b"
+    assert not store.replace("items", None, "c", {"other": "d"})
+    assert store.get("other") is None
+    assert store.replace("items", "b", "c", {"other": "d", "third": ""})
+    assert store.replace("fourth", None, "", {"other": "ü"})
+    assert [store.get(name) for name in ("items", "other", "third", "fourth")] == ["c", "ü", "", ""]
 
 
 def test_what_ids_may_hold(store: HistoryStore) -> None:

@@ -162,12 +162,12 @@ class MemoryStore:
             self._check()
             self._documents[name] = value
 
-    def replace(self, name: str, before: str | None, value: str) -> bool:
+    def replace(self, name: str, before: str | None, value: str, beside: Mapping[str, str] | None = None) -> bool:
         with self._lock:
             self._check()
             if self._documents.get(name) != before:
                 return False
-            self._documents[name] = value
+            self._documents |= {name: value, **(beside or {})}
             return True
 
     def get(self, name: str) -> str | None:

@@ -174,8 +174,11 @@ class HistoryStore(Protocol):
         """Keep a small document, such as the experiments, for every process on the store."""
         ...
 
-    def replace(self, name: str, before: str | None, value: str) -> bool:
-        """Keep a document where that of its name is `before`, None: where there is none; whether it was kept."""
+    def replace(self, name: str, before: str | None, value: str, beside: Mapping[str, str] | None = None) -> bool:
+        """Keep a document where that of its name is `before`, None: where there is none; whether it was kept.
+
+        With it, or not at all, those `beside` it are kept, by name, whatever was there.
+        """
         ...
 
     def get(self, name: str) -> str | None:

@@ -179,9 +179,10 @@ class RedisStore:
     def put(self, name: str, value: str) -> None:
         self._write(lambda: self._client.hset(_DOCUMENTS, name, value))
 
-    def replace(self, name: str, before: str | None, value: str) -> bool:
-        known = () if before is None else (before,)
-        return self._write(lambda: bool(self._run("replace", name, value, *known)))
+    def replace(self, name: str, before: str | None, value: str, beside: Mapping[str, str] | None = None) -> bool:
+        others = [each for pair in (beside or {}).items() for each in pair]
+        known = (0, "") if before is None else (1, before)
+        return self._write(lambda: bool(self._run("replace", name, value, *known, *others)))
 
     def get(self, name: str) -> str | None:
         found = cast("bytes | None", self._asked(lambda: self._client.hget(_DOCUMENTS, name)))

@@ -1,9 +1,9 @@
 """The scripts that Redis runs whole; each takes the prefix of all keys, and owners as `owner_text` writes them.
 
 Keys: `seq`, the last number; `key:` and identity, its content; `events:` and owner, the history; `owners`, `last`
-(owner to last number), `erased` (owner to time); `answer:` and `hit:` with a request, `answers:` and owner, its
-requests. `erased` is a sorted set. A member is number (16 digits), identity (16 bytes), body. An answer is the length of its owner in bytes, a
-blank, owner, body.
+(owner to last number), `erased` (a sorted set of owners by time); `answer:` and `hit:` with a request, `answers:` and
+owner, its requests. A member is number (16 digits), identity (16 bytes), body. An answer is the length of its owner in
+bytes, a blank, owner, body.
 """
 
 __all__ = ["SCRIPTS"]
@@ -155,11 +155,13 @@ return #moved
 """
 )
 
-# Arguments: name of a document, its value, and what it was before, if anything. 1 where it was that.
+# Arguments: name of a document, its value, 1 where one was before and that one (0 and empty: none), and of each that is
+# kept beside it name and value. 1 where it was that.
 REPLACE = """
 local documents = KEYS[1] .. 'documents'
-if (redis.call('hget', documents, ARGV[1]) or nil) ~= ARGV[3] then return 0 end
+if (redis.call('hget', documents, ARGV[1]) or nil) ~= (ARGV[3] == '1' and ARGV[4] or nil) then return 0 end
 redis.call('hset', documents, ARGV[1], ARGV[2])
+for i = 5, #ARGV, 2 do redis.call('hset', documents, ARGV[i], ARGV[i + 1]) end
 return 1
 """
 

@@ -32,6 +32,7 @@ _TRIM = """
 delete from beamwood_events where owner = ? and (time < ? or seq in (
   select seq from beamwood_events where owner = ? order by time desc, seq desc limit ? offset ?))
 """
+_PUT = "insert into beamwood_documents values (?, ?) on conflict (name) do update set value = excluded.value"
 _ANSWER = """
 insert into beamwood_answers (request_id, owner, time, category, body) select ?, ?, ?, ?, ?
 where not exists (select 1 from beamwood_erased where owner = ? and time >= ?) on conflict (request_id) do nothing
@@ -184,12 +185,9 @@ class SqlStore(ABC):
         return self._writer.call(lambda: self._transaction(work)) if names else 0
 
     def put(self, name: str, value: str) -> None:
-        statement = (
-            "insert into beamwood_documents values (?, ?) on conflict (name) do update set value = excluded.value"
-        )
-        self._writer.call(lambda: self._transaction(lambda cursor: cursor.execute(statement, (name, value))))
+        self._writer.call(lambda: self._transaction(lambda cursor: cursor.execute(_PUT, (name, value))))
 
-    def replace(self, name: str, before: str | None, value: str) -> bool:
+    def replace(self, name: str, before: str | None, value: str, beside: Mapping[str, str] | None = None) -> bool:
         def work(cursor: Cursor) -> bool:
             if before is None:
                 new = "insert into beamwood_documents values (?, ?) on conflict (name) do nothing"
@@ -197,7 +195,10 @@ class SqlStore(ABC):
             else:
                 changed = "update beamwood_documents set value = ? where name = ? and value = ?"
                 cursor.execute(changed, (value, name, before))
-            return cursor.rowcount == 1
+            kept = cursor.rowcount == 1
+            if kept and beside:
+                cursor.executemany(_PUT, list(beside.items()))
+            return kept
 
         return self._writer.call(lambda: self._transaction(work))
 
