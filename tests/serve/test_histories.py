@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import Future
 from dataclasses import replace
 from urllib.parse import quote
 
@@ -296,6 +297,32 @@ def test_a_store_that_is_not_there_at_the_start_is_opened_when_it_is(folder, use
         assert post(client, "/v1/recommend", {"user": user})["stale_history"] is True
         stores.append(MemoryStore())
         wait_until(lambda: client.post("/v1/events", json={"events": [{"user": user, "item": 1}]}).status_code == 200)
+
+
+class FullStore(MemoryStore):
+    """As on a disk that is full: it can be read."""
+
+    is_full = False
+
+    def append(self, events):
+        if not self.is_full:
+            return super().append(events)
+        refused = Future()
+        refused.set_exception(StoreUnavailable("the disk is full"))
+        return refused
+
+
+def test_a_store_that_cannot_be_written_to_is_read(folder, users, monkeypatch):
+    store, items = FullStore(), next(iter(users.values()))[:2]
+    monkeypatch.setattr(ServeSettings, "opened_store", lambda _: store)
+    with serving(folder) as client:
+        send(client, *({"user": 99, "item": item} for item in items))
+        store.is_full = True
+        for _ in range(3):
+            send(client, {"user": 99, "item": items[0]}, status=503)
+            answer = post(client, "/v1/recommend", {"user": 99})
+            assert answer["history_used"] == 2
+            assert not answer.get("stale_history")
 
 
 def test_a_store_that_comes_is_opened_once(folder, monkeypatch):

@@ -32,6 +32,7 @@ __all__ = ["HistoryGateway"]
 
 _Result = TypeVar("_Result")
 _READERS = 4
+_READS = ("open", "read", "erased")
 # After a read that failed the next are not tried for a while.
 _PAUSE_SECONDS, _WRITE_SECONDS = 0.5, 10.0
 _MOST_WAITING = 50_000
@@ -187,7 +188,9 @@ class HistoryGateway:
             self.trouble = str(error) or "it does not answer in time"
             self.service.log.said("store_down", call=name, reason=self.trouble)
         self._down_since = self._down_since or time.monotonic()
-        self._failed_at = time.monotonic()
+        # A store that cannot be written to, as on a full disk, may be read.
+        if name in _READS:
+            self._failed_at = time.monotonic()
 
     def _answers(self) -> None:
         if self.trouble is not None:

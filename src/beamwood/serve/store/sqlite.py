@@ -145,7 +145,9 @@ def _locked(path: Path) -> int:
     try:
         descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
-        raise InputError(f"{lock} cannot be written ({error.strerror}); give a folder that can be") from error
+        raise InputError(
+            f"{lock} cannot be written ({error.strerror}); give another place, as --store sqlite:PATH"
+        ) from error
     try:
         hold_file(descriptor)
     except OSError:
