@@ -12,6 +12,7 @@ import pytest
 from beamwood.cli.main import main
 from beamwood.retrieval.blend import Blend, Part
 from beamwood.retrieval.popularity import PopularitySearcher
+from beamwood.serve.learned import read_learned
 from beamwood.serve.settings import Limits
 from beamwood.serve.store.open import open_store
 from beamwood.serve.store.sqlite import SqliteStore
@@ -349,5 +350,7 @@ def test_the_store_keeps_one_document(folder, tmp_path):
     with serving(folder[0], store=f"sqlite:{tmp_path / 'events.db'}") as client:
         put(client, {"item": "new-1", "similar": known(folder, 3)})
     store = SqliteStore(tmp_path / "events.db")
-    assert "new-1" in store.get("catalogue")
+    name, kept = read_learned(store, None)
+    assert [each.item for each in kept.items] == ["new-1"]
+    assert read_learned(store, name) == (name, None)
     store.close()

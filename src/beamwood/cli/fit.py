@@ -21,7 +21,7 @@ from beamwood.cli.interrupts import NOTHING, keeping
 from beamwood.cli.output import check_page, finish
 from beamwood.cli.search import BudgetOptions, FolderSearch
 from beamwood.cli.written import FitOptions, RunOptions, WrittenOptions, default_output, path_beside
-from beamwood.errors import InputError, TimeLimitError
+from beamwood.errors import InputError, NotSavedError, TimeLimitError
 from beamwood.methods import METHODS
 from beamwood.steps import tell
 from beamwood.training.interrupt import Interrupted
@@ -194,7 +194,7 @@ def fit_named(
     if first.needs.trains(config) and not run.resume:
         _check_begun(asked.budget, first)
     began = time.perf_counter()
-    with keeping(lambda: _kept(out)):
+    with keeping(lambda: _kept(out)), _saying_what_is_kept(out):
         limit = of_first(asked.budget, first, others)
         fitted = fit_method(first, data, config, out=out, seed=asked.seed, run=run, limit=limit, preset=settings.preset)
         fitted = with_counting(fitted, others, data, seed=asked.seed, budget=asked.budget)
@@ -223,6 +223,15 @@ def _check_begun(budget: Budget, method: Method) -> None:
             f"--time-limit {budget.limit:g} s was over before {method.name} began: reading the log took "
             f"{budget.seconds:.1f} s; raise it to several times that"
         )
+
+
+@contextmanager
+def _saying_what_is_kept(out: str) -> Iterator[None]:
+    """Within it, who has no room to save is told how to go on once there is some."""
+    try:
+        yield
+    except NotSavedError as error:
+        raise NotSavedError(f"{error}; {_kept(out)}") from error
 
 
 def _kept(out: str) -> str:

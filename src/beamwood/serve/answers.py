@@ -49,8 +49,10 @@ class AnswerRecord(Struct):
     scores: list[float]
     learned: str = ""
     """The name of what was learned of items by then; see `serve.learned`."""
-    new_item_share: float = 0.1
+    limits: dict[str, int | float] = {}
+    """Those of the service that were not as they are by default."""
     by_category: bool = False
+    min_beam: int = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,7 @@ class Answers:
 
     def __init__(self, service: Service) -> None:
         self.service = service
+        self._limits = service.settings.limits.changed()
         self._fresh: deque[Answered] = deque(maxlen=_MOST_WAITING)
         self._unwritten: list[tuple[partial[Answered], AnswerRecord]] = []
         self._follows: deque[_Follow] = deque(maxlen=_MOST_WAITING)
@@ -90,8 +93,9 @@ class Answers:
             answer.beam_width,
             scores,
             snapshot.learned,
-            self.service.settings.limits.new_item_share,
+            self._limits,
             snapshot.by_category,
+            self.service.settings.min_beam,
         )
         running = self.service.experiments.current
         experiment = "" if running is None or answer.arm is None else running.name

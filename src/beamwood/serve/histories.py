@@ -9,14 +9,16 @@ import asyncio
 import math
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from prometheus_client import Counter, Histogram
 
 from beamwood.serve.asking import Asking, StoredHistory
+from beamwood.serve.clock import Clock
 from beamwood.serve.kept import kept_of, owner_of
 from beamwood.serve.problems import Problem
 from beamwood.serve.snapshot import Snapshot
@@ -30,10 +32,13 @@ __all__ = ["HistoryGateway"]
 
 _Result = TypeVar("_Result")
 _READERS = 4
+_READS = ("open", "read", "erased")
 # After a read that failed the next are not tried for a while.
 _PAUSE_SECONDS, _WRITE_SECONDS = 0.5, 10.0
 _MOST_WAITING = 50_000
 _ROUND_SECONDS, _COMPACT_SECONDS = 1.0, 10.0
+# The document that holds the time of the clock, and how often it is written.
+_CLOCK, _CLOCK_SECONDS = "clock", 3600.0
 GRACE_SECONDS = 30.0
 """So long a store may be down before the service says that no requests should be sent to it."""
 _COMMITS = (0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.125, 0.25, 0.5, 1.0, 2.0)
@@ -55,8 +60,12 @@ class HistoryGateway:
         self._pool = ThreadPoolExecutor(_READERS, thread_name_prefix="store")
         self.store: HistoryStore | None = None
         self._erased: dict[Owner, float] = {}
+        # All tombstones up to this time are known; nothing of a store that may have become another one.
+        self._erased_until = -math.inf
         self._opening = threading.Lock()
         self._waiting, self._down_since, self._failed_at = 0, 0.0, -math.inf
+        self._clock: Clock | None = None
+        self._clock_kept, self._is_doubted = -math.inf, False
         self.trouble: str | None = None
         """Why the store is down, None while it is there."""
         own: dict[str, Any] = {"namespace": "beamwood", "registry": service.metrics.registry}
@@ -80,7 +89,7 @@ class HistoryGateway:
                 raise StoreUnavailable(self.trouble or "it does not answer")
             try:
                 store = self._opener()
-                self._erased = dict(store.erased())
+                self._note_erased(store.erased())
             except StoreUnavailable as error:
                 self._failed("open", error)
                 raise
@@ -152,16 +161,14 @@ class HistoryGateway:
     async def erase(self, owner: Owner) -> int:
         """Delete all of the owner; how many events there were.
 
-        The tombstone is later than all others, whatever the clock says: a model that was written without those there
-        were hides this one.
+        The tombstone is later than all others, so that it holds for a model that was written without those.
         """
-
-        def work(store: HistoryStore) -> tuple[int, float]:
-            at = max(time.time(), math.nextafter(max(store.erased().values(), default=0.0), math.inf))
-            return store.erase(owner, at), at
-
-        gone, self._erased[owner] = await self.call("erase", work)
+        gone, self._erased[owner] = await self.call("erase", lambda store: store.erase(owner, time.time()))
         return gone
+
+    def _note_erased(self, found: Mapping[Owner, float]) -> None:
+        self._erased |= found
+        self._erased_until = max(found.values(), default=self._erased_until)
 
     async def is_erased(self, owner: Owner, snapshot: Snapshot) -> bool:
         """Does a tombstone hide what the model keeps of the owner? Errors: `Problem` where the store is down."""
@@ -181,11 +188,14 @@ class HistoryGateway:
             self.trouble = str(error) or "it does not answer in time"
             self.service.log.said("store_down", call=name, reason=self.trouble)
         self._down_since = self._down_since or time.monotonic()
-        self._failed_at = time.monotonic()
+        # A store that cannot be written to, as on a full disk, may be read.
+        if name in _READS:
+            self._failed_at = time.monotonic()
 
     def _answers(self) -> None:
         if self.trouble is not None:
             self.service.log.said("store_up", seconds=round(time.monotonic() - self._down_since, 3))
+            self._erased_until = -math.inf
         self._down_since, self.trouble = 0.0, None
 
     def _in_pool(self, work: Callable[[], _Result]) -> asyncio.Future[_Result]:
@@ -197,11 +207,29 @@ class HistoryGateway:
         while True:
             await asyncio.sleep(_ROUND_SECONDS)
             with suppress(Problem):
-                self._erased |= await self.call("erased", lambda store: store.erased())
+                self._note_erased(await self.call("erased", lambda store: store.erased(self._erased_until)))
                 self._answers()
-                if time.monotonic() - compacted > _COMPACT_SECONDS and self._retention != Retention():
+                if time.monotonic() - compacted > _COMPACT_SECONDS:
                     compacted = time.monotonic()
-                    await self.call("compact", lambda store: store.compact(self._retention, time.time()))
+                    await self._compact()
+
+    async def _compact(self) -> None:
+        """Let go of what is beyond the retention; of what is old only by a clock that is believed."""
+        now, monotonic, retention = time.time(), time.monotonic(), self._retention
+        if self._clock is None:
+            kept = await self.call("read", lambda store: store.get(_CLOCK))
+            self._clock = Clock(None if kept is None else float(kept), now, monotonic)
+        is_doubted = not self._clock.is_believed(now, monotonic)
+        if is_doubted and not self._is_doubted and retention.keep_days is not None:
+            self.service.log.said("clock_ahead", reason="nothing is removed by its age for a day; mend the clock")
+        self._is_doubted = is_doubted
+        if is_doubted:
+            retention = replace(retention, keep_days=None)
+        elif monotonic - self._clock_kept > _CLOCK_SECONDS:
+            await self.call("put", lambda store: store.put(_CLOCK, repr(now)))
+            self._clock_kept = monotonic
+        if retention != Retention():
+            await self.call("compact", lambda store: store.compact(retention, now))
 
     def close(self) -> None:
         """Finish what was sent, and let go of the store."""

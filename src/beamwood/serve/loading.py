@@ -92,12 +92,14 @@ class Loader:
             raise Problem("conflict", "another model is being loaded; wait for it", retry_after_ms=1000)
         async with self._turn:
             service, began = self.service, time.monotonic()
+            # As it is before it is read: what changes meanwhile has changed since.
+            state = await asyncio.to_thread(_state, path)
             try:
                 loaded = await self._load(path, began)
             except (InputError, Problem, OSError) as error:
                 service.metrics.swaps.inc("refused")
                 service.log.said("model_refused", path=str(path), reason=str(error))
-                self._refused[path] = await asyncio.to_thread(_state, path), False
+                self._refused[path] = state, False
                 if isinstance(error, Problem):
                     raise
                 raise Problem("invalid_request", str(error), field="path") from None
@@ -183,7 +185,7 @@ class Loader:
                 return target if self._is_mended(target, anew) else None
             return target if self._meant not in (before, (snapshot.folder, snapshot.key)) else None
         newest, when = None, self._newest
-        for path in sorted(self.service.settings.models_dir.resolve().iterdir()):
+        for path in _shown(self.service.settings.models_dir.resolve()):
             created = _created(path)
             if created <= when or _checksum(path) in self._answered:
                 continue
@@ -223,9 +225,14 @@ def _of_users(snapshot: Snapshot) -> list[tuple[Recommend, StoredHistory]]:
 def folders_of(root: Path) -> list[Path]:
     """Those that may be loaded, in order; none where the root cannot be read."""
     try:
-        return sorted(each for each in root.iterdir() if (each / "manifest.json").is_file())
+        return [each for each in _shown(root) if (each / "manifest.json").is_file()]
     except OSError:
         return []
+
+
+def _shown(root: Path) -> list[Path]:
+    """What is in a folder, in order, without what a save has not put in its place yet. Errors: `OSError`."""
+    return sorted(each for each in root.iterdir() if not each.name.startswith("."))
 
 
 def _state(path: Path) -> object:

@@ -19,6 +19,7 @@ from beamwood.serve.asking import Asking, StoredHistory
 from beamwood.serve.catalogue import Catalogue
 from beamwood.serve.engine import Engine
 from beamwood.serve.experiments import Experiments
+from beamwood.serve.first_events import FirstEvents
 from beamwood.serve.histories import HistoryGateway
 from beamwood.serve.log import RequestLog
 from beamwood.serve.messages import Answer, Recommend
@@ -73,6 +74,7 @@ class Service:
         """What is closed with the service, last first."""
         self.histories = HistoryGateway(self, settings.opened_store, settings.retention)
         self.answers, self.experiments, self.catalogue = Answers(self), Experiments(self), Catalogue(self)
+        self.first_events = FirstEvents(self)
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str], settings: ServeSettings, **options: Any) -> Service:

@@ -41,6 +41,11 @@ class Limits:
     pages_k: int = 200
     """So many items are looked for where pages are asked for."""
 
+    def changed(self) -> dict[str, int | float]:
+        """Those that are not as they are by default."""
+        own = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {each.name: own[each.name] for each in fields(self) if own[each.name] != each.default}
+
 
 @dataclass(frozen=True, slots=True)
 class ServeSettings:

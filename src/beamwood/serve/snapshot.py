@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from beamwood.artefact import read_manifest
+from beamwood.artefact import read_artefact
 from beamwood.data.open_vocabulary import OpenVocabulary
 from beamwood.data.vocabulary import Vocabulary
 from beamwood.retrieval.blend import Blend
@@ -111,8 +111,11 @@ def open_snapshot(
 ) -> Snapshot:
     """The folder, opened. Errors: `ArtefactError` naming the file; an item table that does not fit."""
     path = Path(os.path.realpath(folder))
-    retriever = Retriever.load(path, threads=threads, verify=verify, searchers=searchers or {})
-    manifest = read_manifest(path)
+    manifest: Mapping[str, Any] = {"checksum": ""}
+    # A save may replace the folder meanwhile: model and manifest are of one.
+    while (found := _manifest(path))["checksum"] != manifest["checksum"]:
+        manifest = found
+        retriever = Retriever.load(path, threads=threads, verify=verify, searchers=searchers or {})
     names = retriever.names
     source = manifest.get("source")
     told = [source.get("items_column"), source.get("item")] if isinstance(source, Mapping) else []
@@ -139,6 +142,10 @@ def open_snapshot(
         end=float(end) if isinstance(end, int | float) else None,
         kinds=Kinds.of(manifest),
     )
+
+
+def _manifest(path: Path) -> Mapping[str, Any]:
+    return read_artefact(path, kind="retriever", verify=False).manifest
 
 
 def _popular(retriever: Retriever) -> Searcher | None:

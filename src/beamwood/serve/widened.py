@@ -31,7 +31,8 @@ def widened(base: Snapshot, learned: Learned, number: int) -> Snapshot:
     """The fitted snapshot with all that is learned. Errors: `InputError` on an item that cannot be taken."""
     if not (name := name_of(learned)):
         return replace(base, number=number)
-    new = [each for each in learned.items if indices_of(base.names.items, [each.item])[0] < 0]
+    places = indices_of(base.names.items, [each.item for each in learned.items]) if learned.items else ()
+    new = [each for each, at in zip(learned.items, places, strict=True) if at < 0]
     retriever, names = base.retriever, base.names
     # A model may have been fitted with what was new to an earlier one.
     gone = _known(base, learned.erased + [each.item for each in learned.items if each.gone])

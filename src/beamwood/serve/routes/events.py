@@ -86,7 +86,7 @@ async def _events(call: Call) -> Accepted:
     if done.accepted:
         counting = kinds.counting(events)
         call.service.answers.follow(counting)
-        call.service.catalogue.follow(counting)
+        call.service.first_events.follow(counting)
     return Accepted(
         request_id=call.request_id,
         accepted=done.accepted,

@@ -130,9 +130,8 @@ def _placed(
         message = f"the item {given.item!r} was fitted; put items that the model does not know"
         raise Problem("conflict", message, field=f"items[{number}].item")
     _check_similar(snapshot, given.similar, f"items[{number}].similar")
-    fresh = CatalogueItem(given.item, given.category, given.fields, given.similar, given.available)
-    if found is not None:
-        fresh.near, fresh.events = found.near, found.events
+    near, events = ([], 0) if found is None else (found.near, found.events)
+    fresh = CatalogueItem(given.item, given.category, given.fields, given.similar, given.available, near, events)
     known[given.item] = fresh
     return fresh
 
@@ -145,12 +144,13 @@ def _check_similar(snapshot: Snapshot, ids: list[Any], name: str) -> None:
 
 async def _patch(call: Call) -> Catalogued:
     def change(snapshot: Snapshot, learned: Learned) -> list[CatalogueItem]:
-        found = learned.find(typed_id(call.path["id"], snapshot.names.items))
+        known = learned.by_id()
+        found = known.get(typed_id(call.path["id"], snapshot.names.items))
         if found is None or found.gone:
             raise _no_such_item(call)
         given = {name: value for name, value in structs.asdict(call.body).items() if value is not UNSET}
-        fresh = structs.replace(found, **given)
-        learned.items[learned.items.index(found)] = fresh
+        known[found.item] = fresh = structs.replace(found, **given)
+        learned.items = list(known.values())
         _check_similar(snapshot, fresh.similar, "similar")
         return [fresh]
 
@@ -159,10 +159,11 @@ async def _patch(call: Call) -> Catalogued:
 
 async def _delete(call: Call) -> Changed:
     def change(snapshot: Snapshot, learned: Learned) -> int:
-        item = typed_id(call.path["id"], snapshot.names.items)
-        found = learned.find(item)
+        item, known = typed_id(call.path["id"], snapshot.names.items), learned.by_id()
+        found = known.get(item)
         if found is not None and not found.gone:
-            found.gone, found.near, found.fields, found.similar = True, [], {}, []
+            known[item] = structs.replace(found, gone=True, near=[], fields={}, similar=[])
+            learned.items = list(known.values())
         elif 0 <= int(indices_of(snapshot.names.items, [item])[0]) < snapshot.known:
             learned.erased.append(item)
         else:
@@ -183,12 +184,12 @@ async def _availability(call: Call) -> Changed:
                 before = found.available if found is not None else item not in hidden
                 count += before is not shown
                 if found is not None:
-                    found.available = shown
+                    new[item] = structs.replace(found, available=shown)
                 elif shown:
                     hidden.pop(item, None)
                 else:
                     hidden[item] = None
-        learned.unavailable = list(hidden)
+        learned.unavailable, learned.items = list(hidden), list(new.values())
         return count
 
     return await _counted(call, change)
