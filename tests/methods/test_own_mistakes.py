@@ -117,3 +117,18 @@ def test_a_search_answers_with_hits(split, answer, message):
 
     with pytest.raises(InputError, match=message):
         evaluate(Mine(), split.test, ks=(5,), remove_seen=False)
+
+
+def test_an_estimator_is_fitted_without_the_parts_of_ones_own(split):
+    """Rectified labels ask a method that is fitted first, by a sampler and a loss of its own."""
+    drawn = []
+
+    def sampler(scorer, tree, *others):
+        drawn.append(tree.shape.depth)
+        return UniformByLevel([2] * tree.shape.depth)(scorer, tree, *others)
+
+    own = replace(DTR, name="mine", fit=partial(DTR.fit, sampler=sampler))
+    settings = SMALL | {"loss.labels": "rectified", "loss.estimator": "youtube_dnn"}
+    fitted = beamwood.fit(split, own, settings, progress=False, time_limit=60)
+    assert drawn
+    assert fitted.metadata["method"] == "mine"
