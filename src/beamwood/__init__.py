@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from beamwood.methods import Method
     from beamwood.recipes.compare import compare
     from beamwood.retrieval.retriever import Retriever
+    from beamwood.training.budget import Budget
 
 # Read once when torch loads: threads that spin at barriers cost many times the work on a busy machine.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -99,18 +100,22 @@ def fit(
     config: Any = None,
     *,
     preset: str | None = None,
+    seed: int = 0,
+    time_limit: float | Budget | None = None,
     **options: Any,
 ) -> Retriever:
     """Find the best for a split within a time limit, or train the method that is named.
 
-    Without a method `options` are those of `beamwood.recipes.portfolio.find.find`, as `time_limit=600`; the table of
-    what was measured is in `metadata["portfolio"]`. With one they are `beamwood.methods.TrainOptions`. `method`: a name
+    `seed`, 0 or more, starts all that is drawn; `time_limit` in seconds covers all of it. Without a method other
+    `options` are those of `beamwood.recipes.portfolio.find.find`, as `budget_ms=5`; the table of what was measured is
+    in `metadata["portfolio"]`. With one they are `beamwood.methods.TrainOptions`, as `progress=False`. `method`: a name
     of `beamwood.methods.METHODS`, a `Method`, or a .py file that defines one. `config` is the method's own `Config` or
     a mapping of its settings, as {"loop.max_steps": 3000}, which win over those of its `preset`, such as "paper". In
     "dtr+cooccurrence" config, preset and options are the first's, and the second, which counts, goes behind it with
     weights that validation users choose. Errors: `InputError` on what is no split; on a method, a setting, a preset or
     an option that does not exist; on values outside their bounds.
     """
+    options = {"seed": seed, "time_limit": time_limit, **options}
     if method is None:
         return _best(split, config, preset, options)
     sums = import_module("beamwood.methods.sums")

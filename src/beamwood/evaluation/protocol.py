@@ -271,6 +271,14 @@ def checked_ks(ks: Sequence[int], num_items: int | None) -> tuple[int, ...]:
 
 
 def _check_hits(hits: Hits, num_rows: int, k: int, num_items: int | None, excluded: ItemLists | None) -> None:
+    if not isinstance(hits, Hits):
+        raise InputError(f"the search answered with a {type(hits).__name__}; give Hits(items, scores, scored)")
+    items: Any = hits.items
+    if not isinstance(items, np.ndarray) or items.dtype.kind not in "iu":
+        kind = items.dtype if isinstance(items, np.ndarray) else type(items).__name__
+        raise InputError(f"the search answered with items of {kind}; give whole numbers, as int32")
+    if np.isnan(hits.scores).any():
+        raise InputError("the search answered with scores that are NaN; items can only be ordered by numbers")
     if hits.items.shape != (num_rows, k):
         raise InputError(f"the search answered with shape {hits.items.shape}; expected {(num_rows, k)}")
     if num_items is not None and int(hits.items.max(initial=-1)) >= num_items:

@@ -11,13 +11,17 @@ if TYPE_CHECKING:
     from beamwood.retrieval.retriever import Retriever
     from beamwood.training.run_folder import RunFolder
 
-__all__ = ["MOST_SEED", "Fit", "TrainOptions", "with_budget"]
+__all__ = ["MOST_SEED", "PARTS", "Fit", "TrainOptions", "with_budget"]
 
 Fit: TypeAlias = "Callable[..., Retriever]"
 """Another method as a part of this one: it is given the split and options of `TrainOptions`, and has its defaults."""
 
 # Every generator takes this one, and those that start from a seed just above it.
 MOST_SEED = 2**63 - 1
+
+
+# What methods of one's own may bind: see `TreeOptions` and `VectorOptions`.
+PARTS = ("terms", "loss", "sampler", "index")
 
 
 class TrainOptions(TypedDict, total=False):

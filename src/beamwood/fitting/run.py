@@ -6,12 +6,12 @@ from abc import abstractmethod
 from typing import Any, TypeVar, Unpack
 
 from beamwood.data.split import Split
-from beamwood.errors import InputError
+from beamwood.errors import InputError, nearest
 from beamwood.fitting.assemble import build_retriever
 from beamwood.fitting.choose import Choice, Measure, Validation, check_monitor
 from beamwood.fitting.fitted import folder_digests
 from beamwood.fitting.judge import Later, TimedValidation
-from beamwood.fitting.options import TrainOptions
+from beamwood.fitting.options import PARTS, TrainOptions
 from beamwood.fitting.settings import TrainedConfig
 from beamwood.retrieval.retriever import Retriever
 from beamwood.training.budget import Budget, Clock
@@ -55,8 +55,11 @@ def train(
 
     `measure` stands in for validation by full ranking; time is kept for `choice` and `later`; `evaluate_start`: see
     `LoopConfig`. A resumed run must have the same data, split and settings, but for its bounds. Errors: `InputError`
-    on an unknown monitor, and on `resume` without a run folder.
+    on an unknown monitor, an option that nothing has taken, and on `resume` without a run folder.
     """
+    for name in options:
+        if name not in TrainOptions.__annotations__:
+            raise InputError(f"option '{name}' is unknown{nearest(name, [*TrainOptions.__annotations__, *PARTS])}")
     choose, seed, run = config.choose, options.get("seed", 0), options.get("run")
     budget, resume = Budget.of(options.get("time_limit")), options.get("resume", False)
     if resume and run is None:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+from beamwood.errors import InputError
 from beamwood.kernels.links import LINKS, Link
 from beamwood.losses.binary import binary_cross_entropy
 from beamwood.losses.softmax import full_softmax, sampled_softmax
@@ -72,7 +73,10 @@ def softmax_level(
     if draw.nodes is None:
         assert live_n is not None
         return full_softmax(scores_BM.masked_fill(~live_n, -torch.inf), targets_BT) * z_BT
-    assert draw.log_q is not None
+    if draw.log_q is None:
+        raise InputError(
+            f"the softmax of level {draw.level} needs log_q of each node that was drawn; give it in LevelDraw"
+        )
     num_targets = targets_BT.shape[1]
     dropped_BTM = draw.nodes[:, None, :] == targets_BT[:, :, None]
     losses = sampled_softmax(

@@ -17,11 +17,23 @@ from beamwood.fitting.settings import MethodConfig
 from beamwood.methods.allowed import problem_of
 from beamwood.retrieval.retriever import Retriever
 from beamwood.training.budget import Budget
+from beamwood.types import Searcher
 
 if TYPE_CHECKING:
     from beamwood.methods.method import Method
 
-__all__ = ["check_fitted", "check_seed", "check_split", "checked_options", "configured"]
+__all__ = [
+    "check_fitted",
+    "check_seed",
+    "check_split",
+    "checked_build",
+    "checked_options",
+    "checked_retriever",
+    "configured",
+]
+
+# The parts of `types.Searcher`.
+_SEARCHER = {"kind", "needs", "num_items", "search", "score", "export", "restore"}
 
 
 def check_split(split: Any) -> None:
@@ -76,6 +88,30 @@ def checked_options(method: Method, options: Mapping[str, Any]) -> dict[str, Any
     if options.get("run") is not None:
         _check_run(options["run"])
     return dict(options) | ({"seed": int(seed)} if "seed" in options else {})
+
+
+def checked_build(name: str, built: Any) -> tuple[Searcher, Mapping[str, Any]]:
+    """The searcher that a method's `build` gave, and what is to be said of it. Errors: what is neither."""
+    searcher, facts = built if isinstance(built, tuple) and len(built) == 2 else (built, {})
+    lacking = sorted(_SEARCHER - set(dir(searcher)))
+    if lacking:
+        raise InputError(
+            f"build of {name} gave a {type(searcher).__name__}, which lacks what a searcher needs: {', '.join(lacking)}"
+        )
+    if not isinstance(facts, Mapping):
+        raise InputError(
+            f"build of {name} gave a searcher and a {type(facts).__name__}; give what is to be said as a mapping"
+        )
+    return searcher, facts
+
+
+def checked_retriever(name: str, fitted: Any) -> Retriever:
+    """What a method's `fit` gave. Errors: it is no retriever."""
+    if not isinstance(fitted, Retriever):
+        raise InputError(
+            f"fit of {name} gave a {type(fitted).__name__}; return a Retriever, as build_retriever(..) makes"
+        )
+    return fitted
 
 
 def check_seed(seed: Any) -> None:

@@ -14,7 +14,13 @@ from beamwood.fitting.assemble import build_retriever
 from beamwood.fitting.options import with_budget
 from beamwood.fitting.plan import Facts
 from beamwood.fitting.settings import MethodConfig
-from beamwood.methods.arguments import check_split, checked_options, configured
+from beamwood.methods.arguments import (
+    check_split,
+    checked_build,
+    checked_options,
+    checked_retriever,
+    configured,
+)
 from beamwood.steps import tell
 
 if TYPE_CHECKING:
@@ -118,6 +124,8 @@ class Method:
             raise InputError(f"name={self.name!r} is no name of a method; write letters, digits, '-' and '_'")
         if (self.fit is None) == (self.build is None):
             raise InputError(f"the method {self.name} needs either fit or build; give one of the two")
+        if not (isinstance(self.Config, type) and issubclass(self.Config, MethodConfig)):
+            raise InputError(f"Config of the method {self.name} is no class of MethodConfig; derive it from that")
         known = self.Config.names()
         named = [*self.needs.columns, *(each.setting for each in self.needs.fitted)]
         named += [] if self.needs.unless is None else [self.needs.unless]
@@ -185,12 +193,12 @@ class Method:
         if self.needs.trains(config) and given.get("progress", True):
             _say(self.name, config, plan)
         if self.fit is not None:
-            retriever = self.fit(split, plan, **given)
+            retriever = checked_retriever(self.name, self.fit(split, plan, **given))
         else:
             assert self.build is not None
             seed = given.get("seed", 0)
             built = self.build(split, plan, seed, with_budget(given, self.name)["time_limit"])
-            searcher, facts = built if isinstance(built, tuple) else (built, {})
+            searcher, facts = checked_build(self.name, built)
             retriever = build_retriever(searcher, split, method=self.name, config=plan, seed=seed, training=dict(facts))
         about: dict[str, Any] = {"method": self.name} | ({} if preset is None else {"preset": preset})
         about |= {"config": config.model_dump(mode="json"), "plan": plan.model_dump(mode="json")}

@@ -5,13 +5,16 @@ Source: "GuidedRec" (Rashed et al. 2021), sections 4-5; the rivals' losses as in
 
 from __future__ import annotations
 
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from beamwood.data.split import Split
 from beamwood.fitting.options import TrainOptions
 from beamwood.fitting.ranking.settings import RankerConfig
 from beamwood.methods.method import Method, Needs
 from beamwood.retrieval.retriever import Retriever
+
+if TYPE_CHECKING:
+    from beamwood.fitting.ranking.lists import ListLoss
 
 __all__ = ["METHOD", "Config"]
 
@@ -20,11 +23,11 @@ class Config(RankerConfig):
     """A ranker; the defaults are GuidedRec's own for ML-100K."""
 
 
-def fit(split: Split, config: Config, **options: Unpack[TrainOptions]) -> Retriever:
-    """As `fit_ranker`."""
+def fit(split: Split, config: Config, *, loss: ListLoss | None = None, **options: Unpack[TrainOptions]) -> Retriever:
+    """As `fit_ranker`; a method of one's own binds `loss`, as `functools.partial(METHOD.fit, loss=...)`."""
     from beamwood.fitting.ranking.lists import fit_ranker
 
-    return fit_ranker(split, config, **options)
+    return fit_ranker(split, config, loss=loss, **options)
 
 
 # Section 7.2 and table 5, for MovieLens-100K; decays as the program applies them, over the learning rate.

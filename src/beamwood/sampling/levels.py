@@ -15,11 +15,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from beamwood.errors import InputError
 from beamwood.losses.levels import LevelDraw
 from beamwood.models.din import DinScorer, LevelNodes
 from beamwood.sampling.tree import tree_negatives
 from beamwood.sampling.uniform import uniform_negatives
-from beamwood.tree import Tree
+from beamwood.tree import Shape, Tree
 
 __all__ = [
     "BeamCandidates",
@@ -30,6 +31,7 @@ __all__ = [
     "TreeNegativesByLevel",
     "UniformByLevel",
     "alive",
+    "check_draws",
 ]
 
 
@@ -174,6 +176,16 @@ class BeamCandidates:
             best = torch.topk(scores.masked_fill(~real, -torch.inf), self.width, dim=1).indices
             beam = torch.sort(torch.gather(nodes, 1, best), dim=1).values
         return draws
+
+
+def check_draws(draws: Sequence[LevelDraw], shape: Shape) -> None:
+    """Errors: a sampler that does not draw on each level, level 1 first."""
+    levels = [draw.level for draw in draws]
+    if levels != list(range(1, shape.depth + 1)):
+        raise InputError(
+            f"the sampler gives draws of the levels {', '.join(map(str, levels))}; give one of each of "
+            f"1..{shape.depth}, in turn"
+        )
 
 
 def alive(tree: Tree, level: int) -> Tensor:

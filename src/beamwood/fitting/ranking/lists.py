@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Unpack
+from typing import TypeAlias, Unpack
 
 import numpy as np
 import torch
@@ -34,10 +34,13 @@ from beamwood.training.optimisers import Optimiser
 from beamwood.training.step import StepResult
 from beamwood.training.trainable import Progress
 
-__all__ = ["GuidedTask", "ListTask", "fit_ranker"]
+__all__ = ["GuidedTask", "ListLoss", "ListTask", "fit_ranker"]
+
+ListLoss: TypeAlias = "Callable[[Tensor, Tensor], Tensor]"
+"""Loss [B] of `scores_BK` and `labels_BK`, the positives first."""
 
 # Those that need nothing but scores and labels.
-_PLAIN: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+_PLAIN: dict[str, ListLoss] = {
     "logistic": ranking.logistic,
     "pairwise-logistic": ranking.pairwise_logistic,
     "softmax": ranking.list_softmax,
@@ -60,8 +63,8 @@ class ListTask(SearchedTask[ListBatch]):
 
     ranker: AnyPairModel
 
-    def __init__(self, train: Dataset, config: RankerConfig) -> None:
-        self.config, self.train = config, train
+    def __init__(self, train: Dataset, config: RankerConfig, own_loss: ListLoss | None = None) -> None:
+        self.config, self.train, self.own_loss = config, train, own_loss
         self.counts = {"num_positives": config.examples.num_positives, "num_negatives": config.loss.num_negatives}
         self.sampler: ListSampler | FutureListSampler
         if config.model.reads_history:
@@ -90,6 +93,8 @@ class ListTask(SearchedTask[ListBatch]):
     def loss(self, batch: ListBatch, rng: torch.Generator) -> Tensor:
         """[B], the loss of each list."""
         scores, labels = self.ranker(batch.query, batch.items_BK), batch.labels_BK
+        if self.own_loss is not None:
+            return self.own_loss(scores, labels)
         loss = self.config.loss.kind
         if loss == "bpr":
             positives, negatives = torch.split(scores, list(self.counts.values()), dim=1)
@@ -173,10 +178,13 @@ def _surrogate_std(config: RankerConfig) -> float | None:
     return None if config.start.surrogate == "wide" else 0.01
 
 
-def fit_ranker(split: Split, config: RankerConfig, **options: Unpack[TrainOptions]) -> Retriever:
+def fit_ranker(
+    split: Split, config: RankerConfig, *, loss: ListLoss | None = None, **options: Unpack[TrainOptions]
+) -> Retriever:
     """Train a ranker on `split.train`, keeping the weights that are best on `split.valid`.
 
-    What comes back ranks the whole catalogue by itself; `two_stage` puts it behind a retriever. Errors: `InputError`
+    What comes back ranks the whole catalogue by itself; `two_stage` puts it behind a retriever. `loss`, one's own,
+    stands in for that of `loss.kind`. Errors: `InputError`
     on columns that do not exist, on users who have seen all items.
     """
     choose = config.choose
@@ -187,7 +195,8 @@ def fit_ranker(split: Split, config: RankerConfig, **options: Unpack[TrainOption
             "protocol, e.g. sampled/ndcg@10 or removed/ndcg@20"
         )
     seed = options.get("seed", 0)
-    task = (GuidedTask if config.loss.kind == "guided" else ListTask)(split.train, config)
+    guided = config.loss.kind == "guided" and loss is None
+    task = (GuidedTask if guided else ListTask)(split.train, config, loss)
     measure = None
     if sampled:
         measure = SampledValidation(

@@ -46,6 +46,7 @@ def fit_dtr(
     estimator: Estimator | Retriever | None = None,
     terms: Sequence[Term] = (),
     loss: LevelLoss | None = None,
+    sampler: LevelSampler | None = None,
     **options: Unpack[TrainOptions],
 ) -> Retriever:
     """Train DTR on `split.train`, keeping the weights and the tree that are best on `split.valid`.
@@ -54,7 +55,7 @@ def fit_dtr(
     (`types.Estimator`, as every searcher is); else `config.loss.estimator` names a folder or one of `methods` (by
     default SASRec), trained first on the same data. `time_limit` in seconds covers both, a third of it at most for the
     estimator. Errors: `InputError` where the log is too short to train on, or the estimator is of another split, knows
-    other items, or users alone. `terms`, `loss`: see `TreeOptions`.
+    other items, or users alone. `terms`, `loss`, `sampler`: see `TreeOptions`.
     """
     run, options = options.get("run"), with_budget(options)
     known = None if estimator is None else _given(estimator, split)
@@ -77,7 +78,7 @@ def fit_dtr(
 
     # The estimator's own run is inside this one's folder.
     with nullcontext() if run is None or name is None else run.held(resume=options.get("resume", False)):
-        return fit_tree(split, config, objective, method="dtr", terms=terms, loss=loss, **options)
+        return fit_tree(split, config, objective, method="dtr", terms=terms, loss=loss, sampler=sampler, **options)
 
 
 def _given(estimator: Estimator | Retriever, split: Split) -> Estimator:

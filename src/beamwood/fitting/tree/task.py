@@ -36,7 +36,7 @@ from beamwood.models.terms.seen import set_weight as set_seen
 from beamwood.models.tree_model import TreeModel
 from beamwood.ragged import indptr_of
 from beamwood.retrieval.tree import TreeSearcher
-from beamwood.sampling.levels import LeafHistories, LevelSampler, alive
+from beamwood.sampling.levels import LeafHistories, LevelSampler, alive, check_draws
 from beamwood.steps import step
 from beamwood.training.budget import Budget, Clock
 from beamwood.training.lazy_adam import sparse_gradients
@@ -301,6 +301,7 @@ class TreeTask(SearchedTask[TreeBatch]):
         scorer, tree, z_HBT = self.model.scorer, self.tree, batch.z_HBT
         histories = LeafHistories(batch.leaves_BL, batch.folds_B)
         draws = self.objective.sampler(scorer, tree, histories, batch.targets_BT, rng)
+        check_draws(draws, tree.shape)
         if self.objective.labels == "pseudo":
             z_HBT = pseudo_targets(scorer, tree, batch.leaves_BL, batch.targets_BT, batch.folds_B)
         return replace(batch, z_HBT=z_HBT, draws=draws)
