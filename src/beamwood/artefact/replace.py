@@ -114,12 +114,15 @@ def _remove(leftover: Path) -> None:
             leftover.unlink()
 
 
-def put_in_place(temporary: Path, target: Path) -> None:
-    """Put the finished `temporary` at `target`, which is free or holds an artefact that may go."""
+def put_in_place(temporary: Path, target: Path, *, overwrite: bool) -> None:
+    """Put the finished `temporary` at `target`, which is free or, with `overwrite`, holds an artefact that may go.
+
+    Errors: `OSError` where something is there by now, and may not go.
+    """
     try:
         os.rename(temporary, target)
     except OSError as error:
-        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+        if not overwrite or error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
             raise
         if not _exchange(temporary, target):
             _step_aside(temporary, target)

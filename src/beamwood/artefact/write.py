@@ -63,7 +63,12 @@ def write_artefact(
                 sync(folder / MANIFEST)
                 sync(folder)
             _checked(target, overwrite)
-            put_in_place(folder, target)
+            try:
+                put_in_place(folder, target, overwrite=overwrite)
+            except OSError:
+                # Another save may have been quicker.
+                _checked(target, overwrite)
+                raise
 
 
 def check_output(path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
