@@ -1,7 +1,7 @@
-"""What is learned of items while a service runs: new ones, what is available, what was erased.
+"""What is learned about items while a service runs: new, available and erased ones.
 
-One small document of the store holds it, so that it outlives the process and reaches every replica. A change builds
-another snapshot beside the one that answers, and one reference is swapped.
+It is one small document in the store, so that it survives the process and reaches every replica. A change builds
+another snapshot beside the current one, and one reference is swapped.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ _Changed = TypeVar("_Changed")
 
 
 class Catalogue:
-    """Keeps what is learned, and publishes it."""
+    """Stores what is learned, and publishes it."""
 
     def __init__(self, service: Service) -> None:
         self.service, self.learned = service, Learned()
         self.shown: Counter[int | str] = Counter()
-        """How often each new item stood in an answer of this process."""
+        """Impressions of each new item by this process."""
         self.name = name_of(self.learned)
-        """That of what is learned, which every snapshot should have."""
+        """The version of what is learned, which every snapshot should have."""
         self._text = ""
-        # The name of what could not be published.
+        # The version that could not be published.
         self._unfit: str | None = None
         self._counted = self.learned
         self._turn, self._changes = asyncio.Lock(), asyncio.Lock()
@@ -56,12 +56,12 @@ class Catalogue:
         self._impressions = prometheus_client.Counter("new_item_impressions", "New items in answers", **own)
 
     async def begin(self) -> None:
-        """Take up what the store keeps, if it answers; else `keep_up` does so later."""
+        """Load the stored document if the store answers; else `keep_up` does so later."""
         with suppress(Problem):
             await self._read()
 
     def carried(self, fresh: Snapshot) -> Snapshot:
-        """A model with what is learned; items that it knows itself are new no more. Errors: they do not fit it."""
+        """A model with what is learned; items that it was fitted with are no longer new. Errors: they do not fit."""
         try:
             return widened(fresh.fitted or fresh, self.learned, fresh.number)
         except InputError as error:
@@ -71,21 +71,21 @@ class Catalogue:
             ) from error
 
     def _behind(self) -> Snapshot | None:
-        """One that answers without what is learned by now."""
+        """A snapshot without the current version of what is learned."""
         return next((each for each in self.service.snapshots if each.learned != self.name), None)
 
     async def change(self, change: Callable[[Snapshot, Learned], _Changed]) -> _Changed:
-        """Change what is learned, keep it, and let it answer. Errors: `Problem`, after which all is as before."""
+        """Change what is learned, store it, and publish it. Errors: `Problem`; then nothing has changed."""
         async with self._changes:
             kept = False
             while not kept:
                 before = await self._read()
                 fresh = msgspec.json.decode(msgspec.json.encode(self.learned), type=Learned)
                 changed = change(self.service.current(), fresh)
-                # Before it is kept: what cannot be published is refused.
+                # Built before it is stored, so that an impossible change is refused.
                 for each in self.service.snapshots:
                     await asyncio.to_thread(widened, each.fitted or each, fresh, each.number)
-                # Where another process was quicker, its change comes first.
+                # If another process was faster, its change is applied first.
                 kept = await self._kept(before, fresh)
         await self.publish()
         return changed
@@ -182,10 +182,10 @@ class Catalogue:
         return text
 
     async def keep_up(self) -> None:
-        """Publish what other processes on the store learn, for as long as the service runs."""
+        """Publish what other processes on the store learn, as long as the service runs."""
         while True:
             with suppress(Problem):
-                # A read that began before a change does not end behind it.
+                # A read that began before a change must not end after it.
                 async with self._changes:
                     await self._read()
                 if self.name != self._unfit:
@@ -196,6 +196,6 @@ class Catalogue:
         try:
             await self.publish()
         except InputError as error:
-            # Said once, and tried again when there is something else.
+            # Reported once, and tried again when the document changes.
             self._unfit = self.name
             self.service.log.said("items_not_followed", reason=str(error))
