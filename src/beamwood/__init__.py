@@ -49,7 +49,7 @@ __version__ = "0.1.0"
 
 __all__ = ["Dataset", "__version__", "compare", "evaluate", "fit", "load", "read_log", "settings", "splits"]
 
-# What is imported when it is first asked for: the module, and the name in it (None: the module itself).
+# Lazy imports: the module, and the name in it (None: the module itself).
 _LATER = {
     "Dataset": ("beamwood.data", "Dataset"),
     "compare": ("beamwood.recipes.compare", "compare"),
@@ -80,11 +80,11 @@ def load(
     threads: int = 1,
     verify: bool = False,
 ) -> Retriever:
-    """The retriever saved at `path`; needs no training data and no torch. Errors: `ArtefactError` naming the file.
+    """Load the retriever saved at `path`, without training data or torch. Errors: `ArtefactError` naming the file.
 
-    `method`: the `Method`, or its .py file, of a folder whose searcher only that file defines; no file is run unasked.
-    A file other than the one of the fit is an `InputError`. Weights are mapped, so that processes share them; `verify`
-    reads and checks all of them. `threads`: how many rows are searched at once, of all callers together.
+    `method`: the `Method`, or its .py file, where only that file defines the searcher; a file is run only if given
+    here. A file that differs from the one of the fit is an `InputError`. Weights are memory-mapped, so that processes
+    share them; `verify` reads and checks all of them. `threads`: rows searched at once, over all callers together.
     """
     retriever: type[Retriever] = import_module("beamwood.retrieval.retriever").Retriever
     if method is None:
@@ -104,7 +104,7 @@ def fit(
     time_limit: float | Budget | None = None,
     **options: Any,
 ) -> Retriever:
-    """Find the best for a split within a time limit, or train the method that is named.
+    """Find the best method for a split within a time limit, or train the named method.
 
     `seed`, 0 or more, starts all that is drawn; `time_limit` in seconds covers all of it. Without a method other
     `options` are those of `beamwood.recipes.portfolio.find.find`, as `budget_ms=5`; the table of what was measured is
@@ -128,9 +128,7 @@ def fit(
 def _best(split: Split, config: Any, preset: str | None, options: dict[str, Any]) -> Retriever:
     errors = import_module("beamwood.errors")
     if config is not None or preset is not None:
-        raise errors.InputError(
-            "config and preset are about one method; name it, as beamwood.fit(split, 'dtr', config)"
-        )
+        raise errors.InputError("config and preset belong to a method; name it, as beamwood.fit(split, 'dtr', config)")
     find = import_module("beamwood.recipes.portfolio.find").find
     known = [name for name in inspect.signature(find).parameters if name != "split"]
     for name in options:
@@ -144,9 +142,9 @@ def _best(split: Split, config: Any, preset: str | None, options: dict[str, Any]
 def evaluate(retriever: Retriever, split: Split, *, ks: Sequence[int] = (20,)) -> dict[str, PerQuery]:
     """Rank the whole catalogue for every test query of the split that the retriever was fitted on.
 
-    Two views, {"kept": seen items kept, "removed": seen items removed}; each has metrics by query and, with `means()`,
-    their means by name, as "f@20". Errors: `InputError` on another split or other data than those of the fit, and on
-    cuts that are no whole numbers in 1..N.
+    Two views, {"kept": seen items kept, "removed": seen items removed}; each has metrics by query, and `means()` gives
+    their means by name, as "f@20". Errors: `InputError` on a split or data other than those of the fit, and on `ks`
+    that are not whole numbers in 1..N.
     """
     import_module("beamwood.methods").check_fitted(retriever, split)
     views: dict[str, PerQuery] = import_module("beamwood.evaluation.protocol").evaluate_split(
@@ -157,6 +155,6 @@ def evaluate(retriever: Retriever, split: Split, *, ks: Sequence[int] = (20,)) -
 
 @naming_arguments
 def settings(method: str | PathLike[str] | Method) -> dict[str, dict[str, Any]]:
-    """A method's settings by dotted name: default, the words it may be, its description, its value by preset."""
+    """A method's settings by dotted name: default, allowed words, description, and value by preset."""
     found: Method = import_module("beamwood.methods").load_method(method)
     return found.described()

@@ -13,7 +13,7 @@ _MOST_ROWS = 50
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, caption: str = "") -> str:
-    """Rows under the names of columns, at most fifty of them and a word on the others; None is an empty cell."""
+    """A table of at most fifty rows, with the number of the others; None is an empty cell."""
     every = list(rows)
     head = "".join(f"<th>{_cell(name)}</th>" for name in columns)
     body = "".join(f"<tr>{''.join(f'<td>{_cell(cell)}</td>' for cell in row)}</tr>" for row in every[:_MOST_ROWS])
@@ -24,7 +24,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, caption: str
 
 
 def facts(title: str, values: Mapping[str, Any]) -> str:
-    """Names and what they are, under a title; those that are None or empty are left out."""
+    """Names and values under a title; values that are None or empty are left out."""
     rows = "".join(
         f"<tr><th style='text-align:left'>{_cell(name)}</th><td style='text-align:left'>{_cell(value)}</td></tr>"
         for name, value in values.items()
@@ -34,7 +34,7 @@ def facts(title: str, values: Mapping[str, Any]) -> str:
 
 
 def text(lines: Iterable[str]) -> str:
-    """Lines as they are."""
+    """Preformatted lines."""
     return f"<pre>{_cell(chr(10).join(lines))}</pre>"
 
 

@@ -16,14 +16,14 @@ def items_of(values, dtype=None):
 def test_floats_are_ids_only_where_they_are_exact(dtype, bits):
     assert items_of([2.0**bits - 1, -3.0], dtype).frame["item"].to_list() == [2**bits - 1, -3]
     for wrong in (2.0**bits, -(2.0 ** (bits + 3))):
-        with pytest.raises(InputError, match=rf"1 of 2 item ids from 2\^{bits} on as floats, .* in row 2; read them"):
+        with pytest.raises(InputError, match=rf"1 of 2 item ids from 2\^{bits} on as floats, .* in row 2; export them"):
             items_of([1.0, wrong], dtype)
 
 
 def test_snowflakes_as_floats_end_the_command(frame, tmp_path, say):
     large = frame.with_columns(user_id=(pl.col("user_id").cast(pl.Float64) + 9e17))
     large.write_parquet(tmp_path / "log.parquet")
-    assert "different ids may have become one" in say("fit", tmp_path / "log.parquet", code=2)
+    assert "different ids may have become equal" in say("fit", tmp_path / "log.parquet", code=2)
 
 
 @pytest.mark.parametrize("wrong", ["1.7E+18", "13e+5", "2.5e10", "-1.0E+3"])
@@ -56,7 +56,7 @@ WORDS = ["NaN", "null", "None", "undefined", "N/A", " nat ", "<NA>", "\\N"]
 def test_words_for_nothing_are_counted_and_left_out_where_asked(word, write, planted):
     path = write([(word if user == 5 else user, *rest) for user, *rest in planted])
     log = read_log(path)
-    assert any(f"8 rows have a word for nothing as their user ({word!r} 8)" in note for note in log.report.notes)
+    assert any(f"8 rows have a null word as their user ({word!r} 8)" in note for note in log.report.notes)
     assert log.frame["user"].n_unique() == 40
     kept = read_log(path, missing="drop")
     assert kept.frame["user"].to_list() == [row[0] for row in planted if row[0] != 5]

@@ -126,7 +126,7 @@ def test_parts_of_a_second_count_behind_a_point_or_a_comma(mark, day):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ("%H:%M", "'%H:%M' says no day; write times with the day as one"),
+        ("%H:%M", "'%H:%M' has no day; write date and time in one column"),
         ("%d.%m.%Y %H%M%S%f", "%f goes behind '.' or ','; write %3f, %6f or %9f for as many digits"),
     ],
 )
@@ -168,7 +168,7 @@ def test_usual_names_of_times(name):
 )
 def test_a_column_that_seems_to_hold_times_is_not_passed_over(name, cells, say, tmp_path):
     frame = pl.DataFrame({"user": [1, 1], "item": [1, 2], name: cells})
-    with pytest.raises(InputError, match=r"seems to hold some, .* or --time-column none if the order of rows counts"):
+    with pytest.raises(InputError, match=r"seems to hold times, .* or --time-column none if the order of rows counts"):
         read_log(frame)
     assert read_log(frame, columns=ColumnNames(time="none")).report.time.startswith("none; the order")
     if "31" not in str(cells[0]):

@@ -244,7 +244,7 @@ def test_wrong_arguments(market, fitted, tmp_path, capsys):
         (["fit", log, "--method", "popularity", "--out", fitted], "overwrite"),
         (["fit", log, "--set", "model.width=8", *out], "--set is about one method; name it with --method"),
         (["fit", log, "--method", "ease", "--budget-ms", "2", *out], "--budget-ms is for the search"),
-        (["fit", log, "--budget-mb", "-1", *out], "--budget-mb -1.0 is no number above 0"),
+        (["fit", log, "--budget-mb", "-1", *out], "--budget-mb -1.0 is not a number above 0"),
         (["evaluate", fitted, "--k", "0"], "--k 0 is outside"),
         (["evaluate", fitted, "--k", "61"], "--k 61 is outside 1..60"),
         (["evaluate", fitted, "--log", few], "no user column"),
@@ -260,9 +260,9 @@ def test_wrong_arguments(market, fitted, tmp_path, capsys):
         (["recommend", tmp_path / "foreign", "--user", "1"], "foreign"),
         (["nonsense"], "nonsense"),
         (["compare", log, "--methods", "dtr"], "at least two"),
-        (["compare", log, "--methods", "dtr,dtr+melt"], "melt goes on from a fitted model"),
+        (["compare", log, "--methods", "dtr,dtr+melt"], "melt starts from a fitted model"),
         (["compare", log, "--methods", "dtr,dtr+"], "has a '+' without a method beside it"),
-        (["fit", log, "--method", "dtr+sasrec", "--out", "x"], "sasrec trains, and only what counts is added"),
+        (["fit", log, "--method", "dtr+sasrec", "--out", "x"], "sasrec trains, and a sum adds counting methods only"),
         (["fit", log, "--method", "dtr+cooc", "--out", "x"], "'cooc' is unknown; did you mean 'cooccurrence'"),
     ]
     for arguments, message in cases:

@@ -75,4 +75,4 @@ def test_inspect_calibrates_what_a_method_trained(market, capsys, tmp_path, meth
 @pytest.mark.parametrize("widths", ["a", "0", "20,"])
 def test_widths_are_checked_without_a_tree_too(fitted, capsys, widths):
     assert beamwood("inspect", fitted, "--widths", widths) == 2
-    assert f"--widths {widths!r} is no list of numbers of 1 or more" in capsys.readouterr().err
+    assert f"--widths {widths!r} is not a list of numbers of 1 or more" in capsys.readouterr().err

@@ -57,7 +57,7 @@ def stopped(arguments, function, calls=1):
     return process.returncode, said.strip().splitlines()[-1], took
 
 
-ANEW = "beamwood: interrupted; nothing of this command was kept; run it again"
+ANEW = "beamwood: interrupted; nothing was saved; run it again"
 
 
 @pytest.mark.parametrize(

@@ -63,13 +63,13 @@ def test_compare_refuses_before_it_trains(log, untrained, capsys, methods, messa
 @pytest.mark.parametrize(
     ("typed", "message"),
     [
-        ("fit LOG --budget-ms 0", "--budget-ms 0.0 is no number above 0; leave it out for none"),
-        ("fit LOG --budget-mb nan", "--budget-mb nan is no number above 0; leave it out for none"),
+        ("fit LOG --budget-ms 0", "--budget-ms 0.0 is not a number above 0; leave it out for none"),
+        ("fit LOG --budget-mb nan", "--budget-mb nan is not a number above 0; leave it out for none"),
         ("fit LOG --split user", "--split 'user' is unknown; did you mean 'users'?"),
         ("fit LOG --method ease --split user", "--split 'user' is unknown; did you mean 'users'?"),
         ("fit LOG --method dtr --set loop.device=gpu", "give 'cpu' or 'cuda'; did you mean 'cuda'?"),
         ("compare LOG --split last", "--split 'last' is unknown"),
-        ("compare LOG --k ten", "--k 'ten' is no list of numbers; write --k 20,40"),
+        ("compare LOG --k ten", "--k 'ten' is not a list of numbers; write --k 20,40"),
     ],
 )
 def test_what_is_mistyped_is_refused_before_the_log_is_read(log, tmp_path, monkeypatch, capsys, typed, message):
@@ -86,7 +86,7 @@ def test_what_is_mistyped_is_refused_before_the_log_is_read(log, tmp_path, monke
 def test_compare_needs_two_test_users(tmp_path, untrained, capsys):
     small = write_log(tmp_path / "small.csv", 10)
     assert beamwood("compare", small, "--methods", "popularity,transitions", "--k", "5") == 2
-    assert "leaves 1 test user, of whom nothing can be tested; give more users" in capsys.readouterr().err
+    assert "leaves 1 test user, too few for a test; give more users" in capsys.readouterr().err
 
 
 def test_no_tail_label_leaves_the_other_metrics(log, fitted, tmp_path, capsys):

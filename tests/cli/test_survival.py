@@ -125,4 +125,4 @@ def test_an_interrupt_while_modules_load_says_so(module):
         [sys.executable, "-c", program, module], capture_output=True, text=True, env=ENVIRONMENT, check=False
     )
     assert stopped.returncode == 130
-    assert stopped.stderr == "beamwood: interrupted; nothing of this command was kept; run it again\n"
+    assert stopped.stderr == "beamwood: interrupted; nothing was saved; run it again\n"

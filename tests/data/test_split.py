@@ -59,7 +59,7 @@ def test_boundary_column_sets_the_halves():
     for row, user in enumerate(split.test.users):
         assert len(split.test.histories[row]) == (1 if user == 0 else 2)
     wrong = frame.with_columns(part=pl.Series(["future", "history"] * 40))
-    with pytest.raises(InputError, match="boundary column calls"):
+    with pytest.raises(InputError, match="boundary column marks"):
         disjoint_users(Dataset.from_log(read_log(wrong, columns=ColumnNames(boundary="part"))))
 
 
@@ -99,7 +99,7 @@ def test_time_split_never_looks_ahead():
 def test_a_share_of_no_event_is_refused(valid, test):
     frame = pl.DataFrame({"user": [n % 5 for n in range(40)], "item": [n % 7 for n in range(40)], "time": range(40)})
     data = Dataset.from_log(read_log(frame))
-    with pytest.raises(InputError, match=r"valid_share=.* or test_share=.* is no event of 40; raise it"):
+    with pytest.raises(InputError, match=r"valid_share=.* or test_share=.* is below one event of 40; raise it"):
         by_time(data, valid_share=valid, test_share=test)
     assert len(by_time(data, valid_share=0.3, test_share=0.3).test)
 
@@ -188,14 +188,14 @@ def test_what_is_no_dataset_or_seed_is_named(split):
         Dataset.from_log(frame)
     dataset = Dataset.from_log(read_log(frame))
     for seed in (-1, 1.5, None, True):
-        with pytest.raises(InputError, match=f"seed={seed} is no whole number of at least 0"):
+        with pytest.raises(InputError, match=f"seed={seed} is not a whole number of at least 0"):
             split(dataset, seed=seed)
 
 
 @pytest.mark.parametrize("length", [0, -3, 1.5, "9", True])
 def test_a_history_has_a_length(length):
     dataset = Dataset.from_log(read_log(pl.DataFrame({"user": [1, 2], "item": [1, 2]})))
-    with pytest.raises(InputError, match=r"history_length=.* is no whole number of at least 1"):
+    with pytest.raises(InputError, match=r"history_length=.* is not a whole number of at least 1"):
         disjoint_users(dataset, history_length=length)
 
 

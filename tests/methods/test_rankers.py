@@ -342,13 +342,13 @@ def test_the_command_line(market, first, tmp_path, capsys):
         ),
         (
             ["--method", "ranker", "--split", "leave-one-out", "--set", "model.item_columns=['item:number']"],
-            "'item' is what the ids are called, which are no column to learn from",
+            "'item' is what the ids are called, which are not columns to learn from",
         ),
         (["--method", "two_stage", "--retriever", ""], "--retriever is empty"),
         (["--method", "two_stage", "--retriever", "{first}", "--ranker", ""], "--ranker is empty"),
         (
             ["--method", "two_stage", "--retriever", "{first}", "--ranker", "eaze"],
-            "--ranker 'eaze' is neither a folder nor a method that counts; did you mean 'ease'?",
+            "--ranker 'eaze' is neither a folder nor a counting method; did you mean 'ease'?",
         ),
         (["--method", "two_stage", "--retriever", "{first}", "--ranker", "a/eaze"], "eaze does not exist"),
         (
@@ -632,7 +632,7 @@ def test_circumstances_of_every_kind_can_be_asked_for(by_device, tmp_path, capsy
     assert main(["recommend", out, "--user", "1", *both]) == 0
     capsys.readouterr()
     for given, message in {
-        "vec=1,2": "column 'vec' holds '1,2', which is no list of numbers; give a list of 2 numbers, as [1, 2]",
+        "vec=1,2": "column 'vec' holds '1,2', which is not a list of numbers; give a list of 2 numbers, as [1, 2]",
         "when=noon": "such as 'noon'; give dates and times, as 2024-05-01T12:30:00",
         "flag=maybe": "such as 'maybe'; give true or false",
     }.items():

@@ -287,7 +287,7 @@ def test_an_estimator_must_look_at_histories(split):
         needs = QueryNeeds(users=True)
 
     estimator = KnowsUsers(np.ones(split.train.num_items))
-    with pytest.raises(InputError, match="the estimator knows users, not histories alone; give another"):
+    with pytest.raises(InputError, match="the estimator needs known users; give one of histories"):
         load_method("dtr").fitted(
             split, configured("dtr", {"loss.labels": "rectified"}), estimator=estimator, progress=False
         )

@@ -61,8 +61,8 @@ def test_each_condition_is_that_of_polars(where, expected):
 @pytest.mark.parametrize(
     ("where", "message"),
     [
-        ({}, "is no condition"),
-        ([], "is no condition"),
+        ({}, "is not a condition"),
+        ([], "is not a condition"),
         ({"prize": 3}, "no item column 'prize'; did you mean 'price'"),
         ({"price": {"less": 3}}, "asked for 'less'"),
         ({"price": {}}, "has no condition"),

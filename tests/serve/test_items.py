@@ -210,7 +210,7 @@ def test_a_category_places_new_items_where_that_is_asked_for(folder):
 
 
 def test_an_answer_with_new_items_is_explained_later(folder, tmp_path, capsys):
-    """As it was: what was learned of items afterwards is no part of it."""
+    """As it was: what was learned of items afterwards is not part of it."""
     other, third = known(folder, 4, 5)
     store = f"sqlite:{tmp_path / 'events.db'}"
     with serving(folder[0], store=store, limits=Limits(new_item_share=0.5)) as client:

@@ -173,7 +173,7 @@ def claimed_manifest(folder: Path) -> dict[str, Any]:
 def checked_path(path: Any) -> Path:
     """The path. Errors: what is none, an empty text, which would be the current folder."""
     if not isinstance(path, str | os.PathLike):
-        raise ArtefactError(f"path={path!r} is no path; give the artefact's folder as text or a pathlib.Path")
+        raise ArtefactError(f"path={path!r} is not a path; give the artefact's folder as text or a pathlib.Path")
     if not os.fspath(path):
         raise ArtefactError(f"path={path!r} is empty; name the artefact's folder, or '.' for the current one")
     if os.fsdecode(path).startswith("~"):
@@ -227,7 +227,7 @@ def read_manifest(path: str | os.PathLike[str], *, kind: str | None = None) -> d
         ) from None
     for name, about in files.items():
         if not checked_name(name, file).endswith(SUFFIXES[about.kind]):
-            raise ArtefactError(f"{file}: the file {name!r} is no {about.kind}; fit and save it again")
+            raise ArtefactError(f"{file}: the file {name!r} is not of kind {about.kind}; fit and save it again")
     if kind is not None and manifest["kind"] != kind:
         raise ArtefactError(f"{folder} holds a {manifest['kind']}, not a {kind}; give the folder of a {kind}")
     return manifest

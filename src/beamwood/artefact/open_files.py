@@ -28,13 +28,13 @@ def read_regular(path: Path) -> bytes:
 
 def _check_regular(path: Path) -> None:
     if not stat.S_ISREG(os.stat(path).st_mode):
-        raise OSError(errno.EINVAL, "it is no regular file", str(path))
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
 
 
 class OpenFiles:
     """The named files of a folder, open until this is let go.
 
-    Errors: `OSError` on one that is missing, may not be read or is no regular file.
+    Errors: `OSError` on one that is missing, may not be read or is not a regular file.
     """
 
     def __init__(self, folder: Path, names: Iterable[str]) -> None:

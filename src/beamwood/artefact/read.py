@@ -50,7 +50,7 @@ class Artefact:
             try:
                 return pl.read_parquet(self._files.content(file))
             except pl.exceptions.PanicException as error:
-                raise ValueError(f"it is no sound Parquet: {error}") from error
+                raise ValueError(f"it is not valid Parquet: {error}") from error
 
     def text(self, name: str) -> str:
         """The content of the text file `name`."""

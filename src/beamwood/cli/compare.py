@@ -66,7 +66,7 @@ def compare(
         fitting = {"--methods": methods != METHODS, "--time-limit": time_limit, "--preset": preset}
         listed = folders_of(folders, more, fitting)
         if os.path.isfile(os.path.join(log, "manifest.json")):
-            raise InputError(f"{log} is no log but a fitted folder; write beamwood compare LOG --folders A B C")
+            raise InputError(f"{log} is a fitted folder, not a log; write beamwood compare LOG --folders A B C")
         check_reading(reading)
         measured = compare_folders(listed, log, reading.items, split, seed, k=k, tail=on_tail)
     else:

@@ -121,7 +121,7 @@ def page_beside(out: str, *, overwrite: bool) -> Path | None:
 
 
 def check_report(path: Path, *, overwrite: bool) -> None:
-    """Errors: the page would replace one that is not to be replaced, or what is no report of this command's."""
+    """Errors: the page would replace one that is not to be replaced, or what is not a report of this command's."""
     from beamwood.report.demo import TITLE
 
     if not path.exists():

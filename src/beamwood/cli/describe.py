@@ -91,7 +91,7 @@ def _mended(log: str, reading: o.ReadOptions, refusal: str) -> list[tuple[dict[s
 
 
 def _outlined(log: str, reading: o.ReadOptions) -> dict[str, Any]:
-    """What there is to say of a table that is no log; nothing of what is no table."""
+    """What there is to say of a table that is not a log; nothing of what is not a table."""
     from beamwood.data.description import outline_of
 
     try:

@@ -128,7 +128,7 @@ def parse_duration(text: str | None) -> float | None:
     parts = [float(part or 0) for part in match.groups()] if match and any(match.groups()) else []
     seconds = sum(part * unit for part, unit in zip(parts, (3600, 60, 1), strict=False))
     if not 0 < seconds < math.inf:
-        raise InputError(f"--time-limit {text!r} is no duration above 0; write 30m, 90s or 1h30m")
+        raise InputError(f"--time-limit {text!r} is not a duration above 0; write 30m, 90s or 1h30m")
     return seconds
 
 
@@ -237,11 +237,11 @@ def make_config(
         except FileNotFoundError:
             raise InputError(f"--config {file} does not exist{nearest_path(Path(file))}") from None
         except RecursionError:
-            raise InputError(f"--config {file} is no readable TOML: it is nested too deeply") from None
+            raise InputError(f"--config {file} is not readable TOML: it is nested too deeply") from None
         except IsADirectoryError:
             raise InputError(f"--config {file} is a folder; name a TOML file") from None
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-            raise InputError(f"--config {file} is no readable TOML: {error}") from None
+            raise InputError(f"--config {file} is not readable TOML: {error}") from None
     said = set[str]()
     for setting in settings:
         key, equals, text = setting.partition("=")

@@ -186,7 +186,7 @@ def parse_widths(text: str) -> list[int]:
     except ValueError:
         widths = [0]
     if min(widths) < 1:
-        raise InputError(f"--widths {text!r} is no list of numbers of 1 or more; write --widths 20,50")
+        raise InputError(f"--widths {text!r} is not a list of numbers of 1 or more; write --widths 20,50")
     return widths
 
 

@@ -24,7 +24,7 @@ PATIENCE = 1.2
 """Seconds that a command may take to end by itself."""
 
 _STOPS = (signal.SIGINT, signal.SIGTERM)
-NOTHING = "nothing of this command was kept; run it again"
+NOTHING = "nothing was saved; run it again"
 _said = threading.Lock()
 _kept: list[Callable[[], str]] = []
 

@@ -45,7 +45,7 @@ def read_lines(path: str, option: str) -> list[str]:
     except IsADirectoryError:
         raise InputError(f"{option} {path} is a folder; name a file in it") from None
     except UnicodeDecodeError as error:
-        raise InputError(f"{option} {path} is no text in UTF-8 ({error}); write an id a line") from None
+        raise InputError(f"{option} {path} is not UTF-8 text ({error}); write an id a line") from None
     except (OSError, ValueError) as error:
         raise InputError(f"{option} {path} cannot be read: {error}; check the path") from None
     if not lines:
@@ -66,7 +66,7 @@ def read_id_lines(path: str, option: str, vocabulary: Vocabulary) -> list[str]:
             "alone, an id a line and without names"
         )
     if others and all(_is_known(line, vocabulary) for line in others):
-        raise InputError(f"{option} {path} begins with {first[:60]!r}, which is no id but seems a name; delete it")
+        raise InputError(f"{option} {path} begins with {first[:60]!r}, which seems a column name, not an id; delete it")
     return lines
 
 

@@ -23,7 +23,7 @@ def cuts_of(text: str | None) -> tuple[int, ...]:
     try:
         return () if text is None else tuple(sorted({int(part) for part in text.split(",")}))
     except ValueError:
-        raise InputError(f"--k {text!r} is no list of numbers; write --k 20,40") from None
+        raise InputError(f"--k {text!r} is not a list of numbers; write --k 20,40") from None
 
 
 def parse_cuts(text: str | None, num_items: int, default: Sequence[int] = (20,)) -> tuple[int, ...]:

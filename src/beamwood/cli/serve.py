@@ -228,14 +228,14 @@ def _num_threads(text: str) -> int:
     if text == "auto":
         return 0
     if not (text.isdecimal() and 1 <= int(text) <= 1024):
-        raise InputError(f"--threads={text!r} is no number of 1..1024; write auto for one a core")
+        raise InputError(f"--threads={text!r} is not a number of 1..1024; write auto for one a core")
     return int(text)
 
 
 def _check_models(settings: ServeSettings, folder: str) -> None:
     """Errors: nowhere that other models come from."""
     if settings.models_dir is not None and not settings.models_dir.is_dir():
-        raise InputError(f"--models-dir {settings.models_dir} is no folder")
+        raise InputError(f"--models-dir {settings.models_dir} is not a folder")
     if settings.watch and settings.models_dir is None and not Path(folder).is_symlink():
         raise InputError("--watch needs --models-dir, or a FOLDER that is a link to the current model")
 

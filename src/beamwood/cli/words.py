@@ -11,7 +11,7 @@ __all__ = ["in_words_of"]
 
 _UNKNOWN = "pass on_unknown='ignore'"
 _NEW_USERS = "give the histories of new users"
-# An argument of Python's with its value, which is no example within brackets or backticks and no part of a name.
+# An argument of Python's with its value, which is neither an example in brackets or backticks nor part of a name.
 _NAMED = re.compile(r"(?<![\w.\-('`])(?:start\.)?([a-z_]+)=(?=['\d-]|nan|inf|None)")
 _OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
 

@@ -256,11 +256,11 @@ def evaluate_split(
 
 
 def checked_ks(ks: Sequence[int], num_items: int | None) -> tuple[int, ...]:
-    """The cuts, sorted, each once. Errors: none; one that is no whole number in 1..N, where N is known."""
+    """The cuts, sorted, each once. Errors: none; one that is not a whole number in 1..N, where N is known."""
     try:
         cuts = tuple(sorted({operator.index(k) for k in ks}))
     except TypeError:
-        raise InputError(f"ks={ks!r} is no list of whole numbers; give cuts, as ks=(20,)") from None
+        raise InputError(f"ks={ks!r} is not a list of whole numbers; give cuts, as ks=(20,)") from None
     if not cuts:
         raise InputError("ks is empty; give at least one cut, as ks=(20,)")
     if cuts[0] < 1:

@@ -1,7 +1,7 @@
 """The sampled protocol: a label among drawn others; quicker than full ranking, and another question.
 
 Shape legend: Q queries, P pairs of a query and a label, M negatives of a pair.
-It is no estimate of full ranking: which of two models is better may differ (Krichene and Rendle 2020).
+It is not an estimate of full ranking: which of two models is better may differ (Krichene and Rendle 2020).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How every method that trains by steps is trained: its configuration kept, the loop run, and how it ended said."""
+"""Training by steps, shared by all methods: record the configuration, run the loop, report the end."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ Batch = TypeVar("Batch")
 
 
 class SearchedTask(Trainable[Batch]):
-    """A trainable whose weights are a searcher."""
+    """A trainable whose weights form a searcher."""
 
     @abstractmethod
     def searcher(self) -> Any:
-        """That of the weights as they are now."""
+        """The searcher of the current weights."""
 
     def sample(self, clock: Clock) -> tuple[Any, float]:
-        """A searcher that takes as long to ask as that of the weights, and the seconds that one takes to make."""
+        """A searcher with the same search time as that of the weights, and the seconds that building one takes."""
         began = clock()
         return self.searcher(), clock() - began
 
@@ -51,7 +51,7 @@ def train(
     evaluate_start: bool = False,
     **options: Unpack[TrainOptions],
 ) -> dict[str, Any]:
-    """Train `task` and leave the weights that are best on `split.valid`; returns what an artefact says of it.
+    """Train `task` and leave the weights that are best on `split.valid`; returns the training record of the artefact.
 
     `measure` stands in for validation by full ranking; time is kept for `choice` and `later`; `evaluate_start`: see
     `LoopConfig`. A resumed run must have the same data, split and settings, but for its bounds. Errors: `InputError`
@@ -82,7 +82,7 @@ def train(
 
 
 def _training_facts(result: LoopResult, task: Trainable[Any], monitor: str, budget: Budget) -> dict[str, Any]:
-    """How a training ended, for the artefact: steps, seconds, the best step and its metric, what was left out."""
+    """The record of a training for the artefact: steps, seconds, best step and its metric, what was left out."""
     training: dict[str, Any] = {
         "steps": result.steps,
         "seconds": round(result.seconds, 3),
@@ -99,7 +99,7 @@ def _training_facts(result: LoopResult, task: Trainable[Any], monitor: str, budg
 
 
 def _made_of(split: Split, config: TrainedConfig, method: str, seed: int) -> dict[str, Any]:
-    """What a run that goes on must be alike in, but for the bounds of its loop."""
+    """The record that a resumed run must match, without the bounds of its loop."""
     settings = config.flat()
     data = {"data": split.dataset.fingerprint(), "split": split.rule, "tables": split.dataset.tables_digest()}
     return {"method": method, "seed": seed} | data | folder_digests(settings) | settings

@@ -100,7 +100,7 @@ def linear_shapes(name: str, inputs: int, outputs: int) -> Shapes:
 
 
 def sound(scores: _Scores) -> _Scores:
-    """The scores. Errors: `ArtefactError` where one is no finite number."""
+    """The scores. Errors: `ArtefactError` where one is not a finite number."""
     if not np.isfinite(scores).all():
         raise unsound_score()
     return scores

@@ -51,7 +51,7 @@ class Way:
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(WayKind):
-            raise InputError(f"kind={self.kind!r} is no way to search{nearest(str(self.kind), get_args(WayKind))}")
+            raise InputError(f"kind={self.kind!r} is not a way to search{nearest(str(self.kind), get_args(WayKind))}")
         if self.beam_width < 1:
             raise InputError(f"beam_width={self.beam_width} is below 1")
         if (self.judged < 1) != (self.kind == "beam"):

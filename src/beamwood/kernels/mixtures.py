@@ -26,7 +26,7 @@ __all__ = ["Mixtures"]
 class Mixtures:
     """M mixtures of known rows: `lists` which, `weights` float32[E] how much of each; a row's weights add up to 1.
 
-    An empty row is a mixture of nothing. Errors: `InputError` on weights that are no positive numbers.
+    An empty row is a mixture of nothing. Errors: `InputError` on weights that are not positive numbers.
     """
 
     lists: ItemLists

@@ -57,7 +57,7 @@ def items_of_leaves(
 
 
 def places_of(module: Any, near: NDArray[np.int32], lowest: int, ids: list[Any]) -> NDArray[np.int32] | None:
-    """int32, `near[id - lowest]` of each integer, -1 where there is none; None where one is no plain `int` of 64 bits.
+    """int32, `near[id - lowest]` of each integer, -1 where there is none; None where one is not an `int` of 64 bits.
 
     `near` int32[S] holds an item, or -1, for each integer from the lowest on.
     """

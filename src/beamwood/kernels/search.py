@@ -52,7 +52,7 @@ class DinSearch:
     that many nodes the attention of each node to each is computed once and kept (4 bytes a pair; native only), which
     changes no bit of a float32 score. A scorer with a term that has no native form is searched by the numpy twin, as
     `why_numpy` and a warning say. Raises `InputError` for nodes that do not fit the shape or unknown choices; every
-    search an `ArtefactError` where a score that it looks at is no number, as of a damaged weight.
+    search an `ArtefactError` where a score that it looks at is not a number, as of a damaged weight.
     """
 
     def __init__(
@@ -232,7 +232,7 @@ class DinSearch:
         live: Live,
         excluded: Excluded | None,
     ) -> SearchResult:
-        """What `ask` finds. Errors: what does not fit the shape, and `ArtefactError` where a score is no number.
+        """What `ask` finds. Errors: what does not fit the shape, and `ArtefactError` where a score is not a number.
 
         The native core checks all that it is given. What it refuses is converted, or said to be wrong, here.
         """
@@ -249,7 +249,7 @@ class DinSearch:
         return found
 
     def _asked(self, search: Callable[..., Any], *arguments: Any) -> Any:
-        """What the native core answers. Errors: `ArtefactError` where a score is no number."""
+        """What the native core answers. Errors: `ArtefactError` where a score is not a number."""
         try:
             return search(*arguments)
         except OverflowError:

@@ -125,7 +125,7 @@ class Term:
     by_place: ClassVar[tuple[str, ...]] = ()
     """The arrays whose first axis is the places of a history, oldest first."""
     training: ClassVar[tuple[str, ...]] = ()
-    """The arrays that answers do not need. They are no part of a saved folder."""
+    """The arrays that answers do not need. They are not part of a saved folder."""
     leaves_only: ClassVar[bool] = False
     """Whether nodes above the leaves get nothing."""
     joined: ClassVar[bool] = False

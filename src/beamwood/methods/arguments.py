@@ -1,4 +1,4 @@
-"""What a method may be given, checked at the public edge."""
+"""Checks of a method's arguments at the public edge."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def check_fitted(retriever: Any, split: Any, name: str = "the retriever") -> Non
 
 
 def configured(kind: type[MethodConfig], config: Any, preset: Mapping[str, Any] | None = None) -> MethodConfig:
-    """Settings of a kind, of None or a mapping too; what is given wins over the preset.
+    """Settings of class `kind` from None, a mapping or an instance; given values override the preset.
 
     Errors: unknown keys, wrong values.
     """
@@ -74,8 +74,8 @@ def configured(kind: type[MethodConfig], config: Any, preset: Mapping[str, Any] 
 
 
 def checked_options(method: Method, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options, the seed a plain number. Errors: a name that is neither of `TrainOptions` nor an argument of this
-    method's `fit`, with the nearest one; a seed, a time limit or a run folder that is none."""
+    """The options, with the seed as an `int`. Errors: a name that is neither in `TrainOptions` nor an argument of this
+    method's `fit`, with the nearest one; an invalid seed, time limit or run folder."""
     arguments = () if method.fit is None else inspect.signature(method.fit).parameters.values()
     known = [*TrainOptions.__annotations__, *(each.name for each in arguments if each.kind is each.KEYWORD_ONLY)]
     for name in options:
@@ -84,7 +84,7 @@ def checked_options(method: Method, options: Mapping[str, Any]) -> dict[str, Any
     seed, limit = options.get("seed", 0), options.get("time_limit")
     check_seed(seed)
     if not (limit is None or isinstance(limit, Budget) or (isinstance(limit, Real) and float(limit) > 0)):
-        raise InputError(f"time_limit={limit!r} is no number of seconds above 0; leave it out for no limit")
+        raise InputError(f"time_limit={limit!r} is not a number of seconds above 0; leave it out for no limit")
     if options.get("run") is not None:
         _check_run(options["run"])
     return dict(options) | ({"seed": int(seed)} if "seed" in options else {})
@@ -115,15 +115,15 @@ def checked_retriever(name: str, fitted: Any) -> Retriever:
 
 
 def check_seed(seed: Any) -> None:
-    """Errors: a seed that is no whole number, or that no generator takes."""
+    """Errors: a seed that is not a whole number in 0..MOST_SEED."""
     whole = not isinstance(seed, bool) and isinstance(seed, Integral)
     if not whole or not 0 <= int(seed) <= MOST_SEED:
-        raise InputError(f"seed={seed!r} is no whole number in 0..{MOST_SEED}")
+        raise InputError(f"seed={seed!r} is not a whole number in 0..{MOST_SEED}")
 
 
 def _check_run(run: Any) -> None:
-    # What only counts is given none, and loads no torch.
+    # Imported here, as counting methods take no run folder and must not load torch.
     from beamwood.training.run_folder import RunFolder
 
     if not isinstance(run, RunFolder):
-        raise InputError(f"run={run!r} is no run folder; give beamwood.training.run_folder.RunFolder({run!r})")
+        raise InputError(f"run={run!r} is not a run folder; give beamwood.training.run_folder.RunFolder({run!r})")

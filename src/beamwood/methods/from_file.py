@@ -1,4 +1,4 @@
-"""A method from a file of the user's own."""
+"""A method defined in a user's .py file."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ __all__ = ["method_in"]
 
 
 def method_in(path: str) -> Method:
-    """The `METHOD` that a .py file defines; the file is run, once for each content of it.
+    """The `METHOD` that a .py file defines; the file is executed once for each of its contents.
 
-    Errors: no such file, one that fails, one without a `METHOD`, one that needs an extra which is not installed.
+    Errors: a missing file, one that raises, one without a `METHOD`, one that needs an extra which is not installed.
     """
     file = Path(path).resolve()
     try:
@@ -28,7 +28,7 @@ def method_in(path: str) -> Method:
     except OSError as error:
         raise InputError(f"the method file {path} cannot be read: {error}; name a .py file") from None
     sha256 = hashlib.sha256(content).hexdigest()
-    # What it defines is found under this name, as pydantic and dataclasses look types up.
+    # pydantic and dataclasses look types up in sys.modules, so the module needs a unique name there.
     name = f"beamwood_method_{file.stem}_{hashlib.sha256(str(file).encode()).hexdigest()[:8]}_{sha256[:16]}"
     if name not in sys.modules:
         spec = importlib.util.spec_from_file_location(name, file)

@@ -1,6 +1,6 @@
-"""A ranker of users' lists, by any ranking loss or by GuidedRec's learned NDCG; it searches the whole catalogue.
+"""A pairwise scorer trained on users' lists by a ranking loss or GuidedRec's learned NDCG; it ranks the catalogue.
 
-Source: "GuidedRec" (Rashed et al. 2021), sections 4-5; the rivals' losses as in `losses.ranking`.
+Source: "GuidedRec" (Rashed et al. 2021), sections 4-5; rival losses: see `losses.ranking`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def fit(split: Split, config: Config, *, loss: ListLoss | None = None, **options
     return fit_ranker(split, config, loss=loss, **options)
 
 
-# Section 7.2 and table 5, for MovieLens-100K; decays as the program applies them, over the learning rate.
+# Section 7.2 and table 5, for MovieLens-100K; weight decays are divided by the learning rate, as in the program.
 PAPER = {
     "model.kind": "graphrec",
     "model.width": 20,

@@ -37,8 +37,8 @@ Form = Literal["resampled", "weighted", "corrected"]
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """What a loss is made of: vectors float[B, D] and float[C, D], the scores [B] of the positives, the candidates'
-    items int64[C], and bool[B, C], what is no candidate of that user. The items alone are always on the processor."""
+    """The inputs of a loss: vectors float[B, D] and float[C, D], scores [B] of the positives, items int64[C] of the
+    candidates, always on the CPU; and a mask bool[B, C], true where an item is not a candidate of that user."""
 
     users_BD: Tensor
     items_CD: Tensor
@@ -105,7 +105,7 @@ class InBatch:
             return None
         log_q = self.log_q_N[candidates_C]
         if self.num_uniform:
-            # The row's own positive is no draw.
+            # The row's own positive is not a draw.
             own = self.correction == "sampled"
             share = (batch_size - own) / (len(candidates_C) - own)
             if share == 0:
@@ -121,7 +121,7 @@ class InBatch:
             return torch.zeros(len(candidates_C)), None
         if self.correction == "program":
             return -log_q, -log_q[:batch_size]
-        # A user's own positive is no draw, so C - 1 are.
+        # A user's own positive is not a draw, so C - 1 are.
         return -log_q - math.log(max(1, len(candidates_C) - 1)), None
 
     def losses(self, pairs: Pairs, generator: torch.Generator) -> Tensor:

@@ -105,7 +105,7 @@ def _counts(
     for rows in slices(len(score_BC), BLOCK_ROWS if device.type == "cpu" else len(score_BC)):
         w = score_BC[rows].float() - (0 if less_C is None else less_C)
         none = torch.isneginf(w) if masked_BC is None else masked_BC[rows] | torch.isneginf(w)
-        # What is no candidate is set to 0 after exp, not to -inf before it, which is several times slower.
+        # What is not a candidate is set to 0 after exp, not to -inf before it, which is several times slower.
         lowest = w.masked_fill(none, torch.inf).min(dim=1, keepdim=True).values
         torch.where(none, torch.where(torch.isinf(lowest), 0.0, lowest), w, out=w)
         w.sub_(w.max(dim=1, keepdim=True).values).exp_().masked_fill_(none, 0.0)

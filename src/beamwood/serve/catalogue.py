@@ -1,4 +1,4 @@
-"""What is learned of items while a service runs: new ones, what is available, what was erased.
+"""What is learned about items while a service runs: new, available and erased ones.
 
 A document of the store holds it, so that it outlives the process and reaches every replica. A change builds another
 snapshot beside the one that answers, and one reference is swapped.
@@ -32,12 +32,12 @@ _Changed = TypeVar("_Changed")
 
 
 class Catalogue:
-    """Keeps what is learned, and publishes it."""
+    """Stores what is learned, and publishes it."""
 
     def __init__(self, service: Service) -> None:
         self.service, self.learned = service, Learned()
         self.shown: Counter[int | str] = Counter()
-        """How often each new item stood in an answer of this process."""
+        """Impressions of each new item by this process."""
         self.name = name_of(self.learned)
         """That of what is learned, which every snapshot should have."""
         # That of what the store keeps.
@@ -52,12 +52,12 @@ class Catalogue:
         self._impressions = prometheus_client.Counter("new_item_impressions", "New items in answers", **own)
 
     async def begin(self) -> None:
-        """Take up what the store keeps, if it answers; else `keep_up` does so later."""
+        """Load the stored document if the store answers; else `keep_up` does so later."""
         with suppress(Problem):
             await self._read()
 
     def carried(self, fresh: Snapshot) -> Snapshot:
-        """A model with what is learned; items that it knows itself are new no more. Errors: they do not fit it."""
+        """A model with what is learned; items that it was fitted with are no longer new. Errors: they do not fit."""
         try:
             return widened(fresh.fitted or fresh, self.learned, fresh.number)
         except InputError as error:
@@ -67,11 +67,11 @@ class Catalogue:
             ) from error
 
     def _behind(self) -> Snapshot | None:
-        """One that answers without what is learned by now."""
+        """A snapshot without the current version of what is learned."""
         return next((each for each in self.service.snapshots if each.learned != self.name), None)
 
     async def change(self, change: Callable[[Snapshot, Learned], _Changed]) -> _Changed:
-        """Change what is learned, keep it, and let it answer. Errors: `Problem`, after which all is as before."""
+        """Change what is learned, store it, and publish it. Errors: `Problem`; then nothing has changed."""
         async with self._changes:
             kept = False
             while not kept:
@@ -142,10 +142,10 @@ class Catalogue:
         return name
 
     async def keep_up(self) -> None:
-        """Publish what other processes on the store learn, for as long as the service runs."""
+        """Publish what other processes on the store learn, as long as the service runs."""
         while True:
             with suppress(Problem):
-                # A read that began before a change does not end behind it.
+                # A read that began before a change must not end after it.
                 async with self._changes:
                     await self._read()
                 if self.name != self._unfit:
@@ -156,6 +156,6 @@ class Catalogue:
         try:
             await self.publish()
         except InputError as error:
-            # Said once, and tried again when there is something else.
+            # Reported once, and tried again when the document changes.
             self._unfit = self.name
             self.service.log.said("items_not_followed", reason=str(error))

@@ -1,6 +1,6 @@
-"""The store of a running service: reads that never hold up the loop, writes that are answered once they are committed.
+"""The store of a running service: reads that do not block the loop, writes that are acknowledged after their commit.
 
-A store that is down costs nobody an answer: reads fall back to the model's own history, and say so.
+A store that is down costs no answers: reads fall back to the model's own history, and are marked as stale.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ _ROUND_SECONDS, _COMPACT_SECONDS = 1.0, 10.0
 # The document that holds the time of the clock, and how often it is written.
 _CLOCK, _CLOCK_SECONDS = "clock", 3600.0
 GRACE_SECONDS = 30.0
-"""So long a store may be down before the service says that no requests should be sent to it."""
+"""Seconds that a store may be down before the service reports itself as not ready."""
 _COMMITS = (0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.125, 0.25, 0.5, 1.0, 2.0)
 
 
 class HistoryGateway:
-    """What a service asks of its store.
+    """The service's access to its store.
 
-    `opener` opens it, again and again until it is there.
+    `opener` opens it, and is retried until it succeeds.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class HistoryGateway:
         self._clock: Clock | None = None
         self._clock_kept, self._is_doubted = -math.inf, False
         self.trouble: str | None = None
-        """Why the store is down, None while it is there."""
+        """Why the store is down, None while it is up."""
         own: dict[str, Any] = {"namespace": "beamwood", "registry": service.metrics.registry}
         self._events = Counter("events", "Events that were sent, by what became of them", ["outcome"], **own)
         self._commit = Histogram("commit_seconds", "From an event to its commit", buckets=_COMMITS, **own)
@@ -81,7 +81,7 @@ class HistoryGateway:
 
     def _open(self) -> HistoryStore:
         asked = time.monotonic()
-        # One at a time: of a store that was opened twice, one would be lost.
+        # Serialised, as of a store opened twice one would leak.
         with self._opening:
             if self.store is not None:
                 return self.store
@@ -99,16 +99,16 @@ class HistoryGateway:
 
     @property
     def durable(self) -> bool:
-        """Does an acknowledged event outlive a power cut?"""
+        """Whether an acknowledged event survives a power failure."""
         return self.store is not None and self.store.durable
 
     def unready(self) -> str | None:
-        """Why no requests should be sent here, None where they may be."""
+        """Why the service is not ready, None if it is."""
         down = self._down_since
         return "the store has been down for long; mend it" if down and time.monotonic() - down > GRACE_SECONDS else None
 
     async def kept(self, snapshot: Snapshot, body: Asking) -> StoredHistory:
-        """What came of who asks after the model's log ended; without the store, that it is stale."""
+        """The events after the end of the model's log; stale without the store."""
         owner = owner_of(body)
         assert owner is not None
         if time.monotonic() < self._failed_at + _PAUSE_SECONDS:
@@ -116,7 +116,7 @@ class HistoryGateway:
         try:
             limits = self.service.settings.limits
             reading = self._in_pool(lambda: kept_of(self._open(), owner, snapshot, body, limits))
-            # The other half of the time is the search's.
+            # Half of the timeout; the search has the rest.
             return await _in_time(reading, self.service.settings.timeout / 2)
         except (StoreUnavailable, TimeoutError) as error:
             self._failed("read", error)
@@ -127,7 +127,7 @@ class HistoryGateway:
         return StoredHistory(stale=True, erased=snapshot.hides(self._erased.get(owner)))
 
     async def append(self, events: Sequence[Event]) -> Appended:
-        """Keep the events. Errors: `Problem` where a key came with another body, or the store does not keep them."""
+        """Store the events. Errors: `Problem` where a key came with another body, or the store does not accept them."""
         if self._waiting + len(events) > _MOST_WAITING:
             message = f"{self._waiting} events wait for the store; send again later"
             raise Problem("overloaded", message, retry_after_ms=1000)
@@ -151,7 +151,7 @@ class HistoryGateway:
         return done
 
     async def call(self, name: str, work: Callable[[HistoryStore], _Result]) -> _Result:
-        """What `work` does with the store, beside the loop. Errors: `Problem` where it is down."""
+        """The result of `work` on the store, off the loop. Errors: `Problem` where it is down."""
         try:
             async with asyncio.timeout(_WRITE_SECONDS):
                 return await self._in_pool(lambda: work(self._open()))
@@ -159,7 +159,7 @@ class HistoryGateway:
             raise self._refused(name, error) from None
 
     async def erase(self, owner: Owner) -> int:
-        """Delete all of the owner; how many events there were.
+        """Delete all events of the owner; returns their number.
 
         The tombstone is later than all others, so that it holds for a model that was written without those.
         """
@@ -171,7 +171,7 @@ class HistoryGateway:
         self._erased_until = max(found.values(), default=self._erased_until)
 
     async def is_erased(self, owner: Owner, snapshot: Snapshot) -> bool:
-        """Does a tombstone hide what the model keeps of the owner? Errors: `Problem` where the store is down."""
+        """Whether a tombstone hides the model's data of the owner. Errors: `Problem` where the store is down."""
         stored = await self.call("read", lambda store: store.history(owner, last=0))
         return snapshot.hides(stored.erased)
 
@@ -202,7 +202,7 @@ class HistoryGateway:
         return asyncio.get_running_loop().run_in_executor(self._pool, work)
 
     async def keep_up(self) -> None:
-        """Look after the store for as long as the service runs: is it there, who was erased, what is to go."""
+        """Maintain the store as long as the service runs: reconnect, follow erasures, apply retention."""
         compacted = 0.0
         while True:
             await asyncio.sleep(_ROUND_SECONDS)
@@ -232,14 +232,14 @@ class HistoryGateway:
             await self.call("compact", lambda store: store.compact(retention, now))
 
     def close(self) -> None:
-        """Finish what was sent, and let go of the store."""
+        """Finish pending writes, and close the store."""
         self._pool.shutdown(cancel_futures=True)
         if self.store is not None:
             self.store.close()
 
 
 async def _in_time(future: asyncio.Future[_Result], seconds: float) -> _Result:
-    """What comes of it. Errors: TimeoutError. Unlike `asyncio.timeout` it may begin before its task does (`Begun`)."""
+    """The result of a future. Errors: TimeoutError. Unlike `asyncio.timeout` it may begin before its task (`Begun`)."""
     try:
         await asyncio.wait([future], timeout=seconds)
         if not future.done():

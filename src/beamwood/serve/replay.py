@@ -1,4 +1,4 @@
-"""An answer given again, with its reasons: from the model and the history as they were."""
+"""Replay of an answer with its reasons: from the model and the history as they were."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["Replayed", "replayed"]
 
 
 class Replayed(Struct):
-    """The answer with its explanation; `reproduced`: items and scores are those that were answered."""
+    """The answer with its explanation; `reproduced`: items and scores equal the original ones."""
 
     answered: Answered
     answer: Answer
@@ -43,11 +43,10 @@ def replayed(
     items: Path | None = None,
     searchers: Callable[[Path], Mapping[str, type[Any]]] | None = None,
 ) -> Replayed:
-    """The answer to a request that a store keeps, given again with `explain="full"`.
+    """The stored answer to a request, repeated with `explain="full"`.
 
-    `folder`: where the model is by now; `items`: the item table that the service had; `searchers`: of a folder the
-    classes that only the method's own file defines. Errors: `InputError` on a request that is not kept, or a model that
-    is another one.
+    `folder`: the model's current folder; `items`: the item table of the service; `searchers`: of a folder the classes
+    that only the method's own file defines. Errors: `InputError` on an unknown request, or another model.
     """
     noted = store.noted(request_id)
     if noted is None:
@@ -66,7 +65,7 @@ def replayed(
     kept = StoredHistory(stale=True)
     if noted.owner is not None and not asked.stale:
         kept = kept_of(store, noted.owner, snapshot, asked.body, limits, until=asked.seq)
-    # Without the table its columns are not shown; a filter may need them nevertheless.
+    # Without the table its columns are not shown; a filter may still need them.
     fields = asked.body.fields if items is not None else []
     body = structs.replace(asked.body, explain="full", cursor=None, fields=fields)
     try:

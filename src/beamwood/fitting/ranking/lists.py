@@ -51,7 +51,7 @@ _PLAIN: dict[str, ListLoss] = {
 
 @dataclass(frozen=True, slots=True)
 class ListBatch:
-    """Who asks, `items_BK` int64 and `labels_BK` float32, the positives first."""
+    """Users with histories, `items_BK` int64 and `labels_BK` float32, the positives first."""
 
     query: QueryTensors
     items_BK: Tensor
@@ -59,7 +59,7 @@ class ListBatch:
 
 
 class ListTask(SearchedTask[ListBatch]):
-    """Lists of users, all alike; for a model that looks at histories, of each position of each history."""
+    """Lists of all users; for a model that reads histories, of each position of each history."""
 
     ranker: AnyPairModel
 
@@ -77,7 +77,7 @@ class ListTask(SearchedTask[ListBatch]):
         self.num_examples = len(self.sampler)
 
     def prepare(self, rng: torch.Generator, budget: Budget) -> None:
-        """Draw the ranker, and put DIN's item vectors where `start.items` has them."""
+        """Initialise the ranker, with DIN's item vectors by `start.items`."""
         self.model = self.ranker = build_pair_model(self.train, self.config, rng, budget=budget)
 
     def optimisers(self) -> list[Optimiser]:
@@ -85,7 +85,7 @@ class ListTask(SearchedTask[ListBatch]):
         return [Optimiser.over(self.ranker.parameters(), decay=self.config.optimiser.weight_decay, decoupled=True)]
 
     def batch(self, rows: np.ndarray, rng: torch.Generator, progress: Progress) -> ListBatch:
-        """A fresh list of each of the given examples."""
+        """A fresh list for each of the given examples."""
         lists: LabelledLists = self.sampler.sample(rows, rng)
         items, labels = torch.from_numpy(lists.items_BK), torch.from_numpy(lists.labels_BK)
         return ListBatch(query_tensors(lists.query, self.config), items, labels)
@@ -98,7 +98,7 @@ class ListTask(SearchedTask[ListBatch]):
         loss = self.config.loss.kind
         if loss == "bpr":
             positives, negatives = torch.split(scores, list(self.counts.values()), dim=1)
-            # Each positive against the negatives in turn; more of one kind start over.
+            # Positives and negatives are paired in turn; the fewer of the two repeat.
             pairs = max(self.counts.values())
             turn = torch.arange(pairs)
             chosen = positives[:, turn % positives.shape[1]], negatives[:, turn % negatives.shape[1]]
@@ -110,24 +110,24 @@ class ListTask(SearchedTask[ListBatch]):
         return _PLAIN[loss](scores, labels)
 
     def searcher(self) -> RankingSearcher:
-        """A searcher of the weights as they are now."""
+        """A searcher of the current weights."""
         return RankingSearcher(pair_scorer(self.ranker, self.config))
 
 
 class GuidedTask(ListTask):
-    """GuidedRec: the ranker and the surrogate of its NDCG, moved by three optimisers in turn."""
+    """GuidedRec: the ranker and the surrogate of its NDCG, trained by three optimisers in turn."""
 
     takes_parts = False
 
     def prepare(self, rng: torch.Generator, budget: Budget) -> None:
-        """As a ranker's, and draw the surrogate."""
+        """Initialise ranker and surrogate."""
         super().prepare(rng, budget)
         size, form = sum(self.counts.values()), self.config.loss.surrogate
         self.surrogate = NdcgSurrogate(size, form=form, std=_surrogate_std(self.config), generator=rng)
         self.model = nn.ModuleList([self.ranker, self.surrogate])
 
     def optimisers(self) -> list[Optimiser]:
-        """By the logistic loss, by the predicted NDCG, and the surrogate's."""
+        """For the logistic loss, for the predicted NDCG, and for the surrogate."""
         optimiser, leaky = self.config.optimiser, self.config.loss.leaky
         by_ndcg = self.model if leaky else self.ranker
         of_surrogate = self.model if leaky else self.surrogate
@@ -154,7 +154,7 @@ class GuidedTask(ListTask):
         number: int,
         clip_norm: float | None,
     ) -> StepResult:
-        """The four moves on a batch of lists."""
+        """The four updates on a batch of lists."""
         (batch,), loss = batches, self.config.loss
         by_logloss, by_ndcg, by_surrogate = optimizers
         guided = GuidedStep(
@@ -173,7 +173,7 @@ class GuidedTask(ListTask):
 
 
 def _surrogate_std(config: RankerConfig) -> float | None:
-    """As `NdcgSurrogate` takes it."""
+    """The standard deviation that `NdcgSurrogate` takes."""
     assert config.start.surrogate != "auto", "a plan resolves it"
     return None if config.start.surrogate == "wide" else 0.01
 

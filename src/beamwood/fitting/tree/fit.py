@@ -1,4 +1,4 @@
-"""The one way in which every tree retriever is trained: task, loop, tree updates, and the retriever at the end."""
+"""Training of every tree retriever: task, loop, tree updates, and the retriever."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def fit_tree(
 
 
 def _facts(task: TreeTask) -> dict[str, Any]:
-    """What an artefact says of a task besides its training: its examples, and where tree and scorer started."""
+    """A task's own record in the artefact: its examples, and the start of tree and scorer."""
     config, lengths = task.config, task.split.train.histories.lengths
     return {
         "examples": len(task.examples),
@@ -82,10 +82,10 @@ def _facts(task: TreeTask) -> dict[str, Any]:
 
 
 def _add_to_seen(task: TreeTask, choice: Choice | None) -> float:
-    """What is added to the score of a seen item after training: what is set, or what validation users like best."""
+    """The term added to a seen item's score after training: as set, or chosen on validation users."""
     seen, added = task.model.scorer.held_terms().get("seen"), task.config.choose.seen_weight or 0.0
     if seen is not None:
-        # A path's score is no sum that a number could be added to; it is given to the leaf's own step.
+        # A path's score is no sum to which a term could be added; it is added at the leaf's own step.
         if choice is not None and not task.objective.loss.link.along_path:
             added = choice.of(task.searcher())
         seen.change(lambda held: add_seen(held, added))

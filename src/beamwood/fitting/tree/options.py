@@ -1,4 +1,4 @@
-"""What the `fit` of every tree method takes besides the options of all methods."""
+"""The options of every tree method's `fit` besides those of all methods."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["TreeOptions"]
 
 
 class TreeOptions(TrainOptions, total=False):
-    """Parts that a method of one's own is made with: it binds them, as `functools.partial(METHOD.fit, terms=...)`.
+    """Parts that a user's own method binds, as `functools.partial(METHOD.fit, terms=...)`.
 
     `terms` (none) are added to the score, behind those of the settings; who loads such a folder needs them too
     (`retrieval.tree.searcher_with`). `loss` (the method's) is that of a level, `sampler` (the method's) draws what each
