@@ -240,6 +240,8 @@ CALLS = {
     "id 'Item-003' is unknown; did you mean 'item-003'": lambda s, r: r.recommend([["Item-003"]]),
     "1 of 1 ids are unknown, such as 'x'; leave them out$": lambda s, r: r.without_items(["x"]),
     "evaluate has no argument 'k'; did you mean 'ks'": lambda s, r: beamwood_api.evaluate(r, s, k=3),
+    "recommend has no argument 'user'; did you mean 'users'": lambda s, r: r.recommend(user=4),
+    "recommend has no argument 'excluded'; did you mean 'exclude'": lambda s, r: r.recommend(users=[4], excluded=[1]),
 }
 
 

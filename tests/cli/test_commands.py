@@ -337,6 +337,20 @@ def test_what_is_nested_too_deeply_is_a_wrong_input_and_no_fault_of_ours(market,
         assert "a fault of beamwood's" not in capsys.readouterr().err
 
 
+def test_what_fails_in_a_file_of_ones_own_is_no_fault_of_ours(market, tmp_path, capsys):
+    """Nor is what fails in the package by what the file hands to it; the line is named, and the traceback stays."""
+    head = "from beamwood.fitting.settings import MethodConfig\nfrom beamwood.methods import Method\n\n\n"
+    tail = "\n\n\nMETHOD = Method('broken', 'fails', MethodConfig, build=build)\n"
+    for place, line in enumerate(("1 / 0", "split.train.histories.take('a')")):
+        file = tmp_path / f"broken{place}.py"
+        file.write_text(f"{head}def build(split, config, seed, budget):\n    {line}{tail}")
+        assert beamwood("fit", market / "log.parquet", "--method", file, "--out", tmp_path / "out") == 2
+        said = capsys.readouterr().err
+        assert f"the method file {file}, line 6: " in said
+        assert "Traceback" in said
+        assert "a fault of beamwood's" not in said
+
+
 def test_durations():
     assert [parse_duration(text) for text in ("30m", "90s", "1h30m", "45", None)] == [1800, 90, 5400, 45, None]
     for text in ("", "0s", "m", "-3s", "1d", "9" * 400, "9" * 400 + "h"):

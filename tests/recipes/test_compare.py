@@ -36,6 +36,17 @@ def test_retrievers_are_compared_as_methods_are(split, fitted):
     assert compared.verdicts["kept"].tests == tuple(expected)
 
 
+def test_another_metric_may_judge(split, fitted):
+    compared = beamwood.compare(split, fitted, ks=(5, 10))
+    assert compared.judged("f@5") == compared.verdicts
+    verdict = compared.judged("ndcg@10")["removed"]
+    assert verdict.metric == "ndcg@10"
+    means = {name: views["removed"].means()["ndcg@10"] for name, views in compared.results.items()}
+    assert verdict.winner == max(means, key=means.get)
+    with pytest.raises(InputError, match=r"metric='ndcg@20' was not measured; did you mean 'ndcg@10'\?"):
+        compared.judged("ndcg@20")
+
+
 def test_what_was_fitted_on_another_split_is_not_compared(dataset, split, fitted):
     """It may have learned from the test users."""
     other = beamwood.splits.disjoint_users(dataset)

@@ -81,6 +81,13 @@ class Comparison:
         """The same on the labels of the tail."""
         return judge_both(self.on_tail()[2], self.metric, self.simplest, on_tail=True)
 
+    def judged(self, metric: str) -> dict[str, Verdict]:
+        """By view who wins by another metric, as "ndcg@20". Errors: one that was not measured."""
+        measured = next(iter(self.results.values()))["kept"].values
+        if metric not in measured:
+            raise InputError(f"metric={metric!r} was not measured{nearest(str(metric), measured)}")
+        return judge_both(self.results, metric, self.simplest)
+
     @property
     def conclusion(self) -> str:
         """The verdicts in words."""

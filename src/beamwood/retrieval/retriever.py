@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -120,7 +121,8 @@ class Retriever:
         """
         for name in rules:
             if name not in _RULES:
-                raise InputError(f"recommend has no argument '{name}'{nearest(name, _RULES)}")
+                known = [each for each in inspect.signature(self.recommend).parameters if each != "rules"]
+                raise InputError(f"recommend has no argument '{name}'{nearest(name, [*known, *_RULES])}")
         given: dict[str, Any] = {**rules, "effort": effort, "beam_width": beam_width, "rejected": rejected}
         found = self.answer(Request(histories, k, users, allowed, context, seen, on_unknown, where, **given))
         return found if as_ is None else found.to(as_, None if users is None else self._typed(as_list("users", users)))

@@ -125,7 +125,7 @@ def _completed(keys_RN: Tensor, chosen_RK: Tensor, found_R: Tensor, banned_RL: T
     if bool((found_R + is_open.sum(dim=1) < count).any()):
         closed = (~head_N).expand_as(keys_RN).scatter(1, banned_RL, True)
         fewest = int((~closed).sum(dim=1).min())
-        fix = "lower num_negatives" if fewest else "lower tail_share or length, so that a history leaves some"
-        raise InputError(f"a row has {fewest} head items that are not masked, fewer than {count}; {fix}")
+        fix = "loss.num_negatives" if fewest else "loss.tail_share or model.length, so that a history leaves some"
+        raise InputError(f"a row has {fewest} head items that are not masked, fewer than {count}; lower {fix}")
     order = torch.argsort((~torch.cat([is_found, is_open], dim=1)).byte(), dim=1, stable=True)[:, :count]
     return torch.gather(torch.cat([chosen_RK, best.indices], dim=1), 1, order)
