@@ -11,9 +11,11 @@ import urllib.request
 
 import pytest
 
+from beamwood.errors import InputError
 from beamwood.serve.catalogue import Catalogue
 from beamwood.serve.learned import Learned, read_learned
 from beamwood.serve.loading import Loader
+from beamwood.serve.problems import Problem
 from beamwood.serve.settings import ServeSettings
 from beamwood.serve.snapshot import open_snapshot
 from beamwood.serve.store.memory import MemoryStore
@@ -236,6 +238,33 @@ def test_first_events_of_many_items_are_one_change(models, monkeypatch):
         wait_until(lambda: not client.service.first_events._owners)
         send(client, ("last", [items[0]]))
         assert not client.service.first_events._owners
+
+
+def test_first_events_that_cannot_be_taken_up_at_once_are_later(models, monkeypatch):
+    """The store is down as they are made anew; a tree has no room."""
+    refused = [Problem("store_unavailable", "down"), InputError("no room")]
+    with serving(models / "one") as client:
+        said, known, change = [], shown(client), Catalogue.change
+        client.service.log.said = lambda event, **more: said.append(event)
+        assert client.put("/v1/items", json={"items": [{"item": "a"}, {"item": "b"}]}).status_code == 200
+
+        async def failing(self, work):
+            if refused:
+                raise refused.pop(0)
+            return await change(self, work)
+
+        def events(item):
+            return client.service.catalogue.new_items[item].events
+
+        monkeypatch.setattr(Catalogue, "change", failing)
+        send(client, *((f"u{user}", [known[user], "a"]) for user in range(3)))
+        wait_until(lambda: "items_not_followed" in said)
+        send(client, *((f"v{user}", [known[user], "b"]) for user in range(3)))
+        wait_until(lambda: events("b") == 3)
+        assert events("a") == 0
+        send(client, *((f"w{user}", [known[user], "a"]) for user in range(7)))
+        wait_until(lambda: events("a") == 10)
+        assert said.count("items_not_followed") == 1
 
 
 def test_what_the_store_lacks_of_what_was_learned_is_trouble():

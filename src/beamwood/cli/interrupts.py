@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 
 from beamwood.training.interrupt import ANSWERING, Interrupted
 
-__all__ = ["NOTHING", "PATIENCE", "Watch", "begin", "claimed", "interrupted", "keeping"]
+__all__ = ["NOTHING", "PATIENCE", "Watch", "begin", "claimed", "interrupted", "is_of_stop", "keeping"]
 
 PATIENCE = 1.2
 """Seconds that a command may take to end by itself."""
@@ -32,6 +32,17 @@ _kept: list[Callable[[], str]] = []
 def interrupted() -> str:
     """What an interrupted command says: what is kept, and how to go on."""
     return f"interrupted; {_kept[-1]() if _kept else NOTHING}"
+
+
+def is_of_stop(error: BaseException | None) -> bool:
+    """Whether a signal that stops is behind an error: libraries make others of it, as polars does, which panics."""
+    while error is not None:
+        if isinstance(error, KeyboardInterrupt):
+            return True
+        if type(error).__name__ == "PanicException" and "KeyboardInterrupt" in str(error):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def begin() -> None:
@@ -54,8 +65,12 @@ def keeping(words: Callable[[], str]) -> Iterator[None]:
     _kept.append(words)
     try:
         yield
-    except KeyboardInterrupt:
-        raise Interrupted(interrupted()) from None
+    except Interrupted:
+        raise
+    except BaseException as error:
+        if is_of_stop(error):
+            raise Interrupted(interrupted()) from None
+        raise
     finally:
         _kept.pop()
 

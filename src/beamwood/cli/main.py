@@ -88,25 +88,28 @@ def main(arguments: list[str]) -> int:
         sys.stdout.flush()
         # Typer makes a number of Ctrl-C and says nothing.
         return _stopped(interrupts.interrupted(), as_json=as_json) if result == INTERRUPTED else result or OK
-    except InputError as error:
-        return failed(in_words_of(arguments, str(error)), WRONG_INPUT, as_json=as_json)
     except typer.Exit as stop:
         return stop.exit_code
-    except (typer.Abort, KeyboardInterrupt):
-        return _stopped(interrupts.interrupted(), as_json=as_json)
-    except (SystemExit, OSError) as error:
-        if isinstance(error, OSError) and _is_of_memory(error):
-            return _without_memory(error, as_json=as_json)
-        return _without_output(error, as_json=as_json)
     except Interrupted as error:
         return _stopped(str(error), as_json=as_json)
-    except Exception as error:
-        # Typer's own, or those of click, which older versions of it need and newer ones do not install.
-        if type(error).__module__.startswith(("typer", "click")) and hasattr(error, "format_message"):
-            return failed(_as_typed(error, arguments), WRONG_INPUT, as_json=as_json)
-        if _is_of_memory(error):
-            return _without_memory(error, as_json=as_json)
-        return _fault(error, as_json=as_json)
+    except BaseException as error:
+        if isinstance(error, typer.Abort) or interrupts.is_of_stop(error):
+            return _stopped(interrupts.interrupted(), as_json=as_json)
+        return _ended_by(error, arguments, as_json=as_json)
+
+
+def _ended_by(error: BaseException, arguments: list[str], *, as_json: bool) -> int:
+    """Say what ended the command."""
+    if isinstance(error, InputError):
+        return failed(in_words_of(arguments, str(error)), WRONG_INPUT, as_json=as_json)
+    # Typer's own, or those of click, which older versions of it need and newer ones do not install.
+    if type(error).__module__.startswith(("typer", "click")) and hasattr(error, "format_message"):
+        return failed(_as_typed(error, arguments), WRONG_INPUT, as_json=as_json)
+    if isinstance(error, Exception) and _is_of_memory(error):
+        return _without_memory(error, as_json=as_json)
+    if isinstance(error, SystemExit | OSError):
+        return _without_output(error, as_json=as_json)
+    return _fault(error, as_json=as_json)
 
 
 def _as_typed(error: Any, arguments: list[str]) -> str:

@@ -154,6 +154,8 @@ def recommend(
 
     if writing.out is None and (asking.all_users or writing.resume or writing.overwrite):
         raise InputError("--all-users, --resume and --overwrite are about a file; name it with --out recs.parquet")
+    # Before it is loaded: groups of a folder that is replaced meanwhile are gone on with by neither model.
+    origin = None if writing.out is None else _checksum(folder)
     retriever = load(folder, method, threads=writing.threads)
     asked = asking.of(retriever, on_unknown)
     request = Request(
@@ -169,8 +171,8 @@ def recommend(
         effort=effort,
         beam_width=beam_width,
     )
-    if writing.out is not None:
-        _write_all(retriever, request, asked, folder, writing, json=json)
+    if origin is not None:
+        _write_all(retriever, request, asked, origin, writing, json=json)
         return
     _print_lists(asked.labels, retriever.answer(request), json=json)
 
@@ -195,18 +197,22 @@ def _print_lists(labels: Sequence[Any], found: Recommendations, *, json: bool) -
             print(f"  {rank:>3}  {item}  {score:.4f}")
 
 
+def _checksum(folder: str) -> str:
+    from beamwood.artefact import read_artefact
+
+    return str(read_artefact(folder, kind="retriever", verify=False).manifest["checksum"])
+
+
 def _write_all(
-    retriever: Retriever, request: Request, asked: QueryRows, folder: str, writing: FileOptions, *, json: bool
+    retriever: Retriever, request: Request, asked: QueryRows, origin: str, writing: FileOptions, *, json: bool
 ) -> None:
     """The answers of all rows in one file, a group after the other."""
-    from beamwood.artefact import read_manifest
     from beamwood.retrieval.job import Job, check_file, count_by_rank
 
     assert writing.out is not None
     if request.context is not None:
         raise InputError("--context is not for --out; ask without a file")
     target = check_file(writing.out, overwrite=writing.overwrite, resume=writing.resume)
-    origin = str(read_manifest(folder)["checksum"])
     # Users in a file are of the log's type, however they were typed, unless one cannot be of it.
     labels = asked.rows if asked.by_users and None not in asked.rows else asked.labels
     job = Job(retriever, request, asked.rows, labels, asked.by_users, origin, writing.threads)

@@ -77,7 +77,7 @@ class Catalogue:
             while not kept:
                 before = await self._read()
                 fresh = self.learned.copy()
-                changed = change(self.service.current(), fresh)
+                changed = await asyncio.to_thread(change, self.service.current(), fresh)
                 # Before it is kept: what cannot be published is refused.
                 made = [(each, await asyncio.to_thread(self._made, each, fresh)) for each in self.service.snapshots]
                 # Where another process was quicker, its change comes first.

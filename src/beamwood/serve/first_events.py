@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import structs
 
+from beamwood.errors import InputError
 from beamwood.retrieval.sources import REFRESHED_AT
 from beamwood.serve.learned import CatalogueItem, Learned
 from beamwood.serve.near_events import near_of
@@ -44,10 +45,11 @@ class FirstEvents:
 
     def __init__(self, service: Service) -> None:
         self.service = service
-        # By item who is behind the events that no mixture has, and how many of these are in no common count.
+        # By item who is behind the events that no mixture has, how many of these are in no common count, and that.
         self._owners: dict[Id, list[Owner]] = {}
         self._uncounted: Counter[Id] = Counter()
-        # How many of the numbers of events an item had passed when this process made its mixture anew.
+        self._seen: dict[Id, int] = {}
+        # How many of the numbers of events an item had passed when this process heard of it, or made it anew.
         self._passed: dict[Id, int] = {}
 
     def follow(self, events: Sequence[Event]) -> None:
@@ -58,6 +60,7 @@ class FirstEvents:
             if found is not None and not _is_done(found):
                 self._owners.setdefault(event.item, []).append(event.user)
                 self._uncounted[event.item] += 1
+                self._passed.setdefault(event.item, _passed(found.events))
 
     async def keep_up(self) -> None:
         """Make mixtures anew for as long as the service runs; rarer where that takes long."""
@@ -72,15 +75,15 @@ class FirstEvents:
         """Count what came, and make anew what is due. Errors: `Problem`, after which all is due still."""
         if not self._owners:
             return
-        totals = await self._counted()
+        self._seen |= await self._counted()
         new, due = self.service.catalogue.new_items, dict[Id, int]()
         for item in list(self._owners):
             found = new.get(item)
             if found is None or found.gone:
                 del self._owners[item]
                 continue
-            seen = max(found.events, totals.get(item, 0))
-            if _passed(seen) > self._passed.get(item, 0):
+            seen = max(found.events, self._seen.get(item, 0))
+            if _passed(seen) > self._passed[item]:
                 due[item] = seen
         due = dict(islice(due.items(), _TOGETHER))
         if due:
@@ -113,7 +116,11 @@ class FirstEvents:
                     items[item] = _with_near(snapshot, found, counts, due[item])
             learned.items = list(items.values())
 
-        await self.service.catalogue.change(change)
+        try:
+            await self.service.catalogue.change(change)
+        except InputError as error:
+            # As where a tree has no room for one more: tried again at its next number of events.
+            self.service.log.said("items_not_followed", reason=str(error))
         for item, some in owners.items():
             self._passed[item] = _passed(due[item])
             del self._owners[item][: len(some)]

@@ -1,6 +1,7 @@
 """What is learned of items while a service runs: a document by its name, those of a while ago, and the latest's name.
 
-Who looks for a change reads the name alone."""
+Who looks for a change reads the name alone.
+"""
 
 from __future__ import annotations
 
@@ -52,6 +53,12 @@ class Learned(Struct):
         return {each.item: each for each in self.items}
 
 
+class _Stored(Struct):
+    items: list[msgspec.Raw] = field(default_factory=list)
+    unavailable: list[int | str] = field(default_factory=list)
+    erased: list[int | str] = field(default_factory=list)
+
+
 def text_of(learned: Learned) -> str:
     """The document."""
     return msgspec.json.encode(learned).decode()
@@ -93,4 +100,8 @@ def earlier_learned(store: HistoryStore, name: str) -> Learned | None:
     """That of a name, None where it is kept no more."""
     texts = (store.get(f"{_DOCUMENT}@{name[:digits]}") for digits in _SLOTS)
     text = next((each for each in texts if each is not None and _name(each) == name), None)
-    return None if text is None else msgspec.json.decode(text, type=Learned)
+    if text is None:
+        return None
+    # One after another, as one call for all would hold up the other threads.
+    stored, item = msgspec.json.decode(text, type=_Stored), msgspec.json.Decoder(CatalogueItem)
+    return Learned([item.decode(each) for each in stored.items], stored.unavailable, stored.erased)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,7 @@ class Limits:
 
     def changed(self) -> dict[str, int | float]:
         """Those that are not as they are by default."""
-        own = {each.name: getattr(self, each.name) for each in fields(self)}
+        own = asdict(self)
         return {each.name: own[each.name] for each in fields(self) if own[each.name] != each.default}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field, structs
@@ -96,7 +97,7 @@ def routes(service: Service) -> list[Route]:  # noqa: ARG001
 
 async def _list(call: Call) -> Catalogued:
     await call.service.catalogue.settled()
-    return _catalogued(call, [each for each in call.service.catalogue.learned.items if not each.gone])
+    return await _catalogued(call, [each for each in call.service.catalogue.learned.items if not each.gone])
 
 
 async def _put(call: Call) -> Catalogued:
@@ -110,7 +111,7 @@ async def _put(call: Call) -> Catalogued:
         learned.items = list(known.values())
         return placed
 
-    return _catalogued(call, await _changed(call, change))
+    return await _catalogued(call, await _changed(call, change))
 
 
 def _placed(
@@ -154,7 +155,7 @@ async def _patch(call: Call) -> Catalogued:
         _check_similar(snapshot, fresh.similar, "similar")
         return [fresh]
 
-    return _catalogued(call, await _changed(call, change))
+    return await _catalogued(call, await _changed(call, change))
 
 
 async def _delete(call: Call) -> Changed:
@@ -209,14 +210,19 @@ async def _counted(call: Call, change: Any) -> Changed:
     return Changed(call.request_id, call.snapshot.number, count)
 
 
-def _catalogued(call: Call, items: list[CatalogueItem]) -> Catalogued:
-    snapshot, catalogue = call.snapshot, call.service.catalogue
+async def _catalogued(call: Call, items: list[CatalogueItem]) -> Catalogued:
+    snapshot, shown = call.snapshot, call.service.catalogue.shown
     base = snapshot.fitted or snapshot
-    rows = [
-        Placed(each.item, mixture_of(base, each)[1], each.events, each.available, catalogue.shown[each.item])
-        for each in items
-    ]
-    return Catalogued(call.request_id, snapshot.number, rows)
+
+    def rows() -> list[Placed]:
+        sources = (mixture_of(base, each)[1] for each in items)
+        return [
+            Placed(each.item, source, each.events, each.available, shown[each.item])
+            for each, source in zip(items, sources, strict=True)
+        ]
+
+    # Of many the loop would wait.
+    return Catalogued(call.request_id, snapshot.number, await asyncio.to_thread(rows))
 
 
 def _no_such_item(call: Call) -> Problem:
