@@ -136,7 +136,7 @@ def visit(
 def _cut(
     weights: DinWeights, shape: Shape, level: int, leaves_L: IndexArray, nodes_M: IndexArray, most: int
 ) -> NDArray[np.int64]:
-    """The `most` nodes that the light head puts first, ascending."""
+    """The `most` best nodes by the light head, ascending."""
     if len(nodes_M) <= most:
         return np.asarray(nodes_M, np.int64)
     values = light_scores(weights, shape, level, leaves_L, nodes_M)
