@@ -242,7 +242,7 @@ def test_wrong_arguments(market, fitted, tmp_path, capsys):
         (["fit", log, "--time-limit", "soon", *out], "write 30m, 90s or 1h30m"),
         (["fit", log, "--method", "popularity", "--out", tmp_path / "foreign"], "foreign"),
         (["fit", log, "--method", "popularity", "--out", fitted], "overwrite"),
-        (["fit", log, "--set", "model.width=8", *out], "--set is about one method; name it with --method"),
+        (["fit", log, "--set", "model.width=8", *out], "--set belongs to a method; name it with --method"),
         (["fit", log, "--method", "ease", "--budget-ms", "2", *out], "--budget-ms is for the search"),
         (["fit", log, "--budget-mb", "-1", *out], "--budget-mb -1.0 is not a number above 0"),
         (["evaluate", fitted, "--k", "0"], "--k 0 is outside"),
@@ -334,7 +334,7 @@ def test_what_is_nested_too_deeply_is_a_wrong_input_and_no_fault_of_ours(market,
         (*fit, "--set", "loop.max_steps=" + "[" * 5_000),
     ):
         assert beamwood(*arguments) == 2
-        assert "a fault of beamwood's" not in capsys.readouterr().err
+        assert "internal error of beamwood" not in capsys.readouterr().err
 
 
 def test_what_fails_in_a_file_of_ones_own_is_no_fault_of_ours(market, tmp_path, capsys):

@@ -52,7 +52,7 @@ def test_inspect_diagnoses_a_tree(market, capsys, tmp_path):
     assert beamwood("inspect", out, "--widths", "5,x") == 2
     capsys.readouterr()
     assert beamwood("inspect", out, "--widths", "30,5") == 2
-    assert "--widths 5 is below 20, the items of a list here; give 20 or more" in capsys.readouterr().err
+    assert "--widths 5 is below 20, the length of a list; give 20 or more" in capsys.readouterr().err
     assert beamwood("inspect", out, "--users", "0", "--html", page) == 2
     assert beamwood("inspect", out, "--log", market / "items.parquet") == 2
 

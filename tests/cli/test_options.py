@@ -114,9 +114,9 @@ def test_wrong_options(log, fitted, tmp_path, capsys):
     cases = [
         ([*fit, "--seed", "99999999999999999999"], "less than or equal to 9223372036854775807"),
         ([*fit, "--seed", "-1"], "greater than or equal to 0"),
-        ([*fit, "--items-column", "x"], "--items-column is about the item table; give one with --items"),
-        ([*fit, "--unlisted-items", "keep"], "--unlisted-items keep is about the item table"),
-        (["compare", log, "--items-column", "x"], "--items-column is about the item table"),
+        ([*fit, "--items-column", "x"], "--items-column is for the item table; give one with --items"),
+        ([*fit, "--unlisted-items", "keep"], "--unlisted-items keep is for the item table"),
+        (["compare", log, "--items-column", "x"], "--items-column is for the item table"),
         (["recommend", fitted, "--user", "99"], "pass --on-unknown ignore"),
         ([*tree, tmp_path / "file"], "cannot hold a run"),
         ([*tree, tmp_path / "file", "--resume"], "cannot hold a run"),
@@ -154,7 +154,7 @@ def test_the_largest_number_of_negatives_is_taken(fitted):
 
 def test_a_method_that_counts_says_what_has_no_use(log, tmp_path, capsys):
     assert beamwood("fit", log, "--method", "popularity", "--out", tmp_path / "out", "--resume") == 0
-    assert "popularity only counts: --resume has no use" in capsys.readouterr().err
+    assert "popularity is a counting method: --resume has no effect" in capsys.readouterr().err
 
 
 def test_a_table_of_users_that_no_setting_names(log, tmp_path, capsys):
@@ -162,7 +162,7 @@ def test_a_table_of_users_that_no_setting_names(log, tmp_path, capsys):
     read_log(log).frame.select(user_id="user").unique().with_columns(age=pl.lit(30)).write_parquet(users)
     given = ("--method", "popularity", "--out", tmp_path / "out", "--user-table", users)
     assert beamwood("fit", log, *given) == 0
-    assert "--user-table has no use without columns of it in model.user_columns" in capsys.readouterr().err
+    assert "--user-table has no effect without columns of it in model.user_columns" in capsys.readouterr().err
 
 
 def test_the_run_is_beside_a_folder_named_with_a_slash(log, tmp_path, capsys):

@@ -34,7 +34,7 @@ def test_corrupt_and_changed(market, fitted, tmp_path, capsys):
 
 def test_a_page_replaces_nothing_but_a_page(market, fitted, tmp_path, capsys):
     log = market / "log.parquet"
-    why = {log: "no page of beamwood's, so it is not replaced", fitted / "manifest.json": "which is a saved folder"}
+    why = {log: "is not a page of beamwood, so it is not replaced", fitted / "manifest.json": "which is a saved folder"}
     for other, said in why.items():
         before = other.read_bytes()
         assert beamwood("evaluate", fitted, "--html", other) == 2

@@ -1,4 +1,4 @@
-"""Arrays of a safetensors file as a view of its pages, which all processes that map the file share."""
+"""Arrays of a safetensors file as views of its mapped pages, which all processes that map the file share."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _TYPES = {
     "I64": np.int64,
     "F64": np.float64,
 }
-# The largest header that is read: that of the format's own library.
+# The largest header accepted: the limit of the format's own library.
 _MOST_HEADER = 100_000_000
 
 

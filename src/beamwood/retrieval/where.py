@@ -66,7 +66,7 @@ def _condition(name: str, column: NumberColumn | LabelColumn, wanted: Any) -> Bo
 
 def _said(name: str, column: NumberColumn | LabelColumn, word: str, value: Any) -> BoolArray:
     """The items whose cell meets one operator."""
-    # Lists of any library; an iterator is consumed once.
+    # Lists of any library; an iterator can be read only once.
     value = as_list(f"where: '{name}'", value) if _is_list(value) else value
     if word not in OPERATORS:
         raise InputError(f"where: '{name}' has the unknown operator '{word}'{nearest(word, OPERATORS)}")

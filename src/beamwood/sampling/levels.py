@@ -1,8 +1,9 @@
-"""What each level of a step is trained on besides the targets: one sampler, one way to draw nodes for all levels.
+"""Samplers of a tree's levels: the nodes that each level of a step is trained on besides the targets.
 
 Shape legend: B histories, L history length, T targets a history, M draws a row, H levels, K branching.
+
 A sampler is called with (scorer, tree, histories, targets_BT as leaves, generator) and returns one `LevelDraw` a level,
-level 1 first. A level that is small enough is not sampled: its draw says that all its nodes are to be scored.
+level 1 first. A small level is not sampled: its draw has all of its nodes.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class LeafHistories:
-    """What is drawn for: `leaves` int64[B, L], -1 absent, and `folds` int64[B] as `DinScorer.forward` takes them."""
+    """The histories of a batch: `leaves` int64[B, L], -1 absent, and `folds` int64[B], see `DinScorer.forward`."""
 
     leaves: Tensor
     folds: Tensor | None = None
@@ -214,7 +215,7 @@ def distinct(num_rows: int, count: int, size: int, generator: torch.Generator) -
         keys = torch.rand((num_rows, size), generator=generator)
         return torch.topk(keys, count, dim=1).indices
     picks = torch.randint(size, (num_rows, count), generator=generator)
-    # A draw that stands earlier in its row is drawn anew: that is drawing without replacement.
+    # A repeated draw is drawn again, which is drawing without replacement.
     while True:
         repeated = ~first_of_each(picks)
         missing = int(repeated.sum())

@@ -1,4 +1,4 @@
-"""Contract tests for whoever writes a part: inherit a class, name the part, and pytest finds what it owes.
+"""Contract tests for authors of parts: inherit a class, name the part, and pytest collects the contract's tests.
 
 All need the extra `testing`; those of encoders, losses, samplers and terms need `train` too.
 """
@@ -27,7 +27,7 @@ __all__ = [
     "TermContract",
 ]
 
-# Imported when it is first asked for: a counting method is tested without torch.
+# Imported on first use: a counting method is tested without torch.
 _LATER = {
     "EncoderContract": "beamwood.testing.encoders",
     "IndexContract": "beamwood.testing.indexes",
