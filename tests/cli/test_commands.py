@@ -348,7 +348,7 @@ def test_what_fails_in_a_file_of_ones_own_is_no_fault_of_ours(market, tmp_path, 
         said = capsys.readouterr().err
         assert f"the method file {file}, line 6: " in said
         assert "Traceback" in said
-        assert "a fault of beamwood's" not in said
+        assert "internal error of beamwood" not in said
 
 
 def test_durations():
