@@ -53,7 +53,7 @@ WORDS = ["NaN", "null", "None", "undefined", "N/A", " nat ", "<NA>", "\\N"]
 
 
 @pytest.mark.parametrize("word", WORDS)
-def test_words_for_nothing_are_counted_and_left_out_where_asked(word, write, planted):
+def test_null_words_are_counted_and_left_out_where_asked(word, write, planted):
     path = write([(word if user == 5 else user, *rest) for user, *rest in planted])
     log = read_log(path)
     assert any(f"8 rows have a null word as their user ({word!r} 8)" in note for note in log.report.notes)
@@ -144,7 +144,7 @@ def test_categories_are_stripped_quoted_and_words_told(write, planted, say):
     names = [" a", "a ", "b| c", "b|", "", "None", "  ", "NaN"]
     table = write([(item, names[item % 8]) for item in range(30)], "items.csv", header="item_id,category")
     said = say("fit", path, "--items", table)
-    assert "words for nothing as categories ('None' of 4 items, 'NaN' of 3 items)" in said
+    assert "null words as categories ('None' of 4 items, 'NaN' of 3 items)" in said
     out = path.parent / "out"
     assert "known: 'NaN', 'None', 'a', 'b', 'c'" in say("recommend", out, "--user", 1, "--category", "zz", code=2)
     data = Dataset.from_log(read_log(path), table)

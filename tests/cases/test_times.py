@@ -67,11 +67,11 @@ def test_a_zone_that_nobody_knows_is_refused():
 @pytest.mark.parametrize(
     ("shape", "words"),
     [
-        ("%m/%d/%Y %I:%M %p", "with the month first: say --time-format '%m/%d/%Y %I:%M %p'"),
-        ("%d.%m.%Y", "with the day first: say --time-format '%d.%m.%Y'"),
-        ("%d-%m-%y %H:%M:%S", "with the day first: say --time-format '%d-%m-%y %H:%M:%S'"),
-        ("%m %d, %Y", "with the month first: say --time-format '%m %d, %Y'"),
-        ("%d/%m/%Y %I:%M:%S%p", "with the day first: say --time-format '%d/%m/%Y %I:%M:%S%p'"),
+        ("%m/%d/%Y %I:%M %p", "with the month first: use --time-format '%m/%d/%Y %I:%M %p'"),
+        ("%d.%m.%Y", "with the day first: use --time-format '%d.%m.%Y'"),
+        ("%d-%m-%y %H:%M:%S", "with the day first: use --time-format '%d-%m-%y %H:%M:%S'"),
+        ("%m %d, %Y", "with the month first: use --time-format '%m %d, %Y'"),
+        ("%d/%m/%Y %I:%M:%S%p", "with the day first: use --time-format '%d/%m/%Y %I:%M:%S%p'"),
     ],
 )
 def test_numeric_dates_need_a_format_and_the_advice_works(shape, words, write, planted, say):
@@ -90,7 +90,7 @@ def test_numeric_dates_need_a_format_and_the_advice_works(shape, words, write, p
 def test_dates_that_may_be_either_are_refused_with_both():
     with pytest.raises(InputError) as error:
         times_of(["01/02/2024", "03/04/2024"])
-    assert "day and month either way round: say --time-format '%d/%m/%Y' or --time-format '%m/%d/%Y'" in str(
+    assert "day and month either way round: use --time-format '%d/%m/%Y' or --time-format '%m/%d/%Y'" in str(
         error.value
     )
     with pytest.raises(InputError, match="dates in two orders; write them in one"):

@@ -66,5 +66,5 @@ def test_a_split_without_test_users_says_so(split, fitted):
     nobody = beamwood.data.Split(
         split.dataset, split.train, split.valid, split.test.take(np.zeros(0, int)), split.name, split.rule
     )
-    with pytest.raises(InputError, match="the split leaves 0 test users, of whom nothing can be tested"):
+    with pytest.raises(InputError, match="the split leaves 0 test users, too few for a test"):
         beamwood.compare(nobody, fitted)

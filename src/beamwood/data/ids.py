@@ -18,7 +18,7 @@ __all__ = [
     "id_expression",
     "refuse",
     "same_but_for_looks",
-    "words_for_nothing",
+    "null_words",
 ]
 
 # Whole numbers, also as spreadsheets and frames with gaps write them (7.0); "007" and "+7" are other ids than 7.
@@ -87,7 +87,7 @@ def missing_cells(table: Source, name: str, *, words: bool = False) -> pl.Expr:
     return missing
 
 
-def words_for_nothing(texts: pl.Series) -> pl.DataFrame:
+def null_words(texts: pl.Series) -> pl.DataFrame:
     """The null words among texts, such as nan and null, with the count of each."""
     found = texts.alias("word").filter(texts.str.contains(_NOTHING).fill_null(False))
     return found.value_counts(sort=True)
@@ -179,7 +179,7 @@ def _note_of_nothing(table: Source, name: str, role: str) -> str:
     text = table.column(name).cast(pl.String).alias("word")
     with reading(table.name):
         texts = table.frame.select(text).filter(pl.col("word").str.contains(_NOTHING)).collect(engine="streaming")
-    words = words_for_nothing(texts["word"])
+    words = null_words(texts["word"])
     said = ", ".join(f"{word!r} {count:,}" for word, count in words.head(4).iter_rows())
     return (
         f"'{name}': {len(texts):,} rows have a null word as their {role} ({said}); each word counts as one "

@@ -273,8 +273,8 @@ def check_test(split: Split, tail: TailRule | None, say: Callable[[str], None]) 
     """The number of test users with a tail label. Errors: fewer than two test users in all."""
     if len(split.test) < 2:
         raise InputError(
-            f"the split leaves {'1 test user' if len(split.test) else '0 test users'}, of whom nothing can be tested; "
-            "give more users or another --split"
+            f"the split leaves {'1 test user' if len(split.test) else '0 test users'}, too few for a test; give more "
+            "users or another --split"
         )
     on_tail = 0 if tail is None else _num_with_tail_label(split, tail)
     if tail is not None and on_tail < 2:

@@ -37,7 +37,7 @@ def outline_lines(document: Document) -> Iterator[str]:
     yield f"{document['source']}: {document['rows']:,} rows; columns {', '.join(columns)}"
     lacking = [
         f"{counts['empty']:,} without {with_article(role)}"
-        + (f", {counts['words']:,} with a word for nothing" if counts["words"] else "")
+        + (f", {counts['words']:,} with a null word, such as nan" if counts["words"] else "")
         for role, counts in document["missing"].items()
         if counts["empty"] or counts["words"]
     ]
