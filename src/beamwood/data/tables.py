@@ -11,7 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from beamwood.data.columns import find_column, plain_name
-from beamwood.data.ids import id_expression, same_but_for_looks, null_words
+from beamwood.data.ids import id_expression, null_words, same_but_for_looks
 from beamwood.data.kept_columns import kept_column, kept_name
 from beamwood.data.labels import SEPARATOR, arrays_as_lists, inner_type, label_lists
 from beamwood.data.layout import OF_TABLES
