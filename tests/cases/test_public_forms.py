@@ -195,7 +195,7 @@ def test_of_a_folder_of_such_files_all_are_named(plain, tmp_path):
     advice = refused(first.parent)
     one, every = f"'{first.parent / 'mv_0000.txt'}'", f"'{first.parent}'/*.txt"
     assert advice.endswith(f"; if all files are like this, name all in that command, as {every}")
-    log = read_log(typed(advice.partition("; where all")[0].replace(one, every), tmp_path))
+    log = read_log(typed(advice.partition("; if all")[0].replace(one, every), tmp_path))
     assert sorted(log.frame.select("user", "item").rows()) == sorted((user, item) for user, item, _ in plain)
 
 
@@ -306,7 +306,7 @@ def test_times_in_several_columns_are_no_day_of_the_month(plain, prefix):
     }
     message = refused(pl.DataFrame(rows | parts))
     assert f"has its times in several columns: {prefix}year, {prefix}month, {prefix}day; write them as one" in message
-    dates = eval(f"pl.DataFrame(rows | parts){message.partition('does by ')[2].partition(', or say')[0]}")
+    dates = eval(f"pl.DataFrame(rows | parts){message.partition('does by ')[2].partition(', or use')[0]}")
     assert triples(read_log(dates), 86400 * 10**6) == [(u, i, t // 86400) for u, i, t in plain]
     log = read_log(pl.DataFrame(rows | parts), columns=ColumnNames(time="none"))
     assert log.frame.columns == ["user", "item"]

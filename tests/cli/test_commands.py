@@ -237,7 +237,7 @@ def test_wrong_arguments(market, fitted, tmp_path, capsys):
             "each a finite number from 0",
         ),
         (["fit", log, "--method", "dtr", "--set", "width", *out], "has no '='"),
-        (["fit", log, "--method", "dtr", "--config", tmp_path / "bad.toml", *out], "no readable TOML"),
+        (["fit", log, "--method", "dtr", "--config", tmp_path / "bad.toml", *out], "not readable TOML"),
         (["fit", log, "--split", "user", *out], "did you mean 'users'"),
         (["fit", log, "--time-limit", "soon", *out], "write 30m, 90s or 1h30m"),
         (["fit", log, "--method", "popularity", "--out", tmp_path / "foreign"], "foreign"),

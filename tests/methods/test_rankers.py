@@ -593,7 +593,7 @@ def test_a_ranker_looks_at_the_circumstances(by_device, tmp_path, capsys):
         loaded.recommend(users=[1], k=5, context={"devise": ["tv"]})
     with pytest.raises(InputError, match="'device' needs a list of 2 values"):
         loaded.recommend(users=[1, 2], k=5, context={"device": ["tv"]})
-    with pytest.raises(InputError, match="looks at no context"):
+    with pytest.raises(InputError, match="uses no context"):
         beamwood.load(tmp_path / "first").recommend(users=[1], k=5, context={"device": ["tv"]})
     assert main(["recommend", out, "--user", "1", "--context", "device"]) == 2
     assert "write --context column=value" in capsys.readouterr().err
@@ -683,7 +683,7 @@ def test_a_stage_before_another_looks_at_the_circumstances_too(by_device, tmp_pa
         assert np.mean([item % 2 == rest for item in found]) > 0.9
     # More than it looks at is no matter to a stage; less is said, as are names that no stage knows.
     split = leave_one_out(Dataset.from_log(read_log(by_device / "log.parquet")))
-    with pytest.raises(InputError, match=r"looks at 'device' of the log.*ColumnNames\(context=\('device',\)\)"):
+    with pytest.raises(InputError, match=r"needs the context 'device'.*ColumnNames\(context=\('device',\)\)"):
         STAGES_OF.fitted(split, STAGES_OF.Config(**{"start.retriever": middle, "start.ranker": "popularity"}))
     columns = ColumnNames(context=("user", "device"))
     more = leave_one_out(Dataset.from_log(read_log(by_device / "log.parquet", columns=columns)))

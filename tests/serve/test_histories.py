@@ -209,7 +209,7 @@ def test_history_by_pages(folder, users):
         ({"user": 1, "item": "a\0b"}, "events[0].item", "no text"),
         ({"user": 2**70, "item": 1}, None, ""),
         ({"user": 1, "item": 1, "key": ""}, "events[0].key", "give 1 to 512"),
-        ({"user": 1, "item": 1, "colour": 1}, "events[0].colour", "no field"),
+        ({"user": 1, "item": 1, "colour": 1}, "events[0].colour", "does not exist"),
         ({"user": 1}, "events[0].item", "missing"),
     ],
 )

@@ -78,7 +78,7 @@ def test_another_file_is_never_replaced(tmp_path: Path) -> None:
     def export(to: Path, *more: str) -> None:
         run("events", "export", f"sqlite:{tmp_path / 'events.db'}", "--out", str(to), *more)
 
-    for more, said in (((), "pass --overwrite"), (("--overwrite",), "something else")):
+    for more, said in (((), "pass --overwrite"), (("--overwrite",), "another kind of file")):
         with pytest.raises(ValueError, match=said):
             export(log, *more)
     assert log.read_bytes() == before
