@@ -30,12 +30,13 @@ PATIENT = ("--timeout", "30s", "--max-wait", "30s")
 class Times:
     """How long parts run, in how many turns, how many steps the models are trained, how often they are swapped.
 
-    `items`: of the market of the tree as a fit leaves it; `full`: of the one that a full beam answers; `warm`: the most
-    seconds until memory stands.
+    `items`: of the market of the tree as a fit leaves it; `full`: of the one that a full beam answers; `users`: of
+    both; `warm`: the most seconds until memory stands.
     """
 
     items: int
     full: int
+    users: int
     steps: int
     part: Turns
     steady: Turns

@@ -93,6 +93,26 @@ def test_figures_are_shown_by_view_and_by_method(fitted):
     assert {"popularity", "ease", compared.conclusion} <= set(cells)
 
 
+def test_a_terminal_shows_few_lines_of_them(log, fitted):
+    """And not the arrays that they hold."""
+    split, retriever = fitted
+    dataset = split.dataset
+    for value in (dataset, dataset.users, split, split.test, retriever):
+        assert "\n" not in repr(value)
+        assert "array" not in repr(value)
+    assert repr(dataset) == "Dataset of 30 users, 12 items, 180 rows"
+    assert repr(split.test) == "Queries of 30 users with 30 labels"
+    assert repr(retriever) == "Retriever by cooccurrence: 12 items, 30 users"
+    views = beamwood.evaluate(retriever, split, ks=(3,))
+    head, *rows = repr(views).splitlines()
+    assert head == "mean of test users  seen items kept  seen items removed"
+    assert rows[2].split() == ["f@3", *(f"{view.means()['f@3']:.4f}" for view in views.values())]
+    assert repr(views["kept"]).splitlines()[:2] == ["PerQuery of 30 users", "mean of test users  seen items kept"]
+    compared = beamwood.compare(split, ["popularity", "ease"], ks=(3,), progress=False)
+    assert [line.split()[0] for line in repr(compared).splitlines()[:3]] == ["method", "popularity", "ease"]
+    assert repr(compared).endswith(compared.conclusion)
+
+
 def test_a_description_is_its_lines(rows):
     document = describe_log(pl.DataFrame(rows, ["user_id", "item_id", "timestamp"], orient="row"))
     (lines,) = shown(document).cells

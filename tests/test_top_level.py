@@ -1,12 +1,14 @@
 """What `import beamwood` offers, by its own examples."""
 
 import doctest
+import pydoc
 import subprocess
 import sys
 
 import pytest
 
 import beamwood
+import beamwood.testing
 
 
 def test_the_examples_run():
@@ -20,6 +22,16 @@ def test_all_of_it_is_there():
         assert vars(beamwood).get(name) or beamwood.__getattr__(name)
     with pytest.raises(AttributeError, match="no attribute 'recommend'; it has: Dataset"):
         beamwood.recommend  # noqa: B018
+
+
+def test_completion_and_help_show_what_is_offered():
+    """Names that are imported later too, and none that the module only uses."""
+    assert sorted(dir(beamwood)) == sorted(beamwood.__all__)
+    page = pydoc.render_doc(beamwood, renderer=pydoc.plaintext)
+    assert "class Dataset" in page
+    assert "compare(split" in page
+    assert "ks: 'Sequence[int]'" in page
+    assert sorted(dir(beamwood.testing)) == sorted(beamwood.testing.__all__)
 
 
 def test_nothing_is_imported_before_it_is_asked_for():

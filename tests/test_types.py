@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beamwood.errors import InputError, nearest
-from beamwood.types import ItemLists, Query, QueryNeeds, SearchOptions, among
+from beamwood.types import ItemLists, Prepared, Query, QueryNeeds, SearchOptions, among
 
 rows_of_items = st.lists(st.lists(st.integers(0, 20), max_size=7), max_size=8)
 
@@ -39,7 +39,7 @@ def test_two_lists_a_row(rows, others):
 def test_wrong_arrays_are_refused():
     with pytest.raises(InputError, match="end at len"):
         ItemLists(np.array([0, 3]), np.array([1, 2]))
-    with pytest.raises(InputError, match="never fall"):
+    with pytest.raises(InputError, match="must not decrease"):
         ItemLists(np.array([0, 2, 1, 2]), np.array([1, 2]))
     with pytest.raises(InputError, match="0 or more"):
         ItemLists(np.array([0, 1]), np.array([-1]))
@@ -95,3 +95,15 @@ def test_needs_of_several_parts():
     assert (both.users, both.num_users, both.names) == (True, 5, ("device",))
     assert [column.key for column in both.context] == ["device#1", "device#2"]
     assert QueryNeeds.joined([]) == QueryNeeds()
+
+
+def test_a_filter_is_measured_while_another_search_adds_to_it():
+    prepared = Prepared(np.ones(4, bool))
+
+    class Found(tuple):
+        def __iter__(self):
+            prepared.once(object(), lambda: np.zeros(2))
+            return super().__iter__()
+
+    prepared.once(0, lambda: Found([np.zeros(3)]))
+    assert prepared.nbytes == 4 + 24

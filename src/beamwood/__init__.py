@@ -38,8 +38,9 @@ if TYPE_CHECKING:
     from beamwood.data.split import Split
     from beamwood.evaluation.protocol import PerQuery
     from beamwood.methods import Method
-    from beamwood.recipes.compare import Comparison
+    from beamwood.recipes.compare import compare
     from beamwood.retrieval.retriever import Retriever
+    from beamwood.training.budget import Budget
 
 # Read once when torch loads: threads that spin at barriers cost many times the work on a busy machine.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -48,21 +49,27 @@ __version__ = "0.1.0"
 
 __all__ = ["Dataset", "__version__", "compare", "evaluate", "fit", "load", "read_log", "settings", "splits"]
 
-# What is imported when it is first asked for: the module, and the name in it (None: the module itself).
+# Lazy imports: the module, and the name in it (None: the module itself).
 _LATER = {
     "Dataset": ("beamwood.data", "Dataset"),
+    "compare": ("beamwood.recipes.compare", "compare"),
     "read_log": ("beamwood.data", "read_log"),
     "splits": ("beamwood.data.split", None),
 }
 
 
 def __getattr__(name: str) -> Any:
-    """`Dataset`, `read_log` and the module `splits` (`disjoint_users`, `leave_one_out`, `by_time`, `by_boundary`)."""
+    """What is imported when it is first asked for; `splits` is the module of the splits."""
     if name not in _LATER:
         raise AttributeError(f"module 'beamwood' has no attribute {name!r}; it has: {', '.join(__all__)}")
     module, own = _LATER[name]
     found = import_module(module)
     return found if own is None else vars(found)[own]
+
+
+def __dir__() -> list[str]:
+    """What is offered, for completion and `help`."""
+    return list(__all__)
 
 
 @naming_arguments
@@ -73,11 +80,11 @@ def load(
     threads: int = 1,
     verify: bool = False,
 ) -> Retriever:
-    """The retriever saved at `path`; needs no training data and no torch. Errors: `ArtefactError` naming the file.
+    """Load the retriever saved at `path`, without training data or torch. Errors: `ArtefactError` naming the file.
 
-    `method`: the `Method`, or its .py file, of a folder whose searcher only that file defines; no file is run unasked.
-    A file other than the one of the fit is an `InputError`. Weights are mapped, so that processes share them; `verify`
-    reads and checks all of them. `threads`: how many rows are searched at once, of all callers together.
+    `method`: the `Method`, or its .py file, where only that file defines the searcher; a file is run only if given
+    here. A file that differs from the one of the fit is an `InputError`. Weights are memory-mapped, so that processes
+    share them; `verify` reads and checks all of them. `threads`: rows searched at once, over all callers together.
     """
     retriever: type[Retriever] = import_module("beamwood.retrieval.retriever").Retriever
     if method is None:
@@ -93,18 +100,22 @@ def fit(
     config: Any = None,
     *,
     preset: str | None = None,
+    seed: int = 0,
+    time_limit: float | Budget | None = None,
     **options: Any,
 ) -> Retriever:
-    """Find the best for a split within a time limit, or train the method that is named.
+    """Find the best method for a split within a time limit, or train the named method.
 
-    Without a method `options` are those of `beamwood.recipes.portfolio.find.find`, as `time_limit=600`; the table of
-    what was measured is in `metadata["portfolio"]`. With one they are `beamwood.methods.TrainOptions`. `method`: a name
+    `seed`, 0 or more, starts all that is drawn; `time_limit` in seconds covers all of it. Without a method other
+    `options` are those of `beamwood.recipes.portfolio.find.find`, as `budget_ms=5`; the table of what was measured is
+    in `metadata["portfolio"]`. With one they are `beamwood.methods.TrainOptions`, as `progress=False`. `method`: a name
     of `beamwood.methods.METHODS`, a `Method`, or a .py file that defines one. `config` is the method's own `Config` or
     a mapping of its settings, as {"loop.max_steps": 3000}, which win over those of its `preset`, such as "paper". In
     "dtr+cooccurrence" config, preset and options are the first's, and the second, which counts, goes behind it with
     weights that validation users choose. Errors: `InputError` on what is no split; on a method, a setting, a preset or
     an option that does not exist; on values outside their bounds.
     """
+    options = {"seed": seed, "time_limit": time_limit, **options}
     if method is None:
         return _best(split, config, preset, options)
     sums = import_module("beamwood.methods.sums")
@@ -117,9 +128,7 @@ def fit(
 def _best(split: Split, config: Any, preset: str | None, options: dict[str, Any]) -> Retriever:
     errors = import_module("beamwood.errors")
     if config is not None or preset is not None:
-        raise errors.InputError(
-            "config and preset are about one method; name it, as beamwood.fit(split, 'dtr', config)"
-        )
+        raise errors.InputError("config and preset belong to a method; name it, as beamwood.fit(split, 'dtr', config)")
     find = import_module("beamwood.recipes.portfolio.find").find
     known = [name for name in inspect.signature(find).parameters if name != "split"]
     for name in options:
@@ -133,9 +142,9 @@ def _best(split: Split, config: Any, preset: str | None, options: dict[str, Any]
 def evaluate(retriever: Retriever, split: Split, *, ks: Sequence[int] = (20,)) -> dict[str, PerQuery]:
     """Rank the whole catalogue for every test query of the split that the retriever was fitted on.
 
-    Two views, {"kept": seen items kept, "removed": seen items removed}; each has metrics by query and, with `means()`,
-    their means by name, as "f@20". Errors: `InputError` on another split or other data than those of the fit, and on
-    cuts that are no whole numbers in 1..N.
+    Two views, {"kept": seen items kept, "removed": seen items removed}; each has metrics by query, and `means()` gives
+    their means by name, as "f@20". Errors: `InputError` on a split or data other than those of the fit, and on `ks`
+    that are not whole numbers in 1..N.
     """
     import_module("beamwood.methods").check_fitted(retriever, split)
     views: dict[str, PerQuery] = import_module("beamwood.evaluation.protocol").evaluate_split(
@@ -145,18 +154,7 @@ def evaluate(retriever: Retriever, split: Split, *, ks: Sequence[int] = (20,)) -
 
 
 @naming_arguments
-def compare(split: Split, methods: Sequence[str | Method], **options: Any) -> Comparison:
-    """Fit each method with its defaults, judge all on the test users, and test them in pairs.
-
-    `options` are those of `beamwood.recipes.compare.compare`: `ks`, `seed`, `time_limit` of each method, `tail`.
-    Errors: `InputError` on fewer than two methods, and on one that cannot be fitted by itself or on this split.
-    """
-    compared: Comparison = import_module("beamwood.recipes.compare").compare(split, methods, **options)
-    return compared
-
-
-@naming_arguments
 def settings(method: str | PathLike[str] | Method) -> dict[str, dict[str, Any]]:
-    """A method's settings by dotted name: default, the words it may be, its description, its value by preset."""
+    """A method's settings by dotted name: default, allowed words, description, and value by preset."""
     found: Method = import_module("beamwood.methods").load_method(method)
     return found.described()

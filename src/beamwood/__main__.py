@@ -14,7 +14,7 @@ def run() -> None:
 
         start()
     except KeyboardInterrupt:
-        sys.stderr.write("beamwood: interrupted; nothing of this command was kept; run it again\n")
+        sys.stderr.write("beamwood: interrupted; nothing was saved; run it again\n")
         sys.exit(130)
 
 

@@ -1,7 +1,7 @@
 """Arguments that do not fit, named: what goes wrong inside because of one becomes an `InputError` that says which.
 
-A call that ends well pays nothing for it. One that fails is looked at afterwards: an argument of another type than its
-annotation, or one that holds what nothing can be made of, is to blame. Where none is, the fault is ours and stays.
+A successful call is not slowed down. A failed one is inspected afterwards: an argument whose type contradicts its
+annotation, or that contains an unusable value, is named. Where there is none, the original exception is raised.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _P = ParamSpec("_P")
 _R = TypeVar("_R")
 _LISTS = (collections.abc.Sequence, collections.abc.Iterable, collections.abc.Collection, list, tuple)
 _MAPPINGS = (collections.abc.Mapping, dict)
-# Who ends a program blames no argument.
+# These end a program, whatever the arguments.
 _MEANT = (KeyboardInterrupt, SystemExit, GeneratorExit)
-# So many parts of a list are looked at.
+# Elements of a list that are inspected.
 _MOST = 1000
 _STRANGE = (
     *(set, frozenset, complex, slice, range, type, BaseException, type(Ellipsis), types.FunctionType),
@@ -34,13 +34,13 @@ _STRANGE = (
 
 
 def naming_arguments(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """The function, whose arguments are named in an `InputError` when one of them makes it fail."""
+    """A decorator: a failure caused by an argument becomes an `InputError` that names it."""
 
     @functools.wraps(function)
     def called(*args: _P.args, **kwargs: _P.kwargs) -> _R:
         try:
             return function(*args, **kwargs)
-        # Polars' panics are no `Exception`.
+        # Polars' panics are not an `Exception`.
         except BaseException as error:
             meant = isinstance(error, _MEANT) or type(error).__module__.startswith("beamwood.")
             blamed = None if meant else _blamed(function, args, kwargs)
@@ -52,7 +52,7 @@ def naming_arguments(function: Callable[_P, _R]) -> Callable[_P, _R]:
 
 
 def _blamed(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str | None:
-    """What to say of the argument that does not fit, None where all do or the call has fewer or more than it needs."""
+    """The message about the unfitting argument; None where all fit, or where too few or too many were given."""
     parameters = inspect.signature(function).parameters
     try:
         given = inspect.signature(function).bind(*args, **kwargs)
@@ -70,7 +70,7 @@ def _blamed(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping
             return f"{name}={_shown(value)} does not fit ({type(value).__name__}); give {known.annotation}"
     for name, value in values.items():
         known = parameters.get(name)
-        # What is to be called is as it is.
+        # A callable is not looked into.
         held = None if known is not None and "Callable" in str(known.annotation) else _strange(value)
         if held is not None:
             return f"{name}={_shown(value)} {held}; give plain values"
@@ -78,7 +78,7 @@ def _blamed(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping
 
 
 def _named(arguments: Mapping[str, Any], parameters: Mapping[str, inspect.Parameter]) -> Iterator[tuple[str, Any]]:
-    """The arguments by name, those of a `**` one by one, without the object itself."""
+    """The arguments by name, `**` arguments one by one, without `self` and `cls`."""
     for name, value in arguments.items():
         if parameters[name].kind is inspect.Parameter.VAR_KEYWORD:
             yield from value.items()
@@ -87,7 +87,7 @@ def _named(arguments: Mapping[str, Any], parameters: Mapping[str, inspect.Parame
 
 
 def _evaluated(annotation: Any, function: Callable[..., Any]) -> Any:
-    """The type that an annotation says, `Any` where its names are known to the type checker alone."""
+    """The evaluated annotation; `Any` where its names are imported for type checkers alone."""
     if not isinstance(annotation, str):
         return annotation
     try:
@@ -97,7 +97,7 @@ def _evaluated(annotation: Any, function: Callable[..., Any]) -> Any:
 
 
 def _misfits(value: Any, hint: Any) -> bool:
-    """Whether a value is surely of another type than the hint says."""
+    """Whether a value certainly contradicts the type hint."""
     origin, parts = get_origin(hint), get_args(hint)
     if hint in (None, type(None)):
         return value is not None
@@ -115,7 +115,7 @@ def _misfits(value: Any, hint: Any) -> bool:
         return isinstance(value, bool) or not isinstance(value, _NUMBERS[hint])
     try:
         return isinstance(hint, type) and not isinstance(value, hint)
-    except TypeError:  # a protocol that is not looked at when the program runs
+    except TypeError:  # a protocol that is not runtime-checkable
         return False
 
 
@@ -123,7 +123,7 @@ _NUMBERS: dict[Any, Any] = {int: numbers.Integral, float: numbers.Real}
 
 
 def _is_list(value: Any) -> bool:
-    """Whether a value is a list of some kind, of numpy's and Polars' too; a text is none."""
+    """Whether a value is a sequence, a numpy array or a Polars series; strings are not."""
     import numpy as np
     import polars as pl
 
@@ -137,7 +137,7 @@ def _parts(value: Any) -> list[Any]:
 
 
 def _strange(value: Any, depth: int = 0) -> str | None:
-    """What a value holds that nothing can be made of, in words; None where it is plain."""
+    """What unusable thing a value holds, in words; None where it holds none."""
     import numpy as np
     import polars as pl
 
@@ -148,7 +148,7 @@ def _strange(value: Any, depth: int = 0) -> str | None:
     if isinstance(value, float | np.floating) and not np.isfinite(value):
         return "holds NaN or infinity"
     if isinstance(value, str) and any(letter == "\0" or "\ud800" <= letter <= "\udfff" for letter in value):
-        return "holds text that is no plain Unicode"
+        return "holds text that is not valid Unicode"
     if isinstance(value, np.ndarray) and (value.dtype == object or value.ndim != 1):
         return f"holds an array of type {value.dtype} and shape {value.shape}"
     if isinstance(value, pl.Series) and (value.dtype.is_nested() or value.dtype in (pl.Null, pl.Object)):
@@ -161,8 +161,8 @@ def _strange(value: Any, depth: int = 0) -> str | None:
 
 
 def _shown(value: Any) -> str:
-    """The value in few letters, whatever it is."""
+    """A short representation of any value."""
     try:
         return " ".join(reprlib.repr(value).split())
-    except Exception:  # its own words are broken too
+    except Exception:  # its own __repr__ fails
         return f"<{type(value).__name__}>"

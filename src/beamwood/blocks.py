@@ -1,4 +1,4 @@
-"""Many rows a few at a time, so that memory stays bounded, and a few of many, evenly spread."""
+"""Rows in blocks, so that memory stays bounded, and evenly spread samples of rows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["blocks", "cell_blocks", "evenly", "slices"]
 
 
 def slices(num_rows: int, size: int) -> Iterator[slice]:
-    """Slices of all rows in order, each of `size` rows, of one where that is less, and the last of what is left."""
+    """Slices of all rows in order, each of `max(size, 1)` rows, the last of the rest."""
     size = max(1, size)
     return (slice(start, min(start + size, num_rows)) for start in range(0, num_rows, size))
 
@@ -22,7 +22,7 @@ def blocks(num_rows: int, size: int) -> Iterator[NDArray[np.int64]]:
 
 
 def cell_blocks(num_rows: int, num_columns: int, num_cells: int) -> Iterator[tuple[slice, slice]]:
-    """Rows and columns of the parts of a matrix, each of at most `num_cells` cells: whole rows where they fit."""
+    """Row and column slices that tile a matrix, each of at most `num_cells` cells: whole rows where they fit."""
     width = max(1, min(num_columns, num_cells))
     return ((rows, columns) for rows in slices(num_rows, num_cells // width) for columns in slices(num_columns, width))
 

@@ -29,11 +29,11 @@ __all__ = [
 ]
 
 
-# So many known names are listed.
+# Known names listed in a message.
 _SHOWN = 60
-# What a word means that is spelt like another.
+# Synonyms that no spelling distance finds.
 _MEANT = {"gpu": "cuda"}
-# So many names of a folder are looked at.
+# Entries of a folder compared with a misspelt name.
 _MOST_NAMES = 10_000
 
 
@@ -46,11 +46,11 @@ class ArtefactError(InputError):
 
 
 class NotSavedError(ArtefactError):
-    """What was to be kept could not be written: the disk is full, or its folder takes nothing."""
+    """A file could not be written: the disk is full, or its folder is not writable."""
 
 
 def unsound_score() -> ArtefactError:
-    """What an answer says whose scores are no numbers: mapped weights are not looked at before they are needed."""
+    """The error of an answer with non-finite scores: mapped weights are not checked at load."""
     return ArtefactError(
         "a score is NaN or infinite, so a stored weight is damaged or far too large; beamwood.load(path, verify=True) "
         "says which file: copy the folder again, or fit and save it again"
@@ -66,7 +66,7 @@ class UnknownSearcherError(ArtefactError):
 
 
 class TimeLimitError(InputError):
-    """A time limit is below what a training needs; the message says the least, `least` in seconds where it is known."""
+    """A time limit is below what a training needs; `least`: the needed seconds where known."""
 
     def __init__(self, message: str, least: float | None = None) -> None:
         super().__init__(message)
@@ -74,24 +74,24 @@ class TimeLimitError(InputError):
 
 
 class NotInstalledError(InputError, ImportError):
-    """What was asked for needs an extra of the package that is not installed; the message has the command."""
+    """A feature needs an extra that is not installed; the message has the command."""
 
 
 def first_problem(error: ValidationError) -> str:
-    """The first thing that a model of pydantic's refuses, as `name=value: why`."""
+    """The first problem of a pydantic validation error, as `name=value: why`."""
     first = error.errors()[0]
     where, why = ".".join(str(part) for part in first["loc"]), first["msg"].removeprefix("Value error, ")
     if first["type"] == "missing":
         return f"{where} is missing"
     if first["type"] in ("tuple_type", "list_type"):
         why = f"give a list, as [{first['input']!r}]"
-    # What is wrong with several fields together names them itself.
+    # A problem of several fields together names them itself.
     whole = first["type"] == "value_error" and isinstance(first["input"], Mapping)
     return f"{where}={reprlib.repr(first['input'])}: {why}" if where and not whole else why
 
 
 def closest(name: str, known: Iterable[str], alike: float = 0.5) -> str | None:
-    """The known name that is most like `name`, upper and lower case alike; None where none is at least so `alike`."""
+    """The known name most similar to `name`, ignoring case; None where no similarity reaches `alike`, in 0..1."""
     names = {each.casefold(): each for each in sorted(known, reverse=True)}
     meant = _MEANT.get(name.casefold())
     if meant in names:
@@ -101,13 +101,13 @@ def closest(name: str, known: Iterable[str], alike: float = 0.5) -> str | None:
 
 
 def nearest_path(path: Path, otherwise: str = "; check the path") -> str:
-    """What to say of a path that does not exist: the nearest that does, beside it or beside the folder that lacks."""
+    """The phrase that suggests an existing path for one that does not exist, or `otherwise`."""
     if str(path) == "-":
-        return "; what comes on stdin is not read: save it as a file first"
+        return "; stdin is not read: save it as a file first"
     if str(path).startswith("~"):
-        return "; ~ is what a shell knows: write os.path.expanduser('~/..')"
+        return "; only a shell expands ~: write os.path.expanduser('~/..')"
     there, rest = path, list[str]()
-    # Of a name that is too long the system says more than that it is not there.
+    # os.path.exists, as Path.exists raises on a name that is too long.
     while not os.path.exists(there) and there != there.parent:
         rest.insert(0, there.name)
         there = there.parent
@@ -125,7 +125,7 @@ def nearest_path(path: Path, otherwise: str = "; check the path") -> str:
 def nearest(name: str, known: Iterable[str], *, quoted: bool = False) -> str:
     """The phrase `; did you mean 'x'?` for the known name closest to `name`, or the list of known names.
 
-    `quoted`: names that may hold blanks or commas, as they are in the data.
+    `quoted`: names are shown in quotes, as they may contain blanks or commas.
     """
     names = sorted(known)
     close = closest(name, names)

@@ -1,4 +1,4 @@
-"""What the extras of the package bring, and what is said where one is missing."""
+"""The optional extras of the package, and the error where one is missing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["EXTRAS", "Extra", "asking_for", "install_command", "is_installed", "
 
 @dataclass(frozen=True, slots=True)
 class Extra:
-    """`modules`: what is imported, by the name of what installs it; `gives`: what cannot be done without."""
+    """`modules`: the package that installs each imported module; `gives`: what the extra enables."""
 
     modules: dict[str, str]
     gives: str
@@ -62,19 +62,19 @@ def install_command(extra: str) -> str:
 
 
 def is_installed(extra: str) -> bool:
-    """Is all of an extra there? Nothing is imported."""
+    """Whether all modules of an extra can be found; none is imported."""
     return all(_is_there(module) for module in EXTRAS[extra].modules)
 
 
 def not_installed(what: str, module: str) -> NotInstalledError:
-    """The error of something that needs a module, with the command that installs it."""
+    """The error of a feature `what` that needs a module, with the command that installs it."""
     extra = next(name for name, extra in EXTRAS.items() if module in extra.modules)
     return NotInstalledError(f"{what}: {module} is not installed; install it with: {install_command(extra)}")
 
 
 @contextmanager
 def asking_for(what: str) -> Iterator[None]:
-    """Within it, the import of a module that an extra brings raises `NotInstalledError` where it is not installed."""
+    """A context in which a missing module of an extra raises `NotInstalledError`."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -1,6 +1,6 @@
-"""What takes long says so: a step of work has words, and a total where it is known, for whoever listens.
+"""Progress reporting: long work runs in a `step` with a description and, where known, a total.
 
-Nothing is shown unless a program listens, as the command line does; lines for people go through `tell`.
+Progress is shown only where a listener is set, as by the command line; messages for people go through `tell`.
 """
 
 from __future__ import annotations
@@ -16,31 +16,31 @@ __all__ = ["Listener", "Step", "heard_by", "is_quiet", "step", "tell"]
 
 
 class Step:
-    """One step of work: its words, how much of `total` is done (None: nobody knows), and when it began."""
+    """One step of work: its description, how much of `total` is done (None: unknown), and when it began."""
 
     def __init__(self, words: str, total: float | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self.words, self.total, self.done = words, total, 0.0
         self._clock, self._began = clock, clock()
 
     def advance(self, count: float = 1.0) -> None:
-        """So much more is done."""
+        """Count more of the total as done."""
         self.done += count
 
     @property
     def seconds(self) -> float:
-        """What is gone."""
+        """Seconds since the step began."""
         return self._clock() - self._began
 
     @property
     def left(self) -> float | None:
-        """Seconds that the rest takes at the pace of what is done, None where that is not known."""
+        """Estimated seconds left at the pace so far; None where unknown."""
         if self.total is None or self.done <= 0:
             return None
         return self.seconds / self.done * max(self.total - self.done, 0.0)
 
 
 class Listener(Protocol):
-    """Who hears of steps and lines; `quiet`: who wants neither."""
+    """Receives steps and lines; `quiet`: it shows neither."""
 
     @property
     def quiet(self) -> bool: ...
@@ -54,7 +54,7 @@ _LISTENER: ContextVar[Listener | None] = ContextVar("beamwood_listener", default
 
 @contextmanager
 def heard_by(listener: Listener | None) -> Iterator[None]:
-    """Within it steps and lines of this thread go to `listener`; None: to nobody, lines to stderr."""
+    """A context in which steps and lines of this thread go to `listener`; None: no steps, lines to stderr."""
     token = _LISTENER.set(listener)
     try:
         yield
@@ -63,14 +63,14 @@ def heard_by(listener: Listener | None) -> Iterator[None]:
 
 
 def is_quiet() -> bool:
-    """Does whoever listens want nothing but results and errors?"""
+    """Whether only results and errors are to be shown."""
     listener = _LISTENER.get()
     return listener is not None and listener.quiet
 
 
 @contextmanager
 def step(words: str, total: float | None = None) -> Iterator[Step]:
-    """A step of work; what is done within it calls `advance`."""
+    """A context for one step of work, which calls `advance`."""
     own, listener = Step(words, total), _LISTENER.get()
     if listener is None:
         yield own
@@ -83,7 +83,7 @@ def step(words: str, total: float | None = None) -> Iterator[Step]:
 
 
 def tell(line: str) -> None:
-    """A line for people, on stderr unless somebody listens."""
+    """Show a line to people: through the listener, else on stderr."""
     listener = _LISTENER.get()
     if listener is None:
         print(line, file=sys.stderr, flush=True)

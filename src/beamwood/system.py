@@ -1,7 +1,7 @@
-"""What operating systems do each in their own way: processors, what is on the disk, and locks between processes.
+"""Operating system differences: processor counts, syncing to disk, and locks between processes.
 
-A lock ends with whatever ends its process. Linux and macOS lock the folder itself; Windows, which can open no folder,
-locks a file beside it, which goes with the lock.
+A lock ends with its process. Linux and macOS lock the folder itself; Windows, where a folder cannot be opened, locks a
+file beside it, which is removed with the lock.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from pathlib import Path
 
 __all__ = ["Held", "address_limit", "hold_file", "hold_path", "processors", "sync"]
 
-# Windows keeps others from reading what is locked: a byte that no file has.
+# Windows blocks reads of a locked range, so a byte beyond the end of any file is locked.
 _FAR = 2**30
 
 
 class Held:
-    """A lock, until it is closed; `descriptor` is that of what is locked."""
+    """A lock, held until it is closed; `descriptor`: of the locked file or folder."""
 
     def __init__(self, descriptor: int, beside: Path | None = None) -> None:
         self.descriptor, self._beside = descriptor, beside
 
     def close(self) -> None:
-        """Let others have it."""
+        """Release the lock."""
         os.close(self.descriptor)
         if self._beside is not None:
             with suppress(OSError):
@@ -32,12 +32,12 @@ class Held:
 
 
 def processors() -> int:
-    """How many processors this process may use."""
+    """The number of processors available to this process."""
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
 def address_limit() -> int | None:
-    """The bytes of address space that this process may take (ulimit -v), None without such a limit."""
+    """The limit of this process's address space in bytes (ulimit -v), None without one."""
     if sys.platform == "win32":
         return None
     import resource
@@ -47,7 +47,7 @@ def address_limit() -> int | None:
 
 
 def sync(path: Path) -> None:
-    """Wait until a file or a folder is on the disk; Windows has nothing to wait for of a folder."""
+    """Flush a file or a folder to the disk; on Windows folders need none."""
     if sys.platform == "win32" and path.is_dir():
         return
     descriptor = os.open(path, os.O_RDWR if sys.platform == "win32" else os.O_RDONLY)
@@ -58,13 +58,13 @@ def sync(path: Path) -> None:
 
 
 def hold_path(path: Path, *, wait: bool = False, unlocked: bool = False) -> Held:
-    """Hold a folder or a file. Errors: `BlockingIOError` where another process does; any other `OSError` of the system.
+    """Lock a folder or a file. Errors: `BlockingIOError` where another process holds it; other `OSError` of the system.
 
-    `unlocked`: on a file system without locks it is held by nothing.
+    `unlocked`: on a file system without locks, go on without one.
     """
     if sys.platform == "win32":
         if not path.exists():
-            raise FileNotFoundError(f"{path} is not there")
+            raise FileNotFoundError(f"{path} does not exist")
         beside = path.with_name(f"{path.name}.lock")
         held = Held(os.open(beside, os.O_RDWR | os.O_CREAT), beside)
     else:
@@ -79,7 +79,7 @@ def hold_path(path: Path, *, wait: bool = False, unlocked: bool = False) -> Held
 
 
 def hold_file(descriptor: int, *, wait: bool = False) -> None:
-    """Hold what is open. Errors: `BlockingIOError` where another process does; any other `OSError` of the system."""
+    """Lock an open file. Errors: `BlockingIOError` where another process holds it; other `OSError` of the system."""
     if sys.platform == "win32":
         import msvcrt
 

@@ -42,8 +42,8 @@ BoolArray = NDArray[np.bool_]
 class ItemLists:
     """One list of item indices a row, as compressed rows (CSR): histories, labels, items to exclude.
 
-    `indptr` int64[B + 1] starts at 0 and never falls; row b is `items[indptr[b]:indptr[b + 1]]`, histories
-    oldest first. `items` int32, each in [0, N). Raises `InputError` when the arrays do not fit together.
+    `indptr` int64[B + 1] starts at 0 and does not decrease; row b is `items[indptr[b]:indptr[b + 1]]`, histories
+    oldest first. `items` int32, each in [0, N). Raises `InputError` when the arrays are inconsistent.
     """
 
     indptr: NDArray[np.int64]
@@ -53,17 +53,17 @@ class ItemLists:
         try:
             indptr, items = (np.ascontiguousarray(*each) for each in ((self.indptr, np.int64), (self.items, np.int32)))
         except (TypeError, ValueError, OverflowError) as error:
-            raise InputError(f"indptr or items are no whole numbers of 64 and 32 bits: {error}") from error
+            raise InputError(f"indptr or items do not convert to int64 and int32: {error}") from error
         if indptr.ndim != 1 or items.ndim != 1 or len(indptr) == 0 or indptr[0] != 0 or indptr[-1] != len(items):
-            raise InputError(f"indptr must be flat, start at 0 and end at len(items)={len(items)}; got {indptr[-1:]}")
+            raise InputError(f"indptr must be 1-d, start at 0 and end at len(items)={len(items)}; got {indptr[-1:]}")
         if np.any(np.diff(indptr) < 0) or items.min(initial=0) < 0:
-            raise InputError("indptr must never fall and items be 0 or more; build the lists with ItemLists.from_lists")
+            raise InputError("indptr must not decrease, items must be 0 or more; build them with ItemLists.from_lists")
         for name, array in (("indptr", indptr), ("items", items)):
             object.__setattr__(self, name, array)
 
     @classmethod
     def unchecked(cls, indptr: NDArray[np.int64], items: NDArray[np.int32]) -> Self:
-        """The lists of arrays that are known to fit, or whose checks are deferred: int64 and int32, contiguous."""
+        """Lists from contiguous int64 and int32 arrays that are known to be valid, or are checked later."""
         made = object.__new__(cls)
         for name, array in (("indptr", indptr), ("items", items)):
             object.__setattr__(made, name, array)
@@ -71,7 +71,7 @@ class ItemLists:
 
     @classmethod
     def from_lists(cls, rows: Iterable[Sequence[int] | IndexArray]) -> Self:
-        """The lists of an iterable of sequences of item indices."""
+        """Lists from an iterable of sequences of item indices."""
         arrays = [np.asarray(row, dtype=np.int32) for row in rows]
         return cls(indptr_of([len(row) for row in arrays]), np.concatenate([np.empty(0, np.int32), *arrays]))
 
@@ -109,7 +109,7 @@ class ItemLists:
         return self._one(self[int(rows[0])]) if one else self.slices(self.indptr[rows], self.indptr[rows + 1])
 
     def _one(self, items: NDArray[np.int32]) -> Self:
-        # A single row, as most requests have, goes without arithmetic of rows.
+        # Most requests have a single row, which needs no arithmetic over rows.
         return type(self).unchecked(np.array([0, len(items)], np.int64), items)
 
     def slices(self, starts: IndexArray, stops: IndexArray) -> Self:
@@ -118,11 +118,11 @@ class ItemLists:
         return type(self)(indptr_of(lengths), self.items[ranges(np.asarray(starts), lengths)])
 
     def keeping(self, kept: BoolArray) -> Self:
-        """The lists with those of their entries for which `kept` bool[nnz] holds."""
+        """The lists reduced to the entries where `kept` bool[nnz] is true."""
         return type(self).unchecked(indptr_of(kept)[self.indptr], self.items[kept])
 
     def last(self, length: int) -> Self:
-        """The last `length` entries of each list (all of a shorter one)."""
+        """The last `length` entries of each list, or all of a shorter one."""
         if len(self) == 1:
             return self if len(self.items) <= length else self._one(self.items[-length:] if length else self.items[:0])
         starts = np.maximum(self.indptr[1:] - length, self.indptr[:-1])
@@ -151,7 +151,7 @@ class ItemLists:
         return type(self)(indptr_of(counts), (keys % width).astype(np.int32))
 
     def union(self, other: ItemLists) -> Self:
-        """The items of both lists of each row, sorted by index, without repeats. Errors: another number of rows."""
+        """The union of both lists of each row, sorted by index. Errors: different numbers of rows."""
         if len(other) != len(self):
             raise InputError(f"the lists have {len(self)} and {len(other)} rows; give one row each")
         if len(self) == 1:
@@ -188,7 +188,7 @@ def among(items_BM: IndexArray, lists: ItemLists) -> BoolArray:
 
 
 class ContextColumn(Protocol):
-    """A column of the context that encodes itself: what it is called in a frame, and how its values become numbers."""
+    """A context column: its name in a frame, and how its values are encoded."""
 
     @property
     def name(self) -> str:
@@ -197,16 +197,16 @@ class ContextColumn(Protocol):
 
     @property
     def key(self) -> str:
-        """What its encoded values are called: two parts may read one column in different ways."""
+        """The key of its encoded values; two parts may encode one column differently."""
         ...
 
     def encode(self, values: Any | None, num_rows: int) -> NDArray[Any]:
-        """[num_rows, ..], a row each of a polars series; None: missing throughout. Errors: values that do not fit."""
+        """[num_rows, ..], the encoded values of a polars series; None: all missing. Errors: values of another type."""
         ...
 
 
 class _Kept:
-    """What was made once for an owner, which is kept, so that its identity is not given to another object meanwhile."""
+    """A cache keyed by the identity of an owner; the owner is kept alive, so that its `id` is not reused."""
 
     __slots__ = ("_made",)
 
@@ -214,7 +214,7 @@ class _Kept:
         self._made: dict[int, tuple[object, Any]] = {}
 
     def once(self, owner: object, make: Callable[[], _T]) -> _T:
-        """What `make` gives, made once for this owner, which must not change between two calls."""
+        """The cached result of `make` for this owner, which must not change between calls."""
         if id(owner) not in self._made:
             self._made[id(owner)] = owner, make()
         made: _T = self._made[id(owner)][1]
@@ -223,9 +223,9 @@ class _Kept:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Query:
-    """B rows that are asked for: `users` int64[B] by index (-1 for an unknown one), `histories` one row each.
+    """B rows to answer: `users` int64[B], by index (-1: unknown), and one history each.
 
-    `context`: by the key of a column what it encodes, one row each; None, like a key that is not there, is missing.
+    `context`: encoded values by column key, one row each; None or an absent key means missing values.
     """
 
     users: NDArray[np.int64]
@@ -242,7 +242,7 @@ class Query:
 
     @classmethod
     def of(cls, histories: ItemLists) -> Self:
-        """A query of histories alone: nobody known asks."""
+        """A query of histories alone, with unknown users."""
         return cls(np.full(len(histories), -1, np.int64), histories)
 
     def __len__(self) -> int:
@@ -255,12 +255,12 @@ class Query:
         return type(self)(self.users[rows], self.histories.take(rows), context)
 
     def once(self, owner: object, make: Callable[[], _T]) -> _T:
-        """What `make` gives, made once for this query and owner, which must not change: a query is encoded once."""
+        """The cached result of `make` for this query and owner, so that each encoder runs once a query."""
         return self._kept.once(owner, make)
 
 
 class Prepared(_Kept):
-    """A filter bool[N] and what searchers have made of it, each once; `nbytes` counts both."""
+    """A filter bool[N] with the arrays that searchers derived from it, each computed once."""
 
     __slots__ = ("mask",)
 
@@ -270,18 +270,21 @@ class Prepared(_Kept):
 
     @property
     def nbytes(self) -> int:
-        """The bytes of the mask and of the arrays made of it."""
-        made = [part for _, each in self._made.values() for part in (each if isinstance(each, tuple) else (each,))]
+        """The bytes of the mask and of the derived arrays."""
+        # A copy: another thread's search may add to it meanwhile.
+        entries = list(self._made.values())
+        made = [part for _, each in entries for part in (each if isinstance(each, tuple) else (each,))]
         return self.mask.nbytes + sum(part.nbytes for part in made if isinstance(part, np.ndarray | Prepared))
 
 
 @dataclass(frozen=True, slots=True)
 class SearchOptions:
-    """What a search leaves out, what it may show, its effort, and whether it says how it came to its answer.
+    """Exclusions, filter, effort and explanation of one search.
 
-    `excluded`: a list of items a row; `allowed` bool[N], for all rows; `effort`: of a tree, 0 (cheapest way) to 1 (full
-    beam), in place of the way that was chosen; `beam_width`: of a full beam; `explain`: fill `Hits.parts`; `prepared`:
-    kept of the same `allowed` between searches; `good`: results that must be the best (None: all), others a tree's.
+    `excluded`: a list of items a row; `allowed` bool[N], for all rows; `effort`: of a tree's search, 0 (cheapest way)
+    to 1 (full beam), instead of the way chosen at the fit; `beam_width`: of a full beam; `explain`: fill `Hits.parts`;
+    `prepared`: a cache for this `allowed`, shared by searches; `good`: how many of the results must be the best
+    (None: all); a tree may fill the rest with any.
     """
 
     excluded: ItemLists | None = None
@@ -297,7 +300,7 @@ class SearchOptions:
         return self if self.excluded is None else replace(self, excluded=self.excluded.take(rows))
 
     def of_filter(self, owner: object, make: Callable[[BoolArray], _T]) -> _T:
-        """What `make` gives of `allowed`, which must be there; kept for the next search where the filter is."""
+        """The result of `make(allowed)`, cached in `prepared` where that belongs to the same filter."""
         assert self.allowed is not None
         mask, kept = self.allowed, self.prepared
         return make(mask) if kept is None or kept.mask is not mask else kept.once(owner, lambda: make(mask))
@@ -305,10 +308,10 @@ class SearchOptions:
 
 @dataclass(frozen=True, slots=True)
 class QueryNeeds:
-    """What a searcher looks at besides histories.
+    """What a searcher reads besides histories.
 
-    `users`: it must know who asks, by an index below `num_users` (0: it knows none), or -1 for an unknown user;
-    `context`: the columns that it looks at; `or_history`: who is unknown is answered by the history alone.
+    `users`: it needs user indices below `num_users` (0: no user is known), or -1 for an unknown user; `context`: the
+    columns that it reads; `or_history`: an unknown user is answered by the history alone.
     """
 
     users: bool = False
@@ -323,7 +326,7 @@ class QueryNeeds:
 
     @property
     def users_alone(self) -> bool:
-        """Does it know users, and answer nobody by a history alone?"""
+        """Whether it answers known users only, and no history alone."""
         return self.users and not self.or_history
 
     @classmethod
@@ -338,7 +341,7 @@ class QueryNeeds:
 
 @dataclass(frozen=True, slots=True)
 class PartHits:
-    """What one part of a searcher gave: its `kind`, its `hits` in its own order, and the seconds that it took."""
+    """The result of one part of a searcher: its `kind`, its `hits` in its own order, and its seconds."""
 
     kind: str
     hits: Hits
@@ -347,11 +350,11 @@ class PartHits:
 
 @dataclass(frozen=True, slots=True)
 class Hits:
-    """What a search found, best first: score descending, ties by item index ascending.
+    """The results of a search, best first: score descending, ties by item index ascending.
 
     `items` int32[B, k], -1 where fewer than k items were allowed; `scores` float32[B, k], -inf there.
-    `scored` int64[B], how many nodes or items were scored for each row. `parts`: what each part of the searcher gave,
-    the one that brings candidates first, where `SearchOptions.explain` asked for it; else empty.
+    `scored` int64[B], the number of nodes or items scored for each row. `parts`: with `SearchOptions.explain` the
+    results of each part of the searcher, first the one that finds candidates; else empty.
     """
 
     items: NDArray[np.int32]
@@ -362,7 +365,7 @@ class Hits:
 
 @runtime_checkable
 class Estimator(Protocol):
-    """Scores items by index: all that rectified labels ask of what they are estimated by. Every `Searcher` is one."""
+    """Scores items by index, as rectified labels need it. Every `Searcher` is one."""
 
     @property
     def num_items(self) -> int: ...
@@ -374,21 +377,21 @@ class Estimator(Protocol):
 
 @runtime_checkable
 class Searcher(Estimator, Protocol):
-    """Finds items by index, without torch and without ids; `Retriever` puts ids and filters around it.
+    """Finds items by index, without torch and without ids; `Retriever` adds ids and filters.
 
-    `kind` names the class in an artefact; `export` gives a JSON-able configuration and plain arrays, from which
-    `restore` builds an equal searcher. `threads`: how many rows it may search at once, of all its callers together.
+    `kind` names the class in an artefact; `export` returns a JSON-able configuration and plain arrays, from which
+    `restore` builds an equal searcher. `threads`: rows searched at once, over all callers together.
     """
 
     kind: ClassVar[str]
 
     @property
     def needs(self) -> QueryNeeds:
-        """What it looks at besides histories."""
+        """What it reads besides histories."""
         ...
 
     def search(self, query: Query, k: int, options: SearchOptions = SearchOptions()) -> Hits:
-        """The k best items of each row, none of its `options.excluded` row, all with `options.allowed`."""
+        """The k best items of each row, without its row of `options.excluded`, within `options.allowed`."""
         ...
 
     def export(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]: ...

@@ -149,9 +149,9 @@ def test_outputs_that_cannot_be(tmp_path):
         with pytest.raises(ArtefactError, match="circle is a link that leads in a circle; remove it"):
             check_output(path)
     for wrong in (None, 3, b"model"):
-        with pytest.raises(ArtefactError, match="is no path; give the artefact's folder as text"):
+        with pytest.raises(ArtefactError, match="is not a path; give the artefact's folder as text"):
             check_output(wrong)
-        with pytest.raises(ArtefactError, match="is no path"):
+        with pytest.raises(ArtefactError, match="is not a path"):
             read_artefact(wrong)
 
 
@@ -316,7 +316,7 @@ def test_what_is_no_file_is_refused_at_once(tmp_path, monkeypatch, name, kind):
         socket.socket(socket.AF_UNIX).bind(name)
     else:
         Path(name).symlink_to("/dev/zero")
-    with pytest.raises(ArtefactError, match=rf"{name} cannot be read.*no regular file"):
+    with pytest.raises(ArtefactError, match=rf"{name} cannot be read.*not a regular file"):
         read_artefact(tmp_path / "model")
     with pytest.raises(ArtefactError):
         save(tmp_path / "model" / name)

@@ -12,7 +12,7 @@ import time
 import numpy as np
 import pytest
 
-from beamwood.artefact import read_artefact, replace, write_artefact
+from beamwood.artefact import read_artefact, replace, write, write_artefact
 from beamwood.errors import ArtefactError
 from bounded import line_of
 
@@ -259,3 +259,18 @@ def test_readers_see_the_old_folder_or_the_new_one_while_another_process_replace
             writer.kill()
     assert seen == sorted(seen)
     assert len(set(seen)) > 1
+
+
+def test_a_save_that_was_quicker_is_not_replaced_unasked(tmp_path, monkeypatch):
+    place = write.put_in_place
+
+    def late(*given, **options):
+        monkeypatch.setattr(write, "put_in_place", place)
+        save(tmp_path / "model", 1, overwrite=False)
+        place(*given, **options)
+
+    monkeypatch.setattr(write, "put_in_place", late)
+    with pytest.raises(ArtefactError, match="already holds an artefact; pass --overwrite"):
+        save(tmp_path / "model", 2, overwrite=False)
+    assert mark_of(tmp_path / "model") == 1
+    assert os.listdir(tmp_path) == ["model"]

@@ -201,7 +201,7 @@ def test_an_output_makes_its_folder(folder, say, tmp_path):
 @pytest.mark.parametrize(
     ("word", "message"),
     [
-        ("3 stars", "weights that are no numbers, the first '3 stars' in row 1; mend them"),
+        ("3 stars", "weights that are not numbers, the first '3 stars' in row 1; mend them"),
         ('"3,500"', "weights with commas, for decimals or for thousands, the first '3,500' in row 1; write them with"),
         ("inf", "weights that are missing or not finite"),
         ("", "weights that are missing or not finite"),

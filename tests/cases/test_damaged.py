@@ -81,7 +81,7 @@ with held_back():
 """
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     first, second = ended.stderr.splitlines()
-    assert first == "log.parquet cannot be read: its parts do not fit together; is the file whole and of that format?"
+    assert first == "log.parquet cannot be read: its parts are inconsistent; is the file whole and of that format?"
     assert second == "kept"
 
 

@@ -44,7 +44,7 @@ def test_packed_files_say_what_unpacks_them(write, planted, tmp_path):
         ("log.sql", "INSERT INTO log", "is a dump of a database; load it there, and export the table as CSV"),
         ("log.pkl", "x", "is a pickle, which may run code and is not read"),
         ("log.sqlite", "x", "sqlite3 -header -csv {folder}/log.sqlite 'SELECT * FROM ratings' > log.csv"),
-        ("log.zip", "x", "is no whole archive; fetch it again"),
+        ("log.zip", "x", "is not a whole archive; fetch it again"),
     ],
 )
 def test_files_that_are_not_read_say_what_they_are(tmp_path, name, content, message):

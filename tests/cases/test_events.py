@@ -105,7 +105,7 @@ def test_kinds_that_weigh_alike_are_as_no_weights():
         ({"events": {"buy": float("nan")}}, "a weight is a number above 0"),
         ({"events": {"buy": "2"}}, "a weight is a number above 0"),
         ({"events": []}, "names no kind"),
-        ({"events": "buy"}, "events='buy' is no list of kinds"),
+        ({"events": "buy"}, "events='buy' is not a list of kinds"),
         ({"events": ["skip"], "negative_events": ["skip"]}, "'skip' is among --events and among --negative-events"),
         ({"negative_events": ["buy", "view", "skip", "hover"]}, "every row has a negative kind as its 'event'"),
         ({}, "--event-column event has no use without --events"),
@@ -240,7 +240,7 @@ def test_a_folder_without_negative_events_says_so(write, request, say, tmp_path)
     say("fit", write(request.getfixturevalue("planted")))
     assert "events" not in beamwood.load(tmp_path / "out").metadata["data"]
     said = say("recommend", tmp_path / "out", "--user", "1", "--without-rejected", code=2)
-    assert "keeps no negative events" in said
+    assert "stores no negative events" in said
     with pytest.raises(InputError, match="rejected='no' is unknown"):
         beamwood.load(tmp_path / "out").recommend(users=[1], rejected="no")
 

@@ -16,14 +16,14 @@ def items_of(values, dtype=None):
 def test_floats_are_ids_only_where_they_are_exact(dtype, bits):
     assert items_of([2.0**bits - 1, -3.0], dtype).frame["item"].to_list() == [2**bits - 1, -3]
     for wrong in (2.0**bits, -(2.0 ** (bits + 3))):
-        with pytest.raises(InputError, match=rf"1 of 2 item ids from 2\^{bits} on as floats, .* in row 2; read them"):
+        with pytest.raises(InputError, match=rf"1 of 2 item ids from 2\^{bits} on as floats, .* in row 2; export them"):
             items_of([1.0, wrong], dtype)
 
 
 def test_snowflakes_as_floats_end_the_command(frame, tmp_path, say):
     large = frame.with_columns(user_id=(pl.col("user_id").cast(pl.Float64) + 9e17))
     large.write_parquet(tmp_path / "log.parquet")
-    assert "different ids may have become one" in say("fit", tmp_path / "log.parquet", code=2)
+    assert "different ids may have become equal" in say("fit", tmp_path / "log.parquet", code=2)
 
 
 @pytest.mark.parametrize("wrong", ["1.7E+18", "13e+5", "2.5e10", "-1.0E+3"])
@@ -53,10 +53,10 @@ WORDS = ["NaN", "null", "None", "undefined", "N/A", " nat ", "<NA>", "\\N"]
 
 
 @pytest.mark.parametrize("word", WORDS)
-def test_words_for_nothing_are_counted_and_left_out_where_asked(word, write, planted):
+def test_null_words_are_counted_and_left_out_where_asked(word, write, planted):
     path = write([(word if user == 5 else user, *rest) for user, *rest in planted])
     log = read_log(path)
-    assert any(f"8 rows have a word for nothing as their user ({word!r} 8)" in note for note in log.report.notes)
+    assert any(f"8 rows have a null word as their user ({word!r} 8)" in note for note in log.report.notes)
     assert log.frame["user"].n_unique() == 40
     kept = read_log(path, missing="drop")
     assert kept.frame["user"].to_list() == [row[0] for row in planted if row[0] != 5]
@@ -144,7 +144,7 @@ def test_categories_are_stripped_quoted_and_words_told(write, planted, say):
     names = [" a", "a ", "b| c", "b|", "", "None", "  ", "NaN"]
     table = write([(item, names[item % 8]) for item in range(30)], "items.csv", header="item_id,category")
     said = say("fit", path, "--items", table)
-    assert "words for nothing as categories ('None' of 4 items, 'NaN' of 3 items)" in said
+    assert "null words as categories ('None' of 4 items, 'NaN' of 3 items)" in said
     out = path.parent / "out"
     assert "known: 'NaN', 'None', 'a', 'b', 'c'" in say("recommend", out, "--user", 1, "--category", "zz", code=2)
     data = Dataset.from_log(read_log(path), table)

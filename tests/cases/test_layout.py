@@ -35,7 +35,7 @@ def test_what_separates_columns_is_found_and_said(write, planted, whole, separat
     log = read_log(path)
     assert Dataset.from_log(log).fingerprint() == whole
     own = {"csv": ",", "tsv": "\t", "tab": "\t"}.get(ending)
-    said = [f"its columns are separated by {separator!r}, as its first lines have it (or say --separator)"]
+    said = [f"its columns are separated by {separator!r}, as its first lines have it (or use --separator)"]
     assert list(log.report.notes) == (said if separator != own else [])
 
 
@@ -71,7 +71,7 @@ def test_a_separator_that_is_said_counts(write, planted, whole, say, said):
 @pytest.mark.parametrize("mark", ["^", "~", "\x01", "\x1f", "$$"])
 def test_an_unusual_separator_is_named(write, planted, whole, say, mark):
     path = write(planted, "log.csv", HEADER.replace(",", mark), mark)
-    said = say("fit", path, code=2).split("say --separator ")[1].split()[0].strip("'")
+    said = say("fit", path, code=2).split("use --separator ")[1].split()[0].strip("'")
     assert fingerprint(path, separator=said) == whole
 
 
@@ -131,7 +131,7 @@ def test_a_layout_is_of_text_alone(frame, tmp_path):
     for source in (frame, tmp_path / "log.parquet"):
         with pytest.raises(InputError, match=r"--separator (and --columns are|is) about text files"):
             read_log(source, separator=";")
-    with pytest.raises(InputError, match="header='user' is no list of names"):
+    with pytest.raises(InputError, match="header='user' is not a list of names"):
         read_log(frame, header="user")
 
 
@@ -143,7 +143,7 @@ def test_a_line_of_other_length_is_refused_where_marks_are_long(write, planted):
 
 def test_a_file_whose_separator_is_not_clear_asks(tmp_path):
     (tmp_path / "log.txt").write_text("user\n1\n")
-    with pytest.raises(InputError, match="not clear from its first lines; say it with --separator"):
+    with pytest.raises(InputError, match="cannot be detected from its first lines; give it with --separator"):
         read_log(tmp_path / "log.txt")
 
 
@@ -180,6 +180,15 @@ def test_a_folder_of_parts_is_one_log(frame, whole, tmp_path, ending):
         assert log.report.notes == ("3 files are read as one, in the order of their names",)
 
 
+@pytest.mark.parametrize(("folder", "called"), [("_delta_log", "Delta Lake"), (".hoodie", "Hudi")])
+def test_tables_whose_files_hold_deleted_rows_are_refused(frame, tmp_path, folder, called):
+    parts(frame, tmp_path / "logs" / "log", pl.DataFrame.write_parquet, "parquet")
+    (tmp_path / "logs" / "log" / folder).mkdir()
+    for source in (tmp_path / "logs" / "log", tmp_path / "logs"):
+        with pytest.raises(InputError, match=rf"log is a table of {called}, .*write the rows that count to Parquet"):
+            read_log(source)
+
+
 def test_folders_called_by_a_value_are_a_column(frame, tmp_path):
     for day in ("2024-05-01", "2024-05-02"):
         frame.drop("timestamp").write_parquet(_made(tmp_path / "log" / f"day={day}") / "x.parquet")
@@ -211,7 +220,7 @@ def test_folders_of_other_keys_are_no_parts_of_one_table(tmp_path):
     contexts = log.frame.select("context.a", "context.b", "context.*").unique(maintain_order=True).rows()
     assert contexts == [("1", "2", "a"), ("1", "2", "b"), ("4", "3", "a"), ("4", "3", "b")]
     rows.write_csv(tmp_path / "log" / "more.csv")
-    with pytest.raises(InputError, match=r"more\.csv and .*x\.csv lie below other folders called key=value"):
+    with pytest.raises(InputError, match=r"more\.csv and .*x\.csv are in folders with different keys"):
         read_log(tmp_path / "log")
 
 
@@ -325,7 +334,7 @@ def test_a_log_that_has_a_split_of_its_own_says_how_to_keep_to_it(write, planted
     said = say("describe", path)
     assert "'split' seems to be the log's own split (TRAIN 280, TEST 40), and all rows count alike; --split" in said
     advised = "--split boundary --boundary-column 'split'"
-    assert f"{advised} keeps to it" in said
+    assert f"{advised} uses it" in said
     kept = say("fit", path, *shlex.split(advised))
     assert "its history rows train" in kept
     assert "own split" not in kept
@@ -333,13 +342,13 @@ def test_a_log_that_has_a_split_of_its_own_says_how_to_keep_to_it(write, planted
 
 def test_a_split_by_users_is_to_be_left_out(write, planted, say):
     said = say("fit", write(own_split(planted, "users"), header=WITH_SPLIT))
-    assert "no user has rows of both, so leave out of the log what should not be trained on" in said
+    assert "no user has rows of both, so remove the rows that should not be trained on" in said
 
 
 def test_a_split_in_three_is_not_taken_as_it_is(write, planted, say):
     rows = [(*row[:-1], "valid" if place % 8 == 6 else row[-1]) for place, row in enumerate(own_split(planted, "rows"))]
     said = say("fit", write(rows, header=WITH_SPLIT))
-    assert "(train 240, test 40, valid 40), and all rows count alike; --split boundary keeps to one that says" in said
+    assert "(train 240, test 40, valid 40), and all rows count alike; --split boundary needs a column with" in said
 
 
 @pytest.mark.parametrize("words", [("train", "bus"), ("north", "south"), ("1", "0"), ("test", "false")])

@@ -165,7 +165,7 @@ def test_new_users_are_not_told_to_give_what_is_not_read(ask):
 def test_a_model_of_users_is_not_trained_to_be_saved_without_them(write, planted, ask, tmp_path, method, setting):
     words = ("--split", "leave-one-out", "--set", setting, "--set", "loop.max_steps=3", "--without-histories")
     code, said = ask("fit", write(planted), "--method", method, *words, "--out", "out")
-    assert (code, "asks for users here, and --without-histories saves none" in said) == (2, True)
+    assert (code, "needs users here, and --without-histories saves none" in said) == (2, True)
     assert not list(tmp_path.glob("out*"))
 
 

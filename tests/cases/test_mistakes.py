@@ -43,7 +43,7 @@ def contents(folder):
 
 MISTAKES = {
     # Paths
-    "describe -": "what comes on stdin is not read: save it as a file first",
+    "describe -": "stdin is not read: save it as a file first",
     "describe empty.csv": "it is empty; give a file with a line for each row",
     "describe one.csv": "give more, or name another column than 'user_id' with --user-column",
     "describe out": "out is a folder that `beamwood fit` saved, and no table",
@@ -60,12 +60,12 @@ MISTAKES = {
     "fit log.csv --method popularity --out new --html new/page.html": "--html new/page.html is in --out new",
     "evaluate out --html out/page.html": "which is a saved folder and holds nothing else; name another",
     "recommend out --all-users --out out/all.csv": "which is a saved folder and holds nothing else; name another",
-    "recommend out --all-users --out log.csv --overwrite": "has not the columns query, rank, item, score, so it is",
-    "recommend out --users users.txt --out users.csv --overwrite": "so it is something else and is not replaced",
+    "recommend out --all-users --out log.csv --overwrite": "without the columns query, rank, item, score, so it is",
+    "recommend out --users users.txt --out users.csv --overwrite": "so it is another kind of file and is not replaced",
     "fit log.csv --method two_stage --retriever out --ranker ease --out out --overwrite": "is the folder of",
     # Lists of ids
     "recommend out --users users.csv": "is a table, its columns between ',', such as 'user_id,age'; write one",
-    "recommend out --users named.txt": "begins with 'user_id', which is no id but seems a name; delete it",
+    "recommend out --users named.txt": "begins with 'user_id', which seems a column name, not an id; delete it",
     "score out --user 1 --items items.csv": "is a table, its columns between ',', such as 'item_id,category'",
     "recommend out --history <>": "--history is empty, as of a variable without a value; write ids, or [] for an",
     "recommend out --history 1,,2": "--history '1,,2' has a comma without an id beside it; write the ids as 5,9,2",
@@ -81,7 +81,7 @@ MISTAKES = {
     "describe log.csv --time-limit 3": "No such option: --time-limit (of `beamwood fit`, `beamwood compare`)",
     "inspect out --item 1": "No such option: --item (of `beamwood similar`)",
     "describe": "Missing argument 'LOG'; `beamwood describe --help-all` says what there is",
-    "describe log.csv --min-weight nan": "--min-weight nan is no finite number",
+    "describe log.csv --min-weight nan": "--min-weight nan is not a finite number",
     "similar out --item 1 --by tree": "this model has no tree; ask by 'model'",
 }
 
@@ -139,7 +139,7 @@ def test_paths_with_blanks_signs_and_links(there, say, capsys):
 
 @pytest.mark.parametrize("form", FORMS)
 def test_signs_of_patterns_in_the_name_of_a_file(frame, tmp_path, form):
-    """As browsers name a second download; a pattern that is no file's name is still one."""
+    """As browsers name a second download; a pattern that is not a file's name is still one."""
     place = tmp_path / "{a} [x] *?"
     place.mkdir()
     for name, rows in (("log[1]", frame.head(9)), ("log*", frame.head(8)), ("log", frame.head(7))):
@@ -231,15 +231,17 @@ CALLS = {
     "read_log has no argument 'colums'; did you mean 'columns'": lambda s, r: beamwood_api.read_log("l", colums=1),
     "the source is an open file; give its path": lambda s, r: beamwood_api.read_log(io.StringIO("user,item")),
     "the source is bytes; give its path": lambda s, r: beamwood_api.read_log(b"log.csv"),
-    r"~ is what a shell knows: write os\.path\.expanduser": lambda s, r: beamwood_api.read_log("~/log.csv"),
+    r"only a shell expands ~: write os\.path\.expanduser": lambda s, r: beamwood_api.read_log("~/log.csv"),
     "path='~/a' begins with ~, which a shell knows": lambda s, r: r.save("~/a"),
-    "methods='ease' is one text; give a list": lambda s, r: beamwood_api.compare(s, "ease"),
+    "methods='ease' is a string; give a list": lambda s, r: beamwood_api.compare(s, "ease"),
     r"methods='ease' must name at least two": lambda s, r: beamwood_api.compare(s, ["ease"]),
     "ks is empty; give at least one cut": lambda s, r: beamwood_api.compare(s, ["ease", "popularity"], ks=[]),
     "id 'item-3' is unknown; did you mean 'item-003'. Else leave it out$": lambda s, r: r.similar(["item-3"]),
     "id 'Item-003' is unknown; did you mean 'item-003'": lambda s, r: r.recommend([["Item-003"]]),
     "1 of 1 ids are unknown, such as 'x'; leave them out$": lambda s, r: r.without_items(["x"]),
     "evaluate has no argument 'k'; did you mean 'ks'": lambda s, r: beamwood_api.evaluate(r, s, k=3),
+    "recommend has no argument 'user'; did you mean 'users'": lambda s, r: r.recommend(user=4),
+    "recommend has no argument 'excluded'; did you mean 'exclude'": lambda s, r: r.recommend(users=[4], excluded=[1]),
 }
 
 

@@ -51,7 +51,7 @@ def test_words_for_no_number_in_json_name_their_line(plain, tmp_path, word, show
     lines[41] = lines[41].replace("3}", f"{word}}}")
     path.write_text("\n".join(lines))
     with pytest.raises(
-        InputError, match=f"line 42 says {shown}, which is no JSON; write null, or leave the field out$"
+        InputError, match=f"line 42 says {shown}, which is not JSON; write null, or leave the field out$"
     ):
         read_log(path)
 
@@ -146,12 +146,14 @@ def test_times_as_unix_and_java_print_them(plain, write, zone):
 def test_times_of_a_day_name_the_column_of_days(plain, write, clock):
     rows = [(u, i, at(t).strftime("%Y-%m-%d"), at(t).strftime(clock)) for u, i, t in plain]
     path = write(rows, header="user,item,sold_on,time")
-    message = "column 'time' holds times of a day without the day; write both as one with 'sold_on', or say --time-col"
+    message = (
+        "column 'time' holds times of day without a date; write both in one column with 'sold_on', or use --time-col"
+    )
     with pytest.raises(InputError, match=message):
         read_log(path)
     assert read_log(path, columns=ColumnNames(time="sold_on")).report.time.startswith("'sold_on'")
     frame = pl.DataFrame({"user": [1, 2], "item": [3, 4], "time": [datetime.time(3), datetime.time(4)]})
-    with pytest.raises(InputError, match=r"holds times of a day without the day; write both as one$"):
+    with pytest.raises(InputError, match=r"holds times of day without a date; write both in one column$"):
         read_log(frame)
 
 
@@ -168,7 +170,9 @@ def test_a_line_that_says_the_separator_is_read(plain, tmp_path, quoted):
 def test_a_title_is_to_be_deleted(plain, write, title):
     path = write(plain, header=f"{title}\n{HEADER}")
     shown = title.strip().splitlines()[0]
-    with pytest.raises(InputError, match=f"its first line, '{shown}', seems to be a title; delete all before the line"):
+    with pytest.raises(
+        InputError, match=f"its first line, '{shown}', seems to be a title; delete all before the header line"
+    ):
         read_log(path)
 
 
@@ -184,7 +188,7 @@ def test_quotes_around_ids_are_said(plain, quoted):
     rows = [(user, quoted.format(item), time) for user, item, time in plain]
     (note,) = read_log(rows, header=["user", "item", "time"]).report.notes
     first = quoted.format(plain[0][1])
-    assert f"item ids are within quotes, the first {first!r} in row 1; each is one item here, as it is written" in note
+    assert f"item ids are within quotes, the first {first!r} in row 1; each is read as one item" in note
 
 
 def test_zeros_at_the_start_are_said(plain, say, write):
@@ -197,7 +201,7 @@ def test_zeros_at_the_start_are_said(plain, say, write):
 
 @pytest.mark.parametrize(
     ("name", "message"),
-    [("log.csv.bz2", "is packed in a way"), ("log.zip", "is no whole archive"), ("log.xlsx", "is a spreadsheet")],
+    [("log.csv.bz2", "is packed in a way"), ("log.zip", "is not a whole archive"), ("log.xlsx", "is a spreadsheet")],
 )
 def test_what_is_to_be_unpacked_or_saved_first(tmp_path, name, message):
     (tmp_path / name).write_bytes(b"PK\x03\x04")
@@ -235,7 +239,7 @@ def test_rows_of_any_kind_are_read(plain):
         (sparse.csr_matrix(np.ones((2, 2), complex)), "holds complex128 entries; give numbers"),
         (sparse.coo_array(np.ones(3)), "the sparse matrix has 1 dimension; give one of users and items"),
         (np.ones((3, 40)), "the array has 40 columns without names; .*give scipy.sparse.csr_matrix of it"),
-        ({1: [2, 3], 4: [5]}, "its key 1 is no name of a column"),
+        ({1: [2, 3], 4: [5]}, "its key 1 is not a column name"),
         (pl.Series([1, 2]), "the Series is one column; give a frame"),
         (pd.Series([1, 2]), "the Series is one column; give a frame"),
         (pa.array([1, 2]), "Array is one column; give a frame"),

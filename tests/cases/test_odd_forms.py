@@ -82,7 +82,7 @@ def test_kept_numbers_with_decimal_commas_are_read(write, planted, say, tmp_path
 def test_a_kept_column_is_looked_at_before_the_fit(write, planted, say):
     path, items = write(planted), write([(i, "cheap") for i in range(30)], "items.csv", "item_id,price")
     said = say("fit", path, "--items", items, "--keep-columns", "price:number", "--method", "ease", code=2)
-    assert "30 cells are no number, the first 'cheap' of item 0" in said
+    assert "30 cells are not of kind number, the first 'cheap' of item 0" in said
     assert "split:" not in said
 
 
@@ -151,7 +151,7 @@ def test_the_ids_of_an_item_table_are_found_by_the_log(write, planted, say):
 
 def test_a_log_of_one_item_is_said(planted, write, say):
     path = write([(user, 5, item, time) for user, item, _, time in planted], header="user_id,product_id,sku2,timestamp")
-    assert "'product_id': each row is of one item, 5, so nothing else can be learned" in say("fit", path)
+    assert "'product_id': all rows have the same item, 5, so nothing else can be learned" in say("fit", path)
     assert "100 % of the rows" in say("describe", path)
 
 

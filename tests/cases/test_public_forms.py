@@ -87,7 +87,7 @@ def test_what_the_refusal_advises_reads_every_row(plain, tmp_path, say, name):
     path = written(tmp_path / "log.txt", map(mark.join, rows))
     message = say("fit", path, code=2)
     user, item = (rows[0][guess.index(role)] for role in ("user", "item"))
-    assert f"such as --columns {','.join(guess)} for user {user!r}, item {item!r}; name them otherwise" in message
+    assert f"such as --columns {','.join(guess)} for user {user!r}, item {item!r}; choose other names" in message
     log = read_log(path, header=guess)
     read = log.frame.select(pl.col("user", "item").cast(pl.String)).rows()
     assert read == [(row[guess.index("user")], row[guess.index("item")]) for row in rows]
@@ -154,7 +154,7 @@ def test_quotes_that_go_around_no_cell_swallow_no_rows(plain, tmp_path, say):
     log = read_log(path, columns=ColumnNames(context=("name",)))
     assert triples(log) == plain
     assert log.frame["context.name"].to_list() == [names[i % 6] for _, i, _ in plain]
-    assert "some quotes go around no cell, so all are read as signs of the text" in log.report.notes
+    assert "some quotes enclose no cell, so all are read as ordinary characters" in log.report.notes
     assert "320 rows" in say("fit", path)
 
 
@@ -194,8 +194,8 @@ def test_of_a_folder_of_such_files_all_are_named(plain, tmp_path):
         first = written(tmp_path / "set of items" / f"mv_{number:04}.txt", [f"{item}:", *rows])
     advice = refused(first.parent)
     one, every = f"'{first.parent / 'mv_0000.txt'}'", f"'{first.parent}'/*.txt"
-    assert advice.endswith(f"; where all files are so, name all in that command, as {every}")
-    log = read_log(typed(advice.partition("; where all")[0].replace(one, every), tmp_path))
+    assert advice.endswith(f"; if all files are like this, name all in that command, as {every}")
+    log = read_log(typed(advice.partition("; if all")[0].replace(one, every), tmp_path))
     assert sorted(log.frame.select("user", "item").rows()) == sorted((user, item) for user, item, _ in plain)
 
 
@@ -234,7 +234,7 @@ def test_lines_of_python_are_written_as_json(plain, tmp_path, packed):
         path = tmp_path / "log.json.gz"
         path.write_bytes(gzip.compress((tmp_path / "log.json").read_bytes()))
     message = refused(path)
-    assert "its lines are of Python and not of JSON" in message
+    assert "its lines are Python dictionaries, not JSON" in message
     assert triples(read_log(typed(message, tmp_path))) == plain
 
 
@@ -306,7 +306,7 @@ def test_times_in_several_columns_are_no_day_of_the_month(plain, prefix):
     }
     message = refused(pl.DataFrame(rows | parts))
     assert f"has its times in several columns: {prefix}year, {prefix}month, {prefix}day; write them as one" in message
-    dates = eval(f"pl.DataFrame(rows | parts){message.partition('does by ')[2].partition(', or say')[0]}")
+    dates = eval(f"pl.DataFrame(rows | parts){message.partition('does by ')[2].partition(', or use')[0]}")
     assert triples(read_log(dates), 86400 * 10**6) == [(u, i, t // 86400) for u, i, t in plain]
     log = read_log(pl.DataFrame(rows | parts), columns=ColumnNames(time="none"))
     assert log.frame.columns == ["user", "item"]
@@ -318,16 +318,16 @@ def test_a_word_for_no_user_names_another_column(plain, write, say):
     rows = [("NA" if user % 3 else user, 100 + user, item, time) for user, item, time in plain]
     said = say("fit", write(rows, header="user_id,session_id,item_id,timestamp"))
     missing = sum(row[0] == "NA" for row in rows)
-    assert f"'user_id': {missing} rows have a word for nothing as their user ('NA' {missing})" in said
-    assert "leaves these rows out, and --user-column 'session_id' takes that instead" in said
+    assert f"'user_id': {missing} rows have a null word as their user ('NA' {missing})" in said
+    assert "leaves these rows out, and --user-column 'session_id' reads that column instead" in said
 
 
 def test_another_column_that_may_be_the_item_is_said(plain, write, say):
     path = write([(u, i, i // 2, t) for u, i, t in plain], header="user_id,asin,parent_asin,timestamp")
-    said = "'asin' is read as the item; 'parent_asin' may be it as well: --item-column 'parent_asin' chooses it"
+    said = "'asin' is read as the item, but 'parent_asin' is possible too: --item-column 'parent_asin' chooses it"
     assert said in say("fit", path)
-    assert "may be it as well" not in say("fit", path, "--item-column", "asin")
-    assert "may be it as well" not in say(
+    assert "is possible too" not in say("fit", path, "--item-column", "asin")
+    assert "is possible too" not in say(
         "fit", write([(u, i, i, t) for u, i, t in plain], header="user_id,item_id,artist_id,ts")
     )
 
@@ -337,8 +337,8 @@ def test_another_column_that_may_be_the_item_is_said(plain, write, say):
 )
 def test_a_table_of_orders_is_to_be_joined(plain, write, names, lacks):
     message = refused(write(plain, header=names))
-    assert f"has no {lacks} column; it has: {names.replace(',', ', ')}. Its rows are of orders: " in message
-    assert f"or join the table that says the {lacks} of each 'order_id', as with: python3 -c " in message
+    assert f"has no {lacks} column; it has: {names.replace(',', ', ')}. Its rows are orders: " in message
+    assert f"or join the table with the {lacks} of each 'order_id', as with: python3 -c " in message
 
 
 @pytest.mark.parametrize(
@@ -369,7 +369,7 @@ def test_blanks_behind_the_marks_are_said(plain, tmp_path, say):
     path = written(tmp_path / "log.csv", ["user_id, item_id, timestamp", *(f"{u}, {i}, {t}" for u, i, t in plain)])
     assert triples(read_log(path)) == [(u, f" {i}", t) for u, i, t in plain]
     said = say("describe", path)
-    assert "320 item ids are within blanks, the first ' 9' in row 1; each is one item here, as it is written" in said
+    assert "320 item ids are within blanks, the first ' 9' in row 1; each is read as one item" in said
     assert "unit seconds" in said
     mixed = [f"{u}, {i}, {t if n % 2 else t * 1000}" for n, (u, i, t) in enumerate(plain)]
     assert "mixes units of time" in refused(written(tmp_path / "mixed.csv", ["user_id, item_id, timestamp", *mixed]))
@@ -379,14 +379,14 @@ def test_a_line_of_names_among_the_rows_is_left_out_by_a_command(plain, tmp_path
     lines = ["user_id,item_id", *(f"{u},{i}" for u, i, _ in plain)]
     path = written(tmp_path / "both.csv", [*lines, *lines])
     message = refused(path)
-    assert "1 rows are the line of names again, the first row 321; leave them out" in message
+    assert "1 rows repeat the header line, the first row 321; remove them" in message
     assert read_log(typed(message, tmp_path)).frame.rows() == [(u, i) for u, i, _ in plain] * 2
 
 
 def test_a_column_that_says_the_order_is_said(plain, write, say):
     path = write([(u, i, 320 - n) for n, (u, i, _) in enumerate(plain)], header="user_id,product_id,order_number")
     said = say("fit", path)
-    assert "'order_number' may say the order of a user's rows, which are taken as they come: --time-column 'ord" in said
-    assert "may say the order" not in say("fit", path, "--time-column", "none")
+    assert "'order_number' may be the order of a user's rows, which are read in file order: --time-column 'ord" in said
+    assert "may be the order" not in say("fit", path, "--time-column", "none")
     ordered = read_log(path, columns=ColumnNames(time="order_number")).frame
     assert ordered["time"].to_list() == list(range(320, 0, -1))

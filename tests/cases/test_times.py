@@ -67,11 +67,11 @@ def test_a_zone_that_nobody_knows_is_refused():
 @pytest.mark.parametrize(
     ("shape", "words"),
     [
-        ("%m/%d/%Y %I:%M %p", "with the month first: say --time-format '%m/%d/%Y %I:%M %p'"),
-        ("%d.%m.%Y", "with the day first: say --time-format '%d.%m.%Y'"),
-        ("%d-%m-%y %H:%M:%S", "with the day first: say --time-format '%d-%m-%y %H:%M:%S'"),
-        ("%m %d, %Y", "with the month first: say --time-format '%m %d, %Y'"),
-        ("%d/%m/%Y %I:%M:%S%p", "with the day first: say --time-format '%d/%m/%Y %I:%M:%S%p'"),
+        ("%m/%d/%Y %I:%M %p", "with the month first: use --time-format '%m/%d/%Y %I:%M %p'"),
+        ("%d.%m.%Y", "with the day first: use --time-format '%d.%m.%Y'"),
+        ("%d-%m-%y %H:%M:%S", "with the day first: use --time-format '%d-%m-%y %H:%M:%S'"),
+        ("%m %d, %Y", "with the month first: use --time-format '%m %d, %Y'"),
+        ("%d/%m/%Y %I:%M:%S%p", "with the day first: use --time-format '%d/%m/%Y %I:%M:%S%p'"),
     ],
 )
 def test_numeric_dates_need_a_format_and_the_advice_works(shape, words, write, planted, say):
@@ -90,7 +90,7 @@ def test_numeric_dates_need_a_format_and_the_advice_works(shape, words, write, p
 def test_dates_that_may_be_either_are_refused_with_both():
     with pytest.raises(InputError) as error:
         times_of(["01/02/2024", "03/04/2024"])
-    assert "day and month either way round: say --time-format '%d/%m/%Y' or --time-format '%m/%d/%Y'" in str(
+    assert "day and month either way round: use --time-format '%d/%m/%Y' or --time-format '%m/%d/%Y'" in str(
         error.value
     )
     with pytest.raises(InputError, match="dates in two orders; write them in one"):
@@ -126,7 +126,7 @@ def test_parts_of_a_second_count_behind_a_point_or_a_comma(mark, day):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ("%H:%M", "'%H:%M' says no day; write times with the day as one"),
+        ("%H:%M", "'%H:%M' has no day; write date and time in one column"),
         ("%d.%m.%Y %H%M%S%f", "%f goes behind '.' or ','; write %3f, %6f or %9f for as many digits"),
     ],
 )
@@ -168,7 +168,7 @@ def test_usual_names_of_times(name):
 )
 def test_a_column_that_seems_to_hold_times_is_not_passed_over(name, cells, say, tmp_path):
     frame = pl.DataFrame({"user": [1, 1], "item": [1, 2], name: cells})
-    with pytest.raises(InputError, match=r"seems to hold some, .* or --time-column none if the order of rows counts"):
+    with pytest.raises(InputError, match=r"seems to hold times, .* or --time-column none if the order of rows counts"):
         read_log(frame)
     assert read_log(frame, columns=ColumnNames(time="none")).report.time.startswith("none; the order")
     if "31" not in str(cells[0]):

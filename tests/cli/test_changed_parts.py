@@ -94,7 +94,7 @@ def test_what_has_no_use_is_said(folder, capsys):
     assert fit(folder, "first", "popularity") == 0
     stages = ("--retriever", str(folder / "first"), "--ranker", "transitions")
     idle = fit(folder, "both", "two_stage", *stages, settings=["model.kind=neumf", "model.item_columns=['nosuch']"])
-    assert "model.item_columns, model.kind: no use with --ranker 'transitions'" in refused(capsys, idle)
+    assert "model.item_columns, model.kind: no effect with --ranker 'transitions'" in refused(capsys, idle)
     twice = fit(folder, "both", "two_stage", *stages, settings=["start.retriever=elsewhere"])
     assert "--retriever and --set start.retriever= name the same folder" in refused(capsys, twice)
     weights = ["choose.retriever_weight=0", "choose.seen_weight=0", "choose.monitor=foo/bar"]

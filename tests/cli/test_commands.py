@@ -237,14 +237,14 @@ def test_wrong_arguments(market, fitted, tmp_path, capsys):
             "each a finite number from 0",
         ),
         (["fit", log, "--method", "dtr", "--set", "width", *out], "has no '='"),
-        (["fit", log, "--method", "dtr", "--config", tmp_path / "bad.toml", *out], "no readable TOML"),
+        (["fit", log, "--method", "dtr", "--config", tmp_path / "bad.toml", *out], "not readable TOML"),
         (["fit", log, "--split", "user", *out], "did you mean 'users'"),
         (["fit", log, "--time-limit", "soon", *out], "write 30m, 90s or 1h30m"),
         (["fit", log, "--method", "popularity", "--out", tmp_path / "foreign"], "foreign"),
         (["fit", log, "--method", "popularity", "--out", fitted], "overwrite"),
-        (["fit", log, "--set", "model.width=8", *out], "--set is about one method; name it with --method"),
+        (["fit", log, "--set", "model.width=8", *out], "--set belongs to a method; name it with --method"),
         (["fit", log, "--method", "ease", "--budget-ms", "2", *out], "--budget-ms is for the search"),
-        (["fit", log, "--budget-mb", "-1", *out], "--budget-mb -1.0 is no number above 0"),
+        (["fit", log, "--budget-mb", "-1", *out], "--budget-mb -1.0 is not a number above 0"),
         (["evaluate", fitted, "--k", "0"], "--k 0 is outside"),
         (["evaluate", fitted, "--k", "61"], "--k 61 is outside 1..60"),
         (["evaluate", fitted, "--log", few], "no user column"),
@@ -260,9 +260,9 @@ def test_wrong_arguments(market, fitted, tmp_path, capsys):
         (["recommend", tmp_path / "foreign", "--user", "1"], "foreign"),
         (["nonsense"], "nonsense"),
         (["compare", log, "--methods", "dtr"], "at least two"),
-        (["compare", log, "--methods", "dtr,dtr+melt"], "melt goes on from a fitted model"),
+        (["compare", log, "--methods", "dtr,dtr+melt"], "melt starts from a fitted model"),
         (["compare", log, "--methods", "dtr,dtr+"], "has a '+' without a method beside it"),
-        (["fit", log, "--method", "dtr+sasrec", "--out", "x"], "sasrec trains, and only what counts is added"),
+        (["fit", log, "--method", "dtr+sasrec", "--out", "x"], "sasrec trains, and a sum adds counting methods only"),
         (["fit", log, "--method", "dtr+cooc", "--out", "x"], "'cooc' is unknown; did you mean 'cooccurrence'"),
     ]
     for arguments, message in cases:
@@ -334,7 +334,21 @@ def test_what_is_nested_too_deeply_is_a_wrong_input_and_no_fault_of_ours(market,
         (*fit, "--set", "loop.max_steps=" + "[" * 5_000),
     ):
         assert beamwood(*arguments) == 2
-        assert "a fault of beamwood's" not in capsys.readouterr().err
+        assert "internal error of beamwood" not in capsys.readouterr().err
+
+
+def test_what_fails_in_a_file_of_ones_own_is_no_fault_of_ours(market, tmp_path, capsys):
+    """Nor is what fails in the package by what the file hands to it; the line is named, and the traceback stays."""
+    head = "from beamwood.fitting.settings import MethodConfig\nfrom beamwood.methods import Method\n\n\n"
+    tail = "\n\n\nMETHOD = Method('broken', 'fails', MethodConfig, build=build)\n"
+    for place, line in enumerate(("1 / 0", "split.train.histories.take('a')")):
+        file = tmp_path / f"broken{place}.py"
+        file.write_text(f"{head}def build(split, config, seed, budget):\n    {line}{tail}")
+        assert beamwood("fit", market / "log.parquet", "--method", file, "--out", tmp_path / "out") == 2
+        said = capsys.readouterr().err
+        assert f"the method file {file}, line 6: " in said
+        assert "Traceback" in said
+        assert "internal error of beamwood" not in said
 
 
 def test_durations():

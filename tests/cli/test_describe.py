@@ -229,7 +229,7 @@ def test_gaps_in_days():
     assert sum(each["rows"] for each in told["rows_by_time"]) == 5
 
 
-def test_ids_that_look_alike_and_words_for_nothing(folder, capsys):
+def test_ids_that_look_alike_and_null_words(folder, capsys):
     frame = planted().with_columns(
         user_id=pl.format("u{}", "user_id").replace({"u3": "U4", "u5": " u6", "u7": "nan"}), item_id=pl.col("item_id")
     )
@@ -239,7 +239,7 @@ def test_ids_that_look_alike_and_words_for_nothing(folder, capsys):
     assert not document["items"]["differ_only_by_looks"]
     assert document["missing"]["user"] == {"empty": 0, "words": 9}
     notes = " ".join(document["notes"])
-    assert all(words in notes for words in ("only by upper and lower case", "only by blanks", "word for nothing"))
+    assert all(words in notes for words in ("only by upper and lower case", "only by blanks", "null word"))
 
 
 def test_advice_is_found_in_messages():

@@ -52,7 +52,7 @@ def test_inspect_diagnoses_a_tree(market, capsys, tmp_path):
     assert beamwood("inspect", out, "--widths", "5,x") == 2
     capsys.readouterr()
     assert beamwood("inspect", out, "--widths", "30,5") == 2
-    assert "--widths 5 is below 20, the items of a list here; give 20 or more" in capsys.readouterr().err
+    assert "--widths 5 is below 20, the length of a list; give 20 or more" in capsys.readouterr().err
     assert beamwood("inspect", out, "--users", "0", "--html", page) == 2
     assert beamwood("inspect", out, "--log", market / "items.parquet") == 2
 
@@ -75,4 +75,4 @@ def test_inspect_calibrates_what_a_method_trained(market, capsys, tmp_path, meth
 @pytest.mark.parametrize("widths", ["a", "0", "20,"])
 def test_widths_are_checked_without_a_tree_too(fitted, capsys, widths):
     assert beamwood("inspect", fitted, "--widths", widths) == 2
-    assert f"--widths {widths!r} is no list of numbers of 1 or more" in capsys.readouterr().err
+    assert f"--widths {widths!r} is not a list of numbers of 1 or more" in capsys.readouterr().err

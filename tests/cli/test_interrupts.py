@@ -1,15 +1,20 @@
 """Ctrl-C is answered within two seconds, by one line that says what is kept; in native calls too."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
+import polars as pl
 import pytest
 
+from beamwood import load
+from beamwood.retrieval.retriever import Retriever
 from bounded import SECONDS
-from cli_cases import ENVIRONMENT, TINY
+from cli_cases import ENVIRONMENT, TINY, beamwood
 
 # The command stops at the given function, tells, and does what holds signals up: a C call of minutes that lets other
 # threads go on and looks at no signal, as a long native call does.
@@ -57,7 +62,7 @@ def stopped(arguments, function, calls=1):
     return process.returncode, said.strip().splitlines()[-1], took
 
 
-ANEW = "beamwood: interrupted; nothing of this command was kept; run it again"
+ANEW = "beamwood: interrupted; nothing was saved; run it again"
 
 
 @pytest.mark.parametrize(
@@ -88,6 +93,67 @@ def test_native_calls_do_not_hold_it_up(market, fitted, tmp_path, command, funct
 
 # What a busy machine may take until a thread gets its turn.
 SLACK = 3.0
+
+
+PANIC = "Failed to access NumPy array API capsule: PyErr { type: <class 'KeyboardInterrupt'>, value: .. }"
+
+
+@pytest.mark.parametrize(
+    ("command", "raised", "code", "line"),
+    [
+        ("recommend FITTED --user 3", pl.exceptions.PanicException(PANIC), 130, ANEW),
+        (
+            "recommend FITTED --all-users --out OUT.csv",
+            pl.exceptions.PanicException(PANIC),
+            130,
+            "beamwood: interrupted; what is finished is in OUT.csv.parts; the same command with --resume goes on",
+        ),
+        ("recommend FITTED --user 3", pl.exceptions.PanicException("a bug"), 1, "PanicException: a bug"),
+        ("recommend FITTED --user KeyboardInterrupt", None, 2, "unknown"),
+    ],
+)
+def test_a_library_may_make_a_panic_of_it(fitted, tmp_path, monkeypatch, capsys, command, raised, code, line):
+    hits = Retriever.hits
+
+    def ending(*given, **options):
+        if raised is not None:
+            raise raised
+        return hits(*given, **options)
+
+    monkeypatch.setattr(Retriever, "hits", ending)
+    words = [{"FITTED": str(fitted)}.get(word, word).replace("OUT", str(tmp_path / "out")) for word in command.split()]
+    assert beamwood(*words) == code
+    said = capsys.readouterr().err.strip().splitlines()[-1]
+    assert line.replace("OUT", str(tmp_path / "out")) in said
+    assert (said == line.replace("OUT", str(tmp_path / "out"))) == (code == 130)
+
+
+def test_groups_of_a_folder_that_was_replaced_are_not_gone_on_with(fitted, tmp_path, monkeypatch, capsys):
+    folder, out = tmp_path / "model", tmp_path / "recs.csv"
+    shutil.copytree(fitted, folder)
+    whole, again, hits = load(folder), load(folder), Retriever.hits
+    other = replace(again, metadata=again.metadata | {"note": "another model"})
+    calls = []
+
+    def replaced(*given, **options):
+        monkeypatch.setattr("beamwood.cli.recommend.load", load)
+        other.save(folder, overwrite=True)
+        return whole
+
+    def ending(*given, **options):
+        calls.append(given)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return hits(*given, **options)
+
+    monkeypatch.setattr("beamwood.retrieval.job.GROUP_ROWS", 10)
+    monkeypatch.setattr("beamwood.cli.recommend.load", replaced)
+    monkeypatch.setattr(Retriever, "hits", ending)
+    command = ["recommend", folder, "--all-users", "--out", out]
+    assert beamwood(*command) == 130
+    capsys.readouterr()
+    assert beamwood(*command, "--resume") == 2
+    assert "holds groups of another job or model" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -53,6 +53,7 @@ def test_a_training_without_room_goes_on_when_there_is_some(market, tmp_path, ca
     with files_of(most):
         line = refused(capsys, *command)
     assert "File too large" in line
+    assert "run the same command with --resume to go on" in line
     assert not (tmp_path / "model").exists()
     assert [path.name for path in tmp_path.iterdir()] == ["model.run"]
     assert beamwood(*command, "--resume") == 0

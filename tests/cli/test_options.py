@@ -63,13 +63,13 @@ def test_compare_refuses_before_it_trains(log, untrained, capsys, methods, messa
 @pytest.mark.parametrize(
     ("typed", "message"),
     [
-        ("fit LOG --budget-ms 0", "--budget-ms 0.0 is no number above 0; leave it out for none"),
-        ("fit LOG --budget-mb nan", "--budget-mb nan is no number above 0; leave it out for none"),
+        ("fit LOG --budget-ms 0", "--budget-ms 0.0 is not a number above 0; leave it out for none"),
+        ("fit LOG --budget-mb nan", "--budget-mb nan is not a number above 0; leave it out for none"),
         ("fit LOG --split user", "--split 'user' is unknown; did you mean 'users'?"),
         ("fit LOG --method ease --split user", "--split 'user' is unknown; did you mean 'users'?"),
         ("fit LOG --method dtr --set loop.device=gpu", "give 'cpu' or 'cuda'; did you mean 'cuda'?"),
         ("compare LOG --split last", "--split 'last' is unknown"),
-        ("compare LOG --k ten", "--k 'ten' is no list of numbers; write --k 20,40"),
+        ("compare LOG --k ten", "--k 'ten' is not a list of numbers; write --k 20,40"),
     ],
 )
 def test_what_is_mistyped_is_refused_before_the_log_is_read(log, tmp_path, monkeypatch, capsys, typed, message):
@@ -86,7 +86,7 @@ def test_what_is_mistyped_is_refused_before_the_log_is_read(log, tmp_path, monke
 def test_compare_needs_two_test_users(tmp_path, untrained, capsys):
     small = write_log(tmp_path / "small.csv", 10)
     assert beamwood("compare", small, "--methods", "popularity,transitions", "--k", "5") == 2
-    assert "leaves 1 test user, of whom nothing can be tested; give more users" in capsys.readouterr().err
+    assert "leaves 1 test user, too few for a test; give more users" in capsys.readouterr().err
 
 
 def test_no_tail_label_leaves_the_other_metrics(log, fitted, tmp_path, capsys):
@@ -114,9 +114,9 @@ def test_wrong_options(log, fitted, tmp_path, capsys):
     cases = [
         ([*fit, "--seed", "99999999999999999999"], "less than or equal to 9223372036854775807"),
         ([*fit, "--seed", "-1"], "greater than or equal to 0"),
-        ([*fit, "--items-column", "x"], "--items-column is about the item table; give one with --items"),
-        ([*fit, "--unlisted-items", "keep"], "--unlisted-items keep is about the item table"),
-        (["compare", log, "--items-column", "x"], "--items-column is about the item table"),
+        ([*fit, "--items-column", "x"], "--items-column is for the item table; give one with --items"),
+        ([*fit, "--unlisted-items", "keep"], "--unlisted-items keep is for the item table"),
+        (["compare", log, "--items-column", "x"], "--items-column is for the item table"),
         (["recommend", fitted, "--user", "99"], "pass --on-unknown ignore"),
         ([*tree, tmp_path / "file"], "cannot hold a run"),
         ([*tree, tmp_path / "file", "--resume"], "cannot hold a run"),
@@ -154,7 +154,7 @@ def test_the_largest_number_of_negatives_is_taken(fitted):
 
 def test_a_method_that_counts_says_what_has_no_use(log, tmp_path, capsys):
     assert beamwood("fit", log, "--method", "popularity", "--out", tmp_path / "out", "--resume") == 0
-    assert "popularity only counts: --resume has no use" in capsys.readouterr().err
+    assert "popularity is a counting method: --resume has no effect" in capsys.readouterr().err
 
 
 def test_a_table_of_users_that_no_setting_names(log, tmp_path, capsys):
@@ -162,7 +162,7 @@ def test_a_table_of_users_that_no_setting_names(log, tmp_path, capsys):
     read_log(log).frame.select(user_id="user").unique().with_columns(age=pl.lit(30)).write_parquet(users)
     given = ("--method", "popularity", "--out", tmp_path / "out", "--user-table", users)
     assert beamwood("fit", log, *given) == 0
-    assert "--user-table has no use without columns of it in model.user_columns" in capsys.readouterr().err
+    assert "--user-table has no effect without columns of it in model.user_columns" in capsys.readouterr().err
 
 
 def test_the_run_is_beside_a_folder_named_with_a_slash(log, tmp_path, capsys):

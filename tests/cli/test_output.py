@@ -88,7 +88,7 @@ def test_a_request_to_end_before_training(folder):
     process.send_signal(signal.SIGTERM)
     out, errors = process.communicate(timeout=60)
     assert process.returncode == 130, errors
-    said = "interrupted; nothing of this command was kept; run it again"
+    said = "interrupted; nothing was saved; run it again"
     assert errors == f"beamwood: {said}\n"
     assert json.loads(out) == {"error": said, "exit": 130}
     assert not (folder / "ended").exists()

@@ -173,7 +173,7 @@ def test_fit_what_counts(market, tmp_path, capsys):
     page, board = tmp_path / "page.html", tmp_path / "board"
     asked = ("fit", market / "log.parquet", "--method", "cooccurrence", "--out", tmp_path / "counts", "--html", page)
     assert beamwood(*asked, "--tensorboard", board) == 0
-    assert "--tensorboard has no use" in capsys.readouterr().err
+    assert "--tensorboard has no effect" in capsys.readouterr().err
     assert "This method only counts" in page.read_text()
     assert not board.exists()
 

@@ -34,7 +34,7 @@ def test_corrupt_and_changed(market, fitted, tmp_path, capsys):
 
 def test_a_page_replaces_nothing_but_a_page(market, fitted, tmp_path, capsys):
     log = market / "log.parquet"
-    why = {log: "no page of beamwood's, so it is not replaced", fitted / "manifest.json": "which is a saved folder"}
+    why = {log: "is not a page of beamwood, so it is not replaced", fitted / "manifest.json": "which is a saved folder"}
     for other, said in why.items():
         before = other.read_bytes()
         assert beamwood("evaluate", fitted, "--html", other) == 2
@@ -125,4 +125,4 @@ def test_an_interrupt_while_modules_load_says_so(module):
         [sys.executable, "-c", program, module], capture_output=True, text=True, env=ENVIRONMENT, check=False
     )
     assert stopped.returncode == 130
-    assert stopped.stderr == "beamwood: interrupted; nothing of this command was kept; run it again\n"
+    assert stopped.stderr == "beamwood: interrupted; nothing was saved; run it again\n"

@@ -53,7 +53,10 @@ def test_there_is_one_of_each_kind():
         "last_taken",
         "fading_mean",
         "light_gcn",
+        "list_hinge",
+        "took_lately",
         "trend_term",
+        "popular_negatives",
     }
 
 

@@ -60,7 +60,7 @@ def test_a_missing_row():
         (["genre:numbr"], "kind 'numbr' is unknown.*number"),
         (["genre", "genre"], "one column twice"),
         (["genre:vector"], "holds lists of numbers"),
-        (["genre:number"], "values that are no numbers, such as 'a.b'.*genre:category"),
+        (["genre:number"], "values that are not numbers, such as 'a.b'.*genre:category"),
     ],
 )
 def test_wrong_columns(names, message):
@@ -73,13 +73,13 @@ def test_a_name_with_colons_is_said_with_its_kind():
     columns = fit_columns(frame, ["a:b:category", "a:category", "number:number:number"])
     assert [column.name for column in columns] == ["a:b", "a", "number:number"]
     assert encode_columns(columns, frame).arrays["a:b"].tolist() == [[1], [2]]
-    with pytest.raises(InputError, match="column 'a:b' holds a colon; say its kind too, as 'a:b:category'"):
+    with pytest.raises(InputError, match="column 'a:b' contains a colon; give its kind too, as 'a:b:category'"):
         fit_columns(frame, ["a:b"])
 
 
 def test_wrong_rows():
     years = fit_columns(FRAME, ["year"])
-    with pytest.raises(InputError, match="column 'year' holds 1 values that are no numbers, such as 'x'"):
+    with pytest.raises(InputError, match="column 'year' holds 1 values that are not numbers, such as 'x'"):
         encode_columns(years, pl.DataFrame({"year": ["1999", "x"]}))
     with pytest.raises(InputError, match="holds no number"):
         fit_columns(pl.DataFrame({"size": [None, float("nan")]}, schema={"size": pl.Float64}), ["size"])
@@ -146,12 +146,12 @@ def test_vectors_too_large_for_a_network_are_scaled_as_a_whole():
 @pytest.mark.parametrize(
     ("cells", "message"),
     [
-        (["x"], r"'vector' holds 'x', which is no list of numbers; give a list of 2 numbers, as \[1, 2\]"),
-        (["1,2"], "'vector' holds '1,2', which is no list"),
-        (["["], r"'vector' holds '\[', which is no list"),
-        ([5], "'vector' holds 5, which is no list of numbers"),
-        ([["a", "b"]], r"'vector' holds \['a', 'b'\], which is no list of numbers"),
-        ([[True, False]], r"'vector' holds \[True, False\], which is no list of numbers"),
+        (["x"], r"'vector' holds 'x', which is not a list of numbers; give a list of 2 numbers, as \[1, 2\]"),
+        (["1,2"], "'vector' holds '1,2', which is not a list"),
+        (["["], r"'vector' holds '\[', which is not a list"),
+        ([5], "'vector' holds 5, which is not a list of numbers"),
+        ([["a", "b"]], r"'vector' holds \['a', 'b'\], which is not a list of numbers"),
+        ([[True, False]], r"'vector' holds \[True, False\], which is not a list of numbers"),
         (["[1]"], "'vector' row 0 has 1 numbers, training had 2"),
     ],
 )
@@ -191,7 +191,7 @@ def test_times_and_truth_values_as_numbers_can_be_asked_for_as_text():
         ("flag", "yes", "give true or false"),
     ):
         column = [each for each in columns if each.name == name]
-        with pytest.raises(InputError, match=f"'{name}' holds 1 values that are no numbers, such as '{text}'; {fix}"):
+        with pytest.raises(InputError, match=f"'{name}' holds 1 values that are not numbers, such as '{text}'; {fix}"):
             encode_columns(column, {name: [text]})
 
 
@@ -202,7 +202,7 @@ def test_a_name_that_looks_like_a_pattern_is_a_name(name, cells):
     frame, plain = pl.DataFrame({name: cells, "nn": [7, 8]}), pl.DataFrame({"plain": cells})
     found = encode_columns(fit_columns(frame, [name + kind]), frame).arrays[name]
     assert found.tolist() == encode_columns(fit_columns(plain, ["plain" + kind]), plain).arrays["plain"].tolist()
-    with pytest.raises(InputError, match="holds 1 values that are no numbers"):
+    with pytest.raises(InputError, match="holds 1 values that are not numbers"):
         fit_columns(pl.DataFrame({name: ["x", "1"]}), [f"{name}:number"])
 
 

@@ -13,10 +13,10 @@ from beamwood.retrieval.item_columns import ItemColumns
 from beamwood.retrieval.where import where_mask
 from cli_cases import beamwood
 
-ITEMS = """item,price,sale,added,code,spread
-a,5,true,2026-01-31,007,0.5
-b,30,false,2026-02-01T12:00:00+02:00,8,
-c,,True,,9,2
+ITEMS = """item,price,sale,added,code,spread,edge
+a,5,true,2026-01-31,007,0.5,2026-01-31
+b,30,false,2026-02-01T12:00:00+02:00,8,,0001-01-01T00:00:00+05:00
+c,,True,,9,2,
 """
 KEPT = ("price:number", "sale:truth", "added:time", "code", "spread:number")
 
@@ -96,8 +96,15 @@ def test_long_numbers_are_compared_exactly_or_refused(folder, dtype):
 @pytest.mark.parametrize(
     ("kept", "message"),
     [
-        (("code:truth",), r"code:truth: 3 cells are no truth, the first '007' of item 'a'; mend them, or .* code:text"),
-        (("sale:number",), "sale:number: 3 cells are no number, the first 'true'"),
+        (
+            ("code:truth",),
+            r"code:truth: 3 cells are not of kind truth, the first '007' of item 'a'; mend them, or .* code:text",
+        ),
+        (
+            ("edge:time",),
+            "edge:time: 1 cells are not of kind time, the first '0001-01-01T00:00:00\\+05:00' of item 'b'",
+        ),
+        (("sale:number",), "sale:number: 3 cells are not of kind number, the first 'true'"),
         (("price:numbr",), "the kind 'numbr' of the column 'price' is unknown; did you mean 'number'"),
         (("prise",), "no column 'prise' to keep"),
         (("price:number", "price:text"), "'price' is kept as two kinds"),

@@ -89,7 +89,7 @@ def test_named_columns_win():
         ({"item_id": ["a", "", "b", "c", "d"]}, r"'item_id' has 1 of 5 rows with no item id, the first '' in row 2"),
         ({"timestamp": ["1", "x", "3", "4", "5"]}, r"1 of 5 times that cannot be read, the first 'x' in row 2"),
         ({"timestamp": [1, None, 3, 4, 5]}, r"1 of 5 times that are missing, the first in row 2; fill them"),
-        ({"user_id": [1.5, 1, 2, 2, 1]}, "not whole numbers"),
+        ({"user_id": [1.5, 1, 2, 2, 1]}, "with fractions"),
         ({"user_id": [1, 1, 1, 1, 1]}, "has 1 user; splits"),
     ],
 )

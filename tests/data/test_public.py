@@ -99,7 +99,7 @@ def test_wrong_content_leaves_nothing(tmp_path):
     changed = {"ml-1m": dataclasses.replace(known["ml-1m"], sha256="0" * 64)}
     with pytest.raises(InputError, match=r"SHA-256 [0-9a-f]{64}, expected 0000"):
         fetch("ml-1m", tmp_path / "out", known=changed)
-    with pytest.raises(InputError, match="not of the known make"):
+    with pytest.raises(InputError, match="unexpected layout"):
         fetch("ml-1m", tmp_path / "out", known=placed(tmp_path, "ml-1m", b"no archive"))
     assert not (tmp_path / "out").exists()
 

@@ -195,7 +195,7 @@ def test_without_times_the_row_order_counts_and_is_reported():
         ({"user": [1, None], "item": [1, 2]}, r"'user' has 1 of 2 rows with no user id, the first None in row 2"),
         ({"user": [1, 2], "item": [None, "a"]}, r"'item' has 1 of 2 rows with no item id, the first None in row 1"),
         ({"user": [], "item": []}, r"has no rows"),
-        ({"user": [1.5], "item": [1]}, r"'user' holds user ids that are not whole numbers"),
+        ({"user": [1.5], "item": [1]}, r"'user' holds user ids with fractions"),
         ({"user": [[1]], "item": [1]}, r"type List"),
         (
             {"user": [1, 1], "item": [1, 2], "rating": [1.0, float("nan")]},
@@ -234,7 +234,7 @@ def test_only_rows_of_the_least_weight_are_kept(tmp_path):
     [
         ([], 4.5, r"no row has a 'rating' of at least min_weight=4\.5, the largest is 4; lower it"),
         (["rating"], 4, r"no column of weights for min_weight=4; .* --weight-column"),
-        ([], float("nan"), "min_weight=nan is no finite number"),
+        ([], float("nan"), "min_weight=nan is not a finite number"),
     ],
 )
 def test_wrong_least_weights(drop, least, message):

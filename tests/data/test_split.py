@@ -1,6 +1,7 @@
 """Splits keep their leakage rules; examples equal plain loops."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -58,7 +59,7 @@ def test_boundary_column_sets_the_halves():
     for row, user in enumerate(split.test.users):
         assert len(split.test.histories[row]) == (1 if user == 0 else 2)
     wrong = frame.with_columns(part=pl.Series(["future", "history"] * 40))
-    with pytest.raises(InputError, match="boundary column calls"):
+    with pytest.raises(InputError, match="boundary column marks"):
         disjoint_users(Dataset.from_log(read_log(wrong, columns=ColumnNames(boundary="part"))))
 
 
@@ -98,7 +99,7 @@ def test_time_split_never_looks_ahead():
 def test_a_share_of_no_event_is_refused(valid, test):
     frame = pl.DataFrame({"user": [n % 5 for n in range(40)], "item": [n % 7 for n in range(40)], "time": range(40)})
     data = Dataset.from_log(read_log(frame))
-    with pytest.raises(InputError, match=r"valid_share=.* or test_share=.* is no event of 40; raise it"):
+    with pytest.raises(InputError, match=r"valid_share=.* or test_share=.* is below one event of 40; raise it"):
         by_time(data, valid_share=valid, test_share=test)
     assert len(by_time(data, valid_share=0.3, test_share=0.3).test)
 
@@ -187,12 +188,31 @@ def test_what_is_no_dataset_or_seed_is_named(split):
         Dataset.from_log(frame)
     dataset = Dataset.from_log(read_log(frame))
     for seed in (-1, 1.5, None, True):
-        with pytest.raises(InputError, match=f"seed={seed} is no whole number of at least 0"):
+        with pytest.raises(InputError, match=f"seed={seed} is not a whole number of at least 0"):
             split(dataset, seed=seed)
 
 
 @pytest.mark.parametrize("length", [0, -3, 1.5, "9", True])
 def test_a_history_has_a_length(length):
     dataset = Dataset.from_log(read_log(pl.DataFrame({"user": [1, 2], "item": [1, 2]})))
-    with pytest.raises(InputError, match=r"history_length=.* is no whole number of at least 1"):
+    with pytest.raises(InputError, match=r"history_length=.* is not a whole number of at least 1"):
         disjoint_users(dataset, history_length=length)
+
+
+def test_a_split_of_ones_own_that_does_not_fit_says_where():
+    """Rows that are too few, indices of no user or item, and a training part with a catalogue of its own."""
+    data = random_dataset(4)
+    split = leave_one_out(data)
+    num_users, num_items, test = len(data.users), data.num_items, split.test
+    with pytest.raises(InputError, match=rf"{len(test)} users and 1 rows of labels; give one row of labels a user"):
+        replace(test, labels=test.labels.take(np.zeros(1, int)))
+    for name in ("histories", "labels", "seen"):
+        strange = ItemLists.from_lists([[num_items]] * len(test))
+        with pytest.raises(InputError, match=rf"test\.{name} holds index {num_items} of {num_items} items; give indic"):
+            replace(split, test=replace(test, **{name: strange}))
+    for user in (-1, num_users):
+        with pytest.raises(InputError, match=rf"valid\.users holds index {user} of {num_users} users"):
+            replace(split, valid=replace(split.valid, users=np.full(len(split.valid), user)))
+    other = random_dataset(5, num_users=12)
+    with pytest.raises(InputError, match=r"train has 12 users .* make it of the data set, as dataset\.with_histories"):
+        replace(split, train=other)

@@ -154,7 +154,7 @@ def test_sizes_are_those_of_the_page():
     ("wrong", "message"),
     [
         ({"max_events": 3}, "max_events=3 is below min_events=5"),
-        ({"num_items": 250}, "num_items=250 is no multiple of 30"),
+        ({"num_items": 250}, "num_items=250 is not a multiple of 30"),
         ({"tastes_per_context": 9}, "tastes_per_context=9 is above the 8"),
         ({"partners": (0.5, 0.3)}, "sum to 1"),
     ],

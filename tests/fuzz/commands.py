@@ -48,7 +48,7 @@ class Commands:
         assert code == 0, said
 
     def case(self, seed, number):
-        """The words, and the call that runs them. It raises what is no answer of a command line."""
+        """The words, and the call that runs them. It raises what is not an answer of a command line."""
         chance = drawn("command", seed, number)
         words = [str(word) for word in chance.choice(self.bases)]
         for _ in range(chance.choice((1, 1, 2, 3))):

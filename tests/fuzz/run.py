@@ -22,7 +22,7 @@ PATIENCE, STARTING, BATCH = 60, 600, 2000
 
 
 def cases_of(kind, folder):
-    """By number what a case is, in words, and the call that tries it; what is no fault when it is raised."""
+    """By number what a case is, in words, and the call that tries it; what is not a fault when it is raised."""
     if kind == "calls":
         from fuzz import calls
 

@@ -1,6 +1,7 @@
 """What `beamwood.fit` may be given, and what it says of anything else."""
 
 import re
+from dataclasses import replace
 from typing import get_args
 
 import numpy as np
@@ -8,7 +9,7 @@ import polars as pl
 import pytest
 
 import beamwood
-from beamwood.data import Dataset, disjoint_users, read_log
+from beamwood.data import Dataset, disjoint_users, leave_one_out, read_log
 from beamwood.errors import InputError
 from beamwood.evaluation.protocol import evaluate_both
 from beamwood.fitting.tree.settings import TreeSettings
@@ -57,7 +58,7 @@ def test_the_largest_seed_is_taken(split, method):
         ({"max_steps": 2}, {}, "configuration: max_steps belongs to a group: write loop.max_steps"),
         ({"loop": {"max_step": 2}}, {}, "'loop.max_step' is unknown; did you mean 'loop.max_steps'"),
         ({"loop.learning_rate": 2}, {}, "'loop.learning_rate' is unknown; did you mean 'optimiser.learning_rate'"),
-        ({"loop": 3}, {}, r"loop=3: is no group of settings; write loop=\{\.\.\.\} with keys of its own"),
+        ({"loop": 3}, {}, r"loop=3: is not a group of settings; write loop=\{\.\.\.\} with keys of its own"),
         ({"loop.max_steps": None}, {}, "loop.max_steps and loop.max_epochs are both null; give one of them"),
         ({"optimiser.learning_rate": None}, {}, "optimiser.learning_rate=null: give a number; the default is 0.003"),
         ({"loop.max_steps": 0}, {}, "loop.max_steps=0: give a whole number from 1, or null"),
@@ -65,15 +66,15 @@ def test_the_largest_seed_is_taken(split, method):
         ({"optimiser.learning_rate": False}, {}, "optimiser.learning_rate=False: give a number"),
         (load_method("popularity").Config(), {}, "give beamwood.methods.sasrec.Config, or a mapping"),
         ("loop.max_steps=2", {}, "config is a builtins.str; give beamwood.methods.sasrec.Config"),
-        (SMALL, {"time_limit": 0}, "time_limit=0 is no number of seconds above 0; leave it out"),
+        (SMALL, {"time_limit": 0}, "time_limit=0 is not a number of seconds above 0; leave it out"),
         (SMALL, {"time_limit": -1}, "time_limit=-1"),
         (SMALL, {"time_limit": float("nan")}, "time_limit=nan"),
         (SMALL, {"time_limit": "30m"}, "time_limit='30m'"),
-        (SMALL, {"seed": 2**63}, "seed=9223372036854775808 is no whole number in 0..9223372036854775807"),
-        (SMALL, {"run": "mine.run"}, r"run='mine\.run' is no run folder; give .*RunFolder\('mine\.run'\)"),
+        (SMALL, {"seed": 2**63}, "seed=9223372036854775808 is not a whole number in 0..9223372036854775807"),
+        (SMALL, {"run": "mine.run"}, r"run='mine\.run' is not a run folder; give .*RunFolder\('mine\.run'\)"),
         (SMALL, {"resume": True}, r"resume needs the folder of the run; give run=RunFolder\(path\)"),
-        (SMALL, {"seed": -1}, "seed=-1 is no whole number"),
-        (SMALL, {"seed": 1.5}, "seed=1.5 is no whole number"),
+        (SMALL, {"seed": -1}, "seed=-1 is not a whole number"),
+        (SMALL, {"seed": 1.5}, "seed=1.5 is not a whole number"),
     ],
 )
 def test_wrong_arguments(split, config, options, message):
@@ -84,7 +85,7 @@ def test_wrong_arguments(split, config, options, message):
 @pytest.mark.parametrize("method", [["dtr"], 3])
 def test_a_method_is_a_name(split, method):
     with pytest.raises(
-        InputError, match=f"method is to be a name, .* not {type(method).__name__}; known: .*cooccurrence"
+        InputError, match=f"method must be a name, .* not {type(method).__name__}; known: .*cooccurrence"
     ):
         beamwood.fit(split, method)
 
@@ -127,6 +128,17 @@ def test_a_data_set_is_no_split(split):
         beamwood.fit(split.dataset, "sasrec")
 
 
+def test_a_split_of_ones_own_is_judged_by_what_it_holds(split):
+    """Test users of whom training knows nothing are strangers, whatever the split is called; somebody has to choose."""
+    own = replace(split, name="mine")
+    with pytest.raises(InputError, match=r"model\.kind=graphrec knows .* but --split mine tests on others"):
+        beamwood.fit(own, "ranker", progress=False)
+    assert not leave_one_out(split.dataset).of_strangers
+    nobody = replace(own, valid=own.valid.take(np.zeros(0, int)))
+    with pytest.raises(InputError, match=r"no validation users, by whom a fit chooses; give split\.valid at least one"):
+        beamwood.fit(nobody, "ease")
+
+
 def test_evaluate_judges_the_split_of_the_fit(split, tmp_path):
     fitted = beamwood.fit(split, "popularity")
     fitted.save(tmp_path / "popular")
@@ -148,7 +160,7 @@ def test_evaluate_refuses_another_split(split):
     with pytest.raises(InputError, match="split is a Queries, not a Split"):
         beamwood.evaluate(fitted, split.test)
     for ks in (20, ("20",), (1.5,)):
-        with pytest.raises(InputError, match=r"is no list of whole numbers; give cuts, as ks="):
+        with pytest.raises(InputError, match=r"is not a list of whole numbers; give cuts, as ks="):
             beamwood.evaluate(fitted, split, ks=ks)
 
 
@@ -166,7 +178,7 @@ def test_an_estimator_may_be_a_retriever(split):
     whole = beamwood.fit(split, "dtr", chosen, progress=False, estimator=counted)
     bare = beamwood.fit(split, "dtr", chosen, progress=False, estimator=counted.searcher)
     assert whole.recommend(users=[3], k=5) == bare.recommend(users=[3], k=5)
-    with pytest.raises(InputError, match=r"estimator='sasrec' is no retriever and scores no items; .* is a setting"):
+    with pytest.raises(InputError, match=r"estimator='sasrec' does not score items; .* is a setting"):
         beamwood.fit(split, "dtr", chosen, progress=False, estimator="sasrec")
     other = beamwood.fit(disjoint_users(split.dataset, seed=2), "cooccurrence")
     with pytest.raises(InputError, match="the estimator was fitted on another split"):

@@ -64,7 +64,7 @@ def test_of_din_the_query_is_the_mean_of_the_history(split, folders):
 def test_without_vectors_the_fix_is_named(split, folders):
     with pytest.raises(InputError, match=r"give start\.folder=FOLDER \(--from\)"):
         package.fit(split, "indexed", {})
-    with pytest.raises(InputError, match="holds popularity, which has no vectors of items; give one that has"):
+    with pytest.raises(InputError, match="holds popularity, which has no item vectors; give one that has"):
         package.fit(split, "indexed", {"start.folder": str(folders / "popularity")})
 
 

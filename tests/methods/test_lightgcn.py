@@ -191,7 +191,7 @@ def test_wrong_arrays_and_logs():
     with pytest.raises(ArtefactError, match="'users'"):
         FoldedUsers(np.ones((4, 2), np.float32), np.ones((3, 1), np.float32))
     everything = log_of(ItemLists.from_lists([[0, 1], [1, 0]]))
-    with pytest.raises(InputError, match="no user of training has taken some items and not others"):
+    with pytest.raises(InputError, match="no training user has some items but not all"):
         GraphTask(everything, planned(METHOD.Config(), everything))
 
 
@@ -199,7 +199,7 @@ def test_arrays_that_do_not_belong_are_refused(dataset):
     fitted = METHOD.fitted(leave_one_out(dataset), SHORT, progress=False)
     config, arrays = fitted.searcher.first.export()
     restore_searcher("vectors", config, arrays)
-    with pytest.raises(ArtefactError, match="'other' is of no use beside 'items' and 'users'"):
+    with pytest.raises(ArtefactError, match="'other' is not expected beside 'items' and 'users'"):
         restore_searcher("vectors", config, arrays | {"query.other": arrays["vectors"]})
     with pytest.raises(ArtefactError, match="'items' is missing"):
         restore_searcher("vectors", config, {name: array for name, array in arrays.items() if name != "query.items"})

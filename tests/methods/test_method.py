@@ -155,7 +155,7 @@ def test_a_file_on_the_command_line(folder, tmp_path, capsys, monkeypatch):
     assert command("evaluate", out, "--k", "5") == 0
     assert command("recommend", out, "--history", "1,2", "-k", "3") == 0
     assert command("fit", log, "--method", f"ease+{folder / 'small_gru.py'}", "--out", tmp_path / "x") == 2
-    assert "small_gru trains, and only what counts is added" in capsys.readouterr().err
+    assert "small_gru trains, and a sum adds counting methods only" in capsys.readouterr().err
 
 
 def test_a_trained_file_resumes(folder, split, tmp_path):
@@ -182,13 +182,13 @@ def test_a_searcher_of_the_files_own_is_never_run_unasked(folder, split, tmp_pat
     both = beamwood.fit(split, f"{path}+popularity")
     both.save(tmp_path / "both")
     with pytest.raises(
-        ArtefactError, match=r"which is not run unasked: if you trust it, beamwood\.load\(path, method="
+        ArtefactError, match=r"which is not run automatically: if you trust it, beamwood\.load\(path, method="
     ):
         beamwood.load(tmp_path / "both")
     assert beamwood.load(tmp_path / "both", path).recommend([[1]], k=5) == both.recommend([[1]], k=5)
     other = tmp_path / "backwards.py"
     other.write_text(OWN + "\n# changed\n")
-    with pytest.raises(InputError, match=r"fitted with the method file .*give the file as it was, or its METHOD"):
+    with pytest.raises(InputError, match=r"fitted with the method file .*give the original file, or its METHOD"):
         beamwood.load(tmp_path / "alone", other)
     assert (
         beamwood.load(tmp_path / "alone", replace(load_method(other), file=None)).recommend([[1, 2]], k=5) == expected
@@ -206,7 +206,7 @@ def test_a_searcher_of_the_files_own_is_never_run_unasked(folder, split, tmp_pat
         ("raise RuntimeError('no')", "fails: RuntimeError: no"),
         ("METHOD = ", "fails: SyntaxError"),
         (COUNTING.replace('name="together"', 'name="dtr"'), "has the name 'dtr', which is beamwood's own"),
-        (COUNTING.replace('name="together"', 'name="a+b"'), r"name='a\+b' is no name of a method"),
+        (COUNTING.replace('name="together"', 'name="a+b"'), r"name='a\+b' is not a method name"),
         (COUNTING.replace(", build=build", ""), "the method together needs either fit or build"),
         (TRAINED.replace("Needs(steps=True)", "Needs(users={'model.sort': ()})"), "'model.sort', which is none of its"),
     ],

@@ -344,7 +344,8 @@ def test_items_without_neighbours_do_no_harm(split):
     """A log of single interactions has no transitions; the scorer starts as drawn but for frequencies."""
     rows = [(u, u % 7, u) for u in range(40)]
     train = Dataset.from_log(read_log(pl.DataFrame(rows, ["user_id", "item_id", "timestamp"], orient="row")))
-    bare = replace(split, train=train)
+    none = split.test.take(np.empty(0, int))
+    bare = replace(split, dataset=train, train=train, valid=none, test=none)
     tree = start_tree(bare, planned(Config(**SMALL), train), np.random.default_rng(0))
     assert sorted(tree.item_of_leaf[tree.item_of_leaf >= 0]) == list(range(7))
 

@@ -342,13 +342,13 @@ def test_the_command_line(market, first, tmp_path, capsys):
         ),
         (
             ["--method", "ranker", "--split", "leave-one-out", "--set", "model.item_columns=['item:number']"],
-            "'item' is what the ids are called, which are no column to learn from",
+            "'item' is what the ids are called, which are not columns to learn from",
         ),
         (["--method", "two_stage", "--retriever", ""], "--retriever is empty"),
         (["--method", "two_stage", "--retriever", "{first}", "--ranker", ""], "--ranker is empty"),
         (
             ["--method", "two_stage", "--retriever", "{first}", "--ranker", "eaze"],
-            "--ranker 'eaze' is neither a folder nor a method that counts; did you mean 'ease'?",
+            "--ranker 'eaze' is neither a folder nor a counting method; did you mean 'ease'?",
         ),
         (["--method", "two_stage", "--retriever", "{first}", "--ranker", "a/eaze"], "eaze does not exist"),
         (
@@ -593,7 +593,7 @@ def test_a_ranker_looks_at_the_circumstances(by_device, tmp_path, capsys):
         loaded.recommend(users=[1], k=5, context={"devise": ["tv"]})
     with pytest.raises(InputError, match="'device' needs a list of 2 values"):
         loaded.recommend(users=[1, 2], k=5, context={"device": ["tv"]})
-    with pytest.raises(InputError, match="looks at no context"):
+    with pytest.raises(InputError, match="uses no context"):
         beamwood.load(tmp_path / "first").recommend(users=[1], k=5, context={"device": ["tv"]})
     assert main(["recommend", out, "--user", "1", "--context", "device"]) == 2
     assert "write --context column=value" in capsys.readouterr().err
@@ -632,7 +632,7 @@ def test_circumstances_of_every_kind_can_be_asked_for(by_device, tmp_path, capsy
     assert main(["recommend", out, "--user", "1", *both]) == 0
     capsys.readouterr()
     for given, message in {
-        "vec=1,2": "column 'vec' holds '1,2', which is no list of numbers; give a list of 2 numbers, as [1, 2]",
+        "vec=1,2": "column 'vec' holds '1,2', which is not a list of numbers; give a list of 2 numbers, as [1, 2]",
         "when=noon": "such as 'noon'; give dates and times, as 2024-05-01T12:30:00",
         "flag=maybe": "such as 'maybe'; give true or false",
     }.items():
@@ -683,7 +683,7 @@ def test_a_stage_before_another_looks_at_the_circumstances_too(by_device, tmp_pa
         assert np.mean([item % 2 == rest for item in found]) > 0.9
     # More than it looks at is no matter to a stage; less is said, as are names that no stage knows.
     split = leave_one_out(Dataset.from_log(read_log(by_device / "log.parquet")))
-    with pytest.raises(InputError, match=r"looks at 'device' of the log.*ColumnNames\(context=\('device',\)\)"):
+    with pytest.raises(InputError, match=r"needs the context 'device'.*ColumnNames\(context=\('device',\)\)"):
         STAGES_OF.fitted(split, STAGES_OF.Config(**{"start.retriever": middle, "start.ranker": "popularity"}))
     columns = ColumnNames(context=("user", "device"))
     more = leave_one_out(Dataset.from_log(read_log(by_device / "log.parquet", columns=columns)))

@@ -106,7 +106,7 @@ def test_melt_says_what_the_contexts_say(split, start):
         before = [h[:i] for h in histories for i in range(1, len(h)) if h[i] == item]
         mean = encoder.encode(Query.of(ItemLists.from_lists(before))).mean(axis=0)
         assert np.allclose(searcher.vectors[item], mean, atol=1e-5)
-    assert searcher.queries.branch.longest == task.shortest < 10  # who fills the encoder's length is no rare user
+    assert searcher.queries.branch.longest == task.shortest < 10  # who fills the encoder's length is not a rare user
     longer = ItemLists.from_lists([np.arange(task.shortest + 1), np.arange(task.shortest)])
     same = (searcher.encode(Query.of(longer)) == searcher.queries.encoder.encode(longer.padded(10))).all(axis=1)
     assert same.tolist() == [True, False]

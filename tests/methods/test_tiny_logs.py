@@ -13,7 +13,7 @@ LOGS = {"three items": (3, 5, 20), "two items": (2, 3, 12)}
 STEPS = {"loop.max_steps": 2, "loop.evaluate_every": 1, "model.width": 8, "model.length": 4, "optimiser.decay_steps": 2}
 # What else has no answer on so few items, and what its error names.
 REFUSED = {
-    "lpo4rec": "lower (tail_share or length|num_negatives)",
+    "lpo4rec": r"lower loss\.(tail_share or model\.length|num_negatives)",
     "ranker": "set choose.protocol=full and choose.monitor=removed/ndcg@20",
 }
 ALONE = [name for name in METHODS if load_method(name).needs.alone]

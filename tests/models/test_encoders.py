@@ -130,7 +130,7 @@ def test_an_encoder_that_is_not_known_is_refused():
 
 def test_fewer_blocks_than_were_stored_are_refused():
     config, arrays = sequence_searcher(built("sasrec").plain()).export()
-    with pytest.raises(ArtefactError, match=r"'blocks\.1\.\S+' is of no use"):
+    with pytest.raises(ArtefactError, match=r"'blocks\.1\.\S+' is not expected"):
         restore_searcher("vectors", of_encoder(config, sizes={"num_blocks": 1, "num_heads": 2}), arrays)
     with pytest.raises(ArtefactError, match=r"'blocks\.2\.\S+' is missing"):
         restore_searcher("vectors", of_encoder(config, sizes={"num_blocks": 2**30, "num_heads": 2}), arrays)

@@ -135,7 +135,7 @@ def test_what_trains_names_the_extra(bare, market, trained, tmp_path):
         assert COMMAND in said
         assert not out
     assert "method=dtr: torch is not installed" in done[0][2]
-    assert "or choose one that only counts: cooccurrence, transitions" in done[0][2]
+    assert "or choose a counting method: cooccurrence, transitions" in done[0][2]
     assert f"mine.py: torch is not installed; install it with: {COMMAND}" in done[5][2]
     assert done[7][2].endswith("--methods popularity,cooccurrence,transitions,ease\n")
     assert {path.name for path in tmp_path.iterdir()} <= {"mine.py", "__pycache__"}

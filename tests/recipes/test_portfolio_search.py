@@ -300,7 +300,7 @@ def test_a_search_goes_on_only_with_what_it_began_with(split, tmp_path):
     assert find(split, overwrite=True, **options).document["chosen"] == "popularity"
     (tmp_path / "foreign").mkdir()
     (tmp_path / "foreign" / "file").write_text("mine")
-    with pytest.raises(InputError, match="holds no search of beamwood's"):
+    with pytest.raises(InputError, match="does not hold a search of beamwood"):
         find(split, **options | {"folder": tmp_path / "foreign", "overwrite": True})
     with pytest.raises(InputError, match="nothing to resume"):
         find(split, **options | {"folder": tmp_path / "none", "resume": True})
@@ -313,16 +313,16 @@ def test_a_search_goes_on_only_with_what_it_began_with(split, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"time_limit": 0}, "time_limit=0 is no number above 0"),
-        ({"budget_ms": -1}, "budget_ms=-1 is no number above 0"),
+        ({"time_limit": 0}, "time_limit=0 is not a number above 0"),
+        ({"budget_ms": -1}, "budget_ms=-1 is not a number above 0"),
         ({"monitor": "removed/f20"}, "did you mean 'removed/f@20'"),
-        ({"seed": -1}, "seed=-1 is no whole number"),
+        ({"seed": -1}, "seed=-1 is not a whole number"),
         # Numbers of numpy are numbers here as they are for one method.
-        ({"seed": np.int64(3), "budget_ms": np.int64(0)}, r"budget_ms=\S+ is no number above 0"),
+        ({"seed": np.int64(3), "budget_ms": np.int64(0)}, r"budget_ms=\S+ is not a number above 0"),
         ({"seed": np.int64(3), "budget_ms": np.int64(5), "monitor": "f"}, "monitor='f' is not measured"),
         ({"resume": True}, "needs the folder"),
         ({"limit": 3}, "option 'limit' is unknown; did you mean 'time_limit'"),
-        ({"preset": "paper"}, "config and preset are about one method"),
+        ({"preset": "paper"}, "config and preset belong to a method"),
     ],
 )
 def test_wrong_options_are_said(split, options, message):

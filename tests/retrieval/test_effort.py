@@ -73,7 +73,7 @@ def test_bounds_are_named(asked, message):
 
 def test_what_has_no_tree_refuses():
     for asked in ({"effort": 0.5}, {"beam_width": 9}):
-        with pytest.raises(InputError, match=f"{next(iter(asked))}=.* is for trees, and this model has none"):
+        with pytest.raises(InputError, match=f"{next(iter(asked))}=.* is for trees, and this model has no tree"):
             retriever_of(vector_searcher(50)).recommend(users=[1], k=2, **asked)
 
 

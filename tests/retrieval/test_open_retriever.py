@@ -107,7 +107,7 @@ def test_erased_items_are_as_unknown_as_if_never_there(retriever, tmp_path):
         (lambda known: [NewItem("a", {"nobody": 1.0})], "'a' is a mixture of 'nobody', which is unknown"),
         (lambda known: [NewItem("a", cells={"colour": "red"})], "no item column 'colour'"),
         (lambda known: [NewItem("a", cells={"price": "dear"})], "price holds numbers"),
-        (lambda known: [NewItem("a", cells={"brand": 4})], "brand=4 is no text"),
+        (lambda known: [NewItem("a", cells={"brand": 4})], "brand=4 is neither text nor a list of text"),
         (lambda known: [NewItem("a", {known[0]: -1.0})], "positive number"),
     ],
 )

@@ -44,7 +44,7 @@ def test_what_does_not_fit_this_one(retriever):
     for request, message in (
         (Request([[]], 6), r"k=6 is outside 1\.\.5"),
         (Request([["z"]]), "1 of 1 ids are unknown, such as 'z'"),
-        (Request([[]], 2, context={"device": ["tv"]}), "looks at no context"),
+        (Request([[]], 2, context={"device": ["tv"]}), "uses no context"),
         (Request([[]], 2, allowed={"category": "x"}), "has no categories"),
     ):
         with pytest.raises(InputError, match=message):

@@ -104,7 +104,7 @@ def test_promoted_items_have_their_places(retriever):
     [
         ({"diversity": 2}, "diversity=2 is outside 0..1"),
         ({"max_per_category": 0}, "leaves nothing"),
-        ({"max_per_category": {"c1": -1}}, "no whole number of 0 or more"),
+        ({"max_per_category": {"c1": -1}}, "not a whole number of 0 or more"),
         ({"max_per_category": {"c9": 1}}, "'c9' is unknown; did you mean"),
         ({"promote": [{"share": 0.2}]}, "write {'where'"),
         ({"promote": [{"where": {"price": 3}, "share": 2}]}, "share=2 is outside"),

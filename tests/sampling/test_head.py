@@ -93,10 +93,12 @@ def test_too_few_and_unknown_are_refused(mode, ceiling):
     pi, half = given(torch.zeros(1, 4)), torch.tensor([True, True, False, False])
     assert sorted(head_negatives(pi, half, NONE, 2, torch.Generator(), mode, ceiling)[0].tolist()) == [0, 1]
     for count in (3, 5):
-        with pytest.raises(InputError, match=f"has 2 head items .* fewer than {count}; lower num_negatives"):
+        with pytest.raises(InputError, match=rf"has 2 head items .* fewer than {count}; lower loss\.num_negatives"):
             head_negatives(pi, half, NONE, count, torch.Generator(), mode, ceiling)
     for head, banned in ((torch.ones(4, dtype=torch.bool), torch.arange(4)[None]), (half & ~half, NONE)):
-        with pytest.raises(InputError, match=r"has 0 head items that are not masked.*; lower tail_share or length"):
+        with pytest.raises(
+            InputError, match=r"has 0 head items that are not masked.*; lower loss\.tail_share or model\.length"
+        ):
             head_negatives(pi, head, banned, 1, torch.Generator(), mode, ceiling)
     with pytest.raises(InputError, match="did you mean 'gumbel'"):
         head_negatives(pi, half, NONE, 1, torch.Generator(), "gumbl")

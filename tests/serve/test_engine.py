@@ -170,7 +170,7 @@ def test_one_that_is_held_up_does_not_tell_how_long_searches_take():
     try:
         engine.seconds = 0.001
         engine.run_here(busy(0.05), deadline=time.monotonic() + 60)
-        assert 0.001 < engine.seconds < 0.0014, "a pause is no search"
+        assert 0.001 < engine.seconds < 0.0014, "a pause is not a search"
         assert engine.is_brief
         for _ in range(30):
             engine.run_here(busy(0.004), deadline=time.monotonic() + 60)

@@ -5,17 +5,22 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
+from contextlib import closing
 
 import pytest
 
 from beamwood.cli.main import main
 from beamwood.retrieval.retriever import Retriever
+from beamwood.serve.admission import Admission
 from beamwood.serve.answers import miss_of
 from beamwood.serve.asking import StoredHistory
 from beamwood.serve.experiments import Arm, Experiment, arm_of
 from beamwood.serve.messages import Filter, Recommend
+from beamwood.serve.replay import replayed
 from beamwood.serve.settings import Limits
 from beamwood.serve.snapshot import open_snapshot
+from beamwood.serve.store.open import open_store
+from retrieval_cases import retriever_of, tree_searcher
 from served import item_table, post, saved, serving, wait_until
 
 ARMS = [{"model": "current", "share": 0.75, "name": "old"}, {"model": "other", "share": 0.25}]
@@ -168,6 +173,37 @@ def test_an_answer_is_explained_later(models, options, capsys):
     assert "as it was answered" in capsys.readouterr().out
     assert main(["explain", "no-such", "--store", options["store"]]) == 2
     assert "no answer" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("pressure", [0.0, 0.5, 1.0])
+def test_an_answer_under_other_limits_is_explained_later(models, options, monkeypatch, pressure):
+    """What the server was told is kept with the answer, also how far it narrowed its beams."""
+    monkeypatch.setattr(Admission, "pressure", pressure)
+    limits = Limits(history=2, pages_k=7, filter_ids=3)
+    with serving(models / "one", limits=limits, min_beam=2, **options) as client:
+        post(client, "/v1/events", {"events": [{"user": "new", "item": item} for item in some_items(models, 6)]})
+        bodies = [{"user": "new", "k": 4}, {"user": "new", "k": 4, "pages": True}]
+        answers = [post(client, "/v1/recommend", body) for body in bodies]
+    assert [each["degraded"] for each in answers] == [pressure > 0] * 2
+    assert [each["history_used"] for each in answers] == [2, 2]
+    with closing(open_store(options["store"])) as store:
+        for answer in answers:
+            assert replayed(store, answer["request_id"]).reproduced
+
+
+def test_of_ways_of_one_width_that_which_answered_explains(tmp_path, monkeypatch):
+    retriever_of(tree_searcher(90, steered=True), text=False).save(tmp_path / "model")
+    store = f"sqlite:{tmp_path / 'events.db'}"
+    for pressure in (0.0, 1.0):
+        monkeypatch.setattr(Admission, "pressure", pressure)
+        with serving(tmp_path / "model", store=store) as client:
+            answer = post(client, "/v1/recommend", {"user": 11, "k": 8})
+        with closing(open_store(store)) as opened:
+            assert replayed(opened, answer["request_id"]).reproduced
+
+
+def some_items(models, count):
+    return Retriever.load(models / "one").items.decode(range(count))
 
 
 def test_an_answer_with_columns_of_the_table_is_explained_later(models, options, tmp_path, capsys):

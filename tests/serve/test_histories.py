@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import Future
 from dataclasses import replace
 from urllib.parse import quote
 
@@ -12,6 +13,7 @@ import pytest
 from beamwood.data import Vocabulary
 from beamwood.errors import InputError
 from beamwood.retrieval.retriever import Retriever
+from beamwood.serve.clock import DAY, Clock
 from beamwood.serve.log import RequestLog
 from beamwood.serve.service import Service
 from beamwood.serve.settings import ServeSettings
@@ -207,7 +209,7 @@ def test_history_by_pages(folder, users):
         ({"user": 1, "item": "a\0b"}, "events[0].item", "no text"),
         ({"user": 2**70, "item": 1}, None, ""),
         ({"user": 1, "item": 1, "key": ""}, "events[0].key", "give 1 to 512"),
-        ({"user": 1, "item": 1, "colour": 1}, "events[0].colour", "no field"),
+        ({"user": 1, "item": 1, "colour": 1}, "events[0].colour", "does not exist"),
         ({"user": 1}, "events[0].item", "missing"),
     ],
 )
@@ -297,6 +299,32 @@ def test_a_store_that_is_not_there_at_the_start_is_opened_when_it_is(folder, use
         wait_until(lambda: client.post("/v1/events", json={"events": [{"user": user, "item": 1}]}).status_code == 200)
 
 
+class FullStore(MemoryStore):
+    """As on a disk that is full: it can be read."""
+
+    is_full = False
+
+    def append(self, events):
+        if not self.is_full:
+            return super().append(events)
+        refused = Future()
+        refused.set_exception(StoreUnavailable("the disk is full"))
+        return refused
+
+
+def test_a_store_that_cannot_be_written_to_is_read(folder, users, monkeypatch):
+    store, items = FullStore(), next(iter(users.values()))[:2]
+    monkeypatch.setattr(ServeSettings, "opened_store", lambda _: store)
+    with serving(folder) as client:
+        send(client, *({"user": 99, "item": item} for item in items))
+        store.is_full = True
+        for _ in range(3):
+            send(client, {"user": 99, "item": items[0]}, status=503)
+            answer = post(client, "/v1/recommend", {"user": 99})
+            assert answer["history_used"] == 2
+            assert not answer.get("stale_history")
+
+
 def test_a_store_that_comes_is_opened_once(folder, monkeypatch):
     opened = []
 
@@ -322,6 +350,45 @@ def test_retention_runs_beside_the_requests(folder, monkeypatch):
     with serving(folder, retention=Retention(keep_events=3)) as client:
         send(client, *({"user": 1, "item": item, "time": NOW - 100 + item} for item in range(9)))
         wait_until(lambda: len(client.get("/v1/users/1/history").json()["events"]) == 3)
+
+
+def test_a_clock_is_believed_a_day_after_it_jumped():
+    clock = Clock(None, NOW, 100.0)
+    assert clock.is_believed(NOW + 10, 110.0)
+    # Set back, and set right again.
+    assert clock.is_believed(NOW - 50 * DAY, 120.0)
+    assert clock.is_believed(NOW + 30, 130.0)
+    assert not clock.is_believed(NOW + 9 * DAY, 140.0)
+    assert not clock.is_believed(NOW + 9 * DAY, 130.0 + DAY)
+    # Mended in time, and ahead again.
+    assert clock.is_believed(NOW + 40 + DAY, 140.0 + DAY)
+    assert not clock.is_believed(NOW + 9 * DAY, 150.0 + DAY)
+    assert clock.is_believed(NOW + 10 * DAY, 150.0 + 2 * DAY)
+    assert clock.is_believed(NOW + 10 * DAY, 160.0 + 2 * DAY)
+    assert not Clock(NOW, NOW + 2 * DAY, 0.0).is_believed(NOW + 2 * DAY, 1.0)
+
+
+def test_a_clock_that_jumps_ahead_deletes_nothing(folder, tmp_path, monkeypatch):
+    for name in ("_ROUND_SECONDS", "_COMPACT_SECONDS"):
+        monkeypatch.setattr(f"beamwood.serve.histories.{name}", 0.02)
+    clock, retention = time.time, Retention(keep_days=30)
+
+    def kept(client):
+        return len(client.get("/v1/users/1/history").json()["events"])
+
+    options = {"store": f"sqlite:{tmp_path / 'events.db'}", "retention": retention}
+    with serving(folder, **options) as client:
+        send(client, {"user": 1, "item": 1, "time": clock() - 31 * DAY}, {"user": 1, "item": 2})
+        wait_until(lambda: kept(client) == 1)
+        monkeypatch.setattr(time, "time", lambda: clock() + 365 * DAY)
+        time.sleep(0.5)
+        assert kept(client) == 1
+    # Neither when it is started under such a clock.
+    with serving(folder, **options) as client:
+        time.sleep(0.5)
+        assert kept(client) == 1
+        monkeypatch.setattr("beamwood.serve.clock.DAY", 0.1)
+        wait_until(lambda: kept(client) == 0)
 
 
 def test_a_second_service_on_one_file_is_told_who_has_it(folder, tmp_path):

@@ -12,6 +12,7 @@ import pytest
 from beamwood.cli.main import main
 from beamwood.retrieval.blend import Blend, Part
 from beamwood.retrieval.popularity import PopularitySearcher
+from beamwood.serve.learned import read_learned
 from beamwood.serve.settings import Limits
 from beamwood.serve.store.open import open_store
 from beamwood.serve.store.sqlite import SqliteStore
@@ -209,7 +210,7 @@ def test_a_category_places_new_items_where_that_is_asked_for(folder):
 
 
 def test_an_answer_with_new_items_is_explained_later(folder, tmp_path, capsys):
-    """As it was: what was learned of items afterwards is no part of it."""
+    """As it was: what was learned of items afterwards is not part of it."""
     other, third = known(folder, 4, 5)
     store = f"sqlite:{tmp_path / 'events.db'}"
     with serving(folder[0], store=store, limits=Limits(new_item_share=0.5)) as client:
@@ -349,5 +350,7 @@ def test_the_store_keeps_one_document(folder, tmp_path):
     with serving(folder[0], store=f"sqlite:{tmp_path / 'events.db'}") as client:
         put(client, {"item": "new-1", "similar": known(folder, 3)})
     store = SqliteStore(tmp_path / "events.db")
-    assert "new-1" in store.get("catalogue")
+    name, kept = read_learned(store, None)
+    assert [each.item for each in kept.items] == ["new-1"]
+    assert read_learned(store, name) == (name, None)
     store.close()

@@ -11,10 +11,16 @@ import urllib.request
 
 import pytest
 
+from beamwood.errors import InputError
 from beamwood.serve.catalogue import Catalogue
+from beamwood.serve.learned import Learned, read_learned
 from beamwood.serve.loading import Loader
+from beamwood.serve.problems import Problem
 from beamwood.serve.settings import ServeSettings
+from beamwood.serve.snapshot import open_snapshot
 from beamwood.serve.store.memory import MemoryStore
+from beamwood.serve.store.protocol import StoreUnavailable
+from beamwood.serve.widened import widened
 from served import NUM_ITEMS, Server, post, saved, serving, wait_until
 
 EVERY = {"k": NUM_ITEMS + 5, "exclude_seen": False}
@@ -65,6 +71,13 @@ def test_a_server_begins_with_what_is_learned(models, tmp_path):
         assert "new" in before
     with Server(models / "one", *store) as server:
         assert found(server) == before, "from the first answer on"
+
+
+def test_a_model_of_which_nothing_was_learned_answers_as_it_was_fitted(models):
+    fitted = open_snapshot(models / "one")
+    shown_again = widened(fitted, Learned(), 7)
+    assert (shown_again.retriever, shown_again.names) == (fitted.retriever, fitted.names), "nothing is held twice"
+    assert shown_again.number == 7
 
 
 def test_arms_answer_with_what_is_learned(models):
@@ -171,6 +184,94 @@ def test_what_two_processes_learn_at_once_is_kept(models, monkeypatch):
         wait_until(lambda: not {one, two} & set(shown(second)))
         available(second, set=[one, two])
         wait_until(lambda: {one, two} <= set(shown(first)))
+
+
+def of_new_items(*clients):
+    """What is said of the first new item by each of them."""
+    items = [client.get("/v1/items").json()["items"] for client in clients]
+    return [each[0]["source"] if each else None for each in items]
+
+
+def send(client, *pairs):
+    events = [
+        {"user": user, "item": item, "time": 1.7e9 + at} for user, items in pairs for at, item in enumerate(items)
+    ]
+    post(client, "/v1/events", {"events": events})
+
+
+def test_two_processes_count_the_first_events_of_an_item_together(models, monkeypatch):
+    store = MemoryStore()
+    monkeypatch.setattr(ServeSettings, "opened_store", lambda _: store)
+    with serving(models / "one") as first, serving(models / "one") as second:
+        one, two, *_ = shown(first)
+        assert first.put("/v1/items", json={"items": [{"item": "new"}]}).status_code == 200
+        wait_until(lambda: of_new_items(first, second) == ["none", "none"])
+        send(first, ("a", [one, "new"]), ("b", [one, "new"]))
+        wait_until(lambda: any(store.get(f"first_events@{each:x}") for each in range(16)))
+        assert of_new_items(first) == ["none"]
+        send(second, ("c", [two, "new"]), ("d", [two, "new"]))
+        wait_until(lambda: of_new_items(first, second) == ["events", "events"])
+        # Of the histories that came to either.
+        wait_until(lambda: {item for item, _ in first.service.catalogue.learned.items[0].near} == {one, two})
+
+
+def test_first_events_of_many_items_are_one_change(models, monkeypatch):
+    with serving(models / "one") as client:
+        known = shown(client)[:3]
+        items = [f"new {n}" for n in range(30)]
+        assert client.put("/v1/items", json={"items": [{"item": each} for each in items]}).status_code == 200
+        changes, change = [], Catalogue.change
+
+        async def counted(self, work):
+            changes.append(work)
+            return await change(self, work)
+
+        monkeypatch.setattr(Catalogue, "change", counted)
+        for user in range(3):
+            send(client, *((f"{user} {each}", [known[user], each]) for each in items))
+        wait_until(lambda: all(each.near for each in client.service.catalogue.learned.items))
+        assert len(changes) <= 3
+        # Nothing more is kept of an item than of its first events.
+        for user in range(40):
+            send(client, (f"later {user}", [items[0]]))
+        wait_until(lambda: client.service.catalogue.new_items[items[0]].events >= 30)
+        wait_until(lambda: not client.service.first_events._owners)
+        send(client, ("last", [items[0]]))
+        assert not client.service.first_events._owners
+
+
+def test_first_events_that_cannot_be_taken_up_at_once_are_later(models, monkeypatch):
+    """The store is down as they are made anew; a tree has no room."""
+    refused = [Problem("store_unavailable", "down"), InputError("no room")]
+    with serving(models / "one") as client:
+        said, known, change = [], shown(client), Catalogue.change
+        client.service.log.said = lambda event, **more: said.append(event)
+        assert client.put("/v1/items", json={"items": [{"item": "a"}, {"item": "b"}]}).status_code == 200
+
+        async def failing(self, work):
+            if refused:
+                raise refused.pop(0)
+            return await change(self, work)
+
+        def events(item):
+            return client.service.catalogue.new_items[item].events
+
+        monkeypatch.setattr(Catalogue, "change", failing)
+        send(client, *((f"u{user}", [known[user], "a"]) for user in range(3)))
+        wait_until(lambda: "items_not_followed" in said)
+        send(client, *((f"v{user}", [known[user], "b"]) for user in range(3)))
+        wait_until(lambda: events("b") == 3)
+        assert events("a") == 0
+        send(client, *((f"w{user}", [known[user], "a"]) for user in range(7)))
+        wait_until(lambda: events("a") == 10)
+        assert said.count("items_not_followed") == 1
+
+
+def test_what_the_store_lacks_of_what_was_learned_is_trouble():
+    store = MemoryStore()
+    store.put("catalogue", "0" * 32)
+    with pytest.raises(StoreUnavailable, match="put back"):
+        read_learned(store, None)
 
 
 def test_a_model_of_another_log_says_why_it_cannot_answer(models, tmp_path):

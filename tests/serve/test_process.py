@@ -77,7 +77,7 @@ def test_check(folder, tmp_path, capsys):
         ((folder[0], "--limit", "kk=5"), "did you mean 'k'"),
         ((folder[0], "--limit", "k=many"), "write k=1000"),
         ((folder[0], "--limit", "body_bytes=0"), "above 0"),
-        ((folder[0], "--models-dir", table), "no folder"),
+        ((folder[0], "--models-dir", table), "is not a folder"),
     ):
         code, err = said(*arguments)
         assert (code, words in err) == (2, True), err

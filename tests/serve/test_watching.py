@@ -10,8 +10,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from beamwood.artefact.manifest import read_manifest
+from beamwood.retrieval.retriever import Retriever
 from beamwood.serve import loading, upkeep
 from beamwood.serve.loading import Loader
+from beamwood.serve.snapshot import open_snapshot
 from beamwood.serve.upkeep import follow_folder
 from served import Server, post, saved, serving, wait_until
 
@@ -29,7 +32,7 @@ def watched(models, tmp_path, monkeypatch):
     monkeypatch.setattr(upkeep, "_LOOK_EVERY", 0.05)
     # They were all written in one second.
     created, times = loading._created, {"one": "2026-01-01", "other": "2026-01-02", "broken": "2026-01-03"}
-    monkeypatch.setattr(loading, "_created", lambda path: created(path) and times[path.name])
+    monkeypatch.setattr(loading, "_created", lambda path: created(path) and times.get(path.name, "2026-01-04"))
     root = tmp_path / "models"
     root.mkdir()
     with serving(models[0], models_dir=root) as client:
@@ -56,6 +59,50 @@ def test_a_folder_that_is_copied_slowly_is_loaded_once_it_is_whole(watched, mode
     for file in files[1:]:
         shutil.copy2(file, target / file.name)
     wait_until(lambda: model(client) == "other")
+
+
+def test_a_copy_that_ends_while_it_is_being_refused_is_loaded(watched, models, monkeypatch):
+    client, root = watched
+    service, opened = client.service, client.service.opened
+
+    def slowly(folder, **options):
+        try:
+            return opened(folder, **options)
+        finally:
+            for file in models[1].iterdir():
+                shutil.copy2(file, folder / file.name)
+
+    monkeypatch.setattr(service, "opened", slowly)
+    (root / "other").mkdir()
+    shutil.copy2(models[1] / "manifest.json", root / "other" / "manifest.json")
+    wait_until(lambda: model(client) == "other")
+    assert refused(client) == 1
+
+
+def test_what_a_save_has_not_put_in_its_place_is_no_model(watched, models):
+    client, root = watched
+    shutil.copytree(models[1], root / ".other.0123456789ab.saving")
+    assert client.service.loader.changed(models[0]) is None
+    assert client.get("/v1/models").json()["available"] == []
+    (root / ".other.0123456789ab.saving").rename(root / "other")
+    wait_until(lambda: model(client) == "other")
+
+
+def test_a_folder_that_is_replaced_while_it_is_opened_is_one_model(models, tmp_path, monkeypatch):
+    folder, load = tmp_path / "model", Retriever.load
+    shutil.copytree(models[0], folder)
+
+    def replaced(path, **options):
+        found = load(path, **options)
+        monkeypatch.setattr(Retriever, "load", load)
+        load(models[1]).save(folder, overwrite=True)
+        return found
+
+    monkeypatch.setattr(Retriever, "load", replaced)
+    snapshot = open_snapshot(folder)
+    assert snapshot.key == read_manifest(folder)["checksum"]
+    assert snapshot.retriever.recommend([[]], 5).item_ids == load(models[1]).recommend([[]], 5).item_ids
+    assert load(models[0]).recommend([[]], 5).item_ids != load(models[1]).recommend([[]], 5).item_ids
 
 
 def test_what_stays_refused_is_not_tried_again_and_hides_no_other(watched, models, tmp_path):

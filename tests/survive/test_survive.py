@@ -1,4 +1,4 @@
-"""A short form of `make survive`: a kill or two of each command, and what is no survival is found."""
+"""A short form of `make survive`: a kill or two of each command, and what is not a survival is found."""
 
 import re
 import subprocess

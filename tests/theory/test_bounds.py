@@ -117,7 +117,7 @@ def test_the_shift_of_filtering_is_that_of_its_densities():
 
 def test_what_has_no_bound_is_an_error():
     _, weights, _ = random_case(0, num_items=30, num_rows=1, similarity=4)
-    with pytest.raises(InputError, match=r"of the network alone; fit with start\.scores=random"):
+    with pytest.raises(InputError, match=r"the network alone, without added score terms"):
         bounds.norms_of(weights)
     for wrong in (lambda: bounds.tau(5, 1), lambda: bounds.branching_term(0, 2), lambda: bounds.filtering_shift(0.0)):
         with pytest.raises(InputError):

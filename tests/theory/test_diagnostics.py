@@ -157,7 +157,7 @@ def test_labels_below_are_shares(case):
 
 def test_rows_must_fit(case):
     searcher, histories, labels = case
-    with pytest.raises(InputError, match="give as many, with labels each"):
+    with pytest.raises(InputError, match="give one non-empty row a history"):
         diagnose(searcher, histories, labels.take(np.arange(3)))
-    with pytest.raises(InputError, match="with labels each"):
+    with pytest.raises(InputError, match="give one non-empty row"):
         diagnose(searcher, histories, ItemLists.empty(4))

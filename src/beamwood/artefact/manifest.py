@@ -1,4 +1,4 @@
-"""`manifest.json`: what a folder holds, with the size and sha256 of each file and a checksum of itself."""
+"""`manifest.json`: the content of a folder, with the size and sha256 of each file and a checksum of itself."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 
 
 class _Part(BaseModel):
-    """What a manifest says of itself or of a part; further keys are left alone, as a newer version may add some."""
+    """The validated part of a manifest; further keys are ignored, as newer versions may add some."""
 
     model_config = ConfigDict(frozen=True, strict=True)
 
@@ -155,7 +155,7 @@ def claimed_manifest(folder: Path) -> dict[str, Any]:
     file = folder / MANIFEST
     try:
         manifest = json.loads(read_regular(file))
-        # Numbers and characters that Python's reader lets through and JSON does not have.
+        # Rejects numbers and characters that Python's json reads but JSON lacks.
         json.dumps(manifest, allow_nan=False, ensure_ascii=False).encode()
     except FileNotFoundError:
         raise ArtefactError(
@@ -173,7 +173,7 @@ def claimed_manifest(folder: Path) -> dict[str, Any]:
 def checked_path(path: Any) -> Path:
     """The path. Errors: what is none, an empty text, which would be the current folder."""
     if not isinstance(path, str | os.PathLike):
-        raise ArtefactError(f"path={path!r} is no path; give the artefact's folder as text or a pathlib.Path")
+        raise ArtefactError(f"path={path!r} is not a path; give the artefact's folder as text or a pathlib.Path")
     if not os.fspath(path):
         raise ArtefactError(f"path={path!r} is empty; name the artefact's folder, or '.' for the current one")
     if os.fsdecode(path).startswith("~"):
@@ -227,7 +227,7 @@ def read_manifest(path: str | os.PathLike[str], *, kind: str | None = None) -> d
         ) from None
     for name, about in files.items():
         if not checked_name(name, file).endswith(SUFFIXES[about.kind]):
-            raise ArtefactError(f"{file}: the file {name!r} is no {about.kind}; fit and save it again")
+            raise ArtefactError(f"{file}: the file {name!r} is not of kind {about.kind}; fit and save it again")
     if kind is not None and manifest["kind"] != kind:
         raise ArtefactError(f"{folder} holds a {manifest['kind']}, not a {kind}; give the folder of a {kind}")
     return manifest

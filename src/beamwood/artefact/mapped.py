@@ -1,4 +1,4 @@
-"""Arrays of a safetensors file as a view of its pages, which all processes that map the file share."""
+"""Arrays of a safetensors file as views of its mapped pages, which all processes that map the file share."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _TYPES = {
     "I64": np.int64,
     "F64": np.float64,
 }
-# The largest header that is read: that of the format's own library.
+# The largest header accepted: the limit of the format's own library.
 _MOST_HEADER = 100_000_000
 
 
 def map_arrays(file: int) -> dict[str, NDArray[Any]]:
     """The arrays by name of an open file. A page is read when it is looked at; what is written to one stays here.
 
-    Errors: `ValueError` on a file that is no safetensors, or whose arrays do not lie in it one behind the other.
+    Errors: `ValueError` on a file that is not safetensors, or whose arrays do not lie in it one behind the other.
     """
     entries, start = _header(file)
     pages = mmap.mmap(file, 0, access=mmap.ACCESS_COPY)
@@ -84,5 +84,5 @@ def _entry(about: dict[str, Any]) -> tuple[tuple[Any, tuple[int, ...], int], int
         raise ValueError(f"it holds a type of number that numpy lacks: {about['dtype']}")
     shape, (start, end) = tuple(about["shape"]), about["data_offsets"]
     if any(type(number) is not int or number < 0 for number in (*shape, start, end)):
-        raise ValueError("a shape or an offset is no number of 0 or more")
+        raise ValueError("a shape or an offset is not a number of 0 or more")
     return (_TYPES[about["dtype"]], shape, start), end

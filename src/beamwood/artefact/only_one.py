@@ -1,4 +1,4 @@
-"""One process at a time in a folder: the lock ends with the process, however that ends."""
+"""A lock on a folder for one process at a time; it ends with the process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files of a folder held open: what is read later is what was opened, whoever replaces or removes the folder."""
+"""Files of a folder held open: later reads see the opened files, even if the folder is replaced or removed."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def read_regular(path: Path) -> bytes:
 
 def _check_regular(path: Path) -> None:
     if not stat.S_ISREG(os.stat(path).st_mode):
-        raise OSError(errno.EINVAL, "it is no regular file", str(path))
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
 
 
 class OpenFiles:
-    """The named files of a folder, open until this is let go.
+    """The named files of a folder, open as long as this object lives.
 
-    Errors: `OSError` on one that is missing, may not be read or is no regular file.
+    Errors: `OSError` on one that is missing, unreadable or not a regular file.
     """
 
     def __init__(self, folder: Path, names: Iterable[str]) -> None:

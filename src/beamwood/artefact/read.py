@@ -1,4 +1,4 @@
-"""Open an artefact: verified at once, loaded when asked for."""
+"""Open an artefact: verified at once, loaded on demand."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from beamwood.steps import step
 __all__ = ["Artefact", "read_artefact"]
 
 _FIX = "copy the folder again or save the artefact again"
-# So long a folder is tried that saves keep replacing, each time before all of it is open.
+# Seconds of retries where saves keep replacing a folder before all of it is open.
 _PATIENCE = 60.0
 
 
 @dataclass(frozen=True)
 class Artefact:
-    """An opened folder; arrays are mapped, tables and texts read, when asked for.
+    """An opened folder; arrays are mapped, tables and texts read, on demand.
 
-    Its files are held open, so that a save that replaces the folder meanwhile takes nothing away.
+    Its files are held open, so that a save that replaces the folder does not affect it.
     """
 
     path: Path
@@ -50,7 +50,7 @@ class Artefact:
             try:
                 return pl.read_parquet(self._files.content(file))
             except pl.exceptions.PanicException as error:
-                raise ValueError(f"it is no sound Parquet: {error}") from error
+                raise ValueError(f"it is not valid Parquet: {error}") from error
 
     def text(self, name: str) -> str:
         """The content of the text file `name`."""
@@ -100,7 +100,7 @@ def read_artefact(path: str | os.PathLike[str], *, kind: str | None = None, veri
                 checked = {name: _verify(folder, name, files[name], a, verify) for name, a in manifest["files"].items()}
             return Artefact(folder, manifest, files, checked)
         except ArtefactError:
-            # Replaced by a save meanwhile: read the new folder. Otherwise it is as it is.
+            # Replaced by a save in between: read the new folder. Otherwise the error is real.
             if time.monotonic() > until or (_manifest_identity(folder) == before and folder.exists()):
                 raise
 

@@ -1,10 +1,9 @@
-"""Put a finished folder or file in the place of another, so that a kill leaves the old or the new one whole.
+"""Replace a folder or file by a finished one, so that a kill leaves the old or the new one whole.
 
-The new one is made beside its destination under a temporary name. The process that writes it holds a lock
-(`flock`), by which the next save tells a killed one's leftovers from a live one's work. Replacing is the kernel's
-atomic exchange of two names (Linux `renameat2`). Where the file system lacks it, the old folder steps aside under a
-hidden name for the instant between two renames. When a kill falls exactly there, `recover` brings it back, which
-reading and saving call first.
+The new one is written beside its destination under a temporary name. Its process holds a lock (`flock`), by which the
+next save tells leftovers of a killed process from live ones. Replacing is an atomic exchange of two names by the kernel
+(Linux `renameat2`). Where the file system lacks it, the old folder is renamed to a hidden name for the instant between
+two renames. After a kill in that instant `recover`, which reading and saving call first, restores it.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ def temporary_folder(target: Path) -> Iterator[Path]:
     try:
         yield temporary
     finally:
-        # A failed save's own files, or what the exchange put there: the folder that was replaced.
+        # The files of a failed save, or the replaced folder after the exchange.
         shutil.rmtree(temporary, ignore_errors=True)
         lock.close()
 
@@ -67,7 +66,7 @@ def _make_temporary(target: Path, *, folder: bool = True) -> tuple[Path, Held]:
         temporary = _hidden(target, _SAVING)
         temporary.mkdir() if folder else temporary.touch(exist_ok=False)
         lock = _lock(temporary, own=True)
-        # Another save may have taken the folder for a leftover before it was locked.
+        # Another save may have removed the folder as a leftover before it was locked.
         if lock is not None and temporary.exists():
             return temporary, lock
 
@@ -100,7 +99,7 @@ def clean(target: Path) -> None:
         lock = _lock(leftover)
         if lock is None:
             continue
-        # A folder that stepped aside is the only copy until its place is taken.
+        # A folder set aside is the only copy until its place is taken.
         if leftover.name.endswith(_SAVING) or target.exists():
             _remove(leftover)
         lock.close()
@@ -114,12 +113,15 @@ def _remove(leftover: Path) -> None:
             leftover.unlink()
 
 
-def put_in_place(temporary: Path, target: Path) -> None:
-    """Put the finished `temporary` at `target`, which is free or holds an artefact that may go."""
+def put_in_place(temporary: Path, target: Path, *, overwrite: bool) -> None:
+    """Put the finished `temporary` at `target`, which is free or, with `overwrite`, holds an artefact that may go.
+
+    Errors: `OSError` where something is there by now, and may not go.
+    """
     try:
         os.rename(temporary, target)
     except OSError as error:
-        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+        if not overwrite or error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
             raise
         if not _exchange(temporary, target):
             _step_aside(temporary, target)
@@ -144,14 +146,14 @@ def _exchange(first: Path, second: Path) -> bool:
 
 def _step_aside(temporary: Path, target: Path) -> None:
     while True:
-        # Held, so that another save does not take the only copy for a leftover.
+        # Locked, so that another save does not treat the only copy as a leftover.
         lock = _lock(target, wait=True)
         aside = _hidden(target, _ASIDE)
         try:
             os.rename(target, aside)
             os.rename(temporary, target)
         except OSError as error:
-            # A reader brought the old folder back in between, or another save was quicker: once more.
+            # A reader restored the old folder in between, or another save was faster: retry.
             if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
                 continue
             recover(target)
@@ -173,7 +175,7 @@ def recover(target: Path) -> Path:
         except OSError as error:
             if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
                 return aside
-            # Somebody else was quicker.
+            # Another process was faster.
             continue
         break
     return target

@@ -1,4 +1,4 @@
-"""Save an artefact: all or nothing."""
+"""Save an artefact atomically."""
 
 from __future__ import annotations
 
@@ -63,7 +63,12 @@ def write_artefact(
                 sync(folder / MANIFEST)
                 sync(folder)
             _checked(target, overwrite)
-            put_in_place(folder, target)
+            try:
+                put_in_place(folder, target, overwrite=overwrite)
+            except OSError:
+                # Another save may have been quicker.
+                _checked(target, overwrite)
+                raise
 
 
 def check_output(path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
@@ -73,7 +78,7 @@ def check_output(path: str | os.PathLike[str], *, overwrite: bool = False) -> Pa
     `ArtefactError` with the fix.
     """
     target = _checked(path, overwrite)
-    # Some file systems say only when a folder is made in them that they take none.
+    # Some file systems refuse only when a folder is created.
     beside = _nearest(target) / target.name
     with _reporting(target, "the folder"):
         clean(beside)
@@ -179,7 +184,7 @@ def _write_arrays(path: Path, arrays: Arrays) -> dict[str, Any]:
             raise ArtefactError(f"{path.name}: the array {key!r} is {array.dtype}; only bool, int and float are saved")
         prepared[key] = np.asarray(array, dtype=array.dtype.newbyteorder("="), order="C")
     safetensors.numpy.save_file(prepared, path)
-    # It is made for its owner alone; the folder has what the umask lets others do, as the other files have.
+    # Temporary files are private; this restores the permissions that the umask gives.
     path.chmod(path.parent.stat().st_mode & 0o666)
     return {"arrays": {key: {"dtype": str(a.dtype), "shape": list(a.shape)} for key, a in prepared.items()}}
 

@@ -1,4 +1,4 @@
-"""The subcommands, in the order that `--help` lists them, and examples of each that run as typed."""
+"""The subcommands in the order of `--help`, with runnable examples."""
 
 from beamwood.cli.compare import compare
 from beamwood.cli.demo import demo

@@ -1,4 +1,4 @@
-"""`beamwood compare`: methods on the same split: which is best, and whether that is certain."""
+"""`beamwood compare`: methods on the same split, with tests of significance."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def compare(
         fitting = {"--methods": methods != METHODS, "--time-limit": time_limit, "--preset": preset}
         listed = folders_of(folders, more, fitting)
         if os.path.isfile(os.path.join(log, "manifest.json")):
-            raise InputError(f"{log} is no log but a fitted folder; write beamwood compare LOG --folders A B C")
+            raise InputError(f"{log} is a fitted folder, not a log; write beamwood compare LOG --folders A B C")
         check_reading(reading)
         measured = compare_folders(listed, log, reading.items, split, seed, k=k, tail=on_tail)
     else:
@@ -107,9 +107,9 @@ def fit_and_compare(
 
 
 def folders_of(folders: list[str] | None, more: list[str] | None, fitting: dict[str, Any]) -> list[str]:
-    """The folders of "--folders a b c". Errors: one alone, one twice, and with them an option of fitting."""
+    """The folders of "--folders a b c". Errors: a single or repeated folder, and options of fitting with them."""
     if not folders:
-        raise InputError(f"{' '.join(more or [])!r} is one argument too many; give folders as --folders A B C")
+        raise InputError(f"{' '.join(more or [])!r} is unexpected; give folders as --folders A B C")
     listed = [os.path.normpath(folder) for folder in (*folders, *(more or []))]
     for option, given in fitting.items():
         if given:
@@ -120,12 +120,12 @@ def folders_of(folders: list[str] | None, more: list[str] | None, fitting: dict[
 
 
 def check_reading(reading: o.ReadOptions) -> None:
-    """Errors: an option of how the log is read, which each folder knows."""
+    """Errors: an option of reading the log, which each folder has stored."""
     usual = asdict(o.ReadOptions())
     for name, value in asdict(replace(reading, items=None)).items():
         if value != usual[name]:
             raise InputError(
-                f"--{name.replace('_', '-')} is known to each of the --folders, which read the log as they were "
+                f"--{name.replace('_', '-')} is stored in each of the --folders, which read the log as they were "
                 "fitted; leave it out"
             )
 
@@ -154,7 +154,7 @@ def compare_folders(
 
 
 def print_comparison(measured: Comparison) -> None:
-    """All of it for people."""
+    """Print the comparison for people."""
     from beamwood.evaluation.verdict import verdicts_in_words
 
     print_table(measured.results, measured.cuts)

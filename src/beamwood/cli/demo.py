@@ -1,4 +1,4 @@
-"""`beamwood demo`: the whole way on a planted market, against the best that is possible there."""
+"""`beamwood demo`: the whole workflow on a synthetic market, compared with its optimum."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def measure(
 
 
 def page_beside(out: str, *, overwrite: bool) -> Path | None:
-    """Where the page goes, None where what makes pages is not installed. Errors: as `check_report`."""
+    """The path of the page, None where the extra for pages is missing. Errors: as `check_report`."""
     from beamwood.report.page import check_installed
 
     report = path_beside(out, ".html")
@@ -121,7 +121,7 @@ def page_beside(out: str, *, overwrite: bool) -> Path | None:
 
 
 def check_report(path: Path, *, overwrite: bool) -> None:
-    """Errors: the page would replace one that is not to be replaced, or what is no report of this command's."""
+    """Errors: the page would replace a report without `overwrite`, or another kind of file."""
     from beamwood.report.demo import TITLE
 
     if not path.exists():

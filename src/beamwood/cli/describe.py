@@ -1,4 +1,4 @@
-"""`beamwood describe`: what a log is, what a fit takes of it, and the command to go on."""
+"""`beamwood describe`: the contents of a log, the rows that a fit uses, and the next command."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from beamwood.steps import step
 
 __all__ = ["advised", "describe"]
 
-# An option with a value as messages name it, and the columns that a message offers for one option.
+# An option with its value in a message, and the columns that a message offers for one option.
 _ADVICE = re.compile(r"(--[a-z][a-z-]*) ('[^']*'|\"[^\"]*\"|[\w.%/:-]+(?:,[\w.%/:-]+)*)")
 _CHOICE = re.compile(r"has several columns for the \w+: (.+?); choose one with (--[a-z-]+)")
 _MOST_STEPS, _MOST_WAYS = 4, 4
@@ -55,7 +55,7 @@ def describe(log: o.LogPath, *, reading: o.ReadOptions, html: o.Page = None, jso
 
 
 def advised(message: str, known: set[str]) -> list[tuple[str, str]]:
-    """The options of a message that have a value in it, each once, in their order."""
+    """The options with values in a message, in order, without repeats."""
     found = [(option, value.strip("'\"")) for option, value in _ADVICE.findall(message)]
     for names, option in _CHOICE.findall(message):
         found += [(option, name) for name in names.split(", ")]
@@ -85,13 +85,13 @@ def _described(log: str, reading: o.ReadOptions) -> dict[str, Any]:
 
 def _mended(log: str, reading: o.ReadOptions, refusal: str) -> list[tuple[dict[str, Any], o.ReadOptions]]:
     """The log under each of the advised options that make it readable."""
-    # What several steps reach may be reached by one.
+    # A result of several steps may be reachable in one.
     found = {way: document for document, way in _ways(log, reading, refusal, _MOST_STEPS)}
     return [(document, way) for way, document in found.items()][:_MOST_WAYS]
 
 
 def _outlined(log: str, reading: o.ReadOptions) -> dict[str, Any]:
-    """What there is to say of a table that is no log; nothing of what is no table."""
+    """The outline of a table that is not a log; empty where it is not a table."""
     from beamwood.data.description import outline_of
 
     try:
@@ -103,7 +103,7 @@ def _outlined(log: str, reading: o.ReadOptions) -> dict[str, Any]:
 
 
 def _ways(log: str, reading: o.ReadOptions, refusal: str, steps: int) -> Iterator[tuple[dict[str, Any], o.ReadOptions]]:
-    """The descriptions that what a refusal advises leads to, one option after another."""
+    """The descriptions reached by following the advice of a refusal, one option at a time."""
     known = {*asdict(reading)}
     for option, value in advised(refusal, known):
         if asdict(reading)[_field(option)] == value:
@@ -118,7 +118,7 @@ def _ways(log: str, reading: o.ReadOptions, refusal: str, steps: int) -> Iterato
 
 
 def _command(log: str, reading: o.ReadOptions, document: dict[str, Any]) -> str:
-    """The fit that takes the log as it was described."""
+    """The fit of the log as it was described."""
     words = ["beamwood", "fit", log]
     usual = asdict(o.ReadOptions())
     for name, value in asdict(reading).items():
@@ -131,7 +131,7 @@ def _command(log: str, reading: o.ReadOptions, document: dict[str, Any]) -> str:
 
 
 def _free(folder: Path) -> Path:
-    """The folder, or one with a number that is not there yet."""
+    """The folder, or one with a number that does not exist yet."""
     number, found = 2, folder
     while found.exists():
         number, found = number + 1, folder.with_name(f"{folder.name}-{number}")

@@ -1,4 +1,4 @@
-"""What a page of `beamwood evaluate` shows beyond the metrics: calibration, what a beam loses, and five users."""
+"""Further content of the page of `beamwood evaluate`: calibration, losses of the beam, and five example users."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 __all__ = ["details"]
 
 _QUERIES, _FEWEST, _SHOWN = 200, 20, 20
-# Pairs of a test user and an item that are scored at most.
+# The most pairs of a test user and an item that are scored.
 _PAIRS = 2_000_000
 
 
 def details(searcher: Searcher, split: Split, cuts: Sequence[int]) -> dict[str, Any]:
-    """All three, as JSON can hold them; None for what does not apply, or would take too many scores."""
+    """All three, JSON-able; None where not applicable, or where too many scores are needed."""
     from beamwood.evaluation.examples import users_shown
 
     margins = measure_margins(searcher, split, None)
@@ -35,7 +35,7 @@ def details(searcher: Searcher, split: Split, cuts: Sequence[int]) -> dict[str, 
 
 
 def measure_calibration(searcher: Searcher, split: Split) -> dict[str, Any] | None:
-    """The calibration on test users drawn evenly; None where two million scores are of fewer than 20 users."""
+    """The calibration on evenly sampled test users; None where two million scores cover fewer than 20 users."""
     from beamwood.evaluation.calibration import calibrate
     from beamwood.retrieval.ranked import RankingSearcher
 

@@ -1,4 +1,4 @@
-"""`beamwood doctor`: what this installation can do on this machine."""
+"""`beamwood doctor`: the capabilities of this installation on this machine."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def doctor(json: o.Json = False) -> None:
 
 
 def extras() -> dict[str, dict[str, Any]]:
-    """By extra: is it installed, the versions of what it brings, what it gives, and the command that installs it."""
+    """By extra: whether it is installed, its versions, what it enables, and the command that installs it."""
     return {
         name: {
             "installed": is_installed(name),
@@ -60,7 +60,7 @@ def extras() -> dict[str, dict[str, Any]]:
 
 
 def extra_in_words(row: dict[str, Any]) -> str:
-    """One extra for people."""
+    """One extra as a line."""
     if row["installed"]:
         return ", ".join(f"{library} {number}" for library, number in row["versions"].items())
     return f"missing ({row['gives']}); {row['install']}"
@@ -75,7 +75,7 @@ def installed(name: str) -> str | None:
 
 
 def memory_gib() -> float | None:
-    """Physical memory in GiB, None where the system does not say."""
+    """Physical memory in GiB, None where unknown."""
     try:
         return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1)
     except (ValueError, OSError, AttributeError):

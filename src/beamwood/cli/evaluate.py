@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 __all__ = ["evaluate", "tail_rule", "with_tail_label"]
 
-# All items are scored for so many test users at most.
+# The most test users for whom all items are scored.
 _GAP_QUERIES = 2000
-# Of a ranker, which looks at every pair anew.
+# For a ranker, which scores every pair separately.
 _DEAR_GAP_QUERIES = 200
 
 _Cuts = Annotated[
@@ -84,7 +84,7 @@ def evaluate(
         retriever.metadata["method"],
         split,
         cuts,
-        # First what may not fit the data, so that nothing is measured in vain.
+        # First the parts that may be refused, so that no work is wasted.
         gap=None if tail is None else measure_gap(searcher, split, rule),
         sampled=None if sampled is None else measure_sampled(searcher, split, cuts, sampled),
         views=evaluate_split(searcher, split, ks=cuts, rule=rule),
@@ -104,7 +104,7 @@ def evaluate(
 
 @dataclass(frozen=True, slots=True)
 class EvaluationReport:
-    """What was measured of a saved retriever; None for what was not asked for or does not apply."""
+    """The results for a saved retriever; None where not requested or not applicable."""
 
     folder: str
     method: str
@@ -117,7 +117,7 @@ class EvaluationReport:
     stages: TwoStages | None
 
     def document(self) -> dict[str, Any]:
-        """All of it, as JSON can hold it."""
+        """All results, JSON-able."""
         from beamwood.evaluation.summary import as_document, for_whom
 
         document: dict[str, Any] = {"folder": self.folder, "method": self.method, "split": self.split.rule}
@@ -134,7 +134,7 @@ class EvaluationReport:
         return document
 
     def show(self) -> None:
-        """All of it for people, on stdout."""
+        """Print all results for people."""
         print_table({self.method: self.views}, self.cuts)
         for view, result in self.views.items():
             shown = ", ".join(f"{name} {value:.4f}" for name, value in result.overall.items())
@@ -170,12 +170,12 @@ def tail_rule(share: float | None, of: str | None) -> TailRule:
 
 
 def with_tail_label(count: int) -> str:
-    """Whom the metrics on the tail are of."""
+    """The users behind the metrics on the tail."""
     return f"on the {count} test users with a tail label" if count else "no test user has a tail label: raise --tail"
 
 
 def measure_gap(searcher: Searcher, split: Split, rule: TailRule) -> TailGap:
-    """What the tail is left by the retriever, for test users drawn evenly."""
+    """The popularity gap of the tail, for evenly sampled test users."""
     from beamwood.evaluation.gap import tail_gap
     from beamwood.retrieval.blend import Blend
     from beamwood.retrieval.ranked import RankingSearcher

@@ -1,4 +1,4 @@
-"""`beamwood events`: what a server's store holds, as the next training log; and a model without who was erased."""
+"""`beamwood events`: the content of a server's store as the next training log; and a model without erased users."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options that several subcommands share, kept together: a parameter that is a group of them becomes these."""
+"""Groups of options shared by several subcommands: a parameter of a group's type is expanded into its options."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["expanded"]
 
 
 def expanded(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with each parameter that is a dataclass of options replaced by its fields, as typer reads them."""
+    """The command with each parameter that is a dataclass of options replaced by its fields, for typer."""
     parameters: list[inspect.Parameter] = []
     groups: dict[str, tuple[Callable[..., Any], list[str]]] = {}
     for name, parameter in _annotated(command).items():
@@ -36,7 +36,7 @@ def expanded(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _annotated(called: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    """The parameters by name, as keywords, their annotations read."""
+    """The parameters by name, as keywords, with evaluated annotations."""
     hints = get_type_hints(called, include_extras=True)
     return {
         name: parameter.replace(kind=parameter.KEYWORD_ONLY, annotation=hints[name])

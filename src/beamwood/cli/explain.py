@@ -1,4 +1,4 @@
-"""`beamwood explain`: why a server answered as it did, from the model and the history as they were."""
+"""`beamwood explain`: the reasons for a server's answer, from the model and the history as they were."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from beamwood.cli.interrupts import NOTHING, keeping
 from beamwood.cli.output import check_page, finish
 from beamwood.cli.search import BudgetOptions, FolderSearch
 from beamwood.cli.written import FitOptions, RunOptions, WrittenOptions, default_output, path_beside
-from beamwood.errors import InputError, TimeLimitError
+from beamwood.errors import InputError, NotSavedError, TimeLimitError
 from beamwood.methods import METHODS
 from beamwood.steps import tell
 from beamwood.training.interrupt import Interrupted
@@ -40,7 +40,7 @@ _METHOD_HELP = f"None: find the best. Or {', '.join(METHODS)}; sums, as dtr+ease
 
 @dataclass(frozen=True, slots=True)
 class SettingOptions:
-    """What is said of the method's settings, and the fitted folders that it goes on from."""
+    """The method's settings, and the fitted folders that it starts from."""
 
     preset: o.Preset = None
     config: Annotated[
@@ -76,17 +76,17 @@ class SettingOptions:
 
     @property
     def folders(self) -> dict[str, str]:
-        """The fitted folders that are given, by option."""
+        """The given fitted folders, by option."""
         every = {"--from": self.start, "--retriever": self.retriever, "--ranker": self.ranker}
         return {option: folder for option, folder in every.items() if folder is not None}
 
     def check_unused(self, user_table: str | None, tensorboard: str | None) -> None:
-        """Errors: an option that is about one method, where none is named."""
+        """Errors: an option that belongs to a method, where none is named."""
         given = {"--preset": self.preset, "--config": self.config, "--set": self.setting, **self.folders}
         given |= {"--user-table": user_table, "--tensorboard": tensorboard}
         for option, value in given.items():
             if value:
-                raise InputError(f"{option} is about one method; name it with --method, or leave {option} out")
+                raise InputError(f"{option} belongs to a method; name it with --method, or leave {option} out")
 
     def of(self, method: Method) -> MethodConfig:
         """The method's settings. Errors: a folder that it does not take, or that is given twice."""
@@ -158,7 +158,7 @@ def fit(
 
 
 def _check_apart(out: str, html: str | None, folders: dict[str, str]) -> None:
-    """Errors: a page in the output, or an output in the place of what is read."""
+    """Errors: the page lies in the output, or the output replaces an input."""
     place = os.path.realpath(out)
     if html is not None and place in (page := os.path.realpath(html), *map(str, Path(page).parents)):
         raise InputError(f"--html {html} is in --out {out}, which holds nothing else; name a file outside it")
@@ -176,7 +176,7 @@ def fit_named(
     *,
     as_json: bool,
 ) -> None:
-    """Fit a method, or a sum of such, save it and say so; `source_of`: what is read for its settings."""
+    """Fit a method, or a sum, save it and report it; `source_of`: the data source for its settings."""
     from beamwood.artefact import check_output
     from beamwood.cli.origin import with_origin
     from beamwood.methods.sums import check_counting, of_first, parts, with_counting
@@ -194,7 +194,7 @@ def fit_named(
     if first.needs.trains(config) and not run.resume:
         _check_begun(asked.budget, first)
     began = time.perf_counter()
-    with keeping(lambda: _kept(out)):
+    with keeping(lambda: _kept(out)), _saying_what_is_kept(out):
         limit = of_first(asked.budget, first, others)
         fitted = fit_method(first, data, config, out=out, seed=asked.seed, run=run, limit=limit, preset=settings.preset)
         fitted = with_counting(fitted, others, data, seed=asked.seed, budget=asked.budget)
@@ -217,7 +217,7 @@ def fit_named(
 
 
 def _check_begun(budget: Budget, method: Method) -> None:
-    """Errors: a limit that reading the log took."""
+    """Errors: the time limit ended while reading the log."""
     if budget.left <= 0:
         raise TimeLimitError(
             f"--time-limit {budget.limit:g} s was over before {method.name} began: reading the log took "
@@ -225,8 +225,17 @@ def _check_begun(budget: Budget, method: Method) -> None:
         )
 
 
+@contextmanager
+def _saying_what_is_kept(out: str) -> Iterator[None]:
+    """Within it, who has no room to save is told how to go on once there is some."""
+    try:
+        yield
+    except NotSavedError as error:
+        raise NotSavedError(f"{error}; {_kept(out)}") from error
+
+
 def _kept(out: str) -> str:
-    """What a stopped fit leaves, and how it goes on."""
+    """What a stopped fit leaves, and how to continue."""
     run = path_beside(out, ".run")
     if not run.exists():
         return NOTHING
@@ -235,7 +244,7 @@ def _kept(out: str) -> str:
 
 
 def _budget(time_limit: str | None, method: str | None) -> Budget:
-    """A budget from here on: who gives a limit waits for the log and for what libraries take to load, too."""
+    """A budget from here on: a time limit includes reading the log and importing libraries."""
     from beamwood.training.budget import Budget
 
     limit = parse_duration(time_limit)
@@ -247,7 +256,7 @@ def _budget(time_limit: str | None, method: str | None) -> Budget:
 
 
 def curve_of(method: Method, out: str) -> list[dict[str, Any]]:
-    """What the run beside the output noted, step by step; nothing of a method that only counts."""
+    """The metrics of the run beside the output, step by step; empty for a counting method."""
     path = path_beside(out, ".run") / "metrics.jsonl"
     if not method.needs.steps or not path.exists():
         return []
@@ -255,7 +264,7 @@ def curve_of(method: Method, out: str) -> list[dict[str, Any]]:
 
 
 def print_fit(document: dict[str, Any]) -> None:
-    """What was saved, for people."""
+    """Print the saved result for people."""
     print(f"saved {document['method']} in {document['out']} after {document['seconds']} s")
     for fact, value in document["training"].items():
         print(f"  {fact}: {'; '.join(map(str, value)) if isinstance(value, list) else value}")
@@ -264,20 +273,20 @@ def print_fit(document: dict[str, Any]) -> None:
 
 def _say_what_has_no_use(method: Method, config: MethodConfig, asked: FitOptions, *, user_table: str | None) -> None:
     if not method.needs.steps and asked.run.resume:
-        tell(f"{method.name} only counts: --resume has no use")
+        tell(f"{method.name} is a counting method: --resume has no effect")
     if not method.needs.steps and asked.run.tensorboard is not None:
-        tell(f"{method.name} only counts, so it has no curves: --tensorboard has no use")
+        tell(f"{method.name} is a counting method without curves: --tensorboard has no effect")
     if asked.budget.limited and method.needs.steps and not method.needs.trains(config):
-        tell("two fitted stages are only put together: --time-limit has no use")
+        tell("two fitted stages are only combined: --time-limit has no effect")
     if user_table is not None and not method.needs.named_columns(config, "users"):
         tell(
-            "--user-table has no use without columns of it in model.user_columns (--set), which methods that rank "
+            "--user-table has no effect without columns of it in model.user_columns (--set), which methods that rank "
             "pairs have"
         )
 
 
 def _read(source: DataSource, *methods: Method) -> Dataset:
-    """The data, what of its description matters most, and lines on kept columns of text and on weights without use."""
+    """The data, with lines on its main properties, on kept text columns and on unused weights."""
     from beamwood.data.description import lines_of_fit
     from beamwood.data.kept_columns import numbers_as_text
 
@@ -292,7 +301,7 @@ def _read(source: DataSource, *methods: Method) -> Dataset:
 
 
 def _context_columns(method: Method, config: MethodConfig) -> tuple[str, ...]:
-    """The columns of the log that a method, or a fitted stage that it builds on, looks at."""
+    """The context columns that a method, or a fitted stage of it, uses."""
     from beamwood.data.features import name_and_kind
     from beamwood.retrieval.retriever import Retriever
 
@@ -317,7 +326,7 @@ def fit_method(
 ) -> Retriever:
     """Train in the run folder beside `out`.
 
-    `limit`: seconds; a budget that is spent already in part counts from its own beginning.
+    `limit`: seconds; a budget counts from its own start.
     """
     options: dict[str, Any] = {"time_limit": limit}
     if method.needs.steps:
@@ -331,7 +340,7 @@ def fit_method(
 
 @contextmanager
 def starting_anew(fix: str) -> Iterator[None]:
-    """Within it an interrupted training says `fix` instead of how to resume, which only `fit` can."""
+    """A context in which an interrupted training says `fix` instead of how to resume, which only `fit` can."""
     try:
         yield
     except Interrupted:

@@ -1,6 +1,6 @@
-"""What `--help` shows: an example, then the options that most people need, on one screen; `--help-all` has the rest.
+"""The output of `--help`: an example, then the most common options, on one screen; `--help-all` lists all.
 
-The same descriptions make the command line's page of the documentation.
+The command-line page of the documentation is generated from the same descriptions.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _MARGIN = 22
 
 @dataclass(frozen=True, slots=True)
 class OptionLine:
-    """One argument or option: as it is typed, what it means, its default; `further` ones `--help-all` alone lists."""
+    """One argument or option: its form, meaning and default; `further` ones are listed by `--help-all` only."""
 
     typed: str
     meaning: str
@@ -49,15 +49,15 @@ class OptionLine:
 
     @property
     def words(self) -> str:
-        """What it means, with its default."""
-        # A long list can be broken at its commas.
+        """The meaning, with the default."""
+        # Blanks allow a long list to wrap.
         default = self.default if self.default is None or len(self.default) < 40 else self.default.replace(",", ", ")
         return self.meaning if default is None else f"{self.meaning} [default: {default}]"
 
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """A command: its name, what it does, examples that run as typed, and its options."""
+    """A command: its name, summary, runnable examples, and options."""
 
     name: str
     summary: str
@@ -66,7 +66,7 @@ class Described:
 
     @property
     def usage(self) -> str:
-        """How it is called: arguments, and the options that it cannot do without."""
+        """The call: arguments, and required options."""
         typed = [one.typed if one.required else f"[{one.typed}]" for one in self.options if one.typed[0] != "-"]
         needed = [one.typed for one in self.options if one.typed[0] == "-" and one.required]
         return " ".join(["beamwood", self.name, *typed, *needed, "[options]"])
@@ -110,7 +110,7 @@ def _of_every_command(
         ),
     ] = False,
 ) -> None:
-    """How much is said on stderr; noted for the command rather than given to it."""
+    """The verbosity on stderr; stored for the command rather than passed to it."""
 
 
 def described(command: Callable[..., None], examples: Iterable[str]) -> Described:
@@ -141,14 +141,14 @@ def _options(command: Callable[..., None]) -> Iterator[OptionLine]:
         if isinstance(info, ArgumentInfo):
             yield OptionLine(info.metavar or name.upper(), meaning, None, required)
             continue
-        # Typer calls the first name that it is given the default.
+        # Typer stores the first name as the default.
         names = [each for each in (info.default, *(info.param_decls or ())) if isinstance(each, str)]
         typed = " ".join([", ".join(names), *([] if kind is bool else [info.metavar or "TEXT"])])
         yield OptionLine(typed, meaning, default, required, info.hidden)
 
 
 def lines_of_group(summary: str, example: str, commands: Iterable[Described], *, width: int) -> Iterator[str]:
-    """The help of the program itself: the commands, each in a line."""
+    """The help of the program: one line for each command."""
     yield from _examples([example])
     yield ""
     yield "Usage: beamwood COMMAND [options]"
@@ -196,7 +196,7 @@ def _print(lines: Iterable[str], code: int = 0) -> None:
 
 
 class HelpfulCommand(TyperCommand):
-    """A command whose help begins with an example, and whose steps are shown."""
+    """A command whose help begins with an example, and whose steps are displayed."""
 
     def __init__(self, *args: Any, **given: Any) -> None:
         super().__init__(*args, **given)
@@ -205,15 +205,15 @@ class HelpfulCommand(TyperCommand):
         self.params += typer.main.get_command(program).params
 
     def invoke(self, ctx: Any) -> Any:
-        """Run it, as quietly as is asked for. Errors: quiet and verbose at once."""
+        """Run it with the requested verbosity. Errors: quiet and verbose together."""
         quiet, verbose = (ctx.meta.get(f"beamwood.{name}", False) for name in ("quiet", "verbose"))
         if quiet and verbose:
-            raise InputError("--quiet and --verbose say the opposite; leave one out")
+            raise InputError("--quiet and --verbose contradict each other; leave one out")
         with show_steps(quiet=quiet, verbose=verbose):
             return super().invoke(ctx)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Answer `--help-all`, else parse as usual and check what is typed whatever the command."""
+        """Handle `--help-all`, else parse as usual and apply the checks of all commands."""
         if "--help-all" in args:
             _print(commands_by_name()[self.name or ""].lines(everything=True, width=_width()))
         if ctx.resilient_parsing:
@@ -234,7 +234,7 @@ class HelpfulGroup(TyperGroup):
     """The program, whose help begins with an example."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Answer `--help-all` by the help of every command and nothing by the list of them, else parse as usual."""
+        """Handle `--help-all` by the help of every command, no arguments by the list of them, else parse as usual."""
         if not args and not ctx.resilient_parsing:  # which a shell that completes words asks for
             _print(self._lines(), code=2)
         if args[:1] == ["--help-all"]:

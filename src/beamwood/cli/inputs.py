@@ -1,4 +1,4 @@
-"""From what was typed to what the package takes: durations, configurations, data and its split."""
+"""Parsing of options: durations, configurations, data and its split."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class DataSource:
-    """Where the data came from, kept in an artefact so that `evaluate` can read it again."""
+    """The source of the data, stored in an artefact so that `evaluate` can read it again."""
 
     log: str
     items: str | None = None
@@ -67,7 +67,7 @@ class DataSource:
         context: tuple[str, ...] = (),
         keep_columns: str | None = None,
     ) -> Self:
-        """What the options say. Errors: an option that is about the item table, without one."""
+        """The source given by the options. Errors: an option for the item table, without one."""
         from beamwood.data.events import parse_events
 
         _check_about_items(reading, keep_columns)
@@ -109,7 +109,7 @@ def _listed(text: str | None) -> tuple[str, ...]:
 
 
 def _check_about_items(reading: ReadOptions, keep_columns: str | None) -> None:
-    """Errors: an option that is about the item table, without one."""
+    """Errors: an option for the item table, without one."""
     about_items = {
         "--items-column": reading.items_column,
         "--unlisted-items keep": reading.unlisted_items == "keep",
@@ -117,7 +117,7 @@ def _check_about_items(reading: ReadOptions, keep_columns: str | None) -> None:
     }
     for option, given in about_items.items():
         if given and reading.items is None:
-            raise InputError(f"{option} is about the item table; give one with --items, or leave the option out")
+            raise InputError(f"{option} is for the item table; give one with --items, or leave the option out")
 
 
 def parse_duration(text: str | None) -> float | None:
@@ -128,12 +128,12 @@ def parse_duration(text: str | None) -> float | None:
     parts = [float(part or 0) for part in match.groups()] if match and any(match.groups()) else []
     seconds = sum(part * unit for part, unit in zip(parts, (3600, 60, 1), strict=False))
     if not 0 < seconds < math.inf:
-        raise InputError(f"--time-limit {text!r} is no duration above 0; write 30m, 90s or 1h30m")
+        raise InputError(f"--time-limit {text!r} is not a duration above 0; write 30m, 90s or 1h30m")
     return seconds
 
 
 def reading_options(source: DataSource) -> dict[str, Any]:
-    """The options of `read_log` that a source says, repeated rows apart. Errors: an unknown word."""
+    """The options of `read_log` for a source, except `drop_duplicates`. Errors: an unknown word."""
     from beamwood.data import ColumnNames
 
     if source.unlisted not in ("error", "keep"):
@@ -161,7 +161,7 @@ def reading_options(source: DataSource) -> dict[str, Any]:
 
 
 def load_data(source: DataSource) -> Dataset:
-    """Read the log and the item table, saying on stderr what was read."""
+    """Read the log and the item table, reporting on stderr."""
     from beamwood.data import Dataset, read_log
 
     with held_back():
@@ -189,7 +189,7 @@ def load_data(source: DataSource) -> Dataset:
 
 
 def note_of_weights(dataset: Dataset, methods: Sequence[Method]) -> None:
-    """A line on the methods that cannot weigh kinds of events, where the data weigh them."""
+    """Print a line on methods that ignore event weights, where the data have them."""
     alike = [method.name for method in methods if not method.needs.weighs]
     if dataset.weights is not None and alike:
         names = [*dict.fromkeys(alike)]
@@ -198,7 +198,7 @@ def note_of_weights(dataset: Dataset, methods: Sequence[Method]) -> None:
 
 
 def load_split(dataset: Dataset, name: str, options: dict[str, Any]) -> Split:
-    """The named split, its rule said on stderr."""
+    """The named split; its rule is printed on stderr."""
     from beamwood.data import SPLITS
 
     split = SPLITS[name](dataset, **options)
@@ -210,7 +210,7 @@ def load_split(dataset: Dataset, name: str, options: dict[str, Any]) -> Split:
 
 
 def _of_seen_labels(split: Split) -> str | None:
-    """What to say where at least half of the labels were seen before."""
+    """A note where at least half of the labels were seen before."""
     seen, labels = split.test.labels_seen, len(split.test.labels.items)
     if 2 * seen < labels:
         return None
@@ -228,7 +228,7 @@ def make_config(
 ) -> MethodConfig:
     """A method's settings: of a preset, of a TOML file (its tables are the groups), of `group.key=value` words.
 
-    Later ones win.
+    Later ones override earlier ones.
     """
     values: dict[str, Any] = {}
     if file is not None:
@@ -237,11 +237,11 @@ def make_config(
         except FileNotFoundError:
             raise InputError(f"--config {file} does not exist{nearest_path(Path(file))}") from None
         except RecursionError:
-            raise InputError(f"--config {file} is no readable TOML: it is nested too deeply") from None
+            raise InputError(f"--config {file} is not readable TOML: it is nested too deeply") from None
         except IsADirectoryError:
             raise InputError(f"--config {file} is a folder; name a TOML file") from None
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-            raise InputError(f"--config {file} is no readable TOML: {error}") from None
+            raise InputError(f"--config {file} is not readable TOML: {error}") from None
     said = set[str]()
     for setting in settings:
         key, equals, text = setting.partition("=")

@@ -1,4 +1,4 @@
-"""`beamwood inspect`: what a saved folder holds, and what its tree does well and badly."""
+"""`beamwood inspect`: the contents of a saved folder, and diagnostics of its tree."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def inspect(
     retriever = load(folder, method, verify=True)
     document = description(folder, retriever)
     report = page = None
-    # Of a blend the first part may have a tree.
+    # The first part of a blend may have a tree.
     searcher = first_of(retriever.searcher)
     if isinstance(searcher, TreeSearcher) and users > 0:
         from beamwood.theory.diagnostics import diagnose
@@ -74,7 +74,7 @@ def inspect(
 
 
 def description(folder: str, retriever: Retriever) -> dict[str, Any]:
-    """What the artefact says of itself."""
+    """The artefact's own description."""
     from beamwood.retrieval.blend import sole_part
     from beamwood.retrieval.tree import TreeSearcher
 
@@ -100,7 +100,7 @@ def description(folder: str, retriever: Retriever) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class DiagnosisData:
-    """What a tree is diagnosed on, in words where it comes from, and the data where the log is there."""
+    """The queries of a tree's diagnostics, their source in words, and the data where the log exists."""
 
     histories: ItemLists
     labels: ItemLists
@@ -172,10 +172,10 @@ def tree_shape(searcher: TreeSearcher) -> dict[str, int]:
 
 
 def log_is_there(folder: str, retriever: Retriever) -> bool:
-    """Is the log that the folder names, if it names one, still where it was?"""
+    """Whether the log that the folder names still exists."""
     from beamwood.cli.origin import origin_of
 
-    # False also for what cannot be a path at all.
+    # os.path.exists is False also for invalid paths.
     return bool(retriever.metadata.get("source")) and os.path.exists(origin_of(folder, retriever.metadata).source.log)
 
 
@@ -186,7 +186,7 @@ def parse_widths(text: str) -> list[int]:
     except ValueError:
         widths = [0]
     if min(widths) < 1:
-        raise InputError(f"--widths {text!r} is no list of numbers of 1 or more; write --widths 20,50")
+        raise InputError(f"--widths {text!r} is not a list of numbers of 1 or more; write --widths 20,50")
     return widths
 
 
@@ -209,7 +209,7 @@ def level_rows(report: TreeReport) -> tuple[list[str], list[list[str]]]:
 
 
 def level_caption(report: TreeReport) -> str:
-    """What the columns of the table of levels rest on."""
+    """The caption of the table of levels."""
     calibrated = f"calibrated: the {report.probability}; " if report.probability else ""
     return (
         f"{calibrated}heap violation: a score more than {report.heap_tolerance:g} {report.unit} from its best child's, "
@@ -241,7 +241,7 @@ def margin_rows(report: TreeReport) -> tuple[list[str], list[list[str]]]:
 
 
 def search_rows(search: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """The table of the ways to search that validation judged, cheapest first, the chosen one marked."""
+    """The table of the ways of searching that were validated, cheapest first, the chosen one marked."""
     head = ["", "way", "beam width", "leaves judged", "nodes judged", search["monitor"], "likely to lose at most"]
     rows = []
     for place, point in enumerate(search["curve"]):
@@ -261,7 +261,7 @@ def search_rows(search: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
 
 
 def search_caption(search: dict[str, Any]) -> str:
-    """What the curve rests on."""
+    """The caption of the table of ways."""
     return (
         f"how it is searched: the cheapest way by which {search['queries']:,} validation queries lose at most "
         f"{100 * search['may_lose']:g} % of {search['monitor']}, "
@@ -270,7 +270,7 @@ def search_caption(search: dict[str, Any]) -> str:
 
 
 def indented_lines(document: dict[str, Any], indent: str = "") -> Iterator[str]:
-    """Keys and values, what is within a value indented below it."""
+    """Keys and values, nested values indented."""
     for name, value in document.items():
         if isinstance(value, dict) and value:
             yield f"{indent}{name}:"
@@ -280,7 +280,7 @@ def indented_lines(document: dict[str, Any], indent: str = "") -> Iterator[str]:
 
 
 def print_inspection(document: dict[str, Any], report: TreeReport | None) -> None:
-    """The document for people."""
+    """Print the document for people."""
     from rich.console import Console
     from rich.table import Table
 

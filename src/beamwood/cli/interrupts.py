@@ -1,9 +1,9 @@
-"""Ctrl-C is answered within two seconds, wherever it comes, by one line that says what is kept and how to go on.
+"""SIGINT is answered within two seconds, at any time, by one line with what was saved and how to continue.
 
-Python tells of a signal between two of its own instructions, which a long native call holds up. So a thread watches:
-where the command has not ended by itself after `PATIENCE` seconds it says the line and ends the process. That is safe
-as a kill is: folders and files take their places whole, and what was begun is removed by the next run. A training or a
-search that is saving what it did has the time it needs, and a second Ctrl-C ends it at once.
+Python handles a signal between two of its instructions, which a long native call delays. So a thread watches: if the
+command has not ended after `PATIENCE` seconds, it prints the line and ends the process. That is as safe as a kill:
+folders and files are renamed into place, and the next run removes leftovers. A training or search that is saving its
+state gets the time it needs, and a second SIGINT ends it at once.
 """
 
 from __future__ import annotations
@@ -18,50 +18,65 @@ from contextlib import contextmanager, suppress
 
 from beamwood.training.interrupt import ANSWERING, Interrupted
 
-__all__ = ["NOTHING", "PATIENCE", "Watch", "begin", "claimed", "interrupted", "keeping"]
+__all__ = ["NOTHING", "PATIENCE", "Watch", "begin", "claimed", "interrupted", "is_of_stop", "keeping"]
 
 PATIENCE = 1.2
-"""Seconds that a command may take to end by itself."""
+"""Seconds that a command has to end by itself."""
 
 _STOPS = (signal.SIGINT, signal.SIGTERM)
-NOTHING = "nothing of this command was kept; run it again"
+NOTHING = "nothing was saved; run it again"
 _said = threading.Lock()
 _kept: list[Callable[[], str]] = []
 
 
 def interrupted() -> str:
-    """What an interrupted command says: what is kept, and how to go on."""
+    """The line of an interrupted command: what was saved, and how to continue."""
     return f"interrupted; {_kept[-1]() if _kept else NOTHING}"
 
 
+def is_of_stop(error: BaseException | None) -> bool:
+    """Whether a signal that stops is behind an error: libraries make others of it, as polars does, which panics."""
+    while error is not None:
+        if isinstance(error, KeyboardInterrupt):
+            return True
+        if type(error).__name__ == "PanicException" and "KeyboardInterrupt" in str(error):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
 def begin() -> None:
-    """A command begins, of which nothing has been said."""
+    """Start of a command, for which no line was printed yet."""
     if _said.locked():
         _said.release()
 
 
 def claimed() -> bool:
-    """Whether whoever asks is the first, and so says it."""
+    """Whether the caller is the first, and so prints the line."""
     return _said.acquire(blocking=False)
 
 
 @contextmanager
 def keeping(words: Callable[[], str]) -> Iterator[None]:
-    """Within it, `words` say what is kept and how to go on when the command is interrupted.
+    """A context in which `words` is the line of an interrupted command.
 
-    Errors: `Interrupted` with them for Ctrl-C.
+    Errors: `Interrupted` with it on SIGINT.
     """
     _kept.append(words)
     try:
         yield
-    except KeyboardInterrupt:
-        raise Interrupted(interrupted()) from None
+    except Interrupted:
+        raise
+    except BaseException as error:
+        if is_of_stop(error):
+            raise Interrupted(interrupted()) from None
+        raise
     finally:
         _kept.pop()
 
 
 def _stderr() -> int:
-    """A descriptor of its own; of nothing where stderr is closed."""
+    """A duplicate descriptor of stderr; of the null device where stderr is closed."""
     try:
         return os.dup(2)
     except OSError:
@@ -69,9 +84,9 @@ def _stderr() -> int:
 
 
 class Watch:
-    """The thread that ends a command which does not end by itself; made by the main thread.
+    """The thread that ends a command which does not end by itself; created by the main thread.
 
-    It writes where stderr was then: while a log is read, what libraries print there is held back.
+    It writes to the stderr of its creation: while a log is read, output of libraries there is held back.
     """
 
     def __init__(self, *, as_json: bool) -> None:
@@ -98,7 +113,7 @@ class Watch:
             os.write(self._words, f"{line}\n".encode())
 
     def _await(self, seconds: float | None) -> bool:
-        """Whether a signal came that stops, in that time."""
+        """Whether a terminating signal came in that time."""
         while True:
             if not select.select([self._signals], [], [], seconds)[0]:
                 return False

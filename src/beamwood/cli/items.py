@@ -1,4 +1,4 @@
-"""`beamwood similar`, `score` and `export`: what a saved retriever says of items."""
+"""`beamwood similar`, `score` and `export`: items of a saved retriever."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def score(
     with of_users(retriever.searcher.needs):
         users = None if user is None or retriever.users is None else [retriever.users.parse(user)]
     (scores,) = retriever.score(histories, [listed], users=users)
-    # Ties by the item's index, as everywhere.
+    # Ties by the item's index, as in every search.
     order = np.lexsort((retriever.items.encode(listed), -scores))
     _print_order([listed[at] for at in order], [float(scores[at]) for at in order], json=json)
 

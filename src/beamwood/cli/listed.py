@@ -1,4 +1,4 @@
-"""Ids and histories as they are typed, or as files list them a line each."""
+"""Ids and histories from the command line or from files with one a line."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["parse_history", "read_id_lines", "read_lines"]
 
-# Whether a file holds ids at all is seen by so many of its lines.
+# Lines that are inspected to tell whether a file holds ids.
 _LOOKED_AT = 100
 _MARKS = (",", ";", "\t", "|")
 
@@ -37,7 +37,7 @@ def parse_history(text: str) -> list[str]:
 
 
 def read_lines(path: str, option: str) -> list[str]:
-    """The lines of a text file that are not blank. Errors: no such file, a folder, no text, no line."""
+    """The non-blank lines of a text file. Errors: no such file, a folder, not text, no lines."""
     try:
         lines = [line for line in Path(path).read_text("utf-8-sig").split("\n") if line.strip()]
     except FileNotFoundError:
@@ -45,7 +45,7 @@ def read_lines(path: str, option: str) -> list[str]:
     except IsADirectoryError:
         raise InputError(f"{option} {path} is a folder; name a file in it") from None
     except UnicodeDecodeError as error:
-        raise InputError(f"{option} {path} is no text in UTF-8 ({error}); write an id a line") from None
+        raise InputError(f"{option} {path} is not UTF-8 text ({error}); write an id a line") from None
     except (OSError, ValueError) as error:
         raise InputError(f"{option} {path} cannot be read: {error}; check the path") from None
     if not lines:
@@ -54,7 +54,7 @@ def read_lines(path: str, option: str) -> list[str]:
 
 
 def read_id_lines(path: str, option: str, vocabulary: Vocabulary) -> list[str]:
-    """The ids of a file, one a line. Errors: as `read_lines`; a line of names above them; a table of columns."""
+    """The ids of a file, one a line. Errors: as `read_lines`; a header line; several columns."""
     lines = read_lines(path, option)
     first, *others = lines[:_LOOKED_AT]
     if _is_known(first, vocabulary):
@@ -66,7 +66,7 @@ def read_id_lines(path: str, option: str, vocabulary: Vocabulary) -> list[str]:
             "alone, an id a line and without names"
         )
     if others and all(_is_known(line, vocabulary) for line in others):
-        raise InputError(f"{option} {path} begins with {first[:60]!r}, which is no id but seems a name; delete it")
+        raise InputError(f"{option} {path} begins with {first[:60]!r}, which seems a column name, not an id; delete it")
     return lines
 
 

@@ -1,4 +1,4 @@
-"""The entry point: which subcommands there are, and what ends a command with which exit code."""
+"""The entry point: subcommands, and the exit code of each kind of error."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from beamwood.training.interrupt import Interrupted
 
 __all__ = ["app", "run"]
 
-# Below it threads of the libraries that read tables cannot start, which ends the process without a word.
+# With less address space the threads of libraries cannot start, which ends the process silently.
 _ADDRESSES = 1_400 * 2**20
 _NO_ROOM = ("allocate memory", "out of memory", "failed to map segment", "can't start new thread")
 OK, FAULT, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 130
@@ -50,7 +50,7 @@ def _root(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """What belongs to no one command; its help is the app's."""
+    """Options of the program itself; its help is the app's."""
 
 
 for command in commands.COMMANDS:
@@ -58,15 +58,15 @@ for command in commands.COMMANDS:
 
 
 def run() -> None:
-    """Run the command line and exit: 0 done, 2 the input is wrong, 1 a fault of ours, 130 interrupted."""
+    """Run the command line and exit: 0 done, 2 wrong input, 1 a bug, 130 interrupted."""
     prepare_streams()
     limit = address_limit()
     if limit is not None and limit < _ADDRESSES:
         wanted = f"beamwood needs {_ADDRESSES // 2**20:,} MiB of address space and this shell allows {limit // 2**20:,}"
         sys.exit(failed(f"{wanted}; raise ulimit -v", WRONG_INPUT, as_json="--json" in sys.argv))
-    # Training waits for the end of a step; everything else ends as on Ctrl-C.
+    # A training defers it to the end of a step; everything else ends as on SIGINT.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    # A server ends by itself, when those who ask have their answers.
+    # A server ends by itself, after pending answers.
     if sys.argv[1:2] != ["serve"]:
         interrupts.Watch(as_json="--json" in sys.argv)
     sys.exit(main(sys.argv[1:]))
@@ -75,7 +75,7 @@ def run() -> None:
 def main(arguments: list[str]) -> int:
     """Run one command line and return its exit code; an error is one line on stderr, and JSON with `--json`.
 
-    When the reader of stdout leaves, as `head` does, nothing more is said and all is well.
+    When the reader of stdout leaves, as `head` does, the command ends silently with success.
     """
     as_json = "--json" in arguments
     interrupts.begin()
@@ -86,27 +86,30 @@ def main(arguments: list[str]) -> int:
         with asking_for("this command"):
             result = app(arguments, prog_name="beamwood", standalone_mode=False)
         sys.stdout.flush()
-        # Typer makes a number of Ctrl-C and says nothing.
+        # Typer turns SIGINT into an exit code without a message.
         return _stopped(interrupts.interrupted(), as_json=as_json) if result == INTERRUPTED else result or OK
-    except InputError as error:
-        return failed(in_words_of(arguments, str(error)), WRONG_INPUT, as_json=as_json)
     except typer.Exit as stop:
         return stop.exit_code
-    except (typer.Abort, KeyboardInterrupt):
-        return _stopped(interrupts.interrupted(), as_json=as_json)
-    except (SystemExit, OSError) as error:
-        if isinstance(error, OSError) and _is_of_memory(error):
-            return _without_memory(error, as_json=as_json)
-        return _without_output(error, as_json=as_json)
     except Interrupted as error:
         return _stopped(str(error), as_json=as_json)
-    except Exception as error:
-        # Typer's own, or those of click, which older versions of it need and newer ones do not install.
-        if type(error).__module__.startswith(("typer", "click")) and hasattr(error, "format_message"):
-            return failed(_as_typed(error, arguments), WRONG_INPUT, as_json=as_json)
-        if _is_of_memory(error):
-            return _without_memory(error, as_json=as_json)
-        return _fault(error, as_json=as_json)
+    except BaseException as error:
+        if isinstance(error, typer.Abort) or interrupts.is_of_stop(error):
+            return _stopped(interrupts.interrupted(), as_json=as_json)
+        return _ended_by(error, arguments, as_json=as_json)
+
+
+def _ended_by(error: BaseException, arguments: list[str], *, as_json: bool) -> int:
+    """Say what ended the command."""
+    if isinstance(error, InputError):
+        return failed(in_words_of(arguments, str(error)), WRONG_INPUT, as_json=as_json)
+    # Errors of typer, or of click, which older versions of typer need.
+    if type(error).__module__.startswith(("typer", "click")) and hasattr(error, "format_message"):
+        return failed(_as_typed(error, arguments), WRONG_INPUT, as_json=as_json)
+    if isinstance(error, Exception) and _is_of_memory(error):
+        return _without_memory(error, as_json=as_json)
+    if isinstance(error, SystemExit | OSError):
+        return _without_output(error, as_json=as_json)
+    return _fault(error, as_json=as_json)
 
 
 def _as_typed(error: Any, arguments: list[str]) -> str:
@@ -114,12 +117,12 @@ def _as_typed(error: Any, arguments: list[str]) -> str:
 
 
 def _stopped(line: str, *, as_json: bool) -> int:
-    """Say what is kept, unless the watch has said it and ends the process."""
+    """Print the line about an interrupt, unless the watch has printed it and ends the process."""
     return failed(line, INTERRUPTED, as_json=as_json) if interrupts.claimed() else INTERRUPTED
 
 
 def _is_of_memory(error: Exception) -> bool:
-    """Whether numpy, Python, torch or the loader of libraries found no room; most of them say so in words alone."""
+    """Whether numpy, Python, torch or the dynamic loader ran out of memory; most say so only in the message."""
     if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
         return True
     return isinstance(error, RuntimeError | ImportError | OSError) and any(word in str(error) for word in _NO_ROOM)
@@ -135,8 +138,8 @@ def _without_memory(error: Exception, *, as_json: bool) -> int:
 
 
 def _without_output(error: SystemExit | OSError, *, as_json: bool) -> int:
-    """What ends a command whose output nobody reads, or that has no room; typer and rich make 1 of the former."""
-    if isinstance(error, SystemExit) and not error.code:  # what completes words for a shell ends so
+    """The end of a command whose output has no reader, or no space; typer and rich turn the former into exit code 1."""
+    if isinstance(error, SystemExit) and not error.code:  # shell completion ends like this
         return OK
     if isinstance(error, BrokenPipeError) or isinstance(error.__context__, BrokenPipeError):
         silence(sys.stdout)
@@ -148,17 +151,23 @@ def _without_output(error: SystemExit | OSError, *, as_json: bool) -> int:
 
 
 def _fault(error: BaseException, *, as_json: bool) -> int:
+    from beamwood.methods.from_file import line_of_own
+
     say("".join(traceback.format_exception(error)), sys.stderr)
-    return failed(f"a fault of beamwood's, not yours: {type(error).__name__}: {error}", FAULT, as_json=as_json)
+    own = line_of_own(error)
+    if own is not None:
+        words = f"the method file {own}: {type(error).__name__}: {error}; mend the file"
+        return failed(words, WRONG_INPUT, as_json=as_json)
+    return failed(f"internal error of beamwood: {type(error).__name__}: {error}", FAULT, as_json=as_json)
 
 
 def _is_text(argument: str) -> bool:
-    """Whether the bytes typed were UTF-8; others stand for themselves as lone surrogates, which no file can hold."""
+    """Whether the bytes of an argument were UTF-8; others appear as lone surrogates."""
     return not any("\ud800" <= character <= "\udfff" for character in argument)
 
 
 def failed(message: str, code: int, *, as_json: bool) -> int:
-    """Say what went wrong, in one line."""
+    """Print an error as one line."""
     line = " ".join(message.split())
     say(f"beamwood: {line}", sys.stderr)
     if as_json:

@@ -1,4 +1,4 @@
-"""Test metrics of fitted retrievers: measured alike by `evaluate`, `compare` and `demo`."""
+"""Test metrics of fitted retrievers, shared by `evaluate`, `compare` and `demo`."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def cuts_of(text: str | None) -> tuple[int, ...]:
     try:
         return () if text is None else tuple(sorted({int(part) for part in text.split(",")}))
     except ValueError:
-        raise InputError(f"--k {text!r} is no list of numbers; write --k 20,40") from None
+        raise InputError(f"--k {text!r} is not a list of numbers; write --k 20,40") from None
 
 
 def parse_cuts(text: str | None, num_items: int, default: Sequence[int] = (20,)) -> tuple[int, ...]:
-    """The cuts of "20,40", each in 1..N; without a text the default ones, of a small catalogue all its items."""
+    """The cuts of "20,40", each in 1..N; by default the given ones, limited to the catalogue."""
     cuts = cuts_of(text) or tuple(sorted({min(cut, num_items) for cut in default}))
     for cut in cuts:
         if not 1 <= cut <= num_items:
@@ -36,7 +36,7 @@ def parse_cuts(text: str | None, num_items: int, default: Sequence[int] = (20,))
 
 
 def cuts_within(cuts: Sequence[int], num_negatives: int) -> list[int]:
-    """The cuts that lists of a label and so many drawn items have room for. Errors: none is."""
+    """The cuts that fit lists of a label and `num_negatives` drawn items. Errors: none does."""
     kept = [k for k in cuts if k <= num_negatives + 1]
     if not kept:
         raise InputError(
@@ -63,7 +63,7 @@ def measure_sampled(searcher: Any, split: Split, cuts: Sequence[int], num_negati
 
 
 def print_table(results: Mapping[str, Mapping[str, PerQuery]], cuts: Sequence[int]) -> None:
-    """A table of both views for people, on stdout; of several methods a table for each view."""
+    """Print a table of both views; for several methods a table for each view."""
     from rich.console import Console
     from rich.table import Table
 
@@ -87,7 +87,7 @@ def print_table(results: Mapping[str, Mapping[str, PerQuery]], cuts: Sequence[in
 
 
 def _cell(document: Mapping[str, Any], name: str) -> str:
-    """A mean, of f with half the width of its interval."""
+    """A mean, for f with half the width of its interval."""
     low, high = document["interval_95"][name]
     spread = f" ±{(high - low) / 2:.4f}" if name.startswith("f@") else ""
     return f"{document['metrics'][name]:.4f}{spread}"

@@ -1,4 +1,4 @@
-"""What native libraries write past Python on a damaged file, held back: an error is one line."""
+"""Output of native libraries on damaged files, held back so that an error is one line."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ __all__ = ["held_back"]
 
 @contextmanager
 def held_back() -> Iterator[None]:
-    """Within it what is written to the file descriptor of stderr waits; an `InputError` says all that there is to say.
+    """A context that buffers output to the file descriptor of stderr; on an `InputError` it is discarded.
 
-    What Python itself prints to stderr within waits too. Without such an error it is written when the block ends.
+    Python's own output to stderr is buffered, too. Without such an error it is written at the end.
     """
     try:
         sys.stderr.flush()
         kept = os.dup(2)
-    except (OSError, ValueError):  # there is no stderr
+    except (OSError, ValueError):  # no stderr
         yield
         return
     with tempfile.TemporaryFile() as held:

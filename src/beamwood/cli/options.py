@@ -36,7 +36,7 @@ __all__ = [
 
 
 def beginning(*words: str) -> Callable[[str], list[str]]:
-    """What a shell completes a value by: those of the words that begin as it does."""
+    """Shell completion of a value: the words with the typed prefix."""
 
     def found(incomplete: str) -> list[str]:
         return [word for word in words if word.startswith(incomplete)]
@@ -44,7 +44,7 @@ def beginning(*words: str) -> Callable[[str], list[str]]:
     return found
 
 
-# typer reads `Optional[...]` at run time.
+# typer evaluates `Optional[...]` at run time.
 Text = Optional[str]  # noqa: UP045
 Texts = Optional[list[str]]  # noqa: UP045
 Count = Optional[int]  # noqa: UP045
@@ -65,7 +65,7 @@ MovedLog = Annotated[Text, typer.Option("--log", metavar="FILE", hidden=True, he
 
 
 def _known_split(name: str) -> str:
-    """The name. Errors: no split is called so, which is said before a log is read."""
+    """The name. Errors: an unknown split, checked before a log is read."""
     from beamwood.data import SPLITS
 
     if name not in SPLITS:
@@ -133,7 +133,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """How the log and the table of items are read."""
+    """How the log and the item table are read."""
 
     items: Annotated[
         Text,

@@ -1,4 +1,4 @@
-"""Where a saved retriever's data came from, as its manifest says it, and that data read again."""
+"""The source of a saved retriever's data, from its manifest, and that data read again."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class _Data(_Part):
 
 
 class _Options(_Exact):
-    """Of all splits together."""
+    """The options of all splits together."""
 
     seed: int = Field(0, ge=0)
     history_length: int = Field(69, ge=0, le=2**31 - 1)
@@ -48,9 +48,9 @@ class _Split(_Exact):
 
 
 class Origin(BaseModel):
-    """What `beamwood fit` notes in a manifest, beside other things, so that its data can be read again."""
+    """The part of a manifest by which `beamwood fit` records its data, so that they can be read again."""
 
-    # Not strict: pydantic makes a strict data class of nothing but itself.
+    # Not strict: in strict mode pydantic accepts only instances of a dataclass.
     model_config = ConfigDict(frozen=True)
 
     method: str
@@ -60,12 +60,12 @@ class Origin(BaseModel):
 
     @property
     def options(self) -> dict[str, Any]:
-        """Those of the split that were noted."""
+        """The recorded options of the split."""
         return self.split.options.model_dump(exclude_unset=True)
 
 
 def with_origin(fitted: Retriever, source: DataSource, split: Split) -> Retriever:
-    """The retriever, its metadata saying where its data came from: what `origin_of` reads."""
+    """The retriever, with the source of its data in its metadata, as `origin_of` reads it."""
     origin = {"source": source.as_dict(), "split": {"name": split.name, "options": split.options}}
     return replace(fitted, metadata=fitted.metadata | origin)
 
@@ -73,10 +73,13 @@ def with_origin(fitted: Retriever, source: DataSource, split: Split) -> Retrieve
 def origin_of(folder: str, metadata: dict[str, Any]) -> Origin:
     """The origin in a retriever's metadata.
 
-    Errors: a folder that was made otherwise, and one in which a part is missing or not what a fit writes.
+    Errors: a folder not written by a fit, and one with missing or invalid parts.
     """
     if not metadata.get("source"):
-        raise InputError(f"{folder} does not say which log it was fitted on; it was not made by `beamwood fit LOG`")
+        raise InputError(
+            f"{folder} does not say which log it was fitted on; it was not made by `beamwood fit LOG`: judge it where "
+            "its split was made, by beamwood.evaluate(beamwood.load(folder), split)"
+        )
     try:
         origin = Origin.model_validate(metadata)
     except ValidationError as error:
@@ -100,9 +103,9 @@ def split_of(folder: str, retriever: Retriever, log: str | None = None, items: s
 
 
 def split_of_all(fitted: Mapping[str, Retriever], log: str | None = None, items: str | None = None) -> Split:
-    """The one split that saved retrievers, by folder, were all fitted on.
+    """The single split on which saved retrievers, by folder, were fitted.
 
-    Errors: folders of other data or of other splits, whose training may hold test users of this one.
+    Errors: folders of other data or other splits, whose training may contain test users of this one.
     """
     origins = {folder: origin_of(folder, retriever.metadata) for folder, retriever in fitted.items()}
     first, *others = origins
@@ -116,7 +119,7 @@ def split_of_all(fitted: Mapping[str, Retriever], log: str | None = None, items:
     source = origin.source
     context = tuple(dict.fromkeys(name for each in origins.values() for name in each.source.context))
     source = replace(source, log=source.log if log is None else log, items=source.items if items is None else items)
-    # What a model has read of the user table is in its folder.
+    # The folder stores what the model read of the user table.
     source = replace(source, context=context, user_table=None)
     dataset = load_data(source)
     for folder, retriever in fitted.items():
@@ -125,12 +128,12 @@ def split_of_all(fitted: Mapping[str, Retriever], log: str | None = None, items:
 
 
 def _in_words(origin: Origin) -> str:
-    """The split as it was asked for."""
+    """The split as options."""
     return f"--split {origin.split.name} --seed {origin.split.options.seed}"
 
 
 def check_data(folder: str, retriever: Retriever, origin: Origin, dataset: Dataset, source: DataSource) -> None:
-    """Errors: the data are not those that a saved retriever was fitted on."""
+    """Errors: data other than those that a saved retriever was fitted on."""
     known = dataset.fingerprint() == origin.data.fingerprint
     if not known and not retriever.items.ids.equals(dataset.items.ids):
         raise InputError(

@@ -1,4 +1,4 @@
-"""Where a command's words go: standard streams that may be closed, full or not UTF-8, and pages."""
+"""Output of a command: standard streams that may be closed, full or not UTF-8, and pages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["check_page", "finish", "prepare_streams", "print_json", "say", "sile
 
 
 class _Heedless(io.TextIOWrapper):
-    """A stream for people: when nobody reads it any more, what is being done goes on in silence."""
+    """A stream for people: when its reader leaves, the command continues silently."""
 
     def write(self, text: str, /) -> int:
         try:
@@ -37,8 +37,10 @@ class _Heedless(io.TextIOWrapper):
 
 
 def prepare_streams() -> None:
-    """Make stdout and stderr take every character, and stderr outlive its reader; closed ones lead nowhere."""
-    # Until it is taken, a closed stream's number would be given to the next file that is opened.
+    """Make stdout and stderr accept every character, and stderr outlive its reader; closed ones lead to the null
+    device.
+    """
+    # Otherwise the next opened file would get the number of a closed stream.
     sys.stdin = sys.stdin or open(os.devnull, encoding="utf-8")  # noqa: SIM115
     sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
@@ -49,7 +51,7 @@ def prepare_streams() -> None:
 
 
 def silence(stream: TextIO) -> None:
-    """Let a stream lead nowhere from now on, also at exit."""
+    """Redirect a stream to the null device, also at exit."""
     with suppress(OSError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())
@@ -57,7 +59,7 @@ def silence(stream: TextIO) -> None:
 
 
 def say(text: str, stream: TextIO) -> None:
-    """Print a line, if anybody reads it."""
+    """Print a line, ignoring a closed stream."""
     try:
         print(text, file=stream, flush=True)
     except OSError:
@@ -65,12 +67,12 @@ def say(text: str, stream: TextIO) -> None:
 
 
 def print_json(document: Any) -> None:
-    """The one JSON document of a command, on stdout; NaN and infinity, which JSON lacks, are a fault of ours."""
+    """Print the single JSON document of a command; NaN and infinity, which JSON lacks, are a bug."""
     print(json.dumps(document, indent=2, default=str, allow_nan=False))
 
 
 def check_page(path: str) -> None:
-    """Errors: a page that cannot be made, or written there; worth asking before it is measured what it shows."""
+    """Errors: a page that cannot be rendered or written there; to be called before its content is computed."""
     from beamwood.artefact.manifest import check_outside
     from beamwood.report.page import check_installed
 
@@ -88,7 +90,9 @@ def check_page(path: str) -> None:
             f"--html {path} cannot be written: {target.parent} may not be written to; choose another folder"
         )
     if target.exists() and not (target.is_file() and _is_page(target)):
-        raise InputError(f"--html {path} is there and no page of beamwood's, so it is not replaced; name another file")
+        raise InputError(
+            f"--html {path} exists and is not a page of beamwood, so it is not replaced; name another file"
+        )
 
 
 def _is_page(path: Path) -> bool:
@@ -106,9 +110,9 @@ def finish(
     page: tuple[str, str] | None = None,
     error: str | None = None,
 ) -> None:
-    """Write the page, its path and its text, and give the result: as JSON, or as `show` prints it.
+    """Write the page, its path and its text, and print the result: as JSON, or by `show`.
 
-    An error ends the command with exit code 2, and so does a page that cannot be written; the result is given first.
+    An error ends the command with exit code 2, and so does a page that cannot be written; the result is printed first.
     """
     unwritten = None if page is None else _unwritten(*page)
     error = unwritten if error is None else error
@@ -121,7 +125,7 @@ def finish(
 
 
 def _unwritten(path: str, text: str) -> str | None:
-    """Write a page, whole or not at all, and say so on stderr; what is wrong where it cannot be written."""
+    """Write a page atomically, and report it on stderr; returns the error, if any."""
     try:
         with writing_to(Path(path)) as fresh:
             fresh.write_text(text, encoding="utf-8")
@@ -133,11 +137,13 @@ def _unwritten(path: str, text: str) -> str | None:
 
 @contextmanager
 def writing_to(target: Path) -> Iterator[Path]:
-    """A fresh name for a file that takes its place at the end. Errors: it cannot be written; what was there stays."""
+    """A context with a temporary name for a file that is renamed into place at the end. Errors: it cannot be written;
+    an existing file stays.
+    """
     from beamwood.artefact.replace import whole_file
 
     try:
         with whole_file(target) as fresh:
             yield fresh
     except OSError as error:
-        raise InputError(f"{target} cannot be written ({error}); mend that, or name another file") from error
+        raise InputError(f"{target} cannot be written ({error}); fix that, or name another file") from error

@@ -69,7 +69,7 @@ _OnUnknown = Annotated[str, typer.Option("--on-unknown", metavar="WORD", help="I
 
 @dataclass(frozen=True, slots=True)
 class AskedOptions:
-    """Who asks, one by one or by a file."""
+    """The users or histories to answer, individually or by a file."""
 
     user: _User = None
     users: _Users = None
@@ -78,7 +78,7 @@ class AskedOptions:
     all_users: _AllUsers = False
 
     def of(self, retriever: Retriever, on_unknown: str) -> QueryRows:
-        """The rows. Errors: none, more than one way, a file without rows, users where none are kept."""
+        """The rows. Errors: none, more than one source, an empty file, users where none are stored."""
         given = [bool(self.user or self.users), bool(self.history or self.histories), self.all_users]
         if sum(given) != 1:
             raise InputError("give one of --user (or --users FILE), --history (or --histories FILE) and --all-users")
@@ -97,7 +97,7 @@ class AskedOptions:
 
 
 def _items_of(text: str, retriever: Retriever, on_unknown: str) -> list[Any]:
-    """The items of one history. Errors: an unknown one; a text that is one id, whose commas are its own."""
+    """The items of one history. Errors: an unknown one; a text that is a single id with commas."""
     ids = retriever.items
     parsed = ids.parse_all(parse_history(text), on_unknown=on_unknown)
     if "," in text and _all_known(ids, [text]) and not _all_known(ids, parsed):
@@ -112,7 +112,7 @@ def _all_known(ids: Vocabulary, texts: list[Any]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class QueryRows:
-    """What the answer calls its rows, and the rows: user ids, or histories of item ids."""
+    """The labels of the rows, and the rows: user ids, or histories of item ids."""
 
     labels: Sequence[Any]
     rows: Sequence[Any]
@@ -121,7 +121,7 @@ class QueryRows:
 
 @dataclass(frozen=True, slots=True)
 class FileOptions:
-    """Where the answers of many go."""
+    """The output file of many answers."""
 
     out: _Out = None
     threads: _Threads = 1
@@ -154,6 +154,8 @@ def recommend(
 
     if writing.out is None and (asking.all_users or writing.resume or writing.overwrite):
         raise InputError("--all-users, --resume and --overwrite are about a file; name it with --out recs.parquet")
+    # Before it is loaded: groups of a folder that is replaced meanwhile are gone on with by neither model.
+    origin = None if writing.out is None else _checksum(folder)
     retriever = load(folder, method, threads=writing.threads)
     asked = asking.of(retriever, on_unknown)
     request = Request(
@@ -169,8 +171,8 @@ def recommend(
         effort=effort,
         beam_width=beam_width,
     )
-    if writing.out is not None:
-        _write_all(retriever, request, asked, folder, writing, json=json)
+    if origin is not None:
+        _write_all(retriever, request, asked, origin, writing, json=json)
         return
     _print_lists(asked.labels, retriever.answer(request), json=json)
 
@@ -195,19 +197,23 @@ def _print_lists(labels: Sequence[Any], found: Recommendations, *, json: bool) -
             print(f"  {rank:>3}  {item}  {score:.4f}")
 
 
+def _checksum(folder: str) -> str:
+    from beamwood.artefact import read_artefact
+
+    return str(read_artefact(folder, kind="retriever", verify=False).manifest["checksum"])
+
+
 def _write_all(
-    retriever: Retriever, request: Request, asked: QueryRows, folder: str, writing: FileOptions, *, json: bool
+    retriever: Retriever, request: Request, asked: QueryRows, origin: str, writing: FileOptions, *, json: bool
 ) -> None:
-    """The answers of all rows in one file, a group after the other."""
-    from beamwood.artefact import read_manifest
+    """The answers of all rows in one file, group by group."""
     from beamwood.retrieval.job import Job, check_file, count_by_rank
 
     assert writing.out is not None
     if request.context is not None:
         raise InputError("--context is not for --out; ask without a file")
     target = check_file(writing.out, overwrite=writing.overwrite, resume=writing.resume)
-    origin = str(read_manifest(folder)["checksum"])
-    # Users in a file are of the log's type, however they were typed, unless one cannot be of it.
+    # Users from a file get the log's type, unless one does not convert.
     labels = asked.rows if asked.by_users and None not in asked.rows else asked.labels
     job = Job(retriever, request, asked.rows, labels, asked.by_users, origin, writing.threads)
 
@@ -261,7 +267,7 @@ def parse_context(texts: list[str] | None, known: Sequence[str], num_rows: int) 
 
 
 def parse_pair(text: str, known: Sequence[str]) -> tuple[str, str]:
-    """Name and value of "name=value", where a known name may hold "=" and blanks itself."""
+    """Name and value of "name=value", where a known name may contain "=" and blanks itself."""
     for name in sorted(known, key=len, reverse=True):
         if text.startswith(f"{name}="):
             return name, text.removeprefix(f"{name}=").strip()

@@ -1,4 +1,4 @@
-"""`beamwood fit` without a method: the best that a log can give, saved as soon as there is an answer."""
+"""`beamwood fit` without a method: a search for the best model of a log, saved as soon as there is one."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 __all__ = ["BudgetOptions", "FolderSearch"]
 
 SUFFIX = ".search"
-"""Of the folder beside the output that keeps all that was fitted."""
+"""The suffix of the folder with all fitted models, beside the output."""
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetOptions:
-    """What an answer of the method that is looked for may cost."""
+    """The limits on the cost of an answer in a search."""
 
     budget_ms: Annotated[
         o.Number,
@@ -43,7 +43,7 @@ class BudgetOptions:
     ] = None
 
     def check_unused(self, method: str) -> None:
-        """Errors: a budget, where nothing is looked for."""
+        """Errors: a budget without a search."""
         for option, value in (("--budget-ms", self.budget_ms), ("--budget-mb", self.budget_mb)):
             if value is not None:
                 raise InputError(
@@ -53,7 +53,7 @@ class BudgetOptions:
 
 @dataclass(frozen=True, slots=True)
 class FolderSearch:
-    """A search whose best so far stands in the output folder, and its parts in one beside."""
+    """A search whose best model so far is in the output folder, and its parts in one beside it."""
 
     asked: FitOptions
     budgets: BudgetOptions
@@ -108,7 +108,7 @@ class FolderSearch:
         check_output(self.asked.out, overwrite=run.overwrite or (run.resume and folder.exists()))
 
     def _save(self, fitted: Retriever, split: Split) -> None:
-        """Put it in the output's place; the first one has seen that nothing of others is there."""
+        """Save it as the output; only the first one checks that nothing foreign is there."""
         from beamwood.cli.origin import with_origin
 
         self.asked.written.of(with_origin(fitted, self.source, split)).save(self.asked.out, overwrite=True)

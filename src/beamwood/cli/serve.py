@@ -1,4 +1,4 @@
-"""`beamwood serve`: answers over HTTP from a saved retriever."""
+"""`beamwood serve`: recommendations over HTTP from a saved retriever."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ _Check = Annotated[bool, typer.Option("--check", help="Load, verify, answer once
 
 @dataclass(frozen=True, slots=True)
 class ListenOptions:
-    """Where it listens, and who may ask."""
+    """The address, and access control."""
 
     host: _Host = "127.0.0.1"
     port: _Port = 8000
@@ -103,7 +103,7 @@ class ListenOptions:
 
 @dataclass(frozen=True, slots=True)
 class LoadOptions:
-    """How much it does at once."""
+    """Limits of the load."""
 
     threads: _Threads = "auto"
     timeout: _Timeout = "500ms"
@@ -117,7 +117,7 @@ class LoadOptions:
 
 @dataclass(frozen=True, slots=True)
 class LifecycleOptions:
-    """Which models answer, and how it ends."""
+    """Models, and shutdown."""
 
     models_dir: _Models = None
     watch: _Watch = False
@@ -130,7 +130,7 @@ class LifecycleOptions:
 
 @dataclass(frozen=True, slots=True)
 class StoreOptions:
-    """Where histories are kept, and how much of them."""
+    """The store of histories, and their retention."""
 
     store: _Store = None
     keep_events: _KeepEvents = None
@@ -169,7 +169,7 @@ def serve(
         else:
             print("ok: " + ", ".join(f"{name} {value}" for name, value in found.items()))
         return
-    # A store is made of the folder's name, so first whether there is such a folder.
+    # The store's path is derived from the folder, so its existence is checked first.
     read_artefact(folder, kind="retriever", verify=False)
     code = run(folder, settings)
     if code:
@@ -185,7 +185,7 @@ def _settings(
     running: LifecycleOptions,
     page: bool,
 ) -> ServeSettings:
-    """What the options say. Errors: whatever of them cannot be."""
+    """The settings given by the options. Errors: invalid ones."""
     from beamwood.serve.settings import ServeSettings, limits_of, of_bytes, of_seconds
     from beamwood.serve.store.protocol import Retention
 
@@ -195,7 +195,7 @@ def _settings(
         host=where.host,
         port=where.port,
         threads=_num_threads(load.threads),
-        # Of the name that was given, also where that is "." or a link: beside the folder, not in it.
+        # Derived from the given name, also where that is "." or a link: beside the folder, not in it.
         store=f"sqlite:{os.path.abspath(folder)}.events.db" if keeping.store is None else keeping.store,
         retention=Retention(keeping.keep_events, keeping.keep_days),
         tokens=_path(where.tokens),
@@ -224,18 +224,18 @@ def _settings(
 
 
 def _num_threads(text: str) -> int:
-    """The number, 0 of "auto". Errors: neither."""
+    """The number, 0 for "auto". Errors: neither."""
     if text == "auto":
         return 0
     if not (text.isdecimal() and 1 <= int(text) <= 1024):
-        raise InputError(f"--threads={text!r} is no number of 1..1024; write auto for one a core")
+        raise InputError(f"--threads={text!r} is not a number of 1..1024; write auto for one a core")
     return int(text)
 
 
 def _check_models(settings: ServeSettings, folder: str) -> None:
-    """Errors: nowhere that other models come from."""
+    """Errors: no source of other models."""
     if settings.models_dir is not None and not settings.models_dir.is_dir():
-        raise InputError(f"--models-dir {settings.models_dir} is no folder")
+        raise InputError(f"--models-dir {settings.models_dir} is not a folder")
     if settings.watch and settings.models_dir is None and not Path(folder).is_symlink():
         raise InputError("--watch needs --models-dir, or a FOLDER that is a link to the current model")
 

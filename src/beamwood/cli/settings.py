@@ -1,4 +1,4 @@
-"""`beamwood settings`: what `--set` and `--config` may say of a method."""
+"""`beamwood settings`: the settings of a method, for `--set` and `--config`."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def settings(
 
 
 def by_value(row: dict[str, Any]) -> dict[str, list[str]]:
-    """The presets of a setting by what they set it to, other than the default."""
+    """The presets of a setting by their value, other than the default."""
     found: dict[str, list[str]] = {}
     for preset, value in row["presets"].items():
         if documents.dumps(value) != documents.dumps(row["default"]):

@@ -1,7 +1,7 @@
-"""What people see of the steps of a command, on stderr: a live line in a terminal, a plain one now and then elsewhere.
+"""Display of a command's steps on stderr: a live line in a terminal, occasional plain lines elsewhere.
 
-A step is shown once it takes over two seconds, with the time that the rest takes where that is known. The line has no
-colour. With `--verbose` each step says at its end what it took; with `--quiet` nothing is said but errors.
+A step is displayed once it takes over two seconds, with the estimated rest if known. The line has no colour. With
+`--verbose` each step reports its time at its end; with `--quiet` only errors are printed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from beamwood.steps import Step, heard_by
 
 __all__ = ["StepDisplay", "duration", "show_steps"]
 
-# Seconds: of a step that is shown, between two looks, of the first plain line and between others.
+# Seconds: of a step before it is displayed, between two updates, before the first plain line and between others.
 _LONG, _LOOK, _FIRST_LINE, _BETWEEN = 2.0, 0.25, 5.0, 30.0
 _CLEAR = "\r\x1b[2K"
 
@@ -35,14 +35,14 @@ def duration(seconds: float) -> str:
 
 
 def step_in_words(step: Step) -> str:
-    """A step that goes on, for people."""
+    """A step in progress, for people."""
     counted = "" if step.total is None else f", {step.done:,.0f} of {step.total:,.0f}"
     left = "" if step.left is None else f", about {duration(step.left)} left"
     return f"{step.words}{counted}: {duration(step.seconds)}{left}"
 
 
 class StepDisplay:
-    """Shows the outermost of the steps that go on; see `beamwood.steps.Listener`."""
+    """Shows the outermost step in progress; see `beamwood.steps.Listener`."""
 
     def __init__(self, stream: TextIO, *, quiet: bool = False, verbose: bool = False) -> None:
         self.quiet, self._verbose, self._stream = quiet, verbose, stream
@@ -75,7 +75,7 @@ class StepDisplay:
                 self._write(f"{step.words}: {step.seconds:.1f} s\n")
 
     def told(self, line: str) -> None:
-        """A line of its own; it goes where the program's stderr goes."""
+        """Print a separate line to the program's stderr."""
         if self.quiet:
             return
         with self._lock:
@@ -83,7 +83,7 @@ class StepDisplay:
         print(line, file=sys.stderr, flush=True)
 
     def close(self) -> None:
-        """Show nothing more."""
+        """Stop the display."""
         self._over.set()
         if self._watch is not None:
             self._watch.join()
@@ -112,7 +112,7 @@ class StepDisplay:
             self._write(_CLEAR)
 
     def _write(self, text: str) -> None:
-        # Nobody need read it.
+        # The reader may have left.
         with suppress(OSError, ValueError):
             self._stream.write(text)
             self._stream.flush()
@@ -120,7 +120,7 @@ class StepDisplay:
 
 @contextmanager
 def show_steps(*, quiet: bool, verbose: bool) -> Iterator[None]:
-    """Within it the steps of the package are shown on stderr."""
+    """A context in which the steps of the package are displayed on stderr."""
     with _own_stderr() as stream:
         shown = StepDisplay(stream, quiet=quiet, verbose=verbose)
         try:
@@ -132,7 +132,7 @@ def show_steps(*, quiet: bool, verbose: bool) -> Iterator[None]:
 
 @contextmanager
 def _own_stderr() -> Iterator[TextIO]:
-    """Stderr by a number of its own, as that of the program is held back while native libraries read."""
+    """A duplicate of stderr, as the program's is held back while native libraries read."""
     try:
         number = os.dup(2) if sys.stderr.fileno() == 2 else None
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Two stages for `beamwood evaluate`: what each loses, and on which level a tree that comes first loses it."""
+"""Two stages in `beamwood evaluate`: the errors of each, and the levels at which a tree as first stage loses labels."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TwoStages", "check_staged", "first_of", "measure_margins", "measure_stages"]
 
-# The margins of a tree are those of the labels of so many test users at most.
+# The most test users for the margins of a tree.
 _MARGIN_QUERIES = 200
 
 
@@ -32,11 +32,11 @@ class TwoStages:
     margins: MarginReport | None
 
     def as_dict(self) -> dict[str, Any]:
-        """Both, as JSON can hold them."""
+        """Both, JSON-able."""
         return self.report.as_dict() | {"margin": None if self.margins is None else self.margins.as_dict()}
 
     def in_words(self) -> list[str]:
-        """Both for people."""
+        """Both as lines of text."""
         report = self.report
         lines = [
             f"{self.about()}; {self.taken()}",
@@ -47,7 +47,7 @@ class TwoStages:
         return lines + ([] if self.margins is None else margins_in_words(self.margins))
 
     def about(self) -> str:
-        """What was measured, and the retriever's part."""
+        """The queries, and the retriever's error."""
         report = self.report
         return (
             f"two stages on {report.pairs:,} labels of {report.queries:,} queries, seen items removed: the "
@@ -55,7 +55,7 @@ class TwoStages:
         )
 
     def taken(self) -> str:
-        """For how many queries the ranker also ordered the whole catalogue."""
+        """The number of queries for which the ranker also ordered the whole catalogue."""
         return f"the ranker alone on {self.report.one_stage_queries} of these queries (--one-stage-queries)"
 
     def costs(self) -> list[tuple[str, str, str]]:
@@ -68,7 +68,7 @@ class TwoStages:
 
 
 def check_staged(folder: str, retriever: Retriever) -> None:
-    """Errors: a retriever without a part that orders what another brings."""
+    """Errors: a retriever that is not two stages."""
     from beamwood.retrieval.blend import Blend
 
     if not isinstance(retriever.searcher, Blend) or not retriever.searcher.is_staged:
@@ -82,7 +82,7 @@ def measure_stages(
 ) -> TwoStages | None:
     """The decomposition of a two-stage searcher's errors on the test queries, None for any other searcher.
 
-    `one_stage_queries` as of `evaluation.stages.decompose`.
+    `one_stage_queries`: see `evaluation.stages.decompose`.
     """
     from beamwood.evaluation.stages import decompose
     from beamwood.retrieval.blend import Blend
@@ -95,9 +95,9 @@ def measure_stages(
 
 
 def measure_margins(searcher: Searcher, split: Split, k: int | None) -> MarginReport | None:
-    """The margins of a tree that comes first and brings k items, for test users drawn evenly; None without a tree.
+    """The margins of a tree as first stage with k candidates, for evenly sampled test users; None without a tree.
 
-    It is asked as the decomposition asks it; without k it brings all that its beam holds.
+    The tree is searched as in the decomposition; without k it returns all of its beam.
     """
     from beamwood.retrieval.tree import TreeSearcher
 
@@ -113,7 +113,7 @@ def measure_margins(searcher: Searcher, split: Split, k: int | None) -> MarginRe
 
 
 def first_of(searcher: Searcher) -> Searcher:
-    """What brings the candidates: of a blend its first part, else the searcher."""
+    """The part that finds the candidates: the first part of a blend, else the searcher."""
     from beamwood.retrieval.blend import Blend
 
     while isinstance(searcher, Blend):
@@ -122,7 +122,7 @@ def first_of(searcher: Searcher) -> Searcher:
 
 
 def cut_in_words(cut: StagesAtCut) -> list[str]:
-    """The errors at one cut for people; the bound is left out where it is undefined."""
+    """The errors at one cut as text; the bound is omitted where undefined."""
     lines = [
         f"  at {cut.k}: rank error given a hit {cut.rank_error:.4f}, total error {cut.total_error:.4f}; the "
         f"retriever's own order {cut.retriever_error:.4f}"
@@ -138,7 +138,7 @@ def cut_in_words(cut: StagesAtCut) -> list[str]:
 
 
 def margins_in_words(margins: MarginReport) -> list[str]:
-    """On which levels targets are lost, and by how much, for people."""
+    """The levels at which targets are lost, and the margins, as text."""
     lost = ", ".join(f"{level} {share:.4f}" for level, share in enumerate(margins.lost, start=1))
     quantiles = ", ".join(f"{percent_of(name)} {value:.4f}" for name, value in margins.quantiles.items())
     return [
@@ -148,7 +148,7 @@ def margins_in_words(margins: MarginReport) -> list[str]:
 
 
 def of_margins(margins: MarginReport) -> str:
-    """What was asked of the tree."""
+    """The tree's search, in words."""
     return (
         f"the tree brings {margins.k} items in a beam of {margins.beam_width}: {margins.targets:,} labels of "
         f"{margins.queries} queries, {margins.found:.4f} found"

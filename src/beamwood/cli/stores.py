@@ -1,4 +1,4 @@
-"""A server's store of histories, opened beside the server to be read."""
+"""A server's store of histories, opened for reading while the server runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["reading_store"]
 
 @contextmanager
 def reading_store(address: str, command: str) -> Iterator[HistoryStore]:
-    """Within it the store at an address is open. Errors: what it needs is not installed; its server is down."""
+    """A context with the store at an address open. Errors: a missing extra; its server is down."""
     with asking_for(command):
         from beamwood.serve.store.open import open_store
         from beamwood.serve.store.protocol import StoreUnavailable

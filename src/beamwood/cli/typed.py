@@ -1,4 +1,4 @@
-"""What is typed, whatever the command: no value is dropped for a later one, no path is empty, ~ is the home folder."""
+"""Checks of arguments for all commands: no repeated values, no empty paths, and ~ expanded."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 __all__ = ["check_once", "with_fix", "with_paths"]
 
 _PATHS = ("FILE", "FOLDER", "LOG", "PATH", "A B C")
-# So many commands at most are named that have an option.
+# The most commands named that have an option.
 _FEW = 3
 
 
 def check_once(given: Iterable[Any]) -> None:
-    """Errors: an option that takes one value is among the parameters twice, so that a value would be dropped."""
+    """Errors: a repeated option that takes one value."""
     before = set[str]()
     for parameter in given:
         if parameter.param_type_name != "option" or parameter.multiple or parameter.is_flag:
@@ -30,7 +30,7 @@ def check_once(given: Iterable[Any]) -> None:
 
 
 def with_paths(parameters: Iterable[Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values by name, each path with its ~, which a shell leaves in --out=~/runs. Errors: an empty path."""
+    """The values by name, with ~ expanded in paths, as a shell does not in --out=~/runs. Errors: an empty path."""
     made = dict(values)
     for parameter in parameters:
         value = made.get(parameter.name)
@@ -47,9 +47,9 @@ def with_paths(parameters: Iterable[Any], values: Mapping[str, Any]) -> dict[str
 
 
 def with_fix(message: str, command: str | None, pages: Mapping[str, Described]) -> str:
-    """What the parser says of a command line, with what to type instead: who has the option, and whose help says more.
+    """The parser's message about a command line, with the fix: commands that have the option, and the help to read.
 
-    `command`: the command that was typed, if it is one.
+    `command`: the typed command, if valid.
     """
     said = message.rstrip(".")
     if said.startswith("No such option: "):

@@ -1,4 +1,4 @@
-"""What an error says for Python, in the words of the command that was typed: no option is advised that it has not."""
+"""Error messages translated from Python arguments to the options of the typed command, and only those."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ __all__ = ["in_words_of"]
 
 _UNKNOWN = "pass on_unknown='ignore'"
 _NEW_USERS = "give the histories of new users"
-# An argument of Python's with its value, which is no example within brackets or backticks and no part of a name.
+# A Python argument with its value, which is neither an example in brackets or backticks nor part of a name.
 _NAMED = re.compile(r"(?<![\w.\-('`])(?:start\.)?([a-z_]+)=(?=['\d-]|nan|inf|None)")
 _OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
 
 
 def in_words_of(arguments: Sequence[str], message: str) -> str:
-    """The message for whoever typed these arguments, with the options of that command alone."""
+    """The message for the user who typed these arguments, with the options of that command only."""
     every = commands_by_name()
     if not arguments or arguments[0] not in every:
         return message
@@ -40,8 +40,8 @@ def _as_option(found: re.Match[str], known: set[str]) -> str:
 
 
 def _elsewhere(message: str, of_fit: set[str]) -> str:
-    """Which options of a message are those of a fit alone: a folder reads its log as it was fitted."""
-    # What follows the name of a program is that program's.
+    """The options in a message that only a fit has: a folder reads its log as it was fitted."""
+    # Text after the name of a program belongs to that program.
     own = re.sub(r"beamwood [a-z]+[^;,()]*", "", message)
     others = [option for option in dict.fromkeys(_OPTION.findall(own)) if option in of_fit]
     return f" ({', '.join(others)}: of `beamwood fit`)" if others else ""

@@ -1,4 +1,4 @@
-"""What `fit` writes, and where what belongs to it goes."""
+"""The output of `fit`, and the files beside it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["FitOptions", "RunOptions", "WrittenOptions", "path_beside", "default
 
 @dataclass(frozen=True, slots=True)
 class WrittenOptions:
-    """What is written of a fit: all that answers need, or nothing of users; a page beside."""
+    """The saved parts of a fit: everything, or nothing of users; and a page."""
 
     without_histories: Annotated[
         bool, typer.Option("--without-histories", hidden=True, help="Save no users and nothing of what they took.")
@@ -31,12 +31,12 @@ class WrittenOptions:
     html: o.Page = None
 
     def check(self, method: Method, config: MethodConfig) -> None:
-        """Errors: nothing of users is to be saved of a method that is nothing without them."""
+        """Errors: `--without-histories` for a method that needs users."""
         if self.without_histories and (method.needs.knows_users(config) or method.needs.named_columns(config, "users")):
-            raise InputError(f"{method.name} asks for users here, and --without-histories saves none; leave one out")
+            raise InputError(f"{method.name} needs users here, and --without-histories saves none; leave one out")
 
     def of(self, fitted: Retriever) -> Retriever:
-        """What is saved."""
+        """The retriever to save."""
         from beamwood.retrieval.forget import without_users
 
         return without_users(fitted) if self.without_histories else fitted
@@ -44,7 +44,7 @@ class WrittenOptions:
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """Whether a run goes on or takes another's place, and where its curves go."""
+    """Whether a run is resumed or replaced, and where its curves are written."""
 
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run.")] = False
     overwrite: o.Overwrite = False
@@ -56,7 +56,7 @@ class RunOptions:
 
 @dataclass(frozen=True, slots=True)
 class FitOptions:
-    """What was asked of a fit, whatever the method: where it goes, how long it may take, how it is run and written."""
+    """The options of a fit for any method: output, time limit, run and files."""
 
     out: str
     budget: Budget
@@ -66,11 +66,11 @@ class FitOptions:
 
 
 def path_beside(out: str, suffix: str) -> Path:
-    """What is kept beside the output folder: "runs/mine.run" for "runs/mine" and for "runs/mine/"."""
+    """A path beside the output folder: "runs/mine.run" for "runs/mine" and for "runs/mine/"."""
     return Path(f"{os.path.abspath(out)}{suffix}")
 
 
 def default_output(log: str) -> str:
-    """Where a fit of this log goes unless it is said: "runs/log" for "data/log.csv", for "data/log/" too."""
+    """The default output of a fit of this log: "runs/log" for "data/log.csv", and for "data/log/"."""
     name = Path(os.path.abspath(log)).name.partition(".")[0]
     return str(Path("runs", name if name and not set(name) & set("*?[") else "log"))

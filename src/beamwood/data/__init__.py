@@ -1,4 +1,4 @@
-"""From a log to histories: reading, vocabularies, splits, training examples, a synthetic market. Knows no torch."""
+"""From a log to histories: reading, vocabularies, splits, training examples, synthetic markets; without torch."""
 
 from beamwood.data.dataset import Dataset, ItemTable
 from beamwood.data.description import describe_log

@@ -1,4 +1,4 @@
-"""A log's own split: the column that says which rows are a user's history and which are to be told from it."""
+"""A log's own split: the column that marks each row as a user's history or as a future row to predict from it."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ __all__ = ["boundary_expression", "boundary_note"]
 
 _HISTORY, _FUTURE = ["history", "train", "true", "1"], ["future", "test", "false", "0"]
 _NAMES = {"boundary", "dataset", "fold", "part", "partition", "phase", "set", "split", "subset", "usage"}
-# Words of a column that nobody named: a truth value or a number may say anything.
+# Words that identify such a column where none was named: truth values and numbers are ambiguous.
 _PAST = {"history", "train", "training"}
 _LATER = {"dev", "future", "test", "testing", "val", "valid", "validation"}
 _MOST_WORDS = 8
 
 
 def boundary_expression(table: Source, name: str) -> pl.Expr:
-    """Whether a row is history, as the column `history`. Errors: a cell that says neither history nor future."""
+    """The boolean expression `history` of each row. Errors: a cell that says neither history nor future."""
     value = _words(table, name)
     history = value.is_in(_HISTORY)
     bad = ~(history | value.is_in(_FUTURE)).fill_null(False)
@@ -37,7 +37,7 @@ def boundary_expression(table: Source, name: str) -> pl.Expr:
 
 
 def boundary_note(table: Source, user: str, taken: Sequence[str]) -> str | None:
-    """A line on a column that seems to be the log's own split and is not asked for; None where there is none."""
+    """A note about a column that looks like the log's own split but was not named; None where there is none."""
     for name in table.column_names:
         text = table.schema[name] in (pl.String, pl.Categorical, pl.Enum)
         if not text or name in taken or squashed(name) not in _NAMES:
@@ -51,10 +51,10 @@ def boundary_note(table: Source, user: str, taken: Sequence[str]) -> str | None:
             f"'{name}' seems to be the log's own split ({listing(counts_of(table, name))}), and all rows count alike"
         )
         if not said <= {*_HISTORY, *_FUTURE}:
-            return f"{found}; --split boundary keeps to one that says history (or train) and future (or test) alone"
+            return f"{found}; --split boundary needs a column with history (or train) and future (or test) alone"
         if _has_both(table, name, user):
-            return f"{found}; --split boundary --boundary-column '{name}' keeps to it"
-        return f"{found}; no user has rows of both, so leave out of the log what should not be trained on"
+            return f"{found}; --split boundary --boundary-column '{name}' uses it"
+        return f"{found}; no user has rows of both, so remove the rows that should not be trained on"
     return None
 
 
@@ -63,7 +63,7 @@ def _words(table: Source, name: str) -> pl.Expr:
 
 
 def _has_both(table: Source, name: str, user: str) -> bool:
-    """Whether some user has history and future."""
+    """Whether some user has both history and future rows."""
     kinds = table.frame.select(table.column(user).alias("user"), _words(table, name).is_in(_HISTORY).alias("history"))
     with reading(table.name):
         sides = kinds.group_by("user").agg(pl.col("history").n_unique())

@@ -1,4 +1,4 @@
-"""Which columns of a table are the users, the items and the times, where its rows say so one by one."""
+"""The user, item and time columns of a table with one interaction a row."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from beamwood.errors import InputError
 
 __all__ = ["chosen_columns"]
 
-# More columns than a log has.
+# A table with more columns than this may be a matrix of items.
 _WIDE = 20
 
 
 def chosen_columns(table: Source, columns: ColumnNames, *, weighed: bool) -> dict[str, str]:
-    """The column of each role. Errors: those of `ColumnNames.resolve`; rows in rows; times in several columns; a
-    line of names among the rows."""
+    """The column of each role. Errors: those of `ColumnNames.resolve`; nested rows; times split over several columns; a
+    header line among the rows."""
     schema = table.schema
     try:
         chosen = columns.resolve(list(schema), table.name, weighed=weighed)
@@ -38,7 +38,7 @@ def chosen_columns(table: Source, columns: ColumnNames, *, weighed: bool) -> dic
 
 
 def _refuse_names_again(table: Source, chosen: Mapping[str, str]) -> None:
-    """Errors: rows that say the names of the columns, as of files that were put together."""
+    """Errors: header lines among the rows, as in concatenated files."""
     pairs = [(table.column(chosen[role]), chosen[role]) for role in ("user", "item")]
     again = pl.all_horizontal(column.str.strip_chars() == name.strip() for column, name in pairs)
     count = count_of(table, again.sum())
@@ -47,13 +47,13 @@ def _refuse_names_again(table: Source, chosen: Mapping[str, str]) -> None:
     row, _ = table.first(chosen["user"], again)
     file = shlex.quote(table.name)
     raise InputError(
-        f"{table.name}: {count:,} rows are the line of names again, the first row {row}; leave them out, as with: "
+        f"{table.name}: {count:,} rows repeat the header line, the first row {row}; remove them, as with: "
         f"awk 'NR == 1 {{names = $0; print}} $0 != names' {file} > log{Path(table.name).suffix}"
     )
 
 
 def _refuse_parts(name: str, there: list[str], columns: ColumnNames, chosen: Mapping[str, str]) -> None:
-    """Errors: no column of times was named, and the year, the month and the day have a column each."""
+    """Errors: no time column was named, and year, month and day are columns of their own."""
     if columns.time is not None:
         return
     parts = {_part(each): each for each in there if each not in (chosen["user"], chosen["item"])}
@@ -63,12 +63,12 @@ def _refuse_parts(name: str, there: list[str], columns: ColumnNames, chosen: Map
     asked = ", ".join(repr(each) for each in found)
     raise InputError(
         f"{name} has its times in several columns: {', '.join(found)}; write them as one, as Polars does by "
-        f".with_columns(time=pl.datetime({asked})), or say --time-column none if the order of rows counts"
+        f".with_columns(time=pl.datetime({asked})), or use --time-column none if the order of rows counts"
     )
 
 
 def _matrix(table: Source, columns: ColumnNames) -> str:
-    """What to do about a wide table of users, whose columns may be the items, in words; nothing about others."""
+    """The advice for a wide table whose columns may be items; "" for others."""
     there = table.column_names
     if len(there) <= _WIDE or columns.item is not None:
         return ""

@@ -1,4 +1,4 @@
-"""Which column means what: names given, or found by the field's aliases."""
+"""The columns of a log by role: named, or found by common aliases."""
 
 from __future__ import annotations
 
@@ -77,11 +77,11 @@ ALIASES: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
 }
 _FEW = 4
-# What counts a user's rows, or what is before them.
+# Names of columns that number a user's rows.
 _PLACES = {"ordernumber", "pos", "position", "seq", "sequence", "sequencenumber", "step", "visitnumber"}
-# What groups rows, and is neither a user nor an item.
+# Names of columns that group rows, and are neither users nor items.
 _ORDERS = {"basketid", "invoiceid", "invoiceno", "orderid", "transactionid"}
-# Usual words for what a user did with an item.
+# Common names of event kinds.
 USUAL_EVENTS = {
     "addtocart",
     "buy",
@@ -99,7 +99,7 @@ USUAL_EVENTS |= {"pv", "skip", "transaction", "view", "watch"}
 
 
 class MissingColumnError(InputError):
-    """A source has no column for a role: what it `lacks`, and, behind that, what to do about it."""
+    """A source has no column for a role: the message is what it `lacks`, and the fix."""
 
     def __init__(self, lacks: str, fix: str = "") -> None:
         super().__init__(lacks + fix)
@@ -108,11 +108,11 @@ class MissingColumnError(InputError):
 
 @dataclass(frozen=True, slots=True)
 class ColumnNames:
-    """The columns to read; for None an alias is looked for, and there is no time or weight where none is found.
+    """The columns to read; None means to look for an alias. Time and weight are optional.
 
-    `time="none"` has the order of rows count, whatever columns there are, unless one is called so.
-    `context`: columns that say in which context an item was taken, such as the device; read as they are.
-    `event`: the column of kinds of events, which `read_log(events=...)` chooses from.
+    `time="none"` orders by rows, whatever columns there are, unless one has that name.
+    `context`: columns with the context of an interaction, such as the device; read unchanged.
+    `event`: the column of event kinds, from which `read_log(events=...)` selects.
     """
 
     user: str | None = None
@@ -127,14 +127,14 @@ class ColumnNames:
         names = {"user": self.user, "item": self.item, "time": self.time, "weight": self.weight}
         for role, name in (names | {"boundary": self.boundary}).items():
             if not isinstance(name, str | None):
-                raise InputError(f"{role}={reprlib.repr(name)} is no name of a column; give a text")
+                raise InputError(f"{role}={reprlib.repr(name)} is not a column name; give a string")
         if not isinstance(self.context, tuple | list) or not all(isinstance(name, str) for name in self.context):
-            raise InputError(f"context={reprlib.repr(self.context)} is no list of names of columns")
+            raise InputError(f"context={reprlib.repr(self.context)} is not a list of column names")
 
     def resolve(self, there: Sequence[str], source: str, *, weighed: bool = True) -> dict[str, str]:
-        """The column of each role that is known; user and item always are. Errors: those of `find_column`.
+        """The column of each role that is found, user and item always. Errors: those of `find_column`.
 
-        Where weights are not `weighed`, several columns that could be them are as none.
+        Unless `weighed`, several possible weight columns count as none.
         """
         found, lacking = dict[str, str](), list[str]()
         roles = {"user": self.user, "item": self.item, "time": self.time}
@@ -160,16 +160,13 @@ class ColumnNames:
         return found
 
     def notes(self, there: Sequence[str], chosen: Mapping[str, str]) -> list[str]:
-        """What to look at: other columns that could be the item as well, or say the order where there are no times.
-
-        Not where the role was named.
-        """
+        """Notes on other columns that may be the item, or the order of rows without times; not for named roles."""
         notes = list[str]()
         order = next((name for name in there if squashed(name) in _PLACES and name not in chosen.values()), None)
         if order is not None and self.time is None and "time" not in chosen:
             notes.append(
-                f"'{order}' may say the order of a user's rows, which are taken as they come: --time-column '{order}' "
-                "orders by it"
+                f"'{order}' may be the order of a user's rows, which are read in file order: --time-column '{order}' "
+                "sorts by it"
             )
         if self.item is not None:
             return notes
@@ -179,7 +176,7 @@ class ColumnNames:
             return notes
         return [
             *notes,
-            f"'{chosen['item']}' is read as the item; '{others[0]}' may be it as well: --item-column '{others[0]}' "
+            f"'{chosen['item']}' is read as the item, but '{others[0]}' is possible too: --item-column '{others[0]}' "
             "chooses it",
         ]
 
@@ -194,12 +191,12 @@ def find_column(
     fix: str | None = None,
     refuse_several: bool = True,
 ) -> str | None:
-    """The column given for a role, or the only one whose name is an alias of it; None where none is.
+    """The column given for a role, or the only one whose name is an alias of it; None where there is none.
 
-    Names are compared without case, blanks and marks: "User ID" and "userId" are "user_id".
+    Names are compared without case, blanks and punctuation: "User ID" and "userId" are "user_id".
 
-    `also`: further aliases, looked for last. Errors: the given one is not there; several aliases are. The message names
-    the source, the columns that were there and what settles it (`fix`). Several are as none without `refuse_several`.
+    `also`: further aliases, tried last. `fix`: the advice in the message about several columns, which count as none
+    without `refuse_several`. Errors: the given column does not exist; several aliases do.
     """
     if given is not None:
         if given not in there:
@@ -224,17 +221,17 @@ def find_column(
 
 
 def with_article(role: str) -> str:
-    """A user, an item, a time, a weight."""
+    """The role with its article: "a user", "an item"."""
     return f"an {role}" if role == "item" else f"a {role}"
 
 
 def plain_name(name: str) -> str:
-    """A column's name as aliases are written: "User ID" is "user_id"."""
+    """A column name in the spelling of the aliases: "User ID" is "user_id"."""
     return re.sub(r"[\s.-]+", "_", name.strip().lower())
 
 
 def squashed(name: str) -> str:
-    """A column's name without case, blanks and marks: "User ID", "userId" and "user_id" are "userid"."""
+    """A column name without case, blanks and punctuation: "User ID", "userId" and "user_id" are "userid"."""
     return re.sub(r"[\W_]+", "", name.casefold())
 
 
@@ -244,24 +241,24 @@ def known_names(role: str) -> set[str]:
 
 
 def _likeliest(name: str, there: Sequence[str]) -> str | None:
-    """The column that is most like a name, None where none is."""
+    """The column most similar to a name, or None."""
     same = next((each for each in there if squashed(each) == squashed(name)), None)
     return closest(name, there) if same is None else same
 
 
 def _likely(role: str, names: Sequence[str]) -> str | None:
-    """The name that has a usual one of the role in it, or is almost one; None where none is."""
+    """The name that contains an alias of the role or is similar to one, or None."""
     aliases = sorted((alias for group in ALIASES[role] for alias in group if len(alias) > 3), key=len, reverse=True)
     held = next((each for alias in aliases for each in names if f"_{alias}_" in f"_{plain_name(each)}_"), None)
     if held is not None:
         return held
-    # Among few columns a weak likeness is more than chance.
+    # Among few columns even a weak similarity is unlikely to be chance.
     alike = 0.5 if len(names) <= _FEW else 0.6
     return next((each for alias in ALIASES[role][0] if (each := closest(alias, names, alike)) is not None), None)
 
 
 def _elsewhere(roles: Sequence[str], there: Sequence[str], source: str) -> str:
-    """What to say of a table of orders, whose users or items are in another; nothing of others."""
+    """The advice for a table of orders whose users or items are in another table; "" for other tables."""
     order = next((name for name in there if squashed(name) in _ORDERS), None)
     if order is None or len(roles) > 1:
         return ""
@@ -269,16 +266,16 @@ def _elsewhere(roles: Sequence[str], there: Sequence[str], source: str) -> str:
     if source.lower().endswith(".csv"):
         code = f'pl.read_csv("{source}").join(pl.read_csv("OTHER.csv"), on="{order}").write_csv("log.csv")'
         joined = f", as with: python3 -c 'import polars as pl; {code}'"
-    other = f"say --user-column '{order}' if each order is a user of its own"
+    other = f"use --user-column '{order}' if each order counts as a user"
     return (
-        f"; it has: {', '.join(there)}. Its rows are of orders: "
-        f"{other if roles[0] == 'user' else 'name the item with --item-column'}, or join the table that says the "
+        f"; it has: {', '.join(there)}. Its rows are orders: "
+        f"{other if roles[0] == 'user' else 'name the item with --item-column'}, or join the table with the "
         f"{roles[0]} of each '{order}'{joined}"
     )
 
 
 def _missing(roles: Sequence[str], free: Sequence[str], there: Sequence[str], source: str) -> MissingColumnError:
-    """What is said of a source without columns for some roles: what it has, the likeliest of it, the options."""
+    """The error of a source without columns for some roles: its columns, the likeliest of them, the options."""
     lacks = f"{source} has no {' and no '.join(f'{role} column' for role in roles)}"
     if not there:
         return MissingColumnError(f"{source} has no columns, and so no rows", "; give a log with at least two users")

@@ -32,12 +32,12 @@ _UNLISTED = ("error", "keep")
 
 @dataclass(frozen=True)
 class Dataset:
-    """Users' histories, oldest first; what orders ties in time, `by_user_and_time` says.
+    """Users' histories, oldest first; for ties in time see `by_user_and_time`.
 
-    `histories` one row a user index; beside its entries `times` int64, `in_history` bool (the boundary column),
-    `weights` float32 of kinds of events that do not weigh alike, and `context`, the log's columns of the context.
-    `rejected`: the items of each user index whose last event was negative; `kinds`: which events count or are negative.
-    `user_table`: columns of users, aligned with the user index. `report`: what was read and noted, JSON-able.
+    `histories`: one row a user index; aligned with its entries: `times` int64, `in_history` bool (the boundary column),
+    `weights` float32 where event kinds have different weights, and `context`, the context columns of the log.
+    `rejected`: the items of each user whose last event was negative; `kinds`: which event kinds count or are negative.
+    `user_table`: user columns, aligned with the user index. `report`: facts and notes about the reading, JSON-able.
     """
 
     users: Vocabulary
@@ -52,6 +52,10 @@ class Dataset:
     item_table: ItemTable | None = None
     user_table: pl.DataFrame | None = None
     report: dict[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        rows = len(self.histories.items)
+        return f"Dataset of {len(self.users):,} users, {len(self.items):,} items, {rows:,} rows"
 
     def _repr_html_(self) -> str:
         columns = [] if self.item_table is None else self.item_table.frame.columns
@@ -78,11 +82,11 @@ class Dataset:
     ) -> Dataset:
         """Sort a log into histories; `items` and `user_table` are tables (path or frame) or None.
 
-        The catalogue is the items of the log and, where given, of the table. `report` counts those that are in one
-        only. It also counts those of the table that are left out, as their ids are of another type than the log's.
-        Users that their table lacks have nulls there. `keep_columns`: columns of the item table that a fitted retriever
-        keeps for filters, as "price" or, of text, "price:number"; categories are kept unasked. Errors: one user; an
-        item of the log that the table lacks, unless `unlisted="keep"`; repeated ids; a table of ids of another type.
+        The catalogue is the items of the log and, where given, of the table. `report` counts the items in only one of
+        them, and the table rows left out because their ids have another type than the log's. Users without a row in
+        `user_table` get nulls. `keep_columns`: item columns that a fitted retriever keeps for filters, as "price" or,
+        for text, "price:number"; categories are always kept. Errors: a single user; an item of the log that the table
+        lacks, unless `unlisted="keep"`; repeated ids; a table with ids of another type.
         """
         if unlisted not in _UNLISTED:
             raise InputError(f"unlisted={unlisted!r} is unknown{nearest(str(unlisted), _UNLISTED)}")
@@ -128,7 +132,7 @@ class Dataset:
 
     @property
     def prefix_counts(self) -> NDArray[np.int64]:
-        """int64[N], how often each item stands in all prefixes of two items or more of the histories."""
+        """int64[N], the occurrences of each item in all prefixes of two or more items of the histories."""
         lengths = np.repeat(self.histories.lengths, self.histories.lengths)
         held = lengths - np.maximum(places_in_rows(self.histories.lengths), 1)
         return np.bincount(self.histories.items, held, minlength=len(self.items)).astype(np.int64)
@@ -145,7 +149,7 @@ class Dataset:
         return replace(part, context=context, weights=weights)
 
     def fingerprint(self) -> str:
-        """sha256 of ids, histories and times: equal for equal content, whatever file it came from."""
+        """sha256 of ids, histories and times: equal for equal content, whatever the file format."""
         digest = hashlib.sha256()
         for ids in (self.users.ids, self.items.ids):
             digest.update(str(ids.dtype).encode())
@@ -158,12 +162,12 @@ class Dataset:
         return digest.hexdigest()
 
     def tables_digest(self) -> str:
-        """sha256 of what the fingerprint leaves aside: the tables of items and users, and the context."""
+        """sha256 of what the fingerprint omits: the item table, the user table, and the context."""
         tables = (None if self.item_table is None else self.item_table.frame, self.user_table, self.context)
         return hashlib.sha256(repr([None if t is None else frame_digest(t) for t in tables]).encode()).hexdigest()
 
     def context_digests(self) -> dict[str, str]:
-        """sha256 of each column of the context by its name."""
+        """sha256 of each context column by name."""
         return (
             {} if self.context is None else {name: column_digest(self.context[name]) for name in self.context.columns}
         )
@@ -172,7 +176,7 @@ class Dataset:
 def _rejected(
     pairs: pl.DataFrame | None, users: Vocabulary, items: Vocabulary, report: dict[str, Any]
 ) -> ItemLists | None:
-    """The items that each user rejected, of known users and items alone."""
+    """The items that each user rejected, for known users and items."""
     if pairs is None:
         return None
     rows, columns = (
@@ -190,7 +194,7 @@ def _rejected(
 
 
 def _users_of(log: Any) -> Vocabulary:
-    """The users of a log. Errors: what is no log; one user alone."""
+    """The users of a log. Errors: another type than `Log`; a single user."""
     if not isinstance(log, Log):
         raise InputError(f"log is a {type(log).__name__}; read it with beamwood.data.read_log")
     users = Vocabulary.of(log.frame["user"])
@@ -206,15 +210,15 @@ def _of_one_item(ids: pl.Series, log: Log) -> list[str]:
     if len(ids) != 1:
         return []
     return [
-        f"'{log.report.columns['item']}': each row is of one item, {ids[0]!r}, so nothing else can be learned or "
-        "recommended; if the items are in another column, say --item-column"
+        f"'{log.report.columns['item']}': all rows have the same item, {ids[0]!r}, so nothing else can be learned or "
+        "recommended; if the items are in another column, name it with --item-column"
     ]
 
 
 def _sorted_codes(frame: pl.DataFrame, users: Vocabulary, items: Vocabulary, report: dict[str, Any]) -> pl.DataFrame:
-    """The log's rows by indices of users and items, with the other columns that a data set keeps, in its order.
+    """The log's rows as user and item indices with the other kept columns, sorted.
 
-    How many rows share their time, and what orders these, is noted in the report, as is an order that tells nothing.
+    The report gets the number of ties in time, how they are ordered, and a note where the order of rows is arbitrary.
     """
     codes = {"user": users.encode(frame["user"]), "item": items.encode(frame["item"])}
     kept = [each for each in frame.columns if each in ("time", "history", WEIGHT) or each.startswith(CONTEXT)]
@@ -226,13 +230,13 @@ def _sorted_codes(frame: pl.DataFrame, users: Vocabulary, items: Vocabulary, rep
 
 
 def _context_of(coded: pl.DataFrame) -> pl.DataFrame | None:
-    """The columns of the context under their own names, None where there are none."""
+    """The context columns under their own names, None where there are none."""
     names = {name: name.removeprefix(CONTEXT) for name in coded.columns if name.startswith(CONTEXT)}
     return coded.select(list(names)).rename(names) if names else None
 
 
 def _id_bytes(ids: pl.Series) -> bytes:
-    """The ids as bytes that no version of a library changes."""
+    """The ids as bytes, independent of library versions."""
     if ids.dtype.is_integer():
         return ids.to_numpy().tobytes()
     return text_bytes(ids)

@@ -1,4 +1,4 @@
-"""Numbers that text writes with a decimal comma, as 3,5 for 3.5."""
+"""Numbers in text with a decimal comma, as 3,5 for 3.5."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _THOUSANDS = r"^[+-]?[1-9]\d{0,2},\d{3}$"
 
 
 def with_points(frame: pl.LazyFrame, text: pl.Expr) -> tuple[pl.Expr, bool]:
-    """A column of stripped text with points for its commas, where these are decimal ones beyond doubt; whether so.
+    """A column of stripped text with its decimal commas replaced by points, and whether it was replaced.
 
-    No cell has a point then, and some comma cannot part thousands: 1,234 alone says neither.
+    Commas are decimal where no cell has a point and some comma cannot separate thousands: 1,234 alone is ambiguous.
     """
     asked = (
         text.str.contains(".", literal=True).any().alias("points"),

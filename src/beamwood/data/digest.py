@@ -1,4 +1,4 @@
-"""Digests of columns: equal for equal content, whatever file it came from and whichever library read it."""
+"""Digests of columns: equal for equal content, whatever the file format and the library that read it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["column_digest", "frame_digest", "text_bytes"]
 
 
 def column_digest(column: pl.Series) -> str:
-    """sha256 of the cells in their order; whole numbers, fractions and truth values count as numbers."""
+    """sha256 of the cells in order; integers, floats and booleans are compared as numbers."""
     digest = hashlib.sha256()
     for part in _parts(column):
         digest.update(part)
@@ -19,19 +19,19 @@ def column_digest(column: pl.Series) -> str:
 
 
 def frame_digest(frame: pl.DataFrame) -> str:
-    """sha256 of the columns with their names, in any order of the columns."""
+    """sha256 of the columns with their names, whatever their order."""
     named = sorted((name, column_digest(frame[name])) for name in frame.columns)
     return hashlib.sha256(repr(named).encode()).hexdigest()
 
 
 def text_bytes(texts: pl.Series) -> bytes:
-    """Text or bytes without nulls: the length of each, then all."""
+    """Non-null strings or bytes as one byte string: the lengths, then the contents."""
     cells = (texts if texts.dtype == pl.Binary else texts.cast(pl.String)).cast(pl.Binary)
     return cells.bin.size().cast(pl.Int64).to_numpy().tobytes() + b"".join(cells.to_list())
 
 
 def _parts(column: pl.Series) -> Iterator[bytes]:
-    # Series methods find a column by its name, which may look like a pattern.
+    # Series methods select by column name, which might be read as a regular expression.
     column = column.alias("column")
     yield column.is_null().to_numpy().tobytes()
     column = column.drop_nulls()

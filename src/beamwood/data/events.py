@@ -1,4 +1,4 @@
-"""Kinds of events: which of a log's rows count, with what weight, and which say that a user does not want an item."""
+"""Event kinds: which rows of a log count, with what weight, and which are negative feedback."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ _NAMES = {
         *("behavior_type", "behaviour_type", "interaction", "interaction_type", "activity", "feedback_type"),
     )
 }
-# What may be kinds of anything, and of events where one of these is among them.
+# Columns with these names hold event kinds only if one of USUAL_EVENTS is among the values.
 _PERHAPS = {"type", "kind"}
-# A column of more kinds than these is none of kinds.
+# A column with more distinct values does not hold event kinds.
 _MOST_KINDS = 30
 _SHOWN = 6
 
 
 @dataclass(frozen=True, slots=True)
 class EventKinds:
-    """`counted`: the weight of each kind that counts, None where all do alike; `negative`: kinds that mean no."""
+    """`counted`: the weight of each kind that counts, None where all count equally; `negative`: negative feedback."""
 
     column: str | None = None
     counted: Mapping[str, float] | None = None
@@ -50,7 +50,7 @@ class EventKinds:
 
     @classmethod
     def of(cls, column: str | None, events: Any, negative: Any) -> Self:
-        """What was said, checked. Errors: no kind; a weight that is none; a kind that counts and is negative."""
+        """The kinds of the given arguments. Errors: no kind; an invalid weight; a kind that counts and is negative."""
         counted = events
         if events is not None and not isinstance(events, Mapping):
             counted = dict.fromkeys(_listed("events", events), 1.0)
@@ -72,20 +72,17 @@ class EventKinds:
 
     @property
     def weighed(self) -> bool:
-        """Whether some kinds weigh otherwise than others."""
+        """Whether kinds have different weights."""
         return len(set((self.counted or {}).values())) > 1
 
     def as_dict(self) -> dict[str, Any]:
-        """What an artefact keeps of them: the weight of each kind that counts, and the kinds that are negative.
-
-        Rows without a kind have none to name.
-        """
+        """The form saved in an artefact: the weight of each named kind that counts, and the negative kinds."""
         counted = {kind: float(weight) for kind, weight in (self.counted or {}).items() if kind}
         return {"counted": counted, "negative": list(self.negative)}
 
 
 def parse_events(text: str | None) -> dict[str, float] | None:
-    """ "buy,view=0.3" as weights by kind, 1 where none is said; None of None."""
+    """Parse "buy,view=0.3" into weights by kind, 1 where none is given; None gives None."""
     if text is None:
         return None
     found: dict[str, float] = {}
@@ -99,15 +96,14 @@ def parse_events(text: str | None) -> dict[str, float] | None:
         try:
             found[kind] = float(weight) if equals else 1.0
         except ValueError:
-            raise InputError(f"--events {part!r}: {weight!r} is no number; write {kind}=0.3") from None
+            raise InputError(f"--events {part!r}: {weight!r} is not a number; write {kind}=0.3") from None
     return found
 
 
 def read_events(table: Source, kinds: EventKinds) -> tuple[Source, pl.Expr, EventKinds, str]:
-    """The rows whose kind counts or is negative, the weight of each (0 of a negative one), the kinds, each by its name,
-    and what was done, in words.
+    """The rows whose kind counts or is negative, the weight of each (0: negative), the resolved kinds, and a note.
 
-    Errors: no column of kinds; a kind that no row has; none that counts.
+    Errors: no column of kinds; a kind that no row has; no kind that counts.
     """
     name = _column(table, kinds)
     kind, counts = _kind(table, name), counts_of(table, name)
@@ -131,7 +127,7 @@ def read_events(table: Source, kinds: EventKinds) -> tuple[Source, pl.Expr, Even
 
 
 def event_note(table: Source, taken: Sequence[str]) -> str | None:
-    """A line on a column that seems to hold kinds of events and is not asked for; None where there is none."""
+    """A note about a column that seems to hold event kinds but was not named; None where there is none."""
     for name in table.column_names:
         counts = None if name in taken else _seeming_kinds(table, name)
         if counts is not None:
@@ -145,7 +141,7 @@ def event_note(table: Source, taken: Sequence[str]) -> str | None:
 
 
 def _seeming_kinds(table: Source, name: str) -> Mapping[str, int] | None:
-    """How often a column has each kind of event, None where it seems to hold none."""
+    """The counts of a column's event kinds, None where it does not seem to hold any."""
     if squashed(name) not in _NAMES | _PERHAPS or table.schema[name] not in (pl.String, pl.Categorical, pl.Enum):
         return None
     with reading(table.name):
@@ -158,7 +154,7 @@ def _seeming_kinds(table: Source, name: str) -> Mapping[str, int] | None:
 
 
 def last_was_negative(rows: pl.DataFrame) -> pl.DataFrame:
-    """The pairs of user and item whose last row, by time and then by place, is negative: its weight is 0."""
+    """The user-item pairs whose last row, by time and then by position, is negative (weight 0)."""
     pairs = rows.filter(pl.col(WEIGHT) == 0).select("user", "item").unique()
     order = ["time", "place"] if "time" in rows.columns else ["place"]
     asked = rows.with_row_index("place").join(pairs, on=["user", "item"], how="semi")
@@ -168,7 +164,7 @@ def last_was_negative(rows: pl.DataFrame) -> pl.DataFrame:
 
 def _listed(name: str, kinds: Any) -> list[str]:
     if isinstance(kinds, str) or not all(isinstance(kind, str) for kind in kinds):
-        raise InputError(f"{name}={kinds!r} is no list of kinds; write ['buy'], or {{'buy': 1, 'view': 0.3}}")
+        raise InputError(f"{name}={kinds!r} is not a list of kinds; write ['buy'], or {{'buy': 1, 'view': 0.3}}")
     return list(kinds)
 
 
@@ -190,7 +186,7 @@ def _kind(table: Source, name: str) -> pl.Expr:
 
 
 def counts_of(table: Source, name: str) -> dict[str, int]:
-    """How many rows each word of a column has, most frequent first; rows without one are ''."""
+    """The number of rows of each value of a column, most frequent first; null counts as ''."""
     with reading(table.name):
         counted = (
             table.frame.select(_kind(table, name).alias("kind")).group_by("kind").len().collect(engine="streaming")
@@ -200,6 +196,6 @@ def counts_of(table: Source, name: str) -> dict[str, int]:
 
 
 def listing(counts: Mapping[str, int]) -> str:
-    """ "view 3,000, buy 20": the most frequent ones, and how many others there are."""
+    """The most frequent ones, as "view 3,000, buy 20", and the number of others."""
     shown = ", ".join(f"{kind or 'none'} {count:,}" for kind, count in list(counts.items())[:_SHOWN])
     return shown + (f" and {len(counts) - _SHOWN} more" if len(counts) > _SHOWN else "")

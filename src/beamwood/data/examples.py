@@ -1,4 +1,4 @@
-"""Training examples as positions in the histories: no item is copied until a batch asks for it."""
+"""Training examples as positions in the histories; items are copied only into batches."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def windows(histories: ItemLists, *, length: int = 70, min_history: int = 15) ->
 
 
 def last_window(histories: ItemLists, *, length: int = 70, min_history: int = 15) -> Examples:
-    """Only the last window of each user: DTR, section 6.1, as the paper says it."""
+    """Only the last window of each user, as described in DTR, section 6.1."""
     every = windows(histories, length=length, min_history=min_history)
     last = np.flatnonzero(every.stop == histories.indptr[every.users + 1] - 1)
     return Examples(histories, every.users[last], every.start[last], every.stop[last])

@@ -1,4 +1,4 @@
-"""Columns of users, items or contexts as arrays: categories, numbers, given vectors; unknown and missing are cases.
+"""User, item and context columns as arrays: categories, numbers and given vectors, with unknown and missing values.
 
 Shape legend: R rows, S values a cell, V width of a given vector.
 """
@@ -36,15 +36,15 @@ _EXAMPLES = {
     "datetime": "dates and times, as 2024-05-01T12:30:00",
 }
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-# A training row lies at most sqrt(rows) deviations from the mean; one further out says no more than that. Vectors with
-# larger numbers are scaled.
+# Scaled numbers are clipped here: a training row lies at most sqrt(rows) deviations from the mean. Vectors with larger
+# numbers are scaled.
 _FAR = 1e4
-# The largest number in a given vector, once scaled: third powers of it, which attention makes, are float32 still.
+# The largest number in a scaled vector: its third powers, which attention forms, still fit float32.
 _LARGEST = 1e9
 
 
 class FeatureColumn(BaseModel):
-    """How one column becomes numbers, learned from training data.
+    """The encoding of one column, learned from training data.
 
     "category": code 1 + the place in `values`, 0 for unknown or missing; a cell may hold several, joined with "|" or as
     a list. "number": `(x - mean) / deviation`, within 10,000 of either sign, beside a mark that it is missing. Truth
@@ -64,16 +64,16 @@ class FeatureColumn(BaseModel):
 
     @property
     def size(self) -> int:
-        """Rows of the weights that a linear map of this column has."""
+        """The rows of the weight matrix of a linear map of this column."""
         return {"category": len(self.values) + 1, "number": 2, "vector": self.width + 1}[self.kind]
 
     @functools.cached_property
     def key(self) -> str:
-        """What its encoded values are called in a query: the name, and a digest of how they are encoded."""
+        """The key of its encoded values in a query: the name and a digest of the encoding."""
         return f"{self.name}#{hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:16]}"
 
     def encode(self, values: pl.Series | None, num_rows: int) -> NDArray[Any]:
-        """[num_rows, ..], as `encode_columns`; None: missing throughout. Errors: as there."""
+        """[num_rows, ..], see `encode_columns`; None: all missing. Errors: as there."""
         if values is not None:
             encoded: NDArray[Any] = _ENCODE[self.kind](self, values)
             return encoded
@@ -99,34 +99,34 @@ class FeatureTable:
         return FeatureTable(self.columns, {name: array[rows] for name, array in self.arrays.items()})
 
     def with_missing_row(self) -> FeatureTable:
-        """One more row at the end, in which everything is missing: an unknown user's."""
+        """One more row at the end with all values missing, for unknown users."""
         more = {}
         for column in self.columns:
             array = self.arrays[column.name]
             missing = column.encode(None, 1)
-            # Of several categories a cell may hold, the others are padding.
+            # A cell may hold several categories; the rest is padding.
             row = np.pad(missing, ((0, 0), (0, array.shape[1] - missing.shape[1])), constant_values=-1)
             more[column.name] = np.concatenate([array, row])
         return FeatureTable(self.columns, more)
 
 
 def name_and_kind(wanted: str) -> tuple[str, str]:
-    """The two parts of "name:kind", the kind "" where it is not said; only the last colon parts them."""
+    """Split "name:kind" at its last colon; the kind is "" where none is given."""
     name, colon, kind = wanted.rpartition(":")
     return (name, kind) if colon else (wanted, "")
 
 
 def fit_columns(frame: pl.DataFrame, names: Sequence[str]) -> tuple[FeatureColumn, ...]:
-    """Learn the columns named, each as "name" or "name:kind"; without a kind text and truth values are categories,
-    numbers are numbers and lists of numbers are vectors. A name that holds a colon needs its kind.
+    """Learn the encodings of columns, each "name" or "name:kind"; a name with a colon needs its kind.
 
-    Errors: a column that the frame lacks, a kind that does not fit its type, vectors of different lengths.
+    Without a kind text and truth values are categories, numbers are numbers and lists of numbers are vectors.
+    Errors: a missing column, a kind that does not fit its type, vectors of different lengths.
     """
     fitted = []
     for wanted in names:
         name, kind = name_and_kind(wanted)
         if kind not in ("", *KINDS) and wanted in frame.columns:
-            raise InputError(f"column '{wanted}' holds a colon; say its kind too, as '{wanted}:category'")
+            raise InputError(f"column '{wanted}' contains a colon; give its kind too, as '{wanted}:category'")
         if name not in frame.columns:
             raise InputError(f"the table has no column '{name}'{nearest(name, frame.columns)}")
         if kind and kind not in KINDS:
@@ -138,10 +138,10 @@ def fit_columns(frame: pl.DataFrame, names: Sequence[str]) -> tuple[FeatureColum
 
 
 def encode_columns(columns: Sequence[FeatureColumn], frame: pl.DataFrame | Mapping[str, Any]) -> FeatureTable:
-    """Encode a frame's rows; values that training did not know become code 0, nulls and NaN are marked missing.
+    """Encode a frame's rows; categories unknown in training become code 0, nulls and NaN are marked missing.
 
-    Text may hold numbers, truth values, dates and times as training had them, and vectors as JSON lists. Errors: a
-    column that the frame lacks, cells that are none of that, vectors of another length, numbers far beyond training's.
+    Text is parsed as numbers, truth values, dates or times where training had these, and as JSON lists for vectors.
+    Errors: a missing column, cells that do not parse, vectors of another length, vectors with far larger numbers.
     """
     table = frame if isinstance(frame, pl.DataFrame) else pl.DataFrame(dict(frame), strict=False)
     arrays = {}
@@ -155,9 +155,9 @@ def encode_columns(columns: Sequence[FeatureColumn], frame: pl.DataFrame | Mappi
 def encode_context(
     columns: Sequence[ContextColumn], frame: pl.DataFrame | None, num_rows: int
 ) -> dict[str, NDArray[Any]] | None:
-    """What a `types.Query` holds of a frame of `num_rows` rows: by key, what each column encodes; None without columns.
+    """The context of a `types.Query` from a frame of `num_rows` rows: encoded values by key; None without columns.
 
-    A column that the frame lacks, or all without a frame, are missing throughout. Errors: values that do not fit.
+    Columns that the frame lacks, or all without a frame, are missing. Errors: values that cannot be encoded.
     """
     if not columns:
         return None
@@ -213,7 +213,7 @@ def _fit_vectors(name: str, series: pl.Series) -> FeatureColumn:
 
 
 def _finite(name: str, series: pl.Series, written: Written, *, fix: str) -> NDArray[np.float64]:
-    """The numbers of a column, NaN where there is none. Errors: a value that is no number."""
+    """The numbers of a column, NaN where there is none. Errors: a value that is not a number."""
     dtype, cells = series.dtype, unnamed(series)
     if dtype.is_nested() or dtype in (pl.Duration, pl.Binary, pl.Object):
         raise InputError(f"column '{name}' of type {dtype} holds no numbers; make it numbers, or leave it out")
@@ -225,12 +225,12 @@ def _finite(name: str, series: pl.Series, written: Written, *, fix: str) -> NDAr
         numbers = said.zip_with(said.is_not_null(), numbers)
     wrong = cells.filter(numbers.is_null() & cells.is_not_null())
     if len(wrong):
-        raise InputError(f"column '{name}' holds {len(wrong)} values that are no numbers, such as {wrong[0]!r}; {fix}")
+        raise InputError(f"column '{name}' holds {len(wrong)} values that are not numbers, such as {wrong[0]!r}; {fix}")
     return np.asarray(numbers.fill_null(np.nan).to_numpy(), np.float64)
 
 
 def _of_text(text: str | None, written: Written) -> float | None:
-    """A truth value, a date or a time as its number, None where the text is none."""
+    """A truth value, date or time as its number, None where the text does not parse."""
     text = (text or "").strip()
     if written == "truth":
         return {"true": 1.0, "false": 0.0}.get(text.lower())
@@ -279,7 +279,7 @@ def _vectors(column: FeatureColumn, series: pl.Series) -> NDArray[np.float32]:
 
 
 def _lists_of_numbers(column: FeatureColumn, series: pl.Series) -> list[Any]:
-    """The cells of a vector column, those of text read as JSON. Errors: a cell that is no list of numbers."""
+    """The cells of a vector column, those of text read as JSON. Errors: a cell that is not a list of numbers."""
     cells = arrays_as_lists(series).to_list()
     inner = inner_type(series)
     if series.dtype == pl.Null or (inner is not None and (_is_number(inner) or inner == pl.Null)):
@@ -289,14 +289,14 @@ def _lists_of_numbers(column: FeatureColumn, series: pl.Series) -> list[Any]:
     if wrong:
         example = ", ".join(map(str, range(1, min(column.width, 3) + 1))) + (", ..." if column.width > 3 else "")
         raise InputError(
-            f"column '{column.name}' holds {reprlib.repr(wrong[0])}, which is no list of numbers; give a list of "
+            f"column '{column.name}' holds {reprlib.repr(wrong[0])}, which is not a list of numbers; give a list of "
             f"{column.width} numbers, as [{example}]"
         )
     return lists
 
 
 def _of_json(text: str) -> list[float] | None:
-    """The numbers of a JSON list, None where the text is none."""
+    """The numbers of a JSON list, None where the text does not parse."""
     try:
         found = json.loads(text)
         numbers = isinstance(found, list) and all(type(value) in (int, float) for value in found)

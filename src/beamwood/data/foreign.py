@@ -1,4 +1,4 @@
-"""Files that hold a log and are not read as they are: what each is, and what to type to make one that is."""
+"""Unsupported file formats: what each is, and the command that converts it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _HEAD = 65_536
 
 
 def why_unread(path: Path) -> str | None:
-    """What a file of an ending that is not read is, and what to type; None where the ending says nothing."""
+    """The reason why a file with an unsupported suffix is not read, and the fix; None for an unknown suffix."""
     name, quoted = path.name.lower(), shlex.quote(str(path))
     if name.endswith(".zip"):
         return _of_archive(path)
@@ -55,7 +55,7 @@ def why_unread(path: Path) -> str | None:
 
 
 def in_other_words(path: Path) -> str:
-    """What to do about a file of an unknown ending, by how it begins."""
+    """The advice for a file with an unknown suffix, by its first bytes."""
     with path.open("rb") as file:
         head = file.read(_HEAD)
     ending = next((ending for start, ending in _BEGINS.items() if head.startswith(start)), None)
@@ -72,7 +72,7 @@ def in_other_words(path: Path) -> str:
 
 
 def as_utf8(path: str) -> str:
-    """The command that writes a text file of western Europe as UTF-8."""
+    """The command that converts a Latin-1 or Windows-1252 text file to UTF-8."""
     file = Path(path)
     if not file.is_file():
         return "save it as UTF-8, as with: iconv -f WINDOWS-1252 -t UTF-8 OLD > NEW"
@@ -91,7 +91,7 @@ def _of_archive(path: Path) -> str:
         with zipfile.ZipFile(path) as archive:
             files = [each for each in archive.infolist() if not each.is_dir()]
     except (OSError, zipfile.BadZipFile):
-        return "is no whole archive; fetch it again"
+        return "is not a whole archive; fetch it again"
     if not files:
         return "is an empty archive; fetch it again"
     largest = max(files, key=lambda each: each.file_size).filename

@@ -1,4 +1,4 @@
-"""What the first line of a text file seems to be: names, or values for which names have to be given."""
+"""Whether the first line of a text file seems to hold column names or values."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ UNITS = {
     "microseconds": (3e14, 1e16),
     "nanoseconds": (3e17, 1e19),
 }
-"""What a whole number from 1970 may count, and between which bounds it then lies from 1979 to 2286."""
+"""Units of integer times since 1970, with the bounds of such times in the years 1979 to 2286."""
 
 _NUMBER = r"\s*[+-]?(\d+\.?\d*|\.\d+)\s*"
 _DATE = r"\s*(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{4})([ T].*)?"
 _NAMED_DATE = r"\s*[A-Z][a-z]{2} [A-Z][a-z]{2} +\d{1,2} \d{2}:\d{2}:\d{2} .*\d{4}\s*"
-# A line of so many values is no row of a log.
+# A line with more values is not a row of a log.
 _MOST_CELLS = 40
 _REPEATED = r"_duplicated_\d+$"
 
 
 def header_hint(names: Sequence[str]) -> str:
-    """What seems wrong with a text file whose first line gave these names; empty where nothing does."""
+    """The advice for a text file whose first line gave these column names, "" where they seem sound."""
     mark = _mark_within(names[0]) if len(names) == 1 else None
     if mark is not None:
-        return f"; its columns seem to be separated by {mark!r}: say --separator {mark!r}"
+        return f"; its columns seem to be separated by {mark!r}: use --separator {mark!r}"
     cells = [re.sub(_REPEATED, "", name) for name in names]
     if seem_values(cells) and len(cells) <= _MOST_CELLS:
         return (
@@ -38,7 +38,7 @@ def header_hint(names: Sequence[str]) -> str:
 
 
 def _mark_within(line: str) -> str | None:
-    """What separates names in a line that was taken for one name; None where nothing does."""
+    """The likely separator in a line that was read as one name, or None."""
     usual = next((mark for mark in ("::", ";", "\t", "|", ",") if mark in line), None)
     if usual is not None:
         return usual
@@ -53,7 +53,7 @@ def seem_values(cells: Sequence[str]) -> bool:
 
 
 def is_time(cell: str) -> bool:
-    """Whether a cell is a date, or a number that counts seconds, or parts of them, from 1979 to 2286."""
+    """Whether a cell is a date, or a number in the bounds of `UNITS`."""
     if re.fullmatch(_DATE, cell) or re.fullmatch(_NAMED_DATE, cell):
         return True
     return re.fullmatch(_NUMBER, cell) is not None and any(

@@ -1,4 +1,4 @@
-"""Text files without a line of names: whether one is, and what its columns may be."""
+"""Text files without a header line: detection, and a guess of their columns."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _RATING = r"(10|\d)([.,][05]0*)?"
 _LIST = r"[A-Za-z]*\d+(-[01])?( [A-Za-z]*\d+(-[01])?)*"
 _PRODUCT, _SURELY = r"B0[0-9A-Z]{8}|\d{9}[\dX]", r"B0[0-9A-Z]{8}|\d{9}X"
 _LEAST_ROWS, _MOST_KINDS, _LIKE_NUMBERED = 5, 30, 3
-# A line of so many values is no row of a log.
+# A row with more values is not a row of a log.
 _MOST_COLUMNS = 20
 
 
 def seems_headless(rows: Sequence[Sequence[str]]) -> bool:
-    """Whether the first of a file's rows of cells is one of values: no usual name, but a number as below it, a time, a
-    hash, or what the next rows say again."""
+    """Whether the first row of cells holds values: no common name, but numbers as below it, a time, a hash, or a value
+    that the next rows repeat."""
     first, others = rows[0], rows[1:]
     if list(first) in [list(row) for row in others]:
         return False
@@ -46,9 +46,9 @@ def seems_headless(rows: Sequence[Sequence[str]]) -> bool:
 
 
 def column_guess(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Names for the columns of rows of values, "-" for what is of no use: user, item, rating, event, time.
+    """A guessed name for each column: user, item, rating, event or time, "-" for an unused one.
 
-    Coordinates, lists and numbers of rows are no ids; codes of products are items.
+    Coordinates, lists and row numbers are not ids; product codes are items.
     """
     columns = _columns(rows)
     names = ["-"] * len(columns)
@@ -71,13 +71,13 @@ def column_guess(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def refuse_without_names(path: Path, rows: Sequence[Sequence[str]], separator: str, *, is_log: bool) -> NoReturn:
-    """Errors: always, what is wrong with a file of such rows, and what to type."""
+    """Errors: always, with the problem of a file with these rows, and the fix."""
     first = rows[0]
     shown = ", ".join(cell[:40] for cell in first[:6]) + (", .." if len(first) > 6 else "")
     found = f"{path}: its first line seems to hold values ({shown})"
     if not is_log:
         command = _named_table(path, rows, separator)
-        raise InputError(f"{found}: put a line of names before it, as with: {command}")
+        raise InputError(f"{found}: add a header line, as with: {command}")
     guess, columns = column_guess(rows), _columns(rows)
     lists = [at for at, cells in enumerate(columns) if _are_lists(cells)]
     if lists and "item" not in guess:
@@ -87,18 +87,16 @@ def refuse_without_names(path: Path, rows: Sequence[Sequence[str]], separator: s
             f"{path}: column {place + 1} holds several items in a row; write a row for each, as with: {command}"
         )
     if not {"user", "item"} <= {*guess} or len(guess) > _MOST_COLUMNS:
-        raise InputError(
-            f"{found}: name its columns in their order with --columns, '-' for one without use, as user,item,-"
-        )
+        raise InputError(f"{found}: name its columns in order with --columns, '-' for an unused one, as user,item,-")
     taken = ", ".join(f"{name} {first[guess.index(name)][:40]!r}" for name in ("user", "item"))
     raise InputError(
-        f"{found}: name its columns in their order, such as --columns {','.join(guess)} for {taken}; name them "
-        "otherwise if these are not so"
+        f"{found}: name its columns in order, such as --columns {','.join(guess)} for {taken}; choose other names "
+        "if this guess is wrong"
     )
 
 
 def _named_table(path: Path, rows: Sequence[Sequence[str]], separator: str) -> str:
-    """The command that writes a table of items below a line of names."""
+    """The command that adds a header line to an item table."""
     line = separator.join(_table_names(rows)).replace("\t", "\\t")
     named = path.with_name(f"named.{path.name}")
     shows = "iconv -f WINDOWS-1252 -t UTF-8" if any("\ufffd" in cell for row in rows for cell in row) else "cat"
@@ -106,7 +104,7 @@ def _named_table(path: Path, rows: Sequence[Sequence[str]], separator: str) -> s
 
 
 def _split_of(path: Path, columns: Sequence[Sequence[str]], separator: str, guess: list[str], at: int) -> str:
-    """The command that writes a row for each item of a column of lists; of those with marks, for what was clicked."""
+    """The command that writes a row for each item of a list column, for lists with click marks of the clicked ones."""
     told = [
         (name, "a[i]" if name == "item" else f"${guess.index(name) + 1}")
         for name in ("user", "item", "time")
@@ -122,7 +120,7 @@ def _split_of(path: Path, columns: Sequence[Sequence[str]], separator: str, gues
 
 
 def _table_names(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Names for the columns of a table of items: the first is their id, text with blanks a title, "a|b" categories."""
+    """Names for the columns of an item table: first the id; text with blanks is a title, "a|b" are categories."""
     names, free = ["item_id"], ["title"]
     for at in range(1, len(rows[0])):
         cells = [row[at] for row in rows if at < len(row)]
@@ -137,7 +135,7 @@ def _table_names(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _columns(rows: Sequence[Sequence[str]]) -> list[list[str]]:
-    """The cells of each column that are not blank."""
+    """The non-blank cells of each column."""
     return [[row[at].strip() for row in rows if at < len(row) and row[at].strip()] for at in range(len(rows[0]))]
 
 
@@ -151,24 +149,24 @@ def _may_be_ids(cells: Sequence[str]) -> bool:
 
 
 def _are_ratings(cells: Sequence[str]) -> bool:
-    """Whether all are small numbers, and not one number alone."""
+    """Whether all are small numbers with more than one distinct value."""
     several = len(cells) < _LEAST_ROWS or len({*cells}) > 1
     return bool(cells) and several and all(re.fullmatch(_RATING, cell) for cell in cells)
 
 
 def _are_lists(cells: Sequence[str]) -> bool:
-    """Whether each is one or several ids between blanks, and many are several."""
+    """Whether all cells are blank-separated ids, and many hold several."""
     several = sum(" " in cell for cell in cells)
     return 5 * several > len(cells) and all(re.fullmatch(_LIST, cell) for cell in cells)
 
 
 def _are_marked(cells: Sequence[str]) -> bool:
-    """Whether each id of lists says whether it was clicked, as "N7-1 N9-0"."""
+    """Whether each id in the lists has a click mark, as "N7-1 N9-0"."""
     return all(re.search(r"-[01]$", part) for cell in cells for part in cell.split())
 
 
 def _number_rows(cells: Sequence[str]) -> bool:
-    """Whether each number is one more than the one before."""
+    """Whether the cells are consecutive numbers, as row numbers are."""
     if len(cells) < _LEAST_ROWS or not all(re.fullmatch(r"\d{1,18}", cell) for cell in cells):
         return False
     numbers = [int(cell) for cell in cells]
@@ -176,5 +174,5 @@ def _number_rows(cells: Sequence[str]) -> bool:
 
 
 def _are_products(cells: Sequence[str]) -> bool:
-    """Whether all are codes of a shop's products or of books, and one of them is surely no number."""
+    """Whether all are product codes or ISBNs, and at least one is not a number."""
     return all(re.fullmatch(_PRODUCT, cell) for cell in cells) and any(re.fullmatch(_SURELY, cell) for cell in cells)

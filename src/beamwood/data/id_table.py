@@ -1,4 +1,4 @@
-"""Ids as plain arrays that may lie in a mapped file: numbers are found by a table or by halving, text by a hash.
+"""Ids as plain arrays that can be memory-mapped: integers in a table or by binary search, text in a hash table.
 
 Shape legend: N ids, T bytes of text, S buckets, a power of two.
 """
@@ -24,19 +24,19 @@ __all__ = ["IdTable", "NumberIds", "TextIds", "id_table", "restore_ids"]
 
 Arrays = dict[str, NDArray[Any]]
 
-# Integers have a table of places where it holds at most so many for each of them.
+# Integers get a table if it has at most this many entries for each of them.
 _PLACES = 8
-# Texts that were asked for lately are kept as they are, below 8 MiB of them.
+# The entries of the cache of texts looked up lately, about 8 MiB.
 _AT_HAND = 2**16
-# Texts that are Python's own objects at a time, where all are read or written.
+# Texts converted to Python strings at a time.
 _BLOCK = 2**16
 
 
 class NumberIds:
-    """Distinct integers `values` [N], and how one is found.
+    """Distinct integers `values` [N] with a lookup table or a sort order.
 
-    `near` int32: the index of each integer from the lowest on, -1 for one that is no id; where that would be long it is
-    None, and `order` int64[N] sorts the values, None where they ascend.
+    `near` int32: the index of each integer from the lowest id on, -1 where it is not an id. Where that table would be
+    long it is None, and `order` int64[N] sorts the values; None where they ascend.
     """
 
     kind: ClassVar[str] = "numbers"
@@ -45,14 +45,14 @@ class NumberIds:
         self, values: NDArray[Any], order: NDArray[np.int64] | None = None, near: NDArray[np.int32] | None = None
     ) -> None:
         self.values, self.order, self.near = values, order, near
-        # Differences of smaller types would wrap round into the table.
+        # Differences in smaller types could wrap around into the table.
         self._wide: Any = np.uint64 if values.dtype == np.uint64 else np.int64
         self._lowest = self._wide(0) if near is None else self._wide(values[near[0]])
-        # What the environment says is asked once: it is slow to ask.
+        # Resolved once, as reading the environment is slow.
         self._module = native()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A copy in another process has kernels of its own."""
+        """Pickle without the native module, which another process loads itself."""
         return NumberIds, (self.values, self.order, self.near)
 
     @classmethod
@@ -72,7 +72,7 @@ class NumberIds:
         return len(self.values)
 
     def find(self, ids: Sequence[Any] | NDArray[Any]) -> NDArray[np.int32] | None:
-        """int32[len(ids)], the index of each, -1 for an unknown one; None where they are not plainly such integers."""
+        """int32[len(ids)], the index of each, -1 for an unknown one; None where they are not all such integers."""
         if type(ids) is list and self.near is not None and self._wide is np.int64:
             found = places_of(self._module, self.near, int(self._lowest), ids)
             if found is not None:
@@ -93,7 +93,7 @@ class NumberIds:
             bounds = np.iinfo(own)
             if int(asked.min()) < bounds.min or int(asked.max()) > bounds.max:
                 return None
-            # Of another type the whole table would be converted.
+            # Otherwise searchsorted would convert the whole table.
             asked = asked.astype(own)
         if len(self.values) == 0:
             return np.full(len(asked), -1, np.int32)
@@ -105,7 +105,7 @@ class NumberIds:
 
     def _by_place(self, places: NDArray[Any]) -> NDArray[np.int32]:
         assert self.near is not None
-        # What lies below the lowest wraps round to a large number.
+        # Values below the lowest wrap around to large numbers.
         places = places.view(np.uint64)
         if int(np.maximum.reduce(places)) < len(self.near):
             return np.asarray(self.near[places], np.int32)
@@ -119,7 +119,7 @@ class NumberIds:
 
     @property
     def dtype(self) -> Any:
-        """The type of a series of them."""
+        """Their Polars type."""
         return pl.Series(self.values[:0]).dtype
 
     def series(self) -> pl.Series:
@@ -133,7 +133,7 @@ class NumberIds:
         return {"values": self.values, "order": np.empty(0, np.int64) if self.order is None else self.order}
 
     def check(self) -> None:
-        """Errors: ids that are there twice, an order or a table that is none."""
+        """Errors: repeated ids, an order or a table that is inconsistent with them."""
         if self.near is not None:
             found = self.near[self.near >= 0]
             again = self._by_place(self.values.astype(self._wide) - self._lowest)
@@ -142,10 +142,10 @@ class NumberIds:
             return
         order = np.arange(len(self)) if self.order is None else self.order
         if len(order) != len(self) or (len(order) and (order.min() < 0 or order.max() >= len(self))):
-            raise InputError("the order of the ids is not one of each")
+            raise InputError("the order of the ids is not a permutation")
         ascending = self.values[order]
         if not (ascending[1:] > ascending[:-1]).all():
-            raise InputError("a vocabulary holds repeated ids, or their order is none; remove them")
+            raise InputError("a vocabulary holds repeated ids, or its order does not sort them; remove them")
 
 
 class TextIds:
@@ -185,7 +185,7 @@ class TextIds:
         return len(self.stops) - 1
 
     def find(self, ids: Sequence[Any]) -> NDArray[np.int32] | None:
-        """int32[len(ids)], the index of each, -1 for an unknown one; None where they are not plainly text."""
+        """int32[len(ids)], the index of each, -1 for an unknown one; None where they are not all text."""
         if not all(issubclass(kind, str) for kind in set(map(type, ids))):
             return None
         found = [*map(self._found.get, ids)]
@@ -197,7 +197,7 @@ class TextIds:
         return np.array(found, np.int32)
 
     def _look_up(self, value: str) -> int:
-        """The index of a text, -1 for an unknown one; what was found stays at hand for the next request."""
+        """The index of a text, -1 for an unknown one; found texts are cached."""
         text, stops, key = self.text.data, self.stops.data, value.encode()
         bucket = crc32(key) & (len(self.starts) - 2)
         for index in self.members[self.starts[bucket] : self.starts[bucket + 1]].tolist():
@@ -218,7 +218,7 @@ class TextIds:
         try:
             parts = [pl.Series("id", self.ids(block), dtype=pl.String) for block in blocks(len(self), _BLOCK)]
         except UnicodeDecodeError as error:
-            raise InputError(f"an id is no UTF-8: {error}") from None
+            raise InputError(f"an id is not UTF-8: {error}") from None
         return pl.concat(parts) if parts else pl.Series("id", dtype=pl.String)
 
     def arrays(self) -> Arrays:
@@ -226,7 +226,7 @@ class TextIds:
         return {"text": self.text, "stops": self.stops, "starts": self.starts, "members": self.members}
 
     def check(self) -> None:
-        """Errors: text that is no UTF-8 or there twice, buckets that do not find it."""
+        """Errors: text that is not UTF-8, repeated text, buckets that do not find it."""
         _check_rising("stops", self.stops, len(self.text))
         _check_rising("starts", self.starts, len(self.members))
         if len(self.members) != len(self) or (np.sort(self.members) != np.arange(len(self))).any():
@@ -234,7 +234,7 @@ class TextIds:
         try:
             found = self.find(self.ids(np.arange(len(self))))
         except UnicodeDecodeError as error:
-            raise InputError(f"an id is no UTF-8: {error}") from None
+            raise InputError(f"an id is not UTF-8: {error}") from None
         if found is None or (found != np.arange(len(self))).any():
             raise InputError("a vocabulary holds repeated ids, or one that its bucket does not find; remove them")
 
@@ -243,7 +243,7 @@ IdTable = NumberIds | TextIds
 
 
 def id_table(ids: pl.Series) -> IdTable | None:
-    """The table of integers or of text; None of another type."""
+    """The table of integers or text; None for other types."""
     if ids.dtype == pl.String:
         return TextIds.of(ids)
     values = ids.to_numpy() if ids.dtype.is_integer() else np.empty(0)
@@ -251,7 +251,7 @@ def id_table(ids: pl.Series) -> IdTable | None:
 
 
 def restore_ids(arrays: Mapping[str, NDArray[Any]]) -> IdTable:
-    """The table of what `arrays` gave. Errors: arrays that do not fit together; their content is left to `check`."""
+    """The table from its `arrays`. Errors: inconsistent shapes or types; the content is left to `check`."""
     if "values" in arrays:
         return _restored_numbers(arrays["values"], arrays)
     parts = {"text": np.uint8, "stops": np.int64, "starts": np.int64, "members": np.int32}
@@ -261,7 +261,7 @@ def restore_ids(arrays: Mapping[str, NDArray[Any]]) -> IdTable:
     table = TextIds(arrays["text"], arrays["stops"], arrays["starts"], arrays["members"])
     size = len(table.starts) - 1
     if len(table.stops) == 0 or size < 1 or size & (size - 1) or len(table.members) != len(table):
-        raise InputError("the ids have a table whose parts do not fit together")
+        raise InputError("the arrays of the id table are inconsistent")
     _check_ends("stops", table.stops, len(table.text))
     _check_ends("starts", table.starts, len(table.members))
     return table

@@ -1,4 +1,4 @@
-"""Ids exactly as they are written: which cells are ids, which are refused, and what about them needs a look."""
+"""Ids exactly as written: which cells are accepted, which are refused, and notes about suspicious ones."""
 
 from __future__ import annotations
 
@@ -18,45 +18,45 @@ __all__ = [
     "id_expression",
     "refuse",
     "same_but_for_looks",
-    "words_for_nothing",
+    "null_words",
 ]
 
-# The ways to write a whole number, as a spreadsheet or a frame with gaps does too: "007" and "+7" are other ids than 7.
+# Whole numbers, also as spreadsheets and frames with gaps write them (7.0); "007" and "+7" are other ids than 7.
 _WHOLE_NUMBER = r"^(0|-?[1-9][0-9]{0,17})(\.0+)?$"
 _POINT_ZERO = r"\.0+$"
-# What is left of a long number that was once a float; "12e4", which may be hexadecimal, is text as any other.
+# A long number that went through a float; "12e4", which may be hexadecimal, is ordinary text.
 _EXPONENT = r"^\s*[+-]?(\d+(\.\d+)?[eE]\+\d+|\d+\.\d+[eE]\d+)\s*$"
 _NOTHING = r"^\s*((?i:nan|null|\(null\)|none|nil|nat|undefined|n/a|#n/a|<na>|\\n)|NA)\s*$"
 _INTEGERS = (pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32, pl.UInt64)
 _TEXTS = (pl.String, pl.Binary, pl.Categorical, pl.Enum)
-# From 2 to this on a float may stand for several whole numbers. Floats of 16 bits, which not every Polars has, have 11.
+# From 2 to this power on a float may stand for several integers. Float16, which not every Polars has, has 11 bits.
 _INEXACT: dict[Any, int] = {pl.Float32: 24, pl.Float64: 53}
-# Several of what seem to be ids: "N12 N7", "[3, 9]".
+# Lists of ids: "N12 N7", "[3, 9]".
 _LIST = r"""^\s*[\[(]?\s*['"]?[A-Za-z]{0,4}[-_]?\d+['"]?([\s,;|]+['"]?[A-Za-z]{0,4}[-_]?\d+['"]?)+\s*[\])]?\s*$"""
-# "1,000", "1 000" and "1'000" are written so for people.
+# Thousands separators: "1,000", "1 000" and "1'000".
 _THOUSANDS = r"^\s*\d{1,3}([,.'\u{a0}\u{202f}\u{2019} ]\d{3})+\s*$"
-# '42', and ="42", by which a spreadsheet is kept from reading a number.
+# '42', and ="42", the spreadsheet form of text.
 _QUOTED = r"""^\s*=?("[^"]+"|'[^']+')\s*$"""
 _AROUND = r"^\s|\s$"
 _BLANKS = r"[\s\u{200b}-\u{200d}\u{feff}]+"
 
 
 def id_expression(table: Source, name: str, role: str) -> tuple[pl.Expr, tuple[str, ...]]:
-    """Ids as they are, as the column `role`, and what about them to look at.
+    """The ids as an expression named `role`, and notes about them.
 
-    They are whole numbers where the source is text and nothing is lost by it. Bytes are read as text. Errors: null,
-    empty or not finite ids; floats that are not exact, with fractions or beyond 64 bits; text with an exponent; bytes
-    that are no UTF-8; text with a line break in a text file; times finer than a microsecond; types that are no ids.
+    Text is converted to integers where that is lossless. Bytes are read as text. Errors: null, empty or non-finite ids;
+    floats that are inexact, with fractions or beyond 64 bits; text with an exponent; bytes that are not UTF-8; text
+    with a line break in a text file; times finer than a microsecond; types that are not ids.
     """
     dtype, column = table.schema[name], table.column(name)
     if dtype in _TEXTS:
         return _text_ids(table, name, role)
     refuse(table, name, missing_cells(table, name), f"rows with no {role} id", "fill them, or --missing drop")
-    # pandas makes floats of whole numbers once one is missing, a database makes decimals of them.
+    # pandas converts integers to floats where one is missing, and databases export them as decimals.
     if dtype.is_float() or dtype.is_decimal():
         if count_of(table, (column != column.floor()).sum()):
             raise InputError(
-                f"{table.name}: column '{name}' holds {role} ids that are not whole numbers; write them so"
+                f"{table.name}: column '{name}' holds {role} ids with fractions; write them as whole numbers or text"
             )
         if dtype.is_float():
             _refuse_inexact(table, name, role)
@@ -75,7 +75,7 @@ def id_expression(table: Source, name: str, role: str) -> tuple[pl.Expr, tuple[s
 
 
 def missing_cells(table: Source, name: str, *, words: bool = False) -> pl.Expr:
-    """Whether a cell is missing: null, NaN or infinite, blank text, and where asked a word for nothing."""
+    """Whether a cell is missing: null, non-finite, blank text and, with `words`, a null word such as "nan"."""
     dtype, column = table.schema[name], table.column(name)
     missing = column.is_null()
     if dtype.is_float():
@@ -87,8 +87,8 @@ def missing_cells(table: Source, name: str, *, words: bool = False) -> pl.Expr:
     return missing
 
 
-def words_for_nothing(texts: pl.Series) -> pl.DataFrame:
-    """The words among texts that stand for nothing, such as nan and null, and how often each is there."""
+def null_words(texts: pl.Series) -> pl.DataFrame:
+    """The null words among texts, such as nan and null, with the count of each."""
     found = texts.alias("word").filter(texts.str.contains(_NOTHING).fill_null(False))
     return found.value_counts(sort=True)
 
@@ -100,8 +100,8 @@ def _refuse_inexact(table: Source, name: str, role: str) -> None:
         table,
         name,
         column.abs().cast(pl.Float64) >= 2.0**bits,
-        f"{role} ids from 2^{bits} on as floats, which are not exact there: different ids may have become one",
-        "read them from their source again as whole numbers or text",
+        f"{role} ids from 2^{bits} on as floats, which are not exact there: different ids may have become equal",
+        "export them again as whole numbers or text",
     )
 
 
@@ -144,14 +144,14 @@ def _text_ids(table: Source, name: str, role: str) -> tuple[pl.Expr, tuple[str, 
 
 
 def _notes_of_marks(table: Source, name: str, role: str, found: dict[str, int]) -> list[str]:
-    """What to look at where ids have marks that may be none of theirs."""
+    """Notes about ids with quotes, blanks or separators that may not belong to them."""
     column, notes = table.column(name).cast(pl.String), list[str]()
     of_thousands = found["thousands"] and found["thousands"] >= found["lists"]
     for key, mark, what, fix in (
         ("thousands", _THOUSANDS, "numbers with marks for thousands", "If they are numbers, write them without"),
         ("lists", _LIST, "lists", f"If they are several, write a row for each {role}"),
-        ("quoted", _QUOTED, "within quotes", "If the quotes are not theirs, write them without"),
-        ("blank", _AROUND, "within blanks", "If the blanks are not theirs, write them without"),
+        ("quoted", _QUOTED, "within quotes", "If the quotes are not part of them, write them without"),
+        ("blank", _AROUND, "within blanks", "If the blanks are not part of them, write them without"),
     ):
         if not found[key] or (key == "lists" and of_thousands) or (key == "thousands" and not of_thousands):
             continue
@@ -159,7 +159,7 @@ def _notes_of_marks(table: Source, name: str, role: str, found: dict[str, int]) 
         are = "are" if key in ("quoted", "blank") else "seem to be"
         notes.append(
             f"'{name}': {found[key]:,} {role} ids {are} {what}, the first {reprlib.repr(cell)} in row {row}; each is "
-            f"one {role} here, as it is written. {fix}"
+            f"read as one {role}. {fix}"
         )
     return notes
 
@@ -171,7 +171,7 @@ def _refuse_bytes(table: Source, name: str, role: str) -> None:
         table.frame.select(table.column(name).cast(pl.String).str.len_bytes().sum()).collect(engine="streaming")
     except pl.exceptions.PolarsError as error:
         raise InputError(
-            f"{table.name}: column '{name}' holds {role} ids of bytes that are no UTF-8; write them as text"
+            f"{table.name}: column '{name}' holds {role} ids of bytes that are not UTF-8; write them as text"
         ) from error
 
 
@@ -179,28 +179,28 @@ def _note_of_nothing(table: Source, name: str, role: str) -> str:
     text = table.column(name).cast(pl.String).alias("word")
     with reading(table.name):
         texts = table.frame.select(text).filter(pl.col("word").str.contains(_NOTHING)).collect(engine="streaming")
-    words = words_for_nothing(texts["word"])
+    words = null_words(texts["word"])
     said = ", ".join(f"{word!r} {count:,}" for word, count in words.head(4).iter_rows())
     return (
-        f"'{name}': {len(texts):,} rows have a word for nothing as their {role} ({said}); each word counts as one "
-        f"{role}. If they have none, --missing drop leaves these rows out{_instead(table, name, role)}"
+        f"'{name}': {len(texts):,} rows have a null word as their {role} ({said}); each word counts as one "
+        f"{role}. If they mean a missing {role}, --missing drop leaves these rows out{_instead(table, name, role)}"
     )
 
 
 def _instead(table: Source, name: str, role: str) -> str:
-    """Another column that may be the role, as an option; nothing where none has a usual name."""
+    """The advice to use another column with an alias of the role, "" where there is none."""
     other = next((each for each in table.column_names if each != name and squashed(each) in known_names(role)), None)
-    return "" if other is None else f", and --{role}-column '{other}' takes that instead"
+    return "" if other is None else f", and --{role}-column '{other}' reads that column instead"
 
 
 def count_of(table: Source, number: pl.Expr) -> int:
-    """A number over all rows."""
+    """An aggregate over all rows as an int, null as 0."""
     with reading(table.name):
         return int(table.frame.select(number).collect(engine="streaming").item() or 0)
 
 
 def refuse(table: Source, name: str, bad: pl.Expr, what: str, fix: str) -> None:
-    """Raise when any cell is `bad`, with the count and the first one."""
+    """Raise `InputError` where any cell is `bad`, with the count, the first one and the fix."""
     with reading(table.name):
         count, rows = table.frame.select(bad.sum().alias("bad"), pl.len()).collect(engine="streaming").row(0)
     if not count:
@@ -212,7 +212,7 @@ def refuse(table: Source, name: str, bad: pl.Expr, what: str, fix: str) -> None:
     )
 
 
-# What two ids may differ by and look the same, and the text in which they do not.
+# Differences between similar ids, and the normalisation that removes each.
 _LOOKS: dict[str, Any] = {
     "blanks": lambda text: text.str.replace_all(_BLANKS, " ").str.strip_chars(),
     "upper and lower case": lambda text: text.str.to_lowercase(),
@@ -223,14 +223,14 @@ _LOOKS: dict[str, Any] = {
 
 
 def _plainest(text: Any) -> Any:
-    """Text without all that looks may differ by."""
+    """Text with all normalisations of `_LOOKS`."""
     for plain in (_LOOKS["Unicode form"], *_LOOKS.values()):
         text = plain(text)
     return text
 
 
 def likenesses(ids: pl.Series, role: str) -> tuple[str, ...]:
-    """What to look at among distinct ids of text: those that differ from another one only by their looks."""
+    """Notes about distinct text ids that differ from another one only in a way of `_LOOKS`."""
     if ids.dtype != pl.String or _plainest(ids).n_unique() == len(ids):
         return ()
     ids, notes = ids.alias("id"), []
@@ -242,13 +242,13 @@ def likenesses(ids: pl.Series, role: str) -> tuple[str, ...]:
             first, second = sorted(pair.sort("key")["id"][0].to_list())[:2]
             notes.append(
                 f"{surplus:,} of {len(ids):,} {role}s differ from another one only by {what}, such as {first!a} and "
-                f"{second!a}; they stay apart. If they are the same, write them alike in the log"
+                f"{second!a}; they count as different. If they are the same, write them alike in the log"
             )
     return tuple(notes)
 
 
 def same_but_for_looks(ids: pl.Series, others: pl.Series) -> int:
-    """How many ids of text are among others but for their looks."""
+    """The number of text ids that equal one of the others after normalisation."""
     if ids.dtype != pl.String or others.dtype != pl.String:
         return 0
     return int(_plainest(ids).is_in(_plainest(others).implode()).sum())

@@ -1,4 +1,4 @@
-"""Rows that are in memory already, of whatever library, as a Polars frame."""
+"""In-memory tables of other libraries as a Polars frame."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from beamwood.extras import asking_for
 
 __all__ = ["frame_of", "scan_matrix"]
 
-# More columns than a log has.
+# An array with more columns may be a matrix of users and items.
 _WIDE = 20
 _UNITS = ("D", "ms", "us", "ns")
 _FRAMES = ("pandas", "polars", "pyarrow")
@@ -25,10 +25,10 @@ _KNOWN = "a path, a frame of pandas or Polars, an Arrow table, arrays, a sparse 
 
 
 def frame_of(source: Any, names: Sequence[str] | None) -> tuple[str, pl.LazyFrame]:
-    """What messages call the source, and its rows; `names` are for arrays and rows that have none.
+    """The name of the source in messages, and its rows; `names`: columns of arrays and of rows without names.
 
-    A sparse matrix [users, items] has a row for each entry that is not 0, the entry as its `weight`. Errors: what is no
-    table; names for what has its own; rows without names.
+    A sparse matrix [users, items] gives a row for each non-zero entry, the entry as its `weight`. Errors: an object
+    that is not a table; names for a source with its own; rows without names.
     """
     if source is None:
         raise InputError(f"there is no source to read: it is None; give {_KNOWN}")
@@ -38,7 +38,7 @@ def frame_of(source: Any, names: Sequence[str] | None) -> tuple[str, pl.LazyFram
     if isinstance(source, Iterator):
         source = list(source)
     module = type(source).__module__.split(".")[0]
-    # A tensor of whatever library.
+    # Tensors of any library.
     if module not in ("numpy", *_FRAMES) and "__array__" in dir(type(source)):
         source = np.asarray(source)
     if _is_bare(source):
@@ -56,7 +56,7 @@ def frame_of(source: Any, names: Sequence[str] | None) -> tuple[str, pl.LazyFram
     name = {"pandas": "the pandas frame", "pyarrow": "the Arrow table"}.get(module, f"the {type(source).__name__}")
     if module == "pandas" and type(source).__name__ == "DataFrame":
         levels = [level for level in source.index.names if level is not None]
-        # What has a name is data, and an index is easily made of a column.
+        # A named index level is data.
         if levels and not {*levels} & {*source.columns}:
             source = source.reset_index()
         with asking_for("read_log of a pandas frame"):
@@ -70,7 +70,7 @@ def frame_of(source: Any, names: Sequence[str] | None) -> tuple[str, pl.LazyFram
 
 
 def scan_matrix(path: Path) -> pl.LazyFrame:
-    """The entries of a sparse matrix [users, items] that scipy saved, as `frame_of` has them. Errors: another file."""
+    """The entries of a sparse matrix [users, items] saved by scipy, see `frame_of`. Errors: another file."""
     try:
         return _of_matrix(sparse.load_npz(path)).lazy()
     except (ValueError, KeyError, OSError, zipfile.BadZipFile) as error:
@@ -83,7 +83,7 @@ def scan_matrix(path: Path) -> pl.LazyFrame:
 
 
 def _is_bare(source: Any) -> bool:
-    """Whether it is an array of two dimensions, or a list of rows that are no mappings: nothing in it has a name."""
+    """Whether it is an array, or a list of rows that are not mappings, and so has no column names."""
     if isinstance(source, np.ndarray):
         return source.dtype.names is None
     if not isinstance(source, list | tuple) or not source:
@@ -95,7 +95,7 @@ def _named(source: Any, names: Sequence[str] | None) -> tuple[str, pl.LazyFrame]
     if isinstance(source, np.ndarray):
         what = "the array"
         if source.ndim != 2:
-            raise InputError(f"the array has {source.ndim} dimensions; give one of rows and columns")
+            raise InputError(f"the array has {source.ndim} dimensions; give a 2-d array of rows and columns")
         widths = {source.shape[1]}
     else:
         what, widths = "the list of rows", {len(row) for row in source}
@@ -109,9 +109,9 @@ def _named(source: Any, names: Sequence[str] | None) -> tuple[str, pl.LazyFrame]
                 "scipy.sparse.csr_matrix of it"
             )
         such = ["user", "item", "time", *["-"] * width][:width]
-        raise InputError(f"{what} has no names; say what its {width} columns are, such as header={such!r}")
+        raise InputError(f"{what} has no names; name its {width} columns, such as header={such!r}")
     if len(names) != width:
-        raise InputError(f"header names {len(names)} columns, {what} has {width}; name each, '-' for one without use")
+        raise InputError(f"header names {len(names)} columns, {what} has {width}; name each, '-' for an unused one")
     try:
         if isinstance(source, np.ndarray) and source.dtype != object:
             return what, pl.DataFrame(source, schema=list(names), orient="row").lazy()
@@ -137,7 +137,7 @@ def _columns(source: Any) -> pl.DataFrame:
     if isinstance(source, Mapping):
         unnamed = next((name for name in source if not isinstance(name, str)), None)
         if unnamed is not None:
-            raise TypeError(f"its key {unnamed!r} is no name of a column")
+            raise TypeError(f"its key {unnamed!r} is not a column name")
         return pl.DataFrame({name: _in_microseconds(cells) for name, cells in source.items()})
     if isinstance(source, list | tuple):
         return pl.DataFrame(list(source), infer_schema_length=None)
@@ -145,7 +145,7 @@ def _columns(source: Any) -> pl.DataFrame:
 
 
 def _in_microseconds(cells: Any) -> Any:
-    """Times of NumPy in a unit that Polars has; seconds, hours and days are none of these."""
+    """NumPy times in a unit that Polars supports; it lacks seconds and hours."""
     if isinstance(cells, np.ndarray) and cells.dtype.kind == "M" and np.datetime_data(cells.dtype)[0] not in _UNITS:
         return cells.astype("datetime64[us]")
     return cells

@@ -1,4 +1,4 @@
-"""Rows of JSON: a row a line, or one list of them, with or without a mark of their encoding."""
+"""Rows in JSON: one a line, or one list of all, with or without a byte order mark."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from beamwood.errors import InputError
 __all__ = ["scan_json", "scan_lines_of_json", "why_no_json"]
 
 _MARK = b"\xef\xbb\xbf"
-# Python's own writer has these words for what no number says, and no reader of JSON knows them.
+# Python's json writes these non-standard words for non-finite numbers.
 _NO_NUMBER = re.compile(r"[:\[,]\s*-?(NaN|Infinity)\b")
-# As Python prints a dictionary.
+# A printed Python dictionary.
 _OF_PYTHON = re.compile(r"\s*\{\s*u?'[^']*'\s*:")
 _REWRITE = "import ast, json, sys; [print(json.dumps(ast.literal_eval(line))) for line in sys.stdin]"
-# The first list of objects in an object that goes over several lines.
+# The first list of objects in a multi-line object.
 _ROWS_WITHIN = re.compile(r'\s*\{.*?"(\w+)"\s*:\s*\[\s*\{', re.DOTALL)
 _HEAD = 65_536
 _MOST_LINES = 1_000_000
 _BETWEEN = re.compile(r"[\s,]*")
-# Rows that may say a name twice and are looked at one by one: of a list the first, of lines those that hold one twice.
+# Rows checked one by one for repeated names: of a list the first ones, of lines those that contain a name twice.
 _MOST_ROWS = 100_000
 
 
 def scan_lines_of_json(path: Path) -> pl.LazyFrame:
-    """A row a line. The types are those of all lines: an id may be a number for a while and then text.
+    """Read a row a line. Types are inferred from all lines, as an id may be a number first and text later.
 
-    Errors: a row that has a name twice, of which the last value would be read.
+    Errors: a row that repeats a name, of which only the last value would be read.
     """
     with _opened(path) as file:
         marked = file.read(len(_MARK)) == _MARK
@@ -54,7 +54,7 @@ def scan_lines_of_json(path: Path) -> pl.LazyFrame:
 
 
 def scan_json(path: Path) -> pl.LazyFrame:
-    """One list of rows, or a row a line. Errors: as `scan_lines_of_json`, of the first rows of a list."""
+    """Read one list of rows, or a row a line. Errors: as `scan_lines_of_json`, for the first rows of a list."""
     with _opened(path) as file:
         first = file.read(1024).removeprefix(_MARK).lstrip(b" \t\r\n")[:1]
         if first != b"[":
@@ -67,7 +67,7 @@ def scan_json(path: Path) -> pl.LazyFrame:
 
 
 def why_no_json(path: str) -> str | None:
-    """What of the first lines is no row of JSON, and the fix; None where nothing is found."""
+    """The problem of a file that is not JSON rows, by its first lines, and the fix; None where none is found."""
     quoted, made = shlex.quote(path), shlex.quote(f"{Path(path).name.split('.')[0]}.rows.jsonl")
     shown = f"zcat {quoted} | " if path.lower().endswith(".gz") else ""
     given = "" if shown else f" < {quoted}"
@@ -75,7 +75,7 @@ def why_no_json(path: str) -> str | None:
         head = file.read(_HEAD).decode("utf-8-sig", errors="replace")
         if _OF_PYTHON.match(head):
             return (
-                "its lines are of Python and not of JSON; write them anew, as with: "
+                "its lines are Python dictionaries, not JSON; convert them, as with: "
                 f"{shown}python3 -c '{_REWRITE}'{given} > {made}"
             )
         rows = _ROWS_WITHIN.match(head)
@@ -88,7 +88,7 @@ def why_no_json(path: str) -> str | None:
         for number, line in enumerate(islice(file, _MOST_LINES), start=1):
             found = _NO_NUMBER.search(line.decode(errors="replace"))
             if found is not None:
-                return f"line {number} says {found[1]}, which is no JSON; write null, or leave the field out"
+                return f"line {number} says {found[1]}, which is not JSON; write null, or leave the field out"
     return None
 
 
@@ -99,7 +99,7 @@ def _is_row(line: str) -> bool:
 
 
 def _names(dtype: Any) -> Iterator[str]:
-    """The names of all fields, and of those that lie in them."""
+    """The names of all fields, nested ones included."""
     if isinstance(dtype, pl.Struct):
         for each in dtype.fields:
             yield each.name
@@ -128,7 +128,7 @@ def _refuse_names_twice(path: Path, rows: Iterable[tuple[int, str]]) -> None:
 
 
 def _names_twice(text: str) -> list[str]:
-    """The names that an object has more than once; none where the text is no JSON, which the reader says."""
+    """The repeated names of an object; none where the text is not JSON, which the reader reports."""
     twice = list[str]()
 
     def look(pairs: list[tuple[str, Any]]) -> None:

@@ -14,32 +14,32 @@ from beamwood.errors import InputError, nearest
 __all__ = ["KEPT_KINDS", "checked_kept", "kept_column", "kept_name", "numbers_as_text"]
 
 KEPT_KINDS = ("number", "truth", "time", "text")
-"""What a column may be kept as; without a word it is what its type says, and text files know no type but text."""
+"""The kinds of kept columns. Without one the column's type decides, which is text in text files."""
 _TYPED: dict[str, Callable[[pl.DataType], bool]] = {
     "number": lambda dtype: dtype.is_numeric(),
     "truth": lambda dtype: dtype == pl.Boolean,
     "time": lambda dtype: dtype in (pl.Date, pl.Datetime),
     "text": lambda dtype: not dtype.is_nested() and dtype not in (pl.Binary, pl.Duration, pl.Object),
 }
-# So long are whole numbers that a number with fractions holds exactly.
+# Integers up to here are exact as float64.
 _EXACT = 2**53
 _TRUTH = {"true": True, "false": False, "1": True, "0": False}
 
 
 def kept_name(wanted: str) -> str:
-    """The column of "name:kind"."""
+    """The column name of "name:kind"."""
     return _name_and_kind(wanted)[0]
 
 
 def _name_and_kind(wanted: str) -> tuple[str, str]:
-    """The two parts, the kind "" where none is said: a name may hold a colon itself."""
+    """The two parts, the kind "" where none is given: a name may contain a colon itself."""
     name, kind = name_and_kind(wanted)
     return (name, kind) if kind in KEPT_KINDS else (wanted, "")
 
 
 def checked_kept(wanted: Sequence[str], frame: pl.DataFrame) -> tuple[str, ...]:
-    """The columns to keep. Errors: one that is not there, an unknown kind, one twice, a name that conditions have,
-    those of `kept_column`."""
+    """The columns to keep. Errors: a missing column, an unknown kind, one column as two kinds, a keyword of conditions
+    as name, those of `kept_column`."""
     known = [name for name in frame.columns if name != "item"]
     names = [kept_name(each) for each in wanted]
     for name, each in zip(names, wanted, strict=True):
@@ -49,7 +49,7 @@ def checked_kept(wanted: Sequence[str], frame: pl.DataFrame) -> tuple[str, ...]:
         if name not in known:
             raise InputError(f"the item table has no column '{name}' to keep{nearest(name, known)}")
         if name in ("all", "any", "not"):
-            raise InputError(f"the column '{name}' cannot be kept: conditions have a word of that name; rename it")
+            raise InputError(f"the column '{name}' cannot be kept: it is a keyword of conditions; rename it")
         if names.count(name) > 1 and len({each for each in wanted if kept_name(each) == name}) > 1:
             raise InputError(f"the column '{name}' is kept as two kinds; name it once")
         kept_column(frame, each)
@@ -57,7 +57,7 @@ def checked_kept(wanted: Sequence[str], frame: pl.DataFrame) -> tuple[str, ...]:
 
 
 def kept_column(frame: pl.DataFrame, wanted: str) -> pl.Series:
-    """The column as its kind says. Errors: a cell that is none, named, with its item."""
+    """The column converted to its kind. Errors: cells that are not of the kind, with the first one and its item."""
     name, kind = _name_and_kind(wanted)
     cells = frame[name]
     if kind in ("", "number") and (cells.dtype in (pl.UInt64, pl.Int128) or _is_whole_decimal(cells.dtype)):
@@ -76,7 +76,7 @@ def kept_column(frame: pl.DataFrame, wanted: str) -> pl.Series:
     if wrong.any():
         at = int(wrong.arg_true()[0])
         raise InputError(
-            f"{name}:{kind}: {int(wrong.sum())} cells are no {kind}, the first {cells[at]!r} of item "
+            f"{name}:{kind}: {int(wrong.sum())} cells are not of kind {kind}, the first {cells[at]!r} of item "
             f"{frame['item'][at]!r}; mend them, or keep it as {name}:text"
         )
     return said.alias(name)
@@ -87,7 +87,7 @@ def _is_whole_decimal(dtype: pl.DataType) -> bool:
 
 
 def _as_whole(name: str, cells: pl.Series, items: pl.Series) -> pl.Series:
-    """Wide whole numbers as int64. Errors: one beyond, which a number with fractions would not hold exactly."""
+    """Wide integers as int64. Errors: one beyond 64 bits, which float64 would not hold exactly."""
     whole = cells.cast(pl.Int64, strict=False)
     wrong = whole.is_null() & cells.is_not_null()
     if wrong.any():
@@ -107,7 +107,7 @@ def _read(cells: pl.Series, kind: str) -> pl.Series:
     cells = _pointed(cells)
     whole = cells.cast(pl.Int64, strict=False)
     numbers = cells.cast(pl.Float64, strict=False)
-    # Of longer whole numbers, as ids are, several would be one.
+    # As floats, several such long integers, which may be ids, would be equal.
     longer = cells.str.contains(r"^[+-]?\d+$") & (numbers.abs() > _EXACT)
     if (whole.is_not_null() | (numbers.is_null() & ~longer)).all():
         return whole
@@ -115,28 +115,28 @@ def _read(cells: pl.Series, kind: str) -> pl.Series:
 
 
 def _pointed(cells: pl.Series) -> pl.Series:
-    """Stripped text with points for decimal commas."""
+    """Stripped text with decimal commas replaced by points."""
     frame = pl.LazyFrame([cells.alias("cell")])
     return frame.select(with_points(frame, pl.col("cell"))[0]).collect().to_series()
 
 
 def _moment(text: str | None) -> datetime | None:
-    """Of ISO 8601 text, in UTC; None where it is none."""
+    """The time of ISO 8601 text in UTC; None where it does not parse."""
     try:
         moment = datetime.fromisoformat(text or "")
-    except ValueError:
+        return moment if moment.tzinfo is None else moment.astimezone(UTC).replace(tzinfo=None)
+    except (ValueError, OverflowError):  # a zone can move a time beyond the years 1 to 9999
         return None
-    return moment if moment.tzinfo is None else moment.astimezone(UTC).replace(tzinfo=None)
 
 
 def numbers_as_text(wanted: Sequence[str], frame: pl.DataFrame) -> list[str]:
-    """The columns that are kept as text without a word, though every cell that is not empty is a number."""
+    """The columns kept as text without a given kind, though every non-empty cell is a number."""
     found = []
     for each in wanted:
         if kept_name(each) == each and each != "category" and frame[each].dtype == pl.String:
             cells = frame[each].drop_nulls().filter(frame[each].drop_nulls().str.strip_chars() != "")
             cells = _pointed(cells.str.strip_chars())
-            # What begins with 0 is a code: as a number it would be another.
+            # A leading 0 means a code, which would change as a number.
             plain = cells.cast(pl.Float64, strict=False).is_not_null() & ~cells.str.contains(r"^0\d")
             if len(cells) and plain.all():
                 found.append(each)

@@ -1,4 +1,4 @@
-"""Cells that hold labels: text with "|" between several, a single value, or a list of them."""
+"""Cells with labels: text separated by "|", a single value, or a list."""
 
 from __future__ import annotations
 
@@ -15,11 +15,9 @@ _LABELS = (pl.String, pl.Categorical, pl.Enum, pl.Boolean, pl.Date, pl.Datetime,
 
 
 def label_lists(series: pl.Series) -> pl.Series:
-    """Each cell's labels as a list of text without blanks around, null where there is none, `unnamed`.
+    """Each cell's labels as a list of stripped text, null where there is none; the series is `unnamed`.
 
-    Text without a character is no label: "a|" has one.
-
-    Errors: a column whose type holds no labels.
+    Empty text is not a label: "a|" has one. Errors: a column of another type.
     """
     dtype = series.dtype
     inner: Any = dtype.inner if isinstance(dtype, pl.List | pl.Array) else dtype
@@ -40,18 +38,17 @@ def label_lists(series: pl.Series) -> pl.Series:
 
 
 def arrays_as_lists(series: pl.Series) -> pl.Series:
-    """A column of arrays as one of lists, others as they are, all `unnamed`."""
+    """A column of arrays as one of lists, others unchanged; all `unnamed`."""
     cells = unnamed(series)
     return cells.arr.to_list() if isinstance(series.dtype, pl.Array) else cells
 
 
 def unnamed(series: pl.Series) -> pl.Series:
-    """The cells without the column's name, by which the methods of a series look for it: "*" and "^u.*$" are patterns
-    to them."""
+    """The series without its name: some methods of a series select by name, and read "*" and "^u.*$" as patterns."""
     return series.alias("")
 
 
 def inner_type(series: pl.Series) -> Any:
-    """The type of what the cells are lists of; None where they are no lists."""
+    """The element type of list cells; None where they are not lists."""
     dtype = series.dtype
     return dtype.inner if isinstance(dtype, pl.List | pl.Array) else None

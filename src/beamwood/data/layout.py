@@ -1,6 +1,6 @@
-"""How the columns of a text file lie: what separates them, told or found in the first lines, and what they are called.
+"""The layout of a text file: its separator, given or detected from the first lines, and its column names.
 
-Shape legend of the files: one line of names unless names are given, then a row a line.
+A file has one header line, unless names are given, then a row a line.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _WORDS = {
     "space": " ",
     "blank": " ",
 }
-# A file's own separator counts before these; a blank only where nothing else fits.
+# Tried after the separator of the file's suffix; a blank is tried last.
 CANDIDATES = ("\t", ";", "|", "::", ",")
-# The share of lines that is enough where no separator divides all of them alike.
+# The share of lines with the same number of cells that suffices where no separator splits all of them alike.
 _MOST = 0.8
 _NO_USE = ("-", "_", "")
 _LONGEST = 8
@@ -36,9 +36,9 @@ _LONGEST = 8
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What was said of a text file: the separator, and the names of columns where it has no line of them.
+    """The given layout of a text file: the separator, and the column names where it has no header line.
 
-    `is_log`: whether it is a log, and no table of items or users.
+    `is_log`: whether it is a log, rather than a table of items or users.
     """
 
     separator: str | None = None
@@ -47,9 +47,9 @@ class Layout:
 
     @classmethod
     def of(cls, separator: str | None, header: Sequence[str] | None) -> Self:
-        """The layout of what was typed: "tab" and "\\t" are a tab; "-" is a column without use, which gets a name.
+        """The layout of given options: "tab" and "\\t" are a tab; "-" is an unused column, which gets a name.
 
-        Errors: a separator that cannot be one; names that are repeated, or none.
+        Errors: an invalid separator; repeated names, or no names.
         """
         if separator is not None:
             separator = _meant(separator) if isinstance(separator, str) else separator
@@ -59,24 +59,24 @@ class Layout:
         if header is None:
             return cls(separator)
         if isinstance(header, str) or not all(isinstance(name, str) for name in header):
-            raise InputError(f"header={header!r} is no list of names; write [{header!r}] or ['user', 'item', 'time']")
+            raise InputError(f"header={header!r} is not a list of names; write [{header!r}] or ['user', 'item']")
         given = [name.strip() for name in header]
         names = [f"unnamed {place}" if name in _NO_USE else name for place, name in enumerate(given, start=1)]
         for name in names:
             if names.count(name) > 1:
-                raise InputError(f"--columns names '{name}' twice; give each its own name, '-' for one without use")
+                raise InputError(f"--columns names '{name}' twice; give each its own name, '-' for an unused one")
         if not any(name not in _NO_USE for name in given):
             raise InputError("--columns names no column; write them in their order, such as user,item,rating,time")
         return cls(separator, tuple(names))
 
     @property
     def is_said(self) -> bool:
-        """Whether anything was."""
+        """Whether anything was given."""
         return self.separator is not None or self.names is not None
 
 
 def _meant(separator: str) -> str:
-    """The mark of a word, as "tab", or of a sign that no keyboard has, as "\\x01"."""
+    """The separator of a word, as "tab", or of a code, as "\\x01"."""
     code = re.fullmatch(r"\\x([0-9a-fA-F]{2})", separator)
     return chr(int(code[1], 16)) if code else _WORDS.get(separator, separator)
 
@@ -85,21 +85,21 @@ OF_TABLES = Layout(is_log=False)
 
 
 def fields_of(lines: Sequence[str], separator: str, quote: str | None) -> list[list[str]]:
-    """The cells of lines that are not blank; quotes are read where the separator is one character."""
+    """The cells of the non-blank lines; quotes are parsed where the separator is one character."""
     given = [line for line in lines if line.strip()]
     if len(separator.encode()) > 1 or quote is None:
         return [line.split(separator) for line in given]
-    # A quoted cell goes on in the next line. A carriage return within a line ends none, but csv takes it for an end.
+    # A quoted cell may continue in the next line. csv would end a row at a carriage return within a line.
     whole = (f"{line}\n".replace("\r", " ") for line in given)
     escape = "\\" if any('\\"' in line for line in given) else None
     return [row for row in csv.reader(whole, delimiter=separator, quotechar=quote, escapechar=escape) if row]
 
 
 def separator_of(lines: Sequence[str], own: str | None, quote: str | None) -> str | None:
-    """What separates the columns of the first lines of a file; None where nothing does so in each.
+    """The separator of a file's first lines; None where none is found.
 
-    `own`: what the file's ending says. Another counts where all lines have as many cells by it, and more than by `own`.
-    Where there is none, most lines are enough: of the others it can be said what is wrong with them.
+    `own`: the separator of the file's suffix. Another is preferred where it splits all lines into equally many cells,
+    and into more than `own`. Without `own`, most lines suffice, so that an error can name the others.
     """
     first = fields_of(lines[:1], own, quote) if own is not None else []
     best, most = own, len(first[0]) if first else 1
@@ -117,7 +117,7 @@ def separator_of(lines: Sequence[str], own: str | None, quote: str | None) -> st
 
 
 def _width(lines: Sequence[str], mark: str, quote: str | None, share: float = 1.0) -> int:
-    """How many cells the first line has by a separator, 0 where less than a share of the lines has as many."""
+    """The number of cells of the first line, 0 where less than `share` of the lines have as many."""
     rows = fields_of(lines, mark, quote)
     width = len(rows[0]) if rows else 0
     # A separator may also end each line.
@@ -126,11 +126,11 @@ def _width(lines: Sequence[str], mark: str, quote: str | None, share: float = 1.
 
 
 def check_names(source: str, names: Sequence[str], first: Sequence[str]) -> None:
-    """Errors: names that do not fit the first line of a file, or for a file whose first line holds names."""
+    """Errors: another number of names than cells in the first line, or a first line that holds names itself."""
     if len(names) != len(first):
         raise InputError(
             f"{source}: --columns names {len(names)} columns, its first line has {len(first)} "
-            f"({', '.join(first[:8])}); name each, '-' for one without use"
+            f"({', '.join(first[:8])}); name each, '-' for an unused one"
         )
     known = {name for role in ("user", "item", "time", "weight") for name in known_names(role)} | set(names)
     if sum(squashed(cell) in known for cell in first) >= 2 and not seem_values(first):

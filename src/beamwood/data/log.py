@@ -1,11 +1,11 @@
-"""Reading an interaction log: who took what and when. Nothing is dropped unasked; what is wrong is an error.
+"""Reading an interaction log: users, items, times. No row is dropped silently; invalid data is an error.
 
-Polars' streaming engine goes over the columns that are used, first to check them and then to convert them, so that
-only the converted columns are ever whole in memory.
+Polars' streaming engine checks the used columns in a first pass and converts them in a second, so that only the
+converted columns are ever whole in memory.
 
-Budget: 100 bytes a row, so 10 GB for 100 million. Measured as resident memory at the peak on 5 million unsorted rows
-with 250,000 users, 200,000 items, a time and 4 bytes a row that are no longer kept: reading takes 49 bytes a row from
-Parquet with 32-bit ids, 62 with text ids, 68 from CSV; a `Dataset` of it, the log kept beside it, 88, 100 and 99.
+Memory budget: 100 bytes a row, so 10 GB for 100 million rows. Measured peak of resident memory, on 5 million unsorted
+rows with 250,000 users, 200,000 items and times: reading takes 49 bytes a row from Parquet with 32-bit ids, 62 with
+text ids, 68 from CSV; a `Dataset` with the log beside it 88, 100 and 99.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ CONTEXT = "context."
 
 @dataclass(frozen=True, slots=True)
 class ReadReport:
-    """What was read: rows of the source, and which column served as what.
+    """A report of the reading: the rows of the source, and the column of each role.
 
-    `duplicates` repeat another row; `time` says what orders a history, `weight` what the weights did. `left_out` rows
-    had too small a weight, lacked something or, where that was asked for, repeated another. `notes`: what to look at.
-    `time_unit`: what times count from 1970 that were read of dates; None of numbers, which are what they were; "order"
-    of numbers with fractions that are no times.
+    `duplicates`: rows that repeat another; `time`: what orders a history; `weight`: how weights were used. `left_out`:
+    rows with too small a weight, missing cells or, with `drop_duplicates`, repeats. `notes`: for the user to check.
+    `time_unit`: the unit since 1970 of times read from dates; None for numbers, which are kept; "order" for numbers
+    with fractions that only order rows.
     """
 
     source: str
@@ -73,11 +73,11 @@ class ReadReport:
     time_unit: Literal["us", "ns", "order"] | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """The report for machines."""
+        """The report as JSON-able data."""
         return asdict(self)
 
     def lines(self) -> list[str]:
-        """The report for people."""
+        """The report as lines of text."""
         used = ", ".join(f"{role}={name}" for role, name in self.columns.items())
         lines = [f"{self.source}: {self.rows:,} rows ({used})", f"time: {self.time}"]
         if "weight" in self.columns:
@@ -92,8 +92,8 @@ class ReadReport:
 class Log:
     """`frame` has the columns user, item, and time (Int64), history (Boolean), event_weight (Float32) where known.
 
-    Columns of the context are there as "context." and their name. `rejected`: pairs of user and item whose last event
-    is a negative one. `kinds`: which events count and which are negative, each by its name, where that was said.
+    Context columns have the prefix "context.". `rejected`: user-item pairs whose last event is negative. `kinds`: the
+    event kinds that count or are negative, where they were given.
     """
 
     frame: pl.DataFrame
@@ -107,11 +107,11 @@ class Log:
 
 @dataclass(frozen=True, slots=True)
 class CheckedLog:
-    """A log of which all is checked and nothing is read yet.
+    """A log that is checked but not yet read.
 
-    `rows` will give the columns of `Log.frame`, repeated rows among them; `report` does not count these and what is
-    left out. `table`: the rows that are not left out as missing, as the source has them. `judged`: where some kinds of
-    events are negative, the rows with them.
+    `rows`: lazily the columns of `Log.frame`, with duplicates; `report` does not yet count duplicates and rows left
+    out. `table`: the source without rows dropped as missing. `judged`: where some event kinds are negative, the rows
+    including these.
     """
 
     table: Source
@@ -138,20 +138,18 @@ def read_log(
     """Read a log from a file, a folder of its parts, a frame of pandas or Polars, an Arrow table, arrays, lists of rows
     or a sparse matrix; see `open_source`.
 
-    `separator`: what is between the columns of a text file, such as ";" or "::", where its first lines do not tell.
-    `header`: the names of columns, where a text file, an array or rows have none, as ["user", "item", "-", "time"].
-    `events`: the kinds of events that count, of the column `columns.event`: a list, or weights as {"buy": 1, "view":
-    0.3}; rows of other kinds are left out. `negative_events`: kinds that are in no history, but are kept as what users
-    do not want.
+    `separator`: of the columns of a text file, such as ";" or "::", where it cannot be detected. `header`: the column
+    names, where a text file, an array or rows have none, as ["user", "item", "-", "time"]. `events`: the kinds in the
+    column `columns.event` that count, as a list, or with weights as {"buy": 1, "view": 0.3}; rows of other kinds are
+    left out. `negative_events`: kinds that enter no history, but are kept as negative feedback.
 
-    `columns.boundary` names a column that says which rows are a user's history (true, 1, "history", "train"). The
-    others are the future to be predicted (false, 0, "future", "test"). `min_weight` keeps the rows of at least that
-    weight, such as ratings from 4; without it weights are not read and each row counts once. `missing="drop"` leaves
-    out rows without a user, an item or a time, or with a word for nothing there, such as nan or null.
-    `drop_duplicates` leaves out rows that repeat another one in every column read. `time_format`: how times are
-    written, such as "%d/%m/%Y %H:%M", where they are text that says no order by itself. Errors: `InputError` naming the
-    file, the column, how many rows and the fix: columns that are missing or ambiguous, no rows, null ids, times,
-    weights or boundaries that cannot be read.
+    `columns.boundary` names a column that marks rows as a user's history (true, 1, "history", "train") or as the
+    future to predict (false, 0, "future", "test"). `min_weight` keeps the rows of at least that weight, such as
+    ratings from 4; without it weights are not read and each row counts once. `missing="drop"` leaves out rows whose
+    user, item or time is missing or a null word, such as nan. `drop_duplicates` leaves out rows that repeat another
+    one in every column read. `time_format`: of text times that are ambiguous, such as "%d/%m/%Y %H:%M". Errors:
+    `InputError` with the file, the column, the number of rows and the fix: on missing or ambiguous columns, no rows,
+    null ids, and unreadable times, weights or boundaries.
     """
     checked = check_log(
         source,
@@ -188,7 +186,7 @@ def check_log(
     events: Mapping[str, float] | Sequence[str] | None = None,
     negative_events: Sequence[str] = (),
 ) -> CheckedLog:
-    """All that `read_log` does before it reads the rows that it keeps, and with its errors; memory stays flat."""
+    """All checks of `read_log`, with its errors, before any row is collected; memory stays constant."""
     table, columns = open_source(source, Layout.of(separator, header)), ColumnNames() if columns is None else columns
     _check(columns, missing)
     chosen = chosen_columns(table, columns, weighed=min_weight is not None)
@@ -224,15 +222,15 @@ def check_log(
 
 
 def _check(columns: Any, missing: Any) -> None:
-    """Errors: columns that are none, a word for missing cells that is none."""
+    """Errors: columns of another type, an unknown word for `missing`."""
     if not isinstance(columns, ColumnNames):
-        raise InputError(f"columns={reprlib.repr(columns)} is no ColumnNames; write ColumnNames(user=..., item=...)")
+        raise InputError(f"columns={reprlib.repr(columns)} is not a ColumnNames; write ColumnNames(user=..., item=...)")
     if missing not in MISSING:
         raise InputError(f"missing={missing!r} is unknown{nearest(str(missing), MISSING)}")
 
 
 def _advice(table: Source, kinds: EventKinds, taken: Sequence[str]) -> list[str]:
-    """A line on kinds of events that the log has and nobody asked for. Errors: a column named without kinds."""
+    """A note about event kinds in the log where none were given. Errors: an event column named without kinds."""
     if kinds.column is not None:
         raise InputError(f"--event-column {kinds.column} has no use without --events, such as buy,view=0.3")
     advice = event_note(table, taken)
@@ -242,7 +240,7 @@ def _advice(table: Source, kinds: EventKinds, taken: Sequence[str]) -> list[str]
 def _refuse_forgotten_times(
     table: Source, columns: ColumnNames, chosen: dict[str, str], time_format: str | None
 ) -> None:
-    """Errors: no column of times, though one seems to hold some; a format for none."""
+    """Errors: no time column, though one seems to hold times; a time format without a time column."""
     if "time" in chosen:
         return
     if time_format is not None:
@@ -252,15 +250,15 @@ def _refuse_forgotten_times(
         found = seems_time(table, others)
         if found is not None:
             raise InputError(
-                f"{table.name} has no column of times by a usual name, but '{found[0]}' seems to hold some, such as "
-                f"{found[1]!s}; say --time-column '{found[0]}', or --time-column none if the order of rows counts"
+                f"{table.name} has no time column by a usual name, but '{found[0]}' seems to hold times, such as "
+                f"{found[1]!s}; use --time-column '{found[0]}', or --time-column none if the order of rows counts"
             )
 
 
 def _used(
     table: Source, chosen: dict[str, str], columns: ColumnNames, time_format: str | None
 ) -> tuple[list[pl.Expr], ReadTimes, list[str]]:
-    """What is read of each row, the times among it, and what to look at."""
+    """The expressions to read, the times among them, and notes."""
     used, notes = list[pl.Expr](), list[str]()
     for role in ("user", "item"):
         ids, said = id_expression(table, chosen[role], role)
@@ -278,7 +276,7 @@ def _used(
 
 
 def _without_missing(table: Source, chosen: dict[str, str]) -> tuple[Source, list[str]]:
-    """The rows with a user, an item and a time, and how many others there were."""
+    """The rows with a user, an item and a time, and a note that counts the others."""
     cells = {
         role: missing_cells(table, chosen[role], words=True) for role in ("user", "item", "time") if role in chosen
     }
@@ -286,7 +284,7 @@ def _without_missing(table: Source, chosen: dict[str, str]) -> tuple[Source, lis
         asked = [cell.sum().alias(role) for role, cell in cells.items()]
         counts = table.frame.select(*asked, pl.len().alias("rows")).collect(engine="streaming").row(0, named=True)
     rows = counts.pop("rows")
-    # A column of times without any is as none.
+    # A time column without any value is ignored.
     cells = {role: cell for role, cell in cells.items() if role != "time" or counts[role] < rows}
     said = [f"{counts[role]:,} without {with_article(role)} ('{chosen[role]}')" for role in cells if counts[role]]
     if not said:
@@ -299,7 +297,7 @@ def _without_missing(table: Source, chosen: dict[str, str]) -> tuple[Source, lis
 
 
 def _swallowed(table: Source, chosen: dict[str, str]) -> tuple[str, ...]:
-    """What to look at in the columns of a text file that are not ids: in these, a cell of several lines is an error."""
+    """Notes about multi-line cells in the columns of a text file other than ids, where these are errors."""
     others = [name for name in table.column_names if name not in (chosen["user"], chosen["item"])]
     if not table.is_text or not others:
         return ()
@@ -307,19 +305,19 @@ def _swallowed(table: Source, chosen: dict[str, str]) -> tuple[str, ...]:
     with reading(table.name):
         counts = table.frame.select(asked).collect(engine="streaming").row(0)
     return tuple(
-        f"'{name}' has {count:,} cells of several lines; if they are no texts, a quote without its pair swallowed rows"
+        f"'{name}' has {count:,} cells of several lines; if they are not texts, an unmatched quote swallowed rows"
         for name, count in zip(others, counts, strict=True)
         if count
     )
 
 
 def _heavy_enough(table: Source, name: str | None, at_least: float | None) -> tuple[pl.LazyFrame, str]:
-    """The rows whose weight is at least the one given, all where none is given, and what the weights did, in words."""
+    """The rows of at least the given weight, all without one, and how the weights were used, in words."""
     if at_least is None:
         said = "none" if name is None else f"'{name}', not used; --min-weight keeps the rows of at least a value"
         return table.frame, f"{said}; each row counts once"
     if not isinstance(at_least, int | float | np.integer | np.floating) or not math.isfinite(at_least):
-        raise InputError(f"min_weight={at_least!r} is no finite number; give one, such as 4, or leave it out")
+        raise InputError(f"min_weight={at_least!r} is not a finite number; give one, such as 4, or leave it out")
     if name is None:
         raise InputError(
             f"{table.name} has no column of weights for min_weight={at_least:g}; it has: "
@@ -349,7 +347,7 @@ def _weight_expression(table: Source, name: str) -> tuple[pl.Expr, bool]:
     dtype, column, pointed = table.schema[name], table.column(name), False
     if not (dtype.is_numeric() or dtype in (pl.String, pl.Boolean)):
         raise InputError(f"{table.name}: column '{name}' of type {dtype} holds no weights; use numbers")
-    # A single-precision 0.7 is below the double-precision one, so it stays as it is.
+    # Float32 0.7 is below float64 0.7, so float32 weights are compared as float32.
     weight = column if dtype == pl.Float32 else column.cast(pl.Float64, strict=False)
     other = "mend them or name another with --weight-column"
     if dtype == pl.String:
@@ -358,14 +356,14 @@ def _weight_expression(table: Source, name: str) -> tuple[pl.Expr, bool]:
         commas = "weights with commas, for decimals or for thousands"
         refuse(table, name, bare.str.contains(COMMA), commas, "write them with a point")
         no_number = bare.is_not_null() & bare.cast(pl.Float64, strict=False).is_null()
-        refuse(table, name, no_number, "weights that are no numbers", other)
+        refuse(table, name, no_number, "weights that are not numbers", other)
         weight = bare.cast(pl.Float64, strict=False)
     refuse(table, name, ~weight.is_finite().fill_null(False), "weights that are missing or not finite", other)
     return weight, pointed
 
 
 def count_duplicates(frame: pl.DataFrame) -> int:
-    """Rows that equal another row in every column read, by a 64-bit hash: 8 bytes a row."""
+    """The rows that equal another row in every column read, by a 64-bit hash: 8 bytes a row."""
     hashes = np.array(frame.hash_rows(0).to_numpy())
     hashes.sort()
     return int(np.count_nonzero(hashes[1:] == hashes[:-1]))

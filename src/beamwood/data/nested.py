@@ -1,4 +1,4 @@
-"""Rows that hold rows, as JSON and Parquet allow: their fields as columns of their own."""
+"""Nested rows, as in JSON and Parquet: their fields become columns."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _READERS = {".jsonl": "scan_ndjson", ".ndjson": "scan_ndjson", ".json": "scan_nd
 
 
 def unnested_columns(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Each field of a nested row as a column that is called by its path: `reader.id` of {"reader": {"id": 7}}.
+    """Each field of a nested row as a column named by its path: `reader.id` of {"reader": {"id": 7}}.
 
-    What has no fields stays as it is, and so does a nested row one of whose paths is the name of another column.
+    Columns without fields stay, and so does a nested row with a path that is the name of another column.
     """
     schema = frame.collect_schema()
     columns, taken = list[pl.Expr](), set(schema)
@@ -30,7 +30,7 @@ def unnested_columns(frame: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def rows_within(name: str, schema: Mapping[str, Any]) -> str:
-    """What to do about a table whose rows hold lists of rows, in words; nothing where none does."""
+    """The advice for a table whose rows hold lists of rows, "" for others."""
     lists: dict[str, Any] = {column: dtype.inner for column, dtype in schema.items() if isinstance(dtype, pl.List)}
     held = next((column for column, inner in lists.items() if isinstance(inner, pl.Struct)), None)
     if held is None:
@@ -50,7 +50,7 @@ def rows_within(name: str, schema: Mapping[str, Any]) -> str:
 
 
 def _fields(column: pl.Expr, path: str, dtype: Any) -> list[tuple[str, pl.Expr]]:
-    """The paths of all that lies in a column, and the expression of each."""
+    """The path and expression of each leaf field of a column."""
     if not isinstance(dtype, pl.Struct) or not dtype.fields:
         return [(path, column.alias(path))]
     return [

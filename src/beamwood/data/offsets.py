@@ -1,4 +1,4 @@
-"""Times whose zone is an offset such as +05:30: Polars knows zones by name alone, and Arrow reads both."""
+"""Times whose zone is an offset such as +05:30, which Arrow reads and Polars does not."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _HEAD = 2**16
 
 
 def are_offsets(error: BaseException) -> bool:
-    """Is a zone that has no name what Polars could not read?"""
+    """Whether Polars failed on a zone without a name."""
     return "parse time zone" in str(error)
 
 
 def has_offsets(path: Path) -> bool:
-    """May the schema of a Parquet or Arrow file name a zone so? Asked before Polars is, which panics there."""
+    """Whether the schema of a Parquet or Arrow file may have such a zone; checked first, as Polars panics on it."""
     with suppress(OSError, ValueError), path.open("rb") as file:
         head = file.read(_HEAD)
         if not head.startswith(b"PAR1"):
@@ -39,7 +39,7 @@ def has_offsets(path: Path) -> bool:
 
 
 def file_with_offsets(path: Path) -> pl.LazyFrame:
-    """The table of a Parquet or Arrow file, its times by UTC."""
+    """The table of a Parquet or Arrow file, with its times in UTC."""
     with asking_for(f"{path} has times whose zone is an offset"):
         import pyarrow as pa
         from pyarrow import parquet
@@ -53,7 +53,7 @@ def file_with_offsets(path: Path) -> pl.LazyFrame:
 
 
 def table_with_offsets(source: Any) -> pl.DataFrame:
-    """The table of Arrow, or of pandas, its times by UTC."""
+    """An Arrow or pandas table as a Polars frame, with its times in UTC."""
     import pyarrow as pa
 
     table = source if isinstance(source, pa.Table) else pa.Table.from_pandas(source, preserve_index=False)

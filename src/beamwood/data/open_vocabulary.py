@@ -1,4 +1,4 @@
-"""Ids of a fitted artefact, with others that came later and without those that were erased."""
+"""The ids of a fitted artefact, extended by new ones and without erased ones."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ __all__ = ["OpenVocabulary"]
 
 
 class OpenVocabulary(Vocabulary):
-    """The first `known` ids of another vocabulary, then `new` ones; `erased` bool[N] of all are as unknown as if
-    never there. Errors: `InputError` on a new id that is there already, is there twice, or is of another type.
+    """The first `known` ids of another vocabulary, then `new` ones; those with `erased` bool[N] count as unknown.
+
+    Errors: `InputError` on a new id that exists already, is repeated, or is of another type.
     """
 
     def __init__(self, fitted: Vocabulary, known: int, new: Sequence[Any], erased: BoolArray | None = None) -> None:
@@ -46,7 +47,7 @@ class OpenVocabulary(Vocabulary):
 
     @cached_property
     def table(self) -> IdTable | None:
-        """The ids as plain arrays, None of a type that has no such table."""
+        """The ids as plain arrays, None for a type without such a table."""
         return id_table(self.ids)
 
     def encode(self, ids: Sequence[Any] | pl.Series, *, on_unknown: str = "error") -> NDArray[np.int32]:
@@ -58,7 +59,7 @@ class OpenVocabulary(Vocabulary):
         return indices
 
     def opened(self, ids: Sequence[Any] | pl.Series, fitted: NDArray[np.int32]) -> NDArray[np.int32]:
-        """int32[len(ids)], the index of each id, -1 of an unknown one; `fitted`: that in the fitted vocabulary."""
+        """int32[len(ids)], the index of each id, -1 for an unknown one, from its index in the fitted vocabulary."""
         indices = np.where(fitted < self._known, fitted, np.int32(-1))
         for place in np.flatnonzero(indices < 0).tolist() if self._at else ():
             indices[place] = self._index_of(ids[place])
@@ -67,7 +68,7 @@ class OpenVocabulary(Vocabulary):
         return indices
 
     def _index_of(self, each: Any) -> int:
-        # A truth value is no number, though Python counts with it.
+        # True equals 1 in Python, but is not an id.
         return -1 if isinstance(each, bool) or each.__hash__ is None else self._at.get(each, -1)
 
     def decode(self, indices: IndexArray) -> list[Any]:

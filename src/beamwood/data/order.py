@@ -8,18 +8,18 @@ from numpy.typing import NDArray
 
 __all__ = ["by_user_and_time"]
 
-# So many steps from an item to the next, and this share of them in one direction, come of sorting and not of users.
+# At least this many steps from one item index to the next, with this share of them in one direction, mean sorted rows.
 _FEWEST_STEPS, _SORTED = 200, 0.99
 _OWN, _DRAWN = "the log's own order", "a draw for each user and item"
 
 
 def by_user_and_time(rows: pl.DataFrame) -> tuple[pl.DataFrame, int, str]:
-    """The rows, the columns user, item (indices) and, where known, time and history, sorted.
+    """Sort rows with columns user, item (indices) and, where known, time and history.
 
-    Also how many of them share their time with another row of their user, and what is to be said of the order, "" where
-    nothing is. A log whose users' rows are in time order orders ties by its own order, unless that is the order of
-    items: sorting left it, and what comes next could be guessed. All else goes by a draw that is the same for any order
-    of the rows, what is history first. Without times all rows of a user are such ties.
+    Returns also the number of rows that share their time with another row of their user, and a note on the order, "" if
+    there is none. Ties keep the log's own order if each user's rows are in time order, unless they are sorted by item,
+    which would leak the next item. Otherwise ties are ordered by a hash of user and item, independent of the order of
+    rows, history first. Without times all rows of a user are ties.
     """
     if "time" not in rows.columns:
         return _without_times(rows)
@@ -40,7 +40,7 @@ def by_user_and_time(rows: pl.DataFrame) -> tuple[pl.DataFrame, int, str]:
 
 
 def _without_times(rows: pl.DataFrame) -> tuple[pl.DataFrame, int, str]:
-    """By user, in the log's order or, where that is the order of items, by the draw."""
+    """By user, in the log's order or, where that is sorted by item, by the hash."""
     found = rows.sort("user", maintain_order=True)
     pairs = found["user"] == found["user"].shift(-1)
     if "history" in rows.columns:
@@ -49,14 +49,14 @@ def _without_times(rows: pl.DataFrame) -> tuple[pl.DataFrame, int, str]:
     if direction is None:
         return found, 0, ""
     said = (
-        f"the rows of each user {direction} by item, as sorting leaves them, so their order tells nothing and "
+        f"the rows of each user {direction} by item, so the log was sorted and their order tells nothing: "
         f"{_DRAWN} counts in its place; if the log has times, name them with --time-column"
     )
     return _drawn(found, ["user"]), 0, said
 
 
 def _direction(rows: pl.DataFrame, pairs: pl.Series) -> str | None:
-    """How nearly all steps from an item to the next go, of the rows that make `pairs` with the next.
+    """Whether nearly all steps from an item index to the next "ascend" or "descend", over rows paired with the next.
 
     None where they go both ways, or are few.
     """
@@ -68,13 +68,13 @@ def _direction(rows: pl.DataFrame, pairs: pl.Series) -> str | None:
 
 
 def _drawn(rows: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
-    """Sorted by the keys, the last first, and where they are alike by the draw, what is history first."""
+    """Sorted by the keys, the last one first; ties by the hash, history first."""
     first = ["history"] if "history" in rows.columns else []
     return _sorted(rows.with_columns(drawn=_draw(rows)), ["drawn", *first, *keys]).drop("drawn")
 
 
 def _draw(rows: pl.DataFrame) -> NDArray[np.uint64]:
-    """A number for each user and item that tells nothing of either (the mixing of SplitMix64)."""
+    """A hash of each user and item (the finaliser of SplitMix64)."""
     users, items = (rows[name].to_numpy().astype(np.uint64) for name in ("user", "item"))
     mixed = (users << np.uint64(32)) + items + np.uint64(0x9E3779B97F4A7C15)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
@@ -83,7 +83,7 @@ def _draw(rows: pl.DataFrame) -> NDArray[np.uint64]:
 
 
 def _sorted(rows: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
-    """Sorted by the last key first. Stable sorts of one key take a quarter of the time of one sort of two keys."""
+    """Sorted by the last key first; stable sorts by one key take a quarter of the time of one sort by two keys."""
     for key in keys:
         rows = rows.sort(key, maintain_order=True, descending=key == "history")
     return rows

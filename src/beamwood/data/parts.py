@@ -17,9 +17,11 @@ from beamwood.errors import InputError
 __all__ = ["TableFiles", "parts_of"]
 
 _SHOWN = 3
-# How Hive calls the folder of rows whose key is null.
+# Hive's folder name for rows with a null key.
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 _MOST_FILES = 20_000
+# Folders by which a table says which of its files still count.
+_KEPT_BY = {"_delta_log": "Delta Lake", ".hoodie": "Hudi"}
 
 
 class TableFiles:
@@ -29,22 +31,22 @@ class TableFiles:
         self.name, self.files, self.left_out, self.root = name, tuple(files), tuple(left_out), root
 
     def joined(self, frames: Sequence[pl.LazyFrame], schemas: Sequence[Mapping[str, Any]]) -> pl.LazyFrame:
-        """The rows of all parts. A folder called `key=value` is a column of its parts that lack it.
+        """The rows of all parts; a folder named `key=value` becomes a column of the parts below it that lack it.
 
-        Errors: parts of other columns or types than the first, or below folders that say others.
+        Errors: parts with other columns, types or folder keys than the first.
         """
         self._check_columns(schemas)
         keys = [self._keys(file, schemas[0]) for file in self.files]
         self._check_keys(keys)
         each = []
         for frame, schema, own in zip(frames, schemas, keys, strict=True):
-            # By place: a name such as "*" would be a pattern.
+            # By position, as a name such as "*" would be read as a pattern.
             columns = [pl.nth([*schema].index(name)) for name in schemas[0]]
             each.append(frame.select(*columns, *(pl.lit(own[key], pl.String).alias(key) for key in keys[0])))
         return pl.concat(each, how="vertical_relaxed")
 
     def notes(self) -> tuple[str, ...]:
-        """How many files were read as one, and what was left out, in words."""
+        """Notes on the number of files read as one, and on files left out."""
         many = f"{len(self.files):,} files are read as one, in the order of their names"
         said = [many if len(self.files) > 1 else f"{self.files[0].name} is read of it"]
         if self.left_out:
@@ -72,12 +74,12 @@ class TableFiles:
         for file, own in zip(self.files, keys, strict=True):
             if own.keys() != keys[0].keys():
                 raise InputError(
-                    f"{self.name}: {file} and {self.files[0]} lie below other folders called key=value, each key a "
-                    "column; name one file, or move what is no part of the table"
+                    f"{self.name}: {file} and {self.files[0]} are in folders with different keys (key=value), each a "
+                    "column; name one file, or move files that are not part of the table"
                 )
 
     def _keys(self, file: Path, names: Container[str]) -> dict[str, str | None]:
-        """What the folders of a part say beyond its own columns, signs such as ":" as %3A, as Hive and Spark write."""
+        """The keys and values of a part's folders beyond its own columns, URL-encoded as Hive and Spark write them."""
         folders = () if self.root is None else file.relative_to(self.root).parts[:-1]
         pairs = ([unquote(part) for part in folder.partition("=")] for folder in folders)
         said = {key: value for key, mark, value in pairs if mark and key not in names}
@@ -85,9 +87,9 @@ class TableFiles:
 
 
 def parts_of(path: str, suffix_of: Callable[[str], str | None]) -> TableFiles | None:
-    """The parts of a folder, or of a pattern such as "logs/*.csv" that is no file's name; None of anything else.
+    """The parts in a folder, or of a pattern such as "logs/*.csv" unless a file has that name; None for anything else.
 
-    Hidden files and those that begin with "_" are none. Errors: no part; parts of several kinds.
+    Hidden files and those that begin with "_" are skipped. Errors: no part; parts of several kinds.
     """
     if os.path.isdir(path):
         root: Path | None = Path(path)
@@ -108,13 +110,21 @@ def parts_of(path: str, suffix_of: Callable[[str], str | None]) -> TableFiles | 
 
 
 def _files_below(path: str) -> list[Path]:
-    """The files below a folder, sorted, without what is hidden. Errors: more than any log has; what cannot be read."""
+    """The files below a folder, sorted, without what is hidden.
+
+    Errors: more than any log has; what cannot be read; a table whose files hold rows that were deleted.
+    """
 
     def refuse(error: OSError) -> None:
         raise InputError(f"{error.filename} cannot be read ({error.strerror}); name the folder of the log's parts")
 
     found = list[Path]()
     for folder, inner, names in os.walk(path, onerror=refuse):
+        for kept_by in _KEPT_BY.keys() & set(inner):
+            raise InputError(
+                f"{folder} is a table of {_KEPT_BY[kept_by]}, whose files hold deleted and older rows too; write the "
+                "rows that count to Parquet, and give that"
+            )
         inner[:] = [name for name in inner if not name.startswith((".", "_"))]
         files = (Path(folder, name) for name in names if not name.startswith((".", "_")))
         found += [file for file in files if os.path.isfile(file)]

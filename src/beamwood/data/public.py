@@ -27,10 +27,7 @@ _TIMEOUT = 30.0
 
 @dataclass(frozen=True, slots=True)
 class PublicSet:
-    """Where an archive is, the SHA-256 it must have, the terms it comes under, and how to read it.
-
-    `convert` takes the archive and gives the frames of interactions and items.
-    """
+    """The address, SHA-256 and terms of an archive; `convert` returns its frames of interactions and items."""
 
     title: str
     url: str
@@ -40,7 +37,7 @@ class PublicSet:
     convert: Callable[[zipfile.ZipFile], tuple[pl.DataFrame, pl.DataFrame]]
 
     def lines(self) -> list[str]:
-        """What to show a person before the data are used."""
+        """The title, terms and citation, to be shown before the data are used."""
         return [f"{self.title}, {self.url}", f"terms: {self.terms}", f"cite: {self.citation}"]
 
 
@@ -59,10 +56,10 @@ def fetch(
     on_progress: OnProgress | None = None,
     known: Mapping[str, PublicSet] | None = None,
 ) -> PublicFiles:
-    """Put the data set `name` as Parquet files into `folder`/`name`, unless it is already there.
+    """Download the data set `name` as Parquet files into `folder`/`name`, unless it exists.
 
-    `on_progress` is told the bytes read so far and the total, None where the server does not say. The files appear
-    whole or not at all. Errors: an unknown name, no connection, a checksum that differs, an archive of another make.
+    `on_progress` receives the bytes read so far and the total, None if the server does not state it. The files are
+    written atomically. Errors: an unknown name, no connection, a different checksum, an unexpected archive layout.
     """
     known = PUBLIC_SETS if known is None else known
     if name not in known:
@@ -77,7 +74,7 @@ def fetch(
         with zipfile.ZipFile(io.BytesIO(archive)) as opened:
             interactions, items = wanted.convert(opened)
     except (zipfile.BadZipFile, KeyError, pl.exceptions.PolarsError) as error:
-        raise InputError(f"{name}: the archive of {wanted.url} is not of the known make: {error}") from error
+        raise InputError(f"{name}: the archive of {wanted.url} has an unexpected layout: {error}") from error
     place.mkdir(parents=True, exist_ok=True)
     (place / "TERMS.txt").write_text("\n".join(wanted.lines()) + "\n", encoding="utf-8")
     _write(items, files.items)

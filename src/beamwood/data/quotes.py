@@ -1,4 +1,4 @@
-"""Whether the quotes of a text file go around cells, or are signs of a text that nobody quoted."""
+"""Whether the quotes in a text file enclose cells, or are ordinary characters of an unquoted text."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ __all__ = ["are_signs", "unwrapped"]
 
 
 def are_signs(lines: pl.LazyFrame, separator: str, width: int) -> bool:
-    """Whether quotes are signs as any other: some go around no cell, and each line has its cells without them.
+    """Whether quotes are ordinary characters: some enclose no cell, and each line has `width` cells without quoting.
 
-    `lines`: the column `line`, null for blank ones; `width`: the number of cells of a row. A quote that opens a cell
-    and has no pair in its line may go around several lines, and says nothing.
+    `lines`: the column `line`, null for blank ones. A quote that opens a cell and is not closed in its line may enclose
+    several lines, and is no evidence.
     """
     line, mark = pl.col("line"), re.escape(separator)
     wrapped, bare = rf'"(?:[^"]|"")*"(?:{mark}|$)', rf'[^"{mark}]+(?:{mark}|$)'
@@ -31,7 +31,7 @@ def are_signs(lines: pl.LazyFrame, separator: str, width: int) -> bool:
 
 
 def unwrapped(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Names and cells without the quotes around them, and with a quote for each that is written \\" or ""."""
+    """Names and cells without enclosing quotes, and with each escaped quote, \\" or "", as one."""
     frame = frame.rename(lambda name: re.sub(r'^"(.*)"$', r"\1", name))
     cell = pl.all().str.replace(r'(?s)^"(.*)"$', "${1}")
     return frame.select(cell.str.replace_all(r'\\"|""', '"').replace("", None))

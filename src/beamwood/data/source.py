@@ -1,4 +1,4 @@
-"""Tables from wherever they are: a file of a known suffix or a frame in memory, always as a Polars lazy frame."""
+"""Tables from files or memory, always as a Polars lazy frame."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = ["SUFFIXES", "Source", "open_source", "reading"]
 
 _ARROW_FILE = b"ARROW1"
 _UNSAID = Layout()
-# What a saved folder holds, and no folder of a log's parts.
+# Marks a folder saved by a fit.
 _MANIFEST = "manifest.json"
 _REPEATED = re.compile(r"(?:column with name|duplicate(?:d)? column:?) '?([^']+)'? has more than one")
 
@@ -39,8 +39,8 @@ _REPEATED = re.compile(r"(?:column with name|duplicate(?:d)? column:?) '?([^']+)
 class Source:
     """A table not yet read: its `name` in messages, the `frame`, and whether every cell is still text (CSV).
 
-    Where only some rows are kept, `whole` is the frame before that and `kept` says which, so that errors name rows as
-    the file counts them. `notes`: what was taken for what.
+    Where only some rows are kept, `whole` is the unfiltered frame and `kept` the filter, so that errors number rows as
+    in the file. `notes`: how the file was interpreted.
     """
 
     name: str
@@ -57,12 +57,12 @@ class Source:
 
     @cached_property
     def schema(self) -> Mapping[str, pl.DataType]:
-        """The type of each column. Errors: what cannot be read, naming the source."""
+        """The type of each column. Errors: an unreadable source, named."""
         with reading(self.name):
             return dict(self.frame.collect_schema())
 
     def column(self, name: str) -> pl.Expr:
-        """The column of exactly that name, found by its place: `pl.col` takes "*" and "^u.*$" as patterns."""
+        """The column with exactly that name, by position: `pl.col` reads "*" and "^u.*$" as patterns."""
         return pl.nth(self.column_names.index(name))
 
     def keeping(self, kept: pl.Expr) -> Source:
@@ -72,7 +72,7 @@ class Source:
         return replace(self, frame=self.frame.filter(kept), whole=whole, kept=every)
 
     def first(self, name: str, chosen: pl.Expr) -> tuple[int, Any]:
-        """The first row, from 1, that is `chosen`, and its cell in a column."""
+        """The number, from 1, of the first row where `chosen` is true, and its cell in a column."""
         chosen = chosen if self.kept is None else chosen & self.kept
         row, cell = chosen.arg_true().first() + 1, self.column(name).filter(chosen).first()
         with reading(self.name):
@@ -81,11 +81,11 @@ class Source:
 
 
 def open_source(source: Any, layout: Layout = _UNSAID) -> Source:
-    """The table of a path, or of what is in memory: see `frame_of`.
+    """The table at a path, or of an object in memory: see `frame_of`.
 
-    A path is a file, a folder of parts of one table, or a pattern of their names. `layout`: what is said of text files
-    and of rows without names. Nested rows have `unnested_columns`. Errors: no such file, an unsupported suffix, a file
-    that cannot be read, an object that is no table; a layout of what has its own.
+    A path is a file, a folder of parts of one table, or a pattern of their names. `layout`: given for text files and
+    rows without names. Nested rows become `unnested_columns`. Errors: no such file, an unsupported suffix, an
+    unreadable file, an object that is not a table; a layout for a source that has its own.
     """
     if isinstance(source, str | os.PathLike):
         if not os.fspath(source):
@@ -100,12 +100,12 @@ def open_source(source: Any, layout: Layout = _UNSAID) -> Source:
 
 @contextmanager
 def reading(name: str) -> Iterator[None]:
-    """Turn what Polars and the file system raise into one line that names the source."""
+    """A context in which errors of Polars and the file system become an `InputError` that names the source."""
     try:
         yield
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, UnicodeDecodeError) as error:
         panicked = isinstance(error, pl.exceptions.PanicException)
-        reason = "its parts do not fit together" if panicked else _first_line(error)
+        reason = "its parts are inconsistent" if panicked else _first_line(error)
         repeated = _REPEATED.search(reason)
         if repeated is not None:
             raise InputError(f"{name} has several columns named '{repeated[1]}'; give each its own name") from error
@@ -142,11 +142,11 @@ def _open_part(file: Path, parts: TableFiles, layout: Layout) -> Source:
         if len(parts.files) == 1:
             raise
         every = shlex.quote(str(file.parent)) + f"/*{file.suffix}"
-        raise InputError(f"{error}; where all files are so, name all in that command, as {every}") from None
+        raise InputError(f"{error}; if all files are like this, name all in that command, as {every}") from None
 
 
 def _open_file(path: Path, layout: Layout) -> Source:
-    # Unlike the method of a path, false also for a name that is too long to be one.
+    # os.path.exists, as Path.exists raises on a name that is too long.
     if not os.path.exists(path):
         raise InputError(f"{path} does not exist{nearest_path(path)}")
     if not path.is_file():
@@ -175,7 +175,7 @@ def _open_file(path: Path, layout: Layout) -> Source:
 
 
 def _suffix_of(name: str) -> str | None:
-    """The known ending of a file's name, None where it has none."""
+    """The known suffix of a file name, or None."""
     return max((known for known in SUFFIXES if name.lower().endswith(known)), key=len, default=None)
 
 
@@ -184,7 +184,7 @@ def _any_suffix_of(name: str) -> str:
 
 
 def _refuse_repeated_names(name: str, frame: pl.LazyFrame) -> None:
-    """Polars reads the second column 'x' of a text file as 'x_duplicated_0'."""
+    """Errors: repeated column names; Polars renames the second column 'x' of a text file to 'x_duplicated_0'."""
     names = frame.collect_schema().names()
     for column in names:
         first, mark, _ = column.rpartition("_duplicated_")

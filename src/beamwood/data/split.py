@@ -25,10 +25,10 @@ __all__ = ["SPLITS", "Queries", "Split", "by_boundary", "by_time", "disjoint_use
 
 @dataclass(frozen=True)
 class Queries:
-    """What a retriever is asked: who (`users` int64[Q]), with what `histories`, to find which distinct `labels`.
+    """Q test or validation queries: `users` int64[Q], their `histories`, and the distinct `labels` to find.
 
-    `seen` is what "seen items removed" takes out. `context`: one row a query, that of its first label, where
-    the log has such columns.
+    `seen`: the items that the view "seen items removed" excludes. `context`: one row a query, that of its first label,
+    where the log has context columns.
     """
 
     users: NDArray[np.int64]
@@ -37,16 +37,25 @@ class Queries:
     seen: ItemLists
     context: pl.DataFrame | None = None
 
+    def __post_init__(self) -> None:
+        beside = {"histories": self.histories, "labels": self.labels, "seen": self.seen, "context": self.context}
+        for name, rows in beside.items():
+            if rows is not None and len(rows) != len(self):
+                raise InputError(f"{len(self)} users and {len(rows)} rows of {name}; give one row of {name} a user")
+
     def __len__(self) -> int:
         return len(self.users)
 
+    def __repr__(self) -> str:
+        return f"Queries of {len(self):,} users with {len(self.labels.items):,} labels"
+
     def query(self, needs: QueryNeeds) -> Query:
-        """What a searcher with these needs is asked, its columns of the context encoded."""
+        """The query for a searcher with these needs, with its context columns encoded."""
         return Query(self.users, self.histories, encode_context(needs.context, self.context, len(self)))
 
     @property
     def labels_seen(self) -> int:
-        """How many labels are items that their query has seen, which "seen items removed" cannot find."""
+        """The number of labels that their query has seen, which the view "seen items removed" cannot find."""
         width = 1 + max(int(part.items.max(initial=0)) for part in (self.labels, self.seen))
         labels, seen = (part.rows * width + part.items for part in (self.labels, self.seen))
         return int(np.isin(labels, seen).sum())
@@ -66,9 +75,9 @@ class Queries:
 
 @dataclass(frozen=True)
 class Split:
-    """`train` has the whole data set's users and items, but only the histories that training may see.
+    """A data set split in three. `train` has all users and items, but only the histories that training may use.
 
-    `name` and `options` rebuild it; `rule` says in words what may leak into what; `report` counts what was left out.
+    `name` and `options` rebuild it; `rule` states in words what may leak; `report` counts queries and users left out.
     """
 
     dataset: Dataset
@@ -80,17 +89,39 @@ class Split:
     options: dict[str, Any] = field(default_factory=dict)
     report: dict[str, int] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        num_users, num_items = len(self.dataset.users), self.dataset.num_items
+        if (len(self.train.users), self.train.num_items) != (num_users, num_items):
+            raise InputError(
+                f"train has {len(self.train.users)} users and {self.train.num_items} items, the data set {num_users} "
+                f"and {num_items}; make it of the data set, as dataset.with_histories(..)"
+            )
+        for part, queries in (("valid", self.valid), ("test", self.test)):
+            _check_below(f"{part}.users", queries.users, num_users, "users")
+            lists = {"histories": queries.histories, "labels": queries.labels, "seen": queries.seen}
+            for name, held in lists.items():
+                _check_below(f"{part}.{name}", held.items, num_items, "items")
+
+    @property
+    def of_strangers(self) -> bool:
+        """Are all test users unknown to training?"""
+        own = self.train.histories.lengths[self.test.users]
+        return self.name == "users" or (len(own) > 0 and not own.any())
+
+    def __repr__(self) -> str:
+        return f"Split {self.name!r}: {len(self.valid):,} validation and {len(self.test):,} test users; {self.rule}"
+
     def _repr_html_(self) -> str:
         counts = {name.replace("_", " "): count for name, count in self.report.items()}
         return facts(f"split {self.name}", {"rule": self.rule, **counts})
 
 
 class _Unsplit(InputError):
-    """A log of which a split leaves nothing to judge by; what else would is still to be said."""
+    """A split leaves no validation or test queries; `_advised` adds which split would."""
 
 
 def _advised(split: Callable[..., Split]) -> Callable[..., Split]:
-    """The split, whose error names another one that was tried on the same log, or says that none does."""
+    """A decorator of splits: an `_Unsplit` error is completed by the splits that work on the same log, if any."""
 
     @functools.wraps(split)
     def tried(dataset: Dataset, **options: Any) -> Split:
@@ -119,11 +150,11 @@ def _leaves_something(split: Callable[..., Split], dataset: Dataset) -> bool:
 @naming_arguments
 @_advised
 def disjoint_users(dataset: Dataset, *, seed: int = 2026, history_length: int = 69) -> Split:
-    """80 % of users train, 10 % validate, 10 % test; of the latter the first half asks for the second.
+    """80 % of users train, 10 % validate, 10 % test; from the first half of their events the second is predicted.
 
     `p = default_rng(seed).permutation(sorted user ids)`, cut at `int(.8 n)` and `int(.9 n)`. A query's history is the
-    last `history_length` items of the first half. That half is `n // 2` events, or what the boundary column calls
-    history. The labels are the set of the rest, and seen items the whole first half. Source: DTR, section 6.1.
+    last `history_length` items of the first half. That half is `n // 2` events, or the rows that the boundary column
+    marks as history. The labels are the set of the rest, and seen items the whole first half. Source: DTR, section 6.1.
     """
     _check(dataset, seed)
     _check_whole("history_length", history_length, 1)
@@ -158,7 +189,7 @@ def disjoint_users(dataset: Dataset, *, seed: int = 2026, history_length: int = 
 
 
 def _halves(dataset: Dataset, users: NDArray[np.int64], middle: NDArray[np.int64], history_length: int) -> Queries:
-    """Queries of those of the users who have events on both sides of their middle."""
+    """Queries of the users with events on both sides of their middle."""
     histories = dataset.histories
     start, stop, end = histories.indptr[users], middle[users], histories.indptr[users + 1]
     kept = (stop > start) & (end > stop)
@@ -204,10 +235,10 @@ def leave_one_out(dataset: Dataset, *, seed: int = 2026) -> Split:
 @naming_arguments
 @_advised
 def by_time(dataset: Dataset, *, seed: int = 2026, valid_share: float = 0.1, test_share: float = 0.1) -> Split:
-    """Two moments cut the log: what is before the first trains, between them validates, after the second tests.
+    """Two points in time cut the log: events before the first train, between them validate, after the second test.
 
-    The cuts leave the given shares of events behind them. A query is a user with events on both sides of its cut: the
-    history is all before it, the labels the set after it. `seed` is accepted for a common signature.
+    The given shares of events lie after each cut. A query is a user with events on both sides of its cut: the history
+    is all before it, the labels the set after it. `seed` is accepted for a common signature.
     """
     _check(dataset, seed)
     if dataset.times is None:
@@ -224,7 +255,7 @@ def by_time(dataset: Dataset, *, seed: int = 2026, valid_share: float = 0.1, tes
     places = [int(len(ordered) * share) for share in (1 - valid_share - test_share, 1 - test_share)]
     if not places[0] < places[1] < len(ordered):
         raise InputError(
-            f"valid_share={valid_share} or test_share={test_share} is no event of {len(ordered):,}; raise it"
+            f"valid_share={valid_share} or test_share={test_share} is below one event of {len(ordered):,}; raise it"
         )
     cuts = [ordered[place] for place in places]
     before = [_count_before(dataset, cut) for cut in [*cuts, ordered[-1] + 1]]
@@ -253,9 +284,9 @@ def by_time(dataset: Dataset, *, seed: int = 2026, valid_share: float = 0.1, tes
 @naming_arguments
 @_advised
 def by_boundary(dataset: Dataset, *, seed: int = 2026, valid_share: float = 0.1) -> Split:
-    """The log's own split: rows that the boundary column calls history (or train) train, the others test.
+    """The log's own split: rows that the boundary column marks as history (or train) train, the others test.
 
-    Of each user's history rows a share, drawn with `seed`, validates (at least one where there are two or more). The
+    A share of each user's history rows, drawn with `seed`, validates (at least one where there are two or more). The
     test history is all of a user's history rows, the validation history those that train.
     """
     _check(dataset, seed)
@@ -288,7 +319,7 @@ def by_boundary(dataset: Dataset, *, seed: int = 2026, valid_share: float = 0.1)
 
 
 def _drawn_share(histories: ItemLists, inside: NDArray[np.bool_], share: float, seed: int) -> NDArray[np.bool_]:
-    """bool[entries]: of each user's entries `inside` that share, at least one where there are two or more."""
+    """bool[entries]: a random share of each user's entries `inside`, at least one where there are two or more."""
     rows = histories.rows
     order = np.lexsort((np.random.default_rng(seed).random(len(rows)), rows))
     order = order[inside[order]]
@@ -313,13 +344,22 @@ def _check(dataset: Any, seed: Any) -> None:
     _check_whole("seed", seed, 0)
 
 
+def _check_below(name: str, indices: IndexArray, num_known: int, what: str) -> None:
+    """Errors: an index that is none of so many."""
+    if len(indices) and not 0 <= int(indices.min()) <= int(indices.max()) < num_known:
+        raise InputError(
+            f"{name} holds index {int(indices.max() if indices.max() >= num_known else indices.min())} of "
+            f"{num_known} {what}; give indices of the data set, as dataset.{what}.encode(ids)"
+        )
+
+
 def _check_whole(name: str, value: Any, least: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise InputError(f"{name}={value!r} is no whole number of at least {least}")
+        raise InputError(f"{name}={value!r} is not a whole number of at least {least}")
 
 
 def _middles(dataset: Dataset) -> NDArray[np.int64]:
-    """Where each user's history ends and the labels begin, as a position among all events."""
+    """int64[users], the position among all events where each user's labels begin."""
     indptr = dataset.histories.indptr
     if dataset.in_history is None:
         return indptr[:-1] + dataset.histories.lengths // 2
@@ -328,8 +368,8 @@ def _middles(dataset: Dataset) -> NDArray[np.int64]:
     misplaced = np.count_nonzero(dataset.in_history != (np.arange(indptr[-1]) < np.repeat(middle, np.diff(indptr))))
     if misplaced:
         raise InputError(
-            f"the boundary column calls {misplaced} events history that come after a user's future, or the reverse; "
-            "sort the log or mend the column"
+            f"the boundary column marks {misplaced} events as history after a user's future, or the reverse; "
+            "sort the log or correct the column"
         )
     return middle
 

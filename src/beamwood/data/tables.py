@@ -11,7 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from beamwood.data.columns import find_column, plain_name
-from beamwood.data.ids import id_expression, same_but_for_looks, words_for_nothing
+from beamwood.data.ids import id_expression, null_words, same_but_for_looks
 from beamwood.data.kept_columns import kept_column, kept_name
 from beamwood.data.labels import SEPARATOR, arrays_as_lists, inner_type, label_lists
 from beamwood.data.layout import OF_TABLES
@@ -163,13 +163,13 @@ def _held_by(frame: pl.DataFrame, absent: pl.Series) -> str:
 
 
 def _words_in_categories(labels: pl.Series | None) -> list[str]:
-    """What to look at among the categories: words that stand for nothing."""
+    """What to look at among the categories: null words, such as "None"."""
     if labels is None:
         return []
-    words = words_for_nothing(labels.str.split(SEPARATOR).explode())
+    words = null_words(labels.str.split(SEPARATOR).explode())
     said = ", ".join(f"{word!r} of {count:,} items" for word, count in words.head(4).iter_rows())
     fix = "if such items have none, leave their cells empty"
-    return [f"the item table has words for nothing as categories ({said}); {fix}"] if said else []
+    return [f"the item table has null words as categories ({said}); {fix}"] if said else []
 
 
 def aligned(table: Table, catalogue: Vocabulary, logged: pl.Series, unlisted: str, report: dict[str, Any]) -> ItemTable:

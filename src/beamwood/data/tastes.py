@@ -1,4 +1,4 @@
-"""A market of several tastes a user, contexts and sparse item pairs, whose optimum is known and is no narrow product.
+"""A synthetic market with several tastes a user, contexts and sparse item pairs; its known optimum has no low rank.
 
 Each event is a partner of the item before it, or an item of one of the user's tastes of the present context. The
 formula, and why it is exact, stand in docs/lab/planted-market.md.
@@ -51,7 +51,7 @@ class TasteConfig(BaseModel):
         if self.num_items % (self.items_per_taste * self.num_contexts):
             unit = self.items_per_taste * self.num_contexts
             raise ValueError(
-                f"num_items={self.num_items} is no multiple of {unit}, the items of a taste of each context"
+                f"num_items={self.num_items} is not a multiple of {unit}, the items of a taste of each context"
             )
         if self.tastes_per_context > self.num_tastes // self.num_contexts:
             known = self.num_tastes // self.num_contexts

@@ -18,13 +18,13 @@ _BLOCK, _WHOLE, _NUMBER = r"\d+:", r"\d{1,18}", r"\s*[+-]?\d*\.?\d*\s*"
 
 
 class OtherShapeError(InputError):
-    """A text file that is no row a line; the message ends in the command that makes one of it."""
+    """A text file without one row a line; the message ends with the command that converts it."""
 
 
 def refuse_other_shapes(path: Path, lines: Sequence[str], separator: str | None, quote: str | None) -> None:
-    """Errors: blocks of lines below an item; lines that are lists; a matrix of users and items.
+    """Errors: blocks of lines below an item; lists in lines; a matrix of users and items; each with the fix.
 
-    `separator`: the mark, None where it is not known. Each error has the command that writes rows.
+    `separator`: None where it is not known.
     """
     file = shlex.quote(str(path))
     if lines and re.fullmatch(_BLOCK, lines[0].strip()) and any("," in line for line in lines):
@@ -54,7 +54,7 @@ def refuse_other_shapes(path: Path, lines: Sequence[str], separator: str | None,
 
 
 def _are_even_lists(rows: Sequence[Sequence[str]], mark: str) -> bool:
-    """Whether long lines of whole numbers between blanks, none of them a time, are lists of one length."""
+    """Whether all lines are long rows of blank-separated integers, none of them a time, and so lists."""
     if mark != " " or min(map(len, rows)) < _LONG:
         return False
     return all(re.fullmatch(_WHOLE, cell) and not is_time(cell) for row in rows for cell in row)

@@ -1,4 +1,4 @@
-"""Text files of rows, every cell left as text: a number that looks like one may be an id with a leading zero."""
+"""Text files of rows, with every cell left as text: what looks like a number may be an id with a leading zero."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from beamwood.errors import InputError
 
 __all__ = ["RECBOLE", "TEXT_SUFFIXES", "lines_of", "scan_text"]
 
-# What separates the columns, by ending; None: found in the first lines. RecBole's files have no quotes.
+# The separator by suffix; None: detected from the first lines. RecBole's files have no quotes.
 RECBOLE = (".inter", ".item", ".user")
 _OWN = {
     ".csv": ",",
@@ -31,14 +31,14 @@ _OWN = {
 TEXT_SUFFIXES = tuple(f"{suffix}{packed}" for suffix in _OWN for packed in ("", ".gz", ".zst"))
 _SAMPLE = 100
 _TOLD = re.compile(r'"?sep=([,;|\t])"?\s*', re.IGNORECASE)
-# No cell of a sound text file holds it, and none is separated by it, as Hive's are by "\x01".
+# A character that is in no text file, neither in cells nor as a separator (Hive's is "\x01").
 _NOWHERE = "\x0e"
 
 
 def scan_text(path: Path, suffix: str | None, layout: Layout) -> tuple[pl.LazyFrame, tuple[str, ...]]:
-    """The table of a text file, and what was taken for what, in words. `suffix`: None for an unknown ending.
+    """The table of a text file, and notes on how it was interpreted. `suffix`: None for an unknown one.
 
-    Errors: what separates its columns cannot be found; names that do not fit; lines of other numbers of cells.
+    Errors: no separator is found; names that do not fit the first line; lines with another number of cells.
     """
     own = None if suffix is None else _OWN[suffix.removesuffix(".gz").removesuffix(".zst")]
     quote = None if suffix is not None and suffix.startswith(RECBOLE) else '"'
@@ -47,7 +47,7 @@ def scan_text(path: Path, suffix: str | None, layout: Layout) -> tuple[pl.LazyFr
     notes = []
     told = _TOLD.fullmatch(lines[0].lstrip("\ufeff")) if lines else None
     if told is not None:
-        # Spreadsheets have what separates the columns in a line of its own.
+        # Spreadsheets may write the separator in a line of its own.
         lines = lines[1:]
         notes.append(f"its columns are separated by {told[1]!r}, as its first line says")
     separator, found = _separator(path, lines, layout.separator or (told and told[1]), own, quote)
@@ -60,13 +60,13 @@ def scan_text(path: Path, suffix: str | None, layout: Layout) -> tuple[pl.LazyFr
     if quote is not None and len(separator) == 1 and are_signs(lines_of(path, lossy=True), separator, len(first)):
         wrapped = all(re.fullmatch(r'".*"|[\d.-]*', cell) for cell in lines[0].lstrip("\ufeff").split(separator))
         quote, rows = None, fields_of(lines, separator, None)
-        notes.append("some quotes go around no cell, so all are read as signs of the text")
+        notes.append("some quotes enclose no cell, so all are read as ordinary characters")
     if layout.names is None and told is None and len(first) > 1 and seems_headless(rows):
         refuse_without_names(path, rows, separator, is_log=layout.is_log)
     if len(separator.encode()) > 1:
         return _split(path, separator, layout.names or tuple(first), layout.names is None), tuple(notes)
     before = 0 if told is None else 1
-    # Nothing is in the cells beyond, which `_refuse_longer_rows` has seen to.
+    # No row is longer than that, which `_refuse_longer_rows` checks, apart from a trailing separator.
     scan = partial(pl.scan_csv, path, glob=False, separator=separator, quote_char=quote, truncate_ragged_lines=True)
     _refuse_longer_rows(path, scan, separator, len(first), before + (layout.names is None))
     frame = scan(
@@ -81,21 +81,21 @@ def scan_text(path: Path, suffix: str | None, layout: Layout) -> tuple[pl.LazyFr
 def _separator(
     path: Path, lines: Sequence[str], said: str | None, usual: str | None, quote: str | None
 ) -> tuple[str, list[str]]:
-    """What separates the columns, and a note where the lines alone say so, against what is usual for their ending."""
+    """The separator, and a note where it was detected and differs from that of the suffix."""
     separator = separator_of(lines, usual, quote) if said is None else said
     refuse_other_shapes(path, lines, separator, quote)
     if separator is None:
         raise InputError(
-            f"{path}: what separates its columns is not clear from its first lines; say it with --separator, as "
+            f"{path}: its separator cannot be detected from its first lines; give it with --separator, as "
             "--separator ';'"
         )
     if said is not None or separator == usual:
         return separator, []
-    return separator, [f"its columns are separated by {separator!r}, as its first lines have it (or say --separator)"]
+    return separator, [f"its columns are separated by {separator!r}, as its first lines have it (or use --separator)"]
 
 
 def _refuse_other_texts(path: Path, lines: Sequence[str]) -> None:
-    """Errors: another encoding than UTF-8, and ends of lines that only old systems have."""
+    """Errors: UTF-16 text, and lines that end with carriage returns only."""
     if any("\x00" in line for line in lines[:2]):
         raise InputError(
             f"{path} cannot be read: it seems to be UTF-16: save it as UTF-8, as with: "
@@ -103,29 +103,28 @@ def _refuse_other_texts(path: Path, lines: Sequence[str]) -> None:
         )
     if len(lines) == 1 and "\r" in lines[0].rstrip("\r"):
         raise InputError(
-            f"{path} is one line with carriage returns in it, as old systems end lines; write it anew, as with: "
+            f"{path} ends its lines with carriage returns only, as old systems do; convert it, as with: "
             "tr '\\r' '\\n' < OLD > NEW"
         )
 
 
 def _refuse_title(path: Path, lines: Sequence[str], width: int, layout: Layout) -> None:
-    """Errors: lines of one cell before those of several."""
+    """Errors: single-cell lines before the rows."""
     if width > 1 or layout.is_said:
         return
     starts = next((at for at, line in enumerate(lines) if len(re.split(r"[,;\t|]", line)) > 1), 0)
     if starts and max(map(len, lines[:starts])) and len(lines) - starts > starts:
         raise InputError(
-            f"{path}: its first line, {lines[0][:60]!r}, seems to be a title; delete all before the line of the names "
-            "of its columns"
+            f"{path}: its first line, {lines[0][:60]!r}, seems to be a title; delete all before the header line"
         )
 
 
 def _refuse_longer_rows(
     path: Path, scan: Callable[..., pl.LazyFrame], separator: str, width: int, skipped: int
 ) -> None:
-    """Errors: rows of more cells than columns, as Polars reads the columns that it is asked for at wrong places then.
+    """Errors: rows with more cells than columns, in which Polars would read projected columns at wrong positions.
 
-    A separator at the end of a line is none.
+    A separator at the end of a line adds no cell.
     """
     names = [f"{number}" for number in range(width + 1)]
     rows = scan(
@@ -147,7 +146,7 @@ def _refuse_longer_rows(
 
 
 def lines_of(path: Path, *, lossy: bool = False) -> pl.LazyFrame:
-    """The lines of a text file as the column `line`, null for blank ones; `lossy`: also where they are no UTF-8."""
+    """The lines of a text file as the column `line`, null for blank ones; `lossy`: accept bytes that are not UTF-8."""
     return pl.scan_csv(
         path,
         glob=False,
@@ -161,7 +160,7 @@ def lines_of(path: Path, *, lossy: bool = False) -> pl.LazyFrame:
 
 
 def _split(path: Path, separator: str, names: tuple[str, ...], named: bool) -> pl.LazyFrame:
-    """Lines split at a separator of several characters; nothing is quoted there."""
+    """Lines split at a separator of several characters, without quoting."""
     line, rows = pl.col("line"), lines_of(path).filter(pl.col("line").is_not_null())
     rows = rows.slice(1) if named else rows
     other = line.str.count_matches(separator, literal=True) != len(names) - 1

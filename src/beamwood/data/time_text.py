@@ -1,4 +1,4 @@
-"""Times as people and programs write them in text: year first, months by name, zones by offset or name."""
+"""Times in text: year first, months by name, zones by offset or name, or by a given format."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from beamwood.errors import InputError
 
 __all__ = ["UNREAD", "ReadTimes", "by_format", "by_shape", "looks_like_time", "numeric_date"]
 
-# Abbreviations that mean one thing: those of RFC 2822 and Europe's.
+# Unambiguous zone abbreviations: those of RFC 2822 and Europe's.
 _OFFSETS = {
     "Z": "+00:00",
     "UT": "+00:00",
@@ -40,7 +40,7 @@ _ZONE = r"([A-Za-z][A-Za-z0-9_+-]*(?:/[A-Za-z0-9_+-]+)*)\]?$"
 _MOST_ZONES = 100
 _DATES = ("%Y-%m-%d", "%d %B %Y", "%B %d %Y", "%d-%B-%Y")
 _CLOCKS = ("%H:%M:%S%.f", "%H:%M", "%I:%M:%S %p", "%I:%M %p")
-# As C and Python print a time, and as web servers log one.
+# The formats of C, Python and web server logs.
 _OTHERS = ("%B %d %H:%M:%S %Y", "%B %d %H:%M:%S %#z %Y", "%B %d %Y %H:%M:%S %#z", "%d/%B/%Y:%H:%M:%S %#z")
 _SAMPLE = 1000
 UNREAD = f"text of which none of the first {_SAMPLE:,} times can be read"
@@ -51,10 +51,10 @@ _NUMERIC_DATE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ReadTimes:
-    """The Int64 `time` of each row, None where only the order of rows is known, and what it is made of, in words.
+    """The Int64 `time` of each row, None where only the order of rows is known, and how it was read, in words.
 
-    `unit`: what it counts from 1970, where dates were read; None of numbers, which are what they were; "order" of
-    scaled ones that are no times.
+    `unit`: since 1970, where dates were read; None for numbers, which are kept; "order" for scaled numbers that only
+    order rows.
     """
 
     time: pl.Expr | None
@@ -63,10 +63,10 @@ class ReadTimes:
 
 
 def by_shape(table: Source, name: str) -> ReadTimes | None:
-    """Of text that has the year first or the month by name, null for others.
+    """Read text with the year first or the month by name; other cells become null.
 
-    Only the shapes that a sample has are tried on all rows, and every one where some row has another. None where the
-    sample has none: then nothing was read.
+    The formats found in a sample are tried on all rows, and all formats where these leave some row unread. None where
+    no cell of the sample can be read.
     """
     column = table.column(name).cast(pl.String)
     text = _plain(column)
@@ -76,7 +76,7 @@ def by_shape(table: Source, name: str) -> ReadTimes | None:
         sample = given.select(_without_zones(text, words).alias("text")).collect()
     seen = tuple(shape for shape in _shapes() if _parsed(sample["text"], shape).is_not_null().any())
     if not seen and len(sample) == _SAMPLE:
-        # What is refused for these is not tried in every shape on all rows, which may be many.
+        # Fails early: trying every format on all rows would be slow.
         return None
     kind = "ISO 8601 text" if all(shape.startswith("%Y") and "%p" not in shape for shape in seen) else "text"
     time = _microseconds(text, seen, words)
@@ -87,9 +87,10 @@ def by_shape(table: Source, name: str) -> ReadTimes | None:
 
 
 def by_format(table: Source, name: str, time_format: str) -> ReadTimes:
-    """Of text by a pattern such as "%d.%m.%Y %H:%M", UTC without a zone; "%f" is any digits of a second, as in Python.
+    """Read text by a format such as "%d.%m.%Y %H:%M", UTC without a zone; "%f" is any fraction of a second, as in
+    Python.
 
-    Errors: a pattern that is none.
+    Errors: an invalid format.
     """
     pattern = _checked_format(time_format)
     text = table.column(name).cast(pl.String).str.strip_chars()
@@ -107,7 +108,7 @@ def by_format(table: Source, name: str, time_format: str) -> ReadTimes:
 
 
 def _checked_format(time_format: str) -> str:
-    """The pattern as Polars takes it. Errors: no directive; none that says a day; parts of a second without a mark."""
+    """The format in Polars' syntax. Errors: no directive; no day; a fraction of a second without "." or ","."""
     if "%" not in time_format:
         raise InputError(
             f"--time-format {time_format!r} has no directive such as %Y; write the pattern of the times, such as "
@@ -115,7 +116,7 @@ def _checked_format(time_format: str) -> str:
         )
     if re.search(r"%[-_0]?[cdDeFjmsvxyY+UWG]", time_format) is None:
         raise InputError(
-            f"--time-format {time_format!r} says no day; write times with the day as one, as by '%d.%m.%Y %H:%M'"
+            f"--time-format {time_format!r} has no day; write date and time in one column, as '%d.%m.%Y %H:%M'"
         )
     pattern = re.sub(r"[.,]%f", "%.f", time_format)
     if "%f" in pattern:
@@ -126,10 +127,7 @@ def _checked_format(time_format: str) -> str:
 
 
 def numeric_date(texts: pl.Series) -> tuple[str, list[str]]:
-    """How dates of numbers with the year last are written, in words, and the formats that fit; nothing for others.
-
-    Formats are tried on the texts before they are named.
-    """
+    """The order of numeric dates with the year last, in words, and the formats that read all texts; "" for others."""
     found = [match for text in texts.to_list() if (match := _NUMERIC_DATE.fullmatch(text.strip()))]
     if not found or 2 * len(found) < len(texts):
         return "", []
@@ -145,12 +143,12 @@ def numeric_date(texts: pl.Series) -> tuple[str, list[str]]:
 def looks_like_time(texts: pl.Series) -> bool:
     """Whether all texts are times of a known shape, or dates of numbers."""
     texts = texts.drop_nulls()
-    # Each shape has numbers and something between them; to try all shapes takes a hundred times as long.
+    # A cheap test first: trying all formats takes a hundred times as long.
     if not len(texts) or not texts.str.contains(r"\d\D+\d").all():
         return False
     if all(_NUMERIC_DATE.fullmatch(text.strip()) for text in texts.to_list()):
         return True
-    # Made first: within one expression it would be planned anew for each shape, and a log may have hundreds of columns.
+    # Computed first: within one expression it would be repeated for each format, and a log may have many columns.
     bare = texts.to_frame("text").select(_without_zones(_plain(pl.col("text")), _OFFSETS))
     read = (_moment(pl.col("text"), shape).is_not_null() for shape in _shapes())
     return bool(bare.select(pl.any_horizontal(read).all()).item())
@@ -167,7 +165,7 @@ def _format_of(match: re.Match[str], first: str, second: str) -> str:
 
 
 def _plain(column: pl.Expr) -> pl.Expr:
-    """One spelling before parsing: blanks and hyphens, no weekday, no comment, no comma, a clock behind a bare date."""
+    """Normalised text: single blanks, hyphens in dates, no weekday, comment or comma, 00:00 after a bare date."""
     text = column.str.strip_chars().str.replace(r"^(?i)(mon|tues?|wed(nes)?|thu(rs)?|fri|sat(ur)?|sun)(day)?,? ", "")
     text = text.str.replace(r"\s*\([A-Za-z ]+\)$", "").str.replace(r"(?:GMT|UTC)([+-]\d{2}:?\d{2})$", "${1}")
     # Unix and Java print the zone before the year.
@@ -181,12 +179,12 @@ def _plain(column: pl.Expr) -> pl.Expr:
     text = text.str.replace(r"^(.{10} \d{2}:\d{2})(\d{2})", "${1}:${2}")
     bare = r"^(\d{4}-\d{1,2}-\d{1,2}|\d{1,2} [A-Za-z]+\.? \d{4}|[A-Za-z]+\.? \d{1,2} \d{4}|\d{1,2}-[A-Za-z]+-\d{4})$"
     text = text.str.replace(bare, "${1} 00:00").str.replace_all(r"\s+", " ")
-    # Dates of numbers with the year last are read by a format alone.
+    # Numeric dates with the year last need a format.
     return pl.when(~text.str.contains(r"^\d{1,2}[ /.-]\d{1,2}[ /.-]")).then(text)
 
 
 def _zone_words(table: Source, text: pl.Expr) -> list[str]:
-    """The words at the ends of texts that may name a zone."""
+    """The time zone names at the ends of texts."""
     with reading(table.name):
         found = table.frame.select(text.str.extract(_ZONE, 1).unique().alias("word")).collect(engine="streaming")
     words = [word for word in found["word"].drop_nulls().to_list() if word.upper() not in ("AM", "PM")]
@@ -198,7 +196,7 @@ def _end(word: str) -> str:
 
 
 def _without_zones(text: pl.Expr, words: Iterable[str]) -> pl.Expr:
-    """The text with offsets for the zones that have one, and without the names of places."""
+    """The text with abbreviations replaced by offsets, and without names of time zones."""
     for word in words:
         text = text.str.replace(_end(word), _OFFSETS.get(word.upper(), ""))
     return text
@@ -211,7 +209,7 @@ def _shapes() -> tuple[str, ...]:
 
 
 def _microseconds(text: pl.Expr, shapes: Iterable[str], words: Iterable[str]) -> pl.Expr:
-    """What the first shape that fits says, by UTC; where clocks show an hour twice, it is the first."""
+    """Microseconds in UTC by the first format that fits; a repeated hour counts as the earlier one."""
     bare = _without_zones(text, words)
     local = pl.coalesce(pl.lit(None, pl.Datetime("us")), *(_moment(bare, shape) for shape in shapes))
     time = local.dt.timestamp("us")

@@ -21,7 +21,7 @@ __all__ = ["numbers_of", "parts_of_second", "read_times", "seems_time", "since_1
 _NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"
 _WHOLE = r"^\s*[+-]?\d{1,19}(\.0*)?\s*$"
 _EXPONENT = r"[\d.][eE][+-]?\d"
-# Days, minutes and seconds of days, that are written as one whole number.
+# Dates written as one integer.
 _DATES = (
     ("%Y%m%d", 19_700_101, 21_001_231),
     ("%Y%m%d%H%M", 19_700_101_0000, 21_001_231_2359),
@@ -35,15 +35,14 @@ _EXACT = 2.0**53  # a float above it may stand for several whole numbers
 
 
 def read_times(table: Source, name: str, time_format: str | None = None) -> ReadTimes:
-    """How a column of times is read, as the column `time`.
+    """The expression `time` that reads a time column, its unit, and a description.
 
-    Whole numbers stay, unless each is a date, as 20240131 is; numbers with fractions are scaled by a power of ten;
-    dates, times with a zone (or taken as UTC) and text with the year first or the month by name become
-    microseconds, nanoseconds where the column has them. Other text needs a `time_format`, such as "%d.%m.%Y %H:%M".
-    Decimals, and text that says one, are read without floats. A column whose cells are all missing (null, NaN,
-    blank or a word for nothing, as "NaT") means that the order is unknown. Errors: cells missing in part; values
-    that do not parse, with their count and the first one; times of a day without the day; numbers in two units;
-    floats, and text with an exponent, above 2^53.
+    Integers are kept, unless all are dates such as 20240131; numbers with fractions are scaled by a power of ten;
+    dates, times with a zone (UTC without one) and text with the year first or the month by name become microseconds, or
+    nanoseconds where the column has them. Other text needs a `time_format`, such as "%d.%m.%Y %H:%M". Decimals, also in
+    text, are read without floats. A column of missing cells only (null, NaN, blank or a null word, as "NaT") means that
+    the order of rows counts. Errors: some cells missing; values that do not parse, with their count and the first one;
+    times of day without a date; numbers in two units; floats, and text with an exponent, above 2^53.
     """
     with reading(table.name):
         asked = pl.len(), missing_cells(table, name, words=True).sum().alias("n")
@@ -66,16 +65,16 @@ def read_times(table: Source, name: str, time_format: str | None = None) -> Read
 
 
 def parts_of_second(time: int) -> int | None:
-    """What a time of a log counts since 1970, as parts of a second; None of what is no time, as a place in an order.
+    """The units a second (1, 10^3, 10^6 or 10^9) of a time since 1970, by its size, in the years 1973 to 5138.
 
-    Seconds, and thousandths, millionths or milliardths of them, are told apart by their size; all of 1973 to 5138.
+    None for other numbers, such as positions.
     """
     every = (1, 10**3, 10**6, 10**9)
     return next((parts for parts in every if 10**8 * parts <= time < 10**11 * parts), None)
 
 
 def since_1970(time: int) -> float | None:
-    """A time of a log in seconds since 1970; None as of `parts_of_second`."""
+    """A time of a log in seconds since 1970; None where `parts_of_second` is."""
     parts = parts_of_second(time)
     return None if parts is None else time / parts
 
@@ -103,7 +102,7 @@ def _by_type(table: Source, name: str) -> ReadTimes | None:
 
 
 def _from_whole(table: Source, number: pl.Expr) -> ReadTimes:
-    """The numbers; microseconds from 1970 where each is a date."""
+    """Integers unchanged, or as microseconds since 1970 where all are dates."""
     with reading(table.name):
         low, high = (
             table.frame.select(number.min().alias("l"), number.max().alias("h")).collect(engine="streaming").row(0)
@@ -125,7 +124,7 @@ def _from_whole(table: Source, number: pl.Expr) -> ReadTimes:
 
 
 def _refuse_of_day(table: Source, name: str) -> None:
-    """Errors: times of a day, without the day."""
+    """Errors: times of day without a date."""
     dtype = table.schema[name]
     if not (dtype == pl.Time or dtype in (pl.String, pl.Categorical, pl.Enum)):
         return
@@ -136,8 +135,8 @@ def _refuse_of_day(table: Source, name: str) -> None:
         if not len(texts) or not texts.str.contains(_OF_DAY).all():
             return
     day = seems_time(table, [other for other in table.column_names if other != name])
-    such = "" if day is None else f" with '{day[0]}', or say --time-column '{day[0]}'"
-    raise InputError(f"{table.name}: column '{name}' holds times of a day without the day; write both as one{such}")
+    such = "" if day is None else f" with '{day[0]}', or use --time-column '{day[0]}'"
+    raise InputError(f"{table.name}: column '{name}' holds times of day without a date; write both in one column{such}")
 
 
 def _from_floats(table: Source, name: str, column: pl.Expr) -> ReadTimes:
@@ -163,7 +162,7 @@ def _from_decimals(table: Source, column: pl.Expr) -> ReadTimes:
 
 
 def _measures(table: Source, column: pl.Expr, bad: pl.Expr) -> tuple[bool, float, int]:
-    """Whether any number has a fraction, the largest magnitude, and how many are `bad`."""
+    """Whether any number has a fraction, the largest magnitude, and the count of `bad` ones."""
     asked = (column != column.floor()).any().alias("f"), column.abs().max().alias("m"), bad.sum().alias("b")
     with reading(table.name):
         fractions, largest, count = table.frame.select(asked).collect(engine="streaming").row(0)
@@ -171,17 +170,17 @@ def _measures(table: Source, column: pl.Expr, bad: pl.Expr) -> tuple[bool, float
 
 
 def _scaled_up(number: pl.Expr, largest: float) -> ReadTimes:
-    """Scaled days of a calendar would pass for seconds, so it is said that they only order."""
+    """Scaled numbers; "order" where they are no seconds, as scaled day numbers would otherwise pass for seconds."""
     return ReadTimes(number, "numbers", "order" if parts_of_second(int(largest)) is None else None)
 
 
 def _digits(largest: float) -> int:
-    """How many digits of a fraction count: six, fewer where the numbers are too large for that."""
+    """The digits of a fraction that are kept: six, fewer where the numbers are too large."""
     return next((digits for digits in (6, 3) if largest * 10**digits < _LARGEST), 0)
 
 
 def _scaled(column: pl.Expr, digits: int) -> pl.Expr:
-    """Decimals, or text that says some, times a power of ten and rounded."""
+    """Decimals, also in text, times 10^digits, rounded."""
     return column.cast(pl.Decimal(38, digits), strict=False).to_physical().cast(pl.Int64, strict=False)
 
 
@@ -225,12 +224,12 @@ def _check(table: Source, name: str, time: pl.Expr, rows: int, lacking: int, tim
         )
     raise InputError(
         f"{table.name}: column '{name}' has {lacking} of {rows} times that are missing, the first in row {row}; fill "
-        "them, leave these rows out with --missing drop, or say --time-column none so that the order of rows counts"
+        "them, leave these rows out with --missing drop, or use --time-column none so that the order of rows counts"
     )
 
 
 def _advice(table: Source, name: str, time_format: str | None) -> str:
-    """What to do about times that cannot be read; a format is tried on them before it is named."""
+    """The advice for unreadable times; a suggested format reads all of them."""
     if time_format is not None:
         return f"mend them or --time-format {time_format!r}"
     otherwise = "give numbers or ISO 8601 dates, or name another with --time-column"
@@ -241,20 +240,20 @@ def _advice(table: Source, name: str, time_format: str | None) -> str:
         texts = table.frame.select(text).drop_nulls().unique().head(_MOST_TEXTS).collect(engine="streaming")["text"]
     order, formats = numeric_date(texts)
     if not order:
-        return f"{otherwise}, or say how they are written with --time-format, such as '%d.%m.%Y %H:%M'"
+        return f"{otherwise}, or give their format with --time-format, such as '%d.%m.%Y %H:%M'"
     known = " or ".join(f"--time-format {each!r}" for each in formats)
-    return f"they are dates {order}" + (f": say {known}" if known else "; write them in one")
+    return f"they are dates {order}" + (f": use {known}" if known else "; write them in one order")
 
 
 def numbers_of(table: Source, name: str) -> pl.Expr:
-    """The cells of a column as Float64, null where one is no number; blanks around text do not count."""
+    """The cells of a column as Float64, text stripped; null where a cell is not a number."""
     column = table.column(name)
     text = table.schema[name] in (pl.String, pl.Categorical, pl.Enum)
     return (column.cast(pl.String).str.strip_chars() if text else column).cast(pl.Float64, strict=False)
 
 
 def _refuse_two_units(table: Source, name: str) -> None:
-    """Errors: times of which some count seconds and some milliseconds, or the like."""
+    """Errors: times in mixed units, as seconds and milliseconds."""
     number = numbers_of(table, name)
     within = {unit: (number >= least) & (number < most) for unit, (least, most) in UNITS.items()}
     neither = (number >= 3e8) & ~pl.any_horizontal(within.values())
@@ -262,7 +261,7 @@ def _refuse_two_units(table: Source, name: str) -> None:
         asked = [there.sum().alias(unit) for unit, there in within.items()]
         counts = table.frame.select(*asked, neither.sum().alias("neither")).collect(engine="streaming")
     found = [unit for unit in UNITS if counts[unit][0]]
-    # Counters pass through what is between two units; times from 1970 do not.
+    # Counters also have values between the ranges of two units; times since 1970 do not.
     if len(found) < 2 or counts["neither"][0]:
         return
     examples = []
@@ -270,7 +269,7 @@ def _refuse_two_units(table: Source, name: str) -> None:
         row, value = table.first(name, within[unit])
         examples.append(f"{counts[unit][0]} of {unit}, such as {value} in row {row}")
     raise InputError(
-        f"{table.name}: column '{name}' mixes units of time: {', '.join(examples)}; bring them to one unit, or "
+        f"{table.name}: column '{name}' mixes units of time: {', '.join(examples)}; convert them to one unit, or "
         "histories are in a wrong order"
     )
 
@@ -289,7 +288,7 @@ def seems_time(table: Source, others: Sequence[str]) -> tuple[str, Any] | None:
 
 
 def _are_times(cells: pl.Series, *, named: bool) -> bool:
-    """Whether sampled cells are text of times or, of a column with such a name, numbers from 1970 on in some unit."""
+    """Whether sampled cells are times in text or, if the column is `named` like one, numbers in one of `UNITS`."""
     numbers = cells.cast(pl.Float64, strict=False) if cells.dtype != pl.Time else pl.Series([None], dtype=pl.Float64)
     if numbers.null_count() == 0:
         return named and any(((numbers >= least) & (numbers < most)).all() for least, most in UNITS.values())

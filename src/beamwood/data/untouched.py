@@ -1,4 +1,4 @@
-"""Items that a user has not seen: drawn without trying again.
+"""Uniform draws of items that a user has not seen, without rejection.
 
 Shape legend: B users, K items a draw, N items, d items of a user.
 """
@@ -16,7 +16,7 @@ __all__ = ["Untouched"]
 
 
 class Untouched:
-    """Uniform draws from the items that are not in a user's list, one draw each, without trying again.
+    """Uniform draws from the items that are not in a user's list, without rejection.
 
     With the d distinct items c_0 < c_1 < .. of a user, the r-th other item is r + #{i: c_i - i <= r}.
     """
@@ -30,7 +30,7 @@ class Untouched:
         self._keys = distinct.rows * np.int64(num_items + 1) + shifted
 
     def draw(self, users_B: IndexArray, uniform_BK: NDArray[np.float64]) -> NDArray[np.int64]:
-        """int64[B, K], an item for each number in [0, 1). Errors: a user who has touched every item."""
+        """int64[B, K], an item for each uniform number in [0, 1). Errors: a user whose list has every item."""
         free = self.num_items - self.lengths[users_B]
         if len(free) and free.min() < 1:
             full = int(np.asarray(users_B)[free.argmin()])
@@ -38,11 +38,11 @@ class Untouched:
         return self.at(users_B, np.minimum((uniform_BK * free[:, None]).astype(np.int64), free[:, None] - 1))
 
     def distinct(self, users_B: IndexArray, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
-        """int64[B, count], distinct items of each user. Errors: a user to whom fewer are left."""
+        """int64[B, count], distinct items for each user. Errors: a user with fewer items left."""
         free = self.num_items - self.lengths[users_B]
         if len(free) and free.min() < count:
             poor = int(np.asarray(users_B)[free.argmin()])
-            raise InputError(f"row {poor} has only {free.min()} of {self.num_items} items left, {count} were asked for")
+            raise InputError(f"row {poor} has only {free.min()} of {self.num_items} items left, below count={count}")
         ranks = [rng.choice(int(size), count, replace=False, shuffle=False) for size in free]
         return self.at(users_B, np.array(ranks, np.int64).reshape(len(free), count))
 

@@ -36,9 +36,12 @@ class Vocabulary:
             raise InputError(f"a vocabulary holds {len(ids) - ids.n_unique()} repeated ids; remove them")
         self.ids, self._length, self.dtype = ids, len(ids), ids.dtype
 
+    def __repr__(self) -> str:
+        return f"Vocabulary of {len(self):,} ids, {self.dtype}"
+
     @classmethod
     def stored(cls, table: IdTable) -> Vocabulary:
-        """The ids of a table, which is taken at its word: see `IdTable.check`."""
+        """The vocabulary of a table, which is not checked here: see `IdTable.check`."""
         made = cls.__new__(cls)
         made.table, made._length = table, len(table)
         made.dtype = table.dtype
@@ -52,7 +55,7 @@ class Vocabulary:
 
     @cached_property
     def table(self) -> IdTable | None:
-        """The ids as plain arrays, None of a type that has no such table."""
+        """The ids as plain arrays, None for a type without such a table."""
         return id_table(self.ids)
 
     @classmethod
@@ -88,15 +91,15 @@ class Vocabulary:
         return list(self.ids.gather(places.tolist()).to_list())
 
     def parse(self, text: str) -> Any:
-        """An id typed as text, in the vocabulary's own type: "12" is 12 where ids are integers."""
+        """Convert text to an id of the vocabulary's type: "12" is 12 where ids are integers."""
         return self.parse_all([text])[0]
 
     @naming_arguments
     def parse_all(self, texts: Sequence[str], *, on_unknown: str = "error") -> list[Any]:
-        """`parse` for many. Text that cannot be of the ids' type is unknown: an `InputError`, or None with "ignore".
+        """`parse` for many. Text that does not convert is unknown: an `InputError`, or None with "ignore".
 
-        Ids of text are taken exactly; where none is equal, blanks around either do not count if only one id is left.
-        An unknown one that differs from an id only by leading zeros, case or Unicode form names that id in the error.
+        Text ids match exactly, else without surrounding blanks if exactly one id does. The error about an unknown one
+        names an id that differs only by leading zeros, case or Unicode form.
         """
         column = pl.Series("id", [str(text) for text in texts], dtype=pl.String)
         dtype = self.dtype
@@ -136,7 +139,7 @@ class Vocabulary:
     def _but_for_blanks(self, texts: pl.Series) -> list[Any]:
         assert self.table is not None
         found = self.table.find(texts.to_list())
-        # Text that is no id at all is looked for among all of them, but for blanks.
+        # Only unmatched text is compared with all ids.
         if found is not None and (len(found) == 0 or int(found.min()) >= 0):
             return texts.to_list()
         exact, stripped = texts.is_in(self.ids.implode()), texts.str.strip_chars()
@@ -147,7 +150,7 @@ class Vocabulary:
 
     @naming_arguments
     def typed(self, ids: Sequence[Any] | pl.Series, on_unknown: str = "error") -> pl.Series:
-        """The ids as a series of the vocabulary's type; None for one that is not, where that is not an error."""
+        """The ids as a series of the vocabulary's type. Another type is an `InputError`, or null with "ignore"."""
         dtype = self.dtype
         if isinstance(ids, pl.Series) and ids.dtype == dtype:
             return ids
@@ -171,24 +174,23 @@ class Vocabulary:
 
 
 def _plain(texts: pl.Series) -> pl.Series:
-    """Text without what is easily left out or written otherwise: leading zeros, case, Unicode form."""
+    """Text normalised for comparison: no leading zeros, lower case, NFKC."""
     bare = texts.str.normalize("NFKC").str.to_lowercase().str.strip_chars()
     return bare.str.replace_all(r"(^|\D)0+(\d)", "${1}${2}")
 
 
-# So many indices are looked at as a list.
+# Up to this many indices a list is faster than a reduction.
 _FEW = 256
 _MOST_NAMED = 3
 
 
 def has_unknown(indices: IndexArray) -> bool:
-    """Is an index -1?"""
-    # A reduction costs more than a look at a few numbers.
+    """Whether any index is -1."""
     return -1 in indices.tolist() if len(indices) <= _FEW else bool((indices < 0).any())
 
 
 def check_known(ids: Sequence[Any] | pl.Series, indices: NDArray[np.int32]) -> None:
-    """Errors: an index of -1, with some of the ids that have it."""
+    """Errors: indices of -1, with some of their ids."""
     if has_unknown(indices):
         unknown = np.flatnonzero(indices < 0)
         examples = ", ".join(repr(ids[int(i)]) for i in unknown[:3])
@@ -199,7 +201,7 @@ def check_known(ids: Sequence[Any] | pl.Series, indices: NDArray[np.int32]) -> N
 
 
 def _strict(values: list[Any], dtype: Any) -> pl.Series | None:
-    """The values as a series of exactly that type, None where one is of another; a truth value is no number."""
+    """The values as a series of exactly that type, None where one is of another; booleans are not integers."""
     try:
         series = pl.Series("id", values, dtype=dtype, strict=True)
     except (
@@ -210,7 +212,7 @@ def _strict(values: list[Any], dtype: Any) -> pl.Series | None:
         pl.exceptions.PolarsError,
         pl.exceptions.PanicException,
     ):
-        # Values in values, of which none is an id, end Polars in many ways.
+        # Polars raises many kinds of errors on nested values.
         return None
     return None if series.dtype != dtype or any(isinstance(value, bool) for value in values) else series
 
@@ -220,7 +222,7 @@ def _fits(value: Any, dtype: Any) -> bool:
 
 
 def _from_iso(text: str, dtype: Any) -> Any:
-    """The date, time or both that ISO 8601 text says, None where it says none."""
+    """The date, time or datetime of ISO 8601 text, None where it does not parse."""
     try:
         if dtype == pl.Date:
             value: Any = dt.date.fromisoformat(text)

@@ -1,4 +1,4 @@
-"""Exact metrics, the protocol that streams them over queries, tests between methods, and reports."""
+"""Exact metrics, streamed evaluation over queries, significance tests, and reports."""
 
 from beamwood.evaluation.metrics import Tail, TailRule
 from beamwood.evaluation.protocol import PerQuery, evaluate, evaluate_both, evaluate_split

@@ -1,4 +1,4 @@
-"""Does a probability say what it seems to? What is predicted of items, against how often they are the next target.
+"""Calibration: predicted probabilities of items, compared with the frequency at which they are targets.
 
 Shape legend: Q queries, N items.
 """
@@ -20,7 +20,7 @@ _LEAST, _STEPS = -6, 2  # ranges of half a decade, from 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """The pairs of a query and an item whose probability is predicted between `low` and `high`; means over them."""
+    """The query-item pairs with a predicted probability between `low` and `high`; means over them."""
 
     low: float
     high: float
@@ -33,8 +33,8 @@ class Range:
 class Calibration:
     """`ranges` from small to large; `error`: half the sum over ranges of |predicted - observed| mass, in 0..1.
 
-    A prediction is that one target is this item, and so is what is observed: 1 / |labels| where the item is a label.
-    `made_by` says how probabilities were made from scores.
+    A prediction is the probability that one target is this item; observed is 1 / |labels| where the item is a label.
+    `made_by`: how probabilities were derived from scores.
     """
 
     queries: int

@@ -1,4 +1,4 @@
-"""What an answer costs: milliseconds of one user's, and the megabytes that a searcher holds."""
+"""The cost of an answer: milliseconds for one user, and the megabytes of a searcher."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ _MOST_SECONDS = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """`milliseconds`: the median over `queries` test users, asked one at a time, seen items removed, without what other
-    programs on a busy machine take; `p99`: what 99 of 100 of them stay below; `scored`: nodes or items scored of one,
-    in the mean; `megabytes`: 1e6 bytes of arrays that the searcher needs."""
+    """`milliseconds`: the median over `queries` test users, one at a time, seen items removed, excluding time taken by
+    other programs; `p99`: the 99th percentile; `scored`: mean nodes or items scored; `megabytes`: 1e6 bytes of the
+    searcher's arrays.
+    """
 
     milliseconds: float
     p99: float
@@ -43,19 +44,19 @@ def measure_cost(searcher: Searcher, split: Split, k: int) -> Cost:
 
 
 def cost_of(searcher: Searcher, queries: Queries, k: int, *, seconds: float = _MOST_SECONDS) -> Cost:
-    """The cost of the k best for one user, over at most 100 of the queries or so many seconds."""
+    """The cost of the k best for one user, over at most 100 of the queries or `seconds`."""
     _, arrays = searcher.export()
     rows = evenly(len(queries), _MOST_QUERIES)
     taken, gone = list[float](), 0.0
     scored: list[int] = []
-    # The first answer of all warms what is made once.
+    # The first answer is a warm-up.
     for row in (rows[0], *rows):
         part = queries.take(np.array([row]))
         query, options = part.query(searcher.needs), SearchOptions(part.seen)
         began, worked = time.perf_counter(), time.process_time()
         hits = searcher.search(query, k, options)
         wall = time.perf_counter() - began
-        # Several threads work longer than it takes; a processor that others have makes it take longer than the work.
+        # CPU time exceeds wall time with several threads; wall time exceeds it on a shared CPU.
         taken.append(min(wall, time.process_time() - worked))
         gone += wall
         scored.append(int(hits.scored[0]))

@@ -1,4 +1,4 @@
-"""Some users as they are: what they took, what they are shown, and what they took next, by title."""
+"""Example users: their history, the items shown, and their labels, by title."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MOST = 12
 
 @dataclass(frozen=True, slots=True)
 class ShownItem:
-    """An item by its title, and whether it is one of the labels (of labels: whether it is shown)."""
+    """An item by its title, and whether it is one of the labels (for labels: whether it is shown)."""
 
     title: str
     hit: bool
@@ -47,7 +47,7 @@ class Example:
 
 
 def titles(dataset: Dataset) -> pl.Series:
-    """A text for each item: of the first column of the item table that holds titles, else, or where empty, the id."""
+    """A text for each item: from the title column of the item table, else, or where empty, the id."""
     ids = dataset.items.ids.cast(str, strict=False)
     if dataset.item_table is None:
         return ids
@@ -60,7 +60,7 @@ def titles(dataset: Dataset) -> pl.Series:
 
 
 def users_shown(searcher: Searcher, split: Split, k: int, *, most: int = 5) -> list[Example]:
-    """Test users spread evenly over all that have labels, none chosen for how it went, each with its k best items."""
+    """Evenly sampled test users with labels, independent of the results, each with its k best items."""
     judged = np.flatnonzero(split.test.labels.lengths > 0)
     part = split.test.take(judged[evenly(len(judged), most)])
     hits = searcher.search(part.query(searcher.needs), k, SearchOptions(part.seen))
@@ -78,7 +78,7 @@ def _example(user: str, history_L: IndexArray, items_K: IndexArray, labels: Inde
         len(history_L),
         tuple(names[int(item)] for item in history_L[::-1][:_MOST]),
         tuple(ShownItem(names[int(item)], bool(np.isin(item, labels))) for item in shown),
-        # What was found first: there may be many labels.
+        # Found labels first, as there may be many.
         tuple(
             ShownItem(names[int(item)], hit) for hit in (True, False) for item in labels if np.isin(item, shown) == hit
         )[: 2 * _MOST],

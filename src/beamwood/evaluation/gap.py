@@ -1,6 +1,7 @@
-"""How much probability a model leaves the tail: mean over tail items minus mean over all, for each query.
+"""The probability that a model gives to the tail: mean over tail items minus mean over all, for each query.
 
 Shape legend: Q queries, B queries of a batch, N items.
+
 Source: LPO4Rec, figure 5.
 """
 
@@ -28,9 +29,9 @@ _COUNTING = ("popularity", "neighbours")
 
 @dataclass(frozen=True, slots=True)
 class TailGap:
-    """`gaps` float64[Q] in units of 1 / N, so that 0 is what a uniform choice leaves and -1 no probability at all.
+    """`gaps` float64[Q] in units of 1 / N: 0 is that of a uniform choice, -1 no probability at all.
 
-    `made_by` says in words how probabilities were made from scores.
+    `made_by`: how probabilities were derived from scores.
     """
 
     gaps: NDArray[np.float64]
@@ -52,7 +53,7 @@ class TailGap:
     def _histogram(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         low, high = float(self.gaps.min()), float(self.gaps.max())
         if high - low < _NARROWEST * max(1.0, abs(low), abs(high)):
-            # Too narrow for bins of different edges.
+            # Too narrow for bins with distinct edges.
             low, high = low - 0.5, high + 0.5
         return np.histogram(self.gaps, bins=_BINS, range=(low, high))
 
@@ -70,23 +71,23 @@ def tail_gap(searcher: Searcher, query: Query, tail_N: BoolArray) -> TailGap:
     parts = [np.empty(0)]
     for likely_BN in probabilities(searcher, query, num_items):
         totals = likely_BN.sum(axis=1)
-        # Of a row without a score there is no choice to judge.
+        # A row without scores is left out of the gap.
         parts.append(likely_BN[:, tail_N].sum(axis=1) / num_rare * num_items - (totals > 0))
     return TailGap(np.concatenate(parts), made_by(searcher))
 
 
 def made_by(searcher: Searcher) -> str:
-    """How `probabilities` are made of a searcher's scores, in words."""
+    """How `probabilities` are derived from a searcher's scores, in words."""
     return "scores over their sum" if searcher.kind in _COUNTING else "softmax of the scores"
 
 
 def probabilities(searcher: Searcher, query: Query, num_items: int) -> Iterator[NDArray[np.float64]]:
-    """float64[B, N], block by block of the query's rows: how probable each item is; all 0 of a row without a score."""
+    """float64[B, N], block by block of the query's rows: the probability of each item; 0 for a row without scores."""
     for rows in blocks(len(query), _BLOCK_CELLS // num_items):
         every = np.broadcast_to(np.arange(num_items), (len(rows), num_items))
         scores = searcher.score(query.take(rows), every).astype(np.float64)
         if searcher.kind in _COUNTING:
-            # Fillers that only order what has no score are below 0.
+            # Filler scores, which only order items without a score, are negative.
             scores = np.maximum(scores, 0)
         else:
             scores = np.exp(scores - scores.max(axis=1, keepdims=True))

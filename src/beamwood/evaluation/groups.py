@@ -1,4 +1,4 @@
-"""Groups of queries and of labels, to see for whom a method does well: by length of history, by popularity.
+"""Groups of queries and of labels: by length of history, and by popularity.
 
 Shape legend: Q queries, N items, G groups.
 """
@@ -40,7 +40,7 @@ class Groups:
 
 
 def grouped(values: IndexArray, weighed: IndexArray | None = None) -> Groups:
-    """At most five groups of equal values, ascending, that hold as many of `weighed` (the values themselves) each.
+    """At most five groups of values, ascending, with about equal sums of `weighed` (default: the values themselves).
 
     Fewer where values repeat, so that one value is never in two groups.
     """
@@ -59,13 +59,13 @@ def grouped(values: IndexArray, weighed: IndexArray | None = None) -> Groups:
 
 
 def by_history(split: Split, users_Q: IndexArray) -> Groups:
-    """The groups of these test users by how long a history the search sees."""
+    """The groups of these test users by the length of their history."""
     length_of_user = np.zeros(len(split.dataset.users), np.int64)
     length_of_user[split.test.users] = split.test.histories.lengths
     return grouped(length_of_user[users_Q])
 
 
 def by_popularity(split: Split) -> Groups:
-    """The groups of all items by their interactions in training, cut so that each holds as many test labels."""
+    """The groups of all items by training interactions, with about equally many test labels in each."""
     counts_N = split.train.item_counts
     return grouped(counts_N, counts_N[split.test.labels.items])

@@ -87,18 +87,18 @@ def metrics_at(relevant_BK: BoolArray, num_labels: IndexArray, k: int) -> dict[s
 
 
 def exposure(items_BK: IndexArray, num_items: int) -> NDArray[np.int64]:
-    """int64[N], in how many of the lists each item stands; empty places and repeats are not counted."""
+    """int64[N], the number of lists that contain each item, without empty places and repeats."""
     shown = items_BK[(items_BK >= 0) & ~repeats(items_BK)]
     return np.bincount(shown, minlength=num_items)
 
 
 def coverage(exposure_N: IndexArray) -> float:
-    """The share of the catalogue that stands in at least one list."""
+    """The share of the catalogue in at least one list."""
     return float(np.count_nonzero(exposure_N) / len(exposure_N))
 
 
 def gini(exposure_N: IndexArray) -> float:
-    """How unevenly items are shown: 0 all alike, towards 1 one item alone; 0 where nothing was shown."""
+    """The Gini index of exposure: 0 for equal exposure, towards 1 for a single item; 0 where nothing was shown."""
     ordered = np.sort(np.asarray(exposure_N, float))
     total = ordered.sum()
     if total == 0:
@@ -108,14 +108,14 @@ def gini(exposure_N: IndexArray) -> float:
 
 
 def share_of(exposure_N: IndexArray, mask_N: BoolArray) -> float:
-    """The share of all shown places that the items of the mask hold; 0 where nothing was shown."""
+    """The share of all shown places with items of the mask; 0 where nothing was shown."""
     total = int(exposure_N.sum())
     return float(exposure_N[mask_N].sum() / total) if total else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """The rare items: `mask` bool[N], true for the tail, and in words the `rule` that made it."""
+    """The rare items: `mask` bool[N], true for the tail, and its `rule` in words."""
 
     mask: BoolArray
     rule: str
@@ -155,7 +155,7 @@ class TailRule(BaseModel):
         return np.lexsort((-first_N, train.prefix_counts))
 
     def _size(self, ordered_counts: IndexArray) -> int:
-        # Rounded to six places first: binary fractions are off from the whole numbers that they stand for.
+        # Rounded to six places first, as binary fractions may fall just below an integer.
         if self.of == "interactions":
             held = np.cumsum(ordered_counts)
             return int(np.searchsorted(held, round(self.share * held[-1], 6), side="right"))
@@ -164,7 +164,7 @@ class TailRule(BaseModel):
         return math.floor(round(self.share * len(ordered_counts), 6) + 0.5)
 
     def describe(self) -> str:
-        """The rule in words, for every output that shows a tail figure."""
+        """The rule in words, for every output with a tail metric."""
         if self.of == "items":
             return f"tail = the {_percent(self.share)} of the items with the fewest training interactions"
         if self.of == "prefixes":

@@ -1,4 +1,6 @@
-"""How a search is judged: every query, the whole catalogue, one pass, memory independent of the number of items."""
+"""The evaluation of a search: every query, the whole catalogue, in one pass, with memory independent of the
+catalogue.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ from beamwood.evaluation.metrics import (
     relevance,
     share_of,
 )
-from beamwood.notebook import table
+from beamwood.notebook import lines, table
 from beamwood.steps import step
 from beamwood.types import Hits, IndexArray, ItemLists, Query, QueryNeeds, SearchOptions
 
@@ -50,7 +52,7 @@ VIEWS = {"kept": "seen items kept", "removed": "seen items removed"}
 
 
 class Searches(Protocol):
-    """What is judged: of a `types.Searcher` no more than this."""
+    """The evaluated part of a `types.Searcher`."""
 
     @property
     def needs(self) -> QueryNeeds: ...
@@ -58,7 +60,7 @@ class Searches(Protocol):
 
 
 class LabelledQueries(Protocol):
-    """Q queries: who asks, what the search may see, what it should find, what the user has seen before."""
+    """Q queries: users, histories, labels and seen items."""
 
     @property
     def users(self) -> NDArray[np.int64]: ...
@@ -72,7 +74,9 @@ class LabelledQueries(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class GroupHits:
-    """Of each query, by group of items: `labels` int64[Q, G], how many labels, and `found` how many in the first k."""
+    """For each query, by group of items: `labels` int64[Q, G], the number of labels, and `found`, those in
+    the first k.
+    """
 
     found: NDArray[np.int64]
     labels: NDArray[np.int64]
@@ -80,12 +84,12 @@ class GroupHits:
 
 @dataclass(frozen=True, slots=True)
 class PerQuery:
-    """What an evaluation measured.
+    """The results of an evaluation.
 
-    `users` int64[Q], the users of the judged queries in their order; `values` float64[Q] by name, as "f@20";
-    `overall` figures of all lists together, as "coverage@20", "tail_share@20" and "gini@20"; `view` a key of `VIEWS`;
-    `without_labels` queries that could not be judged; `tail_rule` in words; `scored` items or nodes scored a query;
-    `seconds` spent in the search; `groups`: where items were grouped, the labels found at the least cut.
+    `users` int64[Q], the users of the evaluated queries in order; `values` float64[Q] by name, as "f@20"; `overall`:
+    metrics of all lists together, as "coverage@20", "tail_share@20" and "gini@20"; `view`: a key of `VIEWS`;
+    `without_labels`: queries that could not be evaluated; `tail_rule` in words; `scored`: items or nodes scored a
+    query; `seconds` of the search; `groups`: with groups of items, the labels found at the smallest cut.
     """
 
     users: NDArray[np.int64]
@@ -106,11 +110,14 @@ class PerQuery:
         """The mean over queries of each metric, and the overall figures."""
         return {name: float(column.mean()) for name, column in self.values.items()} | self.overall
 
+    def __repr__(self) -> str:
+        return f"PerQuery of {len(self):,} users\n{lines(*Views({self.view: self}).shown())}"
+
     def _repr_html_(self) -> str:
-        return Views({self.view: self})._repr_html_()
+        return table(*Views({self.view: self}).shown())
 
     def as_dict(self) -> dict[str, Any]:
-        """The means and the protocol, as JSON can hold them."""
+        """The means and the protocol, JSON-able."""
         return {
             "metrics": self.means(),
             "protocol": {
@@ -128,18 +135,25 @@ class PerQuery:
 
 
 class Views(dict[str, PerQuery]):
-    """What was measured by view, "kept" and "removed"; a notebook shows the means."""
+    """The results by view, "kept" and "removed"; the means are shown."""
 
-    def _repr_html_(self) -> str:
+    def shown(self) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+        """Columns and rows of a table of the means."""
         means = {VIEWS.get(view, view): found.means() for view, found in self.items()}
         names = dict.fromkeys(name for found in means.values() for name in found)
         rows = [(name, *(found.get(name) for found in means.values())) for name in names]
-        return table(("mean of test users", *means), rows)
+        return ("mean of test users", *means), rows
+
+    def __repr__(self) -> str:
+        return lines(*self.shown())
+
+    def _repr_html_(self) -> str:
+        return table(*self.shown())
 
 
 @dataclass(slots=True)
 class _Running:
-    """What one pass gathers: a value a query and metric, and N counts a cut."""
+    """The accumulators of one pass: a value for each query and metric, and N counts for each cut."""
 
     ks: tuple[int, ...]
     num_items: int | None
@@ -165,14 +179,14 @@ class _Running:
         self.scored += int(hits.scored.sum())
 
     def _by_group(self, rows: IndexArray, items: IndexArray, num_rows: int) -> NDArray[np.int64]:
-        """int64[num_rows, G], how many of the items of each row are in each group."""
+        """int64[num_rows, G], the number of items of each row in each group."""
         assert self.group_N is not None
         num_groups = int(self.group_N.max()) + 1
         counts = np.bincount(rows * num_groups + self.group_N[items], minlength=num_rows * num_groups)
         return counts.reshape(num_rows, num_groups).astype(np.int64)
 
     def groups(self) -> GroupHits | None:
-        """What was found of each group, None where there are none."""
+        """The labels found of each group, None without groups."""
         if not self.grouped:
             return None
         found, labels = zip(*self.grouped, strict=True)
@@ -246,11 +260,11 @@ def evaluate_split(
 
 
 def checked_ks(ks: Sequence[int], num_items: int | None) -> tuple[int, ...]:
-    """The cuts, sorted, each once. Errors: none; one that is no whole number in 1..N, where N is known."""
+    """The cuts, sorted and distinct. Errors: no cut; one that is not a whole number in 1..N, if N is known."""
     try:
         cuts = tuple(sorted({operator.index(k) for k in ks}))
     except TypeError:
-        raise InputError(f"ks={ks!r} is no list of whole numbers; give cuts, as ks=(20,)") from None
+        raise InputError(f"ks={ks!r} is not a list of whole numbers; give cuts, as ks=(20,)") from None
     if not cuts:
         raise InputError("ks is empty; give at least one cut, as ks=(20,)")
     if cuts[0] < 1:
@@ -261,6 +275,14 @@ def checked_ks(ks: Sequence[int], num_items: int | None) -> tuple[int, ...]:
 
 
 def _check_hits(hits: Hits, num_rows: int, k: int, num_items: int | None, excluded: ItemLists | None) -> None:
+    if not isinstance(hits, Hits):
+        raise InputError(f"the search answered with a {type(hits).__name__}; give Hits(items, scores, scored)")
+    items: Any = hits.items
+    if not isinstance(items, np.ndarray) or items.dtype.kind not in "iu":
+        kind = items.dtype if isinstance(items, np.ndarray) else type(items).__name__
+        raise InputError(f"the search answered with items of {kind}; give whole numbers, as int32")
+    if np.isnan(hits.scores).any():
+        raise InputError("the search answered with scores that are NaN; items can only be ordered by numbers")
     if hits.items.shape != (num_rows, k):
         raise InputError(f"the search answered with shape {hits.items.shape}; expected {(num_rows, k)}")
     if num_items is not None and int(hits.items.max(initial=-1)) >= num_items:

@@ -1,7 +1,8 @@
-"""The sampled protocol: a label among drawn others; quicker than full ranking, and another question.
+"""The sampled protocol: each label is ranked among drawn items; faster than full ranking, but not comparable.
 
 Shape legend: Q queries, P pairs of a query and a label, M negatives of a pair.
-It is no estimate of full ranking: which of two models is better may differ (Krichene and Rendle 2020).
+
+It is not an estimate of full ranking: the order of two models may differ (Krichene and Rendle 2020).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ __all__ = ["Sampled", "SampledValidation", "evaluate_sampled", "sampled_rule"]
 METRICS = ("hit_rate", "ndcg", "mrr")
 # Scores held at a time.
 _BLOCK_CELLS = 2**20
-# Items that a label of validation stands among, as in most papers.
+# Items among which a validation label is ranked, as in most papers.
 _NEGATIVES = 99
 
 
@@ -86,11 +87,10 @@ def sampled_rule(num_negatives: int, seed: int) -> str:
 
 
 class SampledValidation:
-    """Metrics of a searcher on fixed lists of a fixed draw of queries; names as "sampled/ndcg@10".
+    """Metrics of a searcher on fixed lists for a fixed draw of queries; names as "sampled/ndcg@10".
 
-    Each label stands among 99 drawn items. Where the catalogue leaves a user fewer, everybody's lists are as short as
-    that user's.
-    Errors: where they are too short for any cut, and a `monitor` that is no such name.
+    Each label is ranked among 99 drawn items. Where the catalogue leaves a user fewer, all lists have that length.
+    Errors: lists too short for any cut, and an unknown `monitor`.
     """
 
     def __init__(self, queries: Queries, num_items: int, *, num_users: int, seed: int, monitor: str) -> None:
@@ -114,7 +114,7 @@ class SampledValidation:
         return len(self.queries)
 
     def __call__(self, searcher: Any, num: int | None = None) -> dict[str, float]:
-        """Of all the queries, or of the first `num`, whose lists are others then."""
+        """The metrics of all queries, or of the first `num`, whose lists are then drawn differently."""
         if num not in self._lists:
             self._lists[num] = self._drawn(self.queries.take(np.arange(num or 0)))
         values = evaluate_sampled(searcher, self._lists[num], ks=self.cuts)

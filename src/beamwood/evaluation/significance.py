@@ -1,4 +1,4 @@
-"""Is one method better than another, or were the queries lucky? Intervals and paired tests over queries.
+"""Significance of differences between methods: intervals and paired tests over queries.
 
 Shape legend: Q queries, R resamples.
 """
@@ -75,9 +75,9 @@ def bootstrap_interval(
 
 
 def t_interval(values: FloatArray, *, level: float = 0.95) -> Interval:
-    """Student's interval of the mean of float[Q] values, which leaves out 0 where `paired_t` is below 1 - `level`.
+    """Student's interval of the mean of float[Q] values, which excludes 0 where `paired_t` is below 1 - `level`.
 
-    Nothing is drawn, so that the same values give the same bounds everywhere.
+    Deterministic: the same values give the same bounds everywhere.
     """
     values = _checked(values, least=2)
     if not 0.0 < level < 1.0:
@@ -97,7 +97,7 @@ def paired_bootstrap(difference: FloatArray, rng: np.random.Generator, *, num_re
     if not difference.any():
         return 1.0
     centred = _resampled_means(difference - difference.mean(), rng, num_resamples)
-    # Means of hits stand on a lattice, so that |m*| = |m| is common; rounding must not break the tie.
+    # Means of hits are discrete, so that |m*| = |m| is common; rounding must not break the tie.
     observed -= 1e-9 * float(np.abs(difference).max())
     return float((1 + np.count_nonzero(np.abs(centred) >= observed)) / (num_resamples + 1))
 
@@ -119,7 +119,7 @@ def wilcoxon(difference: FloatArray) -> float:
     difference = _checked(difference, least=2)
     if not difference.any():
         return 1.0
-    # It takes a second to load, and hardly anybody asks for this test.
+    # Imported here, as it takes a second and is rarely used.
     from scipy import stats
 
     return float(stats.wilcoxon(difference, zero_method="wilcox").pvalue)

@@ -1,6 +1,7 @@
-"""What each of two stages loses: misses of the retriever, errors of the ranker given a hit, and their sum.
+"""The errors of two stages: misses of the retriever, errors of the ranker given a hit, and their sum.
 
 Shape legend: Q queries, P pairs of a query and a label, K candidates.
+
 Source: two-stage bounds, proposition 4.1 and corollary 4.2, here at a cut k (the paper's is 1).
 """
 
@@ -20,8 +21,8 @@ from beamwood.types import BoolArray, Estimator, Hits, ItemLists, Query, QueryNe
 
 __all__ = ["StageReport", "StagesAtCut", "decompose"]
 
-# One stage scores the whole catalogue for so many queries, and for fewer where that is more pairs than these: two
-# million take the study's DIN a few minutes of one thread.
+# The queries for which one stage scores the whole catalogue, fewer where that exceeds two million pairs: these take the
+# study's DIN a few minutes of one thread.
 _ONE_STAGE_QUERIES = 200
 _ONE_STAGE_PAIRS = 2_000_000
 # Scores of the whole catalogue held at a time (16 MiB).
@@ -30,7 +31,7 @@ _BATCH = 128
 
 
 class Staged(Protocol):
-    """A searcher of two stages: the second orders the candidates of the first, and can be asked alone."""
+    """A two-stage searcher: the second stage orders the candidates of the first, and can score alone."""
 
     @property
     def num_items(self) -> int: ...

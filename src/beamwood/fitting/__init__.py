@@ -1,1 +1,1 @@
-"""How things are fitted: counting, vectors, trees, rankers, and what is chosen on validation users."""
+"""Fitting: counting, vectors, trees, rankers, and choices made on validation users."""

@@ -1,4 +1,4 @@
-"""The last step of every method: a searcher and the training data's names become a `Retriever`."""
+"""The last step of every method: a searcher, ids and histories become a `Retriever`."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def build_retriever(
     seed: int,
     training: dict[str, Any] | None = None,
 ) -> Retriever:
-    """The retriever of a fitted method, and what it was made from; `config` is a plan (`Settings.plan`).
+    """The retriever of a fitted method, with the record of its fit; `config` is a plan (`MethodConfig.plan`).
 
-    It holds all users' whole histories: a scorer looks at the latest interactions, but answers by user id leave out
-    whatever was seen.
+    It stores all users' whole histories: a scorer reads the latest interactions, but answers by user id exclude every
+    seen item.
     """
     dataset = split.dataset
     table = dataset.item_table
@@ -56,9 +56,9 @@ def build_retriever(
 
 
 def _end(times: NDArray[np.int64] | None, unit: str | None) -> dict[str, float]:
-    """When the log ended, in seconds since 1970, where its times are times: what a store kept later is news.
+    """The end of the log in seconds since 1970, where its times are dates: later events in a store count as new.
 
-    No log ends after its fit: a row with a wrong time would else keep all news from counting.
+    It is at most the time of the fit: a row with a wrong time in the future would otherwise hide all new events.
     """
     last = None if times is None or len(times) == 0 or unit == "order" else since_1970(int(times.max()))
     return {} if last is None else {"end": min(last, time.time())}

@@ -1,6 +1,6 @@
-"""The weights of a blend: how much each part, and what was seen, counts; what validation users like best.
+"""The weights of a blend: of each part's score, and of seen items, chosen on validation users.
 
-Shape legend: Q queries, K candidates, C those and what was seen.
+Shape legend: Q queries, K candidates, C candidates and seen items.
 """
 
 from __future__ import annotations
@@ -27,33 +27,33 @@ from beamwood.types import Hits, ItemLists, Query, QueryNeeds, Searcher, SearchO
 __all__ = ["SEEN_WEIGHTS", "StageWeights", "Weights", "best_seen_weight", "choice_of_seen"]
 
 SEEN_WEIGHTS = (0.0, -1.0, 1.0, -2.0, 2.0, -4.0, 4.0, -8.0, 8.0, -16.0, 16.0, -32.0, 32.0, -1024.0)
-"""Added to a logit: of equally good ones the first, which changes least. The last leaves out what was seen."""
+"""Candidates for the weight of seen items, added to a logit; ties go to the first. The last excludes seen items."""
 
-# Of the first part's score over its standard deviation among a query's candidates, as a ranker's scores are log-odds.
-# The last leaves the first's order as it is.
+# Candidates for the weight of the first part's score, in units of its standard deviation among a query's candidates, as
+# a ranker's scores are log-odds. The last keeps the first part's order.
 _FIRST_WEIGHTS = (0.0, 0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 256.0)
 _QUERIES_AT_A_TIME = 256
 
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """How much the first of two stages' own score counts, and what was seen."""
+    """The weights of the first stage's score and of seen items in a blend of two stages."""
 
     first: float
     seen: float
 
     def facts(self) -> dict[str, float]:
-        """Both by the names under which a training says them."""
+        """Both weights under the names in a training record."""
         return {"retriever_weight": self.first, "seen_weight": self.seen}
 
 
 def best_seen_weight(
     find: Callable[[Query, int], Candidates], needs: QueryNeeds, queries: Queries, monitor: str
 ) -> float:
-    """Of `SEEN_WEIGHTS` the one with the best metric of `monitor` where what was seen is kept; 0 without labels.
+    """The weight in `SEEN_WEIGHTS` with the best metric of `monitor` in the view of seen items kept; 0 without labels.
 
-    `find(query, k)` brings what was not seen, and what was apart from it. `monitor`: one of `choose.MEASURED`, of
-    whatever view. Source: none of the papers. A tree learns such weights, and adds what it has not learned.
+    `find(query, k)` returns unseen candidates, and seen items apart from them. `monitor`: one of `choose.MEASURED`, of
+    either view. Source: none of the papers. Trees learn such weights in training, and add only the rest.
     """
     name, sums = monitor.split("/")[-1].split("@")[0], np.zeros(len(SEEN_WEIGHTS))
     judged = queries.take(np.flatnonzero(queries.labels.lengths > 0))
@@ -68,8 +68,9 @@ def best_seen_weight(
 def choice_of_seen(
     split: Split, choose: SeenChoiceSettings, seed: int, find: Callable[[Any, Query, int], Candidates]
 ) -> Choice | None:
-    """The choice of `best_seen_weight` by validation users for a searcher, by which `find` brings; None where it is
-    set."""
+    """The choice of `best_seen_weight` on validation users for a searcher whose candidates `find` returns; None where
+    the weight is set.
+    """
     if choose.seen_weight is not None:
         return None
     judged = drawn(split.valid, choose.validation_users, seed=seed)
@@ -83,9 +84,9 @@ def choice_of_seen(
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """Some of the queries, and what the first stage brings: for each view, and "apart" from what was seen.
+    """Some of the queries with the first stage's candidates: for each view, and "apart" from seen items.
 
-    `apart_is_removed`: what was not seen is what was not seen, so that one search serves both.
+    `apart_is_removed`: both exclude the same items, so that one search serves both.
     """
 
     query: Query
@@ -96,15 +97,15 @@ class _Block:
 
 
 class StageWeights:
-    """What the first of two stages brings for a set of queries, kept, as it does not change with what stands behind it.
+    """The first stage's candidates for a set of queries, cached, as they do not depend on the second stage.
 
-    An order is by the second's score plus a weight times the first's: linear interpolation, which re-rankers of text
-    gain by (Wang, Zhuang and Zuccon, "BERT-based Dense Retrievers Require Interpolation with BM25 for Effective Passage
-    Retrieval"); the two-stage study has the ranker's score alone. `first_weight`: one weight; None: the one with the
-    best `monitor`, a metric of `choose.MEASURED`, of equal ones the smallest. Then `seen_weight`, likewise by the same
-    metric with what was seen kept, of `SEEN_WEIGHTS`: a ranker whose negatives are unseen items says nothing of those.
-    What is tried is in units of a log-odds, or behind a `fitted` model, whose scores may be anything, of the standard
-    deviation of these among a query's candidates.
+    Candidates are ordered by the second's score plus a weight times the first's: linear interpolation, as re-rankers of
+    text use it (Wang, Zhuang and Zuccon, "BERT-based Dense Retrievers Require Interpolation with BM25 for Effective
+    Passage Retrieval"); the two-stage study uses the ranker's score alone. `first_weight`: one weight; None: the one
+    with the best `monitor`, a metric of `choose.MEASURED`, ties to the smallest. Then `seen_weight`, likewise in the
+    view of seen items kept, of `SEEN_WEIGHTS`: a ranker whose negatives are unseen items is not trained on seen ones.
+    Weights are in units of a log-odds or, behind a `fitted` model, whose scores have any scale, of the standard
+    deviation of its scores among a query's candidates.
     """
 
     def __init__(
@@ -129,14 +130,14 @@ class StageWeights:
     def best(
         self, second: Searcher, *, fitted: bool = False, num: int | None = None
     ) -> tuple[Weights, dict[str, float]]:
-        """Both weights for the scores of `second`, and what validation says of them, named as `validation` does.
+        """Both weights for the scores of `second`, and its validation metrics, named as in `Validation`.
 
-        `num`: the first so many queries choose, or a few more; None: all.
+        `num`: use about the first `num` queries; None: all.
         """
         blocks = self._of_first(num)
         scores, unit = [self._scores(block, second) for block in blocks], 1.0
         if fitted:
-            # What was seen may stand far from the others.
+            # Scores of seen items may lie far from the others.
             brought = [
                 own["removed"][:, : self._judged(each, "removed").shape[1]]
                 for each, own in zip(blocks, scores, strict=True)
@@ -152,25 +153,25 @@ class StageWeights:
         weight, views = max(tried, key=lambda pair: measures_by_name(pair[1])[self.monitor])
         name = self.monitor.split("/")[-1]
         for other in seen_weights[1:]:
-            # Where it is removed, what was seen has no weight.
+            # The weight of seen items has no effect where they are removed.
             kept = means.of("kept", Weights(weight, other))
             if kept[name] > views["kept"][name]:
                 seen, views = other, views | {"kept": kept}
         return Weights(weight, seen), measures_by_name(views)
 
     def first_weights(self, unit: float = 1.0) -> tuple[float, ...]:
-        """What is tried of the first's weight, in these units of the second's scores."""
+        """The candidates for the first's weight, in these units of the second's scores."""
         if self.first_weight is not None:
             return (self.first_weight,)
         return _in_units(np.concatenate([block.found["removed"].brought.scores for block in self.blocks]), unit)
 
     def seen_weights(self, unit: float = 1.0) -> tuple[float, ...]:
-        """What is tried of the weight of what was seen, in the same units."""
+        """The candidates for the weight of seen items, in the same units."""
         tried = tuple(float(np.clip(unit * one, -MOST, MOST)) for one in SEEN_WEIGHTS)
         return tried if self.seen_weight is None else (self.seen_weight,)
 
     def _of_first(self, num: int | None) -> list[_Block]:
-        """The blocks that hold the first so many queries."""
+        """The blocks that hold the first `num` queries."""
         blocks, held = [], 0
         for block in self.blocks:
             if num is not None and held >= num:
@@ -180,7 +181,7 @@ class StageWeights:
         return blocks
 
     def _brought(self, part: Queries, *, apart: bool) -> _Block:
-        """What the first stage brings, in service and so here at least as many as are judged."""
+        """The first stage's candidates, as many as in service, and at least as many as are evaluated."""
         first, query = self.first, part.query(self.first.needs)
         k = min(max(self.num_candidates, CUT), first.num_items)
         kept = SearchOptions(good=good_of(k, CUT))
@@ -200,11 +201,11 @@ class StageWeights:
         return block.found[name].brought.items[:, : self.num_candidates]
 
     def _scores(self, block: _Block, second: Searcher) -> dict[str, NDArray[np.float32]]:
-        """float32[Q, C] by name of what was found, the second's score of all that is judged."""
+        """float32[Q, C] by view, the second's score of all items to order."""
         query = block.part.query(second.needs)
         names = [name for name in block.found if name != "removed" or not block.apart_is_removed]
         scores = {name: block.found[name].scores_by(second, query, self.num_candidates) for name in names}
-        # What was brought stands before what was seen.
+        # Candidates come before seen items.
         return (
             scores
             if "removed" in scores
@@ -214,14 +215,14 @@ class StageWeights:
 
 @dataclass(frozen=True, slots=True)
 class _Means:
-    """The metrics of sums, means over the queries of `blocks`; `scores`, the second's of each block."""
+    """The mean metrics of blended scores over the queries of `blocks`; `scores`: the second's for each block."""
 
     stages: StageWeights
     blocks: Sequence[_Block]
     scores: Sequence[dict[str, NDArray[np.float32]]]
 
     def of(self, view: str, weights: Weights) -> dict[str, float]:
-        """Of one view, by name."""
+        """The metrics of one view, by name."""
         name = "apart" if view == "kept" and weights.seen != 0 else view
         first, sums = Part(self.stages.first, weights.first), dict.fromkeys(METRICS, 0.0)
         for block, own in zip(self.blocks, self.scores, strict=True):
@@ -240,19 +241,19 @@ def _sums(hits: Hits, labels: ItemLists) -> dict[str, float]:
 
 
 def _alike(seen: ItemLists, histories: ItemLists) -> bool:
-    """Do both hold the same items in each row?"""
+    """Whether both hold the same items in each row."""
     one, other = seen.distinct(), histories.distinct()
     return np.array_equal(one.indptr, other.indptr) and np.array_equal(one.items, other.items)
 
 
 def _in_units(scores_QK: NDArray[np.float32], unit: float) -> tuple[float, ...]:
-    """`_FIRST_WEIGHTS` in units of the second stage, for candidates' scores; 0 alone where these do not differ."""
+    """`_FIRST_WEIGHTS` scaled for the spread of candidates' scores; 0 alone where these are constant."""
     spread = _spread(scores_QK)
     return tuple(min(unit * weight / spread, MOST) for weight in _FIRST_WEIGHTS) if spread > 0 else (0.0,)
 
 
 def _spread(scores_QK: NDArray[np.float32]) -> float:
-    """The mean standard deviation of a query's scores, those of -inf left out; 0 where there is none."""
+    """The mean standard deviation of a query's finite scores; 0 without any."""
     scores_QK = np.where(np.isneginf(scores_QK), np.nan, scores_QK.astype(float))
     scores_QK = scores_QK[~np.isnan(scores_QK).all(axis=1)]
     return float(np.nanstd(scores_QK, axis=1).mean()) if len(scores_QK) else 0.0

@@ -1,4 +1,4 @@
-"""Metrics of a model while it trains, by the exact protocol of the test."""
+"""Validation metrics during training, by the same protocol as the test."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from beamwood.evaluation.protocol import VIEWS, evaluate
 __all__ = ["CUT", "MEASURED", "Choice", "Measure", "Validation", "check_monitor", "drawn", "measures_by_name"]
 
 CUT = 20
-"""Places of a list that a training is judged by."""
+"""The cut of validation metrics."""
 
 MEASURED = tuple(f"{view}/{name}@{CUT}" for view in (*VIEWS, "both") for name in METRICS)
-"""The names by which a training can choose its best weights."""
+"""The metrics by which the best weights can be chosen."""
 
 
 def check_monitor(monitor: str) -> None:
@@ -34,7 +34,7 @@ def drawn(queries: Queries, num_users: int, *, seed: int) -> Queries:
 
 
 class Measure(Protocol):
-    """What a training is judged by: metrics of a searcher on fixed queries, or on the first few of them alone."""
+    """Metrics of a searcher on fixed queries, or on the first `num` of them."""
 
     def __len__(self) -> int: ...
 
@@ -43,13 +43,13 @@ class Measure(Protocol):
 
 @dataclass(slots=True)
 class Choice:
-    """What is chosen for the best weights after a training: `work(searcher, num)` looks at the first `num` queries."""
+    """A choice made for the best weights after training: `work(searcher, num)` uses the first `num` queries."""
 
     work: Callable[[Any, int], Any]
     num: int
 
     def of(self, searcher: Any) -> Any:
-        """What is chosen for a searcher, by all queries or as many as there is time for."""
+        """The choice for a searcher, by all queries or as many as fit the time limit."""
         return self.work(searcher, self.num)
 
 
@@ -62,7 +62,7 @@ class Validation:
     def __init__(self, queries: Queries, num_users: int, *, seed: int) -> None:
         self.queries = drawn(queries, num_users, seed=seed)
         judged = np.flatnonzero(self.queries.labels.lengths > 0)
-        # Some are as good as others.
+        # Shuffled, so that the first queries are a random sample.
         self._judged = np.random.default_rng(seed).permutation(judged)
 
     def __len__(self) -> int:

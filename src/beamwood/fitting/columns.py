@@ -16,21 +16,21 @@ __all__ = ["context_features", "item_features", "feature_tensors", "user_feature
 
 
 def item_features(train: Dataset, columns: Sequence[str]) -> FeatureTable | None:
-    """The columns of items named, each as name or name:kind, and a last row for what is unknown; None without columns.
+    """The named item columns, each as name or name:kind, with a last row for unknown items; None without columns.
 
-    Errors: no item table, a column it lacks, one that is of no kind.
+    Errors: no item table, a missing column, a column of an unsupported type.
     """
     frame = None if train.item_table is None else train.item_table.frame
     return encoded(frame, columns, "model.item_columns", "--items")
 
 
 def user_features(train: Dataset, columns: Sequence[str]) -> FeatureTable | None:
-    """As `item_features`, of users."""
+    """As `item_features`, for users."""
     return encoded(train.user_table, columns, "model.user_columns", "--user-table")
 
 
 def context_features(train: Dataset, columns: Sequence[str]) -> FeatureTable | None:
-    """The columns named of the context, one row an entry of the histories; None without columns.
+    """The named context columns, one row an entry of the histories; None without columns.
 
     Errors: a log that was read without these columns.
     """
@@ -45,13 +45,13 @@ def context_features(train: Dataset, columns: Sequence[str]) -> FeatureTable | N
 
 
 def feature_tensors(table: FeatureTable) -> dict[str, torch.Tensor]:
-    """The encoded rows for a model."""
+    """The encoded rows as tensors."""
     cells = {name: a.astype(np.int64) if a.dtype == np.int32 else a for name, a in table.arrays.items()}
     return {name: torch.from_numpy(array) for name, array in cells.items()}
 
 
 def encoded(frame: pl.DataFrame | None, columns: Sequence[str], key: str, option: str) -> FeatureTable | None:
-    """The columns of a table, or an error that names the option which gives one."""
+    """The encoded columns of a table. Errors: no table, naming the `option` that gives one."""
     if not columns:
         return None
     if frame is None:
@@ -59,7 +59,7 @@ def encoded(frame: pl.DataFrame | None, columns: Sequence[str], key: str, option
     ids = key.removeprefix("model.").removesuffix("_columns")
     if any(name_and_kind(name)[0] == ids for name in columns):
         raise InputError(
-            f"{key}={list(columns)}: '{ids}' is what the ids are called, which are no column to learn from; leave it "
+            f"{key}={list(columns)}: '{ids}' is what the ids are called, which are not columns to learn from; leave it "
             f"out, or rename the table's own column '{ids}', if it has one"
         )
     frame = frame.drop(ids, strict=False)

@@ -1,4 +1,4 @@
-"""What the counting methods share: who took what, and parameters chosen on validation."""
+"""Shared parts of the counting methods: interaction matrices, and parameters chosen on validation users."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ __all__ = [
 ]
 
 Decay = Annotated[float, Field(gt=0, le=1)]
-"""The weight of a history item against that of the next newer one."""
+"""The factor of a history item's weight against the next newer one."""
 Power = Annotated[float, Field(ge=0, le=10)]
 """The exponent of a frequency."""
 CountLast = Annotated[int, Field(ge=2, description="of longer histories, the latest so many interactions form pairs")]
-"""Pairs of a history grow with the square of its length: a program that takes everything would count for hours."""
+"""The pairs of a history grow with the square of its length, so those of automated users could take hours."""
 
 
 class GridSettings(SettingsGroup):
-    """What validation chooses from; give one value each to fix them."""
+    """The values that validation chooses from; a single value fixes a setting."""
 
     seen: tuple[SeenPlace, ...] = Field(
         ("counted", "first", "last"),
@@ -64,15 +64,15 @@ class GridSettings(SettingsGroup):
 
 
 class CountingConfig(MethodConfig):
-    """What every counting method has."""
+    """The settings of every counting method."""
 
     model: GridSettings = GridSettings()
     choose: ChoiceSettings = ChoiceSettings(validation_users=10_000)
 
 
-# With a limit, no more of what is left goes to judging, and so many users have a say at least.
+# The share of the time left that evaluation may take under a limit, and the fewest users that evaluate.
 _SHARE, _FEWEST = 0.5, 64
-# The part of the queries that may rule a setting out.
+# The queries that may rule out a candidate early.
 _PART = 2000
 
 
@@ -83,9 +83,10 @@ def interactions(
     facts: dict[str, Any] | None = None,
     weights: NDArray[np.float32] | None = None,
 ) -> sparse.csr_matrix:
-    """Float64 [users, N]: who took what, 1 or the largest of its `weights`, which are one an interaction.
+    """float64 [users, N]: 1 for each user and item of an interaction, or the largest of the `weights` of its
+    interactions.
 
-    Of longer histories it is the latest `count_last` interactions; `facts` say of how many.
+    Of longer histories only the latest `count_last` interactions count; `facts` gets a note on these.
     """
     longer = int(np.count_nonzero(histories.lengths > count_last))
     if longer and facts is not None:
@@ -130,8 +131,8 @@ def counts_within(
 ) -> sparse.csr_matrix:
     """[N, N]: the sum of 1 / gap^power over all pairs (i, then j `gap` steps later) of a history, gap 1..steps.
 
-    `weights` [histories]: what a pair of each history counts besides; None for 1. `of_events`: a weight an interaction;
-    a pair counts the product of both. Errors: `TimeLimitError` once it is sure not to end within `budget`.
+    `weights` [histories]: a factor of each history; None for 1. `of_events`: a factor of each interaction; a pair has
+    the product of both. Errors: `TimeLimitError` once it is certain to exceed `budget`.
     """
     budget = budget or Budget()
     total = sparse.csr_matrix((num_items, num_items))
@@ -160,10 +161,10 @@ def best_of_grid(
     budget: Budget | None = None,
     **tried: Sequence[Any],
 ) -> tuple[NeighbourSearcher, dict[str, Any]]:
-    """The searcher by `matrix(**values)` [N, N] and what was chosen: of the values `tried` by name, and of the decays.
+    """The searcher with `matrix(**values)` [N, N], and the chosen values: of those `tried` by name, and of the decays.
 
-    Chosen is what has the best f@20 on validation queries, the mean of seen items kept and removed: all of them, or a
-    draw of `config.choose.validation_users`. A limited budget tries what there is time for, the first values at least.
+    Chosen by f@20 on validation queries, the mean over both views, on all of them or `config.choose.validation_users`.
+    A limited budget tries the candidates that fit, at least the first.
     """
     budget = budget or Budget()
     build = _builder(matrix, tuple(tried), split.train.item_counts, config.model.length)
@@ -181,7 +182,7 @@ def best_of_grid(
         for candidate in candidates:
             judge.look(candidate)
             trying.advance()
-        # The first place stands for all until the rest is chosen, of which the best is kept then.
+        # The first choice of seen stands for all until the other values are chosen; then its best is chosen.
         chosen = judge.best
         for place in places[1:]:
             judge.look(chosen | {"seen": place})
@@ -195,7 +196,7 @@ def best_of_grid(
 def _builder(
     matrix: Callable[..., sparse.csr_matrix], of_matrix: tuple[str, ...], counts_N: NDArray[np.int64], length: int
 ) -> Callable[[Mapping[str, Any]], NeighbourSearcher]:
-    """What makes the searcher of a candidate, of whose values those of the names `of_matrix` are the matrix's."""
+    """A function that builds a candidate's searcher; the values named in `of_matrix` are arguments of the matrix."""
 
     @functools.lru_cache(maxsize=1)  # the decays of one matrix follow each other
     def made(*values: Any) -> sparse.csr_matrix:
@@ -209,7 +210,7 @@ def _builder(
 
 
 def _judges(searcher: NeighbourSearcher, queries: Queries, budget: Budget, count: int) -> Queries:
-    """The queries that judge so many settings: all, or as many as a limit has time for."""
+    """The queries that evaluate `count` candidates: all, or as many as fit the time limit."""
     if not budget.limited or len(queries) <= _FEWEST:
         return queries
     some = np.random.default_rng(0).permutation(len(queries))
@@ -227,9 +228,9 @@ def _judges(searcher: NeighbourSearcher, queries: Queries, budget: Budget, count
 
 
 class _Judge:
-    """The best of the settings that were looked at, of equal ones the first; those without time are skipped.
+    """Keeps the best of the candidates evaluated, ties to the first; those that do not fit the time limit are skipped.
 
-    What a random part of the queries finds surely below the best so far is not asked of the others.
+    A candidate that is significantly worse on a random part of the queries is not evaluated on the others.
     """
 
     def __init__(
@@ -251,7 +252,7 @@ class _Judge:
         self._best_values: list[FloatArray] = []
 
     def look(self, settings: dict[str, Any]) -> None:
-        """Judge these, unless it would take longer than what is left; the first always."""
+        """Evaluate a candidate, unless it would exceed the time left; the first always."""
         matrix = tuple(settings[name] for name in self._of_matrix)
         price = self._judging + (0.0 if matrix == self._matrix else self._making)
         if self.best and price > self._budget.left:
@@ -271,12 +272,12 @@ class _Judge:
             self.value, self.searcher, self.best, self._best_values = value, searcher, settings, values
 
     def _values(self, searcher: NeighbourSearcher, queries: Queries) -> FloatArray:
-        """float64[queries]: f@20, the mean of both views."""
+        """float64[queries]: f@20, the mean over both views."""
         views = evaluate_both(searcher, queries, ks=(self.cut,)).values()
         values: FloatArray = np.mean([view.values[f"f@{self.cut}"] for view in views], axis=0)
         return values
 
 
 def _surely_below(change_Q: FloatArray) -> bool:
-    """Is the mean below 0 by more than three standard errors?"""
+    """Whether the mean is below 0 by more than three standard errors."""
     return len(change_Q) > 1 and float(change_Q.mean()) < -3 * float(change_Q.std(ddof=1)) / len(change_Q) ** 0.5

@@ -1,4 +1,4 @@
-"""Fitted folders as a part of another training: whether they belong to it, and what they hold."""
+"""Fitted folders as input of another training: checks that data and split agree, and their contents."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ __all__ = ["check_alike", "fitted_alike", "folder_digests", "method_of", "traini
 
 
 def fitted_alike(folder: str, split: Split) -> Retriever:
-    """The retriever in a folder, if `check_alike` lets it."""
+    """The retriever in a folder. Errors: those of `check_alike`."""
     fitted = Retriever.load(folder)
     check_alike(fitted, folder, split)
     return fitted
 
 
 def method_of(fitted: Retriever) -> str:
-    """The method that it was fitted by, for messages."""
+    """The method that fitted it, for messages."""
     return str(fitted.metadata.get("method", fitted.searcher.kind))
 
 
 def check_alike(fitted: Retriever, name: str, split: Split) -> None:
-    """Errors: other data or another split than it was fitted on, which may have taught it from the test users, or a log
-    without the context that it looks at.
+    """Errors: it was fitted on other data or another split, and so possibly on the test users, or needs context that
+    the log lacks.
     """
     data = fitted.metadata.get("data")
     if not isinstance(data, dict):
@@ -51,13 +51,13 @@ def check_alike(fitted: Retriever, name: str, split: Split) -> None:
     lacking = [column for column in fitted.searcher.needs.names if column not in given]
     if lacking:
         raise InputError(
-            f"{name} looks at {lacking[0]!r} of the log, which was read without it; read it with "
+            f"{name} needs the context {lacking[0]!r}, without which the log was read; read it with "
             f"ColumnNames(context={(*given, *lacking)})"
         )
 
 
 def folder_digests(settings: Mapping[str, Any]) -> dict[str, str]:
-    """sha256 of what stands in each fitted folder that a setting names: the same path may hold another model later."""
+    """sha256 of the manifest in each fitted folder that a setting names: a path may hold another model later."""
     digests = {}
     for key, value in settings.items():
         if isinstance(value, str) and os.path.isfile(os.path.join(value, "manifest.json")):
@@ -68,7 +68,7 @@ def folder_digests(settings: Mapping[str, Any]) -> dict[str, str]:
 
 
 def training_seconds(fitted: Retriever) -> float:
-    """The seconds of a retriever's training; 0 where it does not say."""
+    """The seconds of a retriever's training; 0 where not recorded."""
     training = fitted.metadata.get("training")
     seconds = training.get("seconds") if isinstance(training, dict) else None
     return float(seconds) if isinstance(seconds, int | float) else 0.0

@@ -1,4 +1,4 @@
-"""What validation users say of a training, on its way and at its end, and how much of a limit they may take."""
+"""Validation during and after a training, and the share of a time limit that it may take."""
 
 from __future__ import annotations
 
@@ -17,20 +17,21 @@ if TYPE_CHECKING:
 __all__ = ["Later", "TimedValidation"]
 
 Later = Callable[[Any, Budget], float]
-"""The seconds that what comes after a training takes, by a sample of its searcher and what is left."""
+"""The seconds of a step after the training, from a sample searcher and the time left."""
 
-# Of what is left when a training starts, no more goes to one validation, or to a choice; but so many users have a say.
+# The share of the time left at the start that one validation, or a choice, may take, and the fewest users for it.
 _SHARE, _FEWEST = 0.1, 64
-# Numbers of users below this ratio are alike.
+# Numbers of users within this ratio count as equal.
 _ALIKE = 2
-# Saving, with digests, on a slow disk; a checkpoint has the weights, the best ones, and two moments of each.
+# Bytes a second of saving with digests on a slow disk; a checkpoint has the weights, the best ones, and two moments of
+# each.
 _BYTES_A_SECOND, _STATES = 1e8, 4
 
 
 class TimedValidation:
-    """The measure of a task's searcher, by all queries or as many as there is time for.
+    """The validation of a task's searcher, on all queries or as many as fit the time limit.
 
-    `choice` and `later`: what is chosen and made after the training, for which time is kept.
+    `choice` and `later`: steps after the training for which time is reserved.
     """
 
     def __init__(
@@ -44,10 +45,10 @@ class TimedValidation:
 
     @torch.no_grad()
     def prices(self, budget: Budget, *, checkpoints: bool, before: int | None = None) -> Prices:
-        """By what a part of the queries takes with a sample of the task's searcher.
+        """The prices of validation and later steps, measured with a sample of the task's searcher.
 
-        `checkpoints`: some are saved. `before`: how many judged in an earlier part of the training; about as many
-        judge again, so that what was measured holds.
+        `checkpoints`: some are saved. `before`: the number of queries in an earlier part of the training, which is kept
+        approximately, so that its metrics stay comparable.
         """
         task = self.task
         sample, making = task.sample(budget.clock)
@@ -70,7 +71,7 @@ class TimedValidation:
             finish += chosen
             budget.require(making + price + save + finish)
         if self.later is not None:
-            # With gradients, as it may be a training itself.
+            # With gradients, as the later step may train.
             with torch.enable_grad():
                 finish += self.later(sample, budget)
         task.model.train(training)
@@ -78,7 +79,7 @@ class TimedValidation:
 
 
 def _priced(work: Callable[[int], Any], size: int, budget: Budget) -> tuple[float, int]:
-    """The seconds of what there is time for, and how many queries these are."""
+    """The measured seconds, and the number of queries that fit the time limit."""
     if size == 0:
         return 0.0, 0
     whole, room = price_of(work, size, budget.clock), _SHARE * max(budget.left, 0.0)

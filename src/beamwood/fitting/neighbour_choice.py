@@ -1,6 +1,6 @@
-"""Who is near an item: the kind of counts that finds best, on its own, what validation users took.
+"""The choice of neighbour counts: the kind that by itself ranks best for validation users.
 
-It says who the neighbours of a tree's nodes are, and how far ahead other models are trained to look.
+It defines the neighbours of a tree's nodes, and how far ahead other models' targets lie.
 """
 
 from __future__ import annotations
@@ -30,23 +30,24 @@ if TYPE_CHECKING:
 
 __all__ = ["chosen_horizon", "chosen_neighbours"]
 
-# Of so many interactions counts are made, by evenly spread users, and so many neighbours of each item are listed.
+# The interactions that are counted, from evenly spread users, and the neighbours kept for each item.
 _INTERACTIONS, _LISTED = 1_000_000, 128
-# What a place of a history weighs against the next newer one, as where neighbours start.
+# The factor of a history item's weight against the next newer one, as in the initial neighbour weights.
 _DECAY = 0.9
-# Another kind than the first is taken where it is better by so many standard errors: fewer are chance.
+# A kind other than the first must be better by this many standard errors.
 _SURE = 2.0
-# With a limit, no more of what is left goes to the choice, and so many users have a say at least.
+# The share of the time left that the choice may take under a limit, and the fewest users for it.
 _SHARE, _FEWEST = 0.1, 64
-# One user's word is none.
+# The fewest users of which a choice is made.
 _LEAST = 2
-# How far ahead targets are where what comes later says more than what comes next.
+# The horizon of targets where later items are better evidence than the next one.
 _AHEAD = 10
 
 
 class _Judged(NamedTuple):
-    """What each kind is worth to how many of the users that could judge, None where none did; `surely`: the kinds that
-    are above the first by more than chance."""
+    """The mean metric of each kind, None if none was measured, and the users for it; `surely`: the kinds significantly
+    above the first.
+    """
 
     num: int
     of: int
@@ -54,7 +55,7 @@ class _Judged(NamedTuple):
     surely: tuple[NeighbourKind, ...] = ()
 
     def best(self, margin: float) -> NeighbourKind:
-        """The kind with the highest mean of the first and those that are surely above it, by a share of it at least."""
+        """The best kind among the first and those significantly above it, by a share of at least `margin`."""
         first: NeighbourKind = next(iter(KINDS))
         if self.means is None:
             return first
@@ -63,8 +64,7 @@ class _Judged(NamedTuple):
 
 
 class _Asked(NamedTuple):
-    """What is chosen, and the `margin` above the first kind that it takes, in the words of who asked: the `name` of a
-    line, each kind, a step, and what is left out."""
+    """A question to be chosen: the required `margin` above the first kind, and its wording in progress and notes."""
 
     name: str
     kinds: Mapping[NeighbourKind, str]
@@ -109,11 +109,11 @@ _TARGETS = _Asked(
 
 
 def chosen_neighbours(split: Split, choose: WeightChoiceSettings, options: Mapping[str, Any]) -> NeighbourKind | None:
-    """The kind whose counts alone rank best by `choose.monitor`, of validation users drawn by the seed.
+    """The kind whose counts alone rank best by `choose.monitor`, on validation users drawn by the seed.
 
-    Counts are those of training histories, and the score of an item is the mean of the shares that it has of what is
-    near the history's items. `options` are those of `TrainOptions`: a resumed run keeps what it has; where a time limit
-    leaves no room to choose, it is the first of `KINDS`. Errors: a monitor that is not measured.
+    Counts are of training histories. The score of an item is its mean share of the neighbours of the history's items.
+    `options` are those of `TrainOptions`: a resumed run keeps its choice, and the first of `KINDS` is used where the
+    time limit leaves no room. Errors: an unknown monitor.
     """
     if (kept := _kept(options)) is not None:
         stored: NeighbourKind | None = kept.get("model.neighbours")
@@ -122,11 +122,10 @@ def chosen_neighbours(split: Split, choose: WeightChoiceSettings, options: Mappi
 
 
 def chosen_horizon(split: Split, choose: WeightChoiceSettings, options: Mapping[str, Any]) -> int:
-    """How far ahead the targets of a training are drawn: 10 items, or the next alone.
+    """The horizon of training targets: 10 items, or the next one.
 
-    A model learns what it is asked for. It is ten where validation users are asked for more than one item, and where
-    `chosen_neighbours` finds most in what comes within ten steps of an item: a tenth more than around it, for a
-    training on the next item alone finds by itself some of what its counts are too few to say.
+    It is ten where validation queries have more than one label, and where counts within ten later steps rank at least a
+    tenth better than counts around an item: training on the next item alone learns part of what its sparse counts lack.
     """
     if (kept := _kept(options)) is not None:
         return int(kept.get("examples.horizon", 1))  # another method's run may have none, and is refused later
@@ -137,7 +136,7 @@ def chosen_horizon(split: Split, choose: WeightChoiceSettings, options: Mapping[
 
 
 def _kept(options: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The settings of the run that is resumed; None where none is."""
+    """The settings of the resumed run; None without one."""
     run = options.get("run")
     return (run.kept() or None) if options.get("resume", False) and run is not None else None
 
@@ -177,7 +176,7 @@ def _judged(split: Split, judges: Queries, monitor: str, budget: Budget) -> _Jud
 
 
 def _num_judges(work: Callable[[int], object], whole: int, budget: Budget) -> int:
-    """All of them, or as many as there is time for; what is counted for them falls in proportion."""
+    """All users, or as many as fit the time limit; counting time is proportional to them."""
     if not budget.limited or whole == 0:
         return whole
     price = len(KINDS) * price_of(work, whole, budget.clock)
@@ -185,7 +184,7 @@ def _num_judges(work: Callable[[int], object], whole: int, budget: Budget) -> in
 
 
 def _values(split: Split, queries: Queries, kind: NeighbourKind, monitor: str, *, most: int) -> FloatArray:
-    """float64[Q], the monitored metric of each query, when what is near its history's items is all that counts."""
+    """float64[Q], the monitored metric of each query when candidates are ranked by neighbour counts alone."""
     train, cut = split.train, min(CUT, split.train.num_items)
     counts = neighbour_counts(train, kind, most=most)
     totals = np.maximum(np.asarray(counts.sum(axis=1)).ravel(), 1e-9)
@@ -200,6 +199,6 @@ def _values(split: Split, queries: Queries, kind: NeighbourKind, monitor: str, *
 
 
 def _is_surely_above(values: FloatArray, others: FloatArray) -> bool:
-    """Is the mean difference of the same queries so many of its standard errors?"""
+    """Whether the mean paired difference is at least `_SURE` of its standard errors."""
     differences = values - others
     return float(differences.mean()) > _SURE * float(differences.std(ddof=1)) / math.sqrt(len(differences))

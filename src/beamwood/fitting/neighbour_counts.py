@@ -1,4 +1,4 @@
-"""How often items are near others in the training histories, by each kind of nearness that a tree's lists can hold."""
+"""Neighbour counts of items in the training histories, by kind of neighbourhood."""
 
 from __future__ import annotations
 
@@ -21,6 +21,6 @@ def neighbour_counts(
     most: int | None = None,
     budget: Budget | None = None,
 ) -> sparse.csr_matrix:
-    """float64[N, N], row i how often each item is near item i; see `surroundings`."""
+    """float64[N, N], in row i the counts of item i's neighbours; see `surroundings`."""
     directed, power = KINDS[kind]
     return surroundings(train, of_users=of_users, power=power, directed=directed, most=most, budget=budget)

@@ -1,4 +1,4 @@
-"""Who is near an item in a history: the kinds of nearness that a tree's lists of neighbours can hold."""
+"""The kinds of neighbourhood in a history, for a tree's lists of neighbours."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Literal, NamedTuple
 __all__ = ["KINDS", "NeighbourKind", "is_directed"]
 
 NeighbourKind = Literal["around", "after", "next"]
-"""Ten steps either way; ten steps later; later, and the nearer the more."""
+"""Within ten steps either way; within ten later steps; later, weighted by nearness."""
 
 
 class Kind(NamedTuple):
-    """Whether only what comes later counts, and by which power of the steps between it counts less."""
+    """Whether only later items count, and the power of the gap by which a count is divided."""
 
     directed: bool
     power: float
@@ -22,9 +22,9 @@ KINDS: dict[NeighbourKind, Kind] = {
     "after": Kind(directed=True, power=0),
     "next": Kind(directed=True, power=2),
 }
-"""Where nothing speaks for another, the first: what a session holds is near all of it."""
+"""The first is the default: the items of a session are near each other."""
 
 
 def is_directed(kind: NeighbourKind | None) -> bool:
-    """Does only what comes later count? Not where no kind is said."""
+    """Whether only later items count; False for None."""
     return kind is not None and KINDS[kind].directed

@@ -1,4 +1,4 @@
-"""How one training is run: what every method's `fit` takes besides the data and the method's own configuration."""
+"""The options of a training that every method's `fit` takes besides the data and its configuration."""
 
 from __future__ import annotations
 
@@ -11,22 +11,26 @@ if TYPE_CHECKING:
     from beamwood.retrieval.retriever import Retriever
     from beamwood.training.run_folder import RunFolder
 
-__all__ = ["MOST_SEED", "Fit", "TrainOptions", "with_budget"]
+__all__ = ["MOST_SEED", "PARTS", "Fit", "TrainOptions", "with_budget"]
 
 Fit: TypeAlias = "Callable[..., Retriever]"
-"""Another method as a part of this one: it is given the split and options of `TrainOptions`, and has its defaults."""
+"""A function that fits another method with its defaults, given the split and `TrainOptions`."""
 
-# Every generator takes this one, and those that start from a seed just above it.
+# The largest seed: every generator accepts it, and those derived from it by small offsets.
 MOST_SEED = 2**63 - 1
 
 
-class TrainOptions(TypedDict, total=False):
-    """Each may be left out; a method that only counts needs none.
+# What methods of one's own may bind: see `TreeOptions` and `VectorOptions`.
+PARTS = ("terms", "loss", "sampler", "index")
 
-    `seed` (0; at most 2^63 - 1) starts all that is drawn. `run` is the folder of metrics and checkpoints (None: nothing
-    is kept), with which `resume` (False) goes on, bit for bit. `time_limit` in seconds (None), or a `Budget` that began
-    earlier, covers all of a fit, from what a model starts from to saving; the best so far is returned in time.
-    `progress` (True) shows the steps on stderr.
+
+class TrainOptions(TypedDict, total=False):
+    """All are optional; counting methods need none.
+
+    `seed` (0; at most 2^63 - 1) of all random draws. `run`: the folder of metrics and checkpoints (None: none are
+    kept); `resume` (False) continues it, bit for bit. `time_limit` in seconds (None), or a `Budget` that began earlier,
+    covers the whole fit, from initialisation to saving; the best weights so far are returned in time. `progress` (True)
+    shows steps on stderr.
     """
 
     seed: int
@@ -37,7 +41,7 @@ class TrainOptions(TypedDict, total=False):
 
 
 def with_budget(options: Mapping[str, Any], name: str | None = None) -> TrainOptions:
-    """The options with one budget that begins here, unless it began before, for all parts of a fit to share."""
+    """The options with one budget that starts here, unless one was given, shared by all parts of a fit."""
     limit = options.get("time_limit")
     if not isinstance(limit, Budget):
         limit = Budget(limit) if name is None else Budget(limit, name=name)

@@ -1,6 +1,6 @@
-"""What settings mean for a data set: the facts by which each automatic value becomes a plain one, once.
+"""Plans: the facts about a data set by which each automatic setting is resolved, once.
 
-`Settings.plan(facts)` does that before anything is fitted. What is fitted gets the plan, and the artefact holds both.
+`MethodConfig.plan(facts)` runs before fitting. Methods receive the plan, and the artefact stores both.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 __all__ = ["LARGEST", "Facts", "Start", "embeddings_of", "start_of"]
 
 LARGEST = 2_000_000
-"""Items up to which a start "auto" means "transitions": the vectors take more than a GiB beyond."""
+"""The most items for which start "auto" means "transitions": beyond, the vectors take more than a GiB."""
 
 Start = Literal["auto", "random", "transitions"]
-"""Where vectors start: at random, or from what follows what in the training histories."""
+"""The initial vectors: random, or from transition counts of the training histories."""
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a plan looks at in the training data; `mean_history`: the interactions of a user with any, in the mean."""
+    """The facts about training data that a plan reads; `mean_history`: the mean length of non-empty histories."""
 
     num_users: int
     num_items: int
@@ -33,7 +33,7 @@ class Facts:
 
     @classmethod
     def of(cls, train: Dataset) -> Facts:
-        """Those of a data set."""
+        """The facts of a data set."""
         lengths, table = train.histories.lengths, train.item_table
         some = lengths[lengths > 0]
         return cls(
@@ -45,14 +45,14 @@ class Facts:
 
 
 def start_of(start: Start, num_items: int, *, possible: bool = True) -> Literal["random", "transitions"]:
-    """What `start` means where such a start is `possible`."""
+    """The resolved `start`, where starting from transitions is `possible`."""
     if start == "auto":
         return "transitions" if possible and num_items <= LARGEST else "random"
     return start
 
 
 def embeddings_of(kind: EmbeddingOptimiser, *rows: int) -> EmbeddingOptimiser:
-    """What `optimiser.embeddings` means for tables of so many rows; "large" where they differ."""
+    """The resolved `optimiser.embeddings` for tables with these row counts; "large" where it differs."""
     if kind != "auto":
         return kind
     large = [each >= LAZY_FROM for each in rows]

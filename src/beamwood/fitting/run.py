@@ -1,4 +1,4 @@
-"""How every method that trains by steps is trained: its configuration kept, the loop run, and how it ended said."""
+"""Training by steps, shared by all methods: record the configuration, run the loop, report the end."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from abc import abstractmethod
 from typing import Any, TypeVar, Unpack
 
 from beamwood.data.split import Split
-from beamwood.errors import InputError
+from beamwood.errors import InputError, nearest
 from beamwood.fitting.assemble import build_retriever
 from beamwood.fitting.choose import Choice, Measure, Validation, check_monitor
 from beamwood.fitting.fitted import folder_digests
 from beamwood.fitting.judge import Later, TimedValidation
-from beamwood.fitting.options import TrainOptions
+from beamwood.fitting.options import PARTS, TrainOptions
 from beamwood.fitting.settings import TrainedConfig
 from beamwood.retrieval.retriever import Retriever
 from beamwood.training.budget import Budget, Clock
@@ -27,14 +27,14 @@ Batch = TypeVar("Batch")
 
 
 class SearchedTask(Trainable[Batch]):
-    """A trainable whose weights are a searcher."""
+    """A trainable whose weights form a searcher."""
 
     @abstractmethod
     def searcher(self) -> Any:
-        """That of the weights as they are now."""
+        """The searcher of the current weights."""
 
     def sample(self, clock: Clock) -> tuple[Any, float]:
-        """A searcher that takes as long to ask as that of the weights, and the seconds that one takes to make."""
+        """A searcher with the same search time as that of the weights, and the seconds that building one takes."""
         began = clock()
         return self.searcher(), clock() - began
 
@@ -51,12 +51,15 @@ def train(
     evaluate_start: bool = False,
     **options: Unpack[TrainOptions],
 ) -> dict[str, Any]:
-    """Train `task` and leave the weights that are best on `split.valid`; returns what an artefact says of it.
+    """Train `task` and leave the weights that are best on `split.valid`; returns the training record of the artefact.
 
     `measure` stands in for validation by full ranking; time is kept for `choice` and `later`; `evaluate_start`: see
     `LoopConfig`. A resumed run must have the same data, split and settings, but for its bounds. Errors: `InputError`
-    on an unknown monitor, and on `resume` without a run folder.
+    on an unknown monitor, an option that nothing has taken, and on `resume` without a run folder.
     """
+    for name in options:
+        if name not in TrainOptions.__annotations__:
+            raise InputError(f"option '{name}' is unknown{nearest(name, [*TrainOptions.__annotations__, *PARTS])}")
     choose, seed, run = config.choose, options.get("seed", 0), options.get("run")
     budget, resume = Budget.of(options.get("time_limit")), options.get("resume", False)
     if resume and run is None:
@@ -79,7 +82,7 @@ def train(
 
 
 def _training_facts(result: LoopResult, task: Trainable[Any], monitor: str, budget: Budget) -> dict[str, Any]:
-    """How a training ended, for the artefact: steps, seconds, the best step and its metric, what was left out."""
+    """The record of a training for the artefact: steps, seconds, best step and its metric, what was left out."""
     training: dict[str, Any] = {
         "steps": result.steps,
         "seconds": round(result.seconds, 3),
@@ -96,7 +99,7 @@ def _training_facts(result: LoopResult, task: Trainable[Any], monitor: str, budg
 
 
 def _made_of(split: Split, config: TrainedConfig, method: str, seed: int) -> dict[str, Any]:
-    """What a run that goes on must be alike in, but for the bounds of its loop."""
+    """The record that a resumed run must match, without the bounds of its loop."""
     settings = config.flat()
     data = {"data": split.dataset.fingerprint(), "split": split.rule, "tables": split.dataset.tables_digest()}
     return {"method": method, "seed": seed} | data | folder_digests(settings) | settings

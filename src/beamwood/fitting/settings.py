@@ -1,7 +1,7 @@
-"""Settings in groups: what a user gives is merged over a method's own defaults; and the groups that methods share.
+"""Settings in groups, merged over a method's own defaults; and the groups that methods share.
 
-A method's `Config` is a `MethodConfig` whose fields are groups. It states its defaults by instances, as
-`loop: LoopSettings = LoopSettings(batch_size=32)`. Each field is defined once, here or in its family's `settings.py`.
+A method's `Config` is a `MethodConfig` whose fields are groups. It states its defaults by instances, as `loop:
+LoopSettings = LoopSettings(batch_size=32)`. Each field is defined once, here or in its family's `settings.py`.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ GROUPS = ("model", "tree", "start", "examples", "loss", "optimiser", "loop", "ch
 """The groups that settings may have, in the order in which they are listed."""
 
 LayerWidth = Annotated[int, Field(ge=1, lt=2**14)]
-"""How many values a layer, or a vector of an item or a node, has: the native kernels take no more."""
+"""The width of a layer or of a vector, up to the limit of the native kernels."""
 
 # Fields that several groups have, each with its description.
 Width = Annotated[LayerWidth, Field(description="columns of the vectors of items, or of nodes")]
@@ -74,18 +74,18 @@ NumNegatives = Annotated[
 
 
 class TruthError(ValueError):
-    """A setting that is true or false and may not be."""
+    """A boolean was given for a setting that is none."""
 
 
 class SettingsGroup(BaseModel):
-    """Frozen settings of one kind, without unknown keys, of numbers that whatever computes with them can hold."""
+    """Frozen settings of one group, without unknown keys, with numbers in the range of the native code."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     @field_validator("*", mode="before")
     @classmethod
     def _no_truth_for_a_number(cls, value: Any, info: ValidationInfo) -> Any:
-        # Which pydantic would read as 1 and 0.
+        # pydantic would read these as 1 and 0.
         if _holds_truth(value) and not _takes_truth(cls.model_fields[str(info.field_name)].annotation):
             raise TruthError("true or false stands where a number or a word belongs")
         return value
@@ -102,8 +102,8 @@ class SettingsGroup(BaseModel):
 class MethodConfig(BaseModel):
     """A method's settings: a frozen record of groups.
 
-    What is given of a group, as a mapping, a `SettingsGroup` or by dotted keys ("loop.max_steps"), is merged over the
-    method's own defaults. Errors (`ValueError`): an unknown key with the nearest known one, a key without its group.
+    Given values, as a mapping, a `SettingsGroup` or by dotted keys ("loop.max_steps"), are merged over the method's own
+    defaults. Errors (`ValueError`): an unknown key with the nearest known one, a key without its group.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -136,7 +136,7 @@ class MethodConfig(BaseModel):
         name = str(info.field_name)
         given = _given(value)
         if given is None:
-            raise ValueError(f"is no group of settings; write {name}={{...}} with keys of its own")
+            raise ValueError(f"is not a group of settings; write {name}={{...}} with keys of its own")
         for key in given:
             if key not in cls.group(name).model_fields:
                 raise ValueError(cls._unknown(f"{name}.{key}"))
@@ -155,17 +155,17 @@ class MethodConfig(BaseModel):
 
     @property
     def given(self) -> frozenset[str]:
-        """The dotted names of what the user gave, whatever its value."""
+        """The dotted names of the settings that the user gave, whatever their values."""
         groups = [(name, group) for name, group in self if name in self.model_fields_set]
         return frozenset(f"{name}.{key}" for name, group in groups for key in group.model_fields_set)
 
     def flat(self) -> dict[str, Any]:
-        """All settings by their dotted names, as JSON can hold them; without those that a plan leaves out."""
+        """All settings by dotted name, JSON-able, without those that a plan omits."""
         groups = self.model_dump(mode="json")
         return {f"{name}.{key}": value for name, group in groups.items() for key, value in group.items()}
 
     def changed(self, settings: Mapping[str, Any]) -> Self:
-        """These settings with others, as `__init__` takes them, in their place; checked anew."""
+        """A copy with the given settings, as `__init__` takes them, replaced and validated."""
         given = {name: {key: value for key, value in group if key in group.model_fields_set} for name, group in self}
         kept = {name: group for name, group in given.items() if name in self.model_fields_set}
         for key, value in settings.items():
@@ -174,30 +174,30 @@ class MethodConfig(BaseModel):
         return type(self)(**kept)
 
     def plan(self, facts: Facts) -> Self:
-        """These settings with each automatic value in its place: what it means for a data set of such facts.
+        """A copy with each automatic value resolved for a data set with these facts.
 
-        Errors: `InputError` where what is set cannot be on such data.
+        Errors: `InputError` where a setting is impossible for such data.
         """
         return self.changed(self.resolved(facts))
 
     def chosen(self, split: Split, options: Mapping[str, Any]) -> dict[str, Any]:
-        """What a fit with such options chooses on the data before it plans, as no fact says it; by dotted name."""
+        """The settings that a fit with these options chooses on the data before it plans, by dotted name."""
         del split, options
         return {}
 
     def resolved(self, facts: Facts) -> dict[str, Any]:
-        """The automatic values of these settings by dotted name; a family that has any says what they mean."""
+        """The automatic values by dotted name; families with automatic settings override it."""
         del facts
         return {}
 
     @classmethod
     def _unknown(cls, key: str) -> str:
-        """What is wrong with a key that is none."""
+        """The message about an unknown key."""
         own = key.rpartition(".")[2]
         full = [name for name in cls.names() if name.rpartition(".")[2] == own]
         if full and "." not in key:
             return f"{key} belongs to a group: write {' or '.join(full)}"
-        # In the group that was named, where it is one: what is like it elsewhere means something else.
+        # Within the named group if it exists: a similar name in another group means something else.
         group = key.partition(".")[0] if key.partition(".")[0] in cls.model_fields else None
         names = [name for name in cls.names() if group is None or name.startswith(f"{group}.")]
         near = closest(own, {name.rpartition(".")[2] for name in names})
@@ -208,14 +208,14 @@ class MethodConfig(BaseModel):
 
 
 def _given(value: Any) -> dict[str, Any] | None:
-    """What a mapping, or a group, gives; None of anything else."""
+    """The given values of a mapping or group; None for anything else."""
     if isinstance(value, SettingsGroup):
         return {key: part for key, part in value if key in value.model_fields_set}
     return dict(value) if isinstance(value, Mapping) else None
 
 
 def _together(first: Any, later: Any) -> Any:
-    """Two parts of one group, the later one winning."""
+    """Two parts of one group merged; the later one wins."""
     before, after = _given(first), _given(later)
     return later if before is None or after is None else before | after
 
@@ -237,7 +237,7 @@ def _numbers(value: Any) -> Iterator[int | float]:
 
 
 class OptimiserSettings(SettingsGroup):
-    """How weights move: the learning rate and its schedule."""
+    """The learning rate, its schedule and gradient clipping."""
 
     learning_rate: float | None = Field(
         1e-3, gt=0, description="its peak; null: by where the scores start (trees alone)"
@@ -252,13 +252,13 @@ class OptimiserSettings(SettingsGroup):
 
     @property
     def peak(self) -> float:
-        """The learning rate that is set, or planned."""
+        """The learning rate of a plan."""
         assert self.learning_rate is not None, "a plan has one"
         return self.learning_rate
 
 
 class TableOptimiserSettings(OptimiserSettings):
-    """That of models with tables of vectors."""
+    """The optimiser of models with tables of vectors."""
 
     weight_decay: float = Field(
         0.0,
@@ -272,7 +272,7 @@ class TableOptimiserSettings(OptimiserSettings):
 
 
 class LoopSettings(SettingsGroup):
-    """How long to train, in which steps, and when to look at the validation users."""
+    """The length of a training, its batches and its validations."""
 
     batch_size: int = Field(64, ge=1, description="examples a step: histories, windows, pairs, lists or items")
     max_steps: int | None = Field(None, ge=1, description="steps at most; null: max_epochs alone counts")
@@ -284,13 +284,13 @@ class LoopSettings(SettingsGroup):
 
 
 class ChoiceSettings(SettingsGroup):
-    """Who chooses."""
+    """The users who choose."""
 
     validation_users: int = Field(2000, ge=1, description="validation users who choose, drawn once")
 
 
 class WeightChoiceSettings(ChoiceSettings):
-    """And by what, where weights are trained."""
+    """And the metric by which trained weights are chosen."""
 
     monitor: str = Field(
         "removed/f@20",
@@ -299,7 +299,7 @@ class WeightChoiceSettings(ChoiceSettings):
 
 
 class SeenChoiceSettings(WeightChoiceSettings):
-    """And how much it counts that an item was seen."""
+    """And the weight of seen items."""
 
     seen_weight: float | None = Field(
         None,
@@ -310,7 +310,7 @@ class SeenChoiceSettings(WeightChoiceSettings):
 
 
 class ItemStartSettings(SettingsGroup):
-    """Where vectors of items start."""
+    """The initial item vectors."""
 
     items: Start = Field(
         "auto",
@@ -319,13 +319,13 @@ class ItemStartSettings(SettingsGroup):
 
 
 class AttentionStartSettings(SettingsGroup):
-    """Where attention starts."""
+    """The initial attention."""
 
     attention: float | None = Field(0.3, description="the attention's output at first; null: as drawn (the papers)")
 
 
 class TrainedConfig(MethodConfig):
-    """Those of a method that trains by steps."""
+    """The settings of a method that trains by steps."""
 
     optimiser: OptimiserSettings = OptimiserSettings()
     loop: LoopSettings = LoopSettings()
@@ -345,7 +345,7 @@ class TrainedConfig(MethodConfig):
         return self
 
     def loop_config(self, *, evaluate_start: bool) -> LoopConfig:
-        """What the training loop takes of these."""
+        """The configuration of the training loop."""
         own = set(LoopConfig.model_fields)
         paced = self.optimiser.model_dump(include=own) | self.loop.model_dump(include=own)
         paced = {name: value for name, value in paced.items() if value is not None}
@@ -353,6 +353,6 @@ class TrainedConfig(MethodConfig):
 
 
 class SeenConfig(TrainedConfig):
-    """Those of a method that afterwards chooses how much it counts that an item was seen."""
+    """The settings of a method that chooses the weight of seen items after training."""
 
     choose: SeenChoiceSettings = SeenChoiceSettings()

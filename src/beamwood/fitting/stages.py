@@ -1,4 +1,4 @@
-"""Two fitted retrievers put together: the first brings candidates, the second's score is added to its own."""
+"""Two fitted retrievers as two stages: the first finds candidates, and the second's score is added to its own."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from beamwood.types import Searcher
 
 __all__ = ["FirstStage", "first_stage", "put_behind", "put_together", "stage_weights", "staged", "two_stage"]
 
-# With a limit, no more of what is left goes to choosing weights, and so many users have a say at least.
+# The share of the time left that choosing weights may take under a limit, and the fewest users for it.
 _CHOOSING, _FEWEST = 0.8, 64
 
 
 def staged(first: Searcher, second: Searcher, weights: Weights, *, num_candidates: int) -> Blend:
-    """The first's candidates by the second's score plus `weights.first` times the first's, plus `weights.seen`.
+    """The first's candidates, scored by the second's score plus `weights.first` times the first's, plus `weights.seen`.
 
-    Who has no history is answered as by the first alone, where that has a fallback.
+    Empty histories are answered by the first alone, where it has a fallback.
     """
     own = first if isinstance(first, Blend) else Blend([Part(first)])
     parts = [Part(first, weights.first, gate=own.parts[0].gate), Part(second)]
@@ -46,9 +46,9 @@ def two_stage(
 ) -> Retriever:
     """Put a fitted ranker, or another fitted retriever, behind a fitted retriever of the same items.
 
-    The order is by the ranker's score plus `retriever_weight` times the retriever's, plus `seen_weight` for what was
-    seen. It is called as a sum of both, such as "dtr+ease". Errors: `InputError` where they know other items or users,
-    or `ranker` is two stages.
+    Candidates are ordered by the ranker's score plus `retriever_weight` times the retriever's, plus `seen_weight` for
+    seen items. The method is named as a sum, such as "dtr+ease". Errors: `InputError` on different items or users, or
+    where `ranker` is two stages itself.
     """
     if not retriever.items.ids.equals(ranker.items.ids):
         raise InputError("retriever and ranker were fitted on other items; fit both on the same log")
@@ -80,9 +80,9 @@ def two_stage(
 
 
 class FirstStage:
-    """A fitted retriever behind which others are put; what it brings for validation users is kept from one to the next.
+    """A fitted retriever behind which others are put; its candidates for validation users are cached.
 
-    All must be fitted on the training part of `split`. `config` None: defaults. Errors: a monitor that is unknown.
+    All must be fitted on the training part of `split`. `config` None: defaults. Errors: an unknown monitor.
     """
 
     def __init__(
@@ -93,17 +93,16 @@ class FirstStage:
         check_monitor(choose.monitor)
         queries = drawn(split.valid, choose.validation_users, seed=seed)
         queries = queries.take(np.flatnonzero(queries.labels.lengths > 0))
-        # Some are as good as others.
+        # Shuffled, so that the first queries are a random sample.
         self.queries = queries.take(np.random.default_rng(seed).permutation(len(queries)))
         self._few: dict[int, StageWeights] = {}
         self._bringing = 0.0
         self._brought: StageWeights | None = None
 
     def behind(self, second: Retriever, budget: Budget | None = None) -> Retriever:
-        """`two_stage` with the weights that are best, unless the settings give both as 0.
+        """`two_stage` with the best weights, unless the settings give both as 0.
 
-        By a limited `budget` as many validation users have a say as there is time for. Errors: as `two_stage`, and
-        without a validation label.
+        A limited `budget` uses as many validation users as fit. Errors: those of `two_stage`, and no validation label.
         """
         choose, num_candidates = self.config.choose, self.config.model.num_candidates
         both = two_stage(self.retriever, second, num_candidates=num_candidates)
@@ -121,7 +120,7 @@ class FirstStage:
         return both
 
     def _best(self, second: Retriever, budget: Budget) -> tuple[Weights, dict[str, float]]:
-        """The weights, by as many as there is time for, and what validation says of them."""
+        """The weights, by as many users as fit the time limit, and their validation metrics."""
         fitted, whole = not isinstance(second.searcher, RankingSearcher), len(self.queries)
         num = whole
         if budget.limited and whole > _FEWEST:
@@ -136,7 +135,7 @@ class FirstStage:
         return self._brought.best(second.searcher, fitted=fitted, num=num)
 
     def _price(self, second: Retriever, budget: Budget, *, fitted: bool) -> float:
-        """The seconds of choosing by all, apart from those of bringing for them."""
+        """The seconds of choosing with all users, without retrieving their candidates."""
 
         def bring(num: int) -> None:
             self._few[num] = self._of(num)
@@ -160,19 +159,19 @@ def put_behind(
     seed: int = 0,
     budget: Budget | None = None,
 ) -> Retriever:
-    """As `FirstStage.behind`."""
+    """See `FirstStage.behind`."""
     return FirstStage(first, split, config, seed=seed).behind(second, budget)
 
 
 def first_stage(split: Split, config: StagesConfig) -> Retriever:
-    """What `start.retriever` names. Errors: `InputError` without one, and on one fitted on another log or split."""
+    """The retriever of `start.retriever`. Errors: `InputError` without one, and on one of another log or split."""
     if config.start.retriever is None:
         raise InputError("two_stage needs a fitted retriever; give its folder with --retriever")
     return fitted_alike(config.start.retriever, split)
 
 
 def put_together(split: Split, config: StagesConfig, counting: Mapping[str, Fit], *, seed: int) -> Retriever:
-    """`start.ranker`, a folder or one of `counting`, which is fitted then, behind `start.retriever`.
+    """`start.ranker`, a folder or a method of `counting`, which is then fitted, behind `start.retriever`.
 
     Errors: as `put_behind`; `InputError` on folders fitted on another log or split, and on a name that is neither.
     """
@@ -183,7 +182,7 @@ def put_together(split: Split, config: StagesConfig, counting: Mapping[str, Fit]
         second = counting[ranker](split)
     elif ranker.isidentifier() and not os.path.exists(ranker):
         raise InputError(
-            f"start.ranker={ranker!r} is neither a folder nor a method that counts{nearest(ranker, counting)}"
+            f"start.ranker={ranker!r} is neither a folder nor a counting method{nearest(ranker, counting)}"
         )
     else:
         second = fitted_alike(ranker, split)

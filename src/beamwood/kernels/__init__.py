@@ -1,4 +1,4 @@
-"""The DIN scorer as plain arrays, and its search: numpy twins, and the native core where it was built."""
+"""The DIN scorer as plain arrays, and its search: numpy references, and the native core where it was built."""
 
 from beamwood.kernels.dispatch import live, native, native_level
 

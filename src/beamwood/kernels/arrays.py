@@ -1,4 +1,4 @@
-"""Plain arrays by name, from a model or a saved folder: do they fit together?"""
+"""Plain arrays by name, from a model or a saved folder: checks of their consistency."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ Arrays = Mapping[str, NDArray[Any]]
 Shapes = dict[str, tuple[int, ...]]
 _Scores = TypeVar("_Scores", bound=NDArray[np.floating[Any]])
 
-# Whether values are taken at their word while a folder is opened: mapped pages are read when an answer needs them.
+# Whether values stay unchecked while a folder is opened: mapped pages are read when a search needs them.
 _UNREAD: ContextVar[bool] = ContextVar("values unread", default=False)
 
 
 @contextmanager
 def values_unread() -> Iterator[None]:
-    """Within it, `all_finite` looks at nothing, nor does who asks `unread`; shapes and types are still checked.
+    """A context in which `all_finite` and callers of `unread` check no values; shapes and types are still checked.
 
-    What leads into other arrays is checked all the same where following it trusts it.
+    Indices that are followed without bounds checks are checked nevertheless.
     """
     token = _UNREAD.set(True)
     try:
@@ -45,17 +45,19 @@ def values_unread() -> Iterator[None]:
 
 
 def unread() -> bool:
-    """Are values taken at their word?"""
+    """Whether values stay unchecked."""
     return _UNREAD.get()
 
 
 def all_finite(array: NDArray[Any]) -> bool:
-    """Is no value NaN or infinite?"""
+    """Whether no value is NaN or infinite."""
     return unread() or bool(np.isfinite(array).all())
 
 
 def shape_of(arrays: Arrays, name: str, axes: int) -> tuple[int, ...]:
-    """The shape of an array, which others are held to; `ArtefactError` where it is missing, empty or has other axes."""
+    """The shape of an array, by which others are checked; `ArtefactError` where it is missing, empty or has
+    other axes.
+    """
     if name not in arrays:
         raise ArtefactError(f"the array '{name}' is missing")
     shape = arrays[name].shape
@@ -65,7 +67,7 @@ def shape_of(arrays: Arrays, name: str, axes: int) -> tuple[int, ...]:
 
 
 def check_floats(arrays: Arrays, shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Raise `ArtefactError` naming the first array that is missing, of another shape, no float or not finite."""
+    """Raise `ArtefactError` naming the first array that is missing, of another shape, not of floats or not finite."""
     for name, shape in shapes.items():
         if name not in arrays:
             raise ArtefactError(f"the array '{name}' is missing")
@@ -82,7 +84,7 @@ def check_floats(arrays: Arrays, shapes: Mapping[str, tuple[int, ...]]) -> None:
 
 
 def check_integers(arrays: Arrays, types: Mapping[str, tuple[DTypeLike, ...]]) -> None:
-    """Raise `ArtefactError` naming the first array that is missing, not one-dimensional or of none of its types."""
+    """Raise `ArtefactError` naming the first array that is missing, not one-dimensional or of another type."""
     for name, allowed in types.items():
         if name not in arrays:
             raise ArtefactError(f"the array '{name}' is missing")
@@ -100,7 +102,7 @@ def linear_shapes(name: str, inputs: int, outputs: int) -> Shapes:
 
 
 def sound(scores: _Scores) -> _Scores:
-    """The scores. Errors: `ArtefactError` where one is no finite number."""
+    """The scores. Errors: `ArtefactError` where one is not a finite number."""
     if not np.isfinite(scores).all():
         raise unsound_score()
     return scores

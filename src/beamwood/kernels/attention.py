@@ -31,11 +31,9 @@ class AttentionLayers(NamedTuple):
 def attention_weights(a_GLD: Tensor, w_GMD: Tensor, present_GL: Tensor, layers: AttentionLayers) -> Tensor:
     """Weights [G, M, L] of each node for each history entry, 0 where `present_GL` is false.
 
-    `act(weight_out . act(weight_in [a; a * w; w] + bias_in) + bias_out)`.
-
-    In float32 on the CPU it takes the native kernel, which keeps nothing of size G M L A and computes the hidden layer
-    again in backward. Its results do not depend on the number of threads.
-    Anything else takes the torch form. Raises `InputError` on shapes that do not fit. Source: DTR, equation 2.
+    `act(weight_out . act(weight_in [a; a * w; w] + bias_in) + bias_out)`. In float32 on the CPU the native kernel
+    stores nothing of size G M L A and recomputes the hidden layer in backward. Its results do not depend on the number
+    of threads. Otherwise the torch form is used. Raises `InputError` on inconsistent shapes. Source: DTR, equation 2.
     """
     check_shapes(a_GLD, w_GMD, present_GL, layers)
     inputs, floats = (a_GLD, w_GMD, present_GL, *layers), (a_GLD, w_GMD, *layers)
@@ -47,7 +45,7 @@ def attention_weights(a_GLD: Tensor, w_GMD: Tensor, present_GL: Tensor, layers: 
 
 
 def check_shapes(a_GLD: Tensor, w_GMD: Tensor, present_GL: Tensor, layers: AttentionLayers) -> None:
-    """Raise `InputError` naming the first tensor whose shape does not fit the others."""
+    """Raise `InputError` naming the first tensor with an inconsistent shape."""
     a_shape, in_shape = tuple(a_GLD.shape), tuple(layers.weight_in.shape)
     if a_GLD.ndim != 3 or len(in_shape) != 2:
         raise InputError(f"a has shape {a_shape}, weight_in {in_shape}; expected 3 and 2 axes")
@@ -79,7 +77,7 @@ def attention_weights_reference(a_GLD: Tensor, w_GMD: Tensor, present_GL: Tensor
 
 
 class _NativeAttention(torch.autograd.Function):
-    """`attention_weights` on the native kernel; inputs are kept, the hidden layer is not."""
+    """`attention_weights` by the native kernel; inputs are saved for backward, the hidden layer is not."""
 
     @staticmethod
     def forward(ctx: Any, *inputs: Tensor) -> Tensor:

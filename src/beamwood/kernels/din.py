@@ -30,7 +30,7 @@ from beamwood.tree.tree import Shape
 
 __all__ = ["MAX_HISTORY", "DinWeights", "Layer", "shape_above"]
 
-# Far above any use; below it a search's memory for one user stays small.
+# Far above any use; it bounds the memory of a search for one user.
 MAX_HISTORY = 2**16
 
 Float32 = NDArray[np.float32]
@@ -50,11 +50,11 @@ class Layer:
 class DinWeights:
     """A DIN scorer as arrays; checked when built, every array float32, contiguous and finite.
 
-    `nodes` [V, D], level-major, level 1 first. `attention_in` Layer [A, 3 D] on `[a; a * w; w]`;
-    `attention_out` Layer [1, A]. `windows` int64[T], lengths from the oldest window to the newest, sum L.
-    `layers`: the MLP, first input width (T + 1) D, last output width 1. `terms`: what is added to its score, by name in
-    the order of the sum; none for a plain DIN. `light`: the head that steers a search of it, if it has one.
-    Raises `ArtefactError` naming the array whose shape, type or values do not fit.
+    `nodes` [V, D], level-major, level 1 first. `attention_in` Layer [A, 3 D] on `[a; a * w; w]`; `attention_out` Layer
+    [1, A]. `windows` int64[T], lengths from the oldest window to the newest, sum L. `layers`: the MLP, first input
+    width (T + 1) D, last output width 1. `terms`: added to its score, by name in the order of the sum; none for a plain
+    DIN. `light`: the head that steers its search, if any. Raises `ArtefactError` naming the array with an invalid
+    shape, type or value.
     """
 
     nodes: Float32
@@ -71,7 +71,7 @@ class DinWeights:
         width = self.nodes.shape[1]
         if self.windows.ndim != 1 or len(self.windows) == 0 or self.windows.min() < 1:
             raise ArtefactError(f"windows={self.windows.tolist()}; expected one length of 1 or more a window")
-        # Each length first: their sum may pass int64.
+        # Each length first, as their sum may overflow int64.
         if self.windows.max() > MAX_HISTORY or self.windows.sum() > MAX_HISTORY:
             raise ArtefactError(
                 f"windows cover more than {MAX_HISTORY} history entries; no scorer is trained on so many"
@@ -161,7 +161,7 @@ class DinWeights:
         return weights
 
     def cut(self, shape: Shape, level: int) -> DinWeights:
-        """The scorer of the nodes down to a level, for a tree that ends there: see `shape_above`."""
+        """The scorer restricted to the levels down to `level`: see `shape_above`."""
         count = shape_above(shape, level).num_nodes
         terms = {
             name: part.cut(count)

@@ -1,4 +1,4 @@
-"""Which kernels run: the native core where it was built, the twins elsewhere.
+"""The choice of kernels: the native core where it was built, else the references.
 
 `BEAMWOOD_KERNELS=native|reference` forces one; `BEAMWOOD_LEVEL` (generic, v2, v3, v4: the x86-64 levels) forces the
 native core's instruction set.
@@ -31,9 +31,10 @@ def _imported() -> tuple[Any, str]:
 
 
 def native() -> Any:
-    """The native module, or None where the twins are to be used.
+    """The native module, or None where the references are to be used.
 
-    Raises `InputError` where `BEAMWOOD_KERNELS` names no kernels, or asks for native ones that were not built.
+    Raises `InputError` on an unknown value of `BEAMWOOD_KERNELS`, or where it requires a native core that cannot be
+    loaded.
     """
     choice = os.environ.get("BEAMWOOD_KERNELS", "")
     if choice and choice not in _CHOICES:
@@ -50,7 +51,7 @@ def native() -> Any:
 
 
 def native_level(asked: str | None = None) -> str:
-    """The instruction set native kernels use: `asked`, else `BEAMWOOD_LEVEL`, else the best of the processor."""
+    """The instruction set of native kernels: `asked`, else `BEAMWOOD_LEVEL`, else the best of the CPU."""
     module = native()
     if module is None:
         raise InputError("the native core is not in use, so there is no instruction set to choose")
@@ -62,7 +63,7 @@ def native_level(asked: str | None = None) -> str:
 
 
 def live() -> dict[str, Any]:
-    """Which kernels run now: `path` native or reference, `why`, `level` and `levels` (instruction sets), `amx`."""
+    """The active kernels: `path` native or reference, `why`, `level` and `levels` (instruction sets), `amx`."""
     forced = os.environ.get("BEAMWOOD_KERNELS", "")
     module = native()
     if module is None:

@@ -1,4 +1,4 @@
-"""GuidedRec's two functions of a list, its NDCG and a network's prediction of that: native on the CPU, torch elsewhere.
+"""GuidedRec's NDCG of a list and its prediction by a network: native on the CPU, torch elsewhere.
 
 Shape legend: B lists, K items a list, D width.
 """
@@ -24,7 +24,7 @@ LAST = 8
 
 @dataclass(frozen=True, slots=True)
 class SurrogateShape:
-    """Of the network: `size` K, `width` D, whether it has the MLP, and the degree of its NFM (0: none, 1, 2)."""
+    """The network's `size` K, `width` D, whether it has the MLP, and the degree of its NFM (0: none, 1, 2)."""
 
     size: int
     width: int
@@ -49,7 +49,7 @@ class SurrogateShape:
 
 
 def predicted_ndcg(p_BK: Tensor, labels_BK: Tensor, weights: Tensor, shape: SurrogateShape) -> Tensor:
-    """[B], what the network with these flat weights predicts; as `models.surrogate.NdcgSurrogate` has it."""
+    """[B], the network's predictions with these flat weights; see `models.surrogate.NdcgSurrogate`."""
     if _simple(p_BK, labels_BK, weights):
         predicted: Tensor = _NativeSurrogate.apply(p_BK, labels_BK, weights, shape)  # type: ignore[no-untyped-call]
         return predicted
@@ -112,9 +112,9 @@ def _predict(
 
 @dataclass(frozen=True, slots=True)
 class GuidedMove:
-    """What a move of GuidedRec descends: `loss`, and the lists' mean `predicted` and `true` NDCG.
+    """The result of a move of GuidedRec: `loss`, and the lists' mean `predicted` and `true` NDCG.
 
-    What is not asked for is NaN, and None of the gradients `d_scores_BK` and `d_weights`.
+    Values not requested are NaN, and None for the gradients `d_scores_BK` and `d_weights`.
     """
 
     loss: float
@@ -197,7 +197,7 @@ def list_ndcg(scores_BK: Tensor, labels_BK: Tensor, *, k: int = 10) -> Tensor:
     places = torch.arange(2, min(k, scores_BK.shape[1]) + 2, device=scores_BK.device, dtype=torch.float64)
     discounts = 1 / torch.log2(places)
     gains_BK = torch.exp2(labels_BK.double()) - 1
-    # Scores that say nothing must not be praised for the place at which a list writes its positives.
+    # With constant scores the NDCG must not depend on where a list has its positives.
     by_label = labels_BK.argsort(dim=1, stable=True)
     ranked = torch.gather(scores_BK, 1, by_label).argsort(dim=1, descending=True, stable=True)
     order = torch.gather(by_label, 1, ranked)[:, :k]
@@ -207,6 +207,6 @@ def list_ndcg(scores_BK: Tensor, labels_BK: Tensor, *, k: int = 10) -> Tensor:
 
 
 def _simple(*tensors: Tensor) -> bool:
-    """Whether the native core takes these: float32 on the CPU, without autocast."""
+    """Whether the native core supports these: float32 on the CPU, without autocast."""
     plain = all(tensor.dtype == torch.float32 and tensor.device.type == "cpu" for tensor in tensors)
     return plain and not torch.is_autocast_enabled("cpu") and native() is not None

@@ -32,7 +32,7 @@ def rectified_levels(scores_BN: FloatArray, tree: Tree, targets_BT: IndexArray) 
     items = tree.item_of_leaf[tree.item_of_leaf >= 0]
     levels = np.empty(targets_BT.shape, np.uint8)
     for rows in slices(len(scores_BN), BLOCK_ROWS):
-        # By int64, `take` is an eighth of what indexing by int32 costs, and all else here is cheaper.
+        # `take` by int64 costs an eighth of indexing by int32.
         in_order = np.take(scores_BN[rows], items.astype(np.int64), axis=1)
         levels[rows] = levels_in_order(in_order, items, tree, targets_BT[rows])
     return levels
@@ -41,9 +41,9 @@ def rectified_levels(scores_BN: FloatArray, tree: Tree, targets_BT: IndexArray) 
 def levels_in_order(
     scores: NDArray[np.float32], items: NDArray[np.int32], tree: Tree, targets_BT: IndexArray
 ) -> NDArray[np.uint8]:
-    """Levels of the targets from scores in leaf order: there what lies below a node is contiguous.
+    """Levels of the targets from scores in leaf order, where the leaves below a node are contiguous.
 
-    So the nearest better leaf on either side says all.
+    So only the nearest better leaf on either side matters.
     """
     leaves = tree.leaf_of_item[items].astype(np.int64)
     place_of_item = np.empty(len(items), np.int64)
@@ -84,7 +84,7 @@ def first_level_alone(shape: Shape, leaves_B: IndexArray, rivals_BR: IndexArray)
 
 
 def one_step_labels(scores_BN: FloatArray, tree: Tree, targets_BT: IndexArray) -> NDArray[np.bool_]:
-    """bool[B, T, H] for levels 1..H: does the child on the target's path beat its siblings, by their best items?
+    """bool[B, T, H] for levels 1..H: whether the child on the target's path beats its siblings, by their best items.
 
     Level H has no child and is true. The rectified label of level j is the product of these over levels j and below.
     Raises `InputError` as `rectified_levels` does.
@@ -97,7 +97,7 @@ def one_step_labels(scores_BN: FloatArray, tree: Tree, targets_BT: IndexArray) -
 
 
 def one_step_of_block(scores_BN: NDArray[np.float32], tree: Tree, targets_BT: IndexArray) -> NDArray[np.bool_]:
-    """As `one_step_labels`, from the leaves up: each family's best child, and the lowest item that makes it so."""
+    """As `one_step_labels`, from the leaves up: each family's best child, and the lowest item with its score."""
     shape, live = tree.shape, tree.item_of_leaf >= 0
     labels = np.ones((*targets_BT.shape, shape.depth), np.bool_)
     rows = np.arange(len(scores_BN))[:, None]
@@ -118,8 +118,8 @@ def one_step_of_block(scores_BN: NDArray[np.float32], tree: Tree, targets_BT: In
 def level_masses(scores_BN: FloatArray, tree: Tree) -> NDArray[np.float32]:
     """float32[B, H], level 1 first: the sum over a level's nodes of the largest probability below each.
 
-    Probabilities are the softmax of the estimator's scores. It is what divides a rectified label to make its
-    expectation sum to 1 over a level. Source: DTR, section 4.2.1, the normalisation term alpha^j(u) of definition 3.
+    Probabilities are the softmax of the estimator's scores. A rectified label divided by it has an expectation that
+    sums to 1 over a level. Source: DTR, section 4.2.1, the normalisation term alpha^j(u) of definition 3.
     """
     scores_BN = checked_scores(scores_BN, tree, np.zeros((len(scores_BN), 0), np.int64))
     shape, live = tree.shape, tree.item_of_leaf >= 0
@@ -141,7 +141,7 @@ def first_best(scores: FloatArray, items: IndexArray) -> NDArray[np.int64]:
 
 
 def checked_scores(scores_BN: FloatArray, tree: Tree, targets_BT: IndexArray) -> NDArray[np.float32]:
-    """The scores in float32, or `InputError` naming what does not fit."""
+    """The scores in float32, or `InputError` naming the invalid argument."""
     scores_BN, targets = np.asarray(scores_BN), np.asarray(targets_BT)
     if scores_BN.ndim != 2 or scores_BN.shape[1] != tree.num_items:
         raise InputError(f"scores_BN has shape {scores_BN.shape}; expected (rows, {tree.num_items}), one score an item")

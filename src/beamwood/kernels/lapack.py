@@ -1,7 +1,7 @@
-"""The inverse of a positive definite matrix in place, while other threads go on.
+"""The inverse of a positive definite matrix in place, without holding the interpreter lock.
 
-scipy's own calls of LAPACK hold Python's lock all the while, minutes for some thousand rows, in which not even Ctrl-C
-is seen. The same routines, called as C functions, hold nothing.
+scipy's wrappers of LAPACK hold the lock, for minutes with some thousand rows, during which not even SIGINT is handled.
+The same routines, called as C functions, do not.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["invert_positive"]
 
 
 def invert_positive(matrix: NDArray[np.float64]) -> None:
-    """Put the inverse of a positive definite float64[M, M], Fortran order, in its place: a lower triangle, then zeros.
+    """Replace a positive definite float64[M, M], Fortran order, by its inverse: the lower triangle, with zeros above.
 
     The equation: A = L L' (Cholesky), then A^-1 = L'^-1 L^-1.
     """
@@ -34,7 +34,7 @@ def invert_positive(matrix: NDArray[np.float64]) -> None:
 
 
 def _routine(name: str) -> Any:
-    """A routine of LAPACK as scipy hands it to compiled code."""
+    """A LAPACK routine, as scipy exports it to compiled code."""
     capsule, api = cython_lapack.__pyx_capi__[name], ctypes.pythonapi
     api.PyCapsule_GetName.restype, api.PyCapsule_GetName.argtypes = ctypes.c_char_p, [ctypes.py_object]
     api.PyCapsule_GetPointer.restype = ctypes.c_void_p

@@ -30,7 +30,7 @@ __all__ = ["UNITS", "LightHead", "Way", "WayKind", "light_query", "quantised"]
 
 UNITS = 1023
 """The largest entry of a rounded query. Sums of 16,383 columns then stay within 31 bits."""
-# The k that `Way.judged` is chosen for.
+# The k for which `Way.judged` is defined.
 _JUDGED_FOR = 20
 Array = Any
 WayKind = Literal["steer", "cascade", "beam"]
@@ -39,10 +39,11 @@ _INT8 = ("nodes", "history")
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """How a tree is searched.
+    """A way of searching a tree.
 
     "beam": the scorer keeps `beam_width` nodes of each level. "steer": the light head does, and the scorer judges the
-    best `judged` leaves. "cascade": of each level the head's best `judged` nodes are judged, and `beam_width` kept.
+    best `judged` leaves. "cascade": the head selects `judged` nodes on each level, the scorer judges them, and
+    `beam_width` are kept.
     """
 
     kind: WayKind
@@ -51,16 +52,16 @@ class Way:
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(WayKind):
-            raise InputError(f"kind={self.kind!r} is no way to search{nearest(str(self.kind), get_args(WayKind))}")
+            raise InputError(f"kind={self.kind!r} is not a way to search{nearest(str(self.kind), get_args(WayKind))}")
         if self.beam_width < 1:
             raise InputError(f"beam_width={self.beam_width} is below 1")
         if (self.judged < 1) != (self.kind == "beam"):
             raise InputError(f"judged={self.judged} is for steer and cascade, and 1 or more there; beam has none")
 
     def wide_enough(self, k: int, good: int | None = None) -> Way:
-        """The same for k results: what is judged grows with the `good` (None: all of them) beyond 20.
+        """The way for k results: `judged` grows with the number of `good` ones (None: all) beyond 20.
 
-        Those behind the good ones are the next of what was judged for these.
+        Results after the good ones are the next best of the judged leaves.
         """
         if k <= min(_JUDGED_FOR, self.beam_width):
             return self
@@ -74,8 +75,8 @@ class LightHead:
     """The arrays of a light head; checked when built.
 
     `nodes`, `history` int8[V, W] with `node_scales`, `history_scales` float32[V], and `biases` float32[V]; `places`
-    float32[L]; `up` float32[F, W], `up_bias` [F], `down` [W, F], `down_bias` [W]. Raises `ArtefactError` naming the
-    array that does not fit.
+    float32[L]; `up` float32[F, W], `up_bias` [F], `down` [W, F], `down_bias` [W]. Raises `ArtefactError` naming an
+    invalid array.
     """
 
     nodes: NDArray[np.int8]
@@ -124,7 +125,7 @@ class LightHead:
         return int(self.nodes.shape[1])
 
     def fits(self, num_nodes: int, history_length: int) -> None:
-        """Raise `ArtefactError` unless it is of a tree of so many nodes and such histories."""
+        """Raise `ArtefactError` unless it is of a tree with `num_nodes` nodes and of histories of this length."""
         if len(self.nodes) != num_nodes or len(self.places) != history_length:
             raise ArtefactError(
                 f"the light head has {len(self.nodes)} nodes and {len(self.places)} places; the scorer "
@@ -144,14 +145,16 @@ class LightHead:
         return cls(**arrays)
 
     def mixed(self, leaves: Mixtures, first: int) -> dict[str, NDArray[Any]]:
-        """[M, ..] of each array by node: what leaves hold that are mixtures of others; the first leaf is `first`."""
+        """[M, ..] of each array by node: the content of leaves that are mixtures of others; the first leaf is
+        `first`.
+        """
         held = self.arrays()
         rows: dict[str, NDArray[Any]] = {"biases": leaves.mixed(self.biases, first)}
         alone, all_E = leaves.lists.lengths == 1, leaves.lists.items + first
         like = leaves.heaviest()[alone] + first
         for name, scale in (("nodes", "node_scales"), ("history", "history_scales")):
             units, scales = held[name], held[scale]
-            # A mean of rows of units times scales; what is of one alone stays as it is, without another rounding.
+            # The mean of dequantised rows; a mixture of a single leaf is copied without rounding again.
             rows[name], rows[scale] = quantised(leaves.summed(units[all_E] * scales[all_E, None]))
             rows[name][alone], rows[scale][alone] = units[like], scales[like]
         return rows

@@ -1,4 +1,4 @@
-"""What a score of a tree's node says: the links by which losses, searches and diagnostics agree.
+"""Links: the meaning of a node's score, shared by losses, searches and diagnostics.
 
 Shape legend: B rows, n nodes of a level.
 """
@@ -35,12 +35,12 @@ def themselves(scores_Bn: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """What a score says of its node.
+    """The meaning of a node's score.
 
-    `probability` in words, None where scores say an order alone; `log_probabilities` [B, n] of a level's scores, -inf
-    where no item stands. `sum_to_one`: probabilities do over a level, as walks from the root draw them. `alone`: each
-    node is judged on its own, so the height of a level's scores matters. `along_path`: a leaf's score is a sum of log
-    sigmoid over the nodes of its path. `unit`: of a difference of two scores.
+    `probability` in words, None where scores only order; `log_probabilities` [B, n] of a level's scores, -inf for nodes
+    without items. `sum_to_one`: probabilities sum to 1 over a level, as needed to draw walks from the root. `alone`:
+    each node is judged independently, so the offset of a level's scores matters. `along_path`: a leaf's score is a sum
+    of log sigmoid over the nodes of its path. `unit`: of a difference of two scores.
     """
 
     name: str

@@ -18,7 +18,7 @@ def strongest(matrix: sparse.csr_matrix, count: int) -> sparse.csr_matrix:
     """The `count` largest entries of each row, ties to the lower column."""
     matrix = sparse.csr_matrix(matrix)
     lengths = np.diff(matrix.indptr)
-    # Each row's least that may be kept: of long rows little is left to sort.
+    # A lower bound for each row, so that little of a long row has to be sorted.
     least = np.full(len(lengths), -np.inf)
     for row in np.flatnonzero(lengths > count):
         own, above = matrix.data[matrix.indptr[row] : matrix.indptr[row + 1]], lengths[row] - count

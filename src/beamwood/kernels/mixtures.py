@@ -1,6 +1,6 @@
-"""Weighted means of rows that there are: what stands for a row that nobody has trained.
+"""Weighted means of known rows, for rows that were not trained.
 
-Shape legend: M mixtures, E entries of all of them, N rows that there are.
+Shape legend: M mixtures, E entries of all of them, N known rows.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ __all__ = ["Mixtures"]
 
 @dataclass(frozen=True, slots=True)
 class Mixtures:
-    """M mixtures of known rows: `lists` which, `weights` float32[E] how much of each; a row's weights add up to 1.
+    """M mixtures of known rows: `lists` their indices, `weights` float32[E], which sum to 1 in each mixture.
 
-    An empty row is a mixture of nothing. Errors: `InputError` on weights that are no positive numbers.
+    An empty mixture has no entries. Errors: `InputError` on weights that are not positive numbers.
     """
 
     lists: ItemLists
@@ -56,11 +56,11 @@ class Mixtures:
         return type(self)(lists, self.weights[ranges(self.lists.indptr[rows], lists.lengths)])
 
     def moved(self, place: IndexArray) -> Self:
-        """The same of row `place[i]` in the stead of row i."""
+        """The mixtures with row `place[i]` instead of row i."""
         return type(self)(ItemLists(self.lists.indptr, place[self.lists.items].astype(np.int32)), self.weights)
 
     def check(self, num_rows: int) -> None:
-        """Errors: a mixture of what is not among so many rows."""
+        """Errors: an index beyond `num_rows`."""
         most = int(self.lists.items.max(initial=-1))
         if most >= num_rows:
             raise InputError(f"a mixture holds index {most}; those known end at {num_rows - 1}")
@@ -71,7 +71,7 @@ class Mixtures:
         return [items[start:stop].tobytes() + weights[start:stop].tobytes() for start, stop in bounds]
 
     def heaviest(self) -> NDArray[np.int32]:
-        """int32[M], the row that weighs most, of equal ones the first; -1 of nothing."""
+        """int32[M], the row with the largest weight, ties to the first; -1 for an empty mixture."""
         order = np.lexsort((np.arange(len(self.weights)), -self.weights, self.lists.rows))
         found = np.full(len(self), -1, np.int32)
         some = self.lists.lengths > 0
@@ -79,12 +79,12 @@ class Mixtures:
         return found
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """What `from_arrays` takes."""
+        """The arrays for `from_arrays`."""
         return {"indptr": self.lists.indptr, "items": self.lists.items, "weights": self.weights}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Self:
-        """The inverse of `arrays`. Errors: `ValueError`, `KeyError` on what does not fit."""
+        """The inverse of `arrays`. Errors: `ValueError`, `KeyError` on invalid arrays."""
         check_integers(arrays, {"indptr": (np.int64,), "items": (np.int32,)})
         return cls(ItemLists(arrays["indptr"], arrays["items"]), arrays["weights"])
 
@@ -94,11 +94,11 @@ class Mixtures:
         return sparse.csr_matrix(parts, shape=(len(self), num_rows))
 
     def mixed(self, rows_N: NDArray[Any], offset: int = 0) -> NDArray[np.float32]:
-        """float32[M, ..], the mixtures of an array's rows, the first at `offset`; zeros of nothing."""
+        """float32[M, ..], the mixtures of an array's rows, the first at `offset`; zeros for an empty mixture."""
         return self.summed(np.asarray(rows_N[self.lists.items + offset], np.float32))
 
     def summed(self, chosen: NDArray[np.float32]) -> NDArray[np.float32]:
-        """float32[M, ..], the mixtures of rows that were taken already, one an entry."""
+        """float32[M, ..], the mixtures of gathered rows, one an entry."""
         flat = chosen.reshape(len(chosen), int(np.prod(chosen.shape[1:])))
         entries = np.arange(len(chosen))
         gather = sparse.csr_matrix((self.weights, entries, self.lists.indptr), shape=(len(self), len(chosen)))

@@ -56,7 +56,7 @@ def sample_paths(
     Raises `InputError` on shapes that do not fit, uniforms outside [0, 1), positives without a live leaf, NaN scores.
     """
     num_rows, num_paths, num_positives = check_arrays(shape, live, uniforms_HBM, positives_BT)
-    # Positives are further walks, whose steps are given.
+    # Positives are further walks with given steps.
     walks = num_paths + num_positives
     at = np.zeros((num_rows, walks), np.int64)
     log_q = np.zeros((num_rows, walks))
@@ -130,7 +130,7 @@ def check_arrays(
 def values_of(
     score: ScoreNodes, level: int, nodes: NDArray[np.int64] | None, expected: tuple[int, int]
 ) -> NDArray[np.float64]:
-    """Scores in float64, or `InputError` where they do not fit or hold NaN."""
+    """Scores in float64, or `InputError` on another shape or NaN."""
     values = np.asarray(score(level, nodes), np.float64)
     if values.shape != expected:
         raise InputError(f"score returned shape {values.shape} on level {level}; expected {expected}")

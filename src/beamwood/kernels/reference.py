@@ -1,4 +1,4 @@
-"""The DIN scorer and its search in numpy: the twin that every faster path must agree with.
+"""The DIN scorer and its search in numpy: the reference for every faster implementation.
 
 Shape legend: B rows, M nodes a row, L history length, D width, A attention hidden width, T windows, K results.
 """
@@ -55,9 +55,9 @@ def dense(layer: Layer, x: FloatArray) -> FloatArray:
 def score_level_plain(
     weights: DinWeights, shape: Shape, level: int, leaves_BL: IndexArray, nodes_BM: IndexArray
 ) -> FloatArray:
-    """Scores [B, M] by the equations as they stand: every pair's `[a; a * w; w]` is built.
+    """Scores [B, M] literally by the equations: every pair's `[a; a * w; w]` is built.
 
-    In float64, and slow: the reference. `leaves_BL` of the history, `nodes_BM` of the level; -1 absent.
+    In float64, and slow. `leaves_BL` of the history, `nodes_BM` of the level; -1 absent.
     """
     table, offset = weights.nodes.astype(np.float64), shape.level_offset(level)
     history_BL = shape.ancestors(leaves_BL, level)
@@ -82,7 +82,7 @@ def score_level_plain(
 def added_by_terms(
     weights: DinWeights, shape: Shape, level: int, leaves_BL: IndexArray, nodes_BM: IndexArray, dtype: Any = np.float32
 ) -> FloatArray:
-    """[B, M], what the scorer's terms add to the scores."""
+    """[B, M], the sum of the scorer's terms."""
     query, added = TermQuery(shape, level, leaves_BL, nodes_BM), np.zeros(nodes_BM.shape, dtype)
     for part in weights.terms.values():
         if level == shape.depth or not part.term.leaves_only:
@@ -118,7 +118,7 @@ def score_nodes(weights: DinWeights, offset: int, history_L: IndexArray, nodes_M
 
 
 def score_level(weights: DinWeights, shape: Shape, level: int, leaves_L: IndexArray, nodes_M: IndexArray) -> Float32:
-    """Scores float32[M] of nodes of a level for a history given as leaves, with what the terms add."""
+    """Scores float32[M] of nodes of a level for a history given as leaves, including terms."""
     scores = score_nodes(weights, shape.level_offset(level), shape.ancestors(leaves_L, level), nodes_M)
     if len(nodes_M) and weights.terms:
         scores = scores + added_by_terms(weights, shape, level, leaves_L[None], nodes_M[None])[0]
@@ -232,7 +232,7 @@ def exact_search(
 def open_children(
     shape: Shape, level: int, parents: IndexArray, live: NDArray[np.int32], banned: NDArray[np.int32]
 ) -> NDArray[np.int64]:
-    """The children on `level` of the parents that hold a leaf which may be returned, ascending."""
+    """The children on `level` of the parents with an allowed leaf below them, ascending."""
     fanout = shape.root_fanout if level == 1 else shape.branching
     nodes: NDArray[np.int64] = (parents[:, None] * fanout + np.arange(fanout)).ravel()
     counts = live[nodes]

@@ -1,7 +1,7 @@
-"""From ids to items, to leaves, to neighbours, and from found leaves to items: native where it was built, else numpy.
+"""Maps from ids to items, to leaves, to neighbours, and from found leaves to items: native where built, else numpy.
 
-Shape legend: B rows, L history length, K results, N items, C leaves, A items that are asked for, M that have a sum.
-`module` is `native()`, None for numpy.
+Shape legend: B rows, L history length, K results, N items, C leaves, A requested items, M items with a sum. `module` is
+`native()`, None for numpy.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def leaves_of(module: Any, leaf_of_item: IndexArray, lists: ItemLists, length: i
 def banned_of(
     module: Any, leaf_of_item: IndexArray, lists: ItemLists, allowed: BoolArray | None
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """The leaves of each list, ascending, each once, as compressed rows; of items that are `allowed` bool[N] at all.
+    """The leaves of each list, ascending and distinct, as compressed rows; only of items that are `allowed` bool[N].
 
     Errors: `IndexError`.
     """
@@ -46,7 +46,7 @@ def banned_of(
 def items_of_leaves(
     module: Any, item_of_leaf: IndexArray, leaves_BK: NDArray[np.int32], scores_BK: FloatArray
 ) -> NDArray[np.int32]:
-    """int32[B, K], the items of found leaves, best first, -1 where none is; of equal scores the lower item first."""
+    """int32[B, K], the items of found leaves, best first, -1 for empty places; ties by the lower item."""
     if module is not None:
         found: NDArray[np.int32] = module.items_of(item_of_leaf, leaves_BK, scores_BK)
         return found
@@ -57,7 +57,7 @@ def items_of_leaves(
 
 
 def places_of(module: Any, near: NDArray[np.int32], lowest: int, ids: list[Any]) -> NDArray[np.int32] | None:
-    """int32, `near[id - lowest]` of each integer, -1 where there is none; None where one is no plain `int` of 64 bits.
+    """int32, `near[id - lowest]` of each integer, -1 where there is none; None where one is not an `int` of 64 bits.
 
     `near` int32[S] holds an item, or -1, for each integer from the lowest on.
     """
@@ -70,7 +70,7 @@ def places_of(module: Any, near: NDArray[np.int32], lowest: int, ids: list[Any])
         asked = np.array(ids, np.int64)
     except OverflowError:
         return None
-    # What lies below the lowest wraps round to a large number.
+    # Values below the lowest wrap around to large numbers.
     places = (asked - np.int64(lowest)).view(np.uint64)
     inside = (asked >= lowest) & (places < len(near))
     return np.where(inside, near[np.where(inside, places, 0)], np.int32(-1))
@@ -83,8 +83,8 @@ def sum_of_rows(
     weights: NDArray[np.float32],
     asked: NDArray[np.int32],
 ) -> tuple[NDArray[np.int32], NDArray[np.float32], NDArray[np.integer[Any]]]:
-    """The sum of rows [L] of a matrix float32[N, N], each times its weight: columns int32[M], in any order, their sums
-    float32[M], and the place of each that is asked for [A]; a column that is not there has no sum.
+    """The weighted sum of rows [L] of a matrix float32[N, N]: columns int32[M], in any order, their sums float32[M],
+    and the position of each requested column [A]; absent columns have no sum.
 
     Added in the order of the rows, in float32, so that both forms agree to the bit. Errors: `IndexError`.
     """

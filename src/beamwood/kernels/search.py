@@ -1,4 +1,4 @@
-"""Search with a DIN scorer: beam, given leaves, and every leaf; native where it was built, else the numpy twin.
+"""Search with a DIN scorer: by beam, over given leaves, or over all leaves; native where built, else numpy.
 
 Shape legend: B rows, M leaves a row, L history length, K results.
 """
@@ -26,13 +26,13 @@ __all__ = ["PRECISIONS", "DinSearch", "Queue"]
 
 PRECISIONS = ("exact", "float32", "bf16")
 _NATIVE = ("similarity", "seen", "neighbours")
-"""The terms that the native core has a form of (native/search)."""
+"""The terms implemented in the native core (native/search)."""
 Live = tuple[NDArray[np.int32], ...]
 Excluded = tuple[NDArray[np.int64], NDArray[np.int32]]
 
 
 class Queue(NamedTuple):
-    """Of this process: rows `asked`, how many `waited` for one of the threads, and the `most_ahead` of one."""
+    """Counts of this process: rows `asked`, how many `waited` for a thread, and the `most_ahead` of one."""
 
     asked: int
     waited: int
@@ -42,17 +42,17 @@ class Queue(NamedTuple):
 class DinSearch:
     """Finds leaves with a DIN scorer on a tree's shape; built once, used for many batches, from any number of threads.
 
-    `weights` are kept, not copied: build anew when they change. `threads`: how many rows are searched at once,
-    of all callers together: they take turns row by row, in the order in which they ask. A forked process may go on with
-    it, whatever ran meanwhile.
-    `precision`: "float32"; "exact" gives the answers of float32, on AMX by way of split bf16 and a bound on its error
-    that is measured, not derived; "bf16" rounds products and may change results (native with AMX only). `level` forces
-    an instruction set of the native core. `by_path`: the score of a leaf is the log-probability of the path to it, each
-    step's probability the sigmoid of the scorer's value (PLT), always in float32. `table_nodes`: on levels of at most
-    that many nodes the attention of each node to each is computed once and kept (4 bytes a pair; native only), which
-    changes no bit of a float32 score. A scorer with a term that has no native form is searched by the numpy twin, as
-    `why_numpy` and a warning say. Raises `InputError` for nodes that do not fit the shape or unknown choices; every
-    search an `ArtefactError` where a score that it looks at is no number, as of a damaged weight.
+    `weights` are referenced, not copied: build anew when they change. `threads`: rows searched at once, over all
+    callers together, which take turns row by row in the order of their calls. It stays usable after a fork.
+
+    `precision`: "float32"; "exact" gives the results of float32, on AMX by split bf16 with a measured, not derived,
+    bound on its error; "bf16" rounds products and may change results (native with AMX only). `level` forces an
+    instruction set of the native core. `by_path`: the score of a leaf is the log-probability of its path, each step's
+    probability the sigmoid of the scorer's value (PLT), always in float32. `table_nodes`: on levels of at most this
+    many nodes the attention of each node to each is computed once and cached (4 bytes a pair; native only), which
+    changes no bit of a float32 score. A scorer with a term that has no native form is searched by numpy, with a warning
+    and the reason in `why_numpy`. Raises `InputError` for nodes that do not fit the shape or unknown choices; every
+    search raises `ArtefactError` where a score is not a number, as of a damaged weight.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class DinSearch:
             warnings.warn(f"{self.why_numpy}: the tree is searched by numpy, which is slow", stacklevel=2)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """The native core is built anew where a copy is unpacked."""
+        """The native core is rebuilt when a copy is unpickled."""
         return _rebuilt, (self.weights, self.shape, *self._built)
 
     def of(self, weights: DinWeights, shape: Shape | None = None) -> DinSearch:
@@ -100,12 +100,12 @@ class DinSearch:
         return _rebuilt(weights, shape or self.shape, *self._built)
 
     def after_writing(self) -> DinSearch:
-        """One that knows what was written to leaves meanwhile: itself, unless it holds tables of the leaves."""
+        """A search over leaves written since: itself, unless it holds tables of the leaves."""
         return self if self.shape.capacity > self._built[-1] else self.of(self.weights)
 
     @property
     def queue(self) -> Queue:
-        """How its callers waited for each other; nobody does where numpy answers."""
+        """How its callers waited for each other; zeros with numpy."""
         return Queue(0, 0, 0) if self._core is None else Queue(*self._core.queue())
 
     def beam(
@@ -136,7 +136,7 @@ class DinSearch:
                     excluded=lists,
                     by_path=self.by_path,
                 )
-            # A width beyond the leaves changes nothing, and an answer has one column for each of the k asked for.
+            # A width beyond the leaves has no effect; an answer still has k columns.
             width = min(beam_width, self.shape.capacity)
             return SearchResult(*self._core.beam(history, width, k, live, *(lists or _no_lists(len(history)))))
 
@@ -152,7 +152,7 @@ class DinSearch:
         excluded: Excluded | None = None,
         again: bool = False,
     ) -> SearchResult:
-        """The k best leaves found by a way that the light head steers: see `steering.steered_search`.
+        """The k best leaves found by a way steered by the light head: see `steering.steered_search`.
 
         Errors: no light head, a way without one, and as `beam`.
         """
@@ -181,7 +181,7 @@ class DinSearch:
         offsets: NDArray[np.float64],
         live: Live,
     ) -> Visited:
-        """What a beam looks at on each level, with the scorer's scores: see `steering.visit`."""
+        """The candidates of a beam on each level, with the scorer's scores: see `steering.visit`."""
         if self.by_path or (steered and self.weights.light is None):
             raise InputError("a light head steers no search by path, and there must be one to be steered by")
         history, live = self._checked(history_BL), self._checked_live(live)
@@ -210,7 +210,7 @@ class DinSearch:
         return scores
 
     def exact(self, history_BL: IndexArray, k: int, *, live: Live, excluded: Excluded | None = None) -> SearchResult:
-        """The k best of all live leaves for each row, every one scored: brute force, what a beam approximates."""
+        """The k best of all live leaves for each row, each scored: brute force, which a beam approximates."""
         if k < 1:
             raise InputError(f"k={k} is below 1; ask for at least one leaf")
         if self.by_path:
@@ -232,9 +232,10 @@ class DinSearch:
         live: Live,
         excluded: Excluded | None,
     ) -> SearchResult:
-        """What `ask` finds. Errors: what does not fit the shape, and `ArtefactError` where a score is no number.
+        """The result of `ask`. Errors: arguments that do not fit the shape, and `ArtefactError` where a score is not a
+        number.
 
-        The native core checks all that it is given. What it refuses is converted, or said to be wrong, here.
+        The native core checks all arguments. If it refuses them, they are converted here, or the error is raised.
         """
         if self._core is not None:
             try:
@@ -249,7 +250,7 @@ class DinSearch:
         return found
 
     def _asked(self, search: Callable[..., Any], *arguments: Any) -> Any:
-        """What the native core answers. Errors: `ArtefactError` where a score is no number."""
+        """The native core's result. Errors: `ArtefactError` where a score is not a number."""
         try:
             return search(*arguments)
         except OverflowError:
@@ -311,7 +312,7 @@ def _no_lists(num_rows: int) -> Excluded:
 
 
 def _padded(found: SearchResult, k: int) -> SearchResult:
-    """k columns, the ones beyond the leaves empty."""
+    """k columns, those beyond the leaves empty."""
     more = ((0, 0), (0, k - found.leaves.shape[1]))
     scores = np.pad(found.scores, more, constant_values=-np.inf)
     return SearchResult(np.pad(found.leaves, more, constant_values=-1), scores, found.scored)
@@ -326,7 +327,7 @@ def _rebuilt(
 
 
 def _without_native_form(weights: DinWeights) -> str:
-    """Why the native core cannot search, or nothing where it can."""
+    """Why the native core cannot search, "" where it can."""
     foreign = [f"'{name}'" for name, part in weights.terms.items() if part.term.native not in _NATIVE]
     return f"no native form is known of the term {', '.join(foreign)}" if foreign else ""
 
@@ -364,7 +365,7 @@ def _core(
 
 
 def _similarity(weights: DinWeights, terms: dict[str, dict[str, NDArray[Any]]]) -> tuple[NDArray[Any], ...] | None:
-    """Similarity and what was seen, which the core has as one; what is not there is 0."""
+    """The similarity and seen terms, which the core has as one; zeros for an absent one."""
     if "similarity" not in terms and "seen" not in terms:
         return None
     nothing = np.zeros(weights.history_length, np.float32)

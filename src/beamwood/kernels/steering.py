@@ -1,6 +1,6 @@
-"""Searches that the light head steers, in numpy: the twin of native/search/steer.cpp.
+"""Searches steered by the light head, in numpy: the reference of native/search/steer.cpp.
 
-Shape legend: B rows, L history length, H levels, M nodes of a level at most, K results.
+Shape legend: B rows, L history length, H levels, M most nodes of a level, K results.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Visited(NamedTuple):
 
 
 def light_scores(weights: DinWeights, shape: Shape, level: int, leaves_L: IndexArray, nodes_M: IndexArray) -> Float32:
-    """float32[M]: the light head's scores of nodes of a level, with what the sparse terms add."""
+    """float32[M]: the light head's scores of nodes of a level, including the sparse terms."""
     assert weights.light is not None
     offset, places = shape.level_offset(level), np.flatnonzero(leaves_L >= 0)
     rows = offset + shape.ancestors(leaves_L[places], level)
@@ -61,8 +61,8 @@ def steered_search(
     """The k best leaves that a steered search finds for each row; arguments as for `reference.beam_search`.
 
     The head cuts a level to `way.beam_width` nodes and the leaves to `way.judged`, or each level to the latter where
-    the scorer judges every level. Never fewer are judged than are kept. `again`: the history's own leaves are
-    candidates too, whatever the beam reached.
+    the scorer judges every level. At least as many are judged as kept. `again`: the history's own leaves are candidates
+    too, whatever the beam reached.
     """
     leaves = np.full((len(history_BL), k), -1, np.int32)
     scores = np.full((len(history_BL), k), -np.inf, np.float32)
@@ -103,10 +103,10 @@ def visit(
     offsets: NDArray[np.float64],
     live: Live,
 ) -> Visited:
-    """What a beam of `beam_width` nodes looks at on each level, by the scorer or, `steered`, by the light head.
+    """The candidates of a beam of `beam_width` nodes on each level, by the scorer or, `steered`, by the light head.
 
-    Of more than `most` nodes half of so many are the best. The others are spread evenly over the rest, in the order of
-    nodes, from the row's `offsets` float64[B] in [0, 1) on. Errors: offsets outside, another number of them.
+    Of more than `most` nodes, half are the best. The others are spread evenly over the rest, in the order of nodes,
+    from the row's `offsets` float64[B] in [0, 1) on. Errors: offsets out of range, or another number of them.
     """
     if most < 2 or offsets.shape != (len(history_BL),) or ((offsets < 0) | (offsets >= 1)).any():
         raise InputError(f"most={most} must be 2 or more, and offsets one number in [0, 1) for each history")
@@ -136,7 +136,7 @@ def visit(
 def _cut(
     weights: DinWeights, shape: Shape, level: int, leaves_L: IndexArray, nodes_M: IndexArray, most: int
 ) -> NDArray[np.int64]:
-    """The `most` nodes that the light head puts first, ascending."""
+    """The `most` best nodes by the light head, ascending."""
     if len(nodes_M) <= most:
         return np.asarray(nodes_M, np.int64)
     values = light_scores(weights, shape, level, leaves_L, nodes_M)

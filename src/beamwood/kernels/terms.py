@@ -1,9 +1,9 @@
-"""What is added to the network's score of a node: the contract of a term, in answers and in training.
+"""Terms added to the network's score of a node: their contract, in search and in training.
 
 Shape legend: B rows, L history length, M nodes a row, n nodes of a level, V nodes of the tree, F folds of users.
 
-A term holds arrays by name. Answers hold them as numpy arrays and training as tensors; `score` is written once, over
-the array API standard, for both. Nothing here or in an answer imports torch.
+A term holds arrays by name: numpy arrays in search, tensors in training. `score` is written once for both, over the
+array API standard. Nothing here or in a search imports torch.
 """
 
 from __future__ import annotations
@@ -42,17 +42,16 @@ Array = Any
 Held = Mapping[str, Array]
 """The arrays of a term by name."""
 
-# The smallest tree there is: of it the arrays of a term have the types and the numbers of axes that all have.
+# The smallest tree, by which the types and numbers of axes of a term's arrays are determined.
 _SMALLEST = Shape(1, 2, 1)
 
 
 @dataclass(frozen=True, slots=True)
 class TermQuery:
-    """The nodes of a level that are scored, and the histories that they are scored for.
+    """The nodes of a level to score, and the histories.
 
     `leaves` int[B, L'] of the latest L' interactions, oldest first, -1 absent; `nodes` int[B, M], None for the whole
-    level in order. `folds` int64[B] in 0..F-1, while training: the fold of users whose own steps each row's score must
-    leave out.
+    level in order. `folds` int64[B] in 0..F-1, in training: the fold of users that each row's score must leave out.
     """
 
     shape: Shape
@@ -63,7 +62,7 @@ class TermQuery:
 
     @property
     def offset(self) -> int:
-        """Where the level starts in an array by node."""
+        """The first node of the level in an array by node."""
         return self.shape.level_offset(self.level)
 
     @property
@@ -73,18 +72,18 @@ class TermQuery:
 
     @property
     def history(self) -> Array:
-        """int[B, L'], the ancestors on the level of the history's leaves, -1 absent."""
+        """int[B, L'], the ancestors of the history's leaves on this level, -1 absent."""
         return self.shape.ancestors(self.leaves, self.level)
 
     def of_nodes(self, by_node_V: Array) -> Array:
-        """[B, M, ...], what an array by node holds of the nodes; [n, ...] of the whole level."""
+        """[B, M, ...], the rows of an array by node for the nodes; [n, ...] for the whole level."""
         if self.nodes is None:
             return by_node_V[self.offset : self.offset + self.size]
         return rows_of(by_node_V, self.nodes + self.offset)
 
 
 class Counted(Protocol):
-    """What was counted in the histories of the training users, for terms to start from."""
+    """Counts of the training histories from which terms start."""
 
     @property
     def tree(self) -> Tree: ...
@@ -96,94 +95,95 @@ class Counted(Protocol):
         ...
 
     def leaf_vectors(self, width: int) -> FloatArray:
-        """float32[capacity, width] by what follows what; 0 where no item stands. See `Term.width`."""
+        """float32[capacity, width], transition vectors; 0 for empty leaves. See `Term.width`."""
         ...
 
     def leaf_shares(self) -> FloatArray:
-        """float64[capacity]: the share of all interactions, with one more for each item; 0 where no item stands."""
+        """float64[capacity]: the share of all interactions, with one added for each item; 0 for empty leaves."""
         ...
 
     def surroundings(self, num_folds: int) -> Iterator[sparse.csr_matrix]:
-        """[capacity, capacity], row l what was near leaf l: of all users, then without those of each fold."""
+        """[capacity, capacity], row l the neighbours of leaf l: of all users, then without each fold."""
         ...
 
 
 class Term:
-    """Something that is added to the network's score of a node; an instance holds its settings, never its arrays.
+    """A term added to the network's score of a node; an instance holds its settings, never its arrays.
 
-    A term gives `name`, `arrays` and `score`, says of its arrays what they are, and most give `start`. One with arrays
-    by node gives `move` too, as items take what is theirs along when the tree is learned anew. `start` and `move`
-    change numpy arrays in place.
+    A term defines `name`, `arrays` and `score`, the kinds of its arrays, and usually `start`. One with arrays by node
+    also defines `move`, as these move with the items when the tree is updated. `start` and `move` change numpy arrays
+    in place.
     """
 
     name: ClassVar[str]
-    """An identifier, by which its arrays are found in a saved folder."""
+    """An identifier, the prefix of its arrays in a saved folder."""
     learned: ClassVar[tuple[str, ...]] = ()
-    """The arrays that training learns; the others stay as `start` and `move` leave them."""
+    """The arrays that training learns; the others change in `start` and `move` only."""
     by_node: ClassVar[tuple[str, ...]] = ()
     """The arrays whose first axis is the nodes of levels 1..H, level 1 first."""
     by_place: ClassVar[tuple[str, ...]] = ()
     """The arrays whose first axis is the places of a history, oldest first."""
     training: ClassVar[tuple[str, ...]] = ()
-    """The arrays that answers do not need. They are no part of a saved folder."""
+    """The arrays that search does not need; they are not saved."""
     leaves_only: ClassVar[bool] = False
-    """Whether nodes above the leaves get nothing."""
+    """Whether it adds only to leaves."""
     joined: ClassVar[bool] = False
-    """Whether its part is added to that of the term before it, and the sum of both to the score: another order of the
-    same sum, which differs in the last bit."""
+    """Whether it is first added to the term before it, and their sum to the score: another order of the same sum, which
+    differs in the last bit.
+    """
     likens: ClassVar[bool] = False
-    """Whether it says what lies near, so that the network does not start from that too."""
+    """Whether it is a similarity, so that the network need not start from one."""
     sparse: ClassVar[bool] = False
-    """Whether few nodes get anything: a light head adds it as it is, for no few columns could hold it."""
+    """Whether it adds to few nodes only: a light head adds it exactly, as few columns cannot represent it."""
     by_others: ClassVar[bool] = False
-    """Whether what a node gets is kept with other nodes, as their list of neighbours is."""
+    """Whether a node's part is stored with other nodes, as lists of neighbours are."""
     native: ClassVar[str] = ""
-    """The name of its C++ form; without one its tree is searched by numpy."""
+    """The name of its C++ form; without one the tree is searched by numpy."""
     width: int = 0
     """Columns of the item vectors that it starts from."""
     folds: int = 0
-    """F, the folds of users whose own steps it can leave out while they are trained."""
+    """F, the folds of users that it can leave out in training."""
 
     def arrays(self, shape: Shape, history_length: int) -> dict[str, NDArray[Any]]:
-        """All its arrays as they are before any start, float32 or integers."""
+        """All its arrays before any start, float32 or integers."""
         raise NotImplementedError
 
     def score(self, held: Held, query: TermQuery) -> Array:
-        """float[B, M], what the nodes get; [B, n] of a whole level."""
+        """float[B, M], added to the nodes' scores; [B, n] for a whole level."""
         raise NotImplementedError
 
     def start(self, held: Mapping[str, NDArray[Any]], counted: Counted) -> None:
-        """Set the arrays from what was counted, before any training."""
+        """Initialise the arrays from counts, before any training."""
 
     def move(self, held: Mapping[str, NDArray[Any]], place: IndexArray, shape: Shape) -> None:
-        """Let what stood on leaf l stand on leaf `place[l]`, -1 where nothing stood; int64[capacity]."""
+        """Move the content of leaf l to leaf `place[l]`, -1 for an empty one; int64[capacity]."""
         if self.by_node:
             raise NotImplementedError(f"the term '{self.name}' has arrays by node and no move; give it one")
 
     def mixed(self, held: Held, leaves: Mixtures, shape: Shape) -> dict[str, NDArray[Any]]:
-        """[M, ..] of each array by node: what leaves hold that are mixtures of others, for new items."""
+        """[M, ..] of each array by node: the content of leaves that are mixtures of others, for new items."""
         first = shape.level_offset(shape.depth)
         return {name: leaves.mixed(held[name], first).astype(held[name].dtype) for name in self.by_node}
 
     def weights(self, held: Held) -> Held:
-        """What `score` and answers take, by the same names, of what is held while training."""
+        """The arrays for `score` and search, by the same names, from those held in training."""
         return held
 
     def seen_again(self, held: Held) -> bool:
-        """Whether items of the history are to be candidates of their own, as a beam may miss their leaves."""
+        """Whether items of the history must be separate candidates, as a beam may miss their leaves."""
         return False
 
     def kept(self) -> dict[str, NDArray[Any]]:
-        """The arrays that answers need, of the smallest tree: their names, types and numbers of axes."""
+        """The arrays that search needs, for the smallest tree: names, types and numbers of axes."""
         return {name: array for name, array in self.arrays(_SMALLEST, 1).items() if name not in self.training}
 
     def check(self, held: Mapping[str, NDArray[Any]], num_nodes: int, history_length: int) -> None:
-        """Raise `ArtefactError` naming an array of an answer that does not fit."""
+        """Raise `ArtefactError` naming an invalid array."""
         for name, like in self.kept().items():
             self._check_array(name, held[name], like, num_nodes, history_length)
 
     def check_tree(self, held: Mapping[str, NDArray[Any]], shape: Shape) -> None:
-        """Raise `ArtefactError` naming an array whose values do not fit the tree."""
+        """Raise `ArtefactError` naming an array with values that do not fit the tree."""
 
     def _check_array(
         self, name: str, array: NDArray[Any], like: NDArray[Any], num_nodes: int, history_length: int
@@ -203,7 +203,7 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class TermArrays:
-    """A term and its arrays, as an answer has them."""
+    """A term and its arrays for search."""
 
     term: Term
     arrays: dict[str, NDArray[Any]]
@@ -213,7 +213,7 @@ class TermArrays:
         return self.term.score(self.arrays, query)
 
     def cut(self, num_nodes: int) -> TermArrays:
-        """What a tree of the first `num_nodes` nodes has of it."""
+        """The term restricted to the first `num_nodes` nodes."""
         first = {name: self.arrays[name][:num_nodes] for name in self.term.by_node if name in self.arrays}
         return replace(self, arrays=self.arrays | first)
 
@@ -224,7 +224,7 @@ class TermArrays:
 
 
 def by_name(terms: Iterable[Term]) -> dict[str, Term]:
-    """Terms by their names. Errors: `InputError` on a name that is none, or that two have."""
+    """Terms by name. Errors: `InputError` on an invalid or repeated name."""
     named: dict[str, Term] = {}
     for term in terms:
         if not term.name.isidentifier() or term.name in named:
@@ -234,27 +234,27 @@ def by_name(terms: Iterable[Term]) -> dict[str, Term]:
 
 
 def rows_of(array_X: Array, index: Array) -> Array:
-    """[*index, ...]: the rows of an array that an index of any number of axes names."""
+    """[*index, ...]: the rows of an array at an index of any number of axes."""
     xp = array_namespace(array_X, index)
     rows = xp.take(array_X, xp.reshape(index, (-1,)), axis=0)
     return xp.reshape(rows, (*index.shape, *array_X.shape[1:]))
 
 
 def added_up(values_E: Array, at_E: Array, size: int) -> Array:
-    """float[size]: the sum of the values at each place, which the array API has no function for."""
+    """float[size]: the sum of the values at each position, which the array API lacks."""
     if is_torch_array(values_E):
         return values_E.new_zeros(size).index_add(0, at_E, values_E)
     return np.bincount(at_E, values_E, minlength=size).astype(values_E.dtype)
 
 
 def sums_of_leaves(leaves_C: FloatArray, shape: Shape) -> FloatArray:
-    """[V, ...]: of every node the sum of what the leaves below it have; the leaves come last."""
+    """[V, ...]: for every node the sum over the leaves below it; the leaves come last."""
     sizes = [shape.level_size(level) for level in range(1, shape.depth + 1)]
     return np.concatenate([leaves_C.reshape(size, -1, *leaves_C.shape[1:]).sum(axis=1) for size in sizes])
 
 
 def moved_leaves(leaves_C: FloatArray, place: IndexArray) -> FloatArray:
-    """[capacity, ...]: what leaves have, where `place` says that it stands now; 0 where nothing does."""
+    """[capacity, ...]: the content of leaves after moving to `place`; 0 for empty ones."""
     result = np.zeros_like(leaves_C)
     result[place[place >= 0]] = leaves_C[place >= 0]
     return result

@@ -1,4 +1,4 @@
-"""Node-wise binary cross-entropy: every node of a level is liked or not, on its own.
+"""Node-wise binary cross-entropy: an independent binary label for every node of a level.
 
 Shape legend: B rows, M nodes a row.
 """
@@ -15,8 +15,8 @@ __all__ = ["binary_cross_entropy"]
 def binary_cross_entropy(logits_BM: Tensor, labels_BM: Tensor, counted_BM: Tensor | None = None) -> Tensor:
     """Loss [B]: the sum over a row's nodes of `-z log p - (1 - z) log(1 - p)`, `p = sigmoid(logit)`.
 
-    `labels_BM` bool; `counted_BM`: how often each node counts (bool: does it?), by default once. Source:
-    DTR, equation 8 (TDM, JTM).
+    `labels_BM` bool; `counted_BM`: a factor of each node (bool: whether it counts), by default 1. Source: DTR, equation
+    8 (TDM, JTM).
     """
     terms_BM = torch.where(labels_BM, softplus(-logits_BM), softplus(logits_BM))
     if counted_BM is not None:

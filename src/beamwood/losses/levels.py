@@ -1,4 +1,4 @@
-"""The loss of one level of a tree: what was drawn there, the scores of it, and what a score means.
+"""The loss of one level of a tree: the drawn nodes, their scores, and the link of a score.
 
 Shape legend: B histories, T targets a history, M nodes drawn a level, n nodes of a level.
 """
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+from beamwood.errors import InputError
 from beamwood.kernels.links import LINKS, Link
 from beamwood.losses.binary import binary_cross_entropy
 from beamwood.losses.softmax import full_softmax, sampled_softmax
@@ -58,7 +59,7 @@ class LossOfLevel(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LevelLoss:
-    """A loss by its name, and the link by which it says what a score means."""
+    """A loss by name, and the link of its scores."""
 
     name: str
     link: Link
@@ -72,7 +73,10 @@ def softmax_level(
     if draw.nodes is None:
         assert live_n is not None
         return full_softmax(scores_BM.masked_fill(~live_n, -torch.inf), targets_BT) * z_BT
-    assert draw.log_q is not None
+    if draw.log_q is None:
+        raise InputError(
+            f"the softmax of level {draw.level} needs log_q of each node that was drawn; give it in LevelDraw"
+        )
     num_targets = targets_BT.shape[1]
     dropped_BTM = draw.nodes[:, None, :] == targets_BT[:, :, None]
     losses = sampled_softmax(
@@ -84,7 +88,7 @@ def softmax_level(
 def binary_level(draw: LevelDraw, scores_BM: Tensor, targets_BT: Tensor, z_BT: Tensor, live_n: Tensor | None) -> Tensor:
     """[B]: binary cross-entropy of a level's nodes, for each target. Source: DTR, equation 8 (TDM); OTM, equation 10.
 
-    A node that is another target's is no negative, unless the draw has `targets_apart`.
+    A node that is another target's is not a negative, unless the draw has `targets_apart`.
     """
     logits, labels, counted = judged_nodes(draw, scores_BM, targets_BT, z_BT, live_n)
     return binary_cross_entropy(logits, labels, counted) / targets_BT.shape[1]
@@ -93,7 +97,7 @@ def binary_level(draw: LevelDraw, scores_BM: Tensor, targets_BT: Tensor, z_BT: T
 def judged_nodes(
     draw: LevelDraw, scores_BM: Tensor, targets_BT: Tensor, z_BT: Tensor, live_n: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """What a loss that judges every node on its own looks at: logits, labels and how often each counts, None: once."""
+    """The inputs of a node-wise loss: logits, labels, and the factor of each node, None: 1."""
     num_targets = targets_BT.shape[1]
     if draw.nodes is None:
         assert live_n is not None

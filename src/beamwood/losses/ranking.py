@@ -21,7 +21,7 @@ __all__ = [
     "pairwise_logistic",
 ]
 
-# Inside a logarithm, as the TF-Ranking library has it.
+# Added inside a logarithm, as in the TF-Ranking library.
 _TINY = 1e-20
 
 

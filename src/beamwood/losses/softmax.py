@@ -18,11 +18,11 @@ __all__ = ["BLOCK_CELLS", "catalogue_softmax", "full_softmax", "sampled_softmax"
 
 # Logits held at a time by `catalogue_softmax`: 4 MiB in float32, which stay in the cache.
 BLOCK_CELLS = 2**20
-# Rows of `weighted_softmax` that go through together, so that their logits stay in the cache.
+# Rows of `weighted_softmax` in a block, so that its logits stay in the cache.
 BLOCK_ROWS = 32
-# On a GPU blocks are as large as its memory holds easily: half a GiB of logits.
+# Logits in a block on a GPU: half a GiB.
 _GPU_CELLS = 2**27
-# Logits so far above the positive's leave it, and what is like it, too little of float32's range.
+# Beyond this distance above the positive's logit, float32 loses the terms near it.
 _FAR = 60.0
 
 
@@ -79,7 +79,7 @@ def weighted_softmax(
 ) -> Tensor:
     """Loss [B] of a positive against weighted candidates: `-a+ + log(exp(a+) + sum exp(a_c))`, `a = s + ln weight`.
 
-    `log_weight_BC` float[B, C], or [1, C] for the same in every row; -inf, or True in `masked_BC`, is no candidate.
+    `log_weight_BC` float[B, C], or [1, C] for the same in every row; -inf, or True in `masked_BC`, is not a candidate.
     With `counts` the weights are given as they are, not as logarithms: how often each was drawn.
     Computed with its gradient in blocks of rows that stay in the cache. Source: the sampled softmax of XIR's appendix.
     """
@@ -113,7 +113,7 @@ class _WeightedSoftmax(torch.autograd.Function):
             top = torch.maximum(a.max(dim=1).values, positive)
             none = masked_BC[rows] if masked_BC is not None else None
             if float((top - positive).max()) > _FAR:
-                # What is no candidate may be so far above that all else would be 0; it must not be the reference then.
+                # A masked logit must not be the reference: one far above the candidates would underflow them to 0.
                 none = torch.zeros_like(a, dtype=torch.bool) if none is None else none
                 none = none | (weights == 0) if counts else none
                 torch.where(none, positive[:, None], a, out=a)
@@ -144,7 +144,7 @@ def catalogue_softmax(
 ) -> Tensor:
     """Loss [B] of each target against the whole catalogue: `log sum_n exp(q . v_n) - q . v_target`.
 
-    `masked_2E` int64[2, E], rows (ascending) and items: an item that is no candidate of that row; a row's target is
+    `masked_2E` int64[2, E], rows (ascending) and items: an item that is not a candidate of that row; a row's target is
     one whatever it says. Rows, and items where a row alone is too long, go in blocks whose logits are computed anew in
     backward: no more than `BLOCK_CELLS` logits are held, whatever B and N are. `targets_B` int64 in [0, N). Computed
     in float32 or wider.
@@ -188,13 +188,13 @@ class _CatalogueSoftmax(torch.autograd.Function):
 
 
 def _blocks(queries_BD: Tensor, vectors_ND: Tensor) -> Iterator[tuple[slice, slice]]:
-    """Rows and items of the parts that the logits are computed in."""
+    """Row and item slices of the blocks in which logits are computed."""
     cells = BLOCK_CELLS if queries_BD.device.type == "cpu" else _GPU_CELLS
     return cell_blocks(len(queries_BD), len(vectors_ND), cells)
 
 
 def _logits(queries_BD: Tensor, vectors_ND: Tensor, masked_2E: Tensor | None, rows: slice, items: slice) -> Tensor:
-    """A block's logits; what is masked gets the lowest finite one, as a row of -inf alone would become NaN."""
+    """A block's logits; masked ones get the lowest finite number, as a row of -inf alone would become NaN."""
     logits = queries_BD[rows] @ vectors_ND[items].T
     if masked_2E is None:
         return logits

@@ -1,4 +1,4 @@
-"""What a user names: each method is a file of its own with a `Config` and a `METHOD`; here is where they live."""
+"""The methods by name: each is a file with a `Config` and a `METHOD`."""
 
 from __future__ import annotations
 
@@ -64,15 +64,15 @@ METHODS = {
 
 
 def load_method(method: str | PathLike[str] | Method) -> Method:
-    """The method of a name, of a path to a .py file that defines `METHOD`, or itself.
+    """The method of a name, or of a path to a .py file that defines `METHOD`; a `Method` is returned as it is.
 
-    Errors: an unknown name, with the nearest known one; a file that is none, or that takes a name of METHODS.
+    Errors: an unknown name, with the nearest known one; a file without a valid METHOD, or with a name of METHODS.
     """
     if isinstance(method, Method):
         return method
     if not isinstance(method, str | PathLike):
         raise InputError(
-            f"method is to be a name, a Method or a .py file, not {type(method).__name__}; known: "
+            f"method must be a name, a Method or a .py file, not {type(method).__name__}; known: "
             f"{', '.join(sorted(METHODS))}"
         )
     name = fspath(method)
@@ -88,18 +88,18 @@ def load_method(method: str | PathLike[str] | Method) -> Method:
 
 
 def default_fits() -> dict[str, Callable[..., Retriever]]:
-    """What fits each method with its defaults, by name; none is imported before."""
+    """A function by method name that fits it with its defaults; it imports the method when called."""
     return {name: partial(_fit, name) for name in METHODS}
 
 
 def counting() -> dict[str, Callable[..., Retriever]]:
-    """Those of the methods that only count."""
+    """As `default_fits`, for the counting methods alone."""
     needs = {name: load_method(name).needs for name in METHODS}
     return {name: fit for name, fit in default_fits().items() if not needs[name].steps and needs[name].alone}
 
 
 def with_option(option: str) -> list[str]:
-    """The methods that take an option of the command line for fitted folders, such as --from."""
+    """The methods that take a command-line option for fitted folders, such as --from."""
     return [name for name in METHODS if any(each.option == option for each in load_method(name).needs.fitted)]
 
 

@@ -1,4 +1,4 @@
-"""What a setting may be, in words, and what is wrong with one that is not."""
+"""The allowed values of a setting in words, and the message about a wrong value."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NOTHING = ("null", "None")
 
 
 def allowed(schema: Mapping[str, Any]) -> str:
-    """What a value of a JSON schema is, as "a whole number from 1, or null"."""
+    """The values that a JSON schema allows, as "a whole number from 1, or null"."""
     if "anyOf" in schema:
         *others, last = sorted((allowed(each) for each in schema["anyOf"]), key=lambda words: words == "null")
         return f"{', '.join(others)}, or {last}" if last == "null" or len(others) > 1 else f"{others[0]} or {last}"
@@ -40,7 +40,7 @@ def allowed(schema: Mapping[str, Any]) -> str:
 
 
 def problem_of(kind: type[MethodConfig], error: ValidationError) -> str:
-    """The first setting that is wrong, by the name that it is typed by, and what it may be."""
+    """The first wrong setting by its dotted name, with its allowed values."""
     first = error.errors()[0]
     group, key = ([*map(str, first["loc"]), "", ""])[:2]
     truth = isinstance(first.get("ctx", {}).get("error"), TruthError)
@@ -65,7 +65,7 @@ def problem_of(kind: type[MethodConfig], error: ValidationError) -> str:
 
 
 def _choices(schema: Mapping[str, Any]) -> list[str]:
-    """The words that a setting may be."""
+    """The words that a setting allows."""
     forms = [schema, *schema.get("anyOf", ()), schema.get("items", {})]
     return [str(word) for form in forms for word in form.get("enum", [form.get("const")]) if word is not None]
 

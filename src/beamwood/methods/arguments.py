@@ -1,4 +1,4 @@
-"""What a method may be given, checked at the public edge."""
+"""Checks of a method's arguments at the public edge."""
 
 from __future__ import annotations
 
@@ -17,31 +17,43 @@ from beamwood.fitting.settings import MethodConfig
 from beamwood.methods.allowed import problem_of
 from beamwood.retrieval.retriever import Retriever
 from beamwood.training.budget import Budget
+from beamwood.types import Searcher
 
 if TYPE_CHECKING:
     from beamwood.methods.method import Method
 
-__all__ = ["check_fitted", "check_seed", "check_split", "checked_options", "configured"]
+__all__ = [
+    "check_fitted",
+    "check_seed",
+    "check_split",
+    "checked_build",
+    "checked_options",
+    "checked_retriever",
+    "configured",
+]
+
+# The parts of `types.Searcher`.
+_SEARCHER = {"kind", "needs", "num_items", "search", "score", "export", "restore"}
 
 
 def check_split(split: Any) -> None:
     """Errors: anything but a `Split`."""
     if not isinstance(split, Split):
         raise InputError(
-            f"split is a {type(split).__name__}, not a Split; make one, as beamwood.data.disjoint_users(dataset)"
+            f"split is a {type(split).__name__}, not a Split; make one, as beamwood.splits.disjoint_users(dataset)"
         )
 
 
-def check_fitted(retriever: Any, split: Any) -> None:
+def check_fitted(retriever: Any, split: Any, name: str = "the retriever") -> None:
     """Errors: what is no retriever, no `Split`, or a retriever of other data or of another split."""
     check_split(split)
     if not isinstance(retriever, Retriever):
-        raise InputError(f"retriever is a {type(retriever).__name__}; give what beamwood.fit or beamwood.load returns")
-    check_alike(retriever, "the retriever", split)
+        raise InputError(f"{name} is a {type(retriever).__name__}; give what beamwood.fit or beamwood.load returns")
+    check_alike(retriever, name, split)
 
 
 def configured(kind: type[MethodConfig], config: Any, preset: Mapping[str, Any] | None = None) -> MethodConfig:
-    """Settings of a kind, of None or a mapping too; what is given wins over the preset.
+    """Settings of class `kind` from None, a mapping or an instance; given values override the preset.
 
     Errors: unknown keys, wrong values.
     """
@@ -62,8 +74,8 @@ def configured(kind: type[MethodConfig], config: Any, preset: Mapping[str, Any] 
 
 
 def checked_options(method: Method, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options, the seed a plain number. Errors: a name that is neither of `TrainOptions` nor an argument of this
-    method's `fit`, with the nearest one; a seed, a time limit or a run folder that is none."""
+    """The options, with the seed as an `int`. Errors: a name that is neither in `TrainOptions` nor an argument of this
+    method's `fit`, with the nearest one; an invalid seed, time limit or run folder."""
     arguments = () if method.fit is None else inspect.signature(method.fit).parameters.values()
     known = [*TrainOptions.__annotations__, *(each.name for each in arguments if each.kind is each.KEYWORD_ONLY)]
     for name in options:
@@ -72,22 +84,46 @@ def checked_options(method: Method, options: Mapping[str, Any]) -> dict[str, Any
     seed, limit = options.get("seed", 0), options.get("time_limit")
     check_seed(seed)
     if not (limit is None or isinstance(limit, Budget) or (isinstance(limit, Real) and float(limit) > 0)):
-        raise InputError(f"time_limit={limit!r} is no number of seconds above 0; leave it out for no limit")
+        raise InputError(f"time_limit={limit!r} is not a number of seconds above 0; leave it out for no limit")
     if options.get("run") is not None:
         _check_run(options["run"])
     return dict(options) | ({"seed": int(seed)} if "seed" in options else {})
 
 
+def checked_build(name: str, built: Any) -> tuple[Searcher, Mapping[str, Any]]:
+    """The searcher that a method's `build` gave, and what is to be said of it. Errors: what is neither."""
+    searcher, facts = built if isinstance(built, tuple) and len(built) == 2 else (built, {})
+    lacking = sorted(_SEARCHER - set(dir(searcher)))
+    if lacking:
+        raise InputError(
+            f"build of {name} gave a {type(searcher).__name__}, which lacks what a searcher needs: {', '.join(lacking)}"
+        )
+    if not isinstance(facts, Mapping):
+        raise InputError(
+            f"build of {name} gave a searcher and a {type(facts).__name__}; give what is to be said as a mapping"
+        )
+    return searcher, facts
+
+
+def checked_retriever(name: str, fitted: Any) -> Retriever:
+    """What a method's `fit` gave. Errors: it is no retriever."""
+    if not isinstance(fitted, Retriever):
+        raise InputError(
+            f"fit of {name} gave a {type(fitted).__name__}; return a Retriever, as build_retriever(..) makes"
+        )
+    return fitted
+
+
 def check_seed(seed: Any) -> None:
-    """Errors: a seed that is no whole number, or that no generator takes."""
+    """Errors: a seed that is not a whole number in 0..MOST_SEED."""
     whole = not isinstance(seed, bool) and isinstance(seed, Integral)
     if not whole or not 0 <= int(seed) <= MOST_SEED:
-        raise InputError(f"seed={seed!r} is no whole number in 0..{MOST_SEED}")
+        raise InputError(f"seed={seed!r} is not a whole number in 0..{MOST_SEED}")
 
 
 def _check_run(run: Any) -> None:
-    # What only counts is given none, and loads no torch.
+    # Imported here, as counting methods take no run folder and must not load torch.
     from beamwood.training.run_folder import RunFolder
 
     if not isinstance(run, RunFolder):
-        raise InputError(f"run={run!r} is no run folder; give beamwood.training.run_folder.RunFolder({run!r})")
+        raise InputError(f"run={run!r} is not a run folder; give beamwood.training.run_folder.RunFolder({run!r})")

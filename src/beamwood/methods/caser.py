@@ -24,20 +24,20 @@ class ModelSettings(caser.Sizes, SequenceModelSettings):
 
 
 class Config(SequenceConfig):
-    """The paper's filters, on the latest 10 items: the filters grow with the square of the length."""
+    """The paper's filters on the latest 10 items; the weights of the filters grow with the square of the length."""
 
     model: ModelSettings = ModelSettings(length=10, dropout=0.5)
     loop: LoopSettings = LoopSettings(batch_size=256, max_steps=3000)
 
 
 def fit(split: Split, config: Config, **options: Unpack[VectorOptions]) -> Retriever:
-    """As `fit_sequence`."""
+    """See `fit_sequence`."""
     from beamwood.fitting.vectors.sequence import fit_sequence
 
     return fit_sequence(split, config, caser.ENCODER, **options)
 
 
-# For MovieLens-1M: the latest 5 items, targets among the next 3; its vectors of users are not there.
+# For MovieLens-1M: the latest 5 items, targets among the next 3; without the paper's user vectors.
 PAPER = {
     **PLAIN,
     "model.width": 50,

@@ -17,17 +17,17 @@ __all__ = ["METHOD", "Config"]
 
 
 class Config(CitiesConfig):
-    """The paper's: 24 items to each side, up to 10 contexts, items with up to 5 interactions are rare."""
+    """The paper's defaults: 24 items to each side, up to 10 contexts; items with up to 5 interactions are rare."""
 
 
 def fit(split: Split, config: Config, **options: Unpack[VectorOptions]) -> Retriever:
-    """As `fit_cities`."""
+    """See `fit_cities`."""
     from beamwood.fitting.vectors.cities import fit_cities
 
     return fit_cities(split, config, **options)
 
 
-# The defaults are the paper's; nothing is added for seen items.
+# The defaults are the paper's, with no weight for seen items.
 PAPER = {"examples.reach": 24, "examples.max_contexts": 10, "examples.rare": 5, "choose.seen_weight": 0.0}
 
 METHOD = Method(

@@ -1,4 +1,4 @@
-"""Item-to-item cosine of who took both, with shrinkage; the history weighted by recency."""
+"""Item-to-item cosine similarity of users, with shrinkage; the history is weighted by recency."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["METHOD", "Config", "similarity"]
 
 
 class CosineGridSettings(GridSettings):
-    """And what makes counts a similarity."""
+    """The grid of the cosine: shrinkage and power."""
 
     shrinkage: tuple[NonNegativeFloat, ...] = Field(
         (10.0, 100.0), min_length=1, description="added to the denominator: larger trusts rare pairs less"
@@ -37,8 +37,8 @@ class Config(CountingConfig):
 def similarity(taken: sparse.csr_matrix, *, shrinkage: float, power: float, num_neighbours: int) -> sparse.csr_matrix:
     """`c_ij / ((n_i n_j)^power + shrinkage)`, c the users who took both, n those who took one; diagonal 0.
 
-    `taken` [users, N] binary, or weights, of which n sums the squares. Rows of the product are formed in blocks, so
-    memory follows the neighbours kept.
+    `taken` [users, N] binary, or weights, of which n sums the squares. The product is formed in blocks of rows, so
+    memory is proportional to the neighbours kept.
     """
     counts = np.asarray(taken.multiply(taken).sum(axis=0)).ravel()
     scale = np.where(counts > 0, counts, 1) ** power

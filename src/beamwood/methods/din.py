@@ -1,7 +1,7 @@
-"""DIN by brute force: no tree, every item is scored for every query; what a tree of the same scorer approximates.
+"""DIN by brute force: every item is scored for every query, which a tree with the same scorer approximates.
 
-Source: DTR, section 6.2 (the rival "DIN", there with two outputs, the probability that a user likes an item; here with
-one and a sampled softmax over items, as the trees that it is compared with).
+Source: DTR, section 6.2. The rival "DIN" has two outputs there, for the probability that a user likes an item; here it
+has one output and a sampled softmax over items, like the trees that it is compared with.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ __all__ = ["METHOD", "Config"]
 
 
 class Config(TreeConfig):
-    """DIN over all items; as many negatives as a tree draws on all its levels.
+    """DIN over all items, with as many negatives as a tree draws on all its levels.
 
-    See `TreeConfig`, whose settings of a tree have no use here.
+    See `TreeConfig`; its tree settings do not apply.
     """
 
     tree: TreeSettings = TreeSettings(start="flat")
@@ -39,7 +39,7 @@ class Config(TreeConfig):
 
 
 def fit(split: Split, config: Config, **options: Unpack[TreeOptions]) -> Retriever:
-    """As `fit_tree`."""
+    """See `fit_tree`."""
     from beamwood.fitting.tree.fit import fit_tree
     from beamwood.fitting.tree.task import TreeObjective
     from beamwood.sampling.levels import UniformByLevel
@@ -49,7 +49,7 @@ def fit(split: Split, config: Config, **options: Unpack[TreeOptions]) -> Retriev
     )
 
 
-# As DTR's section 6 has it, with one output for two.
+# DTR's section 6, with one output instead of two.
 PAPER = {**DTR_STUDY, "model.mlp": (128, 64), "tree.start": "flat", "loss.num_negatives": 70}
 
 METHOD = Method(

@@ -1,11 +1,11 @@
 """DTR: a tree and a DIN scorer, trained by softmax over the nodes of each level.
 
-With `loss.negatives="uniform"` DTR(U), with "tree" DTR(T), with `loss.labels="rectified"` besides DTR(T-RL).
+DTR(U) with `loss.negatives="uniform"`, DTR(T) with "tree", DTR(T-RL) with `loss.labels="rectified"` in addition.
 Source: Liu et al., "Learning Deep Tree-based Retriever for Efficient Recommendation" (DTR), sections 4.1-4.4.
 
 Presets, by section 6: `paper` is DTR(T-RL), `paper-t` DTR(T), `paper-u` DTR(U), each of 12 trees; `program` is
-DTR(T-RL) as the authors' program has it where that differs from the paper. Not as there: the last layer has neither
-normalisation nor activation, and walks are drawn by scores without dropout.
+DTR(T-RL) with the settings of the authors' program where these differ from the paper. It still differs from that
+program: the last layer has neither normalisation nor activation, and walks are drawn by scores without dropout.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["METHOD", "Config"]
 
 
 class Config(DtrConfig):
-    """DTR: nothing of its own to set. See `DtrConfig`."""
+    """See `DtrConfig`."""
 
 
 def fit(
@@ -34,7 +34,7 @@ def fit(
     estimator: Estimator | Retriever | None = None,
     **options: Unpack[TreeOptions],
 ) -> Retriever:
-    """As `fit_dtr`; `loss.estimator` may name any other method."""
+    """See `fit_dtr`; `loss.estimator` may name any other method."""
     from beamwood.fitting.tree.dtr import fit_dtr
     from beamwood.methods import default_fits
 

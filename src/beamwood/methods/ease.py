@@ -1,8 +1,8 @@
-"""EASE: the linear item-to-item model that reconstructs histories best, in closed form; the latest items decide.
+"""EASE: the linear item-to-item model with the least reconstruction error, in closed form; applied to latest items.
 
     B_ij = -P_ij / P_jj, B_jj = 0,    P = (X'X + regularisation I)^-1,    X binary, or weights, [users, N]
 
-With decay 1, seen "counted" and a `length` beyond every history (preset `paper`) it is the paper's. Source: Steck,
+Decay 1, seen "counted" and a `length` beyond every history (preset `paper`) give the paper's form. Source: Steck,
 Embarrassingly shallow autoencoders for sparse data (WWW 2019), equation 8.
 
 Shape legend: N items, M of them with weights.
@@ -29,17 +29,17 @@ from beamwood.types import Searcher
 
 __all__ = ["METHOD", "Config", "weights"]
 
-# Rows of the dense matrix that are worked on at a time.
+# Rows of the dense matrix in a block.
 _BLOCK_ROWS = 1024
-# What a multiplication of a sparse matrix with a dense one costs against one of two dense ones.
+# The time of a multiplication in a sparse-dense product, relative to one in a dense product.
 _SPARSE = 10
 _Rows = Callable[[int, int], NDArray[np.float64]]
-# Items by which the time of more is foretold, and what part of a limit a matrix may take.
+# Items in the trial that predicts the time of a larger matrix, and the share of a time limit that it may take.
 _PRICED, _SHARE = 1500, 0.4
 
 
 class RidgeGridSettings(GridSettings):
-    """And what the closed form has."""
+    """The grid of the closed form: regularisation, and the items with weights."""
 
     regularisation: tuple[Annotated[float, Field(ge=1e-3, le=1e9)], ...] = Field(
         (300.0, 1000.0), min_length=1, description="lambda: larger trusts pairs that are rarely seen less"
@@ -61,10 +61,10 @@ class Config(CountingConfig):
 
 
 def weights(taken: sparse.csr_matrix, *, regularisation: float, num_neighbours: int) -> sparse.csr_matrix:
-    """B as float32[M, M], of each row the `num_neighbours` largest in size, of either sign.
+    """B as sparse float32[M, M], with the `num_neighbours` entries of largest magnitude in each row.
 
-    `taken` binary or weights, [users, M]. Dense float64 within: the smaller of 8 M^2 and 8 U (U + M) bytes, U the users
-    who took something.
+    `taken` binary or weights, [users, M]. Working memory, in dense float64: about the smaller of 8 M^2 and 8 U (U + M)
+    bytes, U the users with interactions.
     """
     known = sparse.csr_matrix(taken[np.diff(taken.indptr) > 0])
     diagonal, rows_of = (_by_users if _has_few_users(known) else _by_items)(known, regularisation)
@@ -80,11 +80,11 @@ def weights(taken: sparse.csr_matrix, *, regularisation: float, num_neighbours: 
 
 
 def _by_items(taken: sparse.csr_matrix, regularisation: float) -> tuple[NDArray[np.float64], _Rows]:
-    """P's diagonal, and what makes its rows, off the diagonal: the inverse of equation 8 itself."""
+    """The diagonal of P, and a function of its off-diagonal rows, by the inverse in equation 8."""
     inverse = _inverse(sparse.csr_matrix(taken.T), regularisation)
 
     def rows_of(start: int, stop: int) -> NDArray[np.float64]:
-        # Of a symmetric matrix the lower triangle alone is there.
+        # Only the lower triangle of the symmetric inverse is stored.
         block = np.concatenate([inverse[start:stop, :start], inverse[start:, start:stop].T], axis=1)
         square = block[:, start:stop]
         square[:] = np.tril(square.T) + np.tril(square.T, -1).T
@@ -94,7 +94,7 @@ def _by_items(taken: sparse.csr_matrix, regularisation: float) -> tuple[NDArray[
 
 
 def _by_users(taken: sparse.csr_matrix, regularisation: float) -> tuple[NDArray[np.float64], _Rows]:
-    """As `_by_items`, by the identity of Woodbury: lambda P = I - X' (X X' + lambda I)^-1 X."""
+    """As `_by_items`, by the Woodbury identity: lambda P = I - X' (X X' + lambda I)^-1 X."""
     inverse = _inverse(taken, regularisation)
     inverse += np.tril(inverse, -1).T
     items_of = sparse.csr_matrix(taken.T)
@@ -111,7 +111,7 @@ def _by_users(taken: sparse.csr_matrix, regularisation: float) -> tuple[NDArray[
 
 
 def _inverse(rows: sparse.csr_matrix, regularisation: float) -> NDArray[np.float64]:
-    """(A A' + regularisation I)^-1 of A [n, m], its lower triangle; above it are zeros."""
+    """The lower triangle of (A A' + regularisation I)^-1, A [n, m], with zeros above."""
     inverse: NDArray[np.float64] = np.empty((rows.shape[0], rows.shape[0]), order="F")
     columns = sparse.csr_matrix(rows.T)
     for part in slices(len(inverse), _BLOCK_ROWS):
@@ -123,18 +123,18 @@ def _inverse(rows: sparse.csr_matrix, regularisation: float) -> NDArray[np.float
 
 
 def _has_few_users(taken: sparse.csr_matrix) -> bool:
-    """Whether the way over users multiplies less than the one over items; all of them took something."""
+    """Whether inverting over users takes fewer multiplications than over items; all users have interactions."""
     users, items = taken.shape
     return bool(_work_by_users(users, items, taken.nnz) < items**3)
 
 
 def _work_by_users(users: float, items: Any, entries: Any) -> Any:
-    """Multiplications of the way over users, as dense ones."""
+    """Multiplications of inverting over users, in units of dense ones."""
     return users**3 + _SPARSE * entries * (users + items)
 
 
 def _largest(block: NDArray[np.float32], count: int) -> sparse.csr_matrix:
-    """The entries of each row that are largest in size."""
+    """The `count` entries of largest magnitude in each row; overwrites the block."""
     if count < block.shape[1]:
         small = np.argpartition(np.abs(block), block.shape[1] - count, axis=1)[:, : block.shape[1] - count]
         np.put_along_axis(block, small, 0, axis=1)
@@ -142,7 +142,7 @@ def _largest(block: NDArray[np.float32], count: int) -> sparse.csr_matrix:
 
 
 def _affordable(ordered: sparse.csr_matrix, wanted: int, budget: Budget) -> int:
-    """How many items, the most frequent first in `ordered`, may get weights, by the time that a few take."""
+    """The number of items, the most frequent first in `ordered`, whose weights fit the time limit, by a timed trial."""
     known = min(_PRICED, ordered.shape[1])
     if not budget.limited or wanted <= known:
         return wanted

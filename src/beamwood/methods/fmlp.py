@@ -24,20 +24,20 @@ class ModelSettings(fmlp.Sizes, SequenceModelSettings):
 
 
 class Config(SequenceConfig):
-    """The paper's two blocks and length 50."""
+    """As in the paper, two blocks and length 50."""
 
     model: ModelSettings = ModelSettings(length=50, dropout=0.5)
     loop: LoopSettings = LoopSettings(batch_size=256, max_steps=3000)
 
 
 def fit(split: Split, config: Config, **options: Unpack[VectorOptions]) -> Retriever:
-    """As `fit_sequence`."""
+    """See `fit_sequence`."""
     from beamwood.fitting.vectors.sequence import fit_sequence
 
     return fit_sequence(split, config, fmlp.ENCODER, **options)
 
 
-# Section 5.1 of the paper; its loss is pairwise, with one negative.
+# Section 5.1 of the paper, except its pairwise loss with one negative.
 PAPER = {
     **PLAIN,
     "model.width": 64,

@@ -1,10 +1,11 @@
-"""A method from a file of the user's own."""
+"""A method defined in a user's .py file."""
 
 from __future__ import annotations
 
 import hashlib
 import importlib.util
 import sys
+import traceback
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,13 +13,16 @@ from beamwood.errors import InputError, NotInstalledError, nearest_path
 from beamwood.extras import asking_for
 from beamwood.methods.method import Method, MethodFile
 
-__all__ = ["method_in"]
+__all__ = ["line_of_own", "method_in"]
+
+# What a file of the user's own is called among the modules.
+_MODULE = "beamwood_method_"
 
 
 def method_in(path: str) -> Method:
-    """The `METHOD` that a .py file defines; the file is run, once for each content of it.
+    """The `METHOD` that a .py file defines; the file is executed once for each of its contents.
 
-    Errors: no such file, one that fails, one without a `METHOD`, one that needs an extra which is not installed.
+    Errors: a missing file, one that raises, one without a `METHOD`, one that needs an extra which is not installed.
     """
     file = Path(path).resolve()
     try:
@@ -28,8 +32,8 @@ def method_in(path: str) -> Method:
     except OSError as error:
         raise InputError(f"the method file {path} cannot be read: {error}; name a .py file") from None
     sha256 = hashlib.sha256(content).hexdigest()
-    # What it defines is found under this name, as pydantic and dataclasses look types up.
-    name = f"beamwood_method_{file.stem}_{hashlib.sha256(str(file).encode()).hexdigest()[:8]}_{sha256[:16]}"
+    # pydantic and dataclasses look types up in sys.modules, so the module needs a unique name there.
+    name = f"{_MODULE}{file.stem}_{hashlib.sha256(str(file).encode()).hexdigest()[:8]}_{sha256[:16]}"
     if name not in sys.modules:
         spec = importlib.util.spec_from_file_location(name, file)
         assert spec is not None
@@ -49,3 +53,13 @@ def method_in(path: str) -> Method:
     if not isinstance(method, Method):
         raise InputError(f"the method file {path} defines no METHOD; write METHOD = Method(name=..., ...)")
     return replace(method, file=MethodFile(str(file), sha256))
+
+
+def line_of_own(error: BaseException) -> str | None:
+    """The last line of a method's own file on the way to an error, as "mine.py, line 7"; None where there is none."""
+    lines = [
+        f"{frame.f_code.co_filename}, line {number}"
+        for frame, number in traceback.walk_tb(error.__traceback__)
+        if str(frame.f_globals.get("__name__")).startswith(_MODULE)
+    ]
+    return lines[-1] if lines else None

@@ -23,19 +23,19 @@ class ModelSettings(gru4rec.Sizes, SequenceModelSettings):
 
 
 class Config(SequenceConfig):
-    """The usual sizes: width 64, 128 units, one layer, dropout 0.3."""
+    """Width 64, 128 units, one layer, dropout 0.3."""
 
     model: ModelSettings = ModelSettings(dropout=0.3)
 
 
 def fit(split: Split, config: Config, **options: Unpack[VectorOptions]) -> Retriever:
-    """As `fit_sequence`."""
+    """See `fit_sequence`."""
     from beamwood.fitting.vectors.sequence import fit_sequence
 
     return fit_sequence(split, config, gru4rec.ENCODER, **options)
 
 
-# Sizes as LPO4Rec's study has them; the paper's own losses and parallel sessions are not there.
+# Sizes from LPO4Rec's study; without the paper's own losses and parallel sessions.
 PAPER = {
     **PLAIN,
     "model.width": 64,

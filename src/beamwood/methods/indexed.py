@@ -1,7 +1,7 @@
-"""Any index over the vectors of any fit: two towers, sequence models, or what DIN and trees know of an item.
+"""Any index over the item vectors of a fitted model: two towers, sequence models, DIN or trees.
 
-Source: DTR, section 6 (its rivals ScaNN, IPNSW, QINCo and ROTLEX index the item vectors of a trained DIN, and ask with
-the mean of the history's).
+Source: DTR, section 6 (its rivals ScaNN, IPNSW, QINCo and ROTLEX index the item vectors of a trained DIN, and query
+with the mean of the history's vectors).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = ["METHOD", "Config"]
 
 
 class Config(MethodConfig):
-    """The folder whose vectors are indexed, and the index."""
+    """The folder with the fitted vectors, and the index."""
 
     start: FolderStartSettings = FolderStartSettings()
     choose: SeenChoiceSettings = SeenChoiceSettings()
@@ -39,7 +39,7 @@ class Config(MethodConfig):
 
 
 def vectors_of(fitted: Retriever, folder: str) -> VectorSearcher:
-    """Exact search among the vectors of a fit. Errors: a fit that has none, as those that count."""
+    """Exact search over the item vectors of a fitted model. Errors: a model without any, such as a counting one."""
     searcher = fitted.searcher
     found = part_with(searcher, VectorSearcher)
     if isinstance(found, VectorSearcher):
@@ -47,7 +47,7 @@ def vectors_of(fitted: Retriever, folder: str) -> VectorSearcher:
     tree = part_with(searcher, TreeSearcher)
     if not isinstance(tree, TreeSearcher):
         raise InputError(
-            f"start.folder='{folder}' holds {method_of(fitted)}, which has no vectors of items; give one that has, "
+            f"start.folder='{folder}' holds {method_of(fitted)}, which has no item vectors; give one that has, "
             "such as two_tower, sasrec or din"
         )
     shape = tree.tree.shape
@@ -56,7 +56,7 @@ def vectors_of(fitted: Retriever, folder: str) -> VectorSearcher:
 
 
 def build(split: Split, config: Config, seed: int, budget: Budget) -> tuple[Searcher, dict[str, Any]]:
-    """Index the vectors, and choose what it counts that an item was seen."""
+    """Index the vectors, and choose the weight of seen items."""
     folder = config.start.folder
     if folder is None:
         raise InputError("indexed needs a fitted model; give start.folder=FOLDER (--from)")
@@ -69,9 +69,9 @@ def build(split: Split, config: Config, seed: int, budget: Budget) -> tuple[Sear
     return answering(searcher, seen_weight, split), {"seconds": round(seconds, 3), "seen_weight": seen_weight}
 
 
-# Section 6 of the paper; what a program's own default is, is set where the paper is silent.
+# Section 6 of the paper; where it gives no value, the default of the rival's program.
 IPNSW = {"index.kind": "hnsw", "index.num_links": 16, "index.build_width": 100, "index.search_width": 150}
-# No exact products in the end are named there, so there are none.
+# The paper mentions no exact reordering, so there is none.
 SCANN = {
     "index.kind": "scann",
     "index.num_buckets": 2000,

@@ -1,4 +1,4 @@
-"""JTM: as TDM, with a tree that is learned to be likely under the model itself.
+"""JTM: as TDM, with a tree learned to maximise the likelihood under the model itself.
 
 Source: Zhu et al., "Joint Optimization of Tree-based Index and Deep Model for Recommender Systems" (JTM), section 3.2.
 """
@@ -21,7 +21,7 @@ __all__ = ["METHOD", "Config"]
 class Config(TreeConfig):
     """JTM. See `TreeConfig`.
 
-    Negatives are different nodes of a level, targets among them not counted; the papers draw 3 to 6 a target.
+    Negatives are distinct nodes of a level, without targets; the papers draw 3 to 6 a target.
     """
 
     tree: TreeSettings = TreeSettings(updates=1, learner="binary")
@@ -29,7 +29,7 @@ class Config(TreeConfig):
 
 
 def fit(split: Split, config: Config, **options: Unpack[TreeOptions]) -> Retriever:
-    """As `fit_tree`."""
+    """See `fit_tree`."""
     from beamwood.fitting.tree.fit import fit_tree
     from beamwood.fitting.tree.task import TreeObjective
     from beamwood.losses.levels import LEVEL_LOSSES
@@ -43,7 +43,7 @@ def fit(split: Split, config: Config, **options: Unpack[TreeOptions]) -> Retriev
     return fit_tree(split, config, objective, method="jtm", **options)
 
 
-# As DTR's section 6 has it: 6 negatives on MovieLens and Tmall, 5 on Amazon, 3 on MIND; "12 iterations": 11 updates.
+# DTR's section 6: 6 negatives on MovieLens and Tmall, 5 on Amazon, 3 on MIND; "12 iterations": 11 updates.
 PAPER = {
     **DTR_STUDY,
     "tree.updates": 11,

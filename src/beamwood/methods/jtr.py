@@ -22,14 +22,14 @@ class Config(JtrConfig):
 
 
 def fit(split: Split, config: Config, **options: Unpack[TrainOptions]) -> Retriever:
-    """As `fit_jtr`."""
+    """See `fit_jtr`."""
     from beamwood.fitting.vectors.jtr import fit_jtr
 
     return fit_jtr(split, config, **options)
 
 
-# The paper's tree and its negatives, over SASRec in the form of its own paper. A tree of vectors as they are drawn
-# would say nothing, so these start as ours do, or from a fit.
+# The paper's tree and negatives, over SASRec in the form of its own paper. Random initial vectors give no useful
+# clusters, so items start from our default, or from a fitted model.
 PAPER = {
     **{name: value for name, value in SASREC.items() if name != "start.items"},
     "loss.level_negatives": 50,

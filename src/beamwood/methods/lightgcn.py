@@ -1,4 +1,4 @@
-"""LightGCN: vectors averaged over the layers of the graph of who took what; see `fitting.vectors.lightgcn`.
+"""LightGCN: vectors averaged over the layers of the user-item graph; see `fitting.vectors.lightgcn`.
 
 Source: He et al., "LightGCN: Simplifying and Powering Graph Convolution Network for Recommendation".
 """
@@ -21,13 +21,13 @@ class Config(GraphConfig):
 
 
 def fit(split: Split, config: Config, **options: Unpack[VectorOptions]) -> Retriever:
-    """As `fit_graph`."""
+    """See `fit_graph`."""
     from beamwood.fitting.vectors.lightgcn import fit_graph
 
     return fit_graph(split, config, **options)
 
 
-# The paper's, by its program on Gowalla: 396 steps an epoch.
+# The settings of the authors' program on Gowalla: 396 steps an epoch.
 PAPER = {
     "model.width": 64,
     "model.num_layers": 3,

@@ -1,4 +1,4 @@
-"""LPO4Rec: any sequence encoder aligned with a listwise preference for tail items; and the pairwise rivals' losses.
+"""LPO4Rec: any sequence encoder aligned with a listwise preference for tail items, or with pairwise rival losses.
 
 Source: "Listwise Preference Optimization for tail items" (LPO4Rec), equations 12-17.
 """
@@ -25,13 +25,13 @@ class Config(PreferenceConfig):
 
 
 def fit(split: Split, config: Config, **options: Unpack[VectorOptions]) -> Retriever:
-    """As `fit_preference`."""
+    """See `fit_preference`."""
     from beamwood.fitting.vectors.preference import fit_preference
 
     return fit_preference(split, config, **options)
 
 
-# Section V-B, K as the study of it recommends; the tail as the program, and so the paper's figures, count it.
+# Section V-B, with K from its ablation; the tail as counted by the program, and so in the paper's figures.
 PAPER = {
     **PLAIN,
     "model.encoder": "sasrec",
@@ -55,10 +55,10 @@ PAPER = {
     "optimiser.warmup_steps": 1_000,
     "loop.batch_size": 128,
     "loop.max_steps": 10_000,
-    # Histories are not left out of the answers.
+    # Seen items stay in the answers.
     "choose.monitor": "kept/ndcg@20",
 }
-# The program's own temperature, negatives and optimiser; its loss, which lowers what is preferred, is not there.
+# The program's own temperature, negatives and optimiser, without its loss, which lowers the preferred items.
 PROGRAM = PAPER | {
     "loss.tau": 2.0,
     "loss.num_negatives": 5,

@@ -1,4 +1,4 @@
-"""MELT: two branches beside a fitted sequence model that tell rare items and short histories what they lack.
+"""MELT: two branches beside a fitted sequence model that improve the vectors of rare items and short histories.
 
 Source: "MELT: Mutual Enhancement of Long-Tailed User and Item for Sequential Recommendation".
 """
@@ -17,17 +17,17 @@ __all__ = ["METHOD", "Config"]
 
 
 class Config(MeltConfig):
-    """The branches on top of the model in `start.folder`; the paper's quantiles call four fifths of both rare."""
+    """The branches on top of the model in `start.folder`; by the paper's quantiles four fifths of both are rare."""
 
 
 def fit(split: Split, config: Config, **options: Unpack[VectorOptions]) -> Retriever:
-    """As `fit_melt`."""
+    """See `fit_melt`."""
     from beamwood.fitting.vectors.melt import fit_melt
 
     return fit_melt(split, config, **options)
 
 
-# The defaults are the paper's; nothing is added for seen items.
+# The defaults are the paper's, with no weight for seen items.
 PAPER = {"examples.user_quantile": 0.8, "examples.item_quantile": 0.78, "choose.seen_weight": 0.0}
 
 METHOD = Method(

@@ -1,4 +1,4 @@
-"""What a method is: its name, its settings, how it is fitted, and what it needs."""
+"""A method: its name, its settings, how it is fitted, and what it needs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,13 @@ from beamwood.fitting.assemble import build_retriever
 from beamwood.fitting.options import with_budget
 from beamwood.fitting.plan import Facts
 from beamwood.fitting.settings import MethodConfig
-from beamwood.methods.arguments import check_split, checked_options, configured
+from beamwood.methods.arguments import (
+    check_split,
+    checked_build,
+    checked_options,
+    checked_retriever,
+    configured,
+)
 from beamwood.steps import tell
 
 if TYPE_CHECKING:
@@ -30,9 +36,9 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """A setting that names the folder of a fitted model, and the option of the command line that gives it.
+    """A setting that names the folder of a fitted model, and its command-line option.
 
-    `required`: nothing is fitted without; `or_counting`: a counting method's name stands for the folder, too.
+    `required`: the method cannot be fitted without; `or_counting`: the name of a counting method is accepted, too.
     """
 
     setting: str
@@ -43,13 +49,12 @@ class Fitted:
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What a method asks of its surroundings.
+    """The requirements of a method.
 
-    `steps`: it trains by steps, so it needs torch and takes a run folder, a time limit and resume; `unless` names the
-    setting with which it does not. `users`: it knows the users of
-    training alone, always (True) or where a setting has one of the values. `time`: the log has times. `columns`: the
-    settings that name columns, and of which table. `fitted`: the fitted models that it goes on from. `weighs`: it
-    counts kinds of events by their weights.
+    `steps`: it trains by steps, so it needs torch and takes a run folder, a time limit and resume; `unless`: except
+    where this setting is given. `users`: it knows only the users of the training data, always (True) or where a setting
+    has one of the values. `time`: the log must have times. `columns`: the settings that name columns, and of which
+    table. `fitted`: the fitted models that it starts from. `weighs`: it uses the weights of event kinds.
     """
 
     steps: bool = False
@@ -62,19 +67,19 @@ class Needs:
 
     @property
     def alone(self) -> bool:
-        """Is it fitted from a split and nothing else?"""
+        """Whether it is fitted from a split and nothing else."""
         return not any(each.required for each in self.fitted)
 
     def trains(self, config: MethodConfig) -> bool:
-        """Does a configuration train by steps?"""
+        """Whether a configuration trains by steps."""
         return self.steps and (self.unless is None or config.flat()[self.unless] is None)
 
     def knows_users(self, config: MethodConfig) -> bool:
-        """Does a configuration know the users of training alone?"""
+        """Whether a configuration knows only the users of the training data."""
         return self.users is True or self.users_by(config) is not None
 
     def users_by(self, config: MethodConfig) -> str | None:
-        """The setting by which a configuration knows the users of training alone, None where none does."""
+        """The setting that limits a configuration to users of the training data, or None."""
         words, values = self.users if isinstance(self.users, Mapping) else {}, config.flat()
         return next((name for name in words if values[name] in words[name]), None)
 
@@ -94,13 +99,13 @@ class MethodFile:
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """What a user names, compares and configures.
+    """A method that a user names, compares and configures.
 
-    Either `fit(split, config, **options)`, `options` those of `TrainOptions`, returns a `Retriever`; or
-    `build(split, config, seed, budget)` returns a searcher, or one and what is to be said of its fit. Both are given
-    the plan: no automatic value is left in it. `presets`: settings by name, dotted, each in place of the defaults;
-    `paper` is the form of the paper that a method claims. `searchers`: the searcher classes by kind that a method in a
-    file of its own brings.
+    Either `fit(split, config, **options)`, with `TrainOptions`, returns a `Retriever`; or
+    `build(split, config, seed, budget)` returns a searcher, alone or with a mapping of facts about its fit. Both
+    receive the plan, in which every automatic value is resolved. `presets`: by name, dotted settings that replace
+    defaults; `paper` is the form of the method's paper. `searchers`: by kind, the searcher classes that a method in a
+    user's file defines.
     """
 
     name: str
@@ -115,9 +120,11 @@ class Method:
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
-            raise InputError(f"name={self.name!r} is no name of a method; write letters, digits, '-' and '_'")
+            raise InputError(f"name={self.name!r} is not a method name; write letters, digits, '-' and '_'")
         if (self.fit is None) == (self.build is None):
             raise InputError(f"the method {self.name} needs either fit or build; give one of the two")
+        if not (isinstance(self.Config, type) and issubclass(self.Config, MethodConfig)):
+            raise InputError(f"Config of the method {self.name} is no class of MethodConfig; derive it from that")
         known = self.Config.names()
         named = [*self.needs.columns, *(each.setting for each in self.needs.fitted)]
         named += [] if self.needs.unless is None else [self.needs.unless]
@@ -130,7 +137,7 @@ class Method:
                     raise InputError(f"the preset {preset} of {self.name} has '{name}', which is none of its settings")
 
     def described(self) -> dict[str, dict[str, Any]]:
-        """Each setting by its dotted name: default, the words it may be, its description, and its value by preset."""
+        """Each setting by its dotted name: default, allowed words, description, and value by preset."""
         config, rows = self.Config(), {}
         defaults = config.flat()
         for name in self.Config.names():
@@ -146,9 +153,9 @@ class Method:
         return rows
 
     def configured(self, config: Any, preset: str | None = None) -> MethodConfig:
-        """Its own settings, of None or a mapping too; what is given wins over the preset.
+        """Its settings from None, a mapping or an instance; given values override the preset.
 
-        Errors: `InputError` on unknown keys, wrong values, and a preset that it lacks.
+        Errors: `InputError` on unknown keys, wrong values, and an unknown preset.
         """
         if preset is not None and preset not in self.presets:
             known = nearest(preset, self.presets) if self.presets else "; it has none"
@@ -156,19 +163,19 @@ class Method:
         return configured(self.Config, config, {} if preset is None else self.presets[preset])
 
     def check_installed(self, config: MethodConfig | None = None) -> None:
-        """Raise `NotInstalledError` where it trains with these settings (None: its defaults), and torch is missing."""
+        """Raise `NotInstalledError` where these settings (None: the defaults) need torch, and it is missing."""
         if not self.needs.trains(config or self.Config()) or is_installed("train"):
             return
         from beamwood.methods import counting
 
         missing = not_installed(f"method={self.name}", "torch")
-        raise NotInstalledError(f"{missing}; or choose one that only counts: {', '.join(counting())}")
+        raise NotInstalledError(f"{missing}; or choose a counting method: {', '.join(counting())}")
 
     def fitted(self, split: Split, config: Any = None, *, preset: str | None = None, **options: Any) -> Retriever:
-        """Fit it on a split; `options` are those of `TrainOptions`, and its own.
+        """Fit it on a split; `options` are those of `TrainOptions` and of its own `fit`.
 
-        Errors: `InputError` on settings and options that it lacks, users that it cannot know, a log without times;
-        `NotInstalledError` on what needs an extra that is missing.
+        Errors: `InputError` on unknown settings or options, on test users without training data where it needs any, on
+        a log without times where it needs them; `NotInstalledError` where an extra is missing.
         """
         check_split(split)
         config = self.configured(config, preset)
@@ -185,12 +192,12 @@ class Method:
         if self.needs.trains(config) and given.get("progress", True):
             _say(self.name, config, plan)
         if self.fit is not None:
-            retriever = self.fit(split, plan, **given)
+            retriever = checked_retriever(self.name, self.fit(split, plan, **given))
         else:
             assert self.build is not None
             seed = given.get("seed", 0)
             built = self.build(split, plan, seed, with_budget(given, self.name)["time_limit"])
-            searcher, facts = built if isinstance(built, tuple) else (built, {})
+            searcher, facts = checked_build(self.name, built)
             retriever = build_retriever(searcher, split, method=self.name, config=plan, seed=seed, training=dict(facts))
         about: dict[str, Any] = {"method": self.name} | ({} if preset is None else {"preset": preset})
         about |= {"config": config.model_dump(mode="json"), "plan": plan.model_dump(mode="json")}
@@ -199,19 +206,21 @@ class Method:
         return replace(retriever, metadata=retriever.metadata | about)
 
     def _check_needs(self, split: Split, config: MethodConfig) -> None:
-        if self.needs.knows_users(config) and split.name == "users":
+        if self.needs.knows_users(config) and split.of_strangers:
             by = self.needs.users_by(config)
             who = self.name if by is None else f"{by}={config.flat()[by]}"
             raise InputError(
-                f"{who} knows the users of training only, but --split users tests on others; use --split "
+                f"{who} knows the users of training only, but --split {split.name} tests on others; use --split "
                 f"leave-one-out, time or boundary, or another {'method' if by is None else by}"
             )
+        if len(split.valid) == 0:
+            raise InputError("the split has no validation users, by whom a fit chooses; give split.valid at least one")
         if self.needs.time and split.dataset.times is None:
             raise InputError(f"{self.name} needs times; give a log with them (--time-column)")
 
 
 def _say(name: str, config: MethodConfig, plan: MethodConfig) -> None:
-    """One line of what the automatic settings mean here."""
+    """Print one line with the resolved automatic settings."""
     before, after = config.flat(), plan.flat()
     meant = [f"{key}={json.dumps(after[key])}" for key in plan.names() if after.get(key) != before.get(key)]
     if meant:

@@ -19,11 +19,11 @@ __all__ = ["METHOD", "Config"]
 
 
 class Config(MixtureConfig):
-    """Fewer and smaller components than the paper's, for the processor. See `MixtureConfig`."""
+    """Fewer and smaller components than the paper's, for training on a CPU. See `MixtureConfig`."""
 
 
 def fit(split: Split, config: Config, **options: Unpack[VectorOptions]) -> Retriever:
-    """As `fit_mixture`."""
+    """See `fit_mixture`."""
     from beamwood.fitting.vectors.mol import fit_mixture
 
     return fit_mixture(split, config, **options)

@@ -1,4 +1,4 @@
-"""OTM: trained on the nodes that a beam search compares, with labels that follow the model's own best children.
+"""OTM: trained on the candidates of a beam search, with pseudo labels from the model's best child of each node.
 
 Source: Zhuo et al., "Learning Optimal Tree Models under Beam Search" (OTM), section 4.
 """
@@ -19,13 +19,13 @@ __all__ = ["METHOD", "Config"]
 
 
 class Config(TreeConfig):
-    """OTM: nothing of its own to set. See `TreeConfig`."""
+    """See `TreeConfig`."""
 
     loss: BeamLossSettings = BeamLossSettings()
 
 
 def fit(split: Split, config: Config, **options: Unpack[TreeOptions]) -> Retriever:
-    """As `fit_tree`."""
+    """See `fit_tree`."""
     from beamwood.fitting.tree.fit import fit_tree
     from beamwood.fitting.tree.task import TreeObjective
     from beamwood.losses.levels import LEVEL_LOSSES
@@ -38,7 +38,7 @@ def fit(split: Split, config: Config, **options: Unpack[TreeOptions]) -> Retriev
     return fit_tree(split, config, objective, method="otm", **options)
 
 
-# As DTR's section 6 has it, but for the tree, which there is JTM's: name its folder, tree.start=FOLDER.
+# DTR's section 6, except for the tree: there it is JTM's, which tree.start=FOLDER gives.
 PAPER = {**DTR_STUDY, "loss.num_candidates": 300}
 
 METHOD = Method(

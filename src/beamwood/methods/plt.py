@@ -1,7 +1,7 @@
-"""PLT: the probability of an item is the product of the probabilities of the steps to it.
+"""PLT: the probability of an item is the product of the conditional probabilities along its path.
 
-Source: Jasinska et al., "Extreme F-measure maximization using sparse probability estimates" (PLT), section 4; as DTR
-compares against it: a DIN scorer, the siblings of the path as negatives.
+Source: Jasinska et al., "Extreme F-measure maximization using sparse probability estimates" (PLT), section 4; in the
+form that DTR compares against: a DIN scorer, with the siblings of the path as negatives.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ __all__ = ["METHOD", "Config"]
 
 
 class Config(TreeConfig):
-    """PLT: nothing of its own to set. See `TreeConfig`."""
+    """See `TreeConfig`."""
 
 
 def fit(split: Split, config: Config, **options: Unpack[TreeOptions]) -> Retriever:
-    """As `fit_tree`."""
+    """See `fit_tree`."""
     from beamwood.fitting.tree.fit import fit_tree
     from beamwood.fitting.tree.task import TreeObjective
     from beamwood.losses.levels import LEVEL_LOSSES
@@ -34,7 +34,7 @@ def fit(split: Split, config: Config, **options: Unpack[TreeOptions]) -> Retriev
     )
 
 
-# As DTR's section 6 has it.
+# DTR's section 6.
 PAPER = dict(DTR_STUDY)
 
 METHOD = Method(

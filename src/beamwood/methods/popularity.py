@@ -1,4 +1,4 @@
-"""The most popular items of the training data, for everyone: what every method must beat."""
+"""The most popular items of the training data, the same for every user."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["METHOD", "Config"]
 
 
 class Config(MethodConfig):
-    """Popularity has nothing to choose."""
+    """Popularity has no settings."""
 
 
 def build(split: Split, config: Config, seed: int, budget: Budget) -> PopularitySearcher:

@@ -1,17 +1,20 @@
-"""A ranker of users' lists, by any ranking loss or by GuidedRec's learned NDCG; it searches the whole catalogue.
+"""A pairwise scorer trained on users' lists by a ranking loss or GuidedRec's learned NDCG; it ranks the catalogue.
 
-Source: "GuidedRec" (Rashed et al. 2021), sections 4-5; the rivals' losses as in `losses.ranking`.
+Source: "GuidedRec" (Rashed et al. 2021), sections 4-5; rival losses: see `losses.ranking`.
 """
 
 from __future__ import annotations
 
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from beamwood.data.split import Split
 from beamwood.fitting.options import TrainOptions
 from beamwood.fitting.ranking.settings import RankerConfig
 from beamwood.methods.method import Method, Needs
 from beamwood.retrieval.retriever import Retriever
+
+if TYPE_CHECKING:
+    from beamwood.fitting.ranking.lists import ListLoss
 
 __all__ = ["METHOD", "Config"]
 
@@ -20,14 +23,14 @@ class Config(RankerConfig):
     """A ranker; the defaults are GuidedRec's own for ML-100K."""
 
 
-def fit(split: Split, config: Config, **options: Unpack[TrainOptions]) -> Retriever:
-    """As `fit_ranker`."""
+def fit(split: Split, config: Config, *, loss: ListLoss | None = None, **options: Unpack[TrainOptions]) -> Retriever:
+    """As `fit_ranker`; a method of one's own binds `loss`, as `functools.partial(METHOD.fit, loss=...)`."""
     from beamwood.fitting.ranking.lists import fit_ranker
 
-    return fit_ranker(split, config, **options)
+    return fit_ranker(split, config, loss=loss, **options)
 
 
-# Section 7.2 and table 5, for MovieLens-100K; decays as the program applies them, over the learning rate.
+# Section 7.2 and table 5, for MovieLens-100K; weight decays are divided by the learning rate, as in the program.
 PAPER = {
     "model.kind": "graphrec",
     "model.width": 20,

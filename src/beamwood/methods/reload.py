@@ -1,4 +1,4 @@
-"""The searchers that a saved folder needs of the method that it was fitted with."""
+"""The searcher classes that loading a saved folder needs from the method that fitted it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["searchers_of"]
 
 
 def searchers_of(method: str | PathLike[str] | Method, folder: Any) -> Mapping[str, type[Any]]:
-    """The searcher classes by kind of a method for a folder. Errors: another method's name or file."""
+    """A method's searcher classes by kind, for a folder. Errors: the folder is of another method or method file."""
     given = load_method(method)
     if isinstance(method, Method):
         return given.searchers
@@ -31,6 +31,6 @@ def searchers_of(method: str | PathLike[str] | Method, folder: Any) -> Mapping[s
         named = ", ".join(f"{file.get('path')} (sha256 {str(file.get('sha256'))[:12]})" for file in known) or "none"
         raise InputError(
             f"{folder} was fitted with the method file {named}, and {given.file.path} has sha256 "
-            f"{given.file.sha256[:12]}; give the file as it was, or its METHOD where that still fits"
+            f"{given.file.sha256[:12]}; give the original file, or its METHOD if that is still compatible"
         )
     return given.searchers

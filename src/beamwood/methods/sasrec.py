@@ -29,13 +29,13 @@ class Config(SequenceConfig):
 
 
 def fit(split: Split, config: Config, **options: Unpack[VectorOptions]) -> Retriever:
-    """As `fit_sequence`."""
+    """See `fit_sequence`."""
     from beamwood.fitting.vectors.sequence import fit_sequence
 
     return fit_sequence(split, config, sasrec.ENCODER, **options)
 
 
-# Section IV of the paper, for MovieLens-1M; its loss is binary, with one negative.
+# Section IV of the paper, for MovieLens-1M, except its binary loss with one negative.
 PAPER = {
     **SASREC,
     "loop.max_epochs": 200,

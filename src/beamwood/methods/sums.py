@@ -1,4 +1,4 @@
-"""Sums of methods, as "dtr+cooccurrence": the score of each further one is added to the first's, by two stages."""
+"""Sums of methods, as "dtr+cooccurrence": each further method's weighted score is added in a second stage."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from beamwood.training.budget import Budget
 
 __all__ = ["check_counting", "fitted_sum", "of_first", "parts", "sum_of", "with_counting"]
 
-# Of a limit, what the first method of a sum has; of what is left, what the counting of the others has.
+# The first method's share of a time limit, and the share of the rest that counting may take.
 _FIRST, _COUNTING = 0.75, 0.5
 
 
 def parts(method: Any) -> list[Method]:
-    """The methods in a sum; of a single one itself. Errors: as `load_method`; a sum with a gap."""
+    """The methods of a sum, or the single method. Errors: as `load_method`; a sum with an empty part."""
     names = [name.strip() for name in method.split("+")] if isinstance(method, str) else [method]
     if len(names) > 1 and not all(names):
         raise InputError(f"method '{method}' has a '+' without a method beside it; write a sum as dtr+ease")
@@ -29,26 +29,26 @@ def parts(method: Any) -> list[Method]:
 
 
 def check_counting(first: Method, others: Sequence[Method]) -> None:
-    """Errors: a method that trains, which is to be fitted in a folder of its own."""
+    """Errors: a method among the others that trains, and so has to be fitted separately."""
     for other in others:
         if other.needs.steps or not other.needs.alone:
             name = other.name
             raise InputError(
-                f"{name} trains, and only what counts is added while another method is fitted; fit {first.name} and "
+                f"{name} trains, and a sum adds counting methods only; fit {first.name} and "
                 f"{name}, then both together with --method two_stage --retriever {first.name.upper()} --ranker "
                 f"{name.upper()}"
             )
 
 
 def of_first(budget: Budget, first: Method, others: Sequence[Method]) -> Budget | None:
-    """What the first method of a sum may take of a budget: all, or what leaves the others some; None: no limit."""
+    """The first method's budget: all, or a share where there are others; None: no limit."""
     if not budget.limited:
         return None
     return budget.share(_FIRST, first.name) if others else budget
 
 
 def fitted_sum(first: Method, others: Sequence[Method], split: Split, config: Any, **options: Any) -> Retriever:
-    """The first fitted with these settings and options, and each of the others behind it; all within one limit."""
+    """Fit the first with these settings and options, and blend each of the others behind it, within one limit."""
     if not others:
         return first.fitted(split, config, **options)
     own = {name: value for name, value in options.items() if name != "preset"}
@@ -60,10 +60,10 @@ def fitted_sum(first: Method, others: Sequence[Method], split: Split, config: An
 def with_counting(
     fitted: Retriever, others: Sequence[Method], split: Split, *, seed: int, budget: Budget | None = None
 ) -> Retriever:
-    """The retriever with each of the counting methods behind it.
+    """The retriever blended with each of the counting methods.
 
-    What its training says goes with it, and as "cooccurrence/retriever_weight" what was chosen of each. All keep to
-    what is left of `budget`; what there was no time for is in `training.left_out`.
+    Its training record is kept, with the choices for each method as "cooccurrence/retriever_weight". All share the
+    rest of `budget`; steps skipped for lack of time are listed in `training.left_out`.
     """
     budget = budget or Budget()
     training = fitted.metadata.get("training", {})
@@ -77,14 +77,14 @@ def with_counting(
 
 
 def _limited(budget: Budget, other: Method, waiting: int) -> dict[str, Any]:
-    """Options of a counting method, which has its part of a limit where so many still wait for theirs."""
+    """The options of a counting method: its share of a limit when `waiting` methods are left, itself included."""
     if not budget.limited:
         return {}
     return {"time_limit": budget.share(_COUNTING * max(budget.left, 0.0) / (waiting * budget.limit), other.name)}
 
 
 def sum_of(fitted: Sequence[Retriever], split: Split, *, seed: int) -> Retriever:
-    """The first retriever with each of the others behind those before it."""
+    """The first retriever blended with each of the others in turn."""
     first, *others = fitted
     for other in others:
         first = put_behind(first, other, split, seed=seed)

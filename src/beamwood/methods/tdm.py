@@ -1,7 +1,7 @@
-"""TDM: each node of a level is liked or not, on its own; the tree is learned by k-means of the item vectors.
+"""TDM: independent binary classification of each node; the tree is learned by k-means of the item vectors.
 
-Source: Zhu et al., "Learning Tree-based Deep Model for Recommender Systems" (TDM), sections 3.2 and 3.4; the settings
-that DTR compares against in its section 6.
+Source: Zhu et al., "Learning Tree-based Deep Model for Recommender Systems" (TDM), sections 3.2 and 3.4; preset
+`paper`: the settings that DTR compares against in its section 6.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["METHOD", "Config"]
 class Config(TreeConfig):
     """TDM. See `TreeConfig`.
 
-    Negatives are different nodes of a level, targets among them not counted; the papers draw 3 to 6 a target.
+    Negatives are distinct nodes of a level, without targets; the papers draw 3 to 6 a target.
     """
 
     tree: TreeSettings = TreeSettings(updates=1, learner="kmeans")
@@ -30,7 +30,7 @@ class Config(TreeConfig):
 
 
 def fit(split: Split, config: Config, **options: Unpack[TreeOptions]) -> Retriever:
-    """As `fit_tree`."""
+    """See `fit_tree`."""
     from beamwood.fitting.tree.fit import fit_tree
     from beamwood.fitting.tree.task import TreeObjective
     from beamwood.losses.levels import LEVEL_LOSSES
@@ -44,8 +44,8 @@ def fit(split: Split, config: Config, **options: Unpack[TreeOptions]) -> Retriev
     return fit_tree(split, config, objective, method="tdm", **options)
 
 
-# As DTR's section 6 has it: 6 negatives on MovieLens and Tmall, 5 on Amazon, 3 on MIND; "4 iterations": 3 updates.
-# TDM's own network, means of windows below a softmax of two, is not there.
+# DTR's section 6: 6 negatives on MovieLens and Tmall, 5 on Amazon, 3 on MIND; "4 iterations": 3 updates.
+# Without TDM's own network: means of windows below a two-class softmax.
 PAPER = {**DTR_STUDY, "tree.updates": 3, "loss.num_negatives": 6, "loop.max_steps": 4 * TREE_STEPS}
 
 METHOD = Method(

@@ -1,4 +1,4 @@
-"""TIGER: the next item said code by code; see `fitting.vectors.tiger`.
+"""TIGER: the next item generated code by code; see `fitting.vectors.tiger`.
 
 Source: Rajput et al., "Recommender Systems with Generative Retrieval".
 """
@@ -21,13 +21,13 @@ class Config(CodeConfig):
 
 
 def fit(split: Split, config: Config, **options: Unpack[TrainOptions]) -> Retriever:
-    """As `fit_codes`."""
+    """See `fit_codes`."""
     from beamwood.fitting.vectors.tiger import fit_codes
 
     return fit_codes(split, config, **options)
 
 
-# The paper's codes, 20 items of a history, and its rate; the decoder is ours, and vectors of texts are given by
+# The paper's codes, history of 20 items, and learning rate; the decoder is our own, and text vectors come from
 # start.item_column.
 PAPER = {
     "model.width": 128,

@@ -1,4 +1,4 @@
-"""Directed counts: what followed what within a few steps, nearer counting more; the latest items decide.
+"""Directed item-to-item counts within a few steps, weighted by 1 / gap; applied to the latest items of a history.
 
 `similarity_ij = (sum of 1 / gap over pairs i, then j) / (n_i^source_power n_j^target_power)`,
 n the number of training interactions of an item.
@@ -23,7 +23,7 @@ __all__ = ["METHOD", "Config"]
 
 
 class StepGridSettings(GridSettings):
-    """And what makes steps a similarity."""
+    """The grid of directed counts: powers and steps."""
 
     source_power: tuple[Power, ...] = Field((0.7, 1.0), min_length=1, description="of the earlier item's frequency")
     target_power: tuple[Power, ...] = Field((0.3, 0.5), min_length=1, description="of the later item's frequency")

@@ -1,6 +1,6 @@
-"""Two stages: a fitted retriever brings candidates, a ranker trained for it orders them.
+"""Two stages: a fitted retriever finds candidates, and a ranker trained for it orders them.
 
-Source: the two-stage bounds, section 4.2: TS trains on all data, H-TS on the pairs that this retriever retrieves.
+Source: the two-stage bounds, section 4.2: TS trains on all data, H-TS on the pairs that the retriever retrieves.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ __all__ = ["METHOD", "Config"]
 
 
 class Config(StagesConfig):
-    """Two stages; the ranker is the study's DIN, in a size that two cores train in minutes."""
+    """Two stages; the ranker is the paper's DIN, in a size that two cores train in minutes."""
 
 
 def fit(split: Split, config: Config, **options: Unpack[TrainOptions]) -> Retriever:
-    """As `fit_stages`, or as `put_together` where `start.ranker` names a folder or a method that counts."""
+    """See `fit_stages`, or `put_together` where `start.ranker` names a folder or a counting method."""
     if config.start.ranker is not None:
         from beamwood.fitting.stages import put_together
         from beamwood.methods import counting

@@ -21,13 +21,13 @@ class Config(TowerConfig):
 
 
 def fit(split: Split, config: Config, **options: Unpack[VectorOptions]) -> Retriever:
-    """As `fit_towers`."""
+    """See `fit_towers`."""
     from beamwood.fitting.vectors.towers import fit_towers
 
     return fit_towers(split, config, **options)
 
 
-# The study on Gowalla: StepLR takes .95 of the rate every 5 epochs of 401 steps, e^-1 every 39,000 steps.
+# The study on Gowalla: StepLR multiplies the rate by .95 every 5 epochs of 401 steps, so e^-1 every 39,000 steps.
 PAPER = {
     "model.user_tower": "mf",
     "model.width": 32,
@@ -51,7 +51,7 @@ PAPER = {
     "choose.seen_weight": 0.0,
 }
 PAPER_BIR = PAPER | {"loss.negatives": "bir"}
-# XIR's cache by the draws of all steps; the weights of SSL-Pop, MNS and G-Tower, where one of these is set instead.
+# XIR's cache counts the draws of all steps; `correction`: the program's weights of SSL-Pop, MNS and G-Tower.
 PROGRAM = PAPER | {"loss.cache_counts": "all", "loss.correction": "program"}
 
 METHOD = Method(

@@ -33,14 +33,14 @@ class Config(SequenceConfig):
 
 
 def fit(split: Split, config: Config, **options: Unpack[VectorOptions]) -> Retriever:
-    """As `fit_sequence`."""
+    """See `fit_sequence`."""
     from beamwood.fitting.vectors.sequence import fit_sequence
 
     return fit_sequence(split, config, youtube_dnn.ENCODER, **options)
 
 
-# As DTR's study compares with it (section 6): width, layers, negatives and batches; the rate decays as its trees' does.
-# Vectors that are searched apart from those that are read: the paper's own.
+# DTR's comparison (section 6): width, layers, negatives and batches, with the learning rate schedule of its trees.
+# Untied input and output vectors: the paper's own.
 PAPER = {
     **PLAIN,
     "model.width": 24,

@@ -1,1 +1,1 @@
-"""Torch modules; none knows the method that trains it."""
+"""Torch modules, independent of the methods that train them."""

@@ -1,6 +1,7 @@
-"""CITIES: an item's vector inferred from the items around its occurrences.
+"""CITIES: item vectors inferred from the contexts of the item's occurrences.
 
 Shape legend: B items, K contexts of an item, W = 2 R + 1 places of a context (the item's own in the middle), D width.
+
 Source: Jang et al., "CITIES: Contextual Inference of Tail-Item Embeddings for Sequential Recommendation".
 """
 
@@ -20,14 +21,15 @@ from beamwood.types import FloatArray
 
 __all__ = ["ContextModel"]
 
-# Of attention, inside a context and across an item's.
+# Layers of attention within a context, and over an item's contexts.
 _LAYERS = 2
 
 
 class ContextModel(nn.Module):
-    """Vectors [B, D] from contexts; `vectors_ND` are the fitted items' and stay as they are.
+    """Vectors [B, D] from contexts; the fitted item vectors `vectors_ND` stay fixed.
 
-    A context goes through two layers of attention and becomes its mean, the contexts through two more and theirs.
+    A context is the mean of its places after two layers of attention, and an item the mean of its contexts after two
+    more.
     """
 
     def __init__(
@@ -48,14 +50,14 @@ class ContextModel(nn.Module):
         self._declared = declare(self, _parameters(width, reach), generator)
 
     def forward(self, rows: Tensor, contexts_PW: Tensor, num_items: int) -> Tensor:
-        """[B, D] for P contexts: the item `rows` int64[P] (ascending, every item has one) stands in `contexts_PW`.
+        """[B, D] for P contexts: `contexts_PW` of the items `rows` int64[P] (ascending, each with at least one).
 
-        Contexts int64[P, W], -1 where nothing stands; what is in the middle is not looked at.
+        Contexts int64[P, W], -1 for padding; the middle is ignored.
         """
         device = contexts_PW.device
         middle = torch.arange(contexts_PW.shape[1], device=device) == self.reach
         real = (contexts_PW >= 0) | middle
-        # Outer columns where nothing stands in any context change nothing.
+        # Columns that are padding in all contexts are dropped.
         used = torch.nonzero(real.any(dim=0))[:, 0]
         columns = slice(int(used[0]), int(used[-1]) + 1)
         real, middle = real[:, columns], middle[columns]
@@ -71,7 +73,7 @@ class ContextModel(nn.Module):
         return result
 
     def _mean(self, x_BLD: Tensor, real_BL: Tensor, name: str) -> Tensor:
-        """[B, D], the mean of the real positions after the layers of that name, in which each sees all real ones."""
+        """[B, D], the mean of the real positions after the named layers, in which each attends to all real ones."""
         visible = real_BL[:, None, :] | torch.eye(real_BL.shape[1], dtype=torch.bool, device=real_BL.device)
         dropout = self.dropout if self.training else 0.0
         for layer in range(_LAYERS):
@@ -82,7 +84,7 @@ class ContextModel(nn.Module):
 
 
 def _parameters(width: int, reach: int) -> Iterator[Parameter]:
-    """What stands for the item itself and for the places around it N(0, 0.02), linear maps by Xavier."""
+    """The vectors for the item itself and for the places around it, N(0, 0.02); linear maps by Xavier."""
     yield Parameter("unknown", (width,), "normal", 0.02)
     yield Parameter("positions", (2 * reach + 1, width), "normal", 0.02)
     for name in ("inside", "across"):

@@ -17,11 +17,11 @@ from beamwood.models.parameters import Parameter, linear_parameters
 __all__ = ["PREFIX", "logits", "next_states", "parameters", "word_parameters"]
 
 PREFIX = "decoder."
-"""What the names of the parameters begin with."""
+"""The prefix of the parameters' names."""
 
 
 def word_parameters(width: int, words: Sequence[int]) -> Iterator[Parameter]:
-    """The codewords [K, D] of each place, so that an item's sum has about length 1."""
+    """The codewords [K, D] of each place, scaled so that an item's sum has length about 1."""
     for place, count in enumerate(words):
         yield Parameter(f"words.{place}", (count, width), "normal", (width * len(words)) ** -0.5)
 
@@ -36,7 +36,7 @@ def parameters(width: int, words: Sequence[int]) -> Iterator[Parameter]:
 
 
 def logits(p: Parameters, place: int, states_BD: Array, words_KD: Array) -> Array:
-    """[B, K], of each codeword of a place."""
+    """[B, K], the logits of a place's codewords."""
     return states_BD @ words_KD.T + p[f"{PREFIX}{place}.bias"]
 
 

@@ -51,7 +51,7 @@ class LevelNodes:
 
 
 def check_choices(norm: str, activation: str, *, recompute: bool) -> None:
-    """Errors: unknown words, and batch statistics of levels that are computed one by one."""
+    """Errors: unknown words, and batch statistics with levels that are computed separately."""
     if norm not in NORMS:
         raise InputError(f"norm='{norm}' is unknown; known: {', '.join(NORMS)}")
     if activation not in ACTIVATIONS:
@@ -63,14 +63,13 @@ def check_choices(norm: str, activation: str, *, recompute: bool) -> None:
 class DinScorer(nn.Module):
     """Scores of tree nodes for users given by their histories.
 
-    `activation` of the MLP: "prelu" (the paper's program) or "relu" (half the time of a step). `norm="batch"` puts
-    batch normalisation before each hidden activation of the MLP (folded away at export); the attention network has
-    none. `unit_coordinate` fixes the first coordinate of every embedding at 1, so that a window sum carries the sum of
-    its attention weights too: a similarity of history and node that the MLP can use as it is (the paper has none).
-    `terms`: what is added to the network's score, in that order (the paper has none); `moves`: may the tree change
-    while it is trained? `table_limit`: levels with at most so many nodes use the table of all pairs. `recompute`: while
-    training, keep only the scores of each level and compute the rest again in backward: a fraction of the memory, for
-    more time.
+    `activation` of the MLP: "prelu" (the paper's program) or "relu" (half the time of a step). `norm="batch"`: batch
+    normalisation before each hidden activation of the MLP (folded at export), none in the attention network.
+    `unit_coordinate` fixes the first coordinate of every embedding at 1, so that a window sum also carries the sum of
+    its attention weights: a similarity of history and node that the MLP can use directly (not in the paper). `terms`:
+    added to the network's score, in that order (not in the paper); `moves`: whether the tree may change during
+    training. `table_limit`: levels with at most this many nodes use the table of all pairs. `recompute`: in training,
+    keep only the scores of each level and recompute the rest in backward, for a fraction of the memory and more time.
     """
 
     window_of_place: Tensor
@@ -125,9 +124,9 @@ class DinScorer(nn.Module):
     def reset_parameters(self, generator: torch.Generator | None) -> None:
         """Draw initial weights: embeddings N(0, 0.1), layers by fan-in (He), all from `generator`.
 
-        Attention starts around `attention_start` for every entry, so that windows are plain sums at first. Near 0,
-        where the draw alone (None) may put it, the history is nearly unseen for as long as the seed's luck has it; near
-        1, sums of 20 entries are so large that half of the MLP's units die.
+        Attention starts near `attention_start` for every entry, so that windows are initially plain sums. Near 0, where
+        a random start (None) may put it, the history has almost no effect until training changes that; near 1, sums of
+        20 entries are so large that half of the MLP's units die.
         """
         nn.init.normal_(self.nodes.weight, std=0.1, generator=generator)
         if self.unit_coordinate:
@@ -141,7 +140,7 @@ class DinScorer(nn.Module):
 
     @torch.no_grad()
     def centre_attention(self) -> None:
-        """Shift attention's bias so that it is `attention_start` for a pair of nodes at the mean."""
+        """Shift the bias of attention so that it is `attention_start` for a pair of average nodes."""
         if self.attention_start is not None:
             mean_1D = torch.zeros_like(self.nodes.weight[:1])
             mean_1D[:, 0] = float(self.unit_coordinate)
@@ -151,8 +150,8 @@ class DinScorer(nn.Module):
     def forward(self, leaves_BL: Tensor, levels: Sequence[LevelNodes], folds_B: Tensor | None = None) -> list[Tensor]:
         """Scores, one tensor [B, M] for each entry of `levels`, for histories given as leaves (-1 padding, left).
 
-        All levels pass the MLP together, so that batch statistics are of the whole step. `folds_B`: the fold of users
-        whose steps the neighbours of each row leave out.
+        All levels pass the MLP together, so that batch statistics cover the whole step. `folds_B`: the fold excluded
+        from the neighbour lists of each row.
         """
         leaves_BL = self.reached(leaves_BL)
         if self.recompute and torch.is_grad_enabled():
@@ -168,7 +167,7 @@ class DinScorer(nn.Module):
         return self.with_terms(self.rest(self.first_layer(leaves_BL, entry)), leaves_BL, entry, folds_B)
 
     def reached(self, leaves_BL: Tensor) -> Tensor:
-        """The histories from the first window on that any of them reaches: older ones, all empty, add nothing."""
+        """The histories without leading columns that are empty in all of them; these add nothing."""
         reached = torch.nonzero((leaves_BL >= 0).any(dim=0))
         first = int(reached[0]) if len(reached) else leaves_BL.shape[1] - 1
         starts = np.cumsum((0, *self.latest_windows(leaves_BL.shape[1])[:-1]))
@@ -180,11 +179,11 @@ class DinScorer(nn.Module):
         return self.windows[-(int(np.searchsorted(ends, length)) + 1) :]
 
     def held_terms(self) -> dict[str, TermModule]:
-        """The terms by name, in the order in which their parts are added."""
+        """The terms by name, in the order in which they are added."""
         return {name: module for name, module in self.terms.items() if isinstance(module, TermModule)}
 
     def with_terms(self, scores_BM: Tensor, leaves_BL: Tensor, entry: LevelNodes, folds_B: Tensor | None) -> Tensor:
-        """The scores with what the terms, where there are any, add to them."""
+        """The scores plus the terms, if any."""
         query = TermQuery(self.shape, entry.level, leaves_BL, entry.nodes, folds_B)
         parts: list[Tensor] = []
         for module in self.held_terms().values():
@@ -199,7 +198,7 @@ class DinScorer(nn.Module):
 
     @torch.no_grad()
     def evaluate(self, leaves_BL: Tensor, entry: LevelNodes, folds_B: Tensor | None = None) -> Tensor:
-        """Scores [B, M] in evaluation mode, whatever the mode is now, without gradients."""
+        """Scores [B, M] in evaluation mode, whatever the current mode, without gradients."""
         was_training = self.training
         self.eval()
         try:
@@ -231,7 +230,7 @@ class DinScorer(nn.Module):
         """[n, D], the embeddings of a level's nodes."""
         if not self.nodes.sparse:
             return self.nodes.weight[offset : offset + size]
-        # The gradient of a slice would be a whole table.
+        # Indexed, as the gradient of a slice would be a whole table.
         vectors: Tensor = self.nodes(torch.arange(offset, offset + size, device=self.nodes.weight.device))
         return vectors
 
@@ -272,7 +271,7 @@ class DinScorer(nn.Module):
             each = [functional.linear(part, latest_FTD[:, window]) for window, part in enumerate(parts)]
             projected = torch.cat(each, dim=1)
         else:
-            # One product of all places: a GPU takes longer to start each window's than to compute it.
+            # One product over all places: on a GPU launching a product for each window takes longer than computing it.
             by_place_FLD = first_FTD.index_select(1, self.window_of_place[-a_BLD.shape[1] :])
             projected = torch.einsum("bld,fld->blf", a_BLD, by_place_FLD)
         bias = self.hidden[0].bias
@@ -287,7 +286,7 @@ class DinScorer(nn.Module):
         whole = self.training and any(isinstance(norm, nn.BatchNorm1d) for norm in self.norms)
         if whole or x.device.type != "cpu":
             rows = max(1, len(x))
-        # Blocks stay in the processor's cache: the MLP is many passes over its rows.
+        # Blocks fit the CPU cache: the MLP makes many passes over its rows.
         scores = torch.cat([self.mlp(part) for part in torch.split(x, rows)])
         return scores.view(num_rows, num_nodes)
 
@@ -322,7 +321,7 @@ class DinScorer(nn.Module):
 
 
 def without_first_column(gradient: Tensor) -> Tensor:
-    """The gradient of embeddings whose first coordinate is fixed."""
+    """The gradient with a zero first column, for embeddings whose first coordinate is fixed."""
     if gradient.is_sparse:
         values = gradient._values().clone()
         values[:, 0] = 0

@@ -1,4 +1,4 @@
-"""DIN as a ranker: attention of the candidate over the history, then an MLP of what came of it.
+"""DIN as a ranker: attention of the candidate over the history, then an MLP.
 
 Shape legend: B rows, L history length, M items a row, D width, A first attention width.
 """
@@ -22,18 +22,18 @@ from beamwood.models.weights import declare
 
 __all__ = ["DinRanker"]
 
-# Pairs of items over which attention's mean is taken where it starts.
+# Item pairs whose mean attention is initialised.
 _PAIRS = 1024
-# Numbers of attention's first layer that are held at a time (2 MiB).
+# Values of the first attention layer held at a time (2 MiB).
 _BLOCK_CELLS = 2**19
 
 
 class DinRanker(nn.Module):
     """`s = MLP([z ; w ; z * w ; u])`, `z = sum_l weight(a_l, w) a_l`, `weight = MLP'([a ; a * w ; w])`, PReLU layers.
 
-    Weights are not normalised, as in DIN. w and a are the items' embeddings with their columns; u, where there are
-    user or context columns, the sum of what these say. Users have no id here: who they are is their history. Source:
-    Zhou et al. 2018; sizes by default those of the two-stage study (d 96, attention 64-16, 200-80-1).
+    Weights are not normalised, as in DIN. w and a are the items' embeddings with their columns; u is the sum of the
+    user and context columns, if any. Users have no id embedding, only their history. Source: Zhou et al. 2018; sizes by
+    default those of the two-stage study (d 96, attention 64-16, 200-80-1).
     """
 
     def __init__(
@@ -64,14 +64,14 @@ class DinRanker(nn.Module):
 
     @torch.no_grad()
     def start_from(self, vectors_ND: Tensor) -> None:
-        """Put vectors in the place of the items' drawn ones; an item whose vector is 0 keeps its own."""
+        """Replace the items' random vectors by the given ones; an item with a zero vector keeps its own."""
         known = vectors_ND.any(dim=1).nonzero().squeeze(1)
         self.items.ids.weight[known] = vectors_ND[known]
         self.centre_attention()
 
     @torch.no_grad()
     def centre_attention(self) -> None:
-        """Shift attention's bias so that its mean over pairs of an item and the next is `attention_start`."""
+        """Shift the bias of attention so that its mean over pairs of consecutive items is `attention_start`."""
         if self.attention_start is not None:
             some = torch.arange(min(self.items.num_rows, _PAIRS))
             a_PD, w_PD = self.items(some), self.items(some.roll(1))
@@ -87,7 +87,7 @@ class DinRanker(nn.Module):
         return scores
 
     def about(self, query: QueryTensors) -> Tensor | None:
-        """[B, D] of the user's and the context's columns, None where there are none."""
+        """[B, D] of the user and context columns, None without any."""
         total = None if self.users is None else self.users(query.users_B)
         if self.context is not None:
             context = self.context(query.context)
@@ -97,7 +97,7 @@ class DinRanker(nn.Module):
     def weights(self, a_BLD: Tensor, w_BMD: Tensor, present_BL: Tensor) -> Tensor:
         """Attention weights [B, M, L], 0 where the history entry is absent.
 
-        With one layer the native kernel takes the place of `scorers.din`, and keeps nothing of size B M L A.
+        With one layer the native kernel replaces `scorers.din`, and stores nothing of size B M L A.
         """
         p = self._declared
         if len(self.sizes.attention) == 1:
@@ -105,7 +105,7 @@ class DinRanker(nn.Module):
             out, out_bias = p["attention_out.weight"], p["attention_out.bias"]
             layers = AttentionLayers(weight, bias, slope, out, out_bias, slope_out=out.new_ones(1))
             return attention_weights(a_BLD, w_BMD, present_BL, layers)
-        # On a processor a block at a time that its cache holds, in which a step is three times as fast.
+        # On a CPU in blocks that fit its cache, which makes a step three times as fast.
         size, cells = len(a_BLD), a_BLD.shape[1] * w_BMD.shape[1] * self.sizes.attention[0]
         block = max(1, _BLOCK_CELLS // max(1, cells)) if a_BLD.device.type == "cpu" else max(1, size)
         parts = zip(*(torch.split(each, block) for each in (a_BLD, w_BMD, present_BL)), strict=True)
@@ -124,7 +124,7 @@ class DinRanker(nn.Module):
 
 
 class _Columns(nn.Module):
-    """[B, D] of users' columns alone."""
+    """[B, D] of user columns alone."""
 
     def __init__(self, features: FeatureTable, width: int, generator: torch.Generator | None) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A start for the DIN scorer: before any training it scores a node by how near it lies to what the history holds.
+"""An initialisation of the DIN scorer by which, before training, a node's score is its similarity to the history.
 
 Shape legend: V nodes of the tree, D width.
 """
@@ -16,29 +16,27 @@ from beamwood.models.din import DinScorer
 __all__ = ["FIRST_FREE", "shift_levels", "start_as_similarity"]
 
 FIRST_FREE = 2
-"""The first coordinates of a node: 1, and how frequent the node is; what lies near is told by the others."""
+"""The first coordinates of a node: 1, and its frequency; the others hold the similarity."""
 
-# What attention says of the newest entry, how that fades with age, and the logarithm of the node's frequency weigh so
-# much; chosen on validation users of `amazon_games_sasrec`, `ml1m` and `mind_dtr`.
+# Attention to the newest entry, its decay with age, and the weight of the log frequency; chosen on validation users of
+# `amazon_games_sasrec`, `ml1m` and `mind_dtr`.
 _GAIN, _FADE, _FREQUENCY = 2.0, 0.6, 1.0
-# The coordinate of the frequency is kept in the range of embeddings, and the unit that carries the score above 0; what
-# the drawn weights add is made small.
+# The frequency coordinate is scaled to the range of embeddings, the unit that carries the score is shifted above 0, and
+# the random weights are reduced.
 _SCALE, _LIFT, _QUIET = 0.1, 1.0, 0.1
 
 
 @torch.no_grad()
 def start_as_similarity(scorer: DinScorer, directions_VD: Tensor, log_frequency_V: Tensor) -> None:
-    """Make `score(node) = 2 sum_l .6^age(l) attention(a_l, node) + log_frequency(node)` + a constant + what is drawn.
+    """Make `score(node) = 2 sum_l .6^age(l) attention(a_l, node) + log_frequency(node)` + a constant + random weights.
 
-    Where one of the scorer's terms says what lies near, it stands for the first of these, which the MLP then is left to
-    learn.
-
-    Attention is `attention_start` plus 1.25 times the product of the two nodes' directions (a quarter of the sum where
-    it is below 0: its PReLU); a window's entries count with the mean age of its places. `directions_VD` float32
-    [V, D - 2], a row of zeros where nothing is known (such a node keeps its drawn embedding); `log_frequency_V`
-    float32[V], around 0 on each level. Two units of attention and one of each layer of the MLP carry this to the
-    output; the others stay as they were drawn and weigh a tenth at first. Needs `unit_coordinate`, as a window then
-    holds the sum of its attention weights.
+    If one of the scorer's terms is a similarity, it replaces the first part, which the MLP then has to learn. Attention
+    is `attention_start` plus 1.25 times the product of the two nodes' directions (a quarter of the sum where it is
+    below 0: its PReLU); the entries of a window have the mean age of its places. `directions_VD` float32 [V, D - 2], a
+    zero row where unknown (such a node keeps its random embedding); `log_frequency_V` float32[V], around 0 on each
+    level. Two units of attention and one of each layer of the MLP carry this to the output; the others keep their
+    random weights, reduced to a tenth. Needs `unit_coordinate`, as a window then holds the sum of its attention
+    weights.
     """
     assert scorer.unit_coordinate, "a window holds no sum of attention weights"
     width, nodes = scorer.nodes.embedding_dim, scorer.nodes.weight
@@ -73,9 +71,9 @@ def start_as_similarity(scorer: DinScorer, directions_VD: Tensor, log_frequency_
 
 @torch.no_grad()
 def shift_levels(scorer: DinScorer, shifts: Sequence[float]) -> None:
-    """Add `shifts[h - 1]` to the scores of level h, of a scorer as `start_as_similarity` left it.
+    """Add `shifts[h - 1]` to the scores of level h, of a scorer initialised by `start_as_similarity`.
 
-    The lowest goes to the scorer's constant, what the others are above it to the coordinate that holds the frequency.
+    The lowest goes to the scorer's constant, the differences of the others to the frequency coordinate.
     """
     lowest = min(shifts)
     scorer.output.bias.add_(lowest)

@@ -1,4 +1,4 @@
-"""What a sequence encoder is: its sizes, its parameters, and one forward pass that torch trains and numpy answers with.
+"""The definition of a sequence encoder: sizes, parameters, and one forward pass for torch and numpy.
 
 Shape legend: B rows, L history length, D width.
 """
@@ -22,27 +22,27 @@ NumHeads = Annotated[int, Field(ge=1, description="heads of attention; they divi
 
 
 class Forward(Protocol):
-    """An encoder's pass over items' vectors: [B, L, D], or [B, 1, D] where it is not causal or only `last` is asked."""
+    """An encoder's pass over item vectors: [B, L, D], or [B, 1, D] where it is not causal or only `last` is needed."""
 
     def __call__(
         self, parameters: Parameters, x_BLD: Array, real_BL: Array, sizes: Any, dropout: float, last: bool, /
     ) -> Array:
-        """`x_BLD` has length sqrt(D) at a real position and is 0 at padding, which stands on the left.
+        """`x_BLD` has length sqrt(D) at a real position and is 0 at padding, which is on the left.
 
-        `dropout` is 0 in answers. `last`: no more than the last position's vector is needed.
+        `dropout` is 0 outside of training. `last`: only the last position's vector is needed.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Encoder:
-    """What a history becomes a vector by; `sizes` is the class of its sizes: whole numbers, or several in a row.
+    """An encoder of histories as vectors; `sizes` is the class of its sizes: integers, or tuples of them.
 
-    `parameters(width, length, sizes)` declares them in the order in which they are drawn; errors: `InputError` on sizes
-    that do not fit together. A causal encoder's vector at a position has seen the items up to it, so that each position
-    is an example; another's one vector has seen the whole window. With `whole_window` the padding is always there, up
-    to L columns; else it may be left out where no row needs it. Item vectors, what they are multiplied with and empty
-    histories are no matter to an encoder.
+    `parameters(width, length, sizes)` declares them in the order in which they are drawn; errors: `InputError` on
+    inconsistent sizes. In a causal encoder a position's vector depends on the items up to it, so that each position is
+    an example; otherwise the one vector depends on the whole window. With `whole_window` the input is always padded to
+    L columns; else padding may be dropped where no row needs it. Item vectors, output vectors and empty histories are
+    handled outside.
     """
 
     name: str

@@ -22,7 +22,7 @@ __all__ = ["FeatureEncoder", "FeatureRows", "exported_columns"]
 class FeatureEncoder(nn.Module):
     """[R, D] of encoded columns; see `column_vectors`.
 
-    What is unknown has a category vector of its own, and what is missing a mark with a weight; both start at 0.
+    Unknown categories have a vector of their own, and missing numbers an indicator with a weight; both start at 0.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class FeatureEncoder(nn.Module):
 
 
 def exported_columns(encoder: FeatureEncoder | None) -> tuple[dict[str, Any], dict[str, NDArray[np.float32]]]:
-    """A context's columns for a scorer's configuration, and its weights as "context." and the column's name."""
+    """The context columns for a scorer's configuration, and their weights, named "context." and the column."""
     if encoder is None:
         return {}, {}
     pairs = zip(encoder.columns, encoder.weights, strict=True)
@@ -52,7 +52,7 @@ def exported_columns(encoder: FeatureEncoder | None) -> tuple[dict[str, Any], di
 
 
 class FeatureRows(nn.Module):
-    """The encoder of a stored table, asked by row number; -1 is the last row (all missing)."""
+    """The encoder of a stored table by row number; -1 is the last row (all missing)."""
 
     def __init__(
         self, table: FeatureTable, width: int, *, std: float = 0.01, generator: torch.Generator | None

@@ -1,4 +1,4 @@
-"""GraphRec: users and items meet in one space after a rectifier that keeps both signs.
+"""GraphRec: user and item vectors in one space, whose products are rectified with both signs.
 
 Shape legend: B rows, M items a row, D width.
 """
@@ -81,7 +81,7 @@ class GraphRec(nn.Module):
 
     @torch.no_grad()
     def export(self) -> tuple[dict[str, Any], dict[str, NDArray[np.float32]]]:
-        """The scorer's configuration and arrays, everything known of an id folded into its vector."""
+        """The scorer's configuration and arrays, with all inputs of an id folded into its vector."""
         users = self.user_vectors(torch.arange(-1, self.users.ids.num_embeddings - 1).roll(-1))
         items = self.item_vectors(torch.arange(self.items.ids.num_embeddings - 1))
         columns, weights = exported_columns(self.context)
@@ -101,7 +101,7 @@ class NeighbourSum(nn.Module):
         generator: torch.Generator | None,
     ) -> None:
         super().__init__()
-        # A further row without neighbours stands for what is unknown.
+        # A further row without neighbours for unknown ids.
         degrees = np.bincount(rows, minlength=num_rows + 1).astype(np.int64)
         self.register_buffer("indptr", torch.from_numpy(indptr_of(degrees)), persistent=False)
         self.register_buffer("neighbours", torch.from_numpy(neighbours.astype(np.int64)), persistent=False)

@@ -1,4 +1,4 @@
-"""The light head while it is trained: it learns the scorer's softmax over the nodes that a beam looks at.
+"""The light head in training: it learns the scorer's softmax over a beam's candidates.
 
 Shape legend: B rows, L history length, M nodes a row, V nodes of the tree, W columns, R columns of a similarity.
 """
@@ -15,14 +15,14 @@ from beamwood.tree.tree import Shape
 
 __all__ = ["LightModule"]
 
-# Units of the residual network, and what vectors and places are at first where no similarity says more.
+# Units of the residual network, and the initial spread of vectors and weight of places without a similarity.
 _HIDDEN, _SPREAD, _PLACE = 128, 0.05, 0.1
 
 
 class LightModule(nn.Module):
-    """The head of `kernels.light` in floats, with a temperature a level, which `export` folds into the vectors.
+    """The head of `kernels.light` in floats, with a temperature for each level, which `export` folds into the vectors.
 
-    `sparse`: gradients of the tables are of the rows that a step used alone, for trees of very many nodes.
+    `sparse`: gradients of the tables have only the rows used in a step, for very large trees.
     """
 
     def __init__(
@@ -44,10 +44,10 @@ class LightModule(nn.Module):
 
     @torch.no_grad()
     def start(self, vectors_VR: NDArray[np.float32], places_L: NDArray[np.float32]) -> None:
-        """Start both sides from the leading columns of a fixed similarity, and places as it weighs them."""
+        """Initialise both sides by the leading directions of a fixed similarity, and places by its weights."""
         vectors = torch.from_numpy(vectors_VR)
         width = min(self.nodes.embedding_dim, vectors.shape[1])
-        # The principal directions, largest first: those columns keep most of every product.
+        # Principal directions, largest first: their leading columns keep most of every product.
         _, directions = torch.linalg.eigh(vectors.T.double() @ vectors.double())
         leading = vectors @ directions.flip(1)[:, :width].float()
         for table in (self.nodes, self.history):
@@ -56,7 +56,7 @@ class LightModule(nn.Module):
         self.places.copy_(torch.from_numpy(places_L))
 
     def forward(self, leaves_BL: Tensor, level: int, nodes_BM: Tensor) -> Tensor:
-        """Scores [B, M] of nodes of a level, without what the sparse terms add; -1 is the level's first node."""
+        """Scores [B, M] of nodes of a level, without sparse terms; -1 is the level's first node."""
         offset = self.shape.level_offset(level)
         query_BW = self.query(leaves_BL, level)
         rows_BM = nodes_BM.clamp(min=0) + offset
@@ -96,5 +96,5 @@ class LightModule(nn.Module):
 
 
 def copied_array(tensor: Tensor) -> NDArray[np.float32]:
-    """A copy as numpy holds it."""
+    """A copy as a numpy array."""
     return np.array(tensor.detach().cpu().numpy(), np.float32, order="C")

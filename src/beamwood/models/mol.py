@@ -22,14 +22,14 @@ from beamwood.models.parameters import Parameter, linear_parameters
 __all__ = ["PREFIX", "Sizes", "item_parts", "mixture_scores", "parameters", "component_products", "query_parts"]
 
 PREFIX = "mixture."
-"""What the names of the parameters begin with."""
+"""The prefix of the parameters' names."""
 
 Count = Annotated[int, Field(ge=1, lt=2**7)]
 LayerWidth = Annotated[int, Field(ge=1, lt=2**14)]
 
 
 class Sizes(declared.Sizes):
-    """How many components there are, and how wide."""
+    """The number and width of components."""
 
     query_components: Count = Field(4, description="unit vectors of a query")
     item_components: Count = Field(2, description="unit vectors of an item")
@@ -52,19 +52,19 @@ def parameters(width: int, sizes: Sizes) -> Iterator[Parameter]:
 
 
 def query_parts(p: Parameters, vectors_BD: Array, sizes: Sizes) -> tuple[Array, Array]:
-    """The components [B, Q, C] of queries, and what they say to the gates [B, P]."""
+    """The components [B, Q, C] of queries, and their inputs to the gates [B, P]."""
     parts = linear(vectors_BD, p, f"{PREFIX}queries").reshape(-1, sizes.query_components, sizes.component_width)
     return unit(parts), _gate(p, vectors_BD, "query_gate")
 
 
 def item_parts(p: Parameters, vectors_MD: Array, sizes: Sizes) -> tuple[Array, Array]:
-    """The components [M, X, C] of items, and what they say to the gates [M, P]."""
+    """The components [M, X, C] of items, and their inputs to the gates [M, P]."""
     parts = linear(vectors_MD, p, f"{PREFIX}items").reshape(-1, sizes.item_components, sizes.component_width)
     return unit(parts), _gate(p, vectors_MD, "item_gate")
 
 
 def component_products(queries_BQC: Array, items: Array) -> Array:
-    """[B, M, P], of the items [M, X, C] that are the same for all, or of each query's own [B, M, X, C]."""
+    """[B, M, P], for items [M, X, C] shared by all queries, or for each query's own [B, M, X, C]."""
     rows, count, width = queries_BQC.shape
     if items.ndim == 3:
         flat = queries_BQC.reshape(-1, width) @ items.reshape(-1, width).T

@@ -1,10 +1,9 @@
-"""What models are made of where torch and numpy each have a fast form of their own.
+"""Operations for which torch and numpy each have a fast form.
 
-A model's forward pass is written once over the array API (`namespace`) and these; nothing else asks which library an
-array is of. Torch is imported when a tensor comes. `parameters` are arrays by name: "name.weight", "name.bias".
+A model's forward pass is written once over the array API (`namespace`) and these; only this file depends on the library
+of an array. Torch is imported when a tensor is passed. `parameters` are arrays by name: "name.weight", "name.bias".
 
-Shape legend: B rows, L history length, Q positions that look, D width, E heads, H hidden units, C filters, F
-frequencies.
+Shape legend: B rows, L history length, Q query positions, D width, E heads, H hidden units, C filters, F frequencies.
 """
 
 from __future__ import annotations
@@ -43,13 +42,13 @@ Array = Any
 Parameters = Mapping[str, Array]
 
 _EPSILON = 1e-5
-# Below every score, and a number: a row of nothing but these is no NaN.
+# Below every score but finite: a softmax over masked values only is not NaN.
 _HIDDEN = np.float32(-1e9)
 
 
 def namespace(x: Array) -> Any:
     """The array API functions of the library that `x` is of."""
-    # Numpy's own module has them all; the wrapped one loads a tenth of a second of modules that nobody asks for.
+    # numpy itself conforms; its wrapper would import a tenth of a second of unused modules.
     return array_namespace(x, use_compat=is_torch_array(x))
 
 
@@ -63,7 +62,7 @@ def affine(x: Array, weight: Array, bias: Array) -> Array:
         rows: Array = x @ weight.T
         rows += bias
         return rows
-    # One product of all rows: numpy takes a stack of them one by one.
+    # One product of all rows: numpy would multiply a stack of matrices one by one.
     return affine(x.reshape(-1, x.shape[-1]), weight, bias).reshape(*x.shape[:-1], len(weight))
 
 
@@ -88,12 +87,12 @@ def norm(x: Array, parameters: Parameters, name: str) -> Array:
 
 
 def at_least(x: Array, bound: int) -> Array:
-    """Each value, or the bound where it is below."""
+    """The elementwise maximum with a bound."""
     return x.clamp(min=bound) if is_torch_array(x) else np.maximum(x, bound)
 
 
 def relu(x: Array) -> Array:
-    """What is above 0, else 0."""
+    """`max(x, 0)`."""
     if is_torch_array(x):
         from torch.nn import functional
 
@@ -102,7 +101,7 @@ def relu(x: Array) -> Array:
 
 
 def gelu(x: Array) -> Array:
-    """The tanh form of the Gaussian error linear unit."""
+    """The tanh approximation of the Gaussian error linear unit."""
     if is_torch_array(x):
         from torch.nn import functional
 
@@ -130,7 +129,7 @@ def softmax(x: Array) -> Array:
 
 
 def unit(x: Array) -> Array:
-    """Each vector of the last axis with length 1; one of zeros stays."""
+    """Each vector of the last axis normalised to length 1; zeros stay."""
     if is_torch_array(x):
         from torch.nn import functional
 
@@ -139,7 +138,7 @@ def unit(x: Array) -> Array:
 
 
 def prelu(x: Array, slope: Array) -> Array:
-    """`x if x > 0 else slope * x`, a slope [C] for each place of the last axis."""
+    """`x if x > 0 else slope * x`, with a slope [C] for each entry of the last axis."""
     if is_torch_array(x):
         from beamwood.kernels.activation import prelu as fast
 
@@ -148,7 +147,9 @@ def prelu(x: Array, slope: Array) -> Array:
 
 
 def dropped(x: Array, dropout: float) -> Array:
-    """Each value 0 with probability `dropout`, else over `1 - dropout`; `x` itself where that is 0, as in answers."""
+    """Dropout: each value is 0 with probability `dropout`, else divided by `1 - dropout`; `x` itself where
+    that is 0.
+    """
     if dropout == 0:
         return x
     from torch.nn import functional
@@ -159,9 +160,9 @@ def dropped(x: Array, dropout: float) -> Array:
 def attention(
     q_BQD: Array, k_BLD: Array, v_BLD: Array, visible_BQL: Array, *, num_heads: int, dropout: float = 0.0
 ) -> Array:
-    """[B, Q, D]: `softmax(q k' / sqrt(D / E)) v` of each head's columns, over what a position sees.
+    """[B, Q, D]: `softmax(q k' / sqrt(D / E)) v` of each head's columns, over the visible positions.
 
-    `dropout` is of the softmax's weights. A position that sees nothing has no meaning.
+    `dropout` acts on the softmax's weights. The result of a position without visible ones is undefined.
     """
     if is_torch_array(q_BQD):
         from torch.nn import functional
@@ -183,7 +184,8 @@ def gru(
 ) -> Array:
     """States [B, L, H] of gated recurrent units that start from 0 at a row's first real position, [B, 1, H] if `last`.
 
-    Positions before that are of no meaning. `dropout` is of x. Parameters: torch's, "weight_ih_l0" [3 H, D] and so on.
+    States of earlier positions are undefined. `dropout` acts on x. Parameters: torch's, "weight_ih_l0" [3 H, D] and so
+    on.
     """
     weights = [parameters[f"{name}.{part}_l0"] for part in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
     if is_torch_array(x_BLD):
@@ -205,7 +207,7 @@ def gru(
 
 
 def _torch_gru(x_BLD: Array, real_BL: Array, weights: list[Array], dropout: float, last: bool) -> Array:
-    """`gru` by torch's own, which cannot start late: rows are turned, padding last, and turned back."""
+    """`gru` by torch's kernel, which cannot start late: rows are shifted so that padding is last, and shifted back."""
     import torch
 
     length = x_BLD.shape[1]
@@ -214,9 +216,9 @@ def _torch_gru(x_BLD: Array, real_BL: Array, weights: list[Array], dropout: floa
     start = x_BLD.new_zeros(1, len(x_BLD), weights[1].shape[1])
     turned = dropped(_picked(x_BLD, (place + padding) % length), dropout)
     with warnings.catch_warnings():
-        # On a GPU: that weights of a layer that is written here lie apart.
+        # On a GPU torch warns that the weights are not contiguous in memory.
         warnings.filterwarnings("ignore", "RNN module weights")
-        # Whether it trains says there whether there will be gradients; nothing is dropped.
+        # The training flag only enables gradients here; dropout is 0.
         states_BLH, _ = torch.gru(turned, start, weights, True, 1, 0.0, torch.is_grad_enabled(), False, True)
     return _picked(states_BLH, (place[length - 1 if last else 0 :] - padding) % length)
 
@@ -243,7 +245,7 @@ def window_filters(x_BLD: Array, height: int, weight: Array, bias: Array) -> Arr
         return functional.conv1d(x_BLD.transpose(1, 2), filters, bias).transpose(1, 2)
     x_BLD = np.ascontiguousarray(x_BLD)
     rows, length, width = x_BLD.shape
-    # What follows a position in memory is the next: a window is a row that overlaps with others.
+    # Consecutive positions are adjacent in memory: a window is an overlapping row of a strided view.
     shown = np.ndarray((rows, length - height + 1, height * width), x_BLD.dtype, x_BLD, strides=x_BLD.strides)
     return affine(shown.copy(), weight, bias)
 

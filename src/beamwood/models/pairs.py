@@ -1,4 +1,4 @@
-"""What a ranker is asked: who asks, after what, in which context; and which items it shall score.
+"""The inputs of a ranker: users, histories, context, and items to score.
 
 Shape legend: B rows, L history length, M items a row, D width.
 """
@@ -19,7 +19,7 @@ __all__ = ["IdTable", "QueryTensors"]
 
 @dataclass(frozen=True, slots=True)
 class QueryTensors:
-    """B users: `users_B` int64 (-1 unknown), `histories_BL` int64 (-1 padding on the left), the context's columns."""
+    """B users: `users_B` int64 (-1 unknown), `histories_BL` int64 (-1 padding on the left), the encoded context."""
 
     users_B: Tensor
     histories_BL: Tensor
@@ -27,9 +27,9 @@ class QueryTensors:
 
 
 class IdTable(nn.Module):
-    """A vector for each id, plus what its columns say; row -1 is what is unknown, with every column missing.
+    """A vector for each id, plus that of its columns; row -1 is for unknown ids, with every column missing.
 
-    `num_rows` ids; `features` has one row an id and a last one for what is unknown.
+    `num_rows` ids; `features` has one row an id and a last one for unknown ids.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class IdTable(nn.Module):
 
     @property
     def num_rows(self) -> int:
-        """How many ids there are, without what is unknown."""
+        """The number of ids, without the unknown one."""
         return self.ids.num_embeddings - 1
 
     def all(self) -> Tensor:

@@ -1,6 +1,6 @@
-"""What a model declares: its sizes, and of its parameters the names, shapes and how each is drawn; without torch.
+"""Declarations of a model: its sizes, and the names, shapes and initialisation of its parameters; without torch.
 
-The order is that in which they are drawn from one generator.
+They are drawn from one generator in the order of declaration.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ Draw = Literal["constant", "normal", "uniform", "xavier", "kaiming"]
 
 
 class Sizes(BaseModel):
-    """The sizes that a model has beside the width of its vectors, each with a default."""
+    """The sizes of a model besides the width of its vectors, each with a default."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One array and where it starts: at the constant `scale`, N(0, scale^2), U(-scale, scale), or as its shape says.
+    """One array and its initialisation: the constant `scale`, N(0, scale^2), U(-scale, scale), or by its shape.
 
-    "xavier": Glorot's uniform; "kaiming": He's uniform for PReLU layers of slope `scale`. A dot in a name parts the
-    names of modules.
+    "xavier": Glorot's uniform; "kaiming": He's uniform for PReLU layers of slope `scale`. Dots in a name separate
+    modules.
     """
 
     name: str
@@ -54,12 +54,12 @@ def norm_parameters(name: str, width: int) -> Iterator[Parameter]:
 
 
 def check_declared(arrays: Arrays, declared: Iterable[Parameter], others: Iterable[str] = ()) -> None:
-    """Raise `ArtefactError` unless the arrays are those declared, each of its shape and finite, and of `others`."""
+    """Raise `ArtefactError` unless the arrays are those declared, with their shapes and finite, or in `others`."""
     known = set(others)
-    # One by one: sizes beyond all bounds end at the first array that is not there.
+    # Checked lazily: huge declared sizes fail at the first missing array.
     for parameter in declared:
         check_floats(arrays, {parameter.name: parameter.shape})
         known.add(parameter.name)
     strangers = sorted(set(arrays) - known)
     if strangers:
-        raise ArtefactError(f"the array '{strangers[0]}' is of no use here; the sizes were others when it was written?")
+        raise ArtefactError(f"the array '{strangers[0]}' is not expected here; was it written with other sizes?")

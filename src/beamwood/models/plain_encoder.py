@@ -1,4 +1,4 @@
-"""A fitted sequence encoder as plain arrays: histories become vectors without torch.
+"""A fitted sequence encoder in plain arrays: histories become vectors without torch.
 
 Shape legend: B rows, L history length, D width, N items.
 """
@@ -25,11 +25,11 @@ _TABLES = ("items.weight", "outputs.weight")
 
 
 class PlainEncoder:
-    """A history's vector by an encoder's forward pass over its arrays, named as the encoder's parameters.
+    """The vector of a history by an encoder's forward pass over its arrays, named as the encoder's parameters.
 
-    "items.weight" [N, D] is what histories are read with, "outputs.weight" (where there is one) what is searched.
-    `sizes`: the encoder's own. Raises `ArtefactError` where an array is missing, one too many, of another shape than
-    the sizes demand, or not finite. Raises `ValueError` on sizes that the encoder does not have.
+    "items.weight" [N, D] are the input vectors, "outputs.weight" (if any) the vectors searched. `sizes`: the encoder's
+    own. Raises `ArtefactError` on missing, superfluous, inconsistent or non-finite arrays, and `ValueError` on sizes
+    that the encoder does not have.
     """
 
     def __init__(
@@ -47,21 +47,21 @@ class PlainEncoder:
 
     @property
     def name(self) -> str:
-        """The encoder's."""
+        """The encoder's name."""
         return self.encoder.name
 
     @property
     def sizes(self) -> dict[str, Any]:
-        """The encoder's own, as JSON has them."""
+        """The encoder's own sizes, JSON-able."""
         return self._sizes.model_dump(mode="json")
 
     @property
     def vectors(self) -> NDArray[np.float32]:
-        """float32[N, D], what a history's vector is multiplied with."""
+        """float32[N, D], the vectors that are searched."""
         return self.arrays.get("outputs.weight", self.arrays["items.weight"])
 
     def replaced(self, arrays: Mapping[str, NDArray[Any]]) -> PlainEncoder:
-        """The same encoder of other arrays."""
+        """The same encoder with other arrays."""
         return PlainEncoder(self.encoder, arrays, self.sizes, length=self.length)
 
     def encode(self, items_BL: IndexArray) -> NDArray[np.float32]:
@@ -72,7 +72,7 @@ class PlainEncoder:
             items_BL = np.pad(items_BL, ((0, 0), (self.length - items_BL.shape[1], 0)), constant_values=-1)
         for part in slices(len(items_BL), _BLOCK_ROWS):
             rows = items_BL[part]
-            # Columns that are padding in all rows change nothing.
+            # Columns that are padding in all rows are dropped.
             used = self.length if whole else int((rows >= 0).any(axis=0).sum())
             if used:
                 result[part] = self._encode(rows[:, rows.shape[1] - used :])
@@ -80,7 +80,7 @@ class PlainEncoder:
         return result
 
     def _encode(self, items_BL: IndexArray) -> NDArray[np.float32]:
-        """float32[B, D] of rows that are not all empty."""
+        """float32[B, D] of non-empty rows."""
         real_BL = items_BL >= 0
         x_BLD = self.arrays["items.weight"][np.maximum(items_BL, 0)]
         x_BLD *= np.float32(np.sqrt(self.width))

@@ -1,4 +1,4 @@
-"""What a ranker's score is: tables, parameters, and one forward pass that torch trains and numpy answers with.
+"""The definition of a ranker's score: tables, parameters, and one forward pass for torch and numpy.
 
 Shape legend: B rows, L history length, M items a row, D width.
 """
@@ -17,9 +17,9 @@ __all__ = ["PairScore", "Rows"]
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """What was looked up: `users` [B, ..] and `items` [B, M, ..] by table, and of "items" the history.
+    """Looked-up vectors: `users` [B, ..] and `items` [B, M, ..] by table, and the history's from "items".
 
-    What a context's columns say is added to "users"; without that and without user vectors `users` is empty.
+    Context vectors are added to "users"; without these and without user vectors `users` is empty.
     """
 
     users: Mapping[str, Array]
@@ -30,14 +30,14 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class PairScore:
-    """How users, histories and items become a score; `sizes` is the class of its sizes.
+    """A score of users, histories and items; `sizes` is the class of its sizes.
 
-    `tables(width, sizes)`: the width of each table by name, "users" [U + 1, D], the last row for the unknown, "items"
-    [N, D] and others that end in these words. `parameters(width, sizes, about)` as an encoder's; `about`: is there a
-    vector of the user or the context? `forward(parameters, rows, sizes)` gives [B, M]. `held(width, sizes, length)`:
-    how many numbers of each pair it holds at a time. Without `needs_users` there may be no user table; with
-    `reads_history` there is a history. `catalogue(rows, sizes)`: `forward` of items [M, ..] that are the same for all
-    rows, where that is cheaper.
+    `tables(width, sizes)`: the width of each table by name, "users" [U + 1, D], the last row for unknown users, "items"
+    [N, D] and others whose names end in these words. `parameters(width, sizes, about)` as an encoder's; `about`:
+    whether there is a vector of the user or the context. `forward(parameters, rows, sizes)` returns [B, M].
+    `held(width, sizes, length)`: the intermediate values of each pair held at a time. Without `needs_users` there may
+    be no user table; with `reads_history` there is a history. `catalogue(rows, sizes)`: `forward` for items [M, ..]
+    shared by all rows, where that is cheaper.
     """
 
     kind: str

@@ -1,4 +1,4 @@
-"""A sequence encoder for training: item vectors in and out around its forward pass.
+"""A sequence encoder for training, with input and output item vectors.
 
 Shape legend: B rows, L history length, D width, N items, F features of an item.
 """
@@ -35,14 +35,14 @@ class ProjectedItems(nn.Module):
         self.embedding_dim = width
 
     def reset_parameters(self, generator: torch.Generator | None) -> None:
-        """Such that the vectors have about length 1, whatever the features' scale."""
+        """Initialise the map such that vectors have length about 1, whatever the features' scale."""
         scale = float(self.features.square().sum(dim=1).mean().sqrt().clamp(min=1e-6))
         nn.init.normal_(self.linear.weight, std=self.embedding_dim**-0.5 / scale, generator=generator)
         nn.init.zeros_(self.linear.bias)
 
     @property
     def weight(self) -> Tensor:
-        """[N, D], computed anew each time."""
+        """[N, D], computed at each access."""
         result: Tensor = self.linear(self.features)
         return result
 
@@ -92,22 +92,22 @@ class SequenceModel(nn.Module):
 
     @property
     def name(self) -> str:
-        """The encoder's."""
+        """The encoder's name."""
         return self.encoder.name
 
     @property
     def causal(self) -> bool:
-        """Is each position an example, or only the last?"""
+        """Whether each position is an example, or only the last."""
         return self.encoder.causal
 
     @property
     def sizes(self) -> dict[str, Any]:
-        """The encoder's own, as JSON has them."""
+        """The encoder's own sizes, JSON-able."""
         return self._sizes.model_dump(mode="json")
 
     @property
     def output_weight(self) -> Tensor:
-        """[N, D], what a history's vector is multiplied with."""
+        """[N, D], the output vectors of the items."""
         return self.items.weight if self.outputs is None else self.outputs.weight
 
     def output_vectors(self, items: Tensor) -> Tensor:
@@ -116,7 +116,7 @@ class SequenceModel(nn.Module):
         return vectors
 
     def item_parameters(self) -> Iterator[nn.Parameter]:
-        """Those of the item vectors, in and out."""
+        """The parameters of the item vectors, in and out."""
         yield from self.items.parameters()
         if self.outputs is not None:
             yield from self.outputs.parameters()
@@ -138,5 +138,5 @@ class SequenceModel(nn.Module):
         return {name: value.detach().cpu().numpy().astype(np.float32) for name, value in values.items()}
 
     def plain(self) -> PlainEncoder:
-        """The encoder of the weights as they are now, without torch."""
+        """The encoder with the current weights, without torch."""
         return PlainEncoder(self.encoder, self.export(), self.sizes, length=self.length)

@@ -13,7 +13,7 @@ from beamwood.kernels.guided import SurrogateShape, predicted_ndcg
 
 __all__ = ["FORMS", "NdcgSurrogate"]
 
-# Whether a form has the MLP, and the degree of its NFM.
+# For each form whether it has the MLP, and the degree of its NFM.
 _PARTS = {"ensemble": (True, 2), "mlp": (True, 0), "nfm1": (False, 1), "nfm2": (False, 2)}
 FORMS = tuple(_PARTS)
 _WIDTH = 20

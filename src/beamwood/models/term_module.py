@@ -1,4 +1,4 @@
-"""A term while it is trained: its arrays as parameters and buffers, its score by what answers use too."""
+"""A term of the score in training: its arrays as parameters and buffers, with the same score function as in search."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ __all__ = ["TermModule"]
 
 
 class TermModule(nn.Module):
-    """`term` with its arrays: those that it learns are parameters, the others buffers.
+    """`term` with its arrays: learned ones are parameters, the others buffers.
 
-    What answers do not need a start makes anew; checkpoints hold it only where the tree may change meanwhile
+    Arrays that search does not need are recomputed at a start; checkpoints store them only where the tree may change
     (`moves`).
     """
 
@@ -27,7 +27,7 @@ class TermModule(nn.Module):
         super().__init__()
         self.term, self.shape = term, shape
         for name, array in term.arrays(shape, history_length).items():
-            # A copy, so that the tensor lies where torch's kernels are used to.
+            # Copied for the alignment that torch's kernels expect.
             tensor = torch.from_numpy(array).clone()
             if name in term.learned:
                 self.register_parameter(name, nn.Parameter(tensor))
@@ -35,23 +35,23 @@ class TermModule(nn.Module):
                 self.register_buffer(name, tensor, persistent=moves or name not in term.training)
 
     def held(self) -> dict[str, Tensor]:
-        """The term's arrays as training holds them."""
+        """The term's arrays as tensors."""
         return {name: tensor for name, tensor in (self._parameters | self._buffers).items() if tensor is not None}
 
     def forward(self, query: TermQuery) -> Tensor:
-        """float32[B, M], what is added to the scores."""
+        """float32[B, M], added to the scores."""
         with torch.autocast(query.leaves.device.type, enabled=False):
             added: Tensor = self.term.score(self.term.weights(self.held()), query)
             return added
 
     @torch.no_grad()
     def change(self, change: Callable[[Mapping[str, NDArray[Any]]], None]) -> None:
-        """Let `change` set values of the arrays, which it is given as numpy holds them."""
+        """Let `change` modify the arrays, passed as numpy arrays."""
         held = self.held()
         arrays = {name: tensor.detach().cpu() for name, tensor in held.items()}
         change({name: array.numpy() for name, array in arrays.items()})
         for name, tensor in held.items():
-            # On a CPU both are the same memory.
+            # On a CPU both share memory.
             if tensor.data_ptr() != arrays[name].data_ptr():
                 tensor.copy_(arrays[name])
 
@@ -60,7 +60,7 @@ class TermModule(nn.Module):
         self.change(lambda held: self.term.start(held, counted))
 
     def start_unsaved(self, counted: Counted) -> None:
-        """Start anew the arrays that checkpoints lack, and these alone."""
+        """Recompute only the arrays that checkpoints omit."""
         unsaved = self._non_persistent_buffers_set
         if unsaved:
             kept = {name: tensor.detach().clone() for name, tensor in self.held().items() if name not in unsaved}
@@ -78,6 +78,6 @@ class TermModule(nn.Module):
         """Plain arrays for search."""
         weights = self.term.weights(self.held())
         kept = {name: weights[name].detach().cpu().contiguous() for name in self.term.kept()}
-        # What no training changes may be large, and is not copied.
+        # Fixed arrays may be large, and are not copied.
         arrays = {name: (part.clone() if name in self.term.learned else part).numpy() for name, part in kept.items()}
         return TermArrays(self.term, arrays)

@@ -1,4 +1,4 @@
-"""A scorer and the tree it stands on as one module, so that weights and tree are saved and restored together."""
+"""A scorer and its tree as one module, so that both are saved and restored together."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["TreeModel"]
 
 
 class TreeModel(nn.Module):
-    """`scorer` with the tree as a buffer `item_of_leaf` int32[capacity] beside it."""
+    """`scorer` with the tree as a buffer `item_of_leaf` int32[capacity]."""
 
     item_of_leaf: Tensor
 
@@ -25,9 +25,9 @@ class TreeModel(nn.Module):
 
     @property
     def tree(self) -> Tree:
-        """The tree now: it changes with `replace_tree` and with every `load_state_dict`."""
+        """The current tree: it changes with `replace_tree` and with every `load_state_dict`."""
         seen, version = self._seen
-        # A move to another device makes another tensor, whose versions are counted anew.
+        # A move to another device creates a tensor with its own version counter.
         if self.item_of_leaf is not seen or self.item_of_leaf._version != version:
             self._tree = Tree(self.scorer.shape, self.item_of_leaf.cpu().numpy())
             self._seen = self.item_of_leaf, self.item_of_leaf._version
@@ -35,7 +35,7 @@ class TreeModel(nn.Module):
 
     @torch.no_grad()
     def replace_tree(self, tree: Tree) -> None:
-        """Stand the items elsewhere; embeddings stay with their nodes, what the terms hold goes with the items."""
+        """Assign items to other leaves; embeddings stay with their nodes, the arrays of terms move with the items."""
         assert tree.shape == self.scorer.shape
         place = np.full(tree.shape.capacity, -1)
         place[self.tree.leaf_of_item] = tree.leaf_of_item
@@ -44,7 +44,7 @@ class TreeModel(nn.Module):
         self.item_of_leaf.copy_(torch.from_numpy(tree.item_of_leaf.copy()))
 
     def leaf_vectors(self) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
-        """float32[N, D]: the embedding of each item's leaf, without a coordinate that is fixed."""
+        """float32[N, D]: the embedding of each item's leaf, without a fixed coordinate."""
         first = self.scorer.shape.level_offset(self.scorer.shape.depth)
         vectors = self.scorer.nodes.weight.detach().cpu().numpy()[first + self.tree.leaf_of_item]
         return np.asarray(vectors[:, 1:] if self.scorer.unit_coordinate else vectors, np.float32)

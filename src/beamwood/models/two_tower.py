@@ -33,7 +33,7 @@ class UserTable(nn.Module):
 
 
 class MeanTower(nn.Module):
-    """The mean of the history's items, in a table of its own; zeros for an empty history."""
+    """The mean of the history's items, with its own table; zeros for an empty history."""
 
     def __init__(self, num_items: int, width: int, generator: torch.Generator | None) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class MeanTower(nn.Module):
 
 
 class TwoTower(nn.Module):
-    """`s(u, i) = f(u) . g(i) / temperature`, with `normalise` of the directions alone."""
+    """`s(u, i) = f(u) . g(i) / temperature`, with `normalise` of unit vectors."""
 
     def __init__(
         self, users: UserTable | MeanTower | SequenceModel, items: IdTable, *, normalise: bool, temperature: float
@@ -59,7 +59,7 @@ class TwoTower(nn.Module):
         self.normalise, self.temperature = normalise, temperature
 
     def user_vectors(self, users_B: Tensor, items_BL: Tensor) -> Tensor:
-        """[B, D], such that the inner product with `item_vectors` is the score."""
+        """[B, D], whose inner product with `item_vectors` is the score."""
         if isinstance(self.users, SequenceModel):
             vectors = self.users(items_BL)[:, -1]
         else:

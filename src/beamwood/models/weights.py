@@ -16,9 +16,9 @@ __all__ = ["declare"]
 def declare(
     module: nn.Module, parameters: Iterable[Parameter], generator: torch.Generator | None
 ) -> dict[str, nn.Parameter]:
-    """Give `module` the parameters, nested by the dots of their names and drawn in their order; they, by full name.
+    """Add the parameters to `module`, nested by the dots of their names and drawn in order; returned by full name.
 
-    The values are right as long as the module lives: moving, loading and copying it fill the same parameters.
+    The returned tensors stay valid: moving and loading the module modify them in place.
     """
     declared = {}
     for parameter in parameters:

@@ -1,1 +1,1 @@
-"""Whole runs as functions: what the command line does with a log, for Python and for benchmarks."""
+"""Whole runs as functions: the commands of the command line, for Python and for benchmarks."""

@@ -1,4 +1,4 @@
-"""Several methods on the same split: each fitted on the training users, judged on the test users, tested in pairs."""
+"""Several methods on the same split: fitted on the training users, evaluated on the test users, tested in pairs."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from beamwood.evaluation.protocol import PerQuery, checked_ks, evaluate_split
 from beamwood.evaluation.summary import as_document, for_whom, measure_tail
 from beamwood.evaluation.verdict import Verdict, judge_both, verdicts_in_words
 from beamwood.extras import is_installed, not_installed
-from beamwood.methods import Method, check_split
+from beamwood.methods import Method, check_fitted, check_split
 from beamwood.methods.sums import parts, sum_of
-from beamwood.notebook import table, text
+from beamwood.notebook import lines, table, text
 from beamwood.retrieval.retriever import Retriever
 from beamwood.types import Searcher
 
@@ -39,12 +39,12 @@ __all__ = [
 
 @dataclass
 class Comparison:
-    """What was measured of the methods, in the order in which they are listed.
+    """The results of a comparison, in the order of the methods.
 
     `results`: by method, then view ("kept", "removed"), the metrics by query; `costs` of an answer; `seconds` of each
-    fit; `simplest`: the method that another has to beat; `tail`: where asked for, by method the rule in words, how many
-    queries have a tail label, and both views of these; `left_out`: what there was too little time for, and why;
-    `beyond`: what is shown beside the methods and no rival of theirs, as the best that is possible.
+    fit; `simplest`: the method that others have to beat; `tail`: if requested, by method the rule in words, the number
+    of queries with a tail label, and both views of these; `left_out`: what did not fit the time limit, and why;
+    `beyond`: references that do not compete, as the optimum.
     """
 
     split: Split
@@ -60,7 +60,7 @@ class Comparison:
     beyond: dict[str, dict[str, PerQuery]] = field(default_factory=dict)
 
     def add(self, name: str, searcher: Searcher) -> None:
-        """Measure a searcher."""
+        """Evaluate a searcher."""
         self.results[name] = evaluate_split(searcher, self.split, ks=self.cuts, rule=self.rule)
         self.costs[name] = measure_cost(searcher, self.split, self.cuts[0])
         if self.with_tail:
@@ -68,12 +68,12 @@ class Comparison:
 
     @property
     def metric(self) -> str:
-        """What decides."""
+        """The deciding metric."""
         return f"f@{self.cuts[0]}"
 
     @cached_property
     def verdicts(self) -> dict[str, Verdict]:
-        """By view who wins, and whether that is certain."""
+        """By view the winner, and whether it is significant."""
         return judge_both(self.results, self.metric, self.simplest)
 
     @cached_property
@@ -81,13 +81,20 @@ class Comparison:
         """The same on the labels of the tail."""
         return judge_both(self.on_tail()[2], self.metric, self.simplest, on_tail=True)
 
+    def judged(self, metric: str) -> dict[str, Verdict]:
+        """By view who wins by another metric, as "ndcg@20". Errors: one that was not measured."""
+        measured = next(iter(self.results.values()))["kept"].values
+        if metric not in measured:
+            raise InputError(f"metric={metric!r} was not measured{nearest(str(metric), measured)}")
+        return judge_both(self.results, metric, self.simplest)
+
     @property
     def conclusion(self) -> str:
         """The verdicts in words."""
         return verdicts_in_words(self.verdicts)
 
-    def _repr_html_(self) -> str:
-        columns = (f"{self.metric} kept", "removed", "ms a user", "fit, s")
+    def _shown(self) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+        """Columns and rows of a table of the methods."""
         rows = [
             (
                 name,
@@ -97,15 +104,21 @@ class Comparison:
             )
             for (name, views), cost in zip(self.results.items(), self.costs.values(), strict=True)
         ]
-        return table(("method", *columns), rows) + text([self.conclusion] if len(self.results) > 1 else [])
+        return ("method", f"{self.metric} kept", "removed", "ms a user", "fit, s"), rows
+
+    def __repr__(self) -> str:
+        return "\n".join([lines(*self._shown()), *([self.conclusion] if len(self.results) > 1 else [])])
+
+    def _repr_html_(self) -> str:
+        return table(*self._shown()) + text([self.conclusion] if len(self.results) > 1 else [])
 
     def on_tail(self) -> tuple[str, int, dict[str, dict[str, PerQuery]]]:
-        """The rule in words, how many queries have a tail label, and the views of each method."""
+        """The rule in words, the number of queries with a tail label, and the views of each method."""
         described, queries, _ = next(iter(self.tail.values()))
         return described, queries, {name: views for name, (_, _, views) in self.tail.items()}
 
     def document(self) -> dict[str, Any]:
-        """All of it, as JSON can hold it."""
+        """All results, JSON-able."""
         document: dict[str, Any] = {
             "methods": {name: as_document(views) for name, views in self.results.items()},
             "seconds": self.seconds,
@@ -134,7 +147,7 @@ class Comparison:
 
 
 class _Table:
-    """What is said while methods are measured: a row of each as soon as it is there."""
+    """A table printed while methods are evaluated, row by row."""
 
     def __init__(self, measured: Comparison, names: Sequence[str], say: Callable[[str], None]) -> None:
         self._measured, self._say, self._width = measured, say, max(map(len, ("method", *names)))
@@ -142,7 +155,7 @@ class _Table:
         say("  ".join(["method".ljust(self._width), *self._titles]))
 
     def fill(self, name: str) -> None:
-        """One more row."""
+        """Print one more row."""
         measured = self._measured
         values = [f"{view.values[measured.metric].mean():.4f}" for view in measured.results[name].values()]
         values += [f"{measured.costs[name].milliseconds:.2f}", f"{measured.seconds[name]:.1f}"]
@@ -156,7 +169,7 @@ def _as_tests(verdicts: Mapping[str, Verdict]) -> dict[str, list[dict[str, Any]]
 
 
 def _facts(split: Split) -> dict[str, Any]:
-    """What the figures rest on."""
+    """The data and split behind the results."""
     return {
         "users": len(split.dataset.users),
         "items": len(split.dataset.items),
@@ -169,7 +182,7 @@ def _facts(split: Split) -> dict[str, Any]:
 @naming_arguments
 def compare(
     split: Split,
-    methods: Sequence[str | Method],
+    methods: Sequence[str | Method] | Mapping[str, Retriever],
     *,
     ks: Sequence[int] = (20,),
     preset: str | None = None,
@@ -179,14 +192,20 @@ def compare(
     progress: bool = True,
     say: Callable[[str], None] = lambda _: None,
 ) -> Comparison:
-    """Fit each method with its defaults, or its `preset`, on `split.train` and judge all on `split.test`.
+    """Fit each method with its defaults, or its `preset`, on `split.train` and evaluate all on `split.test`.
 
-    `methods`: at least two names, `Method`s or .py files; "dtr+cooccurrence" adds the second's score to the first's.
-    `time_limit` in seconds is each method's own, and a method that needs more is left out; `tail`: also on labels that
-    this rule calls rare; `say` hears what is done. Errors: `InputError` on fewer than two methods; on one that
-    cannot be fitted by itself or on this split; on cuts outside 1..N; where fewer than two test users are left.
+    `methods`: at least two names, `Method`s or .py files; "dtr+cooccurrence" adds the second's score to the first's. Or
+    retrievers that are fitted already, by names of your own. `ks`: places of the lists, of which the least decides;
+    `seed` is that of each fit. `time_limit` in seconds is each method's own, and a method that needs more is left out;
+    `tail`: also on labels that this rule calls rare; `say` hears what is done. Errors: `InputError` on fewer than two
+    methods; on one that cannot be fitted by itself or on this split; on a retriever of another split; on cuts outside
+    1..N; where fewer than two test users are left.
     """
     check_split(split)
+    if isinstance(methods, Mapping):
+        if preset is not None or time_limit is not None or seed:
+            raise InputError("preset, seed and time_limit are of fits, and these are fitted already; leave them out")
+        return compare_fitted(split, methods, ks=ks, tail=tail, say=say)
     sums = named_sums(methods)
     presets = named_presets(sums, preset)
     check_alone(sums, split.name, presets)
@@ -217,12 +236,15 @@ def compare_fitted(
     tail: TailRule | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> Comparison:
-    """Judge retrievers that were fitted on `split.train`, by name, on `split.test`; the rest as of `compare`.
+    """Evaluate retrievers that were fitted on `split.train`, by name, on `split.test`; otherwise as `compare`.
 
-    Errors: `InputError` on fewer than two, and where fewer than two test users are left.
+    Errors: `InputError` on fewer than two, on one of other data or another split, and where fewer than two test users
+    are left.
     """
     if len(fitted) < 2:
-        raise InputError(f"{len(fitted)} folder is no comparison; give at least two")
+        raise InputError(f"{len(fitted)} of what is fitted is no comparison; give at least two")
+    for name, retriever in fitted.items():
+        check_fitted(retriever, split, name)
     on_tail = check_test(split, tail, say)
     trained = {name: "steps" in retriever.metadata.get("training", {}) for name, retriever in fitted.items()}
     methods = {name: str(retriever.metadata.get("method", "")) for name, retriever in fitted.items()}
@@ -238,20 +260,21 @@ def compare_fitted(
 
 
 def simplest_of(sums: Mapping[str, Sequence[Method]]) -> str:
-    """The method that another has to beat: of the fewest parts, counting rather than trained, popularity first."""
+    """The method that others have to beat: of the fewest parts, counting rather than trained, popularity first."""
     return min(sums, key=lambda name: _effort([m.name for m in sums[name]], any(m.needs.steps for m in sums[name])))
 
 
 def _effort(parts: Sequence[str], trains: bool) -> tuple[bool, int, bool]:
-    """What orders methods by how simple they are; of equal ones the first listed is."""
+    """A sort key by simplicity; ties keep the listed order."""
     return trains, len(parts), parts[0] != "popularity"
 
 
 def check_test(split: Split, tail: TailRule | None, say: Callable[[str], None]) -> int:
-    """How many test users have a tail label. Errors: fewer than two test users in all."""
+    """The number of test users with a tail label. Errors: fewer than two test users in all."""
     if len(split.test) < 2:
         raise InputError(
-            "the split leaves 1 test user, of whom nothing can be tested; give more users or another --split"
+            f"the split leaves {'1 test user' if len(split.test) else '0 test users'}, too few for a test; give more "
+            "users or another --split"
         )
     on_tail = 0 if tail is None else _num_with_tail_label(split, tail)
     if tail is not None and on_tail < 2:
@@ -262,7 +285,7 @@ def check_test(split: Split, tail: TailRule | None, say: Callable[[str], None]) 
 def named_sums(methods: Sequence[str | Method]) -> dict[str, list[Method]]:
     """The sums that are compared by name. Errors: fewer than two, or two of one name."""
     if isinstance(methods, str):
-        raise InputError(f"methods={methods!r} is one text; give a list, such as ['popularity', 'ease']")
+        raise InputError(f"methods={methods!r} is a string; give a list, such as ['popularity', 'ease']")
     listed = [parts(method) for method in methods]
     sums = {"+".join(method.name for method in each): each for each in listed}
     known: dict[str, Method] = {}
@@ -274,7 +297,7 @@ def named_sums(methods: Sequence[str | Method]) -> dict[str, list[Method]]:
 
 
 def named_presets(sums: Mapping[str, Sequence[Method]], preset: str | None) -> dict[str, str]:
-    """The preset by the name of each method that has it. Errors: none has."""
+    """The preset by name of each method that has it. Errors: none has."""
     if preset is None:
         return {}
     methods = {method.name: method for each in sums.values() for method in each}
@@ -286,14 +309,14 @@ def named_presets(sums: Mapping[str, Sequence[Method]], preset: str | None) -> d
 
 
 def check_alone(sums: Mapping[str, Sequence[Method]], split: str, presets: Mapping[str, str]) -> None:
-    """Errors: a method that goes on from a fitted one, or whose own settings do not fit the split."""
+    """Errors: a method that starts from a fitted one, or whose settings do not fit the split."""
     for method in (method for each in sums.values() for method in each):
         name, needs = method.name, method.needs
         if not needs.alone:
             option = next(each.option for each in needs.fitted if each.required)
             raise InputError(
-                f"{name} goes on from a fitted model, and compare fits each method by itself; fit it by `beamwood fit "
-                f"LOG --method {name} {option} FOLDER` and judge both folders by `beamwood evaluate`"
+                f"{name} starts from a fitted model, and compare fits each method alone; fit it by `beamwood fit "
+                f"LOG --method {name} {option} FOLDER` and evaluate both folders by `beamwood evaluate`"
             )
         if split == "users" and needs.knows_users(method.configured(None, presets.get(name))):
             raise InputError(
@@ -303,13 +326,13 @@ def check_alone(sums: Mapping[str, Sequence[Method]], split: str, presets: Mappi
 
 
 def check_installed(sums: Mapping[str, Sequence[Method]], presets: Mapping[str, str]) -> None:
-    """Raise `NotInstalledError` naming the methods that train where torch is missing, and those that do without."""
+    """Raise `NotInstalledError` naming the methods that need torch where it is missing, and those that do not."""
     methods = {method.name: method for each in sums.values() for method in each}
     trained = [n for n, method in methods.items() if method.needs.trains(method.configured(None, presets.get(n)))]
     if not trained or is_installed("train"):
         return
     counting = [name for name, each in sums.items() if not any(method.name in trained for method in each)]
-    others = f"; or compare those that only count: --methods {','.join(counting)}" if len(counting) > 1 else ""
+    others = f"; or compare counting methods: --methods {','.join(counting)}" if len(counting) > 1 else ""
     raise NotInstalledError(f"{not_installed('--methods ' + ','.join(trained), 'torch')}{others}")
 
 
@@ -322,9 +345,9 @@ def _in_turn(
     measured: Comparison,
     say: Callable[[str], None],
 ) -> Iterator[tuple[str, Searcher]]:
-    """The name and the searcher of each sum; every method is fitted once, and kept while a later sum has it.
+    """The name and searcher of each sum; every method is fitted once, and cached while a later sum has it.
 
-    What needs more time than the limit is left out, and so are sums with it.
+    A method that exceeds the limit is left out, and so are sums with it.
     """
     fitted: dict[str, Retriever] = {}
     names, seconds, left_out = list(sums), measured.seconds, measured.left_out

@@ -1,1 +1,1 @@
-"""Reports as pages that stand alone: what a command has measured, drawn; they measure nothing themselves."""
+"""Reports as self-contained HTML pages: they draw what a command has measured and measure nothing themselves."""

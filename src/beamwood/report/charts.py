@@ -60,11 +60,11 @@ LOOK: dict[str, Any] = {
         "title": None,
     },
 }
-"""What all charts share, given to Vega-Embed once."""
+"""The configuration that all charts share, given to Vega-Embed once."""
 
 
 def _spec(chart: Any, *, height: Any = 240) -> dict[str, Any]:
-    """The specification of a chart as wide as its place."""
+    """The Vega-Lite specification of a chart as wide as its container."""
     spec: dict[str, Any] = chart.properties(width="container", height=height).to_dict()
     spec.pop("config", None)
     spec["autosize"] = {"type": "fit-x", "contains": "padding"}
@@ -72,7 +72,7 @@ def _spec(chart: Any, *, height: Any = 240) -> dict[str, Any]:
 
 
 def _rows(rows: Sequence[Row]) -> Any:
-    """The rows as a chart takes them."""
+    """The rows as chart data."""
     return alt.Data(values=[dict(row) for row in rows])  # type: ignore[no-untyped-call]
 
 
@@ -90,14 +90,14 @@ def _words() -> Any:
 def _coloured(
     names: Sequence[str], colours: Sequence[str] = (_ACCENT, _WOOD, _BLUE, _PLUM), key: str = "name", columns: int = 3
 ) -> alt.Color:
-    """A colour each, in this order, and a legend that says so."""
+    """One colour for each name, in this order, with a legend."""
     scale = alt.Scale(domain=list(names), range=list(colours[: len(names)]))
     legend = alt.Legend(symbolOpacity=1, symbolType="circle", symbolStrokeWidth=0, title=None, columns=columns)
     return alt.Color(f"{key}:N", sort=list(names), scale=scale, legend=legend)
 
 
 def intervals(rows: Sequence[Row], value: str, *, zero: bool = False) -> dict[str, Any]:
-    """A mean and its interval each: `name`, `mean`, `low`, `high`, `tone`; with `zero` the line of no difference."""
+    """Means with their intervals: `name`, `mean`, `low`, `high`, `tone`; `zero` draws the line of no difference."""
     order = [row["name"] for row in rows]
     data = _rows(rows)
     y = alt.Y("name:N", sort=order, title=None)
@@ -136,7 +136,7 @@ def paired_chart(rows: Sequence[Row], parts: Sequence[str]) -> dict[str, Any]:
 
 
 def scatter(rows: Sequence[Row], x: str, y: str) -> dict[str, Any]:
-    """What is bought for what: `name`, `x` on a logarithmic axis, `y`, `tone`."""
+    """Quality against cost: `name`, `x` on a logarithmic axis, `y`, `tone`."""
     xs, ys = [row["x"] for row in rows], [row["y"] for row in rows]
     height, pad = 280, 0.08 * (max(ys) - min(ys)) or 0.5
     across, up = [min(xs) / 1.6, max(xs) * 1.6], [min(ys) - pad, max(ys) + pad]
@@ -162,19 +162,19 @@ def scatter(rows: Sequence[Row], x: str, y: str) -> dict[str, Any]:
         style: dict[str, Any] = {"align": side, "dx": shift, "fontSize": 12, "font": _FONT}
         layers.append(own.mark_text(**style, **_HALO))
         layers.append(own.mark_text(**style).encode(color=_words()))
-    # The marks lie on top, so that no name hides one.
+    # The marks are drawn last, so that no name hides one.
     layers.append(base.mark_circle(size=90, opacity=1).encode(color=_tone()))
     return _spec(alt.layer(*layers), height=height)
 
 
-# The plot of a narrow page in pixels, a letter of a name, and a line of text.
+# In pixels: the plot width of a narrow page, the width of a letter, the height of a line of text.
 _NARROW, _LETTER, _TEXT_LINE = 230, 6.8, 15
 
 
 def _apart(rows: Sequence[Row], across: Sequence[float], up: Sequence[float], height: int) -> list[dict[str, Any]]:
-    """The rows with where their names are written: on which side of the mark, and how high, so that none touch.
+    """The rows with the position of their names: the side of the mark and the height, so that no two overlap.
 
-    A name is written towards the middle, so that it stays inside, and lower where it would touch one that is placed.
+    A name is written towards the middle of the chart, and lower where it would overlap one already placed.
     """
     gap, width = _TEXT_LINE * (up[1] - up[0]) / height, log(across[1] / across[0])
     placed: list[dict[str, Any]] = []
@@ -190,7 +190,7 @@ def _apart(rows: Sequence[Row], across: Sequence[float], up: Sequence[float], he
 
 
 def share_chart(rows: Sequence[Row], parts: Sequence[str]) -> dict[str, Any]:
-    """How a whole is divided, a bar each: `name`, and a share by the name of each part (three at most)."""
+    """Shares of a whole, one bar a row: `name`, and a share under the name of each part (three at most)."""
     order = [row["name"] for row in rows]
     values = [
         {"name": row["name"], "part": part, "share": row[part], "place": place}
@@ -212,7 +212,7 @@ def share_chart(rows: Sequence[Row], parts: Sequence[str]) -> dict[str, Any]:
 
 
 def line_chart(rows: Sequence[Row], x: str, y: str, *, groups: Sequence[str], names: Sequence[str]) -> dict[str, Any]:
-    """A line through the groups for each name: `name`, `group`, `mean`, `low`, `high`; the first name stands out."""
+    """One line over the groups for each name: `name`, `group`, `mean`, `low`, `high`; the first name is emphasised."""
     colour = _coloured(names, columns=1)
     shown = [alt.Tooltip("name:N", title="method"), alt.Tooltip("group:N", title=x)]
     shown += [alt.Tooltip(f"{each}:Q", format=".4f") for each in ("mean", "low", "high")]
@@ -233,7 +233,7 @@ def line_chart(rows: Sequence[Row], x: str, y: str, *, groups: Sequence[str], na
 def curves(
     rows: Sequence[Row], x: str, y: str, *, marks: Sequence[Row] = (), names: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Lines over a number: `x`, `y`, and where there are several `name`; `marks`: upright lines, with `words`."""
+    """Lines over a number: `x`, `y`, and `name` if there are several; `marks`: vertical rules, with `words`."""
     colour: Any = alt.value(_ACCENT)
     if names:
         colour = _coloured(names, columns=1)
@@ -254,7 +254,7 @@ def curves(
 
 
 def choice(rows: Sequence[Row], x: str, y: str, *, chosen: int, names: Sequence[str]) -> dict[str, Any]:
-    """Points of cost and quality: `x` on a logarithmic axis, `y`, `name`, `words`; a ring is around the chosen one."""
+    """Points of cost and quality: `x` on a logarithmic axis, `y`, `name`, `words`; a ring marks the chosen one."""
     xs = [row["x"] for row in rows]
     scale = alt.Scale(type="log", domain=[min(xs) / 1.3, max(xs) * 1.3], nice=False)
     shown = [alt.Tooltip("words:N", title="searched by"), alt.Tooltip("x:Q", title=x, format=",.0f")]
@@ -281,7 +281,7 @@ def choice(rows: Sequence[Row], x: str, y: str, *, chosen: int, names: Sequence[
 
 
 def bar_chart(rows: Sequence[Row], x: str, y: str, *, many: bool = False) -> dict[str, Any]:
-    """A share each: `x` in its order, `y`; where there are `many`, bars are thin and words upright."""
+    """One bar a row: `x` in the order given, `y`, a share; `many` makes the bars thin and the labels vertical."""
     order = [row["x"] for row in rows]
     chart = (
         alt.Chart(_rows(rows))
@@ -296,7 +296,7 @@ def bar_chart(rows: Sequence[Row], x: str, y: str, *, many: bool = False) -> dic
 
 
 def histogram(edges: Sequence[float], counts: Sequence[int], x: str) -> dict[str, Any]:
-    """Counts between edges; 0 is marked where it lies inside."""
+    """Counts between edges; 0 is marked if it lies within them."""
     rows = [
         {"low": low, "high": high, "count": count} for low, high, count in zip(edges, edges[1:], counts, strict=False)
     ]
@@ -315,9 +315,10 @@ def histogram(edges: Sequence[float], counts: Sequence[int], x: str) -> dict[str
 
 
 def calibration_chart(rows: Sequence[Row]) -> dict[str, Any]:
-    """Predicted against observed probability on logarithmic axes: `predicted`, `observed`, `count`; level is right.
+    """Predicted against observed probability on logarithmic axes: `predicted`, `observed`, `count`; the diagonal is
+    perfect calibration.
 
-    What was never observed has no place on such an axis and is drawn at its lower end.
+    An observed probability of 0 has no place on a logarithmic axis and is drawn at its lower end.
     """
     above = [value for row in rows for value in (row["predicted"], row["observed"]) if value > 0]
     least = 10.0 ** _decade(min(above, default=1e-3))

@@ -1,4 +1,4 @@
-"""The page of a comparison: who wins, whether that is certain, what it costs, and for whom."""
+"""The page of a comparison: which method wins, how certain that is, what it costs, and for which users."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ __all__ = ["comparison_charts", "comparison_page"]
 Document = Mapping[str, Any]
 # Charts of groups of users or labels: the part of a document, and its title.
 GROUPED = {"history": "items in the history", "popularity": "interactions of the label in training"}
-"""What is answered, without seen items, stands first."""
+"""Answers without seen items come first."""
 SHARES = {"better": "better for", "equal": "equal for", "worse": "worse for"}
 
 
 def comparison_page(document: Document) -> str:
-    """The page of what `recipes.compare.Comparison.document` gives."""
+    """The page of a `recipes.compare.Comparison.document`."""
     return render_page("compare", document, comparison_charts(document), headline=headline(document))
 
 
@@ -51,7 +51,7 @@ def comparison_charts(document: Document) -> dict[str, Any]:
 
 
 def spoken_of(document: Document, view: str) -> list[str]:
-    """The methods that the verdict speaks of, the winner first; without one those with the best means."""
+    """The methods that the verdict covers, the winner first; without a winner, those with the best means."""
     verdict = document["verdict"][view]
     ranked = methods_best_first(document, view)
     named = [verdict["winner"], *(ranked[1:2]), verdict["simplest"]] if verdict["winner"] else ranked[:3]
@@ -59,13 +59,13 @@ def spoken_of(document: Document, view: str) -> list[str]:
 
 
 def methods_best_first(document: Document, view: str) -> list[str]:
-    """The methods by the mean that decides."""
+    """The methods by the mean that decides the comparison, best first."""
     metric = document["verdict"][view]["metric"]
     return sorted(document["methods"], key=lambda name: -document["methods"][name][view]["metrics"][metric])
 
 
 def quality(document: Document, view: str) -> dict[str, Any]:
-    """Means and intervals, best first, below what is best possible where that is known."""
+    """Means and intervals, best first, below the best possible value where that is known."""
     from beamwood.report.charts import intervals
 
     verdict = document["verdict"][view]
@@ -80,7 +80,7 @@ def quality(document: Document, view: str) -> dict[str, Any]:
 
 
 def difference_chart(verdict: Document) -> dict[str, Any]:
-    """The winner less each other; what is certain stands out."""
+    """The winner minus each other method; certain differences stand out."""
     from beamwood.report.charts import intervals
 
     rows = [
@@ -92,7 +92,7 @@ def difference_chart(verdict: Document) -> dict[str, Any]:
 
 
 def wins(verdict: Document) -> dict[str, Any]:
-    """For which share of the users the winner is better than each other."""
+    """For each other method, the share of users for whom the winner is better."""
     from beamwood.report.charts import share_chart
 
     rows = [{"name": each["name"]} | {words: each[key] for key, words in SHARES.items()} for each in verdict["rivals"]]
@@ -120,7 +120,7 @@ def group_name(group: Document) -> str:
 
 
 def bought(document: Document, cost: str, title: str) -> dict[str, Any]:
-    """The quality for its cost; nothing where a cost is 0 and has no place on a logarithmic axis."""
+    """Quality against cost; left out where a cost is 0, which a logarithmic axis cannot show."""
     from beamwood.report.charts import scatter
 
     verdict = document["verdict"]["removed"]

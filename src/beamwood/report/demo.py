@@ -1,4 +1,4 @@
-"""The page of the demo: the comparison, beside the best that is possible, and how the tree was trained."""
+"""The page of the demo: the comparison, the best possible quality, and the training of the tree."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TITLE = "beamwood demo"
 
 
 def demo_page(document: Mapping[str, Any]) -> str:
-    """The page of what the demo says: a comparison, `curve`, the lines of a run, and `market`."""
+    """The page of the demo's document: a comparison, `curve`, the lines of a run, and `market`."""
     charts = comparison_charts(document) | training_charts(document["curve"])
     return render_page(
         "demo",
@@ -30,7 +30,7 @@ def demo_page(document: Mapping[str, Any]) -> str:
 
 
 def possible(document: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """By view what the winner reaches and what is best possible."""
+    """By view, the winner's quality and the best possible."""
     rows = []
     for view in VIEWS:
         verdict = document["verdict"][view]

@@ -1,4 +1,4 @@
-"""The page of a log: ids, times, how long histories are and how unevenly items are taken, and what splits leave."""
+"""The page of a log: ids, times, history lengths, how concentrated item popularity is, and what splits keep."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Document = Mapping[str, Any]
 
 
 def description_page(document: Document) -> str:
-    """The page of what `beamwood describe --html --json` says."""
+    """The page of the document of `beamwood describe --html --json`."""
     return render_page("describe", document, description_charts(document))
 
 

@@ -1,4 +1,4 @@
-"""The page of an evaluation: how good it is in both views, for whom, how far its probabilities hold, what is lost."""
+"""The page of an evaluation: quality in both views and by group of users, calibration, and where targets are lost."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Document = Mapping[str, Any]
 
 
 def evaluation_page(document: Document) -> str:
-    """The page of what `beamwood evaluate --html --json` says."""
+    """The page of the document of `beamwood evaluate --html --json`."""
     metrics = document["views"]["removed"]["metrics"]
     cut = document["views"]["removed"]["protocol"]["ks"][0]
     shown = [f"{name}@{cut}" for name in ("f", "recall", "ndcg", "hit_rate", "coverage") if f"{name}@{cut}" in metrics]

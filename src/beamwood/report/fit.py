@@ -1,4 +1,4 @@
-"""How a training went: its loss and its validation, the updates of the tree marked."""
+"""The page of a training: its loss and validation over the steps, with the updates of the tree marked."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SHOWN = ("f@", "ndcg@", "auc")
 
 
 def fit_page(document: Mapping[str, Any]) -> str:
-    """The page of what `beamwood fit --html --json` says."""
+    """The page of the document of `beamwood fit --html --json`."""
     charts = training_charts(document["curve"])
     settings = {
         f"{group}.{name}": value
@@ -61,7 +61,7 @@ def training_charts(curve: Sequence[Line]) -> dict[str, Any]:
 
 
 def updates(curve: Sequence[Line]) -> list[dict[str, Any]]:
-    """Each update of the tree: its step, whether it was kept, the metric before and after, and that in words."""
+    """Each update of the tree: its step, whether it was kept, the metric before and after, and a sentence."""
     return [
         {"step": line["step"], "number": int(line["update"]), "kept": bool(line["update_kept"])}
         | {"before": line["metric_before"], "after": line["metric_after"], "seconds": line["update_seconds"]}
@@ -72,12 +72,12 @@ def updates(curve: Sequence[Line]) -> list[dict[str, Any]]:
 
 
 def names_of(curve: Sequence[Line], part: str) -> list[str]:
-    """The names of what was measured, that hold this word."""
+    """The names of measurements that contain `part`."""
     return [name for name in dict.fromkeys(n for line in curve for n in line) if part in name and "/" not in name]
 
 
 def validation(curve: Sequence[Line]) -> dict[str, dict[str, str]]:
-    """By metric the names in the lines by view, those that are shown first.
+    """By metric and view, the measurement's name in the lines, in the order shown.
 
     As {"f@20": {"removed": "valid/removed/f@20"}}.
     """

@@ -1,4 +1,4 @@
-"""The page of a tree: opened level by level, where it loses targets, and its beam against exact search."""
+"""The page of a tree: its nodes level by level, where it loses targets, and its beam against exact search."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Words = list[tuple[str, str]]
 
 
 def inspection_page(document: Document) -> str:
-    """The page of what `beamwood inspect --html --json` says of a tree."""
+    """The page of the document of `beamwood inspect --html --json` for a tree."""
     report = document["diagnostics"]
     panels = [f"calibration-{level['level']}" for level in report["levels"] if level["calibration"]]
     facts = {key: document.get(key) for key in ("folder", "method", "searcher", "item_id_type", "beamwood", "created")}
@@ -36,7 +36,7 @@ def inspection_page(document: Document) -> str:
 
 
 def words(node: Document) -> Words:
-    """What is said of a node, each with its style: a leaf by its item, others by what is most frequent below."""
+    """The label of a node, with the style of each part: a leaf's item, for other nodes the most frequent below."""
     if node["items"] == 1 and not node["below"]:
         said = [("name", node["examples"][0])]
         said += [("soft", ", ".join(part["name"] for part in node["categories"]))] if node["categories"] else []
@@ -81,7 +81,7 @@ WAYS = {
 
 
 def search_chart(search: Document) -> dict[str, Any]:
-    """The ways of searching that validation judged, by cost and quality."""
+    """The search settings that validation compared, by cost and quality."""
     from beamwood.report.charts import choice
 
     rows = [
@@ -104,7 +104,7 @@ FOUND = {"overlap": "of the exact best", "recall": "of the labels"}
 
 
 def beams(report: Document) -> list[dict[str, Any]]:
-    """What each beam width finds for how many scores, brute force last."""
+    """For each beam width, the shares found and the number of scores computed; brute force last."""
     return [
         {"x": beam["scored_nodes"], "y": beam[key], "name": name}
         for beam in (*report["beams"], report["exact"])

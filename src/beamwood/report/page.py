@@ -1,4 +1,4 @@
-"""One page: a template, what was measured, its charts and all that draws them; nothing is loaded from elsewhere."""
+"""Renders one self-contained page: a template, the measurements, its charts and the scripts that draw them."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 __all__ = ["MARK", "VIEWS", "check_installed", "render_page"]
 
 MARK = '<meta name="generator" content="beamwood">'
-"""What says of a file that it is a page of ours, which another may replace."""
+"""Marks a file as a page of beamwood, which another page may overwrite."""
 VIEWS = {view: protocol.VIEWS[view] for view in ("removed", "kept")}
 """The views as pages show them, in words."""
 
 
 def check_installed() -> None:
-    """Errors: what makes pages is missing; worth asking before anything is measured."""
+    """Errors: the extra that draws pages is missing. Call it before measuring anything."""
     if not is_installed("plots"):
         raise NotInstalledError(f"--html needs what draws pages; install it with: {install_command('plots')}")
 
@@ -34,9 +34,9 @@ def check_installed() -> None:
 def render_page(name: str, document: Mapping[str, Any], charts: Mapping[str, Any], **shown: Any) -> str:
     """The page of a template by its name, as "compare".
 
-    `document` is what the command says as JSON, and stands in the page too; `charts` are Vega-Lite specifications by
-    name; `shown` are further values that the template shows. Ids and titles are escaped, and only the page's own two
-    scripts may run.
+    `document` is the command's JSON output and is embedded in the page; `charts` are Vega-Lite specifications by name;
+    `shown` are further template variables. Ids and titles are escaped, and the content security policy lets only the
+    page's own two scripts run.
     """
     from beamwood.report.charts import LOOK
 
@@ -92,14 +92,14 @@ def _drawing() -> str:
 
 
 def _source(name: str) -> str:
-    """A file among the templates, as it is."""
+    """The text of a file in the template folder."""
     environment = _environment()
     assert environment.loader is not None
     return environment.loader.get_source(environment, name)[0]
 
 
 def _policy(*scripts: str) -> str:
-    """The content security policy: these scripts and styles, and nothing from anywhere."""
+    """The content security policy: these scripts, inline styles, and nothing from elsewhere."""
     hashes = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
     allowed = " ".join(f"'sha256-{each}'" for each in hashes)
     return f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src {allowed}"
@@ -112,14 +112,14 @@ def _safe(text: str) -> Markup:
 
 
 def _data(value: float, text: str) -> Markup:
-    """A number as it is read, beside the number as it is."""
+    """A number formatted for reading, with its exact value in a `data` element."""
     from markupsafe import Markup
 
     return Markup('<data value="{}">{}</data>').format(repr(value), text)
 
 
 def number_text(value: float | None, digits: int = 4) -> Markup | str:
-    """With so many digits after the point; a dash for what was not measured."""
+    """With `digits` decimals; a dash for what was not measured."""
     return "–" if value is None else _data(value, f"{value:,.{digits}f}")
 
 
@@ -129,7 +129,7 @@ def signed(value: float, digits: int = 4) -> Markup:
 
 
 def percent(value: float | None, digits: int = 0) -> Markup | str:
-    """A share as percents."""
+    """A share as a percentage."""
     return "–" if value is None else _data(value, f"{100 * value:.{digits}f} %")
 
 
@@ -139,14 +139,14 @@ def count_text(value: int | None) -> Markup | str:
 
 
 def plain(value: Any) -> Any:
-    """A setting or a fact as it is; a fraction with four digits, beside it as it is; several with ";" between them."""
+    """A setting or a fact: a float with four significant digits and its exact value; lists joined with ";"."""
     if isinstance(value, list | tuple):
         return "; ".join(str(each) for each in value) or "–"
     return _data(value, f"{value:.4g}") if isinstance(value, float) else "–" if value is None else value
 
 
 def broken(text: str) -> Markup:
-    """A name that may be broken after each +, as in dtr+cooccurrence."""
+    """A name that may wrap after each +, as dtr+cooccurrence."""
     from markupsafe import Markup, escape
 
     return Markup("+<wbr>").join(escape(part) for part in text.split("+"))

@@ -1,4 +1,4 @@
-"""The page of a search for the best method: what was chosen, what lost by how much, and what answers cost."""
+"""The page of a method search: the method chosen, how far the others are behind, and what each answer costs."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ __all__ = ["search_page"]
 
 
 def search_page(document: Mapping[str, Any]) -> str:
-    """The page of what `beamwood fit --html --json` says without a method."""
+    """The page of the document of `beamwood fit --html --json` without a method."""
     found = document["portfolio"]
     measured = [row for row in found["rows"] if "value" in row]
     return render_page("search", document, charts(found, measured), found=found, measured=measured)
 
 
 def charts(found: Mapping[str, Any], measured: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Means with intervals, what each is below the chosen one, and what is bought for milliseconds and megabytes."""
+    """Means with intervals, each method's distance to the chosen one, and quality against milliseconds and
+    megabytes.
+    """
     from beamwood.report.charts import intervals, scatter
 
     made = {"quality": intervals([_mean(row, "value") for row in measured], found["metric"])}

@@ -1,1 +1,1 @@
-"""Searchers that answer by index without torch, and the retriever that puts ids and filters around them."""
+"""Searchers that answer by index without torch, and the retriever that adds ids and filters."""

@@ -1,4 +1,4 @@
-"""Items that are scored one by one beside what a search has found.
+"""Items scored individually beside the results of a search.
 
 Shape legend: B rows, M new items, O items beside the search, k results.
 """
@@ -30,14 +30,14 @@ class Beside:
         return self.rows_O + np.int32(self.first)
 
     def places(self, items: IndexArray) -> NDArray[np.int32]:
-        """int32 of the shape of `items`, the place of each among them; -1 of another."""
+        """int32 of the shape of `items`, the position of each among them; -1 for another item."""
         place_M = np.full(max(1, self.num_new), -1, np.int32)
         place_M[self.rows_O] = np.arange(len(self.rows_O))
         new = np.asarray(items) >= self.first
         return np.where(new, place_M[np.where(new, np.asarray(items) - self.first, 0)], np.int32(-1))
 
     def joined(self, hits: Hits, scores_BO: NDArray[np.float32], k: int, options: SearchOptions) -> Hits:
-        """The k best of `hits` and of these items by their scores; none twice, none that may not be shown."""
+        """The k best of `hits` and of these items by score; each once, within the options."""
         if len(self.rows_O) == 0:
             return hits
         scores_BO = scores_BO.astype(np.float32)

@@ -41,14 +41,14 @@ Array = NDArray[np.float32]
 
 
 def _log_odds(scores: Array) -> Array:
-    """Of log-probabilities, which are below 0: such a sum with other scores is one of logits."""
+    """The log-odds of log-probabilities, so that their sum with other scores is in logits."""
     with np.errstate(divide="ignore"):
         odds: Array = scores - np.log(-np.expm1(np.minimum(scores, np.float32(-1e-7))))
     return odds
 
 
 LINKS: dict[str, Callable[[Array], Array]] = {"score": lambda scores: scores, "log-odds": _log_odds}
-"""What a part's score becomes before it is weighed: itself, or of a log-probability the log-odds."""
+"""Applied to a part's score before weighting: identity, or log-odds of a log-probability."""
 
 GATES: dict[str, Callable[[Query], BoolArray]] = {
     "always": lambda query: np.ones(len(query), bool),
@@ -59,9 +59,9 @@ GATES: dict[str, Callable[[Query], BoolArray]] = {
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A searcher of a blend: its score counts `weight` times, after its `link`, where its `gate` is open.
+    """A part of a blend: its score after its `link` counts `weight` times where its `gate` is open.
 
-    Errors: a weight below 0 or that is no number.
+    Errors: a weight below 0 or that is not a number.
     """
 
     searcher: Searcher
@@ -74,7 +74,7 @@ class Part:
             raise InputError(f"weight={self.weight} must be 0, which leaves a part's score out, or a positive number")
 
     def weighed(self, query: Query, scores_BC: Array) -> Array:
-        """float32[B, C], what the part's scores add; 0 where its gate is shut."""
+        """float32[B, C], the weighted scores of this part; 0 where its gate is closed."""
         if self.weight == 0:
             return np.zeros(scores_BC.shape, np.float32)
         added = np.float32(self.weight) * LINKS[self.link](scores_BC)
@@ -98,13 +98,13 @@ class _Stored(StoredConfig):
 class Blend:
     """The candidates of the first part, ordered by the sum of all parts' scores.
 
-    The first's `num_candidates` best (None: as many as are asked for), and where `seen_weight` is not 0, all that was
-    seen and may be shown, to whose score it is added: an item lies nearest to itself, whether or not it is wanted
-    again. A search for k above `num_candidates` brings k; those beyond follow in the first's order, by scores that say
-    no more than that (the lowest less 1, 2, 3, ..). A tree judges for the best candidates, not for all (`good_of`);
-    asked for more than its beam it widens it, and may bring others. Rows for which the first's gate is shut
-    are answered by the `fallback`, all scores 0. `Hits.scored` counts what all parts scored. Source of two stages:
-    two-stage bounds, section 3, where the second's alone counts.
+    Candidates are the first part's `num_candidates` best (None: as many as requested) and, unless `seen_weight` is 0,
+    all allowed seen items, to whose scores it is added: an item is most similar to itself, whether or not it is wanted
+    again. A search for k above `num_candidates` returns k; further ones follow in the first's order, with scores that
+    only keep that order (the lowest less 1, 2, 3, ..). A tree need not find all candidates exactly (`good_of`); for
+    more than its beam it widens it, and may find others. Rows whose first gate is closed are answered by the
+    `fallback`, with scores 0. `Hits.scored` sums all parts. Source of two stages: two-stage bounds, section 3, where
+    the second's score counts alone.
     """
 
     kind: ClassVar[str] = "blend"
@@ -137,22 +137,22 @@ class Blend:
 
     @property
     def needs(self) -> QueryNeeds:
-        """What any part looks at."""
+        """The needs of all parts."""
         return QueryNeeds.joined(part.searcher.needs for part in self.parts)
 
     @property
     def first(self) -> Searcher:
-        """The part that brings the candidates."""
+        """The part that finds the candidates."""
         return self.parts[0].searcher
 
     @property
     def ranker(self) -> Searcher:
-        """The last part: of two stages the second."""
+        """The last part: the second of two stages."""
         return self.parts[-1].searcher
 
     @property
     def is_staged(self) -> bool:
-        """Is there a part that orders what another brings?"""
+        """Whether a part orders the candidates of another."""
         return len(self.parts) > 1
 
     def search(self, query: Query, k: int, options: SearchOptions = SearchOptions()) -> Hits:
@@ -179,7 +179,7 @@ class Blend:
         return self._with_fallback(hits, query, k, quiet)
 
     def _with_fallback(self, hits: Hits, query: Query, k: int, options: SearchOptions) -> Hits:
-        """The hits, by the fallback where the first part's gate is shut."""
+        """The hits, replaced by the fallback's where the first part's gate is closed."""
         rows = np.flatnonzero(~GATES[self.parts[0].gate](query))
         if self.fallback is None or len(rows) == 0:
             return hits
@@ -188,7 +188,7 @@ class Blend:
         return hits
 
     def score(self, query: Query, items_BM: IndexArray) -> Array:
-        """float32[B, M], the sum for each given item, brought or not; -inf where the item index is -1."""
+        """float32[B, M], the blended score of each given item, candidate or not; -inf where the item index is -1."""
         items_BM, histories = np.asarray(items_BM), query.histories
         check_histories(histories, self.num_items)
         weighed = [part.weighed(query, part.searcher.score(query, items_BM)) for part in self.parts if part.weight]
@@ -202,7 +202,7 @@ class Blend:
         return totals_BM
 
     def export(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """All parts' own exports, told apart by a prefix."""
+        """The exports of all parts, with prefixed names."""
         parts, arrays = [], dict[str, NDArray[Any]]()
         for number, part in enumerate(self.parts):
             stored, own = _exported(part.searcher)
@@ -236,7 +236,7 @@ class Blend:
 
 
 def sole_part(searcher: Searcher) -> Searcher:
-    """What a blend of one part is of; any other searcher itself."""
+    """The only part of a blend; any other searcher itself."""
     return searcher.first if isinstance(searcher, Blend) and not searcher.is_staged else searcher
 
 

@@ -1,6 +1,6 @@
-"""What the first part of a blend brings, and what was seen found apart from it; without torch.
+"""The candidates of a blend: the first part's results, and seen items apart from them; without torch.
 
-Shape legend: B rows, H items that a history holds at most, C candidates a row, k results.
+Shape legend: B rows, H most items of a history, C candidates a row, k results.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from beamwood.types import Hits, Query, Searcher, SearchOptions, among
 __all__ = ["Candidates", "bring", "good_of", "showable", "with_seen"]
 
 
-# Rows whose histories are scored together.
+# Rows whose histories are scored in one call.
 _ROWS = 64
-# The share of the candidates that must be as good as a search can; a fifth is too few, three fifths lose nothing.
+# The share of candidates that must be exact; a fifth is too few, three fifths lose nothing.
 _GOOD = 0.6
 
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """What a search `brought`, best first, and what was seen and is not among it.
+    """The results `brought` of a search, best first, and the seen items that are not among them.
 
-    `seen_BH` int32, -1 for none, with the same searcher's `seen_scores_BH` float32; `times_BH`: how often a weight
-    counts for each (None: once).
+    `seen_BH` int32, -1 for none, with the same searcher's `seen_scores_BH` float32; `times_BH`: a factor of the weight
+    of each (None: 1).
     """
 
     brought: Hits
@@ -36,7 +36,7 @@ class Candidates:
     times_BH: NDArray[np.float32] | None = None
 
     def items_BC(self, num_judged: int) -> NDArray[np.int32]:
-        """int32[B, C], the first `num_judged` that were brought, then what was seen; -1 for none."""
+        """int32[B, C], the first `num_judged` results, then the seen items; -1 for none."""
         return np.concatenate([self.brought.items[:, :num_judged], self.seen_BH], axis=1)
 
     def scores_BC(self, num_judged: int) -> NDArray[np.float32]:
@@ -59,10 +59,10 @@ class Candidates:
         )
 
     def joined(self, scores_BC: NDArray[np.float32], seen_weight: float, k: int) -> Hits:
-        """The k best by these scores, to which those of what was seen get `seen_weight`.
+        """The k best by these scores, with `seen_weight` added for seen items.
 
-        What was brought beyond follows in its own order, by scores that say no more: the lowest less 1, 2, 3, ..
-        `Hits.scored` has what was seen in addition.
+        Results beyond `num_judged` follow in their own order, with scores that only keep it: the lowest less 1, 2, 3,
+        .. `Hits.scored` includes the seen items.
         """
         num_judged = scores_BC.shape[1] - self.seen_BH.shape[1]
         items_BC, scored = self.items_BC(num_judged), self.brought.scored + (self.seen_BH >= 0).sum(axis=1)
@@ -77,7 +77,7 @@ class Candidates:
         lowest = np.where(best.items >= 0, best.scores, np.float32(np.inf)).min(axis=1, keepdims=True, initial=np.inf)
         below = np.where(rest >= 0, lowest - np.arange(1, rest.shape[1] + 1, dtype=np.float32), np.float32(-np.inf))
         items, scores = np.concatenate([best.items, rest], axis=1), np.concatenate([best.scores, below], axis=1)
-        # What there is, in this order; a row may lack some before the rest.
+        # Present items first, in this order; a row may have gaps.
         order = np.argsort(items < 0, axis=1, kind="stable")[:, :k]
         found = np.take_along_axis(items, order, axis=1), np.take_along_axis(scores, order, axis=1)
         missing = max(0, k - items.shape[1])
@@ -89,14 +89,14 @@ class Candidates:
 
 
 def good_of(num: int, k: int) -> int:
-    """Of so many candidates for k places, how many have to be as good as a search can: those behind rarely win."""
+    """The number of `num` candidates for k places that must be exact: those further down rarely win."""
     return max(min(k, num), int(_GOOD * num))
 
 
 def bring(
     searcher: Searcher, query: Query, k: int, options: SearchOptions = SearchOptions(), *, apart: bool
 ) -> Candidates:
-    """The k best of a searcher; with `apart`, of what was not seen, and all that was and may be shown besides."""
+    """The k best of a searcher; with `apart` the k best unseen items, and all allowed seen items."""
     if not apart:
         none = np.empty((len(query), 0), np.int32)
         return Candidates(searcher.search(query, k, options), none, none.astype(np.float32))
@@ -107,7 +107,7 @@ def bring(
 
 
 def with_seen(searcher: Searcher, query: Query, brought: Hits, options: SearchOptions = SearchOptions()) -> Candidates:
-    """What a searcher brought of what was not seen, and all that was and may be shown."""
+    """The unseen results of a searcher, and all allowed seen items."""
     seen = query.histories.distinct()
     seen_BH = showable(seen.padded(int(seen.lengths.max(initial=0))), options)
     scores_BH = searcher.score(query, seen_BH) if seen_BH.shape[1] else np.empty(seen_BH.shape, np.float32)
@@ -115,7 +115,7 @@ def with_seen(searcher: Searcher, query: Query, brought: Hits, options: SearchOp
 
 
 def _ragged(searcher: Searcher, query: Query, items_BH: NDArray[np.int32]) -> NDArray[np.float32]:
-    """float32[B, H], a searcher's scores; rows of like length together where most places would be empty ones."""
+    """float32[B, H], a searcher's scores; rows are grouped by length where most places would be empty."""
     counts = (items_BH >= 0).sum(axis=1)
     if 2 * counts.sum() >= items_BH.size:
         return searcher.score(query, items_BH)
@@ -129,7 +129,7 @@ def _ragged(searcher: Searcher, query: Query, items_BH: NDArray[np.int32]) -> ND
 
 
 def showable(seen_BH: NDArray[np.int32], options: SearchOptions) -> NDArray[np.int32]:
-    """`seen_BH` with -1 for what may not be shown; without a column where nothing may, as in answers of new items."""
+    """`seen_BH` with -1 for items that are not allowed; without columns where none is, as in answers of new items."""
     if options.excluded is not None:
         seen_BH[among(seen_BH, options.excluded)] = -1
     if options.allowed is not None:

@@ -1,4 +1,4 @@
-"""Search by codes: a beam over the prefixes that items have, best by what a decoder says of each code; no torch.
+"""Search by codes: a beam over the prefixes of items' codes, scored by a decoder; without torch.
 
 Shape legend: B rows, N items, M items a row, D width, S codes an item, K codewords of a place, T pairs of a row and a
 prefix.
@@ -39,11 +39,10 @@ class _Stored(StoredEncoded):
 
 
 class CodeSearcher(EncodedSearcher):
-    """The k items of the largest log-probability that a beam of `beam_width` prefixes finds; N or more find the best.
+    """The k items of the largest log-probability that a beam of `beam_width` prefixes finds; exact from N on.
 
-    Prefixes that no item has, or none that may be shown, are not walked. `words`: the codewords [K, D] of each place,
-    `weights`: the parameters of `models.code_decoder` by name. A row whose beam ends with too few items is searched
-    whole.
+    Prefixes without an allowed item are skipped. `words`: the codewords [K, D] of each place, `weights`: the parameters
+    of `models.code_decoder` by name. A row whose beam ends with too few items is searched exhaustively.
     """
 
     kind: ClassVar[str] = "codes"
@@ -100,7 +99,7 @@ class CodeSearcher(EncodedSearcher):
     def _walk(self, states_BD: Array, k: int, beam: int, alive: list[BoolArray] | None, options: SearchOptions) -> Hits:
         """The best leaves that a beam reaches."""
         prefixes, size = self.prefixes, len(states_BD)
-        # Pairs of a row and a prefix, in the order of the rows; at first one of nothing each.
+        # Pairs of a row and a prefix, sorted by row; initially the empty prefix for each row.
         rows_T, nodes_T = np.arange(size), np.zeros(size, np.int64)
         totals_T, states_TD, scored = np.zeros(size, np.float32), states_BD, np.zeros(size, np.int64)
         for place in range(prefixes.num_places):
@@ -146,7 +145,7 @@ class CodeSearcher(EncodedSearcher):
         return scores
 
     def _along(self, states_BD: Array, leaves_BM: NDArray[np.int32]) -> Array:
-        """float32[B, M], of given leaves; each prefix of a row once."""
+        """float32[B, M], the log-probabilities of given leaves; each prefix of a row is computed once."""
         prefixes, size = self.prefixes, len(states_BD)
         totals_BM = np.zeros(leaves_BM.shape, np.float32)
         pair_BM, states_TD = np.broadcast_to(np.arange(size)[:, None], leaves_BM.shape), states_BD
@@ -189,12 +188,12 @@ class CodeSearcher(EncodedSearcher):
 def _best_of_rows(
     rows_T: IndexArray, totals_T: Array, nodes_T: IndexArray, count: int, num_rows: int
 ) -> NDArray[np.int64]:
-    """The places of each row's `count` largest, ties by the lower node; rows in order."""
+    """The positions of each row's `count` largest, ties by the lower node; sorted by row."""
     order = np.lexsort((nodes_T, -totals_T, rows_T))
     return order[places_in_rows(np.bincount(rows_T, minlength=num_rows)) < count]
 
 
 def _among_pairs(rows_T: IndexArray, items_T: IndexArray, lists: Any, num_items: int) -> BoolArray:
-    """bool[T]: is the item in its row's list?"""
+    """bool[T]: whether the item is in its row's list."""
     found: BoolArray = np.isin(rows_T.astype(np.int64) * num_items + items_T, lists.rows * num_items + lists.items)
     return found

@@ -1,4 +1,4 @@
-"""What searchers have in common that read a history with a sequence encoder, and score by more than one product."""
+"""Shared parts of searchers that encode a history and score by more than one product."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["EncodedSearcher", "StoredEncoded", "restored_encoder"]
 
 
 class StoredEncoded(StoredConfig):
-    """The encoder in a configuration."""
+    """The stored configuration with its encoder."""
 
     encoder: str
     length: int = Field(ge=1, le=MAX_HISTORY)
@@ -31,11 +31,11 @@ class StoredEncoded(StoredConfig):
 
     @staticmethod
     def of(encoder: PlainEncoder) -> dict[str, Any]:
-        """What a configuration says of an encoder."""
+        """The stored form of an encoder."""
         return {"encoder": encoder.name, "length": encoder.length, "sizes": encoder.sizes}
 
     def restored(self, arrays: dict[str, NDArray[Any]], known: Mapping[str, Encoder] = ENCODERS) -> PlainEncoder:
-        """The encoder of its arrays. Errors: one that is not among the known, arrays that do not fit."""
+        """The encoder of its arrays. Errors: an unknown encoder, arrays that do not fit."""
         if self.encoder not in known:
             raise UnknownSearcherError(f"encoder '{self.encoder}' is unknown{nearest(self.encoder, known)}")
         check_floats(arrays, {"items.weight": shape_of(arrays, "items.weight", 2)})
@@ -43,7 +43,7 @@ class StoredEncoded(StoredConfig):
 
 
 class EncodedSearcher:
-    """The encoder, and the vector of a query by it."""
+    """A searcher with an encoder of queries."""
 
     encoder: PlainEncoder
 
@@ -53,7 +53,7 @@ class EncodedSearcher:
 
     @property
     def needs(self) -> QueryNeeds:
-        """Nothing but histories."""
+        """Histories only."""
         return QueryNeeds()
 
     def encode(self, query: Query) -> NDArray[np.float32]:
@@ -62,7 +62,7 @@ class EncodedSearcher:
         return query.once(self, lambda: self.encoder.encode(query.histories.padded(self.encoder.length)))
 
     def export_encoder(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """What `restored_encoder` reads."""
+        """The form that `restored_encoder` reads."""
         return StoredEncoded.of(self.encoder), prefixed("encoder", self.encoder.arrays)
 
 

@@ -1,4 +1,4 @@
-"""Any searcher with new items behind its own, each a mixture of known ones, scored beside what it finds.
+"""Any searcher with new items, each a mixture of known ones, scored beside its results.
 
 Shape legend: B rows, M new items, N known items, S known items that new ones are mixtures of, k results.
 """
@@ -23,14 +23,14 @@ from beamwood.types import BoolArray, Hits, IndexArray, ItemLists, Prepared, Que
 __all__ = ["NOWHERE", "Extended", "export_extended", "restore_extended"]
 
 NOWHERE = np.float32(-1e30)
-"""The score of an item that is a mixture of nothing: behind all others, and found where a filter leaves it alone."""
+"""The score of an empty mixture: below all others, and found only where a filter allows nothing else."""
 
 
 class Extended:
-    """A searcher of N known items with M new ones, N, N + 1, ..; a new one's score is the mixture of the known scores.
+    """A searcher of N known items with M new ones, N, N + 1, ..; a new one's score is the mixture of known scores.
 
-    For vectors, counts and sums that is the score of the mixed vector or counts: they are linear in the item. In a
-    history a new item counts as the known one that weighs most in it.
+    For vectors, counts and sums this equals the score of mixed vectors or counts, as they are linear in the item. In a
+    history a new item counts as the known one with the largest weight in its mixture.
     """
 
     kind: ClassVar[str] = "extended"
@@ -52,11 +52,11 @@ class Extended:
 
     @property
     def needs(self) -> QueryNeeds:
-        """Those of what was fitted."""
+        """The needs of the fitted searcher."""
         return self.fitted.needs
 
     def search(self, query: Query, k: int, options: SearchOptions = SearchOptions()) -> Hits:
-        """The k best of what is found and of the new items; see `types.Searcher`."""
+        """The k best of the fitted searcher's results and of the new items; see `types.Searcher`."""
         check_search(len(query), self.num_items, k, excluded=options.excluded, allowed=options.allowed)
         known = self._known(query)
         hits = self.fitted.search(known, k, self._known_options(options))
@@ -92,7 +92,7 @@ class Extended:
         return query.once(self, lambda: known_histories(query, self.fitted.num_items, self.mixtures))
 
     def _known_options(self, options: SearchOptions) -> SearchOptions:
-        """The options by known items alone; of a filter what searchers made of it is kept."""
+        """The options with known items alone; arrays derived from a filter stay cached."""
         first, excluded, allowed, prepared = self.fitted.num_items, options.excluded, options.allowed, options.prepared
         if excluded is not None and (excluded.items >= first).any():
             excluded = excluded.keeping(excluded.items < first)
@@ -115,7 +115,7 @@ class _Stored(StoredConfig):
 
 
 def export_extended(fitted: Searcher, mixtures: Mixtures) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """What was fitted, and of the new items the mixtures alone."""
+    """The fitted searcher, and only the mixtures of the new items."""
     config, arrays = fitted.export()
     stored = {"fitted": {"kind": fitted.kind, "config": config}}
     return stored, prefixed("fitted", arrays) | prefixed("new", mixtures.arrays())
@@ -124,7 +124,7 @@ def export_extended(fitted: Searcher, mixtures: Mixtures) -> tuple[dict[str, Any
 def restore_extended(
     config: dict[str, Any], arrays: dict[str, NDArray[Any]], *, threads: int = 1
 ) -> tuple[Searcher, Mixtures]:
-    """What `export_extended` was given."""
+    """The arguments of `export_extended`."""
     stored = _Stored.model_validate(config).fitted
     fitted = restore_searcher(stored.kind, stored.config, part_of(arrays, "fitted"), threads=threads)
     return fitted, Mixtures.from_arrays(part_of(arrays, "new"))
@@ -135,7 +135,7 @@ def _known_filter(mask: BoolArray, first: int) -> Prepared:
 
 
 def known_histories(query: Query, first: int, mixtures: Mixtures) -> Query:
-    """The query whose histories hold known items alone: for a new one that which weighs most in it, if there is one."""
+    """The query with each new item in histories replaced by the known one with the largest weight, if any."""
     histories = query.histories
     new = histories.items >= first
     if not new.any():

@@ -1,4 +1,4 @@
-"""A tree with new items on its empty leaves, and beside it where none is free.
+"""A tree with new items on its empty leaves, or beside it where none is free.
 
 Shape legend: B rows, L history length, M new items, N known items, O new items beside the tree, k results.
 """
@@ -23,16 +23,16 @@ from beamwood.types import BoolArray, Hits, IndexArray, ItemLists, Query, Search
 __all__ = ["MOST_BESIDE", "ExtendedTree"]
 
 MOST_BESIDE = 2000
-"""New items at most that no leaf is free for: each is scored for every query."""
+"""The most new items beside the tree: each is scored for every query."""
 
 
 class ExtendedTree(TreeSearcher):
     """A fitted tree with M new items N, N + 1, .., each a mixture of known ones.
 
-    One stands on an empty leaf near the parent that holds most of its weight, and that leaf's vectors are the mixture;
-    the nodes above are left as they are. Where no leaf is free it is scored beside the search. So is, while there is
-    room, each item of a scorer that finds items by what other leaves list. It shares the arrays of the fitted tree.
-    Errors: `InputError` on more new items than leaves and `MOST_BESIDE` have room for.
+    A new item is put on an empty leaf near the parent with most of its weight, and the leaf's vectors are the mixture;
+    the nodes above stay unchanged. Without a free leaf it is scored beside the search. For scorers that find items
+    through lists of other leaves, all new items are, as long as there is room. The arrays of the fitted tree are
+    shared. Errors: `InputError` on more new items than leaves and `MOST_BESIDE` have room for.
     """
 
     kind: ClassVar[str] = "extended-tree"
@@ -48,7 +48,7 @@ class ExtendedTree(TreeSearcher):
         some_O = mixtures.lists.lengths[rows_O] > 0
         self._placed_O, scored = np.flatnonzero(some_O), rows_O[some_O]
         self._extra: ExtraLeaves | None = None
-        # Where an item stands as part of a history: its leaf, an extra one, or none.
+        # The leaf of an item in a history: in the tree, an extra one, or none.
         self._standing = self.tree.leaf_of_item
         if len(scored):
             of_leaves = mixtures.take(scored).moved(fitted.tree.leaf_of_item)
@@ -72,12 +72,12 @@ class ExtendedTree(TreeSearcher):
         if missing > 0:
             raise InputError(
                 f"{missing} of {len(mixtures)} new items have neither an empty leaf nor a place among the "
-                f"{MOST_BESIDE} that are scored beside the tree; fit anew, with a higher tree.spare"
+                f"{MOST_BESIDE} that are scored beside the tree; fit again, with a higher tree.spare"
             )
         return leaves
 
     def search(self, query: Query, k: int, options: SearchOptions = SearchOptions()) -> Hits:
-        """The k best of what is found in the tree and of the items beside it."""
+        """The k best of the results in the tree and of the items beside it."""
         return self._with_beside(super().search(query, k, options), query, k, options)
 
     def beam(self, query: Query, k: int, options: SearchOptions = SearchOptions()) -> Hits:
@@ -112,7 +112,7 @@ class ExtendedTree(TreeSearcher):
         return scores
 
     def _standing_of(self, histories: ItemLists) -> NDArray[np.int32]:
-        """int32[B, L], where the latest items stand; -1 for none."""
+        """int32[B, L], the leaves of the latest items; -1 for none."""
         items_BL = histories.padded(self.weights.history_length)
         return np.where(items_BL < 0, np.int32(-1), self._standing[items_BL])
 
@@ -120,7 +120,7 @@ class ExtendedTree(TreeSearcher):
         leaves_BL = super()._leaves_of(histories)
         if self._extra is None:
             return leaves_BL
-        # In the tree an item beside it counts as the leaf that weighs most in it.
+        # An item beside the tree counts as the leaf with the largest weight in its mixture.
         standing_BL, capacity = self._standing_of(histories), self.tree.shape.capacity
         extra = standing_BL >= capacity
         leaves_BL[extra] = self._heaviest[standing_BL[extra] - capacity]
@@ -147,5 +147,5 @@ class ExtendedTree(TreeSearcher):
         """See `types.Searcher`."""
         fitted, mixtures = restore_extended(config, arrays, threads=threads)
         if not isinstance(fitted, TreeSearcher):
-            raise ArtefactError(f"new items stand on the leaves of a '{fitted.kind}', which is no tree")
+            raise ArtefactError(f"new items stand on the leaves of a '{fitted.kind}', which is not a tree")
         return ExtendedTree(fitted, mixtures)

@@ -1,4 +1,4 @@
-"""New items without a leaf: scored by a tree's scorer, one by one, beside its search.
+"""New items without a leaf, scored individually by a tree's scorer beside its search.
 
 Shape legend: B rows, L history length, O extra leaves, U leaves of the histories, C leaves of the tree.
 """
@@ -29,8 +29,8 @@ Float32 = NDArray[np.float32]
 class ExtraLeaves:
     """O leaves C, C + 1, .. beside a tree of C, each a `mixture` of leaves; none is empty.
 
-    They are scored as leaves of a tree of one level, of which the histories' leaves are the others: what the levels
-    above say of a leaf is no part of its score. Where it is (a score by path), the path is that of the heaviest.
+    They are scored as leaves of a one-level tree together with the histories' leaves: the levels above do not enter a
+    leaf's score. Where they do (a score by path), the path is that of the leaf with the largest weight.
     """
 
     def __init__(self, weights: DinWeights, core: DinSearch, mixtures: Mixtures) -> None:
@@ -61,7 +61,7 @@ class ExtraLeaves:
         return path - log_sigmoid(search.score(flat_BL, heaviest)) + log_sigmoid(scores)
 
     def _flat_weights(self, known_U: NDArray[np.int32]) -> DinWeights:
-        """The scorer of the extra leaves and, behind them, of known ones."""
+        """The scorer of the extra leaves, followed by known ones."""
         rows = known_U + self._first
 
         def joined(name: str, array: NDArray[Any]) -> NDArray[Any]:
@@ -76,7 +76,7 @@ class ExtraLeaves:
         return replace(self._weights, nodes=joined("nodes", self._weights.nodes), terms=terms)
 
     def _lists(self, nodes: NDArray[np.int32], lifts: Float32) -> dict[str, NDArray[Any]]:
-        """What the lists of leaves say of the extra ones: of each the mixture of what they say of its parts."""
+        """The list entries of the extra leaves: for each the mixture of its parts' entries."""
         said = sparse.csr_matrix(from_padded_rows(nodes, lifts, self._shape.capacity) @ self._mix_CO)
         near, lift = padded_rows(said, max(1, int(np.diff(said.indptr).max(initial=1))))
         return {"nodes": near, "lifts": lift}

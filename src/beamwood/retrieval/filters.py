@@ -1,4 +1,4 @@
-"""Filters of requests as prepared masks: made once, kept while there is room, with what searchers made of them."""
+"""Filters of requests as prepared masks, cached with the arrays that searchers derived from them."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from beamwood.types import BoolArray, IndexArray, Prepared
 __all__ = ["FILTER_BYTES", "Filters", "mask_of"]
 
 FILTER_BYTES = 256 * 2**20
-"""So many bytes of filters are kept; the one that was asked for longest ago goes first."""
+"""The bytes of cached filters; the least recently used is dropped first."""
 
 
 @dataclass(frozen=True, eq=False)
 class Filters:
-    """What the filters of requests mean, and the latest ones prepared.
+    """Resolves the filters of requests, and caches the latest ones.
 
-    `alive`: what may be shown at all, None where all may.
+    `alive`: the items that may be shown at all, None for all.
     """
 
     items: Vocabulary
@@ -37,22 +37,22 @@ class Filters:
     max_bytes: int = FILTER_BYTES
     alive: Prepared | None = None
     counts: Counter[str] = field(default_factory=Counter, repr=False)
-    """How many filters were at hand ("kept") and how many had to be made ("made")."""
+    """Counts of cached filters used ("kept") and of filters computed ("made")."""
     _kept: OrderedDict[Any, Prepared] = field(default_factory=OrderedDict, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A copy in another process prepares its own."""
+        """Pickled without the cache."""
         return Filters, (self.items, self.columns, self.max_bytes, self.alive)
 
     @property
     def nbytes(self) -> int:
-        """The bytes of what is kept."""
+        """The bytes of the cache."""
         with self._lock:
             return sum(each.nbytes for each in self._kept.values())
 
     def prepared(self, allowed: Allowed | None, where: Any, *, on_unknown: str = "error") -> Prepared | None:
-        """The filter of a request, None where everything is allowed. Errors: what is no filter, and unknown names."""
+        """The filter of a request, None where everything is allowed. Errors: another type, and unknown names."""
         if allowed is None and where is None:
             return self.alive
         if allowed is None or isinstance(allowed, Mapping):
@@ -83,7 +83,7 @@ class Filters:
             return made
         with self._lock:
             made = self._kept.setdefault(key, made)
-            # What is counted includes what searchers made of the others since.
+            # The count includes arrays that searchers have derived since.
             room = self.max_bytes - sum(each.nbytes for each in self._kept.values())
             while room < 0 and len(self._kept) > 1:
                 room += self._kept.popitem(last=False)[1].nbytes
@@ -110,7 +110,7 @@ class Filters:
         return column.having(column.codes_of(CATEGORY, names).tolist())
 
     def category(self) -> LabelColumn:
-        """The column of categories. Errors: there is none."""
+        """The category column. Errors: there is none."""
         column = self.columns.columns.get(CATEGORY)
         if not isinstance(column, LabelColumn):
             others = f", or ask for its columns by where: {', '.join(self.columns.columns)}" * bool(
@@ -130,7 +130,7 @@ def mask_of(indices: IndexArray, num_items: int) -> BoolArray:
 
 
 def _canonical(allowed: Any, where: Any) -> str | None:
-    """Equal text for equal conditions, None where they cannot be written so: such a filter is not kept."""
+    """A canonical text of conditions, None where there is none: such a filter is not cached."""
     try:
         return _ENCODER.encode([allowed, where])
     except (TypeError, ValueError, RecursionError):
@@ -138,7 +138,9 @@ def _canonical(allowed: Any, where: Any) -> str | None:
 
 
 def _plain(value: Any) -> Any:
-    """A value that JSON has not, whole. Errors: what `repr` need not tell apart, as a series or an iterator."""
+    """A JSON form of a value, without loss. Errors: a value whose `repr` may be ambiguous, as a series or an
+    iterator.
+    """
     if isinstance(value, np.ndarray | set | frozenset):
         return {"": [repr(each) for each in value]}
     if isinstance(value, np.generic | dt.date):

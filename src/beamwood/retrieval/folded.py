@@ -1,4 +1,4 @@
-"""Users of a graph: those that it was trained with by vectors of their own, all others folded in by their history.
+"""Users of a graph: trained ones by their own vectors, all others folded in by their history.
 
 Shape legend: B rows, N items, U users, D width.
 """
@@ -23,10 +23,10 @@ __all__ = ["FoldedUsers"]
 
 
 class FoldedUsers:
-    """`1 / sqrt(n) sum of items[i]` over the n distinct items of a history; a known user has the own row of `users`.
+    """`1 / sqrt(n) sum of items[i]` over the n distinct items of a history; a known user has a row of `users`.
 
-    `items` [N, D]: what an edge to each item adds; `users` [U, D]: zeros for a user without a vector. Without `users`
-    all are folded in. Source: LightGCN's propagation to a user whose own vector is 0.
+    `items` [N, D]: the contribution of an edge to each item; `users` [U, D]: zeros for a user without a vector. Without
+    `users` all are folded in. Source: LightGCN's propagation to a user whose own vector is 0.
     """
 
     kind: ClassVar[str] = "folded"
@@ -41,7 +41,7 @@ class FoldedUsers:
 
     @property
     def needs(self) -> QueryNeeds:
-        """Users, where they have vectors; who has none is answered all the same."""
+        """Users, where they have vectors; others are answered by history."""
         return (
             QueryNeeds() if self.users is None else QueryNeeds(users=True, num_users=len(self.users), or_history=True)
         )
@@ -51,7 +51,7 @@ class FoldedUsers:
         return len(self.items), self.items.shape[1]
 
     def encode(self, query: Query) -> NDArray[np.float32]:
-        """float32[B, D], zeros for who is unknown and has no history."""
+        """float32[B, D], zeros for an unknown user without a history."""
         check_histories(query.histories, len(self.items))
         each = query.histories.distinct()
         vectors = np.zeros((len(each), self.items.shape[1]), np.float32)
@@ -75,7 +75,7 @@ class FoldedUsers:
         StoredConfig.model_validate(config)
         others = sorted(set(arrays) - {"items", "users"})
         if others:
-            raise ArtefactError(f"the array '{others[0]}' is of no use beside 'items' and 'users'")
+            raise ArtefactError(f"the array '{others[0]}' is not expected beside 'items' and 'users'")
         shape_of(arrays, "items", 2)
         if "users" in arrays:
             shape_of(arrays, "users", 2)

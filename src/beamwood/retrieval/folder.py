@@ -1,4 +1,4 @@
-"""A retriever as a folder: what is written, and what is checked when it is read."""
+"""A retriever as a folder: writing, and the checks when it is read."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _WRITTEN = {"beamwood", "libraries", "created"}
 def write_retriever(
     path: str | os.PathLike[str], searcher: Searcher, names: Names, metadata: Mapping[str, Any], *, overwrite: bool
 ) -> None:
-    """Write the artefact, whole or not at all; an artefact already there needs `overwrite`."""
+    """Write the artefact atomically; an existing one needs `overwrite`."""
     config, arrays = searcher.export()
     kept, columns = names.filters.columns.export()
     files: dict[str, dict[str, NDArray[Any]]] = {"weights": arrays}
@@ -63,9 +63,9 @@ def write_retriever(
 def read_retriever(
     path: str | os.PathLike[str], searchers: Mapping[str, type[Any]], *, threads: int = 1, verify: bool = False
 ) -> tuple[Searcher, Names, dict[str, Any]]:
-    """What a folder holds; see `Retriever.load`. Errors: `ArtefactError` naming the file."""
+    """The content of a folder; see `Retriever.load`. Errors: `ArtefactError` naming the file."""
     if type(threads) is not int or threads < 1:
-        raise InputError(f"threads={threads!r} is no whole number of 1 or more")
+        raise InputError(f"threads={threads!r} is not a whole number of 1 or more")
     artefact = read_artefact(path, kind="retriever", verify=verify)
     with nullcontext() if verify else values_unread():
         return _opened(artefact, searchers, threads=threads, verify=verify)
@@ -108,7 +108,7 @@ def _opened(
 
 
 def _erased(arrays: Mapping[str, NDArray[Any]], num_items: int) -> BoolArray:
-    """bool[N], the items that were erased."""
+    """bool[N], the erased items."""
     check_integers(arrays, {"items": (np.int32,)})
     if len(arrays["items"]) and arrays["items"].min() < 0:
         raise ArtefactError("an item below 0 was erased")
@@ -116,18 +116,18 @@ def _erased(arrays: Mapping[str, NDArray[Any]], num_items: int) -> BoolArray:
 
 
 def _fix(manifest: Mapping[str, Any]) -> str:
-    """What helps with a searcher that the package does not define."""
+    """The advice for a searcher that the package does not define."""
     files = [str(file.get("path")) for file in files_of(manifest)]
     if not files:
         return "it was not written by this version: fit and save it again, or load(path, method=...) its own Method"
     return (
-        f"it is of the method file {', '.join(files)}, which is not run unasked: if you trust it, "
+        f"it is of the method file {', '.join(files)}, which is not run automatically: if you trust it, "
         f"beamwood.load(path, method={files[0]!r})"
     )
 
 
 def _ids(artefact: Artefact, name: str, *, verify: bool) -> Vocabulary:
-    """The stored ids: mapped arrays of integers or text, a table of any other type that ids may have."""
+    """The stored ids: mapped arrays of integers or text, or a table for other types."""
     if name in artefact.names("arrays"):
         arrays = artefact.arrays(name)
         with restoring(artefact.path, f"{name}.safetensors"):

@@ -1,4 +1,4 @@
-"""A retriever without what it keeps of users: of all of them, or of those that were erased."""
+"""A retriever without stored data of users: of all, or of erased ones."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ __all__ = ["without_erased", "without_users"]
 
 
 def without_users(retriever: Retriever) -> Retriever:
-    """The same model, asked by history alone. Errors: a model that is asked by user."""
+    """The same model for histories alone. Errors: a model that needs known users."""
     if retriever.searcher.needs.users:
-        raise InputError("this model holds something of each user of its training; fit another one without histories")
+        raise InputError("this model holds weights of each training user; fit another method to drop histories")
     return replace(retriever, users=None, histories=None, rejected=None)
 
 
 def without_erased(retriever: Retriever, users: Sequence[Any], until: float) -> tuple[Retriever, int]:
-    """The same model without the ids and histories of some users, and how many of them it kept.
+    """The same model without the ids and histories of some users, and how many of them it stored.
 
-    `until`: the time in seconds of the last erasure, which the metadata says as "erased_until". A model that is asked
-    by user keeps the ids, as its weights are by their order, and forgets the histories.
+    `until`: the time in seconds of the last erasure, stored in the metadata as "erased_until". A model of known users
+    keeps the ids, as its weights are in their order, and drops the histories.
     """
     metadata = retriever.metadata | {"erased_until": until}
     if retriever.users is None or retriever.histories is None:

@@ -1,4 +1,4 @@
-"""What a search found for one row, without the places that stayed empty."""
+"""The results of a search for one row, without empty places."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ __all__ = ["found_of"]
 
 
 def found_of(hits: Hits, row: int) -> tuple[NDArray[np.int32], list[float]]:
-    """int32[at most k], the items of a row that are there, best first, and their scores.
+    """int32[at most k], the items of a row, best first, and their scores.
 
-    Errors: `ArtefactError` where a score is no number.
+    Errors: `ArtefactError` where a score is not a number.
     """
     items = hits.items[row]
     count = len(items) if items[-1] >= 0 else int(np.count_nonzero(items >= 0))
-    # Of a list this is quicker than of an array of twenty.
+    # Faster on a list than on a short array.
     scores: list[float] = hits.scores[row, :count].tolist()
     if not all(map(math.isfinite, scores)):
         raise unsound_score()

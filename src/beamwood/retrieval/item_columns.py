@@ -1,4 +1,4 @@
-"""Columns of items that filters ask for, as plain arrays that may lie in a mapped file.
+"""Item columns for filters, as plain arrays that can be memory-mapped.
 
 Shape legend: N items, L labels, E entries of all items' labels.
 """
@@ -25,24 +25,24 @@ __all__ = ["CATEGORY", "ItemColumns", "LabelColumn", "NumberColumn", "NumberKind
 
 Arrays = dict[str, NDArray[Any]]
 NumberKind = Literal["number", "truth", "time"]
-"""What the numbers of a column stand for."""
+"""The meaning of a column's numbers."""
 
 CATEGORY = "category"
 """The column whose cells hold several labels with "|" between them."""
-# Of more labels the nearest to a wrong one is not looked for.
+# With more labels no suggestion for a wrong one is searched.
 _MANY = 10_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NumberColumn:
-    """`values` [N], int64 or float64; `present` bool[N], None where all are. A time counts microseconds from 1970."""
+    """`values` [N], int64 or float64; `present` bool[N], None where all are. A time is in microseconds since 1970."""
 
     kind: NumberKind
     values: NDArray[Any]
     present: BoolArray | None = None
 
     def arrays(self) -> Arrays:
-        """What `ItemColumns.restore` takes."""
+        """The arrays that `ItemColumns.restore` reads."""
         return {"values": self.values} | ({} if self.present is None else {"present": self.present})
 
     def where(self, found: BoolArray) -> BoolArray:
@@ -50,7 +50,7 @@ class NumberColumn:
         return found if self.present is None else found & self.present
 
     def number(self, name: str, value: Any) -> int | float:
-        """A value of a condition as a number. Errors: what the column cannot hold."""
+        """A condition's value as a number. Errors: a value of another type."""
         if self.kind == "truth" and isinstance(value, bool | np.bool_):
             return int(value)
         if self.kind == "number" and isinstance(value, int | float | np.number) and not isinstance(value, bool):
@@ -76,7 +76,7 @@ class LabelColumn:
 
     @classmethod
     def of(cls, lists: pl.Series) -> LabelColumn:
-        """The column of lists of text; null, and text without a character, are no label."""
+        """The column of lists of text; null and empty text are not labels."""
         frame = pl.DataFrame({"item": np.arange(len(lists), dtype=np.int32), "label": lists}).explode("label")
         frame = frame.filter(pl.col("label").is_not_null() & (pl.col("label") != "")).unique(maintain_order=True)
         names = frame["label"].unique().sort()
@@ -89,12 +89,12 @@ class LabelColumn:
     kind = "labels"
 
     def arrays(self) -> Arrays:
-        """What `ItemColumns.restore` takes."""
+        """The arrays that `ItemColumns.restore` reads."""
         own: Arrays = {"indptr": self.indptr, "codes": self.codes, "starts": self.starts, "items": self.items}
         return own | {f"labels.{name}": array for name, array in self.labels.arrays().items()}
 
     def codes_of(self, name: str, wanted: Sequence[Any]) -> NDArray[np.int32]:
-        """int32[len(wanted)], the number of each label. Errors: a label that no item has."""
+        """int32[len(wanted)], the code of each label. Errors: a label that no item has."""
         found = self.labels.find(wanted)
         if found is None or (len(found) and found.min() < 0):
             plain = [isinstance(each, str) and each in self for each in wanted]
@@ -118,7 +118,7 @@ class LabelColumn:
         return self.labels.ids(np.arange(len(self.labels)))
 
     def having(self, codes: Iterable[int]) -> BoolArray:
-        """bool[N], the items that have any of the labels."""
+        """bool[N], the items with any of the labels."""
         mask = np.zeros(len(self.indptr) - 1, bool)
         for code in codes:
             mask[self.items[self.starts[code] : self.starts[code + 1]]] = True
@@ -130,7 +130,7 @@ class LabelColumn:
         return pl.Series([each.tolist() for each in np.split(names, self.indptr[1:-1])], dtype=pl.List(pl.String))
 
     def of_item(self, item: int) -> list[int]:
-        """The numbers of an item's labels."""
+        """The codes of an item's labels."""
         codes: list[int] = self.codes[self.indptr[item] : self.indptr[item + 1]].tolist()
         return codes
 
@@ -144,7 +144,7 @@ class ItemColumns:
 
     @classmethod
     def of(cls, frame: pl.DataFrame) -> ItemColumns:
-        """The columns of a frame whose rows are the items. Errors: a type that no filter can ask for."""
+        """The columns of a frame with one row an item. Errors: a type that filters do not support."""
         return cls(len(frame), {name: _column(frame[name]) for name in frame.columns})
 
     def __contains__(self, name: str) -> bool:
@@ -168,12 +168,12 @@ class ItemColumns:
 
     @classmethod
     def restore(cls, num_items: int, config: Any, arrays: Mapping[str, NDArray[Any]], *, verify: bool) -> ItemColumns:
-        """The inverse of `export`. Errors: arrays that do not fit; with `verify`, also content that does not."""
+        """The inverse of `export`. Errors: inconsistent arrays; with `verify` also inconsistent content."""
         columns: dict[str, NumberColumn | LabelColumn] = {}
         for number, about in enumerate(config):
             own = {name.partition(".")[2]: array for name, array in arrays.items() if name.startswith(f"{number}.")}
             if not isinstance(about["name"], str):
-                raise InputError(f"an item column is called {about['name']!r}, which is no text")
+                raise InputError(f"an item column is called {about['name']!r}, which is not text")
             if about["kind"] == "labels":
                 columns[about["name"]] = _labels(num_items, own, verify=verify)
             elif about["kind"] in ("number", "truth", "time"):
@@ -211,7 +211,7 @@ def _numbers(num_items: int, kind: NumberKind, arrays: Mapping[str, NDArray[Any]
     if values.shape != (num_items,) or values.dtype not in (np.int64, np.float64):
         raise InputError(f"an item column is {values.dtype} of shape {values.shape} for {num_items} items")
     if present is not None and (present.shape != (num_items,) or present.dtype != np.bool_):
-        raise InputError("what an item column lacks is not one truth value an item")
+        raise InputError("an item column's mask of present values is not one bool an item")
     return NumberColumn(kind, values, present)
 
 
@@ -222,7 +222,7 @@ def _labels(num_items: int, arrays: Mapping[str, NDArray[Any]], *, verify: bool)
             raise InputError(f"an item column's {name} are {arrays[name].dtype} of shape {arrays[name].shape}")
     table = restore_ids({n.removeprefix("labels."): array for n, array in arrays.items() if n.startswith("labels.")})
     if not isinstance(table, TextIds):
-        raise InputError("the labels of an item column are no text")
+        raise InputError("the labels of an item column are not text")
     column = LabelColumn(table, arrays["indptr"], arrays["codes"], arrays["starts"], arrays["items"])
     if len(column.indptr) != num_items + 1 or len(column.starts) != len(table) + 1:
         raise InputError(f"an item column has {len(column.indptr) - 1} cells for {num_items} items")
@@ -233,16 +233,16 @@ def _labels(num_items: int, arrays: Mapping[str, NDArray[Any]], *, verify: bool)
             (column.starts, column.items, num_items),
         ):
             if stops[0] != 0 or stops[-1] != len(of) or (np.diff(stops) < 0).any():
-                raise InputError("the cells of an item column do not fit together")
+                raise InputError("the arrays of an item column are inconsistent")
             if len(of) and (of.min() < 0 or of.max() >= bound):
-                raise InputError("the cells of an item column hold what there is not")
+                raise InputError("an item column has entries out of range")
     return column
 
 
 def _microseconds(value: Any) -> int | None:
-    """The microseconds since 1970 of a date, a time of a day, numpy's or ISO 8601 text; None of anything else."""
+    """The microseconds since 1970 of a date, datetime, numpy datetime or ISO 8601 text; None for anything else."""
     if isinstance(value, np.datetime64):
-        # None where it says no time.
+        # None for NaT.
         value = value.astype("datetime64[us]").item()
     if isinstance(value, str):
         try:

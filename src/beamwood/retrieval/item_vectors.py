@@ -1,4 +1,4 @@
-"""The vectors of items that a searcher has: for what is alike, for diversity and for other vector databases.
+"""The item vectors of a searcher: for similar items, for diversity, and for export to vector databases.
 
 Shape legend: M items, D columns of a vector.
 """
@@ -25,7 +25,7 @@ _Kind = TypeVar("_Kind", bound=Searcher)
 
 
 def part_with(searcher: Searcher, kind: type[_Kind]) -> _Kind | None:
-    """The searcher itself, or its first part, that is of the kind; None where none is."""
+    """The searcher itself, or its first part, of that class; None without one."""
     if isinstance(searcher, Extended):
         return part_with(searcher.fitted, kind)
     if isinstance(searcher, Blend):
@@ -35,9 +35,9 @@ def part_with(searcher: Searcher, kind: type[_Kind]) -> _Kind | None:
 
 
 def item_vectors(searcher: Searcher, items: IndexArray) -> NDArray[np.float32]:
-    """float32[M, D], the vectors of items: those that are searched, or of a tree its leaves' similarity.
+    """float32[M, D], the vectors of items: those searched, or a tree's similarity vectors of leaves.
 
-    That of a new item is the mixture. Errors: a method that has none, as those that count.
+    A new item's vector is the mixture. Errors: a method without vectors, such as a counting one.
     """
     mixtures, first = mixtures_of(searcher), num_known(searcher)
     items = np.asarray(items)
@@ -64,9 +64,9 @@ def _of_known(searcher: Searcher, items: IndexArray) -> NDArray[np.float32]:
 
 
 class Export(NamedTuple):
-    """Vectors for another vector database: `of` gives float32[M, D] of items, `biases` float32[M], None where none.
+    """Vectors for another vector database: `of` returns float32[M, D] of items, `biases` float32[M], None without.
 
-    A score is the inner product with a query's vector, plus the bias. `what` names them, `width` is D.
+    A score is the inner product with a query's vector, plus the bias. `what` describes them, `width` is D.
     """
 
     what: str
@@ -76,7 +76,7 @@ class Export(NamedTuple):
 
 
 def exported(searcher: Searcher) -> Export:
-    """Those that are searched, or of a tree those of its light head. Errors: a method that has neither."""
+    """The vectors searched, or those of a tree's light head. Errors: a method with neither."""
     vectors = part_with(searcher, VectorSearcher)
     if vectors is not None:
         known = vectors.vectors
@@ -99,7 +99,7 @@ def exported(searcher: Searcher) -> Export:
 
 
 def directions(vectors_MD: NDArray[np.float32]) -> NDArray[np.float32]:
-    """float32[M, D], the vectors, each of length 1; one of zeros stays."""
+    """float32[M, D], the vectors normalised to length 1; zeros stay."""
     lengths = np.linalg.norm(vectors_MD, axis=1, keepdims=True)
     scaled: NDArray[np.float32] = np.divide(vectors_MD, np.maximum(lengths, np.float32(1e-12)), dtype=np.float32)
     return scaled

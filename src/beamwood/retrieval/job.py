@@ -1,6 +1,6 @@
-"""Answers for many users into one file: groups of 10,000, each written whole, so that a broken job goes on.
+"""Answers for many users into one file, in atomically written groups of 10,000, so that a job can be resumed.
 
-Beside the output a folder `<name>.parts` holds what is finished, until all groups are; memory does not grow with users.
+A folder `<name>.parts` beside the output holds the finished groups until all are done; memory does not grow with users.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ __all__ = ["FORMATS", "GROUP_ROWS", "Job", "check_file", "count_by_rank"]
 
 GROUP_ROWS = 10_000
 """Users of a group."""
-# Rows of one search: so many histories are in memory at a time for each thread.
+# Rows of one search, whose histories are in memory for each thread.
 _ROWS = 250
 FORMATS = (".parquet", ".csv", ".jsonl")
-"""By the ending of the file; a line, or a row, is one recommendation: query, rank, item, score."""
+"""Formats by file suffix; a line or row is one recommendation: query, rank, item, score."""
 
 _ABOUT = "job.json"
 _SCANS: dict[str, Callable[[str], pl.LazyFrame]] = {
@@ -49,7 +49,7 @@ _SCANS: dict[str, Callable[[str], pl.LazyFrame]] = {
 }
 _COLUMNS = ("query", "rank", "item", "score")
 
-# Done, of all, a second.
+# Progress: rows done, rows in total, rows a second.
 Say = Callable[[int, int, float], None]
 
 
@@ -61,10 +61,10 @@ def check_file(
     option: str = "--out",
     columns: Sequence[str] = _COLUMNS,
 ) -> Path:
-    """The path of an output whose folder is there then.
+    """The path of an output, whose folder is created.
 
-    Errors: an ending of no format; a path in a saved folder; a file that is there, or that `overwrite` would replace
-    though it has not these `columns`, as a log or a list of users has not.
+    Errors: an unknown suffix; a path in a saved folder; an existing file, or with `overwrite` one without these
+    `columns`, as a log or a list of users.
     """
     target = Path(path)
     if target.suffix not in FORMATS:
@@ -78,24 +78,24 @@ def check_file(
         ) from error
     if target.is_dir():
         raise InputError(f"{option} {target} is a folder; name a file in it")
-    # A job that goes on has asked for that place when it began.
+    # A resumed job checked its output when it began.
     if target.exists() and not overwrite and not (resume and _folder(target).exists()):
-        raise InputError(f"{option} {target} is there; pass --overwrite to replace it, or name another file")
+        raise InputError(f"{option} {target} exists; pass --overwrite to replace it, or name another file")
     if target.exists() and not _has_columns(target, columns):
         raise InputError(
-            f"{option} {target} is there and has not the columns {', '.join(columns)}, so it is something else and is "
+            f"{option} {target} exists without the columns {', '.join(columns)}, so it is another kind of file and is "
             "not replaced; name another file"
         )
     if _folder(target).exists() and not (resume or overwrite):
         raise InputError(
-            f"{_folder(target)} holds groups of a job that was broken off; pass --resume to go on with it, or "
-            "--overwrite to begin anew"
+            f"{_folder(target)} holds groups of an interrupted job; pass --resume to continue it, or "
+            "--overwrite to start again"
         )
     return target
 
 
 def _has_columns(path: Path, columns: Sequence[str]) -> bool:
-    """Whether a file may be an older output: one of these columns, or an empty file."""
+    """Whether a file may be an older output: it has one of these columns, or is empty."""
     if path.stat().st_size == 0:
         return True
     try:
@@ -112,10 +112,10 @@ def _has_columns(path: Path, columns: Sequence[str]) -> bool:
 
 @dataclass(frozen=True)
 class Job:
-    """`rows` are users or histories, one query each, `labels` what the output calls them; `request` says the rest.
+    """`rows`: users or histories, one query each; `labels`: their names in the output; `request`: the options.
 
-    `by_users`: rows are user ids, None for what cannot be one; where none is, `labels` are the same ids. `origin` names
-    the model: another one's groups are never gone on with.
+    `by_users`: rows are user ids, None where an id is unknown; `labels` are the same ids. `origin` identifies the
+    model: groups of another are not continued.
     """
 
     retriever: Retriever
@@ -127,13 +127,13 @@ class Job:
     threads: int = 1
 
     def run(self, target: Path, *, resume: bool = False, say: Say | None = None) -> int:
-        """Write the file; how many rows were answered in this run. Errors: groups of another job."""
+        """Write the file; returns the rows answered in this run. Errors: groups of another job."""
         folder = _folder(target)
         with _reporting(target), _held(folder):
             try:
                 return self._run(target, folder, resume=resume, say=say)
             except InputError:
-                # Nothing is finished of what is refused from the start.
+                # A job refused at its start leaves nothing to resume.
                 if [entry.name for entry in folder.iterdir()] == [_ABOUT]:
                     shutil.rmtree(folder)
                 raise
@@ -162,8 +162,8 @@ class Job:
             with suppress(ValueError):
                 if json.loads(about.read_text()) == identity:
                     return
-            raise InputError(f"{folder} holds groups of another job or model; leave --resume out and pass --overwrite")
-        # What says whose the groups are goes first and comes last: a kill leaves groups of nobody, never of another.
+            raise InputError(f"{folder} holds groups of another job or model; pass --overwrite instead of --resume")
+        # The identity is removed first and written last: after a kill groups belong to nobody, never to another job.
         about.unlink(missing_ok=True)
         for entry in folder.iterdir():
             entry.unlink()
@@ -171,7 +171,7 @@ class Job:
             fresh.write_text(json.dumps(identity))
 
     def _identity(self) -> str:
-        """A digest of all that the answers depend on."""
+        """A digest of everything that the answers depend on."""
         plain = replace(self.request, histories=None, users=[])
         digest = hashlib.sha256(repr((self.origin, self.by_users, plain, len(self.rows))).encode())
         for row in self.rows:
@@ -179,7 +179,7 @@ class Job:
         return digest.hexdigest()
 
     def _answers(self, group: slice) -> pl.DataFrame:
-        """One line a recommendation, of some threads at once, in the order of the rows."""
+        """One row a recommendation, in the order of the queries, computed by several threads."""
         rows, labels = self.rows[group], self.labels[group]
         blocks = [(rows[block], labels[block]) for block in slices(len(rows), _ROWS)]
         if self.threads == 1 or len(blocks) == 1:
@@ -192,7 +192,7 @@ class Job:
         hits, _ = self.retriever.hits(replace(self.request, users=users, histories=histories))
         found = hits.items >= 0
         sound(hits.scores[found])
-        # Whole columns: of a list a row each would be a list of its own.
+        # Built from whole columns, which is faster than by rows.
         named = pl.Series(labels, dtype=self._label_type)
         row_of, places = np.nonzero(found)
         return pl.DataFrame(
@@ -206,14 +206,14 @@ class Job:
 
     @cached_property
     def _label_type(self) -> Any:
-        """That of the log's users; of histories, and of users who may be none of the log's, text."""
+        """The type of the log's user ids; text for histories, and for users that may be unknown."""
         if self.by_users and self.retriever.users is not None and None not in self.rows:
             return self.retriever.users.dtype
         return pl.Series(self.labels[:1]).dtype
 
 
 def count_by_rank(target: Path, *ranks: int) -> list[int]:
-    """Of an output, how many rows of the job have a recommendation of each rank."""
+    """How many queries of an output have a recommendation at each rank."""
     if target.stat().st_size == 0:
         return [0] * len(ranks)
     counts = [(pl.col("rank") == rank).sum().alias(str(place)) for place, rank in enumerate(ranks)]
@@ -227,7 +227,7 @@ def _folder(target: Path) -> Path:
 
 @contextmanager
 def _held(folder: Path) -> Iterator[None]:
-    """Keep other processes out of the folder of groups. Errors: one is in it."""
+    """Lock the folder of groups. Errors: another process holds it."""
     folder.mkdir(exist_ok=True)
     with only_one(folder, "wait for it, or name another --out"):
         yield
@@ -239,13 +239,13 @@ def _reporting(target: Path) -> Iterator[None]:
         yield
     except (OSError, pl.exceptions.PolarsError) as error:
         raise InputError(
-            f"--out {target} could not be written ({error}); what is finished is kept: mend that, and run the same "
+            f"--out {target} could not be written ({error}); finished groups are kept: fix that, and run the same "
             "command with --resume"
         ) from error
 
 
 def _write(frame: pl.DataFrame, path: Path, suffix: str) -> None:
-    """One group, without a header where lines are joined."""
+    """Write one group, without a header where lines are concatenated."""
     if suffix == ".parquet":
         frame.write_parquet(path)
     elif suffix == ".csv":
@@ -255,7 +255,7 @@ def _write(frame: pl.DataFrame, path: Path, suffix: str) -> None:
 
 
 def _join(parts: Sequence[Path], target: Path) -> None:
-    """The groups as one file under a temporary name, which then takes the place."""
+    """Concatenate the groups into a temporary file, which then replaces the target."""
     with whole_file(target) as fresh:
         if target.suffix == ".parquet":
             pl.scan_parquet([*parts], glob=False).sink_parquet(fresh)

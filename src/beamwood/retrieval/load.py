@@ -1,4 +1,4 @@
-"""Which searcher an artefact holds, by its kind."""
+"""The searcher classes by kind, as named in artefacts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from beamwood.types import Searcher
 
 __all__ = ["SEARCHERS", "files_of", "restore_searcher", "with_searchers"]
 
-# Where each kind lives; imported when an artefact holds it.
+# The module of each kind, imported on demand.
 SEARCHERS = {
     "tree-din": ("beamwood.retrieval.tree", "TreeSearcher"),
     "popularity": ("beamwood.retrieval.popularity", "PopularitySearcher"),
@@ -30,13 +30,13 @@ SEARCHERS = {
 }
 
 
-# Those of a method that is no part of the package, while a folder of it is opened: searchers hold others.
+# Classes of a method outside the package, while its folder is loaded: searchers may contain others.
 _OWN: ContextVar[Mapping[str, type[Any]]] = ContextVar("own searchers")
 
 
 @contextmanager
 def with_searchers(searchers: Mapping[str, type[Any]]) -> Iterator[None]:
-    """Within it, these classes by kind are known besides."""
+    """A context in which these further classes by kind are known."""
     token = _OWN.set(searchers)
     try:
         yield
@@ -45,7 +45,7 @@ def with_searchers(searchers: Mapping[str, type[Any]]) -> Iterator[None]:
 
 
 def files_of(metadata: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The method files that a manifest names: of the method itself, and of the stages that it is put together from."""
+    """The method files in a manifest: of the method itself, and of the stages that it consists of."""
     own, stages = metadata.get("method_file"), metadata.get("stages")
     files = [own] if isinstance(own, Mapping) else []
     for stage in stages.values() if isinstance(stages, Mapping) else ():
@@ -54,16 +54,16 @@ def files_of(metadata: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def restore_searcher(kind: Any, config: Any, arrays: dict[str, NDArray[Any]], *, threads: int = 1) -> Searcher:
-    """The searcher of a kind from what its `export` gave.
+    """The searcher of a kind from its `export`.
 
-    Errors: an unknown kind, a configuration or arrays that do not fit: `ValueError`, `KeyError` and the like, of which
-    `stored.restoring` makes one kind.
+    Errors: an unknown kind, an inconsistent configuration or arrays: `ValueError`, `KeyError` and the like, which
+    `stored.restoring` converts.
     """
     own = _OWN.get({})
     if not isinstance(kind, str) or kind not in {*SEARCHERS, *own}:
         raise UnknownSearcherError(f"searcher kind {kind!r} is unknown{nearest(str(kind), SEARCHERS)}")
     if not isinstance(config, dict):
-        raise ArtefactError(f"the configuration of the searcher is {config!r}, no table of keys")
+        raise ArtefactError(f"the configuration of the searcher is {config!r}, not a mapping")
     if kind in own:
         theirs: Searcher = own[kind].restore(config, arrays, threads=threads)
         return theirs

@@ -1,7 +1,7 @@
-"""Search by a mixture of logits: the best items of each pair of components, ordered by the exact mixture; no torch.
+"""Search by a mixture of logits: the best items of each pair of components, reordered by the exact mixture; no torch.
 
-Shape legend: B rows, N items, M items a row, D width, Q and X components of a query and of an item, C their width,
-P = Q X pairs.
+Shape legend: B rows, N items, M items a row, D width, Q and X components of a query and of an item, C their width, P =
+Q X pairs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = ["MixtureSearcher"]
 
 Array = NDArray[np.float32]
 Arrays = dict[str, NDArray[Any]]
-# Numbers of the gates' layers held at a time (16 MiB).
+# Activations of the gates held at a time (16 MiB).
 _BLOCK_CELLS = 2**22
 
 
@@ -45,8 +45,8 @@ class _Stored(StoredEncoded):
 class MixtureSearcher(EncodedSearcher):
     """The k items of the largest mixture among the `num_candidates` best of each pair of components.
 
-    With None every item is scored, exactly; so it is with N or more. Each component of the items has an index of its
-    own. `weights`: the parameters of `models.mol` by name. Source: "Retrieval with Learned Similarities", algorithm 2.
+    With None, or N or more, every item is scored, exactly. Each component of the items has its own index. `weights`:
+    the parameters of `models.mol` by name. Source: "Retrieval with Learned Similarities", algorithm 2.
     """
 
     kind: ClassVar[str] = "mixture"
@@ -66,14 +66,14 @@ class MixtureSearcher(EncodedSearcher):
         check_declared(weights, mol.parameters(encoder.width, sizes))
         self.weights = {name: np.ascontiguousarray(array, np.float32) for name, array in weights.items()}
         parts_NXC, self._gate_NP = mol.item_parts(self.weights, encoder.vectors, sizes)
-        # Component by component, as each has an index of its own.
+        # Component-major, as each component has its own index.
         self._parts_XNC = np.ascontiguousarray(parts_NXC.transpose(1, 0, 2))
         self.indexes = [ExactIndex(each) for each in self._parts_XNC] if indexes is None else indexes
 
     def indexed(
         self, kind: type[Index], settings: IndexSettings | None = None, making: Making = Making()
     ) -> MixtureSearcher:
-        """The same with indexes of another kind, each of which is asked with all components of a query."""
+        """The same with indexes of another kind, each searched with all components of a query."""
         asked, seconds = making.queries, making.seconds
         if asked is not None:
             making = replace(making, queries=lambda: self._components(asked()))
@@ -89,17 +89,17 @@ class MixtureSearcher(EncodedSearcher):
         )
 
     def _components(self, vectors_BD: FloatArray) -> Array:
-        """float32[B Q, C], the components of queries' vectors, one after the other."""
+        """float32[B Q, C], the components of the queries' vectors, concatenated."""
         parts_BQC: Array = mol.query_parts(self.weights, np.asarray(vectors_BD, np.float32), self.sizes)[0]
         return parts_BQC.reshape(-1, parts_BQC.shape[-1])
 
     @property
     def vectors(self) -> Array:
-        """float32[N, D], what the items' components are made of."""
+        """float32[N, D], the item vectors from which the components are computed."""
         return self.encoder.vectors
 
     def _asked(self, query: Query) -> tuple[Array, Array]:
-        """The components [B, Q, C] of each row, and what they say to the gates [B, P]."""
+        """The components [B, Q, C] of each row, and the query's inputs to the gates [B, P]."""
         parts: tuple[Array, Array] = mol.query_parts(self.weights, self.encode(query), self.sizes)
         return parts
 
@@ -120,14 +120,14 @@ class MixtureSearcher(EncodedSearcher):
         return join_hits(found, k)
 
     def _among_best(self, parts_BQC: Array, gate_BP: Array, k: int, wanted: int, options: SearchOptions) -> Hits:
-        """The best by the mixture of what each pair of components has among its `wanted` best."""
+        """The best by the mixture among the `wanted` best of each pair of components."""
         hits = [
             index.search(np.ascontiguousarray(parts_BQC[:, place]), wanted, options)
             for index in self.indexes
             for place in range(parts_BQC.shape[1])
         ]
         items_BM = np.sort(np.concatenate([each.items for each in hits], axis=1), axis=1)
-        # Each once.
+        # Without repeats.
         items_BM[:, 1:][items_BM[:, 1:] == items_BM[:, :-1]] = -1
         scores_BM = sound(self._of(parts_BQC, gate_BP, np.maximum(items_BM, 0)))
         best = sort_candidates(items_BM, np.where(items_BM < 0, -np.inf, scores_BM), k)
@@ -149,13 +149,13 @@ class MixtureSearcher(EncodedSearcher):
         return scores
 
     def _of_all(self, parts_BQC: Array, gate_BP: Array) -> Array:
-        """float32[B, N]."""
+        """float32[B, N], the mixture of all items."""
         products_BNP = mol.component_products(parts_BQC, self._parts_XNC.transpose(1, 0, 2))
         scores: Array = mol.mixture_scores(self.weights, products_BNP, gate_BP, self._gate_NP, self.temperature)[0]
         return scores
 
     def _of(self, parts_BQC: Array, gate_BP: Array, items_BM: IndexArray) -> Array:
-        """float32[B, M]."""
+        """float32[B, M], the mixture of the given items."""
         own = self._parts_XNC[:, items_BM].transpose(1, 2, 0, 3)
         products_BMP = mol.component_products(parts_BQC, own)
         scores: Array = mol.mixture_scores(

@@ -1,4 +1,4 @@
-"""Columns of items with cells of new items behind them.
+"""Item columns extended by the cells of new items.
 
 Shape legend: N known items, M new ones.
 """
@@ -21,15 +21,15 @@ __all__ = ["with_cells"]
 
 
 def with_cells(columns: ItemColumns, known: int, cells: Sequence[Mapping[str, Any]]) -> ItemColumns:
-    """The columns of the first `known` items, and behind them the cells of new ones; a cell that is not given is empty.
+    """The columns of the first `known` items, then the cells of new ones; a missing cell is empty.
 
-    Errors: a column that there is not, a value that it cannot hold.
+    Errors: an unknown column, a value of another type.
     """
     for row in cells:
         for name in row:
             if name not in columns.columns:
                 hint = nearest(name, columns.columns) if columns.columns else "; this artefact keeps none"
-                raise InputError(f"there is no item column '{name}'{hint}; `beamwood fit --keep-columns` keeps more")
+                raise InputError(f"no item column '{name}' was kept{hint}; `beamwood fit --keep-columns` keeps more")
     made: dict[str, NumberColumn | LabelColumn] = {}
     for name, column in columns.columns.items():
         values = [row.get(name) for row in cells]
@@ -43,7 +43,7 @@ def with_cells(columns: ItemColumns, known: int, cells: Sequence[Mapping[str, An
 def _numbers(name: str, column: NumberColumn, known: int, values: Sequence[Any]) -> NumberColumn:
     new = [0 if value is None else column.number(name, value) for value in values]
     given = np.array([value is not None for value in values], bool)
-    # Whole numbers where all are: another type would change what is stored of the known ones.
+    # Integers where all are, so that the stored values of known items stay unchanged.
     whole = column.values.dtype.kind == "i" and not all(isinstance(value, int) for value in new)
     dtype = np.float64 if whole else column.values.dtype
     present = np.ones(known, bool) if column.present is None else column.present[:known]
@@ -53,12 +53,12 @@ def _numbers(name: str, column: NumberColumn, known: int, values: Sequence[Any])
 
 
 def _names(name: str, value: Any) -> list[str]:
-    """The labels of a cell: text, with "|" between several where it is the category, or a list of text."""
+    """The labels of a cell: text, "|"-separated in the category column, or a list of text."""
     if value is None:
         return []
     given = [value] if isinstance(value, str) else value
     if not isinstance(given, list | tuple) or not all(isinstance(each, str) for each in given):
-        raise InputError(f"{name}={value!r} is no text and no list of text")
+        raise InputError(f"{name}={value!r} is neither text nor a list of text")
     parts = [part for each in given for part in (each.split("|") if name == CATEGORY else [each])]
     return [part for part in dict.fromkeys(parts) if part]
 
@@ -79,7 +79,7 @@ def _labels(column: LabelColumn, known: int, rows: Sequence[Sequence[str]]) -> L
 def _by_label(
     column: LabelColumn, known: int, codes: NDArray[Any], rows: NDArray[Any], num_labels: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Where each label's items begin, and these: the known ones, then the new."""
+    """Where each label's items begin, and these items: known ones, then new ones."""
     before = column.items[column.items < known]
     counts = np.diff(column.starts)
     if len(before) < len(column.items):

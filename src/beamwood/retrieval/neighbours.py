@@ -1,4 +1,4 @@
-"""Items next to the history's items: a sparse item-to-item matrix, weighted by recency.
+"""Search by a sparse item-to-item matrix, with history items weighted by recency.
 
 Shape legend: B rows, L history length, N items.
 """
@@ -24,11 +24,10 @@ from beamwood.types import BoolArray, Hits, IndexArray, ItemLists, Query, QueryN
 __all__ = ["NeighbourSearcher", "SeenPlace"]
 
 SeenPlace = Literal["counted", "first", "last"]
-"""What the history holds: scored as everything else, before all others (the newest first), or behind all that
-has a score above 0."""
+"""Seen items: scored like all others, before all others (the newest first), or behind all with a score above 0."""
 
 Row = tuple[NDArray[np.int32], NDArray[np.float32], NDArray[np.integer[Any]]]
-"""Items in any order, their sums, and the places of some among them; others have no sum."""
+"""Items in any order, their sums, and the positions of given columns among them; other items have no sum."""
 
 
 class _Stored(StoredConfig):
@@ -40,8 +39,8 @@ class _Stored(StoredConfig):
 class NeighbourSearcher:
     """`score(n) = sum over the history of decay^age * similarity(i, n)`, age 0 for the newest of `length` items.
 
-    `similarity` is a sparse [N, N] matrix, row i the neighbours of i. Items that no history item knows follow those
-    with a score above 0, by `popularity` [N]: theirs is `-1 / (1 + popularity)`.
+    `similarity` is a sparse [N, N] matrix, row i the neighbours of i. Items that are no neighbour follow those with a
+    score above 0, by `popularity` [N], with score `-1 / (1 + popularity)`.
     """
 
     kind: ClassVar[str] = "neighbours"
@@ -66,20 +65,20 @@ class NeighbourSearcher:
             raise InputError(f"similarity has shape {similarity.shape} for {len(popularity)} items")
         self.similarity = sparse.csr_matrix(similarity, dtype=np.float32)
         try:
-            # One out of range is said here, not by the first answer that meets it.
+            # Out-of-range indices fail here rather than in a later search.
             self.similarity.check_format(full_check=True)
         except ValueError as error:
-            raise InputError(f"similarity is no matrix in compressed rows: {error}") from None
-        # Which scipy does not look at where the last row ends at 0.
+            raise InputError(f"similarity is not a matrix in compressed rows: {error}") from None
+        # scipy misses this where the last row ends at 0.
         if (np.diff(self.similarity.indptr) < 0).any():
-            raise InputError("similarity is no matrix in compressed rows: a row ends before it begins")
+            raise InputError("similarity is not a matrix in compressed rows: a row ends before it begins")
         self.popularity = np.ascontiguousarray(popularity, dtype=np.float32)
         if not np.isfinite(self.similarity.data).all():
             raise InputError("similarity must hold finite numbers")
         if not np.isfinite(self.popularity).all() or (self.popularity < 0).any():
             raise InputError("popularity must hold finite numbers of 0 or more")
         self.decay, self.length, self.seen = decay, length, seen
-        # Below the smallest positive score, so that it only orders what has none.
+        # Below every positive score, so that it only orders items without one.
         self._filler = -1 / (1 + self.popularity)
         self._by_filler = np.argsort(-self._filler, kind="stable").astype(np.int32)
 
@@ -88,9 +87,9 @@ class NeighbourSearcher:
         return len(self.popularity)
 
     def search(self, query: Query, k: int, options: SearchOptions = SearchOptions()) -> Hits:
-        """The k best items of each row: of the history's neighbours and the most popular; see `types.Searcher`.
+        """The k best items of each row, among the history's neighbours and the most popular; see `types.Searcher`.
 
-        No item is scored that is not a neighbour; a filter is a pass over the catalogue.
+        Only neighbours are scored; a filter takes one pass over the catalogue.
         """
         histories, excluded, allowed = query.histories, options.excluded, options.allowed
         check_search(len(histories), self.num_items, k, excluded=excluded, allowed=allowed)
@@ -121,7 +120,7 @@ class NeighbourSearcher:
         known = free[items] & (sums != 0)
         items, sums = items[known], sums[known]
         if np.count_nonzero(sums > 0) < k:
-            # Among so many are enough that are neither banned nor there already.
+            # Enough for k that are neither banned nor neighbours.
             others = fillers[: k + num_banned + len(items)]
             others = others[free[others] & ~np.isin(others, items)][:k]
             items, sums = np.concatenate([items, others]), np.concatenate([sums, self._filler[others]])
@@ -140,9 +139,9 @@ class NeighbourSearcher:
         return np.where(items_BM < 0, np.float32(-np.inf), np.where(sums_BM != 0, sums_BM, self._filler[columns_BM]))
 
     def shares(self, history: ItemLists, item: int) -> list[tuple[int, float]]:
-        """What each place of one history adds to an item's score, those that add something, the most first.
+        """The contributions of one history's places to an item's score, largest first, without zeros.
 
-        Nothing of an item that is in the history and not `counted`.
+        Empty for an item in the history unless `seen` is "counted".
         """
         recent, _, weights = self._recent(history)
         if self.seen != "counted" and item in recent.items:
@@ -166,14 +165,14 @@ class NeighbourSearcher:
         return cls(sparse.csr_matrix(parts, shape=(size, size)), arrays["popularity"], **dict(settings))
 
     def _recent(self, histories: ItemLists) -> tuple[ItemLists, NDArray[np.int64], NDArray[np.float32]]:
-        """The latest items of each history, how many came after each, and what its neighbours count."""
+        """The latest items of each history, the age of each, and its factor."""
         check_histories(histories, self.num_items)
         recent = histories.last(self.length)
         age = np.repeat(recent.indptr[1:], recent.lengths) - 1 - np.arange(len(recent.items))
         return recent, age, (self.decay**age).astype(np.float32)
 
     def _sums(self, histories: ItemLists, columns_BM: NDArray[np.int32] | None = None) -> Iterator[Row]:
-        """For each history the items next to it, their weighted sums, and the places of the given columns."""
+        """For each history the neighbours, their weighted sums, and the positions of the given columns."""
         module, (recent, age, weights) = native(), self._recent(histories)
         for row in range(len(recent)):
             at = slice(recent.indptr[row], recent.indptr[row + 1])
@@ -182,10 +181,10 @@ class NeighbourSearcher:
                 asked = np.concatenate([seen, columns_BM[row]])
             items, sums, places = sum_of_rows(module, self.similarity, seen, weights[at], asked)
             if self.seen != "counted":
-                # The newest of several places is the last that is written.
+                # Assigned last, the newest of several occurrences wins.
                 own = places[: len(seen)]
                 sums[own] = 0
                 if self.seen == "first":
-                    # Of a row whose sums are negative the highest is 0, that of the items without one.
+                    # Where all sums are negative the maximum is 0, that of items without a sum.
                     sums[own] = (sums.max(initial=0) + 1 / (1 + age[at])).astype(np.float32)
             yield items, sums, places[len(seen) :]

@@ -1,4 +1,4 @@
-"""New items behind those of a fitted searcher, without training: each is a mixture of known ones."""
+"""New items added to a fitted searcher without training, each as a mixture of known ones."""
 
 from __future__ import annotations
 
@@ -18,22 +18,23 @@ __all__ = ["NewItem", "fitted_of", "mixtures_of", "num_known", "with_items"]
 
 @dataclass(frozen=True, slots=True)
 class NewItem:
-    """An item that came after the fit: its id, by known ids what it is a mixture of, and cells of the item columns."""
+    """An item added after the fit: its id, the weights of its mixture by known id, and its cells of the item
+    columns.
+    """
 
     item: Any
     mixture: Mapping[Any, float] = field(default_factory=dict)
     cells: Mapping[str, Any] = field(default_factory=dict)
     gone: bool = False
-    """Whether it is unknown again, and keeps its place for answers that are under way."""
+    """Whether it is unknown again; its index stays reserved for answers in flight."""
 
 
 def with_items(fitted: Searcher, mixtures: Mixtures) -> Searcher:
-    """The searcher with items N, N + 1, .. behind its N, in the stead of new ones that it had.
+    """The searcher with items N, N + 1, .. after its N known ones, replacing earlier new ones.
 
-    Trees put them on empty leaves, a blend gives them to each of its parts, of all others a new item's score is the
-    mixture of the known scores. Nothing that is large is copied, and the given searcher goes on answering as it did.
-    Without new items it is the fitted searcher itself. Errors: `InputError` on a mixture of unknown items, or more than
-    a tree has room for.
+    Trees put them on empty leaves, a blend passes them to its parts; for all others a new item's score is the mixture
+    of known scores. No large array is copied, and the given searcher stays valid. Without new items it is the fitted
+    searcher. Errors: `InputError` on a mixture of unknown items, or more than a tree has room for.
     """
     if isinstance(fitted, Blend):
         parts = [replace(part, searcher=with_items(part.searcher, mixtures)) for part in fitted.parts]
@@ -51,18 +52,18 @@ def with_items(fitted: Searcher, mixtures: Mixtures) -> Searcher:
 
 
 def mixtures_of(searcher: Searcher) -> Mixtures | None:
-    """What its new items are mixtures of, None where it has none."""
+    """The mixtures of its new items, None without any."""
     if isinstance(searcher, Blend):
         return mixtures_of(searcher.first)
     return searcher.mixtures if isinstance(searcher, ExtendedTree | Extended) else None
 
 
 def fitted_of(searcher: Searcher) -> Searcher:
-    """What its new items stand behind; a searcher without any itself, and a blend, whose parts have them."""
+    """The fitted searcher without new items; a blend itself, as its parts have them."""
     return searcher.fitted if isinstance(searcher, ExtendedTree | Extended) else searcher
 
 
 def num_known(searcher: Searcher) -> int:
-    """N, the items that it was fitted with."""
+    """N, the number of fitted items."""
     mixtures = mixtures_of(searcher)
     return searcher.num_items - (0 if mixtures is None else len(mixtures))

@@ -1,4 +1,4 @@
-"""What a retriever holds, with new items behind those of its fit."""
+"""The parts of a retriever with new items added."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def with_new_items(
     new: Sequence[NewItem],
     erased: NDArray[np.int32] | None,
 ) -> dict[str, Any]:
-    """`searcher`, `items` and `columns` with new items in the stead of those that they had."""
+    """`searcher`, `items` and `columns` with new items, replacing earlier ones."""
     known = num_known(searcher)
     fitted = items.fitted if isinstance(items, OpenVocabulary) else items
     gone = mask_of(np.empty(0, np.int32) if erased is None else erased, known + len(new))

@@ -1,4 +1,4 @@
-"""The same list for everyone: items by how many users took them."""
+"""The most popular items, the same for every user."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class PopularitySearcher:
         return len(self.counts)
 
     def search(self, query: Query, k: int, options: SearchOptions = SearchOptions()) -> Hits:
-        """The k most popular items that are allowed; see `types.Searcher`.
+        """The k most popular allowed items; see `types.Searcher`.
 
-        The items were sorted once: `Hits.scored` counts those that were looked at until k were found.
+        The items are sorted once: `Hits.scored` counts those examined until k were found.
         """
         num_rows, excluded = len(query), options.excluded
         check_search(num_rows, self.num_items, k, excluded=excluded, allowed=options.allowed)
@@ -45,7 +45,7 @@ class PopularitySearcher:
         for row in range(num_rows):
             best = order[:k]
             if excluded is not None and len(excluded[row]):
-                # Among so many are k that are not left out.
+                # Enough for k that are not excluded.
                 best = order[: k + len(excluded[row])]
                 hits.scored[row] = len(best)
                 best = best[~np.isin(best, excluded[row])][:k]
@@ -55,7 +55,7 @@ class PopularitySearcher:
 
     @cached_property
     def _order(self) -> NDArray[np.int32]:
-        """int32[N], the items by how often they were taken; of equal ones the lower index first."""
+        """int32[N], the items by count, ties by the lower index."""
         return np.argsort(-self.counts, kind="stable").astype(np.int32)
 
     def _allowed(self, allowed: BoolArray) -> NDArray[np.int32]:

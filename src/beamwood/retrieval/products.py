@@ -1,4 +1,4 @@
-"""Exact search over item vectors by inner product: the catalogue in blocks, the k best of each block merged.
+"""Exact search by inner product: the catalogue in blocks, whose k best are merged.
 
 Shape legend: B rows, N items, D width, M items a row, k results.
 """
@@ -30,7 +30,7 @@ def best_products(
 ) -> Hits:
     """The k items of the largest `query . vector` for each row, in the order of `top_k`, all items scored.
 
-    Memory beyond the vectors does not depend on N. Errors: shapes that do not fit, a score that is no number.
+    Memory beyond the vectors does not depend on N. Errors: shapes that do not fit, a score that is not a number.
     """
     num_items = len(vectors_ND)
     check_search(len(queries_BD), num_items, k, excluded=excluded, allowed=allowed)
@@ -61,7 +61,7 @@ def block_hits(
     excluded: ItemLists | None,
     allowed: BoolArray | None,
 ) -> Hits:
-    """The k best of one block of the catalogue, item indices of the whole catalogue."""
+    """The k best of one block, as item indices of the whole catalogue."""
     scores = sound(queries_BD @ vectors_ND[block].T)
     if excluded is not None:
         inside = (excluded.items >= block.start) & (excluded.items < block.stop)
@@ -89,13 +89,13 @@ def products(queries_BD: FloatArray, vectors_ND: FloatArray, items_BM: IndexArra
 
 
 def is_catalogue(items_BM: IndexArray, num_items: int) -> bool:
-    """Are the items 0 .. N - 1 asked for in every row, by a view of one row?"""
+    """Whether every row asks for the items 0 .. N - 1, as a broadcast view of one row."""
     if len(items_BM) == 0 or items_BM.strides[0] != 0 or items_BM.shape[1] != num_items:
         return False
     return bool((items_BM[0] == np.arange(num_items)).all())
 
 
 def check_vectors(queries_BD: FloatArray, vectors_ND: FloatArray) -> None:
-    """Raise `InputError` where queries and vectors do not fit together."""
+    """Raise `InputError` where the widths of queries and vectors differ."""
     if queries_BD.ndim != 2 or vectors_ND.ndim != 2 or queries_BD.shape[1] != vectors_ND.shape[1]:
         raise InputError(f"queries have shape {queries_BD.shape}, vectors {vectors_ND.shape}; widths must agree")

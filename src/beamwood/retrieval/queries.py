@@ -1,4 +1,4 @@
-"""What a query becomes a vector by, without torch: a table of users, the mean of the history, a sequence encoder.
+"""Query vectors without torch: from a table of users, the mean of the history, or a sequence encoder.
 
 Shape legend: B rows, L history length, N items, U users, D width.
 """
@@ -42,41 +42,43 @@ Arrays = dict[str, NDArray[Any]]
 
 @dataclass(frozen=True, slots=True)
 class QueryKinds:
-    """What a folder may name: sequence encoders by name, and kinds of query vectors."""
+    """The encoders and query vectors by name that a folder may contain."""
 
     encoders: Mapping[str, Encoder]
     queries: Mapping[str, type[QueryVectors]]
 
 
 class QueryVectors(Protocol):
-    """A query's vector, whose inner product with an item's is the score; `kind` names the class in an artefact."""
+    """Encodes a query as a vector, whose inner product with an item's is the score; `kind` names the class in an
+    artefact.
+    """
 
     kind: ClassVar[str]
 
     @property
     def needs(self) -> QueryNeeds:
-        """What it looks at besides histories."""
+        """What it reads besides histories."""
         ...
 
     @property
     def shape(self) -> tuple[int | None, int]:
-        """N, None where it knows no items, and D."""
+        """N, None where it has no items, and D."""
         ...
 
     def encode(self, query: Query) -> NDArray[np.float32]:
-        """float32[B, D], zeros for a row of which it knows nothing."""
+        """float32[B, D], zeros for a row without usable input."""
         ...
 
     def export(self) -> tuple[dict[str, Any], Arrays]: ...
 
     @classmethod
     def restore(cls, config: dict[str, Any], arrays: Arrays, known: QueryKinds) -> Self:
-        """What `export` gave, with what it may name."""
+        """The inverse of `export`, with the known names."""
         ...
 
 
 class UserVectors:
-    """`users` [U, D] by who asks: matrix factorisation; an unknown user has the mean of all users'."""
+    """`users` [U, D] by user: matrix factorisation; an unknown user gets the mean of all."""
 
     kind: ClassVar[str] = "users"
 
@@ -151,7 +153,7 @@ class HistoryMean:
 
 @dataclass(frozen=True, slots=True)
 class UserBranch:
-    """What is added to the vector h of a history of at most `longest` items: `W h + b`. Source: MELT."""
+    """Added to the vector h of a history of at most `longest` items: `W h + b`. Source: MELT."""
 
     weight: NDArray[np.float32]
     bias: NDArray[np.float32]
@@ -163,7 +165,7 @@ class _StoredEncoder(StoredEncoded):
 
 
 class EncodedHistory:
-    """A sequence encoder's vector of a history; `branch` (MELT's) lifts that of a short one."""
+    """A sequence encoder's vector of a history; `branch` (MELT's) corrects that of a short one."""
 
     kind: ClassVar[str] = "encoder"
     needs: ClassVar[QueryNeeds] = QueryNeeds()
@@ -210,7 +212,7 @@ class _StoredScale(StoredConfig):
 
 
 class Scaled:
-    """Another's vectors over `temperature`, with `normalise` made of length 1 before."""
+    """The vectors of `of` divided by `temperature`, with `normalise` scaled to length 1 first."""
 
     kind: ClassVar[str] = "scaled"
 
@@ -254,7 +256,7 @@ QUERIES: dict[str, type[QueryVectors]] = {
 
 
 def restore_queries(stored: StoredPart, arrays: Arrays, known: QueryKinds) -> QueryVectors:
-    """The query vectors of what `export` gave. Errors: an unknown kind, arrays that do not fit."""
+    """The query vectors from their `export`. Errors: an unknown kind, arrays that do not fit."""
     if stored.kind not in known.queries:
         raise UnknownSearcherError(
             f"query vectors of kind {stored.kind!r} are unknown{nearest(stored.kind, known.queries)}"
@@ -263,9 +265,9 @@ def restore_queries(stored: StoredPart, arrays: Arrays, known: QueryKinds) -> Qu
 
 
 def _only(arrays: Arrays, name: str) -> NDArray[Any]:
-    """The one array that there is to be. Errors: another beside it."""
+    """The only array. Errors: another one."""
     shape_of(arrays, name, 2)
     others = sorted(set(arrays) - {name})
     if others:
-        raise ArtefactError(f"the array '{others[0]}' is of no use beside '{name}'")
+        raise ArtefactError(f"the array '{others[0]}' is not expected beside '{name}'")
     return arrays[name]

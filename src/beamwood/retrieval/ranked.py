@@ -1,4 +1,4 @@
-"""Search with a ranker over the whole catalogue; in a blend it orders what another part brings.
+"""Search by a ranker over the whole catalogue; in a blend it orders another part's candidates.
 
 Shape legend: B rows, M items a row, N items, k results.
 """
@@ -22,7 +22,7 @@ _BLOCK_CELLS = 2**22
 
 
 class RankingSearcher:
-    """The k items that a ranker scores highest, every allowed item scored: exact, and as dear as that."""
+    """The k items that a ranker scores highest; every allowed item is scored, so it is exact and expensive."""
 
     kind: ClassVar[str] = "ranking"
 
@@ -36,7 +36,7 @@ class RankingSearcher:
 
     @property
     def needs(self) -> QueryNeeds:
-        """Users where the ranker knows them, and the columns of the context that it looks at."""
+        """Users where the ranker knows them, and its context columns."""
         columns = () if self._context is None else self._context.columns
         return QueryNeeds(self.scorer.needs_users, self.scorer.num_users, columns)
 
@@ -62,12 +62,12 @@ class RankingSearcher:
         size = self._rows_at_a_time(pairs.shape[1])
         if len(query) <= size:
             return _score(self.scorer, self._context, query, pairs)
-        # Slices: a row of items for all stays one row.
+        # Slices keep a broadcast row of items a view.
         parts = [(query.take(np.arange(rows.start, rows.stop)), pairs[rows]) for rows in slices(len(query), size)]
         return np.concatenate([_score(self.scorer, self._context, part, items) for part, items in parts])
 
     def _rows_at_a_time(self, num_items: int) -> int:
-        """A ranker may hold a vector for each pair."""
+        """Rows in a block, as a ranker may hold a vector for each pair."""
         return max(1, _BLOCK_CELLS // max(1, num_items * self.scorer.width))
 
     def export(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
@@ -85,7 +85,7 @@ def _score(
     check_pairs(scorer, query, items)
     context_BD = None if encoder is None else query.once(encoder, lambda: encoder.encode(query.context, len(query)))
     missing = items < 0
-    # Without a missing place the items go through as they are: a row for all stays one row.
+    # Without missing items the array is passed unchanged: a broadcast row stays a view.
     known = np.where(missing, 0, items) if missing.any() else items
     scores = scorer.score(query.users, query.histories, known, context_BD)
     return np.where(missing, np.float32(-np.inf), scores)

@@ -1,4 +1,4 @@
-"""What a retriever is asked and what it answers, by id: the same for Python, the command line and a server."""
+"""The request and answer of a retriever, by id: shared by Python, the command line and the server."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ _SEEN = get_args(Seen)
 class Request:
     """The k best items for each history (item ids, oldest first) or each known user.
 
-    With both, the histories stand in for those that are kept of the users. Ids come as lists, arrays or series.
-    `allowed`: item ids, {"category": name or names}, or N truth values by item index; `where`: conditions on the item
-    columns that the fit kept, such as {"price": {"lte": 20}}; both act inside the search. `context`: by column a value
-    a row, where the retriever looks at it; what is left out counts as missing.
-    `rejected`: "remove" leaves out items of which a user had a negative event last, as the fit kept them.
-    `seen`: "remove" leaves the history's own items out, "keep" may answer with them.
-    `on_unknown`: "error" refuses unknown ids, "ignore" drops unknown items and answers unknown users as if they had no
-    history. `exclude`: ids that no row shows. `max_per_category`: so many items of a category at most, or by name, as
-    {"default": 3, "news": 1}. `diversity` in 0..1: how much likeness to what stands above counts against an item.
-    `promote`: places for the best of a filter, as {"where": {"sale": True}, "share": 0.2, "name": "sale"}. Of a tree,
-    `effort` in 0..1: 0 is its cheapest way to search, 1 its full beam, in place of the way that the fit has chosen;
-    or `beam_width`, 1 or more: a full beam of that width, or of k where that is more.
-    What does not fit the retriever, `Retriever.answer` refuses.
+    With both, the histories replace the stored ones of the users. Ids are lists, arrays or series. `allowed`: item ids,
+    {"category": name or names}, or N booleans by item index; `where`: conditions on the stored item columns, such as
+    {"price": {"lte": 20}}; both act inside the search. `context`: by column one value a row, where the retriever uses
+    it; missing columns count as missing values. `rejected`: "remove" excludes items with a negative last event of the
+    user, as stored by the fit. `seen`: "remove" excludes the history's own items, "keep" allows them. `on_unknown`:
+    "error" refuses unknown ids, "ignore" drops unknown items and answers unknown users as empty histories. `exclude`:
+    ids excluded for all rows. `max_per_category`: the most items of a category, also by name, as {"default": 3, "news":
+    1}. `diversity` in 0..1: the weight of dissimilarity to the items above. `promote`: places for the best items of a
+    filter, as {"where": {"sale": True}, "share": 0.2, "name": "sale"}. For trees, `effort` in 0..1: 0 the cheapest way
+    to search, 1 the full beam, instead of the way chosen by the fit; or `beam_width`, 1 or more: a full beam of that
+    width, at least k.
+
+    `Retriever.answer` refuses what does not fit the retriever.
     """
 
     histories: ItemLists | Sequence[Ids] | None = None
@@ -76,9 +76,9 @@ class Request:
 class Recommendations:
     """For each row the item ids found, best first, and their scores; `rank` counts from 1.
 
-    A row is shorter than k only where fewer items were allowed. `promotions`: the name of the promotion that each item
-    is there by, or None; empty where the request had none. `empty`: why a row has no item, by row. `item_type`: that of
-    the ids in Polars, None where their values tell. With diversity or promotions the scores need not fall.
+    A row is shorter than k only where fewer items were allowed. `promotions`: the name of each item's promotion, or
+    None; empty where the request had none. `empty`: by row, why it has no items. `item_type`: the Polars type of ids,
+    None where it follows from the values. With diversity or promotions the scores need not decrease.
     """
 
     item_ids: list[list[Any]]
@@ -89,11 +89,11 @@ class Recommendations:
 
     @property
     def rank(self) -> list[list[int]]:
-        """Places from 1 on, a list for each row."""
+        """Ranks from 1, a list for each row."""
         return [list(range(1, len(row) + 1)) for row in self.item_ids]
 
     def to(self, form: Form, users: Ids | None = None) -> Any:
-        """The item ids as "lists", or `as_frame` of "polars", "pandas" or "arrow"; `users`: who asked, a row each."""
+        """The item ids as "lists", or `as_frame` of "polars", "pandas" or "arrow"; `users`: one a row."""
         if form not in get_args(Form):
             raise InputError(f"as_={form!r} is unknown{nearest(str(form), get_args(Form))}")
         if form == "lists":
@@ -120,7 +120,7 @@ class Recommendations:
         return table(("row", "rank", "item", "score"), rows, caption=why)
 
     def as_frame(self, users: Ids | None = None) -> pl.DataFrame:
-        """One line a recommendation: row, rank, item, score, and first the user where `users` asked, one a row."""
+        """One line a recommendation: row, rank, item, score, and first the user where `users` are given, one a row."""
         lengths = [len(row) for row in self.item_ids]
         rows = np.repeat(np.arange(len(lengths)), lengths)
         who = {} if users is None else {"user": _series(users).gather(rows)}
@@ -149,17 +149,17 @@ def _check_effort(effort: Any, beam_width: Any) -> None:
 
 
 def is_number(value: Any, *, whole: bool = False) -> bool:
-    """Whether a value is a number, of Python or numpy; a truth value is none."""
+    """Whether a value is a number of Python or numpy; booleans are not."""
     return isinstance(value, numbers.Integral if whole else numbers.Real) and not isinstance(value, bool)
 
 
 def as_list(name: str, values: Any) -> list[Any]:
-    """The values of a list, an array or a series. Errors: a single value, or text, in its place."""
+    """The values of a list, an array or a series. Errors: a single value or a string."""
     if type(values) is list:
         return values
     if sparse.issparse(values):
         raise InputError(f"{name} is a sparse matrix, which has no ids; give a list of ids for each row")
-    # Of whatever library; a list of it would be one of its columns, or of their names.
+    # Frames of any library: their list would be columns or names.
     if type(values).__name__ in ("DataFrame", "LazyFrame", "Table"):
         raise InputError(f"{name} is a {type(values).__name__}; give one of its columns")
     if type(values).__module__.startswith("pyarrow"):
@@ -169,11 +169,11 @@ def as_list(name: str, values: Any) -> list[Any]:
             return list(values)
         except TypeError:
             pass
-    raise InputError(f"{name}={values!r} is no list; write [{values!r}]")
+    raise InputError(f"{name}={values!r} is not a list; write [{values!r}]")
 
 
 def truth_values(values: NDArray[Any] | list[Any]) -> BoolArray | None:
-    """Values that are truth values throughout as an array, None where any is an id."""
+    """An array of booleans if all values are, None otherwise."""
     if isinstance(values, np.ndarray):
         return values if values.dtype == np.bool_ else None
     return np.array(values, np.bool_) if values and all(isinstance(v, bool | np.bool_) for v in values) else None

@@ -1,4 +1,4 @@
-"""From the ids of a request to a query by index: the one place where a request is checked against a retriever."""
+"""From the ids of a request to a query by index: the only place where a request is checked against a retriever."""
 
 from __future__ import annotations
 
@@ -28,9 +28,10 @@ _ONE.setflags(write=False)
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What ids and filters mean: the catalogue, its columns, and what is known of users (None where nothing is).
+    """The meaning of ids and filters: the catalogue, its columns, and known users (None where none are stored).
 
-    `erased`: items that no known user's history has any more. `rejected`: what each user had a negative event of last.
+    `erased`: items removed from every known user's history. `rejected`: the items with a negative last event of each
+    user.
     """
 
     items: Vocabulary
@@ -41,9 +42,9 @@ class Names:
     rejected: ItemLists | None = None
 
     def resolve(self, request: Request, needs: QueryNeeds) -> tuple[Query, int, SearchOptions]:
-        """What a searcher with these needs is asked, for how many items, and the options of its search.
+        """The query of a request for a searcher with these needs, k, and the options of its search.
 
-        Errors: whatever of the request does not fit the retriever.
+        Errors: any part of the request that does not fit the retriever.
         """
         if needs.users_alone and request.users is None:
             raise InputError(
@@ -80,7 +81,7 @@ class Names:
         on_unknown: str = "error",
         needs: QueryNeeds = QueryNeeds(),
     ) -> ItemLists:
-        """The histories by item index, of given lists of ids or of known users; `needs`: of whom answers by them."""
+        """Histories by item index, of given lists of ids or of known users; `needs`: of the searcher that answers."""
         if isinstance(histories, ItemLists):
             return histories
         if histories is not None:
@@ -98,35 +99,35 @@ class Names:
         return self._kept(self._rows(users, on_unknown, needs))
 
     def _rows(self, users: Ids | None, on_unknown: str, needs: QueryNeeds) -> NDArray[np.int64]:
-        """int64[B], the row of each user, -1 of an unknown one."""
+        """int64[B], the row of each user, -1 for an unknown one."""
         if self.users is None:
             raise _keeps_no_users()
         with of_users(needs):
             return self.users.encode(as_list("users", users), on_unknown=on_unknown).astype(np.int64)
 
     def history_of(self, row: int) -> NDArray[np.int32]:
-        """int32[L], the items that are kept of a user by its row, without erased ones; histories are kept."""
+        """int32[L], the stored items of a user's row, without erased ones."""
         assert self.histories is not None
         own = self.histories[row]
         return own if self.erased is None else own[~self.erased[own]]
 
     def _kept(self, rows: NDArray[np.int64]) -> ItemLists:
-        """The histories of these rows; nothing of -1."""
+        """The stored histories of these rows; empty for -1."""
         if self.histories is None:
             raise _keeps_no_users()
         if not has_unknown(rows):
             return self._alive(self.histories.take(rows))
         known = rows >= 0
-        # An unknown user has no history: a slice of nothing.
+        # An unknown user has an empty slice.
         within = np.where(known, rows, 0)
         starts = self.histories.indptr[within]
         return self._alive(self.histories.slices(starts, np.where(known, self.histories.indptr[within + 1], starts)))
 
     def _rejected_by(self, users: NDArray[np.int64]) -> ItemLists:
-        """What each user had a negative event of last; nothing of unknown ones."""
+        """The items with a negative last event of each user; empty for unknown ones."""
         if self.rejected is None:
             raise InputError(
-                "this retriever keeps no negative events, so none can be left out; fit it with --negative-events, in "
+                "this retriever stores no negative events, so none can be left out; fit it with --negative-events, in "
                 "Python read_log(negative_events=[...])"
             )
         starts = self.rejected.indptr[np.maximum(users, 0)]
@@ -138,20 +139,20 @@ class Names:
         return histories if self.erased is None else histories.keeping(~self.erased[histories.items])
 
     def checked_k(self, k: Any) -> int:
-        """k as a number. Errors: what is none, or outside 1..N."""
+        """k as an int. Errors: another type, or outside 1..N."""
         try:
             number = None if isinstance(k, bool) else operator.index(k)
         except TypeError:
             number = None
         if number is None:
-            raise InputError(f"k={k!r} is no whole number; give one of 1..{len(self.items)}, such as k=10")
+            raise InputError(f"k={k!r} is not a whole number; give one of 1..{len(self.items)}, such as k=10")
         if not 1 <= number <= len(self.items):
             raise InputError(f"k={k} is outside 1..{len(self.items)}, the number of items")
         return number
 
 
 def _nobody(num_rows: int) -> NDArray[np.int64]:
-    """int64[B], -1: rows of no known user."""
+    """int64[B], -1: unknown users."""
     return _ONE if num_rows == 1 else np.full(num_rows, -1, np.int64)
 
 
@@ -161,7 +162,7 @@ def _keeps_no_users() -> InputError:
 
 @contextmanager
 def of_users(needs: QueryNeeds) -> Iterator[None]:
-    """Within it an unknown id is a user's, and the error says how new users are asked for, if they can be."""
+    """A context in which an unknown id is a user's, so that the error says how to ask for new users, if possible."""
     try:
         yield
     except UnknownIdError as error:
@@ -171,20 +172,20 @@ def of_users(needs: QueryNeeds) -> Iterator[None]:
 
 def rows_of_ids(name: str, rows: Any) -> list[list[Any]]:
     """A list for each row. Errors: a row that is a single id, as in a flat list."""
-    # Of whatever library.
+    # Frames of any library.
     if type(rows).__name__ == "DataFrame":
         raise InputError(f"{name} is a DataFrame; give a list of ids for each row, such as its column of lists")
     given = as_list(name, rows)
     for row in given:
         if isinstance(row, str | bytes) or not isinstance(row, Iterable):
-            raise InputError(f"{name} holds {row!r}, which is no list; give a list of ids for each row, as [[{row!r}]]")
+            raise InputError(f"{name} holds {row!r}, which is not a list; give a list of ids a row, as [[{row!r}]]")
     return [row if type(row) is list else list(row) for row in given]
 
 
 def _context_frame(context: Mapping[str, Sequence[Any]], needs: QueryNeeds, num_rows: int) -> pl.DataFrame:
-    """The columns of the context as a frame. Errors: a column that nobody looks at, values that no column can hold."""
+    """The context columns as a frame. Errors: a column that the retriever does not use, unreadable values."""
     if not needs.context:
-        raise InputError("this retriever looks at no context; leave it out")
+        raise InputError("this retriever uses no context; leave it out")
     columns = []
     for name, values in context.items():
         if name not in needs.names:

@@ -1,7 +1,8 @@
-"""Ids in, ids out: a searcher with the vocabularies, filters and stored histories around it, as one artefact."""
+"""Ids in, ids out: a searcher with vocabularies, filters and stored histories, as one artefact."""
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -43,10 +44,10 @@ _RULES = ("exclude", "max_per_category", "diversity", "promote")
 class Retriever:
     """Recommends items by id.
 
-    `items` numbers the catalogue, `columns` are those of items that filters may ask for. `users` and `histories` are
-    what is known of users, so that they can be asked for by id. `metadata` is JSON-able: method, configuration, data
-    fingerprint, split, metrics. `erased`: known items that no answer, no filter and no history has any more.
-    `rejected`: what each user had a negative event of last, which a request may leave out.
+    `items` is the catalogue, `columns` the item columns for filters. `users` and `histories`: of known users, so that
+    they can be asked for by id. `metadata` is JSON-able: method, configuration, data fingerprint, split, metrics.
+    `erased`: known items removed from answers, filters and histories. `rejected`: the items with a negative last event
+    of each user, which a request may exclude.
     """
 
     searcher: Searcher
@@ -73,7 +74,7 @@ class Retriever:
 
     @cached_property
     def names(self) -> Names:
-        """What ids and filters mean."""
+        """The meaning of ids and filters."""
         columns = ItemColumns(len(self.items)) if self.columns is None else self.columns
         erased = None if self.erased is None else mask_of(self.erased, len(self.items))
         filters = Filters(self.items, columns, alive=None if erased is None else Prepared(~erased))
@@ -112,40 +113,40 @@ class Retriever:
         as_: Form | None = None,
         **rules: Any,
     ) -> Any:
-        """`answer` of a `Request` of these; `rules`: exclude, max_per_category, diversity, promote.
+        """The `answer` to a `Request`; `rules`: exclude, max_per_category, diversity, promote.
 
-        `as_`: "lists" of item ids a row, or a frame of "polars", "pandas" or "arrow", in place of `Recommendations`.
-
-        `effort` in 0..1: how thoroughly a tree is searched, 0 its cheapest way, 1 its full beam, None the way that the
-        fit has chosen; or `beam_width`: a full beam of that many nodes.
+        `as_`: "lists" of item ids a row, or a frame of "polars", "pandas" or "arrow", instead of `Recommendations`.
+        `effort` in 0..1: how thoroughly a tree is searched, 0 the cheapest way, 1 the full beam, None the way chosen by
+        the fit; or `beam_width`: a full beam of that many nodes.
         """
         for name in rules:
             if name not in _RULES:
-                raise InputError(f"recommend has no argument '{name}'{nearest(name, _RULES)}")
+                known = [each for each in inspect.signature(self.recommend).parameters if each != "rules"]
+                raise InputError(f"recommend has no argument '{name}'{nearest(name, [*known, *_RULES])}")
         given: dict[str, Any] = {**rules, "effort": effort, "beam_width": beam_width, "rejected": rejected}
         found = self.answer(Request(histories, k, users, allowed, context, seen, on_unknown, where, **given))
         return found if as_ is None else found.to(as_, None if users is None else self._typed(as_list("users", users)))
 
     def _typed(self, users: list[Any]) -> pl.Series:
-        """Users who asked as a column of the log's type, or of their own where an unknown one is of another."""
+        """Users as a column of the log's type, or of their own where an unknown one has another."""
         typed = None if self.users is None else self.users.typed(users, "ignore")
         return pl.Series(users, strict=False) if typed is None or typed.null_count() else typed
 
     def answer(self, request: Request) -> Recommendations:
         """The k best items of each row of the request, best first.
 
-        An empty history is answered with the items that were taken most often where the model says nothing of it
-        (a blend's fallback; all scores 0). Errors: `InputError` on what does not fit this retriever.
+        An empty history gets the most popular items where the model has no answer (a blend's fallback; all scores 0).
+        Errors: `InputError` on what does not fit this retriever.
         """
         hits, promotions = self.hits(request)
         found = self._by_id(hits, promotions if request.promote else [])
         return found if all(found.item_ids) else replace(found, empty=why_empty(self.names, request, found.item_ids))
 
     def hits(self, request: Request) -> tuple[Hits, list[list[str | None]]]:
-        """What `answer` says by id, by item index, and the names of promotions, where the request has rules."""
+        """The answer by item index, and the names of promotions, where the request has rules."""
         for name, value in (("effort", request.effort), ("beam_width", request.beam_width)):
             if value is not None and part_with(self.searcher, TreeSearcher) is None:
-                raise InputError(f"{name}={value} is for trees, and this model has none; leave it out")
+                raise InputError(f"{name}={value} is for trees, and this model has no tree; leave it out")
         query, k, options = self.names.resolve(request, self.searcher.needs)
         rules = rules_of(request, k, self.names.filters)
         if rules is None:
@@ -175,7 +176,7 @@ class Retriever:
         allowed: Allowed | None = None,
         where: Mapping[str, Any] | None = None,
     ) -> Recommendations:
-        """The k items most like the given ones together, as one row; see `retrieval.similar`."""
+        """The k items most similar to the given ones together, as one row; see `retrieval.similar`."""
         indices = self._known(as_list("items", items))
         if len(indices) == 0:
             raise InputError("items is empty; give at least one item")
@@ -206,16 +207,16 @@ class Retriever:
 
     @naming_arguments
     def with_items(self, items: Sequence[NewItem]) -> Retriever:
-        """The same with items that came after the fit, in the stead of such as it had; see `retrieval.new_items`.
+        """A copy with items added after the fit, replacing earlier ones; see `retrieval.new_items`.
 
-        Nothing large is copied, and this one goes on answering as it did. Errors: `InputError` on an id that is known
-        or given twice, a mixture of unknown items, a cell that no column holds, more items than there is room for.
+        No large array is copied, and this retriever stays valid. Errors: `InputError` on a known or repeated id, a
+        mixture of unknown items, a cell of a wrong type, more items than there is room for.
         """
         return replace(self, **with_new_items(self.searcher, self.items, self.columns, items, self.erased))
 
     @naming_arguments
     def without_items(self, items: Ids) -> Retriever:
-        """The same as if it had never known these: they are in no answer, no filter and no known user's history."""
+        """A copy without these items: they are in no answer, no filter and no known user's history."""
         known = num_known(self.searcher)
         gone = self._known(as_list("items", items))
         if (gone >= known).any():
@@ -227,11 +228,15 @@ class Retriever:
         return replace(self, items=OpenVocabulary(fitted, known, new, mask), erased=erased)
 
     def _known(self, items: list[Any]) -> NDArray[np.int32]:
-        """The indices of items where none can be ignored."""
+        """The indices of items, where unknown ones are an error."""
         try:
             return self.items.encode(items)
         except UnknownIdError as error:
             raise UnknownIdError(str(error).replace(" or pass on_unknown='ignore'", "")) from None
+
+    def __repr__(self) -> str:
+        users = "no users" if self.users is None else f"{len(self.users):,} users"
+        return f"Retriever by {self.metadata.get('method', self.searcher.kind)}: {len(self.items):,} items, {users}"
 
     def _repr_html_(self) -> str:
         split = self.metadata.get("split")
@@ -247,7 +252,7 @@ class Retriever:
 
     @naming_arguments
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        """Write the artefact, whole or not at all; an artefact already there needs `overwrite`."""
+        """Write the artefact atomically; an existing one needs `overwrite`."""
         write_retriever(path, self.searcher, self.names, self.metadata, overwrite=overwrite)
 
     @classmethod
@@ -260,11 +265,11 @@ class Retriever:
         threads: int = 1,
         verify: bool = False,
     ) -> Retriever:
-        """Open a saved retriever; needs no training data and no torch. Errors: `ArtefactError` naming the file.
+        """Load a saved retriever, without training data or torch. Errors: `ArtefactError` naming the file.
 
-        The weights are mapped, not read: processes on one folder share them. `verify` reads all of it: checksums, and
-        whether every number is sound. `threads`: how many rows are searched at once, of all callers together.
-        `searchers`: by kind the classes that only the method's own file defines.
+        Weights are memory-mapped, so that processes share them; `verify` reads all files and checks digests and values.
+        `threads`: rows searched at once, over all callers together. `searchers`: by kind the classes that only the
+        method's own file defines.
         """
         searcher, names, metadata = read_retriever(path, searchers, threads=threads, verify=verify)
         erased = None if names.erased is None else np.flatnonzero(names.erased).astype(np.int32)

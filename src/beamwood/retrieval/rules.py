@@ -1,4 +1,4 @@
-"""What a request asks of its answer as a whole: few of a category, unlike items, promoted ones; k items all the same.
+"""Rules for an answer as a whole: category caps, diversity, promotions; k items are still returned.
 
 Shape legend: N items, k results.
 """
@@ -24,20 +24,20 @@ from beamwood.types import BoolArray, Hits, ItemLists, Prepared, Query, Searcher
 
 __all__ = ["Caps", "Promotion", "Rules", "arranged", "rules_of"]
 
-# So many candidates for each item that is wanted.
+# Candidates for each wanted item.
 _CANDIDATES = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Caps:
-    """At most `default` items of a category (None: any number), or what `own` says by the category's number."""
+    """At most `default` items of a category (None: any number), or `own` by the category's code."""
 
     column: LabelColumn
     default: int | None
     own: Mapping[int, int]
 
     def full(self, counts: Counter[int]) -> set[int]:
-        """The categories of which there are as many as there may be; of those with a room of 0, always."""
+        """The categories that have reached their cap; always those with a cap of 0."""
         said = {code for code, most in self.own.items() if counts[code] >= most}
         if self.default is None:
             return said
@@ -46,7 +46,7 @@ class Caps:
 
 @dataclass(frozen=True, slots=True)
 class Promotion:
-    """`count` of the answer's places are for the best items of a filter."""
+    """`count` places of the answer are reserved for the best items of a filter."""
 
     name: str
     count: int
@@ -63,7 +63,7 @@ class Rules:
 
 
 def rules_of(request: Request, k: int, filters: Filters) -> Rules | None:
-    """The rules of a request, None where it has none. Errors: whatever of them does not fit."""
+    """The rules of a request, None without any. Errors: invalid rules."""
     if request.max_per_category is None and not request.diversity and not request.promote:
         return None
     diversity = request.diversity
@@ -72,7 +72,7 @@ def rules_of(request: Request, k: int, filters: Filters) -> Rules | None:
     caps = None if request.max_per_category is None else _caps(request.max_per_category, filters)
     if not isinstance(request.promote, list | tuple):
         raise InputError(
-            f"promote={reprlib.repr(request.promote)} is no list; write [{{'where': {{..}}, 'share': 0.2}}]"
+            f"promote={reprlib.repr(request.promote)} is not a list; write [{{'where': {{..}}, 'share': 0.2}}]"
         )
     promotions = tuple(_promotion(promoted, k, filters) for promoted in request.promote)
     if sum(each.count for each in promotions) > k:
@@ -84,7 +84,7 @@ def _caps(given: Any, filters: Filters) -> Caps:
     said = given if isinstance(given, Mapping) else {"default": given}
     for name, most in said.items():
         if not is_number(most, whole=True) or most < 0:
-            raise InputError(f"max_per_category: {name}={most!r} is no whole number of 0 or more")
+            raise InputError(f"max_per_category: {name}={most!r} is not a whole number of 0 or more")
     column = filters.category()
     named = {name: most for name, most in said.items() if name != "default"}
     codes = column.codes_of("max_per_category:", list(named)).tolist()
@@ -112,11 +112,11 @@ def _promotion(given: Any, k: int, filters: Filters) -> Promotion:
 def arranged(
     searcher: Searcher, query: Query, k: int, options: SearchOptions, rules: Rules
 ) -> tuple[Hits, list[list[str | None]]]:
-    """The answer of each row by the rules, and for each item the name of the promotion that it is there by.
+    """The answer of each row under the rules, and for each item the name of its promotion, or None.
 
-    Without diversity it is the list of all allowed items by score, gone through from the top, each item taken whose
-    categories have room: a search that runs short is taken up again without what is full, so k items come whenever
-    there are k to take. Promoted items stand on places spread evenly, and count in their categories.
+    Without diversity the allowed items are taken in the order of scores, each if its categories have room; a search
+    that runs short is repeated without full categories, so k items are returned whenever k can be. Promoted items are
+    spread evenly over the places, and count in their categories.
     """
     hits = no_hits(len(query), k)
     named: list[list[str | None]] = []
@@ -139,7 +139,7 @@ Placed = tuple[int, float, str | None]
 
 
 def _placed(promoted: Sequence[Placed], rest: Sequence[Placed], k: int) -> list[Placed]:
-    """The promoted ones spread over k places, the others in their order between them."""
+    """The promoted items spread over k places, the others in order between them."""
     places = {(number * k + k // 2) // len(promoted): each for number, each in enumerate(promoted)}
     others, listed = iter(rest), list[Placed]()
     for place in range(k):
@@ -150,7 +150,7 @@ def _placed(promoted: Sequence[Placed], rest: Sequence[Placed], k: int) -> list[
 
 
 class _Picking:
-    """One row's answer while it grows."""
+    """One row's answer under construction."""
 
     def __init__(self, searcher: Searcher, query: Query, options: SearchOptions, rules: Rules) -> None:
         self.searcher, self.query, self.options, self.rules = searcher, query, options, rules
@@ -159,7 +159,7 @@ class _Picking:
         self.scored = 0
 
     def pick(self, wanted: int, among: BoolArray | None) -> list[tuple[int, float]]:
-        """At most so many items, of `among` where it says so, with their scores."""
+        """At most `wanted` items with their scores, of `among` if given."""
         picked: list[tuple[int, float]] = []
         while len(picked) < wanted:
             items, scores = self._search(wanted - len(picked), among)
@@ -174,7 +174,7 @@ class _Picking:
         return picked
 
     def _search(self, wanted: int, among: BoolArray | None) -> tuple[list[int], list[float]]:
-        """The best of what is neither taken nor full."""
+        """The best items that are neither taken nor of a full category."""
         options, caps = self.options, self.rules.caps
         mask = options.allowed if among is None else among if options.allowed is None else options.allowed & among
         full = set() if caps is None else caps.full(self.counts)
@@ -201,9 +201,9 @@ class _Picking:
             self.counts.update(self.rules.caps.column.of_item(item))
 
     def _diverse(self, items: list[int], scores: list[float]) -> Any:
-        """The items in the order of maximal marginal relevance: relevance within 0..1 less likeness to what is taken.
+        """The items by maximal marginal relevance: relevance in 0..1 minus similarity to taken items.
 
-        Each is given once all before it were taken or had no room. Source: Carbonell and Goldstein, 1998.
+        Each is yielded once all before it were taken or skipped. Source: Carbonell and Goldstein, 1998.
         """
         if not items:
             return
@@ -221,7 +221,7 @@ class _Picking:
                 likeness = own @ own[best] if before == 0 else np.maximum(likeness, own @ own[best])
 
     def _likeness(self, own: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The largest cosine of each with what is taken already; 0 where nothing is."""
+        """The largest cosine of each with the taken items; 0 without any."""
         if not self.taken:
             return np.zeros(len(own), np.float32)
         taken = directions(item_vectors(self.searcher, np.array(self.taken)))

@@ -29,7 +29,7 @@ __all__ = ["ContextEncoder", "PairScorer", "PlainScorer", "check_pairs", "contex
 
 Array = NDArray[np.float32]
 Arrays = dict[str, NDArray[Any]]
-# Numbers of an intermediate array held at a time (8 MiB): a larger block gains no speed.
+# Values of an intermediate array held at a time (8 MiB): a larger block is no faster.
 _BLOCK_CELLS = 2**21
 
 
@@ -37,12 +37,12 @@ class _Stored(StoredConfig):
     kind: str
     sizes: dict[str, Any] = Field(default_factory=dict)
     context: tuple[dict[str, Any], ...] = Field((), strict=False)
-    # Of a ranker that looks at histories.
+    # For rankers that read histories.
     history_length: int = Field(1, ge=1, le=MAX_HISTORY)
 
 
 class PairScorer(Protocol):
-    """Scores of items for who asks; `needs_users`: it looks at the user, not only at the history."""
+    """Scores user-item pairs; `needs_users`: it uses the user, not only the history."""
 
     config: dict[str, Any]
     arrays: Arrays
@@ -63,7 +63,7 @@ class PairScorer(Protocol):
 
     @property
     def width(self) -> int:
-        """D, that of the vector that context columns are mapped to."""
+        """D, the width of the vector that context columns are mapped to."""
         ...
 
     def score(
@@ -73,17 +73,17 @@ class PairScorer(Protocol):
         items_BM: NDArray[np.int64],
         context_BD: Array | None = None,
     ) -> Array:
-        """float32[B, M]; users -1 for unknown ones; `context_BD` what the context's columns add."""
+        """float32[B, M]; users are -1 if unknown; `context_BD`: the vector of the context columns."""
         ...
 
     def export(self) -> tuple[dict[str, Any], Arrays]: ...
 
 
 class PlainScorer:
-    """A fitted score of plain arrays: the tables of users and items, and the parameters by name.
+    """A fitted scorer in plain arrays: the tables of users and items, and the parameters by name.
 
-    Raises `ArtefactError` where an array is missing, one too many, of another shape than the others demand, or not
-    finite. Raises `ValueError` on a configuration that the score does not have.
+    Raises `ArtefactError` on missing, superfluous, inconsistent or non-finite arrays, and `ValueError` on an invalid
+    configuration.
     """
 
     def __init__(self, score: PairScore, config: dict[str, Any], arrays: Arrays) -> None:
@@ -139,7 +139,7 @@ class PlainScorer:
 
 
 class ContextEncoder:
-    """What the columns of the context add, [B, D]."""
+    """The vector of the context columns, [B, D]."""
 
     def __init__(self, columns: list[dict[str, Any]], arrays: Arrays) -> None:
         self.columns = tuple(FeatureColumn(**column) for column in columns)
@@ -148,7 +148,7 @@ class ContextEncoder:
         self.weights = [arrays[f"context.{column.name}"] for column in self.columns]
 
     def encode(self, context: Mapping[str, NDArray[Any]] | None, num_rows: int) -> Array:
-        """float32[B, D] of a query's context; a column that it lacks is missing throughout, others are left aside."""
+        """float32[B, D] of a query's context; columns that it lacks count as missing, others are ignored."""
         given = {} if context is None else context
         cells = [given[column.key] if column.key in given else column.encode(None, num_rows) for column in self.columns]
         vectors: Array = column_vectors(self.columns, self.weights, cells)
@@ -156,7 +156,7 @@ class ContextEncoder:
 
 
 def restore_scorer(config: dict[str, Any], arrays: Arrays) -> PairScorer:
-    """The scorer of what `export` gave. Errors: an unknown kind, a configuration or arrays that do not fit."""
+    """The scorer from its `export`. Errors: an unknown kind, a configuration or arrays that do not fit."""
     kind = config.get("kind")
     if not isinstance(kind, str) or kind not in SCORERS:
         raise ArtefactError(f"scorer kind {kind!r} is unknown{nearest(str(kind), SCORERS)}")
@@ -164,12 +164,12 @@ def restore_scorer(config: dict[str, Any], arrays: Arrays) -> PairScorer:
 
 
 def _is_one_row(items_BM: NDArray[np.int64]) -> bool:
-    """Are the same items asked for all rows, by a view of one row?"""
+    """Whether all rows have the same items, as a broadcast view of one row."""
     return len(items_BM) > 0 and items_BM.strides[0] == 0
 
 
 def check_pairs(scorer: PairScorer, query: Query, items_BM: NDArray[np.int64]) -> None:
-    """Errors: items of another number of rows, an item index outside -1 .. N - 1, a user outside -1 .. U - 1."""
+    """Errors: another number of rows, an item index outside -1 .. N - 1, a user outside -1 .. U - 1."""
     if items_BM.ndim != 2 or len(items_BM) != len(query):
         raise InputError(f"items has shape {items_BM.shape}; give one row for each of the {len(query)} of the query")
     users = query.users
@@ -180,6 +180,6 @@ def check_pairs(scorer: PairScorer, query: Query, items_BM: NDArray[np.int64]) -
 
 
 def context_encoder(scorer: PairScorer) -> ContextEncoder | None:
-    """The encoder of the context that the scorer looks at, None where it looks at none."""
+    """The encoder of the scorer's context, None where it uses none."""
     columns = scorer.config.get("context")
     return ContextEncoder(columns, scorer.arrays) if columns else None

@@ -1,4 +1,4 @@
-"""Items like given ones: by the model, by the items' vectors, or by the tree."""
+"""Items similar to given ones: by the model, by the items' vectors, or by the tree."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from beamwood.types import Hits, ItemLists, Query, Searcher, SearchOptions
 __all__ = ["By", "similar_items"]
 
 By = Literal["model", "vectors", "tree"]
-"""What says that items are alike."""
+"""The measures of similarity."""
 
 
 def similar_items(searcher: Searcher, items: NDArray[np.int32], k: int, options: SearchOptions, *, by: By) -> Hits:
-    """The k items most like the given ones, these left out, one row.
+    """The k items most similar to the given ones, without these, as one row.
 
-    "model": what is recommended to whom has these as history. "vectors": by the cosine with the mean of the items'
-    directions. "tree": by the depth of the lowest common ancestor with any of them, then by how near the leaves lie.
-    Errors: a method without vectors or tree, or of which no history says anything; an unknown `by`.
+    "model": the recommendations for these items as history. "vectors": by cosine with the mean of the items'
+    directions. "tree": by the depth of the lowest common ancestor with any of them, then by the distance of leaves.
+    Errors: a method without vectors or tree, or without histories; an unknown `by`.
     """
     if by not in get_args(By):
         raise InputError(f"by={by!r} is unknown{nearest(str(by), get_args(By))}")
@@ -41,9 +41,9 @@ def similar_items(searcher: Searcher, items: NDArray[np.int32], k: int, options:
 
 def _check_reads(searcher: Searcher) -> None:
     if searcher.needs.users_alone:
-        raise InputError("this model knows users, not histories, and so not what is like an item; ask by 'vectors'")
+        raise InputError("this model knows users, not histories, and so no similar items; ask by 'vectors'")
     if isinstance(fitted_of(searcher), PopularitySearcher):
-        raise InputError("this model has the same list for everyone, and so nothing that is like an item; fit another")
+        raise InputError("this model has the same list for everyone, and so no similar items; fit another method")
 
 
 def _by_vectors(searcher: Searcher, items: NDArray[np.int32]) -> NDArray[np.float32]:
@@ -53,7 +53,7 @@ def _by_vectors(searcher: Searcher, items: NDArray[np.int32]) -> NDArray[np.floa
 
 
 def _by_tree(searcher: Searcher, items: NDArray[np.int32]) -> NDArray[np.float32]:
-    """The depth of the lowest common ancestor, plus less than 1 for leaves that lie near."""
+    """The depth of the lowest common ancestor, plus less than 1 for near leaves."""
     found = part_with(searcher, TreeSearcher)
     if found is None:
         raise InputError("this model has no tree; ask by 'model', or fit a method that has one, such as dtr")
@@ -61,7 +61,7 @@ def _by_tree(searcher: Searcher, items: NDArray[np.int32]) -> NDArray[np.float32
     scores = np.full(tree.num_items, -np.inf, np.float32)
     mixtures, known = mixtures_of(searcher), items
     if mixtures is not None:
-        # One that stands beside the tree is where the item stands that weighs most in it.
+        # An item beside the tree counts as the one with the largest weight in its mixture.
         whole = np.concatenate([np.arange(num_known(searcher)), mixtures.heaviest()])
         known = np.where(tree.leaf_of_item[items] < 0, whole[items], items)
     for leaf in tree.leaf_of_item[known[known >= 0]].tolist():

@@ -1,9 +1,9 @@
-"""Empty leaves of a fitted tree as room for new items: which is free, and what is written there.
+"""Empty leaves of a fitted tree as room for new items: which are free, and their vectors.
 
 Shape legend: M new items.
 
-The searchers of one fitted tree share its arrays. A leaf is written only while no searcher that is still in use has an
-item on it, so that no search ever reads what changes. Of a mapped file only the pages that are written are copied.
+The searchers of one fitted tree share its arrays. A leaf is written only while no searcher in use has an item on it, so
+no search reads a changing leaf. Of a mapped file only written pages are copied.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ from beamwood.types import BoolArray, IndexArray
 
 __all__ = ["Slots", "mixed_leaves", "slots_of"]
 
-# A new item goes to a leaf below the same node as its heaviest parent, so many levels above it, or beside the search.
+# A new item gets a leaf whose ancestor this many levels above the parent's is the same as its main parent's, or is
+# scored beside the search.
 _NEAR = 1
 _LOCK = threading.Lock()
 
 
 class Slots:
-    """The leaves of `fitted` that held no item, what was written to them, and by whom they are used."""
+    """The leaves of `fitted` that held no item, their new content, and who uses them."""
 
     def __init__(self, fitted: TreeSearcher) -> None:
         self._tree, self._lock = fitted.tree, threading.Lock()
@@ -42,9 +43,9 @@ class Slots:
         self._search = fitted.core if self.weights is fitted.weights else fitted.core.of(self.weights)
 
     def placed(self, user: object, mixtures: Mixtures, near: BoolArray, far: BoolArray) -> NDArray[np.int32]:
-        """int32[M], the leaf of each mixture of items, written for `user`; -1 where none is free or none is wanted.
+        """int32[M], the leaf of each mixture, written for `user`; -1 where none is free or wanted.
 
-        `near` bool[M] want one near their parents, `far` bool[M] any, the nearest first.
+        `near` bool[M] need one near their parents, `far` bool[M] any, the nearest first.
         """
         with self._lock:
             leaves, taken = np.full(len(mixtures), -1, np.int32), np.zeros(len(self._empty), bool)
@@ -65,13 +66,13 @@ class Slots:
             return leaves
 
     def search(self) -> DinSearch:
-        """The search of what is written."""
+        """The search over the written weights."""
         return self._search.after_writing()
 
     def _choose(
         self, leaves: NDArray[np.int32], mixtures: Mixtures, free: BoolArray, wanted: IndexArray, far: BoolArray
     ) -> None:
-        """Set the `wanted` to free leaves, of each the nearest to the parent that holds most of its weight."""
+        """Give the `wanted` mixtures free leaves, each the nearest to the parent with most of its weight."""
         shape = self._tree.shape
         counts = [count.astype(np.int64) for count in self._tree.counts_below(free)]
         of_leaves = mixtures.moved(self._tree.leaf_of_item)
@@ -87,7 +88,7 @@ class Slots:
                 counts[level][leaf // shape.leaves_below(level)] -= 1
 
     def _write(self, mixtures: Mixtures, rows: NDArray[np.int64], leaves: NDArray[np.int32], keys: list[bytes]) -> None:
-        """Let the leaves hold the mixtures of these rows."""
+        """Write the mixtures of these rows to the leaves."""
         first = self._tree.shape.level_offset(self._tree.shape.depth)
         mixed = mixed_leaves(self.weights, mixtures.take(rows).moved(self._tree.leaf_of_item), self._tree.shape)
         arrays = self.weights.arrays()
@@ -105,7 +106,7 @@ _KNOWN: WeakKeyDictionary[TreeSearcher, Slots] = WeakKeyDictionary()
 
 
 def slots_of(fitted: TreeSearcher) -> Slots:
-    """The one record of a fitted tree's empty leaves."""
+    """The shared record of a fitted tree's empty leaves."""
     with _LOCK:
         if fitted not in _KNOWN:
             _KNOWN[fitted] = Slots(fitted)
@@ -113,7 +114,7 @@ def slots_of(fitted: TreeSearcher) -> Slots:
 
 
 def mixed_leaves(weights: DinWeights, leaves: Mixtures, shape: Shape) -> dict[str, NDArray[Any]]:
-    """By name as in `DinWeights.arrays`, [M, ..]: what leaves hold that are mixtures of others."""
+    """By name as in `DinWeights.arrays`, [M, ..]: the content of leaves that are mixtures of others."""
     first = shape.level_offset(shape.depth)
     rows: dict[str, NDArray[Any]] = {"nodes": leaves.mixed(weights.nodes, first)}
     for term, part in weights.terms.items():
@@ -124,7 +125,7 @@ def mixed_leaves(weights: DinWeights, leaves: Mixtures, shape: Shape) -> dict[st
 
 
 def _nearest(shape: Shape, counts: list[NDArray[np.int64]], leaf: int, *, levels: int) -> int:
-    """The free leaf nearest to `leaf`, at most so many levels above its parent's; -1 where there is none."""
+    """The free leaf nearest to `leaf` below the ancestor `levels` above its parent; -1 where there is none."""
     for level in range(shape.depth - 1, max(-1, shape.depth - 2 - levels), -1):
         node = leaf // shape.leaves_below(level)
         if counts[level][node] == 0:
@@ -138,7 +139,7 @@ def _nearest(shape: Shape, counts: list[NDArray[np.int64]], leaf: int, *, levels
 
 
 def _writable(weights: DinWeights) -> DinWeights:
-    """The weights whose arrays may be written in this process: themselves, or a copy where memory is read-only."""
+    """The weights with writable arrays: themselves, or a copy where memory is read-only."""
     try:
         for array in weights.arrays().values():
             array.setflags(write=True)

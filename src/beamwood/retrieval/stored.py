@@ -1,4 +1,4 @@
-"""What a saved folder says of a searcher: checked when it is read, one kind of error for whatever does not fit."""
+"""The stored configuration of searchers: validated when read, with one kind of error for any inconsistency."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from beamwood.errors import ArtefactError, NotInstalledError, UnknownSearcherErr
 
 __all__ = ["MOST", "StoredConfig", "StoredPart", "part_of", "prefixed", "restoring"]
 
-# What counts of a configuration stay below, so that they fit every integer that computes with them.
+# The largest count in a configuration, so that it fits every integer type used.
 MOST = 2**31 - 1
 
 
@@ -26,28 +26,28 @@ class StoredConfig(BaseModel):
 
 
 class StoredPart(StoredConfig):
-    """A part within another's configuration: which kind it is of, and what its `export` gave."""
+    """A part within another's configuration: its kind, and its `export`."""
 
     kind: str
     config: dict[str, Any]
 
 
 def prefixed(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """The arrays of a part by the names that they have within another's."""
+    """The arrays of a part under prefixed names."""
     return {f"{prefix}.{name}": array for name, array in arrays.items()}
 
 
 def part_of(arrays: Mapping[str, NDArray[Any]], prefix: str) -> dict[str, NDArray[Any]]:
-    """The arrays that `prefixed` named so, by their own names."""
+    """The arrays named by `prefixed`, under their own names."""
     start = f"{prefix}."
     return {name.removeprefix(start): array for name, array in arrays.items() if name.startswith(start)}
 
 
 @contextmanager
 def restoring(folder: str | Path, what: str) -> Iterator[None]:
-    """Within it, whatever is raised because `what` of the folder does not fit becomes an `ArtefactError` with the fix.
+    """A context in which any error because `what` of the folder does not fit becomes an `ArtefactError` with the fix.
 
-    It is meant for the restoring of stored parts alone: elsewhere these types of error are faults of ours.
+    For restoring stored parts only: elsewhere these types of errors are bugs.
     """
     fix = "it was not written by this version: fit and save it again"
     try:

@@ -1,6 +1,6 @@
-"""The exact k best of dense scores, in the stated order of ties.
+"""The exact k best of dense scores, with a defined order of ties.
 
-Shape legend: B rows of a batch, N items, M candidates a row, k results asked for.
+Shape legend: B rows of a batch, N items, M candidates a row, k results.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = [
     "top_k",
 ]
 
-# Copies of this many cells are held at a time (16 MiB): a larger block gains no speed.
+# Cells copied at a time (16 MiB): a larger block is no faster.
 _BLOCK_CELLS = 2**22
 _NOT_A_NUMBER = "a score is NaN; items can only be ordered by numbers"
 
@@ -39,7 +39,7 @@ def check_search(
     excluded: ItemLists | None = None,
     allowed: BoolArray | None = None,
 ) -> None:
-    """Raise `InputError` where the arguments of a search do not fit together; every searcher calls it first."""
+    """Raise `InputError` where the arguments of a search are inconsistent; every searcher calls it first."""
     if k < 1:
         raise InputError(f"k={k} is below 1; ask for at least one item")
     if excluded is not None:
@@ -64,7 +64,7 @@ def check_histories(histories: ItemLists, num_items: int) -> None:
 
 
 def check_items(items_BM: IndexArray, num_rows: int, num_items: int) -> None:
-    """Errors: items to score that are no row for each query, an item index outside -1 .. N - 1."""
+    """Errors: items to score that are not a row for each query, an item index outside -1 .. N - 1."""
     if items_BM.ndim != 2 or len(items_BM) != num_rows:
         raise InputError(f"items has shape {items_BM.shape}; give one row for each of {num_rows} histories")
     if items_BM.size and (items_BM.max() >= num_items or items_BM.min() < -1):
@@ -72,7 +72,7 @@ def check_items(items_BM: IndexArray, num_rows: int, num_items: int) -> None:
 
 
 def mask_scores(scores_BN: FloatArray, *, excluded: ItemLists | None = None, allowed: BoolArray | None = None) -> None:
-    """Set the scores of excluded and of not allowed items to -inf, in place."""
+    """Set the scores of excluded and of disallowed items to -inf, in place."""
     if allowed is not None:
         scores_BN[:, ~allowed] = -np.inf
     if excluded is not None:
@@ -88,7 +88,7 @@ def top_k(
 ) -> Hits:
     """The k best items of each row: score descending, then item index ascending.
 
-    `scores_BN` float[B, N]; scores are compared as float32, and -inf marks an item that is no candidate, exactly
+    `scores_BN` float[B, N]; scores are compared as float32, and -inf marks an item that is not a candidate, exactly
     like an item of the row's `excluded` list or one without `allowed[item]` (bool[N]). Rows with fewer than k
     candidates (k may pass N) are filled with item -1 and score -inf. `Hits.scored` counts the candidates.
     Errors: k below 1, an `excluded` or `allowed` of the wrong shape, a score that is NaN.
@@ -97,7 +97,7 @@ def top_k(
     check_search(num_rows, num_items, k, excluded=excluded, allowed=allowed)
     parts = []
     for rows in blocks(num_rows, _BLOCK_CELLS // max(1, num_items)):
-        # + 0.0 turns -0.0 into 0.0: they are equal, so their order must be the index's.
+        # + 0.0 turns -0.0 into 0.0, so that both compare equal and ties go by index.
         block_BN = scores_BN[rows].astype(np.float32) + np.float32(0.0)
         mask_scores(block_BN, excluded=None if excluded is None else excluded.take(rows), allowed=allowed)
         parts.append(_best_of(block_BN, k))
@@ -124,7 +124,7 @@ def sort_candidates(items_BM: IndexArray, scores_BM: FloatArray, k: int) -> Hits
 
 
 def _sorted_row(items_M: NDArray[np.int32], scores_M: NDArray[np.float32], k: int) -> Hits:
-    """`sort_candidates` of a single row, as most requests have."""
+    """`sort_candidates` for a single row, as in most requests."""
     # + 0.0 turns -0.0 into 0.0, as in `top_k`.
     scores_M = scores_M + np.float32(0.0)
     present = (items_M >= 0) & (scores_M != -np.inf)
@@ -181,7 +181,7 @@ def no_hits(num_rows: int, k: int) -> Hits:
 
 
 def join_hits(parts: Sequence[Hits], k: int) -> Hits:
-    """The rows of several `Hits` of k places, one after the other."""
+    """The rows of several `Hits` of k places, concatenated."""
     if not parts:
         return no_hits(0, k)
     return Hits(

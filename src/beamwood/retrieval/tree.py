@@ -31,7 +31,7 @@ from beamwood.types import BoolArray, Hits, IndexArray, ItemLists, Query, QueryN
 
 __all__ = ["TreeSearcher", "searcher_with"]
 
-# Where so few items are allowed, scoring each costs no more than a beam and is exact.
+# With this few allowed items, scoring each is exact and no more expensive than a beam.
 _EXACT_FACTOR = 2
 
 
@@ -48,23 +48,22 @@ class _Stored(StoredConfig):
 
 class TreeSearcher:
     """Beam search over a tree: k of N items at the cost of about beam_width * branching * depth scores, or of the few
-    leaves that a light head leaves to judge.
+    leaves that are judged after a light head.
 
-    `ways`: how it is searched by default, and what an effort means; None: the full beam, and narrower ones. A filter
-    acts inside the search: a subtree without an allowed item is never opened, so k results come back whenever k items
-    are allowed; where few are, all of them are scored and the result is exact. A filter that is `prepared` is
-    counted once. A search for k above `beam_width` widens the beam to k, and judges
-    more leaves in proportion to k, or to `options.good`. Ties on a level go to the lower node, among results to the
-    lower item. Where the scorer has learned that what was seen comes again (a weight of it above 0), the history's own
-    items are candidates too: a search does not reach each of their leaves. `link`: what a score means; by "path" that
-    of a leaf is the log-probability of the path to it, each step a sigmoid (PLT), the others change no answer.
-    Source: DTR, algorithm 1.
+    `ways`: the default way of searching and those for each effort; None: the full beam, and narrower ones. A filter
+    acts inside the search: a subtree without an allowed item is never opened, so k results are returned whenever k
+    items are allowed; a few allowed items are all scored, exactly. Counts for a `prepared` filter are cached. A search
+    for k above `beam_width` widens the beam to k, and judges more leaves in proportion to k, or to `options.good`. Ties
+    on a level go to the lower node, among results to the lower item. Where the scorer has a positive weight for seen
+    items, the history's own items are candidates too, as a search may not reach their leaves. `link`: the meaning of a
+    score; by "path" that of a leaf is the log-probability of its path, each step a sigmoid (PLT); the others do not
+    change answers. Source: DTR, algorithm 1.
     """
 
     kind: ClassVar[str] = "tree-din"
     needs: ClassVar[QueryNeeds] = QueryNeeds()
     own_terms: ClassVar[Sequence[Term]] = ()
-    """Those that a folder may have beside the package's."""
+    """Further terms that a folder may contain."""
 
     def __init__(
         self,
@@ -90,22 +89,22 @@ class TreeSearcher:
 
     @property
     def core(self) -> DinSearch:
-        """What searches, by leaf."""
+        """The kernel that searches, by leaf."""
         return self._search
 
     @property
     def threads(self) -> int:
-        """How many rows it searches at once."""
+        """Rows searched at once."""
         return self._search.threads
 
     @property
     def queue(self) -> Queue:
-        """How those who search it wait for each other: `kernels.search.Queue`."""
+        """The queue of waiting callers: `kernels.search.Queue`."""
         return self._search.queue
 
     @property
     def searched_by(self) -> str:
-        """What answers: the native core, or numpy and why."""
+        """The implementation: the native core, or numpy and why."""
         return f"numpy: {self._search.why_numpy}" if self._search.why_numpy else "the native core"
 
     @property
@@ -115,19 +114,19 @@ class TreeSearcher:
     def search(self, query: Query, k: int, options: SearchOptions = SearchOptions()) -> Hits:
         """The k best items found for each row; see `types.Searcher`.
 
-        `options.effort` names another way than the chosen one, `options.beam_width` a full beam of that width.
+        `options.effort` selects another way than the chosen one, `options.beam_width` a full beam of that width.
         """
         return self.searched(query, k, options, self._way(k, options))
 
     def searched(self, query: Query, k: int, options: SearchOptions, way: Way) -> Hits:
-        """`search` by a way, which must be wide enough for k results."""
+        """`search` in a given way, which must be wide enough for k results."""
         hits = self._found(query, k, options, way)
         if not self._come_again or way.kind != "beam" or self._scores_all(options, way):
             return hits
         return self._with_history(hits, query, k, options)
 
     def beam(self, query: Query, k: int, options: SearchOptions = SearchOptions()) -> Hits:
-        """What the search alone finds: `search` without the history's items as candidates."""
+        """The results of the beam alone: `search` without the history's items as candidates."""
         return self._found(query, k, options, self._way(k, options))
 
     def _found(self, query: Query, k: int, options: SearchOptions, way: Way) -> Hits:
@@ -142,8 +141,9 @@ class TreeSearcher:
         return self._hits(found)
 
     def apart(self, query: Query, k: int) -> Candidates:
-        """The k best of what the latest items are not, by the beam, and all that they are; a seen weight counts for
-        each place that holds an item."""
+        """The k best unseen items by the beam, and all items of the latest history; the weight of seen items counts for
+        each occurrence.
+        """
         latest = query.histories.last(self._length)
         asked = Query(query.users, latest)
         seen, latest_BL = latest.distinct(), latest.padded(self._length)
@@ -154,7 +154,7 @@ class TreeSearcher:
         return Candidates(self.beam(asked, k, SearchOptions(seen)), seen_BH, self.score(asked, seen_BH), times_BH)
 
     def exact(self, query: Query, k: int, options: SearchOptions = SearchOptions()) -> Hits:
-        """The k best of all allowed items by brute force over the leaves: what the beam approximates."""
+        """The k best of all allowed items by brute force over the leaves, which the beam approximates."""
         check_search(len(query), self.num_items, k, excluded=options.excluded, allowed=options.allowed)
         return self._exact(query, k, options)
 
@@ -182,7 +182,7 @@ class TreeSearcher:
 
     @classmethod
     def restore(cls, config: dict[str, Any], arrays: dict[str, NDArray[Any]], *, threads: int = 1) -> TreeSearcher:
-        """See `types.Searcher`; `threads`: how many rows it searches at once, of all its callers together."""
+        """See `types.Searcher`; `threads`: rows searched at once, over all callers together."""
         stored = _Stored.model_validate(config)
         check_integers(arrays, {"item_of_leaf": (np.int32,)})
         tree = Tree(Shape(stored.root_fanout, stored.branching, stored.depth), arrays["item_of_leaf"])
@@ -190,7 +190,7 @@ class TreeSearcher:
         weights = DinWeights.from_arrays(own, terms_named(stored.terms, cls.own_terms))
         ways = Ways.restore(stored.ways, stored.way, steerable=weights.light is not None)
         link = LINKS[stored.link]
-        # Not of `cls`, which no other process would find where it is sent.
+        # Not `cls`, a local class that cannot be unpickled in another process.
         return TreeSearcher(weights, tree, beam_width=stored.beam_width, threads=threads, link=link, ways=ways)
 
     def _leaves(self, query: Query) -> NDArray[np.int32]:
@@ -213,13 +213,13 @@ class TreeSearcher:
         return self.tree.counts_below(mask)
 
     def _excluded(self, options: SearchOptions) -> tuple[NDArray[np.int64], NDArray[np.int32]] | None:
-        """Each row's leaves to leave out, sorted, distinct, and only those that are live at all."""
+        """Each row's leaves to exclude, sorted, distinct, and only live ones."""
         if options.excluded is None:
             return None
         return banned_of(self._search.module, self.tree.leaf_of_item, options.excluded, options.allowed)
 
     def _way(self, k: int, options: SearchOptions) -> Way:
-        """How to search for k results."""
+        """The way of searching for k results."""
         if options.beam_width is not None:
             return Way("beam", max(k, options.beam_width))
         return self.ways.of(options.effort).wide_enough(k, options.good)
@@ -229,13 +229,13 @@ class TreeSearcher:
         return options.allowed is not None and options.of_filter(_count, _count) <= most
 
     def _with_history(self, hits: Hits, query: Query, k: int, options: SearchOptions) -> Hits:
-        """The k best of `hits` and of the history's items that may be shown and are not among them."""
+        """The k best of `hits` and of the history's allowed items that are not among them."""
         seen_BL = query.histories.padded(self._length)
         seen_BL = showable(seen_BL[:, (seen_BL >= 0).any(axis=0)], options)
         if seen_BL.shape[1] == 0:
             return hits
         both = np.concatenate([hits.items, seen_BL], axis=1)
-        # Of equal items the first is kept: what the beam has found stands before the history.
+        # Of duplicates the first is kept; the beam's results come before the history.
         order = np.argsort(both, axis=1, kind="stable")
         ascending = np.take_along_axis(both, order, axis=1)
         again = np.zeros(both.shape, bool)
@@ -246,7 +246,7 @@ class TreeSearcher:
         return Hits(joined.items, joined.scores, hits.scored + (seen_BL >= 0).sum(axis=1))
 
     def _hits(self, found: SearchResult) -> Hits:
-        # The core orders ties by leaf, and an answer by item.
+        # The core orders ties by leaf, an answer by item.
         items = items_of_leaves(self._search.module, self.tree.item_of_leaf, found.leaves, found.scores)
         return Hits(items, found.scores, found.scored)
 
@@ -256,12 +256,12 @@ def _count(allowed: BoolArray) -> int:
 
 
 def searcher_with(*terms: Term) -> type[TreeSearcher]:
-    """A kind of `TreeSearcher` whose folders may have these terms too: what `Method.searchers` takes by its `kind`."""
+    """A subclass of `TreeSearcher` whose folders may have these further terms, for `Method.searchers`."""
     return type("TreeSearcher", (TreeSearcher,), {"own_terms": terms})
 
 
 def terms_named(names: Sequence[str], more: Sequence[Term] = ()) -> dict[str, Term]:
-    """The terms of these names, of the package's and of `more`. Errors: `UnknownSearcherError` on another name."""
+    """The terms of these names, of the package and of `more`. Errors: `UnknownSearcherError` on another name."""
     known = TERMS | by_name(more)
     for name in names:
         if name not in known:

@@ -1,4 +1,4 @@
-"""Search with vectors: what a query becomes a vector by, times an index over the items' vectors; without torch.
+"""Search by vectors: a query encoder and an index over item vectors; without torch.
 
 Shape legend: B rows, N items, D width, M items a row.
 """
@@ -28,7 +28,7 @@ __all__ = ["VectorSearcher", "searcher_with", "sequence_searcher"]
 class _Stored(StoredConfig):
     queries: StoredPart
     index: StoredPart
-    # The array of the queries' that is the items' vectors themselves, which are stored once.
+    # The query encoder's array that equals the item vectors, which are stored once.
     shared: str | None
 
 
@@ -65,7 +65,7 @@ class VectorSearcher:
 
     @property
     def needs(self) -> QueryNeeds:
-        """Users, of a table of them; else nothing."""
+        """Users, where they have a table; else nothing."""
         return self.queries.needs
 
     def encode(self, query: Query) -> NDArray[np.float32]:
@@ -96,7 +96,7 @@ class VectorSearcher:
     def restore(cls, config: dict[str, Any], arrays: dict[str, NDArray[Any]], *, threads: int = 1) -> VectorSearcher:  # noqa: ARG003
         stored = _Stored.model_validate(config)
         check_floats(arrays, {"vectors": shape_of(arrays, "vectors", 2)})
-        # As it is used, so that what is shared stays one array.
+        # In the final form, so that a shared array stays shared.
         vectors = np.ascontiguousarray(arrays["vectors"], np.float32)
         own = part_of(arrays, "query") | ({} if stored.shared is None else {stored.shared: vectors})
         queries = restore_queries(
@@ -108,7 +108,7 @@ class VectorSearcher:
 
 
 def sequence_searcher(encoder: PlainEncoder, branch: UserBranch | None = None) -> VectorSearcher:
-    """Exact search with a sequence encoder among the vectors that it was trained with."""
+    """Exact search with a sequence encoder over the item vectors that it was trained with."""
     return VectorSearcher(EncodedHistory(encoder, branch), encoder.vectors)
 
 
@@ -118,9 +118,9 @@ def searcher_with(
     encoders: Sequence[Encoder] = (),
     queries: Sequence[type[QueryVectors]] = (),
 ) -> type[VectorSearcher]:
-    """A kind of `VectorSearcher` whose folders may have these too: what `Method.searchers` takes by its `kind`.
+    """A subclass of `VectorSearcher` whose folders may have these further parts, for `Method.searchers`.
 
-    Errors: `InputError` on a name that the package has, or two of one name.
+    Errors: `InputError` on a name of the package, or a repeated name.
     """
     own = {
         "own_indexes": {index.name: index for index in indexes},

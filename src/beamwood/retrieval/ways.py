@@ -1,4 +1,4 @@
-"""The ways in which a tree can be searched, cheapest first, and which of them answers unless a call says otherwise."""
+"""The ways in which a tree can be searched, cheapest first, and the default one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PARTS = (8, 4, 2)
 
 
 class StoredWay(StoredConfig):
-    """A way as a folder holds it."""
+    """The stored form of a way."""
 
     kind: WayKind
     beam_width: int = Field(ge=1, le=MOST)
@@ -27,9 +27,9 @@ class StoredWay(StoredConfig):
 
 @dataclass(frozen=True, slots=True)
 class Ways:
-    """`ladder`: cheapest first, the last one the full beam; `chosen`: the place of the one that answers by default.
+    """`ladder`: cheapest first, the last one the full beam; `chosen`: the position of the default.
 
-    Errors: `InputError` where the last is no beam, or nothing is chosen.
+    Errors: `InputError` where the last is not a beam, or `chosen` is out of range.
     """
 
     ladder: tuple[Way, ...]
@@ -43,11 +43,11 @@ class Ways:
 
     @property
     def default(self) -> Way:
-        """The way that answers unless a call says otherwise."""
+        """The default way."""
         return self.ladder[self.chosen]
 
     def of(self, effort: float | None) -> Way:
-        """The way for an effort in 0..1, 1 the full beam and 0 the cheapest; None: the chosen one."""
+        """The way for an effort in 0..1, 1 the full beam and 0 the cheapest; None: the default."""
         if effort is None:
             return self.default
         if not 0 <= effort <= 1:
@@ -55,12 +55,12 @@ class Ways:
         return self.ladder[round(effort * (len(self.ladder) - 1))]
 
     def export(self) -> dict[str, Any]:
-        """As JSON can hold them."""
+        """The JSON-able form."""
         return {"ways": [asdict(way) for way in self.ladder], "way": self.chosen}
 
     @classmethod
     def restore(cls, ladder: Sequence[StoredWay], chosen: int, *, steerable: bool) -> Ways:
-        """What `export` gave. Errors: a way that a light head steers, where there is none."""
+        """The inverse of `export`. Errors: a way steered by a light head, where there is none."""
         ways = cls(tuple(Way(way.kind, way.beam_width, way.judged) for way in ladder), chosen)
         if not steerable and any(way.kind != "beam" for way in ways.ladder):
             raise ArtefactError("a way of searching is steered by a light head, which the weights lack")
@@ -68,6 +68,6 @@ class Ways:
 
 
 def narrower_beams(beam_width: int) -> Ways:
-    """The full beam, chosen, behind narrower ones: what there is without a light head."""
+    """The full beam as default, after narrower ones: the ways without a light head."""
     widths = sorted({max(1, beam_width // part) for part in _PARTS} | {beam_width})
     return Ways(tuple(Way("beam", width) for width in widths), len(widths) - 1)

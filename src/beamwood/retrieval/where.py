@@ -1,4 +1,4 @@
-"""Conditions on item columns: from `{"price": {"lte": 20}, "brand": ["a", "b"]}` to the items that meet them."""
+"""Conditions on item columns: from `{"price": {"lte": 20}, "brand": ["a", "b"]}` to a mask of items."""
 
 from __future__ import annotations
 
@@ -24,20 +24,22 @@ _COMPARED: dict[str, Callable[[Any, Any], Any]] = {
 }
 OPERATORS = ("eq", "ne", *_COMPARED, "in", "not_in", "all_of", "missing")
 """What a condition may say of a column."""
-_DATE = re.compile(r"\s*\d{4}-\d{1,2}-\d{1,2}")
+# How text is written that could be kept as numbers or times; so many labels are looked at.
+_FORMS = {"number": re.compile(r"\s*[+-]?\d+([.,]\d+)?\s*"), "time": re.compile(r"\d{4}-\d\d-\d\d.*")}
+_FIRST = 100
 _JOINED = ("all", "any", "not")
 
 
 def where_mask(where: Any, columns: ItemColumns) -> BoolArray:
-    """bool[N], the items that meet the conditions, all of them where there are several.
+    """bool[N], the items that meet all conditions.
 
-    A key is a column, its value what is wanted: one value, a list (any of these), or a mapping of `OPERATORS`; or a key
-    is "all", "any" (a list of such mappings) or "not" (one). An item whose cell is empty meets no condition on it but
-    `missing`; "not" turns a whole answer round. Errors: a column that was not kept, with the nearest, an operator that
-    there is not, a value that the column cannot hold.
+    A key is a column, its value the wanted one, a list (any of these), or a mapping of `OPERATORS`; or a key is "all",
+    "any" (a list of such mappings) or "not" (one). An item whose cell is empty meets no condition on it but `missing`;
+    "not" negates the result. Errors: a column that was not kept, with the nearest; an unknown operator; a value of
+    another type.
     """
     if not isinstance(where, Mapping) or not where:
-        raise InputError(f"where={where!r} is no condition; write a mapping, such as {{'price': {{'lte': 20}}}}")
+        raise InputError(f"where={where!r} is not a condition; write a mapping, such as {{'price': {{'lte': 20}}}}")
     mask = np.ones(columns.num_items, bool)
     for name, wanted in where.items():
         if name in ("all", "any"):
@@ -64,10 +66,10 @@ def _condition(name: str, column: NumberColumn | LabelColumn, wanted: Any) -> Bo
 
 def _said(name: str, column: NumberColumn | LabelColumn, word: str, value: Any) -> BoolArray:
     """The items whose cell meets one operator."""
-    # Of whatever library; an iterator is gone through once.
+    # Lists of any library; an iterator can be read only once.
     value = as_list(f"where: '{name}'", value) if _is_list(value) else value
     if word not in OPERATORS:
-        raise InputError(f"where: '{name}' is asked for '{word}'{nearest(word, OPERATORS)}")
+        raise InputError(f"where: '{name}' has the unknown operator '{word}'{nearest(word, OPERATORS)}")
     if word == "missing":
         if not isinstance(value, bool):
             raise InputError(f"where: missing={value!r} of '{name}' must be true or false")
@@ -84,16 +86,22 @@ def _said(name: str, column: NumberColumn | LabelColumn, word: str, value: Any) 
 
 def _of_labels(name: str, column: LabelColumn, word: str, value: Any) -> BoolArray:
     if word in _COMPARED:
-        kind = "time" if isinstance(value, str) and _DATE.match(value) else "number"
-        raise InputError(
-            f"where: '{name}' holds text, which '{word}' does not order; use eq or in, or keep it as "
-            f"a {kind} with `beamwood fit --keep-columns {name}:{kind}`"
-        )
+        kind = _seems(column)
+        fix = f", or keep it as a {kind} with `beamwood fit --keep-columns {name}:{kind}`" if kind else ""
+        raise InputError(f"where: '{name}' holds text, which '{word}' does not order; use eq or in{fix}")
     codes = column.codes_of(name, [value] if word == "eq" else list(value))
     if word != "all_of":
         return column.having(codes.tolist())
     every: BoolArray = np.logical_and.reduce([column.having([code]) for code in codes.tolist()] or [column.having([])])
     return every
+
+
+def _seems(column: LabelColumn) -> str:
+    """Is it, by its first labels, a column of numbers or of times that is kept as text? Empty where it is neither."""
+    first = column.labels.ids(np.arange(min(len(column.labels), _FIRST)))
+    if not first or np.diff(column.indptr).max() > 1:
+        return ""
+    return next((kind for kind, form in _FORMS.items() if all(form.fullmatch(label) for label in first)), "")
 
 
 def _of_numbers(name: str, column: NumberColumn, word: str, value: Any) -> BoolArray:
@@ -106,7 +114,7 @@ def _of_numbers(name: str, column: NumberColumn, word: str, value: Any) -> BoolA
     wanted = [column.number(name, each) for each in (value if word == "in" else [value])]
     dtype = column.values.dtype
     if dtype == np.int64:
-        # Beside a number with fractions numpy would take long whole numbers for those near them.
+        # Together with floats numpy would round long integers.
         whole = [int(each) for each in wanted if isinstance(each, int) or each.is_integer()]
         wanted = [each for each in whole if -(2**63) <= each < 2**63]
     if len(wanted) == 1:

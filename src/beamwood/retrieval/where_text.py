@@ -1,8 +1,8 @@
-"""Conditions as typed text, `price<=20 and brand in (a, b)`, to the mapping that `where` takes.
+"""Conditions as text, `price<=20 and brand in (a, b)`, parsed to the mapping that `where` takes.
 
-A condition joins parts by "and" and "or", of which "and" binds closer; "not" and brackets stand before a part.
-A part is `column operator value`, `column in (value, ..)`, `column not in (..)`, `column is missing` or
-`column is not missing`.
+A condition joins parts by "and" and "or", of which "and" binds more tightly; "not" and brackets come before a part. A
+part is `column operator value`, `column in (value, ..)`, `column not in (..)`, `column is missing` or `column is not
+missing`.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _DEEPEST = 50
 
 
 def parse_where(text: str, columns: ItemColumns) -> dict[str, Any]:
-    """The mapping of a condition. A bare word, or text in quotes, is a value as its column holds it.
+    """The mapping of a condition. A bare word, or text in quotes, is a value of its column's type.
 
-    Errors: text that is no condition, naming the place; a column that was not kept, with the nearest.
+    Errors: a syntax error, naming the place; a column that was not kept, with the nearest.
     """
     reading = _Reading(text, columns)
     found = reading.any_of(0)
@@ -33,7 +33,7 @@ def parse_where(text: str, columns: ItemColumns) -> dict[str, Any]:
 
 
 class _Reading:
-    """The words of a text, read from the left."""
+    """A parser over the tokens of a text."""
 
     def __init__(self, text: str, columns: ItemColumns) -> None:
         self.text, self.columns, self.place = text, columns, 0
@@ -49,7 +49,7 @@ class _Reading:
             at = match.end()
 
     def any_of(self, depth: int) -> dict[str, Any]:
-        """One or several conditions with "or" between them."""
+        """Conditions joined by "or"."""
         if depth > _DEEPEST:
             raise InputError(f"--where is nested more than {_DEEPEST} deep; write it flatter")
         parts = [self._all_of(depth)]
@@ -128,7 +128,7 @@ class _Reading:
         return text
 
     def wrong(self, wanted: str) -> InputError:
-        """The error of another word than is wanted here."""
+        """The error about an unexpected token."""
         kind, text = self._here()
         there = "it ends" if kind == "end" else f"{text!r} stands"
         return InputError(f"--where {self.text!r}: {there} where {wanted} should; {_LIKE}")

@@ -1,6 +1,6 @@
-"""Why a tree recommends an item: its path from the root, what the score is made of, what of the history was looked at.
+"""Why a tree recommends an item: its path from the root, the parts of its score, and the attention over the history.
 
-The model is the index, so this is no approximation of it: these are the scores by which the search decides.
+The model is the index, so this is exact: these are the scores by which the search decides.
 
 Shape legend: L history length, M nodes, A attention hidden width, D width.
 """
@@ -23,9 +23,9 @@ __all__ = ["PathNode", "Why", "reasons"]
 
 @dataclass(frozen=True, slots=True)
 class PathNode:
-    """A node of the path: its score, and its place among the `of` nodes of the level that the full beam looks at.
+    """A node of the path: its score, and its rank among the `of` nodes of the level that the full beam scores.
 
-    `reached`: whether the beam opens its parent; the item of an unreached node was found by another way.
+    `reached`: whether the beam opens its parent; the item of an unreached node was found in another way.
     """
 
     level: int
@@ -38,8 +38,9 @@ class PathNode:
 
 @dataclass(frozen=True, slots=True)
 class Why:
-    """`path` from level 1 to the leaf; `parts`: by name what the leaf's score is the sum of; `attention`: the history's
-    places, latest last, with their weights at the leaf."""
+    """`path` from level 1 to the leaf; `parts`: the summands of the leaf's score by name; `attention`: the places of
+    the history, latest last, with their weights at the leaf.
+    """
 
     path: tuple[PathNode, ...]
     parts: dict[str, float]
@@ -47,7 +48,7 @@ class Why:
 
 
 def reasons(searcher: TreeSearcher, history: NDArray[np.int32], items: Sequence[int]) -> list[Why]:
-    """One for each item; `history` by item index, oldest first, `attention` counts in its places."""
+    """The reasons for each item; `history` by item index, oldest first, in whose places `attention` counts."""
     weights, shape = searcher.weights, searcher.tree.shape
     recent = history[-weights.history_length :]
     leaves_L = np.full(weights.history_length, -1, np.int64)
@@ -101,7 +102,7 @@ def _steps(searcher: TreeSearcher, leaves_L: NDArray[np.int64], leaves: NDArray[
 def attention_of(
     weights: DinWeights, offset: int, leaves_L: NDArray[np.int64], nodes_M: NDArray[np.int64]
 ) -> NDArray[np.float32]:
-    """float32[M, L], the weight of each entry of a history for each leaf; 0 where none is. See `kernels.din`."""
+    """float32[M, L], the weight of each history entry for each leaf; 0 for padding. See `kernels.din`."""
     present = np.flatnonzero(leaves_L >= 0)
     weights_ML = np.zeros((len(nodes_M), len(leaves_L)), np.float32)
     if len(present) == 0:

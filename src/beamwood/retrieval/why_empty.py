@@ -1,4 +1,4 @@
-"""Why an answer has no items: what the filter leaves, what was seen, who was asked for."""
+"""Why an answer has no items: the filter, seen items, or the user."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["why_empty"]
 
 
 def why_empty(names: Names, request: Request, found: Sequence[Sequence[Any]]) -> dict[int, str]:
-    """The reason for each row of an answer that has no item, by row."""
+    """By row, the reason for each row of an answer without items."""
     filtered = names.filters.prepared(request.allowed, request.where, on_unknown=request.on_unknown)
     passing = np.ones(len(names.items), bool) if filtered is None else np.asarray(filtered.mask).copy()
     if not passing.any():
@@ -39,7 +39,7 @@ def why_empty(names: Names, request: Request, found: Sequence[Sequence[Any]]) ->
             seen = "was seen" if request.exclude is None else "was seen or excluded"
             reasons[row] = f"every one of the {num_passing:,} items {which} {seen}; pass seen='keep' to have them"
         elif request.promote or request.max_per_category is not None:
-            reasons[row] = "the rules of the request leave none"
+            reasons[row] = "the rules of the request exclude all items"
         else:
             reasons[row] = (
                 f"the search found none of {int(np.count_nonzero(left)):,} items {which}; widen it, or ask for more"

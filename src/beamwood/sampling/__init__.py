@@ -1,1 +1,1 @@
-"""Samplers: ids and their log q, never scores, never a loss."""
+"""Samplers: they return ids and their log q, not scores or losses."""

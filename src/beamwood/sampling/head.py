@@ -21,7 +21,7 @@ Pi = Callable[[Tensor, Tensor | None], Tensor]
 """`pi(rows int64[R], items int64[R, M])` [R, M], the values of these items; where `items` is None those of all, [R, N],
 which may be written on."""
 BLOCK_CELLS = 2**20
-"""No more scores than these are held where rows are completed."""
+"""The most scores held at a time where rows are completed."""
 
 
 def num_draws(count: int) -> int:
@@ -74,7 +74,7 @@ def _nothing(num_items: int) -> Pi:
 
 def _opened(pi_RN: Tensor, head_N: Tensor, banned_RL: Tensor) -> Tensor:
     """pi, with -inf written where nothing may be drawn."""
-    # A sum, which is several times faster than to fill by a mask.
+    # Added, which is several times faster than filling by a mask.
     return pi_RN.add_(torch.zeros(len(head_N)).masked_fill_(~head_N, -torch.inf)).scatter_(1, banned_RL, -torch.inf)
 
 
@@ -100,13 +100,13 @@ def _by_inversion(logits_BN: Tensor, drawn: int, generator: torch.Generator) -> 
     upto = logits_BN.sub_(logits_BN.amax(dim=1, keepdim=True)).exp_().cumsum(dim=1)
     points = torch.rand(len(upto), drawn, generator=generator) * upto[:, -1:]
     items = torch.searchsorted(upto, points, right=True).clamp_(max=upto.shape[1] - 1)
-    # A rounded point may be the whole sum, behind all that has a weight; and scores may be no numbers.
+    # A rounded point may equal the total, beyond all items with a weight; and scores may be NaN.
     return items, logits_BN.gather(1, items) > 0
 
 
 def _first_different(items_BM: Tensor, kept_BM: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """The first K different kept items of each row, in order, and how many there are; behind these, anything."""
-    # What is not kept repeats nothing.
+    # Dropped draws get distinct keys, so that they are no repeats.
     names, order = torch.where(kept_BM, items_BM, -1 - torch.arange(items_BM.shape[1])).sort(dim=1, stable=True)
     repeats = torch.zeros_like(kept_BM).scatter_(1, order[:, 1:], names[:, 1:] == names[:, :-1])
     fresh = kept_BM & ~repeats
@@ -125,7 +125,7 @@ def _completed(keys_RN: Tensor, chosen_RK: Tensor, found_R: Tensor, banned_RL: T
     if bool((found_R + is_open.sum(dim=1) < count).any()):
         closed = (~head_N).expand_as(keys_RN).scatter(1, banned_RL, True)
         fewest = int((~closed).sum(dim=1).min())
-        fix = "lower num_negatives" if fewest else "lower tail_share or length, so that a history leaves some"
-        raise InputError(f"a row has {fewest} head items that are not masked, fewer than {count}; {fix}")
+        fix = "loss.num_negatives" if fewest else "loss.tail_share or model.length, so that a history leaves some"
+        raise InputError(f"a row has {fewest} head items that are not masked, fewer than {count}; lower {fix}")
     order = torch.argsort((~torch.cat([is_found, is_open], dim=1)).byte(), dim=1, stable=True)[:, :count]
     return torch.gather(torch.cat([chosen_RK, best.indices], dim=1), 1, order)

@@ -1,16 +1,16 @@
-"""Negatives for two towers from the batch itself: which candidates a user is compared with, and with what weight.
+"""Negatives for two towers from the batch itself: the candidates of each user, and their weights.
 
 Shape legend: B pairs of a batch, C candidates shared by the batch's users, N items, M draws a user, D width.
 
-A sampler names the candidates to encode, and then gives the loss of each pair against them,
-`loss = -s+ + log(exp(s+) + sum over c of weight_c exp(s_c))`. Drawing with replacement is a weight that counts.
+A sampler names the candidates to encode, and then returns the loss of each pair against them, `loss = -s+ + log(exp(s+)
++ sum over c of weight_c exp(s_c))`. Drawing with replacement is a weight that counts.
 
-Other samplers return ids and their log q, and know neither scores nor loss. These return the loss on purpose. BIR and
-XIR draw by the scores themselves, a set for each user: ids and log q would be matrices of the scores' size. One pass
-draws, takes the softmax and leaves the gradient in the scores' place, at less than half the cost of draws and loss
-apart. The others share the form, so that a method has one kind to call.
-Source: XIR ("Cache-Augmented Inbatch Importance Resampling"), appendix A: lemma 3.1, theorems 3.1
-and 3.2.
+Other samplers return ids and their log q, not scores or losses. These return the loss on purpose: BIR and XIR draw by
+the scores themselves, a set for each user, so ids and log q would be matrices of the scores' size. One pass draws,
+computes the softmax and overwrites the scores with their gradient, at less than half the cost of separate draws and
+loss. The others share the interface.
+
+Source: XIR ("Cache-Augmented Inbatch Importance Resampling"), appendix A: lemma 3.1, theorems 3.1 and 3.2.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ Form = Literal["resampled", "weighted", "corrected"]
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """What a loss is made of: vectors float[B, D] and float[C, D], the scores [B] of the positives, the candidates'
-    items int64[C], and bool[B, C], what is no candidate of that user. The items alone are always on the processor."""
+    """The inputs of a loss: vectors float[B, D] and float[C, D], scores [B] of the positives, items int64[C] of the
+    candidates, always on the CPU; and a mask bool[B, C], true where an item is not a candidate of that user."""
 
     users_BD: Tensor
     items_CD: Tensor
@@ -78,11 +78,11 @@ def log_popularity(counts_N: NDArray[Any], *, floor: float = 1.0) -> Tensor:
 
 @dataclass(slots=True)
 class InBatch:
-    """SSL, SSL-Pop, MNS and G-Tower: the batch's items (and `num_uniform` more), weighted by what they are likely.
+    """SSL, SSL-Pop, MNS and G-Tower: the batch's items (and `num_uniform` more), weighted by inverse probability.
 
     `log_q_N` float32[N]: ln of the probability of each item in a batch; None (SSL): every weight is 1. "sampled":
     `weight = 1 / (C q)`, an unbiased sum over the items that are not masked. "program": `1 / q` for candidates and
-    positive alike, as public programs have it; unbiased in the limit, if repeats of the positive are candidates too.
+    positive alike, as in public programs; unbiased in the limit, if repeats of the positive are candidates too.
     """
 
     log_q_N: Tensor | None
@@ -105,7 +105,7 @@ class InBatch:
             return None
         log_q = self.log_q_N[candidates_C]
         if self.num_uniform:
-            # The row's own positive is no draw.
+            # The row's own positive is not a draw.
             own = self.correction == "sampled"
             share = (batch_size - own) / (len(candidates_C) - own)
             if share == 0:
@@ -121,7 +121,7 @@ class InBatch:
             return torch.zeros(len(candidates_C)), None
         if self.correction == "program":
             return -log_q, -log_q[:batch_size]
-        # A user's own positive is no draw, so C - 1 are.
+        # A user's own positive is not a draw, so C - 1 are.
         return -log_q - math.log(max(1, len(candidates_C) - 1)), None
 
     def losses(self, pairs: Pairs, generator: torch.Generator) -> Tensor:
@@ -141,12 +141,12 @@ class InBatch:
 
 @dataclass(slots=True)
 class GTower:
-    """In-batch negatives with frequencies estimated on line from the gaps between an item's occurrences.
+    """In-batch negatives with frequencies estimated online from the gaps between an item's occurrences.
 
     Per batch t and hash h: `gap <- (1 - rate) gap + rate (t - last)`, `last <- t` for the batch's items; the share of
-    an item is `1 / (largest gap over hashes * batch size)`. Gaps are between batches: items that are in every batch are
-    not told apart, however often each is in it. Gaps start at N / B, as if all items were alike. Source:
-    Yi et al., "Sampling-bias-corrected neural modeling", algorithm 2; the XIR study's G-Tower.
+    an item is `1 / (largest gap over hashes * batch size)`. Gaps are between batches: items in every batch get the same
+    estimate, however often they occur in it. Gaps start at N / B, as for equally frequent items. Source: Yi et al.,
+    "Sampling-bias-corrected neural modeling", algorithm 2; the XIR study's G-Tower.
     """
 
     num_items: int
@@ -210,9 +210,9 @@ class Bir:
     """BIR: as many draws a user as the batch is large, by `softmax over the batch of (s - log pop)`.
 
     "resampled": the drawn items as plain negatives (the program; for a large batch they follow the softmax of the
-    catalogue, theorem 3.1). "weighted": each with `1 / (M w)` besides, w its probability within the batch (the form
-    that theorem 3.2 analyses: its sum is that over the batch). "corrected": with `1 / (M q)`, q the probability of the
-    draw over batches too, `exp(s) / mean over the batch of exp(s) / pop`: an estimate of the sum over the catalogue.
+    catalogue, theorem 3.1). "weighted": each also with `1 / (M w)`, w its probability within the batch (the form that
+    theorem 3.2 analyses: its sum is that over the batch). "corrected": with `1 / (M q)`, q the probability of the draw
+    over batches too, `exp(s) / mean over the batch of exp(s) / pop`: an estimate of the sum over the catalogue.
     """
 
     masks_repeats: ClassVar[bool] = True
@@ -262,9 +262,9 @@ class Xir:
     """XIR: half of the draws from the batch as BIR, half from a cache of items that were drawn often before.
 
     `loss = share * softmax(cache draws) + (1 - share) * softmax(batch draws)`; the cache (item ids, first uniform) is
-    encoded anew at each step, with gradient. The next cache is drawn among the items drawn in this step, in proportion
-    to how often they were: in this step (`cache_counts="step"`), or in all so far ("all", `occurrences` int64[N]). With
-    "all" a small cache feeds on itself until it holds a handful of items (docs/lab/LOG.md).
+    encoded again at each step, with gradient. The next cache is drawn among the items drawn in this step, in proportion
+    to their draws: in this step (`cache_counts="step"`), or in all so far ("all", `occurrences` int64[N]). With "all" a
+    small cache degenerates to a handful of items (docs/lab/LOG.md).
     """
 
     masks_repeats: ClassVar[bool] = True

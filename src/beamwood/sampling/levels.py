@@ -1,8 +1,9 @@
-"""What each level of a step is trained on besides the targets: one sampler, one way to draw nodes for all levels.
+"""Samplers of a tree's levels: the nodes that each level of a step is trained on besides the targets.
 
 Shape legend: B histories, L history length, T targets a history, M draws a row, H levels, K branching.
+
 A sampler is called with (scorer, tree, histories, targets_BT as leaves, generator) and returns one `LevelDraw` a level,
-level 1 first. A level that is small enough is not sampled: its draw says that all its nodes are to be scored.
+level 1 first. A small level is not sampled: its draw has all of its nodes.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from beamwood.errors import InputError
 from beamwood.losses.levels import LevelDraw
 from beamwood.models.din import DinScorer, LevelNodes
 from beamwood.sampling.tree import tree_negatives
 from beamwood.sampling.uniform import uniform_negatives
-from beamwood.tree import Tree
+from beamwood.tree import Shape, Tree
 
 __all__ = [
     "BeamCandidates",
@@ -30,12 +32,13 @@ __all__ = [
     "TreeNegativesByLevel",
     "UniformByLevel",
     "alive",
+    "check_draws",
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class LeafHistories:
-    """What is drawn for: `leaves` int64[B, L], -1 absent, and `folds` int64[B] as `DinScorer.forward` takes them."""
+    """The histories of a batch: `leaves` int64[B, L], -1 absent, and `folds` int64[B], see `DinScorer.forward`."""
 
     leaves: Tensor
     folds: Tensor | None = None
@@ -176,6 +179,16 @@ class BeamCandidates:
         return draws
 
 
+def check_draws(draws: Sequence[LevelDraw], shape: Shape) -> None:
+    """Errors: a sampler that does not draw on each level, level 1 first."""
+    levels = [draw.level for draw in draws]
+    if levels != list(range(1, shape.depth + 1)):
+        raise InputError(
+            f"the sampler gives draws of the levels {', '.join(map(str, levels))}; give one of each of "
+            f"1..{shape.depth}, in turn"
+        )
+
+
 def alive(tree: Tree, level: int) -> Tensor:
     """bool[nodes of the level]: does an item stand below?"""
     return torch.from_numpy(tree.live_counts[level] > 0)
@@ -202,7 +215,7 @@ def distinct(num_rows: int, count: int, size: int, generator: torch.Generator) -
         keys = torch.rand((num_rows, size), generator=generator)
         return torch.topk(keys, count, dim=1).indices
     picks = torch.randint(size, (num_rows, count), generator=generator)
-    # A draw that stands earlier in its row is drawn anew: that is drawing without replacement.
+    # A repeated draw is drawn again, which is drawing without replacement.
     while True:
         repeated = ~first_of_each(picks)
         missing = int(repeated.sum())

@@ -1,4 +1,4 @@
-"""Lists to rank: some of a user's items, then as many items that he never touched.
+"""Lists to rank: some of a user's items, and items that the user has not seen.
 
 Shape legend: B lists, K items a list, N items.
 """
@@ -21,7 +21,7 @@ __all__ = ["FutureListSampler", "LabelledLists", "ListSampler"]
 
 @dataclass(frozen=True, slots=True)
 class LabelledLists:
-    """Who is asked for, `items_BK` int64 (the positives first) and `labels_BK` float32."""
+    """Users or histories, `items_BK` int64 (the positives first) and `labels_BK` float32."""
 
     query: Query
     items_BK: NDArray[np.int64]
@@ -108,7 +108,7 @@ def drawn_lists(
 ) -> LabelledLists:
     """Lists whose positives are among `items[start:start + length]`."""
     num_positives, num_negatives = sampler.num_positives, sampler.num_negatives
-    # Of float32 only 2^24 numbers can be drawn: of 20 million items a sixth would never be.
+    # float32 has only 2^24 uniform numbers: of 20 million items a sixth would never be drawn.
     shape = (len(query), num_positives + num_negatives)
     draws = torch.rand(shape, generator=generator, dtype=torch.float64).numpy()
     place = np.minimum((draws[:, :num_positives] * length[:, None]).astype(np.int64), length[:, None] - 1)

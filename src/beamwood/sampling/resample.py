@@ -21,7 +21,7 @@ __all__ = ["Draw", "DrawnPart", "drawn_softmax", "resample_counts"]
 
 Draw = Literal["systematic", "independent"]
 
-# Rows that are drawn for together, so that their weights stay in the cache.
+# Rows in a block, so that their weights stay in the cache.
 BLOCK_ROWS = 32
 # Interleaved chains in which a row's weights are summed: columns 0, 16, 32, .., 1, 17, ..
 CHAINS = 16
@@ -105,7 +105,7 @@ def _counts(
     for rows in slices(len(score_BC), BLOCK_ROWS if device.type == "cpu" else len(score_BC)):
         w = score_BC[rows].float() - (0 if less_C is None else less_C)
         none = torch.isneginf(w) if masked_BC is None else masked_BC[rows] | torch.isneginf(w)
-        # What is no candidate is set to 0 after exp, not to -inf before it, which is several times slower.
+        # Masked candidates are set to 0 after exp rather than to -inf before, which is several times slower.
         lowest = w.masked_fill(none, torch.inf).min(dim=1, keepdim=True).values
         torch.where(none, torch.where(torch.isinf(lowest), 0.0, lowest), w, out=w)
         w.sub_(w.max(dim=1, keepdim=True).values).exp_().masked_fill_(none, 0.0)
@@ -128,7 +128,7 @@ def _systematic(w_RC: Tensor, num_draws: int, starts_R1: Tensor) -> Tensor:
     sums.mul_(num_draws / total.clamp(min=1e-30)).add_(starts_R1).floor_().clamp_(max=num_draws)
     counts = torch.diff(sums, dim=1, prepend=torch.zeros_like(total))
     counts = counts.view(num_rows, CHAINS, -1).transpose(1, 2).reshape(num_rows, -1)[:, :num_candidates]
-    # What rounding leaves over goes to the best.
+    # The rest from rounding goes to the best.
     left = torch.where(total > 0, num_draws - counts.sum(dim=1, keepdim=True), 0.0)
     return counts.scatter_add(1, w_RC.argmax(dim=1, keepdim=True), left).float()
 
@@ -151,7 +151,7 @@ def drawn_softmax(
     and XIR as `sampling.in_batch` names them.
     """
     native_fits = users_BD.dtype == items_CD.dtype == torch.float32 and users_BD.device.type == "cpu"
-    # Drawn once for all parts, so that the twin draws what the native core does.
+    # Drawn once for all parts, so that torch and native draws agree.
     starts_BP = _starts(len(users_BD), len(parts), draw, generator)
     if starts_BP is not None and native_fits and native() is not None:
         cuts = [(part.first, part.stop, part.draws, part.share) for part in parts]
@@ -202,7 +202,7 @@ class _NativeDrawnSoftmax(torch.autograd.Function):
             torch.get_num_threads(),
             native_level(),
         )
-        # What the loss grows with its positive: each part's share of it, less the share there is.
+        # The gradient by the positive: each part's share of it, less the total share.
         ctx.save_for_backward(users_BD, items_CD, own_B - sum(share for *_, share in cuts), share_BC)
         ctx.mark_non_differentiable(drawn_C)
         return losses_B, drawn_C

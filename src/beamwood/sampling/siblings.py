@@ -1,4 +1,4 @@
-"""Negatives of a node of a tree whose leaves lie at any depth: its siblings first, then others of its level.
+"""Negatives of a node in a tree with leaves at any depth: its siblings first, then others of its level.
 
 Shape legend: V nodes, X targets, S siblings at most, K negatives.
 """

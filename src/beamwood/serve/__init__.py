@@ -1,1 +1,1 @@
-"""Answers over HTTP: from a fitted folder to a service. Nothing here knows torch, training or the reading of logs."""
+"""Recommendations over HTTP, from a fitted folder; without torch, training or log readers."""

@@ -1,9 +1,9 @@
-"""Who is let in, and when: a process that cannot keep up says so at once, whatever it lacks, threads or interpreter.
+"""Admission control: an overloaded process refuses at once, whether it lacks threads or the interpreter.
 
-The estimated wait of a caller is how many are before it times the mean time between two answers while the process was
-busy. HTTP costs as much as a fast search, so the queue of searches alone does not tell. Only a few are answered at a
-time, and one is begun in a round of the event loop: a request that has not begun costs next to nothing, hundreds that
-have begun push each other out of the processor's caches, and timers wait for one search at most.
+The estimated wait of a caller is the number of callers before it times the mean time between two answers while busy.
+HTTP costs as much as a fast search, so the search queue alone is no measure. Only a few requests are processed at a
+time, and one is begun in each iteration of the event loop: waiting requests cost next to nothing, hundreds of begun
+ones evict each other from CPU caches, and timers wait for one search at most.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from beamwood.serve.problems import Problem
 
 __all__ = ["Admission", "overloaded"]
 
-# How much a new time counts in the mean.
+# The weight of a new time in the running mean.
 _SHARE = 0.02
 _FIRST_GUESS = 0.001
-# How many are answered at a time, for each search thread: those that search, and those that wait for the store.
+# Requests processed at a time for each search thread: searching, or waiting for the store.
 _AT_ONCE = 8
 
 
 class Admission:
-    """Counts callers until they `leave`; for the event loop alone.
+    """Counts callers until they `leave`; used by the event loop only.
 
-    `threads`: how many searches run side by side; twice as many callers are let in whatever the estimate says.
+    `threads`: concurrent searches; twice as many callers are admitted whatever the estimate.
     """
 
     def __init__(self, threads: int, *, max_wait: float) -> None:
@@ -41,59 +41,59 @@ class Admission:
 
     @property
     def waiting(self) -> int:
-        """How many callers wait for their turn."""
+        """The callers waiting for their turn."""
         return len(self._waiting)
 
     @property
     def before(self) -> int:
-        """How many callers are answered or wait."""
+        """The callers being answered or waiting."""
         return self.callers + len(self._waiting)
 
     @property
     def estimated_wait(self) -> float:
-        """Seconds until a caller who came now would be answered."""
+        """Seconds until a new caller would be answered."""
         return self.before * self.seconds
 
     @property
     def pressure(self) -> float:
-        """0: no search need be narrowed, 1: as far as they may be; it begins at half of `max_wait`."""
+        """0: searches need no narrowing, 1: as narrow as possible; it rises from half of `max_wait`."""
         half = self.max_wait / 2
         return min(1.0, max(0.0, (self.estimated_wait - half) / half)) if half > 0 else 0.0
 
     @property
     def refusal(self) -> Problem | None:
-        """Why who came now is not let in: the wait would be above `max_wait`. None where one is."""
+        """The refusal of a new caller: the wait would exceed `max_wait`. None if admitted."""
         wait = self.estimated_wait
         return overloaded(wait) if wait > self.max_wait and self.before >= self.always else None
 
     def enter(self) -> None:
-        """Let a caller in at once. Errors: `Problem` "overloaded" where one is not."""
+        """Admit a caller at once. Errors: `Problem` "overloaded"."""
         refusal = self.refusal
         if refusal is not None:
             raise refusal
         self.callers += 1
 
     def wait(self, begin: Callable[[], bool]) -> None:
-        """Let a caller in, who is begun by `begin` in its turn and then counts; false: it is gone."""
+        """Queue a caller; `begin` starts it in its turn, after which it counts; it returns false if the client left."""
         self._waiting.append(begin)
         if not self._has_begun:
             self._next()
 
     def leave(self) -> None:
-        """A caller has been answered, or is gone."""
+        """A caller was answered, or left."""
         now = time.monotonic()
         if self._was_busy:
             self.seconds += _SHARE * (now - self._last - self.seconds)
         self.callers -= 1
-        # Fewer than are always let in, so that a mean that was once too long is seen to be so.
+        # Measured below the always admitted number, so that too long a mean can recover.
         self._last, self._was_busy = now, self.before >= self.threads
         if self._waiting and not self._has_begun:
-            # Whose answer is ready does not wait for the next one's.
+            # A finished answer is sent before the next request begins.
             self._has_begun = True
             asyncio.get_running_loop().call_soon(self._next)
 
     def _next(self) -> None:
-        """Begin the next, the first of a round of the loop."""
+        """Begin the next request, the first of a loop iteration."""
         self._has_begun = bool(self._waiting) and self.callers < _AT_ONCE * self.threads
         if self._has_begun:
             asyncio.get_running_loop().call_soon(self._next)
@@ -105,6 +105,6 @@ class Admission:
 
 
 def overloaded(wait: float) -> Problem:
-    """What is said to who would wait so many seconds."""
+    """The refusal of a caller who would wait this many seconds."""
     milliseconds = max(1, round(1000 * wait))
     return Problem("overloaded", "too many requests wait; try again later", retry_after_ms=milliseconds)

@@ -1,4 +1,4 @@
-"""One recommendation, on a search thread: from a body to a `Request` of the package, and from hits to an answer.
+"""One recommendation, on a search thread: from a body to a `Request`, and from hits to an answer.
 
 Shape legend: N items, k results.
 """
@@ -36,7 +36,7 @@ __all__ = ["FoundItems", "answer_items", "recommended"]
 
 @dataclass(frozen=True, slots=True)
 class FoundItems:
-    """Items by index with scores and where each comes from, of as many as were looked for; pages cut them."""
+    """Items by index with scores and sources, as many as were requested; pages cut them."""
 
     items: list[int]
     scores: list[float]
@@ -45,12 +45,12 @@ class FoundItems:
     scored: int = 0
 
     def followed_by(self, more: FoundItems) -> FoundItems:
-        """These, and behind them more."""
+        """These, then more."""
         sources, promotions = self.sources + more.sources, self.promotions + more.promotions
         return FoundItems(self.items + more.items, self.scores + more.scores, sources, promotions, self.scored)
 
     def among(self, alive: Prepared | None) -> FoundItems:
-        """Those that may be shown; None: all of them."""
+        """The items that may be shown; None: all."""
         if alive is None:
             return self
         rows = zip(self.items, self.scores, self.sources, self.promotions, strict=True)
@@ -62,7 +62,7 @@ class FoundItems:
 def recommended(
     snapshot: Snapshot, body: Recommend, kept: StoredHistory, limits: Limits, *, request_id: str, pressure: float = 0.0
 ) -> tuple[Answer, FoundItems]:
-    """The answer to a body, and all that was found. Errors: `Problem` on what does not fit this snapshot."""
+    """The answer to a body, and all items found. Errors: `Problem` on what does not fit this snapshot."""
     began = time.perf_counter()
     try:
         return _recommended(snapshot, body, kept, limits, request_id, pressure, began)
@@ -122,7 +122,7 @@ def _recommended(
 
 
 def _rung(snapshot: Snapshot, body: Recommend, pressure: float) -> Rung:
-    """How to search: as the body says, else as far narrowed as the pressure asks."""
+    """How to search: as the body says, else narrowed by the pressure."""
     if body.beam_width is None and body.effort is None:
         return rung_at(snapshot.rungs, pressure)
     if body.beam_width is not None and body.effort is not None:
@@ -213,7 +213,7 @@ def _search(
 
 
 def _sources(snapshot: Snapshot, items: list[int], source: str, named: list[str | None]) -> list[str]:
-    """Where each item comes from: `source`, unless it came after the fit or a promotion is `named` for it."""
+    """The source of each item: `source`, unless it was added after the fit or by a `named` promotion."""
     sources = [source] * len(items)
     if snapshot.num_items > snapshot.known:
         sources = ["new_item" if item >= snapshot.known else source for item in items]
@@ -225,7 +225,7 @@ def _sources(snapshot: Snapshot, items: list[int], source: str, named: list[str 
 def _filled(
     popular: Searcher, query: Query, k: int, options: SearchOptions, found: NDArray[np.int32]
 ) -> FoundItems | None:
-    """The most popular of the allowed items that the model did not find, up to k in all; None where none are left."""
+    """The most popular of the allowed items that the model did not find, up to k in total; None where none are left."""
     own = ItemLists.from_lists([found]).distinct()
     excluded = own if options.excluded is None else options.excluded.union(own)
     hits = popular.search(query, k - len(found), SearchOptions(excluded, options.allowed))
@@ -236,7 +236,7 @@ def _filled(
 
 
 def _is_popular(snapshot: Snapshot, query: Query) -> bool:
-    """Does the fallback answer, as the model says nothing of such a query?"""
+    """Whether the fallback answers, as the model has no answer for such a query."""
     searcher = snapshot.searcher
     if isinstance(fitted_of(searcher), PopularitySearcher):
         return True
@@ -248,7 +248,7 @@ def _is_popular(snapshot: Snapshot, query: Query) -> bool:
 
 
 def answer_items(snapshot: Snapshot, found: FoundItems, count: int, wanted: list[str], *, shown: int = 0) -> list[Item]:
-    """The first `count` of what was found, with the wanted fields; `shown`: how many stood on earlier pages."""
+    """The first `count` items found, with the wanted fields; `shown`: the number of items on earlier pages."""
     places = np.array(found.items[:count], np.int64)
     ids = snapshot.names.items.decode(places)
     rows = zip(ids, found.scores[:count], found.sources[:count], found.promotions[:count], strict=True)
@@ -263,7 +263,7 @@ def answer_items(snapshot: Snapshot, found: FoundItems, count: int, wanted: list
 
 
 def _ranked_ms(hits: Hits | None) -> float:
-    """What the parts behind the first took, where the search says so."""
+    """The milliseconds of the parts after the first, where the search reports them."""
     return 0.0 if hits is None else round(1000 * sum(part.seconds for part in hits.parts[1:]), 3)
 
 

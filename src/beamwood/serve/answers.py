@@ -1,4 +1,4 @@
-"""What became of answers: kept for a while, joined to later events by request_id, counted by arm, and replayed."""
+"""The outcomes of answers: stored for a while, joined to later events by request_id, counted by arm, and replayed."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ __all__ = ["AnswerRecord", "Answers", "group_of", "miss_of"]
 _ROUND_SECONDS, _SETTLE_SECONDS = 1.0, 2.5
 _MOST_WAITING, _MOST_MISSES = 20_000, 10
 _JUDGE_SECONDS = 10.0
-# So many answers are written out as text together.
+# Answers that are serialised together.
 _TOGETHER = 32
 
 
 class AnswerRecord(Struct):
-    """What an answer can be given again from."""
+    """The data by which an answer can be replayed."""
 
     body: Recommend
     folder: str
@@ -49,8 +49,10 @@ class AnswerRecord(Struct):
     scores: list[float]
     learned: str = ""
     """The name of what was learned of items by then; see `serve.learned`."""
-    new_item_share: float = 0.1
+    limits: dict[str, int | float] = {}
+    """Those of the service that were not as they are by default."""
     by_category: bool = False
+    min_beam: int = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,22 +64,23 @@ class _Follow:
 
 @lru_cache(maxsize=64)
 def group_of(experiment: str, arm: str, model: str) -> str:
-    """What is compared, as text."""
+    """The key of a group in comparisons, as text."""
     return msgspec.json.encode([experiment, arm, model]).decode()
 
 
 class Answers:
-    """Notes answers and joins events to them, beside the requests; a store that is down costs figures, no answer."""
+    """Records answers and joins events to them in the background; a store that is down costs figures, not answers."""
 
     def __init__(self, service: Service) -> None:
         self.service = service
+        self._limits = service.settings.limits.changed()
         self._fresh: deque[Answered] = deque(maxlen=_MOST_WAITING)
         self._unwritten: list[tuple[partial[Answered], AnswerRecord]] = []
         self._follows: deque[_Follow] = deque(maxlen=_MOST_WAITING)
         service.closing.append(self.close)
 
     def note(self, snapshot: Snapshot, body: Recommend, answer: Answer) -> None:
-        """Keep what was answered."""
+        """Record an answer."""
         if body.dry_run or self.service.settings.keep_answers <= 0:
             return
         scores = [each.score for each in answer.items]
@@ -90,8 +93,9 @@ class Answers:
             answer.beam_width,
             scores,
             snapshot.learned,
-            self.service.settings.limits.new_item_share,
+            self._limits,
             snapshot.by_category,
+            self.service.settings.min_beam,
         )
         running = self.service.experiments.current
         experiment = "" if running is None or answer.arm is None else running.name
@@ -102,12 +106,12 @@ class Answers:
             self._write_out()
 
     def follow(self, events: Sequence[Event]) -> None:
-        """Events that may say which answer they follow."""
+        """Record events that may follow an answer."""
         due = time.monotonic() + _SETTLE_SECONDS
         self._follows.extend(_Follow(due, each.request_id, each.item) for each in events if each.request_id is not None)
 
     async def keep_up(self) -> None:
-        """Write what was noted, and judge what followed, for as long as the service runs."""
+        """Write recorded answers, and classify the events that followed, as long as the service runs."""
         while True:
             await asyncio.sleep(_ROUND_SECONDS)
             try:
@@ -116,7 +120,7 @@ class Answers:
                 continue
 
     async def flush(self, now: float) -> None:
-        """Write all answers so far, and judge the events that are due by `now`. Errors: `Problem`."""
+        """Write all answers so far, and classify the events that are due by `now`. Errors: `Problem`."""
         histories = self.service.histories
         self._write_out()
         if self._fresh:
@@ -136,7 +140,7 @@ class Answers:
                 await self._miss(answer, follow.item)
 
     def close(self) -> None:
-        """Write what was noted last."""
+        """Write the last records."""
         self._write_out()
         store = self.service.histories.store
         if self._fresh and store is not None:
@@ -144,7 +148,7 @@ class Answers:
                 store.note(list(self._fresh), self.service.settings.keep_answers)
 
     def _write_out(self) -> None:
-        """One after another the same code is quick, and text holds less than what it is of."""
+        """Serialise in batches, which is faster, and needs less memory than the objects."""
         for answered, asked in self._unwritten:
             self._fresh.append(answered(msgspec.json.encode(asked).decode()))
         self._unwritten.clear()
@@ -154,7 +158,7 @@ class Answers:
         snapshot = self.service.snapshot_of(asked.key)
         if snapshot is None or asked.stale:
             return
-        # What is new has a share of the places: neither is the list in the order of scores, nor would two items be.
+        # Without the share of new items: with it the list is not in the order of scores.
         limits, owner = replace(self.service.settings.limits, new_item_share=1.0), answer.owner
         scores = asked.scores
         lowest = [answer.items[at] for at in sorted(range(len(scores)), key=lambda at: (scores[at], -at))[:1]]
@@ -182,12 +186,11 @@ def _hit(store: HistoryStore, *, request_id: str) -> bool:
 def miss_of(
     snapshot: Snapshot, body: Recommend, kept: StoredHistory, lowest: Sequence[Id], item: Id, limits: Limits
 ) -> str:
-    """Where an item that was taken got lost, though it was not shown.
+    """Why a taken item was not shown.
 
-    "missed_unknown": the model lacks it; "missed_filter": the request did not allow it, or it was seen;
-    "missed_search": the model puts it above `lowest`, the one of least score that was shown (none of an empty answer),
-    and the search did not come by;
-    "missed_model": the model puts it below; "missed_rules": a diversity, a cap or a promotion stood before it.
+    "missed_unknown": the model lacks it; "missed_filter": it was filtered out, or seen; "missed_search": the model
+    scores it above `lowest`, the shown item with the least score (none for an empty answer), but the search did not
+    find it; "missed_model": the model scores it below; "missed_rules": diversity, a cap or a promotion displaced it.
     """
     if int(indices_of(snapshot.names.items, [item])[0]) < 0:
         return "missed_unknown"

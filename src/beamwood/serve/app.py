@@ -83,21 +83,21 @@ def build_app(service: Service) -> ASGIApp:
         middleware=[Middleware(_AsSent), *([cors] if named else [])],
         exception_handlers={404: _no_such_path, 405: _wrong_method},
     )
-    # A path with a slash too many is refused like any other that there is not.
+    # A superfluous slash is refused like any unknown path.
     whole.router.redirect_slashes = False
     plain = {(str(route.method), route.path): endpoint for route, endpoint in endpoints if "{" not in route.path}
     return whole if named else Direct(whole, plain)
 
 
 class Direct:
-    """Requests of plain paths go straight to their endpoints, which handle whatever goes wrong; others to the rest."""
+    """Dispatches fixed paths straight to their endpoints, which handle all errors; others to the rest."""
 
     def __init__(self, rest: ASGIApp, plain: Mapping[tuple[str, str], Endpoint]) -> None:
         self._rest, self._plain = rest, plain
 
     @property
     def waited(self) -> Mapping[tuple[bytes, bytes], Endpoint]:
-        """The endpoints for whose answers somebody waits, by method and path."""
+        """The interactive endpoints, by method and path."""
         return {
             (method.encode(), path.encode()): endpoint
             for (method, path), endpoint in self._plain.items()
@@ -116,7 +116,7 @@ class Direct:
 
 
 class _AsSent:
-    """Paths are matched as they were sent, so that an id may hold a slash; the endpoint reads its ids."""
+    """Paths are matched undecoded, so that an id may contain a slash; the endpoint decodes ids."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -128,7 +128,7 @@ class _AsSent:
 
 
 async def _no_such_path(request: Any, error: Exception) -> Response:  # noqa: ARG001
-    return _failed(Problem("not_found", f"there is no {request.url.path}; /openapi.json lists what there is"))
+    return _failed(Problem("not_found", f"the path {request.url.path} does not exist; /openapi.json lists all paths"))
 
 
 async def _wrong_method(request: Any, error: Any) -> Response:

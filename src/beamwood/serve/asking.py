@@ -1,4 +1,4 @@
-"""Who asks: the history that a body stands for, by index; what the model keeps, what came later, what it brings itself.
+"""The history of a body, by index: from the model, from later events in the store, and from the body itself.
 
 Shape legend: L history length.
 """
@@ -21,7 +21,7 @@ __all__ = ["Asking", "KnownHistory", "StoredHistory", "check_asking", "known_of"
 
 
 class Asking(Protocol):
-    """The fields of a body that say who asks."""
+    """The fields of a body that identify the history."""
 
     @property
     def user(self) -> int | str | None: ...
@@ -37,10 +37,10 @@ class Asking(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StoredHistory:
-    """What a store keeps of a user after the model's log ended: item ids, oldest first; `seq`: of the last event.
+    """A user's events in the store after the end of the model's log: item ids, oldest first; `seq`: of the last event.
 
-    `stale`: the store could not be read. `erased`: the user was erased, so that the artefact's history does not count.
-    `judged`: by item whether the last such event of it was negative, where the body asks for that.
+    `stale`: the store could not be read. `erased`: the user was erased, so the artefact's history does not count.
+    `judged`: by item whether its last event was negative, where the body asks for that.
     """
 
     items: Sequence[Any] = ()
@@ -52,7 +52,7 @@ class StoredHistory:
 
 @dataclass(frozen=True, slots=True)
 class KnownHistory:
-    """A history by item index, oldest first, and what of it is unknown; `user`: the id, where it is known."""
+    """A history by item index, oldest first, and its unknown ids; `user`: the id, if known."""
 
     history: NDArray[np.int32]
     unknown_items: list[Any]
@@ -75,7 +75,7 @@ def check_asking(body: Asking, limits: Limits) -> None:
 
 
 def known_of(snapshot: Snapshot, body: Asking, kept: StoredHistory) -> KnownHistory:
-    """The history that a body stands for. Errors: `Problem` on unknown ids, where the body says so."""
+    """The history of a body. Errors: `Problem` on unknown ids, if the body says so."""
     names = snapshot.names
     given = [*kept.items, *(body.history or ()), *(body.events or ())]
     history = indices_of(names.items, given) if given else np.empty(0, np.int32)

@@ -1,4 +1,4 @@
-"""A coroutine whose first step is taken at once: often its value is there already, and nothing has to wait for it."""
+"""A coroutine whose first step runs at once: often it completes without waiting."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["Begun"]
 
 
 class Begun:
-    """`done`: it ended with `value` in its first step. Else it is awaited, within the same task."""
+    """`done`: it ended with `value` in its first step. Otherwise it is awaited within the same task."""
 
     __slots__ = ("_coroutine", "_waits_for", "done", "value")
 

@@ -1,28 +1,25 @@
-"""What is learned of items while a service runs: new ones, what is available, what was erased.
+"""What is learned about items while a service runs: new, available and erased ones.
 
-One small document of the store holds it, so that it outlives the process and reaches every replica. A change builds
-another snapshot beside the one that answers, and one reference is swapped.
+A document of the store holds it, so that it outlives the process and reaches every replica. A change builds another
+snapshot beside the one that answers, and one reference is swapped.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import msgspec
 import prometheus_client
 
 from beamwood.errors import InputError
-from beamwood.retrieval.sources import FEWEST_EVENTS, REFRESHED_AT
-from beamwood.serve.learned import CatalogueItem, Learned, name_of, read_learned, text_of, write_learned
+from beamwood.serve.learned import CatalogueItem, Learned, name_of, read_learned, write_learned
 from beamwood.serve.messages import Item
-from beamwood.serve.near_events import near_of
 from beamwood.serve.problems import Problem
-from beamwood.serve.snapshot import Snapshot, indices_of
-from beamwood.serve.store.event import Event, Owner
+from beamwood.serve.snapshot import Snapshot
 from beamwood.serve.widened import widened
 
 if TYPE_CHECKING:
@@ -35,33 +32,32 @@ _Changed = TypeVar("_Changed")
 
 
 class Catalogue:
-    """Keeps what is learned, and publishes it."""
+    """Stores what is learned, and publishes it."""
 
     def __init__(self, service: Service) -> None:
         self.service, self.learned = service, Learned()
         self.shown: Counter[int | str] = Counter()
-        """How often each new item stood in an answer of this process."""
+        """Impressions of each new item by this process."""
         self.name = name_of(self.learned)
         """That of what is learned, which every snapshot should have."""
-        self._text = ""
+        # That of what the store keeps.
+        self._kept: str | None = None
         # The name of what could not be published.
         self._unfit: str | None = None
         self._counted = self.learned
         self._turn, self._changes = asyncio.Lock(), asyncio.Lock()
-        self._owners: dict[int | str, list[Owner]] = {}
         self._indexed, self._by_id = self.learned, dict[int | str, CatalogueItem]()
-        self._refreshing: set[asyncio.Task[None]] = set()
         own: dict[str, Any] = {"namespace": "beamwood", "registry": service.metrics.registry}
         self._count = prometheus_client.Gauge("new_items", "Items that came after the fit", **own)
         self._impressions = prometheus_client.Counter("new_item_impressions", "New items in answers", **own)
 
     async def begin(self) -> None:
-        """Take up what the store keeps, if it answers; else `keep_up` does so later."""
+        """Load the stored document if the store answers; else `keep_up` does so later."""
         with suppress(Problem):
             await self._read()
 
     def carried(self, fresh: Snapshot) -> Snapshot:
-        """A model with what is learned; items that it knows itself are new no more. Errors: they do not fit it."""
+        """A model with what is learned; items that it was fitted with are no longer new. Errors: they do not fit."""
         try:
             return widened(fresh.fitted or fresh, self.learned, fresh.number)
         except InputError as error:
@@ -71,42 +67,48 @@ class Catalogue:
             ) from error
 
     def _behind(self) -> Snapshot | None:
-        """One that answers without what is learned by now."""
+        """A snapshot without the current version of what is learned."""
         return next((each for each in self.service.snapshots if each.learned != self.name), None)
 
     async def change(self, change: Callable[[Snapshot, Learned], _Changed]) -> _Changed:
-        """Change what is learned, keep it, and let it answer. Errors: `Problem`, after which all is as before."""
+        """Change what is learned, store it, and publish it. Errors: `Problem`; then nothing has changed."""
         async with self._changes:
             kept = False
             while not kept:
                 before = await self._read()
-                fresh = msgspec.json.decode(msgspec.json.encode(self.learned), type=Learned)
-                changed = change(self.service.current(), fresh)
+                fresh = self.learned.copy()
+                changed = await asyncio.to_thread(change, self.service.current(), fresh)
                 # Before it is kept: what cannot be published is refused.
-                for each in self.service.snapshots:
-                    await asyncio.to_thread(widened, each.fitted or each, fresh, each.number)
+                made = [(each, await asyncio.to_thread(self._made, each, fresh)) for each in self.service.snapshots]
                 # Where another process was quicker, its change comes first.
-                kept = await self._kept(before, fresh)
-        await self.publish()
+                kept = await self._keep(before, fresh)
+        await self.publish(made)
         return changed
 
-    async def _kept(self, before: str | None, learned: Learned) -> bool:
-        text = text_of(learned)
-        kept = await self.service.histories.call("write", lambda store: write_learned(store, before, text))
-        if kept:
-            self._take(learned, text)
-        return kept
+    def _made(self, before: Snapshot, learned: Learned) -> Snapshot:
+        return widened(before.fitted or before, learned, before.number)
 
-    def _take(self, learned: Learned, text: str) -> None:
-        self.learned, self._text, self.name = learned, text, name_of(learned)
+    async def _keep(self, before: str | None, learned: Learned) -> bool:
+        name = await self.service.histories.call("write", lambda store: write_learned(store, before, learned))
+        if name is not None:
+            self._take(learned, name)
+        return name is not None
 
-    async def publish(self) -> None:
-        """Swap in snapshots with what is learned; calls that wait for one another share them."""
+    def _take(self, learned: Learned, kept: str) -> None:
+        self.learned, self._kept, self.name = learned, kept, "" if learned == Learned() else kept
+
+    async def publish(self, made: Sequence[tuple[Snapshot, Snapshot]] = ()) -> None:
+        """Swap in snapshots with what is learned; calls that wait for one another share them.
+
+        `made`: for some that answer what takes their place, where nothing more was learned since.
+        """
         async with self._turn:
             while (before := self._behind()) is not None:
+                fresh = next((new for old, new in made if old is before and new.learned == self.name), None)
+                if fresh is None:
+                    fresh = await asyncio.to_thread(self._made, before, self.learned)
                 self.service.numbers += 1
-                fresh = await asyncio.to_thread(widened, before.fitted or before, self.learned, self.service.numbers)
-                self.service.swap(before, fresh)
+                self.service.swap(before, replace(fresh, number=self.service.numbers))
             if self._counted is not self.learned:
                 self._counted = self.learned
                 self._count.set(sum(not each.gone for each in self.learned.items))
@@ -125,67 +127,25 @@ class Catalogue:
             self._impressions.inc(len(new))
             self.shown.update(new)
 
-    def follow(self, events: Sequence[Event]) -> None:
-        """Note events of new items; at the third, tenth and thirtieth their mixtures are made anew."""
-        if not self.learned.items:
-            return
-        new = self._new_items()
-        for event in events:
-            found = new.get(event.item)
-            if found is None or found.gone:
-                continue
-            owners = self._owners.setdefault(event.item, [])
-            owners.append(event.user)
-            seen = found.events + len(owners)
-            if seen in REFRESHED_AT:
-                task = asyncio.get_running_loop().create_task(self._refresh(event.item, list(owners), seen))
-                # The loop itself holds no task.
-                self._refreshing.add(task)
-                task.add_done_callback(self._refreshed)
-
-    def _new_items(self) -> dict[int | str, CatalogueItem]:
-        """Those that are learned now, by id; made once for what is learned."""
+    @property
+    def new_items(self) -> Mapping[int | str, CatalogueItem]:
+        """Those that are learned now, by id, gone or not; made once for what is learned."""
         if self._indexed is not self.learned:
             self._indexed, self._by_id = self.learned, self.learned.by_id()
         return self._by_id
 
-    def _refreshed(self, task: asyncio.Task[None]) -> None:
-        """What a store that is down refused is tried at the next count; all else is a fault, which the loop says."""
-        self._refreshing.discard(task)
-        error = None if task.cancelled() else task.exception()
-        if error is not None and not isinstance(error, Problem):
-            task.get_loop().call_exception_handler({"message": "a refresh failed", "exception": error, "task": task})
-
-    async def _refresh(self, item: int | str, owners: list[Owner], seen: int) -> None:
-        counted = self.service.current().kinds.counted
-        near = await self.service.histories.call("read", lambda store: near_of(store, item, owners, counted))
-
-        def change(snapshot: Snapshot, learned: Learned) -> None:
-            found = learned.find(item)
-            if found is None or seen < FEWEST_EVENTS:
-                return
-            counts = Counter(dict(found.near)) + Counter(near)
-            ids = list(counts)
-            places = indices_of(snapshot.names.items, ids).tolist()
-            known = {each for each, place in zip(ids, places, strict=True) if 0 <= place < snapshot.known}
-            found.near = [(each, float(times)) for each, times in counts.items() if each in known]
-            found.events = seen
-
-        await self.change(change)
-        del self._owners[item][: len(owners)]
-
     async def _read(self) -> str | None:
-        """Take what another process on the store has learned; what is kept, None where nothing is."""
-        text = await self.service.histories.call("read", read_learned)
-        if text is not None and text != self._text:
-            self._take(msgspec.json.decode(text, type=Learned), text)
-        return text
+        """Take what another process on the store has learned; its name, None where nothing is kept."""
+        name, found = await self.service.histories.call("read", lambda store: read_learned(store, self._kept))
+        if name is not None and found is not None:
+            self._take(found, name)
+        return name
 
     async def keep_up(self) -> None:
-        """Publish what other processes on the store learn, for as long as the service runs."""
+        """Publish what other processes on the store learn, as long as the service runs."""
         while True:
             with suppress(Problem):
-                # A read that began before a change does not end behind it.
+                # A read that began before a change must not end after it.
                 async with self._changes:
                     await self._read()
                 if self.name != self._unfit:
@@ -196,6 +156,6 @@ class Catalogue:
         try:
             await self.publish()
         except InputError as error:
-            # Said once, and tried again when there is something else.
+            # Reported once, and tried again when the document changes.
             self._unfit = self.name
             self.service.log.said("items_not_followed", reason=str(error))

@@ -1,4 +1,4 @@
-"""`beamwood serve --check`: is all there, sound, and does it answer?"""
+"""`beamwood serve --check`: whether all files are present and sound, and the service answers."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ __all__ = ["check"]
 
 
 def check(folder: str, settings: ServeSettings) -> dict[str, Any]:
-    """What was found of a folder whose files were all read and verified. Errors: `InputError` naming what is wrong."""
+    """The findings about a folder whose files were all read and verified. Errors: `InputError` naming the problem."""
     check_binding(settings)
     service = Service.open(folder, settings, verify=True)
     try:
         snapshot = service.current()
         histories = snapshot.names.histories
         history = [] if not histories else snapshot.names.items.decode(histories[0][-100:])
-        # Some know users, not histories.
+        # Some methods answer known users only.
         user = (
             snapshot.names.users.decode(np.zeros(1, np.int64))[0]
             if snapshot.searcher.needs.users and snapshot.names.users

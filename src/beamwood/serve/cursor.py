@@ -1,4 +1,4 @@
-"""The next pages of an answer as one signed text: what was found and not shown yet, so that no page repeats an item."""
+"""The further pages of an answer as one signed text: items found but not yet shown, so that no page repeats an item."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SOURCES = ("model", "popular", "new_item", "promoted")
 
 
 class Rest(Struct, array_like=True):
-    """What is left of an answer; `key` is the model's, `shown` how many stood on earlier pages."""
+    """The rest of an answer; `key`: of the model, `shown`: the number of items on earlier pages."""
 
     key: str
     shown: int
@@ -40,7 +40,7 @@ class Rest(Struct, array_like=True):
     beam_width: int | None
 
     def found(self) -> FoundItems:
-        """As a search gives it."""
+        """The rest as search results."""
         items = np.frombuffer(self.items, np.int32).tolist()
         return FoundItems(
             items,
@@ -53,7 +53,7 @@ class Rest(Struct, array_like=True):
 def with_cursor(
     answer: Answer, found: FoundItems, snapshot: Snapshot, secret: bytes, *, count: int, shown: int = 0
 ) -> Answer:
-    """The answer, with the cursor of what was found behind its `count` items, if there is any."""
+    """The answer, with a cursor for the items after its first `count`, if any."""
     if len(found.items) > count:
         promotions = found.promotions[count:]
         rest = Rest(
@@ -73,10 +73,10 @@ def with_cursor(
 
 
 def next_page(snapshot_of: Callable[[str], Snapshot | None], body: Recommend, secret: bytes, request_id: str) -> Answer:
-    """The page that a body's cursor stands for; `snapshot_of`: by key what answers, None where that model does not.
+    """The page of a body's cursor; `snapshot_of`: the active snapshot by key, None without one.
 
-    Items that were hidden or erased meanwhile are left out. Errors: `Problem` on a foreign cursor, on one of another
-    model, and on items that are not here (yet).
+    Items hidden or erased since are left out. Errors: `Problem` on a foreign cursor, on one of another model, and on
+    items that are not (yet) here.
     """
     for name in Recommend.__struct_fields__:
         if name not in _BESIDE and getattr(body, name) != getattr(_EMPTY, name):
@@ -86,7 +86,7 @@ def next_page(snapshot_of: Callable[[str], Snapshot | None], body: Recommend, se
     rest = rest_of(body.cursor, secret)
     snapshot, found = snapshot_of(rest.key), rest.found()
     if snapshot is None or max(found.items) >= snapshot.num_items:
-        raise Problem("gone", "the cursor's model answers no more; ask for the first page again", field="cursor")
+        raise Problem("gone", "the cursor's model is no longer active; ask for the first page again", field="cursor")
     snapshot.fields.checked(body.fields)
     found = found.among(snapshot.names.filters.alive)
     answer = Answer(
@@ -106,15 +106,15 @@ def next_page(snapshot_of: Callable[[str], Snapshot | None], body: Recommend, se
 
 
 def cursor_of(rest: Rest, secret: bytes) -> str:
-    """The text of a rest."""
+    """The signed text of a rest."""
     content = msgspec.msgpack.encode(rest)
     return base64.urlsafe_b64encode(_signature(content, secret) + content).decode().rstrip("=")
 
 
 def rest_of(cursor: str, secret: bytes) -> Rest:
-    """The inverse. Errors: `Problem` on a text that this service did not sign."""
+    """The rest of a signed text. Errors: `Problem` on a text that this service did not sign."""
     wrong = Problem(
-        "invalid_request", "the cursor is none of this service; ask for the first page again", field="cursor"
+        "invalid_request", "the cursor is not of this service; ask for the first page again", field="cursor"
     )
     try:
         content = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)

@@ -1,4 +1,4 @@
-"""One route as an ASGI application: tokens, limits, errors, log and figures around what the route does."""
+"""One route as an ASGI application: tokens, limits, errors, log and metrics around its handler."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Endpoint:
     def __init__(self, service: Service, route: Route) -> None:
         self.service, self.route = service, route
         if route.body is not None:
-            # Made once, before the first request.
+            # Built once, before the first request.
             _ = route.decoder
         self.body_bytes = route.body_bytes or service.settings.limits.body_bytes
 
@@ -47,7 +47,9 @@ class Endpoint:
     def call(
         self, headers: Iterable[tuple[bytes, bytes]], receive: Any = None, came: float | None = None
     ) -> tuple[Call, Mapping[bytes, bytes]]:
-        """A request, and its headers by name; `came`: when, by `time.monotonic`, where it had to wait for its turn."""
+        """A request, and its headers by name; `came`: its arrival by `time.monotonic`, if it had to wait for
+        its turn.
+        """
         named = dict(headers)
         call = Call(self.service, self.route, _request_id(named.get(b"x-request-id")), receive=receive)
         if came is not None:
@@ -57,14 +59,14 @@ class Endpoint:
     async def answered(
         self, call: Call, headers: Mapping[bytes, bytes], content: bytes, send: Callable[[Response], None]
     ) -> None:
-        """Answer a request of which all is there, and whose turn it is."""
+        """Answer a complete request in its turn."""
         response = await self._response(call, headers, b"", content)
         if response is not None:
             send(response)
             self._finished(call, response.status, response.code)
 
     def refusal(self, headers: Iterable[tuple[bytes, bytes]]) -> Response | None:
-        """What is sent to who would wait too long, made without a step of the loop; None: let in."""
+        """The response to a caller who would wait too long, computed synchronously; None: admitted."""
         problem = self.service.admission.refusal if self.route.waits else None
         if problem is None:
             return None
@@ -73,13 +75,13 @@ class Endpoint:
         return response_of(call, Failures(problem.failure(call.request_id)), problem.status)
 
     def left(self, headers: Iterable[tuple[bytes, bytes]], came: float) -> None:
-        """Count and log a request whose client went before its turn came."""
+        """Count and log a request whose client left before its turn."""
         self._finished(self.call(headers, came=came)[0], 499, "client_gone")
 
     async def _response(
         self, call: Call, headers: Mapping[bytes, bytes], query: bytes, content: bytes | None = None
     ) -> Response | None:
-        """What is sent, None where nobody is there; `content`: the body where its turn came."""
+        """The response, None if the client left; `content`: the body, if already read."""
         service, route, status = self.service, self.route, 200
         admitted = content is not None
         service.in_flight += 1
@@ -104,7 +106,7 @@ class Endpoint:
             return None
         except Exception as error:
             print(f"{call.request_id}: {''.join(traceback.format_exception(error))}", file=sys.stderr, flush=True)
-            fault = Problem("internal", "a fault of the service, not yours; tell its operator the request_id")
+            fault = Problem("internal", "an internal error of the service; report the request_id to its operator")
             answer, status = Failures(fault.failure(call.request_id)), fault.status
         finally:
             service.in_flight -= 1
@@ -118,7 +120,7 @@ class Endpoint:
         return response
 
     async def _decoded(self, receive: Any, headers: Mapping[bytes, bytes], content: bytes | None) -> Any:
-        """The body as its struct, read where it has not come yet. Errors: `Problem`."""
+        """The body as its struct, read if it is not here yet. Errors: `Problem`."""
         if not headers.get(b"content-type", b"").lower().startswith(b"application/json"):
             message = "the body must be JSON; send it with 'Content-Type: application/json'"
             raise Problem("unsupported_media_type", message)
@@ -137,7 +139,7 @@ class Endpoint:
             raise self._too_large()
         coming = Begun(receive())
         if coming.done and not coming.value.get("more_body", False):
-            # Nearly always all of it is there.
+            # Nearly always the whole body is in the first message.
             content: bytes = coming.value.get("body", b"")
         else:
             try:
@@ -195,7 +197,7 @@ class Endpoint:
 
 
 def _request_id(given: bytes | None) -> str:
-    """That of the client where it is plain, else a new one."""
+    """The client's id where it is plain, else a new one."""
     if given is not None:
         text = given.decode("latin-1")
         if 0 < len(text) <= _MOST_ID and _ID_CHARACTERS.issuperset(text):
@@ -204,7 +206,9 @@ def _request_id(given: bytes | None) -> str:
 
 
 def _id_of(name: str, text: str) -> str:
-    """What an address says. Errors: `Problem` where it is no UTF-8: what is read in its place is another's id."""
+    """An id in a path, decoded. Errors: `Problem` where it is not UTF-8, whose replacement characters would be another
+    id.
+    """
     try:
         return unquote(text, errors="strict")
     except UnicodeDecodeError:
@@ -216,5 +220,5 @@ def _parameters(text: bytes, known: Iterable[str]) -> dict[str, str]:
     given = dict(parse_qsl(text.decode("latin-1"), keep_blank_values=True))
     for name in given:
         if name not in known:
-            raise Problem("invalid_request", f"there is no parameter '{name}' here", field=name)
+            raise Problem("invalid_request", f"the parameter '{name}' does not exist here", field=name)
     return given

@@ -1,9 +1,9 @@
-"""T threads that search: who waits longest is next, callers before batches before warm-up; what nobody awaits is left.
+"""Search threads with a queue: callers before batches before warm-up, each in order; abandoned work is skipped.
 
-A thread that has ended a brief search and finds another one waiting goes on, and tells of several together: to wake
+A thread that ends a brief search and finds another one waiting continues, and reports several results together: waking
 thread and event loop for each costs half of such a search, as both wait for one interpreter.
 
-How far a search is narrowed (`pressure` 0..1) is told by who lets callers in (see `admission`).
+The narrowing of a search (`pressure` 0..1) comes from `admission`.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from beamwood.serve.problems import Problem
 __all__ = ["Engine", "Priority", "Ran"]
 
 T = TypeVar("T")
-# How much a new search's time counts in their mean.
+# The weight of a new search's time in the running mean.
 _SHARE = 0.1
-# So many times the mean at most: one that was held up, as by a collection of garbage, does not tell how long they take.
+# Times are capped at this multiple of the mean: a search delayed, as by garbage collection, is no measure.
 _MOST_TIMES = 4
 _FIRST_GUESS = 0.005
-# A lone search as short as this may run on the loop, where handing it over would cost half of it.
+# A lone search up to these seconds may run on the loop, where handing it over would cost half of it.
 _BRIEF = 0.002
-# So many brief ones are told of together at most: of more, the first would wait long.
+# The most brief results reported together: with more the first would wait long.
 _TOGETHER = 8
-# How much nicer the threads that search are than the one of the loop.
+# The niceness of search threads above the event loop's.
 _BEHIND = 4
 
 
 class Priority(IntEnum):
-    """Who is served first."""
+    """The order of service."""
 
     CALLER = 0
     BATCH = 1
@@ -50,7 +50,7 @@ class Priority(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Ran(Generic[T]):
-    """What came of a search, the seconds that it waited and took, and the pressure under which it ran."""
+    """The result of a search, the seconds that it waited and took, and its pressure."""
 
     value: T
     queued: float
@@ -59,7 +59,7 @@ class Ran(Generic[T]):
 
 
 class _Ticket:
-    """A search that waits."""
+    """A waiting search."""
 
     __slots__ = ("brief", "deadline", "entered", "future", "gone", "loop", "pressure", "work")
 
@@ -79,23 +79,23 @@ class _Ticket:
         self.gone = False
 
 
-# A ticket that was served, and what came of it.
+# A served ticket, and its result or error.
 _Ended = tuple[_Ticket, Ran[Any] | None, BaseException | None]
 
 
 class Engine:
-    """Runs searches on `threads` threads; `run` and `run_here` are for the event loop alone."""
+    """Runs searches on `threads` threads; `run` and `run_here` are for the event loop only."""
 
     def __init__(self, threads: int, *, queued_rows: int = 4096) -> None:
         self.threads, self.queued_rows = threads, queued_rows
         self.seconds = _FIRST_GUESS
-        """Mean processor time of a search: what it costs, however long it waits for the interpreter."""
+        """The mean CPU time of a search, without waiting for the interpreter."""
         self.running = 0
         self.long = 0
-        """How many wait or run that are not brief: whoever waits behind as many as there are threads waits long."""
+        """Waiting and running searches that are not brief: behind as many as threads a new one waits long."""
         self.expired = 0
         self._queues: tuple[deque[_Ticket], ...] = tuple(deque() for _ in Priority)
-        # One permit for each ticket: the threads wait here, in C.
+        # One permit for each ticket; threads block on it in C.
         self._permits: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._count = threading.Lock()
         self._threads = [
@@ -105,28 +105,30 @@ class Engine:
             thread.start()
 
     def waiting(self, priority: Priority = Priority.CALLER) -> int:
-        """How many wait."""
+        """The number of waiting searches."""
         return len(self._queues[priority])
 
     @property
     def is_busy(self) -> bool:
-        """Would a search have to wait?"""
+        """Whether a search would have to wait."""
         return self.running + len(self._queues[0]) >= self.threads
 
     @property
     def is_brief(self) -> bool:
-        """Do searches take so little that handing one to a thread would not pay?"""
+        """Whether searches are so short that handing one to a thread does not pay."""
         return self.seconds <= _BRIEF
 
     def run_here(self, work: Callable[[float], T], *, deadline: float, pressure: float = 0.0) -> Ran[T]:
-        """What `work(pressure)` gives, on the calling thread. Errors: "deadline" where it has passed; as `work`."""
+        """The result of `work(pressure)` on the calling thread. Errors: "deadline" where it has passed; those of
+        `work`.
+        """
         if deadline <= time.monotonic():
             self.expired += 1
             raise _late()
         return self._ran(work, 0.0, pressure)
 
     def _ran(self, work: Callable[[float], T], queued: float, pressure: float) -> Ran[T]:
-        """Do it, and count what it took in the mean."""
+        """Run it, and update the mean time."""
         began, processor = time.monotonic(), time.thread_time()
         value = work(pressure)
         took = time.thread_time() - processor
@@ -142,11 +144,11 @@ class Engine:
         pressure: float = 0.0,
         brief: bool = False,
     ) -> Ran[T]:
-        """What `work(pressure)` gives on a thread; `deadline` by `time.monotonic`; `brief`: it may be told of later,
-        together with others that are.
+        """The result of `work(pressure)` on a thread; `deadline` by `time.monotonic`; `brief`: may be reported together
+        with others.
 
-        Errors: `Problem` "overloaded" where too many rows of batches wait, "deadline" where it passes; what `work`
-        raises. When the caller is cancelled or the deadline passes in the queue, the work is never begun.
+        Errors: `Problem` "overloaded" where too many batch rows wait, "deadline" where it passes; those of `work`. Work
+        whose caller is cancelled, or whose deadline passes in the queue, never begins.
         """
         if priority is Priority.BATCH and len(self._queues[1]) >= self.queued_rows:
             raise overloaded(len(self._queues[1]) * self.seconds / self.threads)
@@ -165,7 +167,7 @@ class Engine:
             timer.cancel()
 
     def close(self) -> None:
-        """End the threads once what runs has ended."""
+        """Stop the threads after running work has ended."""
         for _ in self._threads:
             self._permits.put(False)
         for thread in self._threads:
@@ -179,14 +181,14 @@ class Engine:
         _tell(ended)
 
     def _permitted(self, ended: list[_Ended]) -> bool:
-        """Wait for a ticket; who has ended is told before."""
+        """Wait for a ticket; results so far are reported first."""
         with suppress(queue.Empty):
             return self._permits.get_nowait()
         _tell(ended)
         return self._permits.get()
 
     def _serve_next(self, ended: list[_Ended]) -> None:
-        # What a ticket holds is let go when it is told of, not when the next one comes.
+        # The ticket's references are released when it is reported, not with the next one.
         ticket = self._next()
         if not ticket.brief:
             _tell(ended)
@@ -222,17 +224,17 @@ class Engine:
 
 
 def _stand_behind() -> None:
-    """The calling thread yields its core to the event loop's, which has little to do and whom all wait for."""
+    """Lower the priority of the calling thread below the event loop's, which does little but delays everyone."""
     if sys.platform == "linux":
-        # Linux alone gives each thread a priority of its own; a container may forbid it.
+        # Only Linux has priorities by thread; a container may forbid it.
         with suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), min(19, os.nice(0) + _BEHIND))
 
 
 def _tell(ended: list[_Ended]) -> None:
-    """Have the loop told of all of them, and forget them."""
+    """Report results to the loop, and clear them."""
     if ended:
-        # Once the loop has ended, nobody waits.
+        # After the loop has ended nobody waits.
         with suppress(RuntimeError):
             ended[0][0].loop.call_soon_threadsafe(_deliver, tuple(ended))
         ended.clear()

@@ -1,4 +1,4 @@
-"""Experiments: which model answers whom. An arm is chosen by a hash of the user, so that it stays the same."""
+"""Experiments: the model for each user. An arm is chosen by a hash of the user, so it is stable."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ class Arm(Body):
 
 
 class Experiment(Body):
-    """Users are divided among arms; another name divides them anew."""
+    """Users are divided among arms; another name divides them differently."""
 
     name: Annotated[str, Meta(min_length=1, max_length=64)]
     arms: Annotated[list[Arm], Meta(min_length=1, max_length=_MOST_ARMS)]
 
 
 def arm_of(experiment: Experiment, owner: Owner) -> Arm:
-    """The arm of a user or session, ever the same for the same name and shares."""
+    """The arm of a user or session, stable for the same name and shares."""
     digest = hashlib.blake2b(f"{experiment.name}\0{owner_text(owner)}".encode(), digest_size=8).digest()
     place = int.from_bytes(digest, "big") / 2**64
     for arm in experiment.arms:
@@ -68,7 +68,7 @@ class _Running:
 
 
 class Experiments:
-    """The experiment that runs, if any, for all services on the store; loaded before any of its arms answers."""
+    """The running experiment, if any, for all services on the store; its arms are loaded before they answer."""
 
     def __init__(self, service: Service) -> None:
         self.service = service
@@ -77,22 +77,22 @@ class Experiments:
 
     @property
     def current(self) -> Experiment | None:
-        """What runs."""
+        """The running experiment."""
         return self._running.experiment
 
     @property
     def snapshots(self) -> Mapping[str, Snapshot]:
-        """The models of arms beside the one that answers, by their folder."""
+        """The models of arms besides the current one, by folder."""
         return self._running.snapshots
 
     def swap(self, before: Snapshot, fresh: Snapshot) -> None:
-        """Let `fresh` answer for the arms that `before` answers for."""
+        """Let `fresh` replace `before` in its arms."""
         running = self._running
         snapshots = {name: fresh if each is before else each for name, each in running.snapshots.items()}
         self._running = _Running(running.experiment, snapshots)
 
     def chosen(self, owner: Owner | None, snapshot: Snapshot) -> tuple[Snapshot, str | None]:
-        """What answers an owner, and its arm; without an owner, an experiment or the arm's model: as ever."""
+        """The snapshot for an owner, and its arm; the given one without owner, experiment or the arm's model."""
         running = self._running
         if running.experiment is None or owner is None:
             return snapshot, None
@@ -103,7 +103,7 @@ class Experiments:
         return (snapshot, None) if own is None else (own, arm.label)
 
     async def start(self, experiment: Experiment) -> None:
-        """Load the arms and keep the experiment. Errors: `Problem`; then nothing changed."""
+        """Load the arms and store the experiment. Errors: `Problem`; then nothing has changed."""
         _check(experiment)
         text = msgspec.json.encode(experiment).decode()
         async with self._turn:
@@ -112,7 +112,7 @@ class Experiments:
             self._running, self._text, self._again = running, text, math.inf
 
     async def stop(self) -> None:
-        """Let the one model answer all. Errors: `Problem` where the store is down."""
+        """Let the current model answer all. Errors: `Problem` where the store is down."""
         async with self._turn:
             await self.service.histories.call("put", lambda store: store.put(_DOCUMENT, ""))
             self._running, self._text, self._again = _Running(), "", math.inf
@@ -137,7 +137,7 @@ class Experiments:
         return _Running(experiment, snapshots)
 
     async def begin(self) -> None:
-        """Take up what ran before, if the store answers soon."""
+        """Load the stored experiment, if the store answers soon."""
         try:
             async with asyncio.timeout(_BEGIN_SECONDS):
                 await self.look()
@@ -145,18 +145,18 @@ class Experiments:
             self.service.log.said("experiment_not_followed", reason=str(problem))
 
     async def keep_up(self) -> None:
-        """Follow what other services on the store began or ended, for as long as the service runs."""
+        """Follow experiments that other services on the store start or stop, as long as the service runs."""
         while True:
             await self.begin()
             await asyncio.sleep(_ROUND_SECONDS)
 
     async def look(self) -> None:
-        """Take up the experiment that the store keeps. Errors: `Problem`; the arms that there were go on."""
+        """Load the stored experiment. Errors: `Problem`; then the current arms stay."""
         async with self._turn:
             text = await self.service.histories.call("get", lambda store: store.get(_DOCUMENT)) or ""
             if text == self._text and time.monotonic() < self._again:
                 return
-            # A model that cannot be loaded here may come later, and is not tried again each second.
+            # A model that cannot be loaded here may appear later, and is retried less often.
             self._text, self._again = text, time.monotonic() + _AGAIN_SECONDS
             self._running = await self._loaded(msgspec.json.decode(text, type=Experiment)) if text else _Running()
             self._again = math.inf

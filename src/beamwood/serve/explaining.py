@@ -1,4 +1,4 @@
-"""How an answer came about: what each part of the model gave, in what order, and with `full` the path through the tree.
+"""Explanations of an answer: the results of each part of the model, and with `full` the path through the tree.
 
 Shape legend: k results.
 """
@@ -24,7 +24,7 @@ from beamwood.types import Hits, ItemLists, PartHits, Query, Searcher, SearchOpt
 __all__ = ["explained"]
 
 _MOST_LOOKED_AT, _MOST_COMMON = 5, 3
-# Items below a node whose categories are counted at most; of more, the first.
+# The most items below a node whose categories are counted.
 _BELOW = 20_000
 
 
@@ -38,11 +38,11 @@ def explained(
     *,
     full: bool,
 ) -> dict[str, Any]:
-    """What goes for the whole answer; each item's own is put into it.
+    """The explanation of the whole answer; each item's own is stored in it.
 
-    `parts` of an item, where the model is a sum: by the kind of each part its own score, and its place among what that
-    part ordered. With `full` a tree also has `path`, `tree_parts` and `attention` (see `retrieval.why`), and a method
-    that counts has `history`: what each item of it adds to the score, of the five that add most.
+    `parts` of an item, for a sum: by the kind of each part its score, and its rank by that part. With `full` a tree
+    also has `path`, `tree_parts` and `attention` (see `retrieval.why`), and a counting method `history`: the five
+    largest contributions of history items.
     """
     searcher, tree = snapshot.searcher, snapshot.tree
     history = query.histories[0]
@@ -63,7 +63,7 @@ def explained(
 
 
 def _of_answer(searcher: Searcher, tree: TreeSearcher | None, hits: Hits, options: SearchOptions) -> dict[str, Any]:
-    """What was asked of the model's parts, how its tree was searched, and how many items or nodes it scored."""
+    """The request to the model's parts, how its tree was searched, and the items or nodes scored."""
     about: dict[str, Any] = {"kind": searcher.kind, "scored": int(hits.scored[0])}
     if isinstance(searcher, Blend):
         about["parts"] = [
@@ -80,7 +80,7 @@ def _of_answer(searcher: Searcher, tree: TreeSearcher | None, hits: Hits, option
 
 
 def _of_part(part: PartHits, index: int) -> dict[str, Any]:
-    """The score that a part gave an item, and the item's place by it, None where the part did not bring it."""
+    """The score that a part gave an item, and its rank, None where the part did not return it."""
     row, scores = part.hits.items[0], part.hits.scores[0]
     at = np.flatnonzero(row == index)
     if len(at) == 0:
@@ -92,13 +92,13 @@ def _of_part(part: PartHits, index: int) -> dict[str, Any]:
 def _of_history(
     searcher: NeighbourSearcher, history: NDArray[np.int32], names: Sequence[Any], index: int
 ) -> list[dict[str, Any]]:
-    """What each item of the history adds to a score, of those that add most."""
+    """The largest contributions of history items to a score."""
     shares = searcher.shares(ItemLists.from_lists([history]), index)[:_MOST_LOOKED_AT]
     return [{"item": names[place], "place": place, "score": score} for place, score in shares]
 
 
 def _of_tree(snapshot: Snapshot, tree: TreeSearcher, why: Why, history_ids: Sequence[Any]) -> dict[str, Any]:
-    """The path from the root, and what of the history was looked at most."""
+    """The path from the root, and the history items with the most attention."""
     most = sorted(why.attention, key=lambda pair: (-abs(pair[1]), pair[0]))[:_MOST_LOOKED_AT]
     return {
         "path": [_of_step(snapshot, tree, step) for step in why.path],
@@ -108,7 +108,7 @@ def _of_tree(snapshot: Snapshot, tree: TreeSearcher, why: Why, history_ids: Sequ
 
 
 def _of_step(snapshot: Snapshot, tree: TreeSearcher, step: PathNode) -> dict[str, Any]:
-    """A node with how many items stand below it, and the most frequent of their categories."""
+    """A node with the number of items below it, and the most frequent of their categories."""
     about: dict[str, Any] = {
         "level": step.level,
         "node": step.node,

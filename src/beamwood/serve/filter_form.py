@@ -1,4 +1,4 @@
-"""A body's filter in the words of the package: ids that are allowed, and conditions on columns of items."""
+"""A body's filter in the terms of the package: allowed ids, and conditions on item columns."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def allowed_and_where(
 ) -> tuple[list[Any] | None, dict[str, Any] | None]:
     """`allowed` and `where` of a `Request`; ids that the catalogue lacks are left out.
 
-    Errors: `Problem` on more ids than there may be.
+    Errors: `Problem` on too many ids.
     """
     if given is None:
         return None, None

@@ -1,6 +1,6 @@
-"""The store of a running service: reads that never hold up the loop, writes that are answered once they are committed.
+"""The store of a running service: reads that do not block the loop, writes that are acknowledged after their commit.
 
-A store that is down costs nobody an answer: reads fall back to the model's own history, and say so.
+A store that is down costs no answers: reads fall back to the model's own history, and are marked as stale.
 """
 
 from __future__ import annotations
@@ -9,14 +9,16 @@ import asyncio
 import math
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from prometheus_client import Counter, Histogram
 
 from beamwood.serve.asking import Asking, StoredHistory
+from beamwood.serve.clock import Clock
 from beamwood.serve.kept import kept_of, owner_of
 from beamwood.serve.problems import Problem
 from beamwood.serve.snapshot import Snapshot
@@ -30,19 +32,22 @@ __all__ = ["HistoryGateway"]
 
 _Result = TypeVar("_Result")
 _READERS = 4
+_READS = ("open", "read", "erased")
 # After a read that failed the next are not tried for a while.
 _PAUSE_SECONDS, _WRITE_SECONDS = 0.5, 10.0
 _MOST_WAITING = 50_000
 _ROUND_SECONDS, _COMPACT_SECONDS = 1.0, 10.0
+# The document that holds the time of the clock, and how often it is written.
+_CLOCK, _CLOCK_SECONDS = "clock", 3600.0
 GRACE_SECONDS = 30.0
-"""So long a store may be down before the service says that no requests should be sent to it."""
+"""Seconds that a store may be down before the service reports itself as not ready."""
 _COMMITS = (0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.125, 0.25, 0.5, 1.0, 2.0)
 
 
 class HistoryGateway:
-    """What a service asks of its store.
+    """The service's access to its store.
 
-    `opener` opens it, again and again until it is there.
+    `opener` opens it, and is retried until it succeeds.
     """
 
     def __init__(
@@ -55,10 +60,14 @@ class HistoryGateway:
         self._pool = ThreadPoolExecutor(_READERS, thread_name_prefix="store")
         self.store: HistoryStore | None = None
         self._erased: dict[Owner, float] = {}
+        # All tombstones up to this time are known; nothing of a store that may have become another one.
+        self._erased_until = -math.inf
         self._opening = threading.Lock()
         self._waiting, self._down_since, self._failed_at = 0, 0.0, -math.inf
+        self._clock: Clock | None = None
+        self._clock_kept, self._is_doubted = -math.inf, False
         self.trouble: str | None = None
-        """Why the store is down, None while it is there."""
+        """Why the store is down, None while it is up."""
         own: dict[str, Any] = {"namespace": "beamwood", "registry": service.metrics.registry}
         self._events = Counter("events", "Events that were sent, by what became of them", ["outcome"], **own)
         self._commit = Histogram("commit_seconds", "From an event to its commit", buckets=_COMMITS, **own)
@@ -72,7 +81,7 @@ class HistoryGateway:
 
     def _open(self) -> HistoryStore:
         asked = time.monotonic()
-        # One at a time: of a store that was opened twice, one would be lost.
+        # Serialised, as of a store opened twice one would leak.
         with self._opening:
             if self.store is not None:
                 return self.store
@@ -80,7 +89,7 @@ class HistoryGateway:
                 raise StoreUnavailable(self.trouble or "it does not answer")
             try:
                 store = self._opener()
-                self._erased = dict(store.erased())
+                self._note_erased(store.erased())
             except StoreUnavailable as error:
                 self._failed("open", error)
                 raise
@@ -90,16 +99,16 @@ class HistoryGateway:
 
     @property
     def durable(self) -> bool:
-        """Does an acknowledged event outlive a power cut?"""
+        """Whether an acknowledged event survives a power failure."""
         return self.store is not None and self.store.durable
 
     def unready(self) -> str | None:
-        """Why no requests should be sent here, None where they may be."""
+        """Why the service is not ready, None if it is."""
         down = self._down_since
         return "the store has been down for long; mend it" if down and time.monotonic() - down > GRACE_SECONDS else None
 
     async def kept(self, snapshot: Snapshot, body: Asking) -> StoredHistory:
-        """What came of who asks after the model's log ended; without the store, that it is stale."""
+        """The events after the end of the model's log; stale without the store."""
         owner = owner_of(body)
         assert owner is not None
         if time.monotonic() < self._failed_at + _PAUSE_SECONDS:
@@ -107,7 +116,7 @@ class HistoryGateway:
         try:
             limits = self.service.settings.limits
             reading = self._in_pool(lambda: kept_of(self._open(), owner, snapshot, body, limits))
-            # The other half of the time is the search's.
+            # Half of the timeout; the search has the rest.
             return await _in_time(reading, self.service.settings.timeout / 2)
         except (StoreUnavailable, TimeoutError) as error:
             self._failed("read", error)
@@ -118,7 +127,7 @@ class HistoryGateway:
         return StoredHistory(stale=True, erased=snapshot.hides(self._erased.get(owner)))
 
     async def append(self, events: Sequence[Event]) -> Appended:
-        """Keep the events. Errors: `Problem` where a key came with another body, or the store does not keep them."""
+        """Store the events. Errors: `Problem` where a key came with another body, or the store does not accept them."""
         if self._waiting + len(events) > _MOST_WAITING:
             message = f"{self._waiting} events wait for the store; send again later"
             raise Problem("overloaded", message, retry_after_ms=1000)
@@ -142,7 +151,7 @@ class HistoryGateway:
         return done
 
     async def call(self, name: str, work: Callable[[HistoryStore], _Result]) -> _Result:
-        """What `work` does with the store, beside the loop. Errors: `Problem` where it is down."""
+        """The result of `work` on the store, off the loop. Errors: `Problem` where it is down."""
         try:
             async with asyncio.timeout(_WRITE_SECONDS):
                 return await self._in_pool(lambda: work(self._open()))
@@ -150,21 +159,19 @@ class HistoryGateway:
             raise self._refused(name, error) from None
 
     async def erase(self, owner: Owner) -> int:
-        """Delete all of the owner; how many events there were.
+        """Delete all events of the owner; returns their number.
 
-        The tombstone is later than all others, whatever the clock says: a model that was written without those there
-        were hides this one.
+        The tombstone is later than all others, so that it holds for a model that was written without those.
         """
-
-        def work(store: HistoryStore) -> tuple[int, float]:
-            at = max(time.time(), math.nextafter(max(store.erased().values(), default=0.0), math.inf))
-            return store.erase(owner, at), at
-
-        gone, self._erased[owner] = await self.call("erase", work)
+        gone, self._erased[owner] = await self.call("erase", lambda store: store.erase(owner, time.time()))
         return gone
 
+    def _note_erased(self, found: Mapping[Owner, float]) -> None:
+        self._erased |= found
+        self._erased_until = max(found.values(), default=self._erased_until)
+
     async def is_erased(self, owner: Owner, snapshot: Snapshot) -> bool:
-        """Does a tombstone hide what the model keeps of the owner? Errors: `Problem` where the store is down."""
+        """Whether a tombstone hides the model's data of the owner. Errors: `Problem` where the store is down."""
         stored = await self.call("read", lambda store: store.history(owner, last=0))
         return snapshot.hides(stored.erased)
 
@@ -181,37 +188,58 @@ class HistoryGateway:
             self.trouble = str(error) or "it does not answer in time"
             self.service.log.said("store_down", call=name, reason=self.trouble)
         self._down_since = self._down_since or time.monotonic()
-        self._failed_at = time.monotonic()
+        # A store that cannot be written to, as on a full disk, may be read.
+        if name in _READS:
+            self._failed_at = time.monotonic()
 
     def _answers(self) -> None:
         if self.trouble is not None:
             self.service.log.said("store_up", seconds=round(time.monotonic() - self._down_since, 3))
+            self._erased_until = -math.inf
         self._down_since, self.trouble = 0.0, None
 
     def _in_pool(self, work: Callable[[], _Result]) -> asyncio.Future[_Result]:
         return asyncio.get_running_loop().run_in_executor(self._pool, work)
 
     async def keep_up(self) -> None:
-        """Look after the store for as long as the service runs: is it there, who was erased, what is to go."""
+        """Maintain the store as long as the service runs: reconnect, follow erasures, apply retention."""
         compacted = 0.0
         while True:
             await asyncio.sleep(_ROUND_SECONDS)
             with suppress(Problem):
-                self._erased |= await self.call("erased", lambda store: store.erased())
+                self._note_erased(await self.call("erased", lambda store: store.erased(self._erased_until)))
                 self._answers()
-                if time.monotonic() - compacted > _COMPACT_SECONDS and self._retention != Retention():
+                if time.monotonic() - compacted > _COMPACT_SECONDS:
                     compacted = time.monotonic()
-                    await self.call("compact", lambda store: store.compact(self._retention, time.time()))
+                    await self._compact()
+
+    async def _compact(self) -> None:
+        """Let go of what is beyond the retention; of what is old only by a clock that is believed."""
+        now, monotonic, retention = time.time(), time.monotonic(), self._retention
+        if self._clock is None:
+            kept = await self.call("read", lambda store: store.get(_CLOCK))
+            self._clock = Clock(None if kept is None else float(kept), now, monotonic)
+        is_doubted = not self._clock.is_believed(now, monotonic)
+        if is_doubted and not self._is_doubted and retention.keep_days is not None:
+            self.service.log.said("clock_ahead", reason="nothing is removed by its age for a day; mend the clock")
+        self._is_doubted = is_doubted
+        if is_doubted:
+            retention = replace(retention, keep_days=None)
+        elif monotonic - self._clock_kept > _CLOCK_SECONDS:
+            await self.call("put", lambda store: store.put(_CLOCK, repr(now)))
+            self._clock_kept = monotonic
+        if retention != Retention():
+            await self.call("compact", lambda store: store.compact(retention, now))
 
     def close(self) -> None:
-        """Finish what was sent, and let go of the store."""
+        """Finish pending writes, and close the store."""
         self._pool.shutdown(cancel_futures=True)
         if self.store is not None:
             self.store.close()
 
 
 async def _in_time(future: asyncio.Future[_Result], seconds: float) -> _Result:
-    """What comes of it. Errors: TimeoutError. Unlike `asyncio.timeout` it may begin before its task does (`Begun`)."""
+    """The result of a future. Errors: TimeoutError. Unlike `asyncio.timeout` it may begin before its task (`Begun`)."""
     try:
         await asyncio.wait([future], timeout=seconds)
         if not future.done():

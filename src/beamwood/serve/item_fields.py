@@ -1,4 +1,4 @@
-"""Columns of an item table that answers show and filters ask for.
+"""Columns of an item table that answers show and filters use.
 
 Shape legend: N items.
 """
@@ -41,10 +41,10 @@ class ItemFields:
     def read(
         cls, path: Path, items: Vocabulary, fitted: Sequence[str] = (), kept: Mapping[str, str] = MappingProxyType({})
     ) -> ItemFields:
-        """The table of a file, of any kind that `fit --items` reads; `fitted`: what the fit found ids under.
+        """The table of a file of any kind that `fit --items` reads; `fitted`: names of the fit's id column.
 
-        `kept`: by column what the fit kept it as, as which its text is read.
-        Errors: a file that cannot be read, one without item ids or without a known item.
+        `kept`: by column the kind under which the fit kept it, by which its text is read. Errors: an unreadable file,
+        one without item ids or without a known item.
         """
         try:
             source = open_source(str(path), OF_TABLES)
@@ -71,12 +71,12 @@ class ItemFields:
 
     @property
     def title(self) -> str | None:
-        """The column that people read, if there is one."""
+        """The title column, if any."""
         by_lower = {name.lower(): name for name in self.names}
         return next((by_lower[name] for name in _TITLES if name in by_lower), None)
 
     def columns(self) -> Mapping[str, NumberColumn | LabelColumn]:
-        """What filters can ask for; columns of other types are only shown."""
+        """The columns for filters; those of other types are only shown."""
         kept: dict[str, NumberColumn | LabelColumn] = {}
         for name in self.names:
             assert self.frame is not None
@@ -88,27 +88,27 @@ class ItemFields:
         return kept
 
     def checked(self, wanted: Sequence[str]) -> None:
-        """Errors: `Problem` on a field that there is not."""
+        """Errors: `Problem` on an unknown field."""
         for name in wanted:
             if name not in self.names:
                 known = nearest(name, self.names) if self.names else "; start the service with --items to have some"
-                raise Problem("invalid_request", f"fields: there is no column '{name}'{known}", field="fields")
+                raise Problem("invalid_request", f"fields: the column '{name}' does not exist{known}", field="fields")
 
     def of(self, indices: NDArray[Any], wanted: Sequence[str]) -> list[dict[str, Any]]:
-        """What the wanted columns hold of each item, as JSON can hold it."""
+        """The wanted columns of each item, JSON-able."""
         assert self.frame is not None
         rows = self.frame.select(list(dict.fromkeys(wanted)))[np.asarray(indices, np.int64)].rows(named=True)
         return [{name: _plain(value) for name, value in row.items()} for row in rows]
 
     def with_rows(self, rows: Sequence[Mapping[str, Any]]) -> ItemFields:
-        """With the cells of new items behind them. Errors: `InputError` on one that a column cannot hold."""
+        """With the cells of new items appended. Errors: `InputError` on a value of another type."""
         if self.frame is None or not rows:
             return self
         return ItemFields(pl.DataFrame([_longer(cells, [row.get(cells.name) for row in rows]) for cells in self.frame]))
 
 
 def _longer(cells: pl.Series, values: list[Any]) -> pl.Series:
-    """The cells with further ones; whole numbers become numbers where one of these has a fraction."""
+    """The cells with further ones; integers become floats where one of these has a fraction."""
     dtype = cells.dtype
     kind: NumberKind | None
     kind = "number" if dtype.is_numeric() else "truth" if dtype == pl.Boolean else "time" if _is_time(dtype) else None
@@ -144,9 +144,9 @@ def _as_kept(frame: pl.DataFrame, wanted: str) -> pl.Series:
 
 
 def _typed(cells: pl.Series) -> pl.Series:
-    """The cells of a text file as what all of them are: whole numbers, numbers, true and false, or text.
+    """The cells of a text file by their common type: integers, numbers, booleans, or text.
 
-    What begins with 0 is a code: as a number it would be another.
+    A leading 0 means a code, which would change as a number.
     """
     if cells.dtype != pl.String or cells.null_count() == len(cells) or cells.str.contains(r"^\s*0\d").any():
         return cells

@@ -1,4 +1,4 @@
-"""Which events of a store count, as the model was fitted: kinds that count, kinds that mean no, and all others."""
+"""Which events of a store count, as in the fit: kinds that count, negative kinds, and others."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ __all__ = ["Kinds"]
 
 @dataclass(frozen=True, slots=True)
 class Kinds:
-    """`counted`: the types that make a history, None where every one does; `negative`: those that mean no.
+    """`counted`: the types that form a history, None: all; `negative`: negative feedback.
 
-    An event without a type counts. One of any other type is kept, and is in no history.
+    An event without a type counts. Events of other types are stored, but enter no history.
     """
 
     counted: frozenset[str] | None = None
@@ -24,7 +24,7 @@ class Kinds:
 
     @classmethod
     def of(cls, manifest: Mapping[str, Any]) -> Self:
-        """Those of a folder's manifest; every type counts where the fit was told of none."""
+        """The kinds of a folder's manifest; all types count where the fit had none."""
         data = manifest.get("data")
         said = data.get("events") if isinstance(data, Mapping) else None
         if said is None:
@@ -36,7 +36,7 @@ class Kinds:
 
     @property
     def judged(self) -> frozenset[str] | None:
-        """The types that count or mean no."""
+        """The types that count or are negative."""
         return None if self.counted is None else self.counted | self.negative
 
     def counting(self, events: Iterable[Event]) -> list[Event]:
@@ -44,6 +44,6 @@ class Kinds:
         return [each for each in events if self.counted is None or each.type in self.counted]
 
     def others(self, events: Iterable[Event]) -> list[str]:
-        """The types of events that neither count nor mean no, each once."""
+        """The types of events that neither count nor are negative, without repeats."""
         judged = self.judged
         return [] if judged is None else list(dict.fromkeys(each.type for each in events if each.type not in judged))

@@ -1,4 +1,7 @@
-"""What is learned of items while a service runs, as one document, and by name the documents of a while ago."""
+"""What is learned of items while a service runs: a document by its name, those of a while ago, and the latest's name.
+
+Who looks for a change reads the name alone.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +11,17 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field
 
-from beamwood.serve.store.protocol import HistoryStore
+from beamwood.serve.store.protocol import HistoryStore, StoreUnavailable
 
 __all__ = ["CatalogueItem", "Learned", "earlier_learned", "name_of", "read_learned", "text_of", "write_learned"]
 
 _DOCUMENT = "catalogue"
-# So many characters of its name say where an earlier one is kept; a newer one takes the place, so space is bounded.
-_SLOT = 2
+# So many characters of its name say where one is kept; a newer one takes the place, so space is bounded: of what is
+# longer than this fewer are.
+_SLOTS, _LONG = (2, 1), 2**18
 
 
-class CatalogueItem(Struct, omit_defaults=True):
+class CatalogueItem(Struct, frozen=True, omit_defaults=True):
     """A new item as it was put; `near`: by known id how often each stood near its first events; `events`: how many.
 
     One that is `gone` keeps its place, so that pages of answers that were begun stay right.
@@ -40,13 +44,19 @@ class Learned(Struct):
     unavailable: list[int | str] = field(default_factory=list)
     erased: list[int | str] = field(default_factory=list)
 
-    def find(self, item: int | str) -> CatalogueItem | None:
-        """The new item of that id, gone or not; who asks for many asks `by_id`."""
-        return next((each for each in self.items if each.item == item and type(each.item) is type(item)), None)
+    def copy(self) -> Learned:
+        """One whose lists may be changed."""
+        return Learned(list(self.items), list(self.unavailable), list(self.erased))
 
     def by_id(self) -> dict[int | str, CatalogueItem]:
         """All new items, gone or not, in their order; as ids are whole numbers or text, 1 is not "1"."""
         return {each.item: each for each in self.items}
+
+
+class _Stored(Struct):
+    items: list[msgspec.Raw] = field(default_factory=list)
+    unavailable: list[int | str] = field(default_factory=list)
+    erased: list[int | str] = field(default_factory=list)
 
 
 def text_of(learned: Learned) -> str:
@@ -65,18 +75,33 @@ def _name(text: str) -> str:
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
-def write_learned(store: HistoryStore, before: str | None, text: str) -> bool:
-    """Keep the document, also under its name, unless the latest is not `before` any more; whether it is kept."""
-    store.put(f"{_DOCUMENT}@{_name(text)[:_SLOT]}", text)
-    return store.replace(_DOCUMENT, before, text)
+def write_learned(store: HistoryStore, before: str | None, learned: Learned) -> str | None:
+    """Keep it, unless the latest is not that of the name `before` any more; its name, None where it is not kept."""
+    text = text_of(learned)
+    name = _name(text)
+    slot = name[: _SLOTS[len(text) > _LONG]]
+    return name if store.replace(_DOCUMENT, before, name, {f"{_DOCUMENT}@{slot}": text}) else None
 
 
-def read_learned(store: HistoryStore) -> str | None:
-    """The latest document, None where nothing was learned."""
-    return store.get(_DOCUMENT)
+def read_learned(store: HistoryStore, known: str | None) -> tuple[str | None, Learned | None]:
+    """The name of the latest, None where nothing was learned, and itself where that name is not `known`."""
+    name, found = store.get(_DOCUMENT), None
+    while name is not None and name != known and found is None:
+        asked, found = name, earlier_learned(store, name)
+        if found is None:
+            # A later one may have taken its place meanwhile.
+            name = store.get(_DOCUMENT)
+        if name == asked and found is None:
+            raise StoreUnavailable("what was learned of items is not there; put back what the store had")
+    return name, found
 
 
 def earlier_learned(store: HistoryStore, name: str) -> Learned | None:
-    """The document of that name, None where it is kept no more."""
-    text = store.get(f"{_DOCUMENT}@{name[:_SLOT]}")
-    return None if text is None or _name(text) != name else msgspec.json.decode(text, type=Learned)
+    """That of a name, None where it is kept no more."""
+    texts = (store.get(f"{_DOCUMENT}@{name[:digits]}") for digits in _SLOTS)
+    text = next((each for each in texts if each is not None and _name(each) == name), None)
+    if text is None:
+        return None
+    # One after another, as one call for all would hold up the other threads.
+    stored, item = msgspec.json.decode(text, type=_Stored), msgspec.json.Decoder(CatalogueItem)
+    return Learned([item.decode(each) for each in stored.items], stored.unavailable, stored.erased)

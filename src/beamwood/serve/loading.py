@@ -32,7 +32,9 @@ _TRIED_SECONDS = 30.0
 
 
 class Loaded(Struct):
-    """How a load went: `tried` requests were answered by the new model, `overlap` of their items also by the old."""
+    """The result of a load: `tried` requests were answered by the new model, `overlap` of their items with the old
+    one's.
+    """
 
     model: str
     snapshot: int
@@ -53,24 +55,26 @@ class Loader:
         self._newest = ""
         # The checksums of the models that have answered.
         self._answered = set[str]()
-        # By folder that was refused: what it held when it was looked at last, and whether that had changed.
+        # Refused folders: their state at the last look, and whether it had changed.
         self._refused: dict[Path, tuple[object, bool]] = {}
         if service.snapshot is not None:
             self.begin(service.snapshot)
 
     def begin(self, snapshot: Snapshot) -> None:
-        """Note the first model that answers: what a folder comes to mean is told from it."""
+        """Record the first model, from which changes of a folder are detected."""
         self._meant = snapshot.folder, snapshot.key
         self._note(snapshot)
 
     def _note(self, snapshot: Snapshot) -> None:
-        """It answers, and what is newer is looked for; one of a clock that was ahead hides none that comes later."""
+        """Record an active model, so that newer ones are found; one from a clock that was ahead hides none that comes
+        later.
+        """
         self._answered.add(snapshot.key)
         now = datetime.now(UTC).isoformat(timespec="seconds")
         self._newest = max(self._newest, min(_created(snapshot.folder), now))
 
     def resolved(self, given: str) -> Path:
-        """A path below --models-dir, links followed. Errors: `Problem` on any other, and without --models-dir."""
+        """A path below --models-dir, with links resolved. Errors: `Problem` on any other, and without --models-dir."""
         root = self.service.settings.models_dir
         if root is None:
             raise Problem("forbidden", "models are loaded below --models-dir alone; start the service with it")
@@ -84,20 +88,22 @@ class Loader:
         return path
 
     async def load(self, path: Path, *, waits: bool = False) -> Loaded:
-        """Load a folder and let it answer. Errors: `Problem`, which says why; the old model goes on answering.
+        """Load a folder and let it answer. Errors: `Problem`, with the reason; the old model stays.
 
-        While another is being loaded, who does not wait is refused.
+        During another load it is refused unless it `waits`.
         """
         if self._turn.locked() and not waits:
             raise Problem("conflict", "another model is being loaded; wait for it", retry_after_ms=1000)
         async with self._turn:
             service, began = self.service, time.monotonic()
+            # As it is before it is read: what changes meanwhile has changed since.
+            state = await asyncio.to_thread(_state, path)
             try:
                 loaded = await self._load(path, began)
             except (InputError, Problem, OSError) as error:
                 service.metrics.swaps.inc("refused")
                 service.log.said("model_refused", path=str(path), reason=str(error))
-                self._refused[path] = await asyncio.to_thread(_state, path), False
+                self._refused[path] = state, False
                 if isinstance(error, Problem):
                     raise
                 raise Problem("invalid_request", str(error), field="path") from None
@@ -116,7 +122,7 @@ class Loader:
             message = f"{failed} of {tried} requests had no answer from the new model; the old one goes on answering"
             raise Problem("invalid_request", message, field="path")
         while fresh.learned != service.catalogue.name:
-            # Items have changed meanwhile.
+            # Items have changed in the meantime.
             fresh = await asyncio.to_thread(service.catalogue.carried, fresh)
         service.snapshot = fresh
         self._note(fresh)
@@ -127,7 +133,7 @@ class Loader:
         )
 
     async def _tried(self, old: Snapshot, fresh: Snapshot) -> tuple[int, int, float | None]:
-        """How many requests were tried, how many of them failed, and the mean overlap of the rest."""
+        """The numbers of tried and of failed requests, and the mean overlap of the rest."""
         requests = list(self.service.recorded) or _of_users(old)
         failed, shares = 0, []
         for body, kept in requests:
@@ -156,22 +162,22 @@ class Loader:
         return ran.value
 
     async def rollback(self) -> Loaded:
-        """Load what answered before. Errors: `Problem` where nothing did."""
+        """Load the model before. Errors: `Problem` where there is none."""
         if not self.service.earlier:
             raise Problem("conflict", "no other model has answered; load one")
         folder = self.service.earlier[-1]
         loaded = await self.load(folder)
-        # The way back leads to where it came from, not to the model that was left.
+        # A later rollback leads further back, not to the model that was left.
         self.service.earlier[-2:] = []
         return loaded
 
     def changed(self, folder: Path, *, anew: bool = False) -> Path | None:
-        """The folder that should answer from now on: a link was led elsewhere, or a newer model is there.
+        """The folder that should answer from now on: a link has moved, or a newer model exists.
 
-        A newer one than any that answered is looked for below --models-dir, by the time in its manifest, if `folder` is
-        no link. So a rollback, or a model that was loaded by hand, stays until there is something new. One that was
-        refused is tried again once it has changed, and is left alone while it is being copied; `anew`: at once.
-        Errors: `OSError` where the folder cannot be read.
+        A newer one than any active before is looked for below --models-dir, by the time in its manifest, if `folder` is
+        no link. So a rollback, or a model loaded by hand, stays until there is a newer one. A refused folder is retried
+        once it has changed, and not while it is being copied; `anew`: at once. Errors: `OSError` where the folder
+        cannot be read.
         """
         snapshot = self.service.snapshot
         if snapshot is None:
@@ -183,7 +189,7 @@ class Loader:
                 return target if self._is_mended(target, anew) else None
             return target if self._meant not in (before, (snapshot.folder, snapshot.key)) else None
         newest, when = None, self._newest
-        for path in sorted(self.service.settings.models_dir.resolve().iterdir()):
+        for path in _shown(self.service.settings.models_dir.resolve()):
             created = _created(path)
             if created <= when or _checksum(path) in self._answered:
                 continue
@@ -192,7 +198,7 @@ class Loader:
         return newest
 
     def _is_mended(self, path: Path, anew: bool) -> bool:
-        """Has what was refused changed since, and then been the same at two looks?"""
+        """Whether a refused folder has changed since, and then stayed the same for two looks."""
         before, has_changed = self._refused[path]
         now = _state(path)
         self._refused[path] = now, has_changed or now != before
@@ -200,9 +206,9 @@ class Loader:
 
 
 def _give_back() -> None:
-    """Memory that the old model took, and that the C library keeps for later, goes back to the system."""
+    """Return freed memory of the old model, which the C library caches, to the system."""
     if sys.platform == "linux":
-        # That of glibc; others have none.
+        # Only glibc has this function.
         with suppress(AttributeError):
             ctypes.CDLL(None).malloc_trim(0)
 
@@ -212,7 +218,7 @@ def _is_finite(item: Any) -> bool:
 
 
 def _of_users(snapshot: Snapshot) -> list[tuple[Recommend, StoredHistory]]:
-    """Requests of histories that the model knows, drawn evenly."""
+    """Requests with histories stored in the model, evenly sampled."""
     histories, names = snapshot.names.histories, snapshot.names
     if histories is None or len(histories) == 0:
         return [(Recommend(history=[]), StoredHistory())]
@@ -221,15 +227,20 @@ def _of_users(snapshot: Snapshot) -> list[tuple[Recommend, StoredHistory]]:
 
 
 def folders_of(root: Path) -> list[Path]:
-    """Those that may be loaded, in order; none where the root cannot be read."""
+    """The loadable folders, in order; none where the root cannot be read."""
     try:
-        return sorted(each for each in root.iterdir() if (each / "manifest.json").is_file())
+        return [each for each in _shown(root) if (each / "manifest.json").is_file()]
     except OSError:
         return []
 
 
+def _shown(root: Path) -> list[Path]:
+    """What is in a folder, in order, without what a save has not put in its place yet. Errors: `OSError`."""
+    return sorted(each for each in root.iterdir() if not each.name.startswith("."))
+
+
 def _state(path: Path) -> object:
-    """What differs when a file of the folder does."""
+    """A value that changes with any file of the folder."""
     with suppress(OSError):
         files = [(str(file), file.stat()) for file in sorted(path.rglob("*"))]
         return [(name, about.st_size, about.st_mtime_ns) for name, about in files]

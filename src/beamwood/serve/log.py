@@ -1,4 +1,4 @@
-"""One line a request, without histories; written aside, so that a slow reader never holds up an answer."""
+"""One log line a request, without histories; written in the background, so that a slow reader delays no answer."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ import msgspec
 __all__ = ["RequestLog"]
 
 _MOST_LINES = 100_000
-# Seconds.
+# Seconds between writes.
 _WRITE_EVERY = 0.2
 _ENCODER = msgspec.json.Encoder(enc_hook=str)
-# What an id holds ends no line, and tells a terminal nothing.
+# Control characters are escaped, so that an id can neither end a line nor control a terminal.
 _ONE_LINE = {number: f"\\x{number:02x}" for number in (*range(32), *range(127, 160))} | {
     number: f"\\u{number:04x}" for number in (0x2028, 0x2029)
 }
 
 
 class RequestLog:
-    """Lines as "json", "text", or "none"; `users`: user ids as they are, else hashed with a key of this process."""
+    """Lines as "json", "text", or "none"; `users`: user ids in clear, else hashed with a key of this process."""
 
     def __init__(self, kind: str, *, users: bool, secret: bytes) -> None:
         self.kind, self.users, self.lost = kind, users, 0
@@ -32,7 +32,7 @@ class RequestLog:
         self._lock = threading.Lock()
 
     def write(self, about: dict[str, Any]) -> None:
-        """Keep a line for the next writing; when nobody reads, the newest are lost and counted."""
+        """Queue a line for the next write; when nobody reads, the newest are dropped and counted."""
         if self.kind == "none":
             return
         if len(self._lines) >= _MOST_LINES:
@@ -45,18 +45,18 @@ class RequestLog:
             self._lines.append(words.encode("utf-8", "backslashreplace") + b"\n")
 
     def said(self, event: str, **more: Any) -> None:
-        """A line about the service itself."""
+        """Log a line about the service itself."""
         self.write({"time": round(time.time(), 3), "event": event, **more})
 
     def user(self, user: Any) -> str:
-        """What a line says of a user."""
+        """The form of a user id in a line."""
         if self.users:
             return str(user)
         content = repr(user).encode("utf-8", "backslashreplace")
         return hashlib.blake2b(content, key=self._secret, digest_size=6).hexdigest()
 
     def flush(self) -> None:
-        """Write what is kept."""
+        """Write the queued lines."""
         with self._lock:
             lines, self._lines = self._lines, []
             if lines:
@@ -67,7 +67,7 @@ class RequestLog:
                     self.lost += len(lines)
 
     async def keep_writing(self) -> None:
-        """Write now and then, on another thread."""
+        """Write regularly, on another thread."""
         while True:
             await asyncio.sleep(_WRITE_EVERY)
             if self._lines:

@@ -1,4 +1,4 @@
-"""Bodies and answers of the endpoints that search; an unknown field is refused."""
+"""Bodies and answers of the search endpoints; an unknown field is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Figures of a running service, as Prometheus reads them; none is by user or item."""
+"""Metrics of a running service for Prometheus; none is by user or item."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ __all__ = ["CONTENT_TYPE", "Metrics"]
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 _SECONDS = (0.00025, 0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.125, 0.25, 0.5, 1.0, 2.0)
-# As late as a loop may be is told apart finely.
+# Fine buckets for the lag of the loop.
 _LATE = (0.00025, 0.0005, 0.001, 0.002, 0.003, 0.004, 0.005, 0.0075, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0)
 _WIDTHS = (10, 25, 50, 75, 100, 150, 200, 300, 500, 1000, 2000)
 
 
 class Metrics:
-    """Counters that endpoints raise, and gauges that are read when they are asked for."""
+    """Counters that endpoints increment, and gauges that are read on demand."""
 
     def __init__(self, service: Service) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -73,7 +73,7 @@ class Metrics:
             Gauge(name, text, **own).set_function(read)
 
     def text(self) -> bytes:
-        """All of it."""
+        """All metrics as text."""
         return generate_latest(self.registry)
 
 

@@ -1,4 +1,4 @@
-"""What stood near the events of an item, in the histories that the store keeps."""
+"""The items near an item's events, in the stored histories."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from beamwood.serve.store.protocol import HistoryStore
 
 __all__ = ["near_of"]
 
-# Of a history so many of the latest events are looked at.
+# The latest events of a history that are read.
 _LAST = 200
 
 
 def near_of(
     store: HistoryStore, item: Id, owners: Sequence[Owner], types: Collection[str] | None = None
 ) -> dict[Id, int]:
-    """How often each other item stands near it in the histories of these owners, of events of these types."""
+    """The counts of other items near it in the histories of these owners, by events of these types."""
     counts: Counter[Id] = Counter()
     for owner in dict.fromkeys(owners):
         items = store.history(owner, last=_LAST, types=types).items

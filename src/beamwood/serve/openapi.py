@@ -1,4 +1,4 @@
-"""The OpenAPI document of a service, made of its endpoints; schemas come from the structs."""
+"""The OpenAPI document of a service, generated from its endpoints; schemas come from the structs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ALWAYS = ("401", "403", "429", "503", "504")
 
 
 def openapi(routes: Sequence[Route]) -> dict[str, Any]:
-    """The document (OpenAPI 3.1) of all endpoints that are for programs."""
+    """The document (OpenAPI 3.1) of all endpoints for programs."""
     told = [route for route in routes if not route.hidden]
     structs = [each for route in told for each in (route.body, route.answer) if each is not None]
     schemas, components = msgspec.json.schema_components(

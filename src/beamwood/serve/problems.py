@@ -1,4 +1,4 @@
-"""What goes wrong with a request: a code, the status of HTTP that it has, and one sentence that says how to mend it."""
+"""The errors of requests: a code, its HTTP status, and one sentence with the fix."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ STATUS = {
     "store_unavailable": 503,
     "deadline": 504,
 }
-"""The status of each code."""
+"""The HTTP status of each code."""
 
-# How the core's messages begin where they speak of a field, and what the field is called in a body.
+# The first word of core messages about a field, and the field's name in a body.
 _FIELDS = {"where": "filter.where", "category": "filter.category", "allowed": "filter.items"}
 _OWN = ("k", "context", "max_per_category", "diversity", "promote", "exclude", "effort", "beam_width", "by")
 _FIRST_WORD = re.compile(r"(?:the )?([a-z_]+)\b")
@@ -44,7 +44,7 @@ _AT = re.compile(r" - at `(?:key in )?\$\.?([^`]*)`$")
 
 
 class Failure(Struct, omit_defaults=True):
-    """What `error` of an answer holds."""
+    """The content of `error` in a response."""
 
     code: str
     message: str
@@ -54,7 +54,7 @@ class Failure(Struct, omit_defaults=True):
 
 
 class Failures(Struct):
-    """An answer that is none."""
+    """An error response."""
 
     error: Failure
 
@@ -68,23 +68,23 @@ class Problem(Exception):
 
     @property
     def status(self) -> int:
-        """That of HTTP."""
+        """The HTTP status."""
         return STATUS[self.code]
 
     def failure(self, request_id: str | None = None) -> Failure:
-        """As an answer has it."""
+        """The form in a response."""
         return Failure(self.code, self.message, self.field, request_id, self.retry_after_ms)
 
 
 def whole_number(name: str, text: str, least: int, most: int) -> int:
-    """The number of a parameter. Errors: `Problem` where it is none, or outside least..most."""
+    """The integer of a parameter. Errors: `Problem` where it is none, or outside least..most."""
     if not (text.isdecimal() and text.isascii() and len(text) < 20 and least <= int(text) <= most):
-        raise Problem("invalid_request", f"{name}={text!a} is no whole number of {least} to {most}", field=name)
+        raise Problem("invalid_request", f"{name}={text!a} is not a whole number of {least} to {most}", field=name)
     return int(text)
 
 
 def of_input(error: InputError) -> Problem:
-    """What the core refuses, as it says it, with the field that it names."""
+    """The problem of a refusal by the core, with its message and the field that it names."""
     message = str(error).replace("on_unknown='ignore'", '"on_unknown": "ignore"')
     found = _FIRST_WORD.match(message)
     word = found[1] if found else ""
@@ -93,7 +93,7 @@ def of_input(error: InputError) -> Problem:
 
 
 def of_fields(error: ValidationError, body: type[Struct]) -> Problem:
-    """What a request has that the fields of its body do not allow."""
+    """The problem of a request that does not match the fields of its body."""
     text = str(error)
     place = _AT.search(text)
     path, text = (place[1], text[: place.start()]) if place else ("", text)
@@ -101,7 +101,7 @@ def of_fields(error: ValidationError, body: type[Struct]) -> Problem:
     if unknown is not None:
         field = f"{path}.{unknown[1]}" if path else unknown[1]
         meant = "; see /openapi.json for those that there are" if path else nearest(unknown[1], body.__struct_fields__)
-        return Problem("invalid_request", f"there is no field '{field}'{meant}", field=field)
+        return Problem("invalid_request", f"the field '{field}' does not exist{meant}", field=field)
     missing = re.fullmatch(r"Object missing required field `(.*)`", text)
     if missing is not None:
         field = f"{path}.{missing[1]}" if path else missing[1]
@@ -116,7 +116,7 @@ def of_fields(error: ValidationError, body: type[Struct]) -> Problem:
 
 
 def _words_of(body: type[Struct], path: str) -> list[str]:
-    """The words that a field may be, by its path in a body."""
+    """The allowed words of a field, by its path in a body."""
     found: Any = inspect.type_info(body)
     for name in re.findall(r"[a-z_]+", path):
         while isinstance(found, inspect.ListType):

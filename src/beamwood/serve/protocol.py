@@ -1,7 +1,7 @@
-"""HTTP with turns: headers come in time, connections are counted, and what is asked most goes no long way.
+"""HTTP with turns: timeouts for headers, counted connections, and a short path for the most frequent requests.
 
-A request for whose answer somebody waits, and that is there as a whole, is answered from here: no scope, no messages,
-no task where nothing has to be waited for, one write. All others are left to uvicorn and ASGI.
+A complete request of an interactive endpoint is answered from here: without scope, messages or, where nothing is
+awaited, a task, and with one write. All others go to uvicorn and ASGI.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["protocol_of"]
 
 
 class _Asked:
-    """A request that is answered from here; it tells uvicorn what uvicorn asks of its own."""
+    """A request that is answered from here; it implements what uvicorn reads of its own request cycles."""
 
     __slots__ = (
         "came",
@@ -46,14 +46,14 @@ class _Asked:
         self.message_event = _Gone()
 
     async def receive(self) -> dict[str, str]:
-        """The one message that can still come, once the client has left."""
+        """The only message that can still come, once the client has left."""
         if not self.disconnected:
             await self.message_event.wait()
         return {"type": "http.disconnect"}
 
 
 class _Gone:
-    """An `asyncio.Event` that is made when somebody waits for it."""
+    """An `asyncio.Event` that is created when somebody waits for it."""
 
     __slots__ = ("_event",)
 
@@ -98,7 +98,7 @@ class _Served(HttpToolsProtocol):
         if self.timeout_keep_alive_task is not None:
             self.timeout_keep_alive_task.cancel()
         if self._answering is not None and self._answering is not self.cycle:
-            # Others have come behind it, and uvicorn knows the last one alone.
+            # Pipelined requests follow it, and uvicorn knows only the last one.
             self._answering.disconnected = True
             self._answering.message_event.set()
         super().connection_lost(error)
@@ -108,7 +108,7 @@ class _Served(HttpToolsProtocol):
         super().data_received(data)
         if self._in_head:
             self._expect()
-            # What came with the end of another request is not counted: it is not much.
+            # Header bytes in the same packet as the end of another request are not counted: they are few.
             self._head_bytes = self._head_bytes + len(data) if was_in_head and not self._ends_head else 0
             if self._head_bytes > self.service.settings.limits.header_bytes:
                 self._refuse_head()
@@ -121,7 +121,7 @@ class _Served(HttpToolsProtocol):
             asked.came = time.monotonic()
             self.service.admission.wait(partial(self._begin, asked))
         else:
-            # Whose body comes slowly takes nobody's turn.
+            # A request with a slow body takes no turn.
             self._leave_to_uvicorn(asked)
 
     def on_message_begin(self) -> None:
@@ -141,7 +141,7 @@ class _Served(HttpToolsProtocol):
         if refused is None:
             self._asked, self._is_whole = asked, False
         else:
-            # What comes of its body is dropped, as after any response.
+            # The rest of its body is dropped, as after any response.
             self._send(asked, refused)
 
     def on_body(self, body: bytes) -> None:
@@ -150,7 +150,7 @@ class _Served(HttpToolsProtocol):
         elif not self._is_whole:
             self._asked.parts.append(body)
         else:
-            # That of a request that came behind it.
+            # The body of a pipelined request.
             super().on_body(body)
 
     def on_message_complete(self) -> None:
@@ -164,7 +164,7 @@ class _Served(HttpToolsProtocol):
         super()._start_asgi_task(cycle, app)
 
     def _refuse_head(self) -> None:
-        """Hang up on headers without end, in words."""
+        """Close the connection with an error for headers without end."""
         most = self.service.settings.limits.header_bytes
         problem = Problem("too_large", f"the headers are above {most:,} bytes; send fewer")
         if not self.transport.is_closing():
@@ -172,7 +172,7 @@ class _Served(HttpToolsProtocol):
             self.transport.close()
 
     def _is_plain(self) -> bool:
-        """Is nothing else under way here, and does the request want nothing but an answer?"""
+        """Whether nothing else is in flight here, and the request needs no special handling."""
         return (
             (self.cycle is None or self.cycle.response_complete)
             and not self.flow.write_paused
@@ -188,7 +188,7 @@ class _Served(HttpToolsProtocol):
             super().on_body(b"".join(asked.parts))
 
     def _begin(self, asked: _Asked) -> bool:
-        """Answer a request in its turn, as far as that goes at once; is it still wanted?"""
+        """Answer a request in its turn, as far as possible without waiting; returns whether it is still wanted."""
         if asked.disconnected:
             asked.endpoint.left(asked.headers, asked.came)
             return False
@@ -201,7 +201,7 @@ class _Served(HttpToolsProtocol):
         return True
 
     def _send(self, asked: _Asked, response: Response) -> None:
-        """All of a response."""
+        """Send a whole response."""
         if asked.disconnected or self.transport.is_closing():
             return
         asked.response_complete = True
@@ -223,12 +223,12 @@ class _Served(HttpToolsProtocol):
             self._close_idle_in(self._idle_seconds)
 
     def _unset_keepalive_if_required(self) -> None:
-        """One timer goes on for the whole connection: to set another for each request costs more."""
+        """One timer serves the whole connection: setting another for each request costs more."""
 
     def timeout_keep_alive_handler(self) -> None:
         self.timeout_keep_alive_task = None
         if self._in_head or not self.cycle.response_complete:
-            # The answer begins anew.
+            # The timer starts again.
             return
         left = self._idle_from + self._idle_seconds - self.loop.time()
         if left > 0:
@@ -259,5 +259,7 @@ async def _rest_of(begun: Begun) -> None:
 
 
 def protocol_of(service: Service, waited: Mapping[tuple[bytes, bytes], Endpoint]) -> type[HttpToolsProtocol]:
-    """HTTP of a service; `waited`: by method and path who is answered from here, none behind other layers."""
+    """The HTTP protocol of a service; `waited`: by method and path the endpoints answered from here, without other
+    layers.
+    """
     return type("Served", (_Served,), {"service": service, "direct": waited})

@@ -1,4 +1,4 @@
-"""An answer given again, with its reasons: from the model and the history as they were."""
+"""Replay of an answer with its reasons: from the model and the history as they were."""
 
 from __future__ import annotations
 
@@ -26,11 +26,9 @@ from beamwood.serve.widened import widened
 
 __all__ = ["Replayed", "replayed"]
 
-_PRESSURES = 20
-
 
 class Replayed(Struct):
-    """The answer with its explanation; `reproduced`: items and scores are those that were answered."""
+    """The answer with its explanation; `reproduced`: items and scores equal the original ones."""
 
     answered: Answered
     answer: Answer
@@ -45,11 +43,10 @@ def replayed(
     items: Path | None = None,
     searchers: Callable[[Path], Mapping[str, type[Any]]] | None = None,
 ) -> Replayed:
-    """The answer to a request that a store keeps, given again with `explain="full"`.
+    """The stored answer to a request, repeated with `explain="full"`.
 
-    `folder`: where the model is by now; `items`: the item table that the service had; `searchers`: of a folder the
-    classes that only the method's own file defines. Errors: `InputError` on a request that is not kept, or a model that
-    is another one.
+    `folder`: the model's current folder; `items`: the item table of the service; `searchers`: of a folder the classes
+    that only the method's own file defines. Errors: `InputError` on an unknown request, or another model.
     """
     noted = store.noted(request_id)
     if noted is None:
@@ -57,25 +54,29 @@ def replayed(
     asked = msgspec.json.decode(noted.text, type=AnswerRecord)
     path = Path(asked.folder) if folder is None else folder
     classes = None if searchers is None else searchers(path)
-    snapshot = open_snapshot(path, items=items, by_category=asked.by_category, searchers=classes)
+    snapshot = open_snapshot(
+        path, items=items, min_beam=asked.min_beam, by_category=asked.by_category, searchers=classes
+    )
     if snapshot.key != asked.key:
         raise InputError(f"{snapshot.folder} holds another model than the one that answered; give its --folder")
-    limits = replace(Limits(), new_item_share=asked.new_item_share)
+    limits = replace(Limits(), **asked.limits)  # type: ignore[arg-type]
     if asked.learned:
         snapshot = widened(snapshot, _learned(store, asked.learned), snapshot.number)
     kept = StoredHistory(stale=True)
     if noted.owner is not None and not asked.stale:
         kept = kept_of(store, noted.owner, snapshot, asked.body, limits, until=asked.seq)
-    # Without the table its columns are not shown; a filter may need them nevertheless.
+    # Without the table its columns are not shown; a filter may still need them.
     fields = asked.body.fields if items is not None else []
-    body = structs.replace(asked.body, explain="full", pages=False, cursor=None, fields=fields)
-    pressure = _pressure(snapshot, asked.beam_width)
+    body = structs.replace(asked.body, explain="full", cursor=None, fields=fields)
     try:
-        answer, _ = recommended(snapshot, body, kept, limits, request_id=request_id, pressure=pressure)
+        for pressure in _pressures(snapshot, asked.beam_width):
+            answer, _ = recommended(snapshot, body, kept, limits, request_id=request_id, pressure=pressure)
+            found = tuple(each.item for each in answer.items)
+            same = found == noted.items and [each.score for each in answer.items] == asked.scores
+            if same:
+                break
     except Problem as problem:
         raise InputError(f"{problem.message}; give the --items that the server had") from None
-    found = tuple(each.item for each in answer.items)
-    same = found == noted.items and [each.score for each in answer.items] == asked.scores
     return Replayed(noted, answer, same)
 
 
@@ -86,7 +87,8 @@ def _learned(store: HistoryStore, name: str) -> Learned:
     return found
 
 
-def _pressure(snapshot: Snapshot, beam_width: int | None) -> float:
-    """That under which searches were so narrow."""
-    some: list[Any] = [place / _PRESSURES for place in range(_PRESSURES + 1)]
-    return next((each for each in some if rung_at(snapshot.rungs, each).beam_width == beam_width), 0.0)
+def _pressures(snapshot: Snapshot, beam_width: int | None) -> list[float]:
+    """Those under which searches may have been so narrow, as a light head has several ways of one width."""
+    steps = max(len(snapshot.rungs) - 1, 1)
+    some = [place / steps for place in range(steps + 1)]
+    return [each for each in some if rung_at(snapshot.rungs, each).beam_width == beam_width] or [0.0]

@@ -1,4 +1,4 @@
-"""Names of requests that nobody can guess: 64 random bits each, read from the system many at a time."""
+"""Unguessable ids of requests: 64 random bits each, read from the system in blocks."""
 
 from __future__ import annotations
 
@@ -21,5 +21,5 @@ _drawn = _ids()
 
 
 def new_id() -> str:
-    """Another one, for the event loop's thread alone."""
+    """Another id; for the event loop's thread only."""
     return next(_drawn)

@@ -1,4 +1,4 @@
-"""What is sent to a caller: status, headers and content, of an answer or of a failure."""
+"""Responses: status, headers and content, of answers and failures."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PAGE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
-"""What a page may load: its own files alone."""
+"""A page may load its own files only."""
 
 _ENCODER = msgspec.json.Encoder()
 _ALWAYS = [(b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store")]
@@ -27,7 +27,7 @@ _STATUS = {each.value: b"HTTP/1.1 %d %s" % (each, each.phrase.encode()) for each
 
 
 class Response(NamedTuple):
-    """`code`: that of a failure, None of an answer."""
+    """`code`: of a failure, None for an answer."""
 
     status: int
     headers: list[tuple[bytes, bytes]]
@@ -35,7 +35,7 @@ class Response(NamedTuple):
     code: str | None = None
 
     def whole(self, more: Iterable[tuple[bytes, bytes]], *, keep_alive: bool) -> bytes:
-        """All of it as HTTP writes it, with more headers."""
+        """The serialised HTTP response, with further headers."""
         lines = [_STATUS[self.status], *(b"%s: %s" % each for each in (*more, *self.headers))]
         if not keep_alive:
             lines.append(b"connection: close")
@@ -43,7 +43,7 @@ class Response(NamedTuple):
 
 
 def refusal_of(problem: Problem, status: int) -> bytes:
-    """What is sent to who has asked for nothing that could be answered, before the connection is closed."""
+    """The response to an invalid request, sent before the connection is closed."""
     request_id = new_id()
     content = _ENCODER.encode(Failures(problem.failure(request_id)))
     own = [(b"x-request-id", request_id.encode()), (b"content-length", b"%d" % len(content))]
@@ -51,7 +51,7 @@ def refusal_of(problem: Problem, status: int) -> bytes:
 
 
 def response_of(call: Call, answer: Any, status: int) -> Response:
-    """That of an answer: a struct, a `Plain`, or `Failures`."""
+    """The response of an answer: a struct, a `Plain`, or `Failures`."""
     code = None
     if isinstance(answer, Plain):
         content, status = answer.content, answer.status

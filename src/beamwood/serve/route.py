@@ -1,4 +1,6 @@
-"""An endpoint as data: path, method, scope, body and answer; the app, OpenAPI, limits and tests are made of these."""
+"""An endpoint as data: path, method, scope, body and answer, from which the app, OpenAPI, limits and tests
+are built.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ Scope = Literal["recommend", "events", "items", "admin", "metrics"]
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """An answer that is no JSON of a struct: a page, figures, a document."""
+    """An answer that is no struct: a page, metrics, a document."""
 
     content: bytes
     media_type: str = "text/plain; charset=utf-8"
@@ -37,9 +39,9 @@ class Plain:
 class Route:
     """An endpoint.
 
-    `handle(call)` gives a struct, which is sent as JSON, or a `Plain`. `scope`: what a token must have, None where
-    none is needed; `body`: the struct that is posted, None where nothing is; `query`: parameters of the address that
-    there may be, with what they are for.
+    `handle(call)` returns a struct, which is sent as JSON, or a `Plain`. `scope`: required of a token, None: no token;
+    `body`: the posted struct, None without one; `query`: the allowed parameters of the address, with their
+    descriptions.
     """
 
     method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
@@ -51,21 +53,21 @@ class Route:
     body: type[msgspec.Struct] | None = None
     query: Mapping[str, str] = field(default_factory=dict)
     body_bytes: int | None = None
-    """None: that of the settings."""
+    """None: the limit of the settings."""
     hidden: bool = False
     """Not in OpenAPI: pages."""
     waits: bool = False
-    """Somebody waits for an answer that is searched: refused at once where that would take too long."""
+    """Interactive: refused at once where the search would have to wait too long."""
     quiet: bool = False
-    """Probes, whose good answers are not logged."""
+    """Probes, whose successes are not logged."""
 
     @cached_property
     def decoder(self) -> msgspec.json.Decoder[Any]:
-        """Of the body."""
+        """The decoder of the body."""
         return msgspec.json.Decoder(self.body)
 
     def decoded(self, content: bytes) -> Any:
-        """The body as a struct. Errors: `Problem` on what is no JSON, or not of these fields."""
+        """The body as a struct. Errors: `Problem` on invalid JSON or fields."""
         assert self.body is not None
         try:
             return self.decoder.decode(content)
@@ -73,12 +75,12 @@ class Route:
             raise of_fields(error, self.body) from None
         except (msgspec.DecodeError, UnicodeError, RecursionError, ValueError) as error:
             said = str(error).partition("\n")[0]
-            raise Problem("invalid_json", f"the body is no JSON ({said}); send one JSON object in UTF-8") from None
+            raise Problem("invalid_json", f"the body is not JSON ({said}); send one JSON object in UTF-8") from None
 
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """A request on its way: what came, who asks, and what is noted of it for log and metrics."""
+    """A request in progress: its input, its owner, and what is recorded for log and metrics."""
 
     service: Service
     route: Route
@@ -90,28 +92,28 @@ class Call:
     began: float = field(default_factory=time.monotonic)
     """When it came."""
     waited: float = 0.0
-    """Seconds until its turn."""
+    """Seconds of waiting for its turn."""
     noted: dict[str, Any] = field(default_factory=dict)
     stages: dict[str, float] = field(default_factory=dict)
     receive: Any = None
     task: asyncio.Task[Any] | None = None
-    """What answers it, where it has to wait for anything."""
+    """The task that answers it, where it has to wait for anything."""
     watcher: asyncio.Task[None] | None = None
     has_left: bool = False
-    """The client is gone."""
+    """Set when the client leaves."""
 
     def deadline(self, milliseconds: int | None, rows: int = 1) -> float:
-        """By `time.monotonic`: that of the body, else of the settings."""
+        """By `time.monotonic`: the body's, else the settings'."""
         seconds = self.service.settings.timeout * rows if milliseconds is None else milliseconds / 1000
         return self.began + seconds
 
     async def run(
         self, work: Callable[[float], Any], *, deadline: float, priority: Priority, plain: bool = False
     ) -> Ran[Any]:
-        """See `Engine.run`; where the work has to wait, it is left when the client goes.
+        """See `Engine.run`; waiting work is dropped when the client leaves.
 
-        `plain`: nothing about it makes it longer than others, so that it is brief where searches are. A brief one
-        runs here where nobody waits beside it, and where it would wait for long ones.
+        `plain`: it takes no longer than others, so it is brief where searches are. A brief one runs here where nobody
+        else waits, and where it would wait for long ones.
         """
         engine, admission, calls = self.service.engine, self.service.admission, priority is Priority.CALLER
         pressure, brief = admission.pressure if calls else 0.0, plain and engine.is_brief
@@ -134,5 +136,5 @@ class Call:
 
     @property
     def snapshot(self) -> Snapshot:
-        """What answers this call. Errors: `Problem` where nothing is loaded yet."""
+        """The snapshot of this call. Errors: `Problem` where nothing is loaded yet."""
         return self.service.current()

@@ -1,4 +1,4 @@
-"""How far a search can be narrowed while many wait: the ways below the one that answers by default."""
+"""The narrower searches under load: the ways below the default one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _STEPS = 4
 class Rung:
     """One way to search: an effort or a width of the full beam; neither: the default.
 
-    `beam_width` is what it has, None of a method without a tree.
+    `beam_width`: its width, None without a tree.
     """
 
     beam_width: int | None = None
@@ -28,8 +28,8 @@ class Rung:
 def rungs_of(searcher: Searcher, min_beam: int) -> tuple[Rung, ...]:
     """The default first, then narrower ones down to a beam of `min_beam`, or the cheapest way of a light head.
 
-    A tree that a full beam answers is narrowed by width; one that a light head steers by its cheaper ways. Other
-    methods are not narrowed.
+    A full beam is narrowed by width, a search steered by a light head by its cheaper ways. Other methods are not
+    narrowed.
     """
     tree = part_with(searcher, TreeSearcher)
     if tree is None:

@@ -1,4 +1,4 @@
-"""The process: a socket, uvicorn, signals, and the order in which all of it ends."""
+"""The process: socket, uvicorn, signals, and the order of shutdown."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from beamwood.serve.upkeep import cancel_all, follow_folder, load_changed
 
 __all__ = ["check_binding", "serve"]
 
-# Who holds the interpreter makes others wait no longer than this: a busy loop the searches, and a search the loop.
+# The switch interval of the interpreter: neither a busy loop nor a search blocks the other for longer.
 _SWITCH_SECONDS = 0.0001
-# Windows' loop accepts whoever is there.
+# Windows' loop accepts all waiting connections.
 _ACCEPTED_A_ROUND = 1 if sys.platform == "win32" else 16
-# Requests leave no cycles behind, and what is kept of them only grows: a look at all of it is rarely worth the pause.
+# Requests create no reference cycles, and long-lived objects only grow: full collections are rarely worth the pause.
 _COLLECT_AFTER = (20_000, 20, 100)
 
 
 def check_binding(settings: ServeSettings) -> None:
-    """Errors: others could reach the service, and need no token."""
+    """Errors: the service is reachable from other machines without tokens."""
     if not settings.is_local and settings.tokens is None and not settings.insecure:
         raise InputError(
             f"--host {settings.host} lets others ask, and no --tokens say who may; write a file of tokens, or say "
@@ -42,11 +42,11 @@ def check_binding(settings: ServeSettings) -> None:
 
 
 def serve(folder: str, settings: ServeSettings) -> int:
-    """Serve a folder until a signal ends it; the exit code: 0, or 2 where it cannot be served.
+    """Serve a folder until a signal; returns the exit code: 0, or 2 where it cannot be served.
 
-    SIGTERM and SIGINT: readiness ends, requests are taken for `drain` seconds more and finished within `grace`; a
-    second signal ends at once. SIGHUP reads tokens again, and the folder where it changed. Errors: `InputError` on what
-    cannot be served.
+    SIGTERM and SIGINT: readiness ends, requests are accepted for `drain` seconds more and finished within `grace`; a
+    second signal ends at once. SIGHUP reloads tokens, and the folder if it changed. Errors: `InputError` on an invalid
+    folder or setting.
     """
     check_binding(settings)
     service = Service(settings)
@@ -66,7 +66,7 @@ def serve(folder: str, settings: ServeSettings) -> int:
 
 
 def _bound(settings: ServeSettings) -> socket.socket:
-    """A socket that listens. Errors: `InputError` where the address cannot be had."""
+    """A listening socket. Errors: `InputError` where the address is not available."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     bound = socket.socket(family, socket.SOCK_STREAM)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -81,7 +81,7 @@ def _bound(settings: ServeSettings) -> socket.socket:
 
 
 class _Server(uvicorn.Server):
-    """Signals are ours."""
+    """uvicorn without its signal handlers."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -89,7 +89,7 @@ class _Server(uvicorn.Server):
 
 
 class _Running:
-    """A service while it runs."""
+    """A running service."""
 
     def __init__(self, service: Service, folder: Path, bound: socket.socket) -> None:
         self.service, self.folder, self.bound = service, folder, bound
@@ -113,7 +113,7 @@ class _Running:
         )
 
     async def run(self) -> int:
-        """Until it ends."""
+        """Run until the end."""
         loop = asyncio.get_running_loop()
         if sys.platform == "win32":  # whose loops take no signals, and which has no third one
             for number in (signal.SIGTERM, signal.SIGINT):
@@ -123,7 +123,7 @@ class _Running:
                 loop.add_signal_handler(number, self._stop)
             loop.add_signal_handler(signal.SIGHUP, self._reload)
         self._start(self._load())
-        # libuv takes one connection of a socket in a round of the loop; of copies of it as many as there are.
+        # libuv accepts one connection a socket in a loop iteration; duplicates accept as many more.
         copies = [self.bound.dup() for _ in range(_ACCEPTED_A_ROUND - 1)]
         await self.server.serve(sockets=[self.bound, *copies])
         await cancel_all(self.tasks)
@@ -137,7 +137,7 @@ class _Running:
         task.add_done_callback(self.tasks.discard)
 
     async def _load(self) -> None:
-        """The first model; what it lacks ends the process."""
+        """Load the first model; an error ends the process."""
         service = self.service
         try:
             opened = await asyncio.to_thread(service.opened, self.folder)
@@ -150,7 +150,7 @@ class _Running:
         service.snapshot = opened
         assert service.loader is not None
         service.loader.begin(opened)
-        # What was loaded stays; the collector need not look at it again.
+        # Loaded objects are permanent, so the collector skips them.
         gc.collect()
         gc.freeze()
         host, port = self.bound.getsockname()[:2]

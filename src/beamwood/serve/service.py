@@ -1,4 +1,4 @@
-"""A running service: the one current snapshot, the threads that search, the store of histories, settings, figures."""
+"""A running service: the current snapshot, search threads, store of histories, settings and metrics."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from beamwood.serve.asking import Asking, StoredHistory
 from beamwood.serve.catalogue import Catalogue
 from beamwood.serve.engine import Engine
 from beamwood.serve.experiments import Experiments
+from beamwood.serve.first_events import FirstEvents
 from beamwood.serve.histories import HistoryGateway
 from beamwood.serve.log import RequestLog
 from beamwood.serve.messages import Answer, Recommend
@@ -35,15 +36,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Service", "secret_of"]
 
-# Requests that a new model is tried with.
+# Recorded requests on which a new model is tried.
 _RECORDED = 100
 
 
 class Service:
-    """Holds what endpoints share. `snapshot` is replaced as a whole; whoever answers reads it once.
+    """The state that endpoints share. `snapshot` is replaced as a whole; each request reads it once.
 
-    `kept` gives what a store keeps of who asks, `reasons`: why no requests should be sent here, each a call that gives
-    text or None.
+    `kept` returns the stored history of a body, `reasons`: callables that return why the service is not ready, or None.
     """
 
     def __init__(self, settings: ServeSettings, snapshot: Snapshot | None = None) -> None:
@@ -60,9 +60,9 @@ class Service:
         self.routes: list[Route] = []
         self.recorded: deque[tuple[Recommend, StoredHistory]] = deque(maxlen=_RECORDED)
         self.earlier: list[Path] = []
-        """The folders that answered before, for a rollback; the latest last."""
+        """The folders active before, for a rollback; the latest last."""
         self.loader: Loader | None = None
-        """What loads other models, once the application is built."""
+        """The loader of other models, once the application is built."""
         self.in_flight = 0
         self.started = time.time()
         self.draining = False
@@ -70,9 +70,10 @@ class Service:
         self.kept: Callable[[Snapshot, Asking], Awaitable[StoredHistory]] | None = None
         self.reasons: list[Callable[[], str | None]] = []
         self.closing: list[Callable[[], None]] = [] if self.spans is None else [self.spans.close]
-        """What is closed with the service, last first."""
+        """Callables at shutdown, last first."""
         self.histories = HistoryGateway(self, settings.opened_store, settings.retention)
         self.answers, self.experiments, self.catalogue = Answers(self), Experiments(self), Catalogue(self)
+        self.first_events = FirstEvents(self)
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str], settings: ServeSettings, **options: Any) -> Service:
@@ -86,7 +87,7 @@ class Service:
         return service
 
     def opened(self, folder: str | os.PathLike[str], **options: Any) -> Snapshot:
-        """A new snapshot of a folder, as the settings ask for it; it does not answer yet."""
+        """A new snapshot of a folder under the settings; not yet active."""
         settings = self.settings
         self.numbers += 1
         return open_snapshot(
@@ -102,29 +103,29 @@ class Service:
         )
 
     def current(self) -> Snapshot:
-        """What answers now. Errors: `Problem` while nothing is loaded."""
+        """The active snapshot. Errors: `Problem` while nothing is loaded."""
         if self.snapshot is None:
             raise Problem("not_ready", "the model is being loaded; ask again soon", retry_after_ms=1000)
         return self.snapshot
 
     @property
     def snapshots(self) -> Sequence[Snapshot]:
-        """All that answer: the one, and those of the arms of an experiment."""
+        """All active snapshots: the current one, and those of an experiment's arms."""
         arms = self.experiments.snapshots.values()
         return [*arms] if self.snapshot is None else [self.snapshot, *arms]
 
     def snapshot_of(self, key: str) -> Snapshot | None:
-        """That of the folder with this checksum, None where none is open."""
+        """The snapshot of the folder with this checksum, None if not open."""
         return next((each for each in self.snapshots if each.key == key), None)
 
     def swap(self, before: Snapshot, fresh: Snapshot) -> None:
-        """Let `fresh` answer for `before`, unless that answers no more."""
+        """Let `fresh` replace `before`, unless that is no longer active."""
         if self.snapshot is before:
             self.snapshot = fresh
         self.experiments.swap(before, fresh)
 
     def unready(self) -> str | None:
-        """Why no requests should be sent here, None where they may be."""
+        """Why the service is not ready, None if it is."""
         if self.draining:
             return "the service is being shut down; ask another one"
         if self.snapshot is None:
@@ -132,13 +133,13 @@ class Service:
         return next((said for said in (reason() for reason in self.reasons) if said is not None), None)
 
     async def kept_of(self, snapshot: Snapshot, body: Asking) -> StoredHistory:
-        """What the store keeps of who asks, nothing without a store."""
+        """The stored history of a body, empty without a store."""
         if self.kept is None or (body.user is None and body.session is None):
             return StoredHistory()
         return await self.kept(snapshot, body)
 
     def counted(self, body: Recommend, kept: StoredHistory, answer: Answer, found: FoundItems) -> None:
-        """Keep figures of an answer, and the request for the trial of the next model."""
+        """Record metrics of an answer, and the request for the trial of the next model."""
         metrics = self.metrics
         metrics.sources.inc(answer.source)
         self.catalogue.count(answer.items)
@@ -155,7 +156,7 @@ class Service:
             self.recorded.append((body, kept))
 
     def close(self) -> None:
-        """Let the threads end, and close what was opened."""
+        """Stop the threads, and close resources."""
         self.engine.close()
         while self.closing:
             self.closing.pop()()
@@ -169,9 +170,10 @@ def _spans(url: str) -> Spans:
 
 
 def secret_of(settings: ServeSettings) -> bytes:
-    """The key of cursors, the same in all of a fleet: of the tokens' file, else of the shared store's address.
+    """The key that signs cursors, equal across a fleet: derived from the tokens' file, else from the shared store's
+    address.
 
-    Without either it is of this process alone.
+    Without either it belongs to this process.
     """
     if settings.tokens is not None:
         return hashlib.sha256(b"beamwood cursors" + settings.tokens.read_bytes()).digest()

@@ -1,10 +1,10 @@
-"""How a service runs: what `beamwood serve` is told, as one frozen record."""
+"""The settings of `beamwood serve`, as one frozen record."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ _BYTES = {"": 1, "KB": 2**10, "MB": 2**20, "GB": 2**30}
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much one request may ask for; beyond it is refused."""
+    """The limits of one request; beyond, it is refused."""
 
     body_bytes: int = 256 * 2**10
     k: int = 1000
@@ -35,16 +35,21 @@ class Limits:
     body_seconds: float = 10.0
     idle_seconds: float = 75.0
     new_item_share: float = 0.1
-    """Of an answer's places at most for items that came after the fit."""
+    """The share of an answer's places for new items."""
     queued_rows: int = 4096
-    """Rows of batches that wait at a time, of all callers together."""
+    """Waiting rows of batches, of all callers together."""
     pages_k: int = 200
-    """So many items are looked for where pages are asked for."""
+    """Items that are searched where pages are requested."""
+
+    def changed(self) -> dict[str, int | float]:
+        """Those that are not as they are by default."""
+        own = asdict(self)
+        return {each.name: own[each.name] for each in fields(self) if own[each.name] != each.default}
 
 
 @dataclass(frozen=True, slots=True)
 class ServeSettings:
-    """See `beamwood serve --help`; durations in seconds. `threads` 0: as many as there are cores."""
+    """See `beamwood serve --help`; durations in seconds. `threads` 0: one for each core."""
 
     host: str = "127.0.0.1"
     port: int = 8000
@@ -52,7 +57,7 @@ class ServeSettings:
     store: str = "memory"
     retention: Retention = field(default_factory=Retention)
     keep_answers: float = 86400.0
-    """Seconds that answers are kept, to be joined to events and explained; 0: none is."""
+    """Seconds that answers are stored, for events and explanations; 0: none are."""
     tokens: Path | None = None
     insecure: bool = False
     items: Path | None = None
@@ -65,16 +70,16 @@ class ServeSettings:
     log: str = "json"
     log_users: bool = False
     otlp: str | None = None
-    """The collector that gets a span of each request; None: none does."""
+    """The collector of request spans; None: none."""
     by_category: bool = False
-    """A category places a new item of which nothing else is known."""
+    """A new item without other information is placed by its category."""
     page: bool = True
     drain: float = 5.0
     grace: float = 30.0
     forwarded_allow: str | None = None
     cors: tuple[str, ...] = ()
     rate: float = 0.0
-    """Requests a second of one token; 0: any number."""
+    """Requests a second for each token; 0: unlimited."""
     limits: Limits = field(default_factory=Limits)
     searchers: Mapping[str, type[Any]] = field(default_factory=dict)
     """By kind the classes that only the method's own file defines; see `Retriever.load`."""
@@ -89,24 +94,26 @@ class ServeSettings:
 
     @property
     def search_threads(self) -> int:
-        """T."""
+        """T, the number of search threads."""
         return self.threads or processors()
 
     @property
     def is_local(self) -> bool:
-        """Does it listen on this machine alone?"""
+        """Whether it listens on this machine only."""
         return self.host in ("127.0.0.1", "::1", "localhost")
 
 
 def limits_of(texts: Sequence[str]) -> Limits:
-    """The limits of "k=2000", "body_bytes=1MB", "idle_seconds=5s"; others stay. Errors: a limit that there is not."""
+    """The limits of "k=2000", "body_bytes=1MB", "idle_seconds=5s"; others keep their defaults. Errors: an unknown
+    limit.
+    """
     # The share of new items is an option of its own.
     known = {each.name for each in fields(Limits)} - {"new_item_share"}
     given: dict[str, float] = {}
     for text in texts:
         name, _, value = text.partition("=")
         if name not in known:
-            raise InputError(f"--limit {text!r}: '{name}' is no limit{nearest(name, known)}")
+            raise InputError(f"--limit {text!r}: '{name}' is not a limit{nearest(name, known)}")
         if name.endswith("_seconds"):
             given[name] = of_seconds(f"--limit {name}", value)
         else:
@@ -118,21 +125,21 @@ def limits_of(texts: Sequence[str]) -> Limits:
 
 def _count(name: str, text: str) -> int:
     if not text.isdecimal():
-        raise InputError(f"--limit {name}={text!r} is no whole number; write {name}=1000")
+        raise InputError(f"--limit {name}={text!r} is not a whole number; write {name}=1000")
     return int(text)
 
 
 def of_seconds(option: str, text: str) -> float:
-    """The seconds of "500ms", "5s" or "1m". Errors: what is none."""
+    """The seconds of "500ms", "5s" or "1m". Errors: another form."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h)", text.strip())
     if found is None:
-        raise InputError(f"{option}={text!r} is no duration; write 500ms, 5s or 1m")
+        raise InputError(f"{option}={text!r} is not a duration; write 500ms, 5s or 1m")
     return float(found[1]) * _SECONDS[found[2]]
 
 
 def of_bytes(option: str, text: str) -> int:
-    """The bytes of "256MB". Errors: what is none."""
+    """The bytes of "256MB". Errors: another form."""
     found = re.fullmatch(r"(\d+)(KB|MB|GB|)", text.strip().upper())
     if found is None:
-        raise InputError(f"{option}={text!r} is no size; write 256MB or 1GB")
+        raise InputError(f"{option}={text!r} is not a size; write 256MB or 1GB")
     return int(found[1]) * _BYTES[found[2]]

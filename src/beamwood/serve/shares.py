@@ -1,4 +1,4 @@
-"""Which of an answer's places new items may have: they are a guess until the next fit, so the first are not theirs."""
+"""The places of new items in an answer: limited, as their scores are guesses until the next fit."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def with_share_of_new(
 ) -> Hits:
     """The k hits of one row, with the best new items on at most a share of the places, rounded up.
 
-    The j-th of them stands at place j / share at the earliest, or at the last one. Where a filter leaves fewer known
-    items, more new ones stay, so that there are k.
+    The j-th of them is at place j / share at the earliest, or at the last one. Where a filter leaves fewer known items,
+    more new ones fill up to k.
     """
     new = hits.items[0] >= snapshot.known
     if not new.any():
@@ -45,9 +45,9 @@ def _in_order(hits: Hits, new: BoolArray, share: float, k: int) -> Hits:
 
 
 def order_by_share(scores: FloatArray, new: BoolArray, share: float, k: int) -> list[int]:
-    """The places of `scores`, best first, of at most k: a new one no earlier than its share of the places lets it.
+    """The positions of `scores`, best first, at most k: a new one no earlier than its share allows.
 
-    Where known ones are spent, new ones come as they are.
+    After the known ones are used up, new ones follow in order.
     """
     return list(_placed(scores, new, share, k))
 
@@ -59,7 +59,7 @@ def _placed(scores: FloatArray, new: BoolArray, share: float, k: int) -> Iterato
     taken = 0
     for place in range(1, min(k, len(order)) + 1):
         rest = place - 1 - taken
-        # Of the smallest shares the quotient is no number.
+        # For tiny shares the quotient is not finite.
         earliest = min(math.ceil((taken + 1) / share), k) if taken + 1 < share * k else k
         if taken < len(fresh) and (
             rest >= len(known) or (place >= earliest and scores[fresh[taken]] >= scores[known[rest]])

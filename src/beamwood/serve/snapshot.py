@@ -1,4 +1,4 @@
-"""What answers: an immutable whole of retriever, names, fields of items and version, opened from a folder.
+"""A snapshot: retriever, names, item fields and version of a folder, immutable.
 
 Shape legend: N items.
 """
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from beamwood.artefact import read_manifest
+from beamwood.artefact import read_artefact
 from beamwood.data.open_vocabulary import OpenVocabulary
 from beamwood.data.vocabulary import Vocabulary
 from beamwood.retrieval.blend import Blend
@@ -36,21 +36,20 @@ from beamwood.types import Searcher
 
 __all__ = ["Snapshot", "indices_of", "open_snapshot", "typed_id", "without_index"]
 
-# A whole number as it is written in one way alone.
+# Integers in canonical form.
 _WHOLE = re.compile(r"0|-?[1-9][0-9]{0,18}")
 
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """One version of all that answers; a service holds a reference to one, and swaps it as a whole.
+    """One version of everything that answers; a service holds a reference to one, and swaps it as a whole.
 
-    `number` counts the versions of this process; `key` is the checksum of the folder; `rungs`: how searches are
-    narrowed under load, the first one not at all; `popular`: what answers where the model says nothing, None where no
-    counts are known; `end`: the time of the log's last event, None where the folder does not say.
-    `kinds`: which types of events count. `learned`: the name of what was learned of items since (see `serve.learned`),
-    empty where that is nothing. `known`: the items that the model was fitted
-    with. `fitted`: this one without what was learned of items since, None where it is that. `by_category`: a category
-    places a new item of which nothing else is known.
+    `number` counts the versions of this process; `key`: the checksum of the folder; `rungs`: the narrower searches
+    under load, after the default; `popular`: the fallback where the model has no answer, None without counts; `end`:
+    the time of the log's last event, None if unknown. `kinds`: which types of events count. `learned`: the version of
+    what was learned about items (see `serve.learned`), empty if nothing. `known`: the items that the model was fitted
+    with. `fitted`: this snapshot without what was learned, None if it is that. `by_category`: a new item without other
+    information is placed by its category.
     """
 
     number: int
@@ -71,13 +70,13 @@ class Snapshot:
     opened: float = field(default_factory=time.time)
 
     def hides(self, erased: float | None) -> bool:
-        """Does the tombstone of a user hold for what is kept here? The folder may have been written without it."""
+        """Whether a user's tombstone applies to the data here; the folder may have been written after it."""
         until = self.retriever.metadata.get("erased_until")
         return erased is not None and not (isinstance(until, int | float) and until >= erased)
 
     @cached_property
     def searcher(self) -> Searcher:
-        """What searches."""
+        """The searcher."""
         return self.retriever.searcher
 
     @cached_property
@@ -87,12 +86,12 @@ class Snapshot:
 
     @cached_property
     def tree(self) -> TreeSearcher | None:
-        """The tree that it searches, None of other methods."""
+        """The tree that it searches, None for other methods."""
         return part_with(self.searcher, TreeSearcher)
 
     @cached_property
     def history_length(self) -> int | None:
-        """So many of the latest items are looked at, None where that is not known."""
+        """The latest items that the model reads, None where unknown."""
         tree = self.tree
         return None if tree is None else tree.weights.history_length
 
@@ -109,10 +108,13 @@ def open_snapshot(
     verify: bool = False,
     searchers: Mapping[str, type[Any]] | None = None,
 ) -> Snapshot:
-    """The folder, opened. Errors: `ArtefactError` naming the file; an item table that does not fit."""
+    """Open the folder. Errors: `ArtefactError` naming the file; an item table that does not fit."""
     path = Path(os.path.realpath(folder))
-    retriever = Retriever.load(path, threads=threads, verify=verify, searchers=searchers or {})
-    manifest = read_manifest(path)
+    manifest: Mapping[str, Any] = {"checksum": ""}
+    # A save may replace the folder meanwhile: model and manifest are of one.
+    while (found := _manifest(path))["checksum"] != manifest["checksum"]:
+        manifest = found
+        retriever = Retriever.load(path, threads=threads, verify=verify, searchers=searchers or {})
     names = retriever.names
     source = manifest.get("source")
     told = [source.get("items_column"), source.get("item")] if isinstance(source, Mapping) else []
@@ -141,8 +143,12 @@ def open_snapshot(
     )
 
 
+def _manifest(path: Path) -> Mapping[str, Any]:
+    return read_artefact(path, kind="retriever", verify=False).manifest
+
+
 def _popular(retriever: Retriever) -> Searcher | None:
-    """The counts of a fallback that was fitted, or of the kept histories."""
+    """The fallback by stored counts, or by the stored histories."""
     searcher = retriever.searcher
     if isinstance(searcher, PopularitySearcher):
         return searcher
@@ -154,9 +160,9 @@ def _popular(retriever: Retriever) -> Searcher | None:
 
 
 def indices_of(vocabulary: Vocabulary, ids: Sequence[Any]) -> NDArray[np.int32]:
-    """int32, the index of each id of a body, -1 for one that there is not, whatever its type.
+    """int32, the index of each id of a body, -1 for an unknown one of any type.
 
-    Ids are integers or text as JSON has them; ids of another type, such as dates, are looked up by their text.
+    JSON ids are integers or text; ids of other types, such as dates, are looked up by their text.
     """
     if isinstance(vocabulary, OpenVocabulary):
         return vocabulary.opened(ids, indices_of(vocabulary.fitted, ids))
@@ -166,20 +172,20 @@ def indices_of(vocabulary: Vocabulary, ids: Sequence[Any]) -> NDArray[np.int32]:
     found = vocabulary.table.find(ids)
     if found is not None:
         return found
-    # Of several types, or beyond the table's own: one by one.
+    # Mixed types, or integers beyond the table's: one by one.
     each = [vocabulary.table.find([value]) for value in ids]
     return np.array([-1 if one is None else one[0] for one in each], np.int32)
 
 
 def without_index(ids: Sequence[Any], indices: NDArray[np.int32]) -> list[Any]:
-    """The ids whose index is -1, each once."""
+    """The ids whose index is -1, without repeats."""
     return list(dict.fromkeys(each for each, at in zip(ids, indices.tolist(), strict=True) if at < 0))
 
 
 def typed_id(text: str, vocabulary: Vocabulary | None) -> int | str:
-    """An id of an address or a form, where JSON would say its type: a whole number where the vocabulary's are.
+    """The typed id of text from an address or form: an integer where the vocabulary's ids are.
 
-    Without a vocabulary it is one wherever it is written as one. Beyond 64 bits ids are text, as in a log.
+    Without a vocabulary any canonical integer is one. Beyond 64 bits ids are text, as in a log.
     """
     numbers = vocabulary is None or vocabulary.dtype.is_integer()
     return int(text) if numbers and _WHOLE.fullmatch(text) and -(2**63) <= int(text) < 2**63 else text

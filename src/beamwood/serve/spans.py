@@ -1,6 +1,6 @@
-"""A span of each request, made and sent to a collector by OTLP over HTTP on threads of their own.
+"""A span for each request, exported to a collector by OTLP over HTTP on separate threads.
 
-A span says route, status and times; never who asked, nor for what.
+A span has route, status and times, but neither users nor content.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from beamwood.errors import InputError
 
 __all__ = ["Spans"]
 
-# An export that takes longer is given up, so that a collector that is down holds up no end of the process.
+# Seconds after which an export is abandoned, so that a collector that is down does not delay shutdown.
 _EXPORT_SECONDS = 3.0
 _MOST_WAITING, _BATCH = 4096, 2048
 _NOBODY = Context()
@@ -46,13 +46,13 @@ class _Ended:
 class Spans:
     """Sends spans to the collector at `url`, such as http://localhost:4318; without a path to its /v1/traces.
 
-    What the collector does not take in time is dropped. Errors: `InputError` on what is no address.
+    Spans that the collector does not accept in time are dropped. Errors: `InputError` on an invalid address.
     """
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.netloc:
-            raise InputError(f"--otlp {url!r} is no address of a collector; write http://localhost:4318")
+            raise InputError(f"--otlp {url!r} is not an address of a collector; write http://localhost:4318")
         endpoint = url if parts.path.strip("/") else parts._replace(path="/v1/traces").geturl()
         resource = Resource.create({"service.name": "beamwood", "service.version": __version__})
         self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
@@ -68,12 +68,12 @@ class Spans:
     def finished(
         self, method: str, route: str, status: int, code: str | None, seconds: float, stages: Mapping[str, float]
     ) -> None:
-        """A request that ended just now, with the seconds of its stages; `code`: of its error. Never waits."""
+        """Record a request that just ended, with the seconds of its stages; `code`: of its error. Never blocks."""
         with suppress(queue.Full):
             self._waiting.put_nowait(_Ended(time.time_ns(), (method, route), status, code, seconds, stages))
 
     def close(self) -> None:
-        """Send what is left."""
+        """Send the remaining spans."""
         self._waiting.put(None)
         self._thread.join()
         self._provider.shutdown()

@@ -1,6 +1,6 @@
-"""Counters and histograms that the event loop alone raises: no lock, and a list's place for each count.
+"""Counters and histograms that only the event loop increments: without locks, and a list element for each count.
 
-Prometheus reads them when it asks; see `prometheus_client.registry.Collector`.
+Prometheus reads them on demand; see `prometheus_client.registry.Collector`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["Tally", "Times"]
 
 
 class Tally:
-    """A counter `beamwood_<name>_total` by labels; without labels there is one count, which begins at 0."""
+    """A counter `beamwood_<name>_total` by labels; without labels it has one count, initially 0."""
 
     def __init__(self, name: str, text: str, registry: CollectorRegistry, labels: Sequence[str] = ()) -> None:
         self._name, self._text, self._labels = f"beamwood_{name}", text, tuple(labels)
@@ -25,18 +25,18 @@ class Tally:
         registry.register(self)
 
     def inc(self, *labels: str, by: float = 1) -> None:
-        """Count more."""
+        """Increment the count of the labels."""
         self._counts[labels] = self._counts.get(labels, 0) + by
 
     @property
     def total(self) -> float:
-        """Over all labels."""
+        """The sum over all labels."""
         return sum(self._counts.values())
 
     def collect(self) -> Iterator[CounterMetricFamily]:
         """What Prometheus reads."""
         family = CounterMetricFamily(self._name, self._text, labels=self._labels)
-        # A copy, as other threads ask too.
+        # A copy, as other threads read it.
         for labels, count in list(self._counts.items()):
             family.add_metric(labels, count)
         yield family
@@ -50,12 +50,12 @@ class Times:
     ) -> None:
         self._name, self._text, self._labels, self._bounds = f"beamwood_{name}", text, tuple(labels), tuple(bounds)
         self._said = [*map(floatToGoString, self._bounds), "+Inf"]
-        # Of each: the counts of its buckets, not summed up, and the sum of what was observed behind them.
+        # For each: the bucket counts, not cumulated, then the sum of observations.
         self._counts: dict[tuple[str, ...], list[float]] = {} if labels else {(): self._empty()}
         registry.register(self)
 
     def observe(self, value: float, *labels: str) -> None:
-        """Count a value."""
+        """Record a value."""
         counts = self._counts.get(labels)
         if counts is None:
             counts = self._counts[labels] = self._empty()

@@ -1,6 +1,6 @@
-"""Who may ask what: a file of names, scopes and hashes of tokens; a token itself is never kept.
+"""Access control: a file of names, scopes and hashes of tokens; tokens themselves are not stored.
 
-A line is `name scope[,scope..] sha256`, the hash of the token in hexadecimal digits; `#` starts a remark.
+A line is `name scope[,scope..] sha256`, the hash of the token in hexadecimal digits; `#` starts a comment.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from beamwood.serve.route import Scope
 __all__ = ["Token", "Tokens"]
 
 SCOPES = get_args(Scope)
-# What comes of a token that was not made, and what who sends none would have.
+# The hash of an empty token, which a caller without one would have.
 _OF_NOTHING = hashlib.sha256(b"").digest()
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A name, what it may ask, and the hash."""
+    """A name, its scopes, and the hash."""
 
     name: str
     scopes: frozenset[str]
@@ -38,7 +38,7 @@ class Token:
 
 @dataclass(slots=True)
 class _Bucket:
-    """How many requests a token may still send at once, and when that was."""
+    """The token bucket of a token: remaining requests, and the time of the last update."""
 
     left: float
     at: float
@@ -46,7 +46,7 @@ class _Bucket:
 
 @dataclass(slots=True)
 class Tokens:
-    """The tokens of a file, None without one: then everything may be asked. `rate`: requests a second of each."""
+    """The tokens of a file, None without one: then everything is allowed. `rate`: requests a second for each."""
 
     path: Path | None = None
     rate: float = 0.0
@@ -55,23 +55,23 @@ class Tokens:
 
     @classmethod
     def read(cls, path: Path | None, rate: float = 0.0) -> Tokens:
-        """Errors: a file that cannot be read or holds no token, a line that is none."""
+        """Errors: an unreadable file, one without tokens, an invalid line."""
         made = cls(path, rate)
         made.reload()
         return made
 
     def reload(self) -> None:
-        """Read the file again; on an error the tokens stay what they were."""
+        """Read the file again; on an error the tokens stay."""
         if self.path is not None:
             self.known = _parsed(self.path)
 
     def check(self, headers: Mapping[bytes, bytes], scope: str | None) -> str | None:
-        """The name of the token that came. Errors: `Problem` on none, an unknown one, one without the scope."""
+        """The name of the request's token. Errors: `Problem` on none, an unknown one, one without the scope."""
         if self.path is None or scope is None:
             return None
         digest = hashlib.sha256(_given(headers.get(b"authorization", b""))).digest()
         found: Token | None = None
-        # All are compared, so that the time says nothing of which one was near.
+        # All are compared, so that timing reveals nothing.
         for token in self.known:
             if hmac.compare_digest(token.digest, digest):
                 found = token
@@ -95,7 +95,7 @@ class Tokens:
 
 
 def _given(header: bytes) -> bytes:
-    """The token of `Bearer`, or the password of `Basic`, as browsers send it."""
+    """The token of `Bearer`, or the password of `Basic`, which browsers send."""
     kind, _, value = header.partition(b" ")
     if kind.lower() == b"bearer":
         return value.strip()

@@ -1,4 +1,4 @@
-"""What runs beside the requests: writing the log, watching loop and store, and looking for newer models."""
+"""Background tasks: writing the log, watching loop and store, and looking for newer models."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _AGAIN_AFTER = 1.0
 
 @asynccontextmanager
 async def upkeep(service: Service) -> AsyncIterator[None]:
-    """Within it, these tasks run."""
+    """A context in which these tasks run."""
     works: list[Callable[[], Awaitable[None]]] = [service.log.keep_writing, partial(_watch_lag, service)]
     works += [service.histories.keep_up, service.answers.keep_up]
-    works += [service.experiments.keep_up, service.catalogue.keep_up]
+    works += [service.experiments.keep_up, service.catalogue.keep_up, service.first_events.keep_up]
     tasks = [asyncio.create_task(_lasting(service, work)) for work in works]
     try:
         yield
@@ -34,7 +34,7 @@ async def upkeep(service: Service) -> AsyncIterator[None]:
 
 
 async def cancel_all(tasks: Iterable[asyncio.Task[Any]]) -> None:
-    """Cancel tasks, and wait for them; one that goes on nevertheless is cancelled again."""
+    """Cancel tasks, and wait for them; one that continues is cancelled again."""
     left = set(tasks)
     while left:
         for task in left:
@@ -43,7 +43,7 @@ async def cancel_all(tasks: Iterable[asyncio.Task[Any]]) -> None:
 
 
 async def _lasting(service: Service, work: Callable[[], Awaitable[None]]) -> None:
-    """Work that never ends: what fails is said, and begun anew."""
+    """Run work forever: errors are logged, and it is restarted."""
     while True:
         try:
             await work()
@@ -62,7 +62,7 @@ async def _watch_lag(service: Service) -> None:
 
 
 async def follow_folder(service: Service, folder: Path) -> None:
-    """Load what `folder` comes to mean, whenever that changes; what cannot be read is said once."""
+    """Load the target of `folder` whenever it changes; an unreadable one is reported once."""
     said = ""
     while True:
         await asyncio.sleep(_LOOK_EVERY)
@@ -76,10 +76,10 @@ async def follow_folder(service: Service, folder: Path) -> None:
 
 
 async def load_changed(service: Service, folder: Path, *, anew: bool = False) -> None:
-    """Load what `folder` has come to mean, if anything; see `Loader.changed`. Errors: `OSError`."""
+    """Load the new target of `folder`, if any; see `Loader.changed`. Errors: `OSError`."""
     assert service.loader is not None
     path = await asyncio.to_thread(service.loader.changed, folder, anew=anew)
     if path is not None:
-        # Why it was refused stands in the log.
+        # The refusal is in the log.
         with suppress(Problem):
             await service.loader.load(path, waits=True)

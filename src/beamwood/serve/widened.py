@@ -1,4 +1,4 @@
-"""A snapshot with what was learned of items while it served.
+"""A snapshot with what was learned about items while serving.
 
 Shape legend: N known items, M new ones.
 """
@@ -29,9 +29,12 @@ __all__ = ["mixture_of", "widened"]
 
 def widened(base: Snapshot, learned: Learned, number: int) -> Snapshot:
     """The fitted snapshot with all that is learned. Errors: `InputError` on an item that cannot be taken."""
-    new = [each for each in learned.items if indices_of(base.names.items, [each.item])[0] < 0]
+    if not (name := name_of(learned)):
+        return replace(base, number=number)
+    places = indices_of(base.names.items, [each.item for each in learned.items]) if learned.items else ()
+    new = [each for each, at in zip(learned.items, places, strict=True) if at < 0]
     retriever, names = base.retriever, base.names
-    # A model may have been fitted with what was new to an earlier one.
+    # A model may have been fitted with items that were new to an earlier one.
     gone = _known(base, learned.erased + [each.item for each in learned.items if each.gone])
     hidden = _known(base, learned.unavailable + [each.item for each in learned.items if not each.available])
     if len(gone):
@@ -54,7 +57,7 @@ def widened(base: Snapshot, learned: Learned, number: int) -> Snapshot:
         fields=base.fields.with_rows([_shown(each, base.fields) for each in new]),
         popular=_popular(base, retriever.searcher),
         fitted=base,
-        learned=name_of(learned),
+        learned=name,
     )
 
 
@@ -63,7 +66,7 @@ def _mixed(base: Snapshot, item: CatalogueItem) -> NewItem:
 
 
 def mixture_of(base: Snapshot, item: CatalogueItem) -> tuple[dict[int, float], Source]:
-    """By known index what an item is a mixture of, and where that comes from."""
+    """The mixture of an item by known index, and its source."""
     sources = Sources(_counts(base))
     similar = [at for at in indices_of(base.names.items, item.similar).tolist() if 0 <= at < base.known]
     if similar:
@@ -83,7 +86,7 @@ def mixture_of(base: Snapshot, item: CatalogueItem) -> tuple[dict[int, float], S
 
 
 def _counts(base: Snapshot) -> NDArray[Any]:
-    """[N], how often each known item was taken; zeros where nothing is known."""
+    """[N], the interactions of each known item; zeros where unknown."""
     return base.popular.counts if isinstance(base.popular, PopularitySearcher) else np.zeros(base.known, np.float32)
 
 
@@ -93,19 +96,19 @@ def _by_id(base: Snapshot, mixture: dict[int, float]) -> dict[Any, float]:
 
 
 def _known(base: Snapshot, ids: list[int | str]) -> NDArray[np.int32]:
-    """The indices of those that the model knows."""
+    """The indices of the ids that the model knows."""
     found = indices_of(base.names.items, ids) if ids else np.empty(0, np.int32)
     return found[(found >= 0) & (found < base.known)]
 
 
 def _cells(item: CatalogueItem, columns: Any) -> dict[str, Any]:
-    """What filters can ask for of a new item; other fields are only shown."""
+    """The cells of a new item for filters; other fields are only shown."""
     cells = {name: value for name, value in item.fields.items() if name in columns}
     return cells | ({} if item.category is None or CATEGORY not in columns else {CATEGORY: item.category})
 
 
 def _shown(item: CatalogueItem, fields: ItemFields) -> dict[str, Any]:
-    """What is shown of a new item; its category is a column too, where the table has one."""
+    """The displayed fields of a new item; its category is a column too, where the table has one."""
     column = None if fields.frame is None else fields.frame.get_column(CATEGORY, default=None)
     several = column is not None and isinstance(column.dtype, pl.List)
     own = None if item.category is None else item.category.split("|") if several else item.category

@@ -1,6 +1,6 @@
-"""Contract tests for whoever writes a part: inherit a class, name the part, and pytest finds what it owes.
+"""Contract tests for authors of parts: inherit a class, name the part, and pytest collects the contract's tests.
 
-All need the extra `testing`; those of encoders, losses and terms need `train` too.
+All need the extra `testing`; those of encoders, losses, samplers and terms need `train` too.
 """
 
 from __future__ import annotations
@@ -15,15 +15,24 @@ if TYPE_CHECKING:
     from beamwood.testing.indexes import IndexContract
     from beamwood.testing.losses import LevelLossContract
     from beamwood.testing.methods import MethodContract
+    from beamwood.testing.samplers import LevelSamplerContract
     from beamwood.testing.terms import TermContract
 
-__all__ = ["EncoderContract", "IndexContract", "LevelLossContract", "MethodContract", "TermContract"]
+__all__ = [
+    "EncoderContract",
+    "IndexContract",
+    "LevelLossContract",
+    "LevelSamplerContract",
+    "MethodContract",
+    "TermContract",
+]
 
-# Imported when it is first asked for: a counting method is tested without torch.
+# Imported on first use: a counting method is tested without torch.
 _LATER = {
     "EncoderContract": "beamwood.testing.encoders",
     "IndexContract": "beamwood.testing.indexes",
     "LevelLossContract": "beamwood.testing.losses",
+    "LevelSamplerContract": "beamwood.testing.samplers",
     "MethodContract": "beamwood.testing.methods",
     "TermContract": "beamwood.testing.terms",
 }
@@ -35,3 +44,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'beamwood.testing' has no attribute {name!r}; it has: {', '.join(__all__)}")
     with asking_for(f"beamwood.testing.{name}"):
         return vars(import_module(_LATER[name]))[name]
+
+
+def __dir__() -> list[str]:
+    """What is offered, for completion and `help`."""
+    return list(__all__)

@@ -1,4 +1,4 @@
-"""What every sequence encoder owes: one answer in torch and numpy, indifference to padding, order, no look ahead.
+"""The contract of sequence encoders: equal results in torch and numpy, padding and order respected, no look-ahead.
 
 Shape legend: B rows, L history length, D width, N items.
 """
@@ -21,14 +21,14 @@ from beamwood.models.sequence import SequenceModel
 __all__ = ["EncoderContract"]
 
 _NUM_ITEMS = 40
-# Of float32, relative to the largest number of what is compared.
+# For float32, relative to the largest absolute value compared.
 _CLOSE = 1e-6
 
 
 class EncoderContract:
-    """Give `encoder`, and `sizes` that fit the width; `silent`: ends of parameters' names that never have a gradient.
+    """Set `encoder`, and `sizes` that fit the width; `silent`: suffixes of parameter names that never have a gradient.
 
-    `ordered`: does the order of a history matter to it?
+    `ordered`: whether the order of a history matters to it.
 
     For example:
 
@@ -40,12 +40,12 @@ class EncoderContract:
     sizes: ClassVar[Mapping[str, Any]] = {}
     silent: ClassVar[tuple[str, ...]] = ()
     ordered: ClassVar[bool] = True
-    # Neither a power of two, nor even.
+    # Neither a power of two nor even.
     width: ClassVar[int] = 15
     length: ClassVar[int] = 9
 
     def built(self, seed: int = 0, *, tied: bool = True, features: int | None = None) -> SequenceModel:
-        """A model far from where it starts, so that no parameter hides."""
+        """A model with random weights far from its initialisation, so that every parameter has an effect."""
         generator = torch.Generator().manual_seed(seed)
         given = None if features is None else np.random.default_rng(seed).normal(size=(_NUM_ITEMS, features))
         model = SequenceModel(
@@ -65,7 +65,7 @@ class EncoderContract:
         return model
 
     def histories(self, seed: int = 0) -> NDArray[np.int64]:
-        """int64[B, L]: an empty history, each length up to L, and some more."""
+        """int64[B, L]: an empty history, one of each length up to L, and some more."""
         rng = np.random.default_rng(seed)
         lengths = np.concatenate([np.arange(self.length + 1), rng.integers(1, self.length + 1, 70)])
         items = rng.integers(0, _NUM_ITEMS, (len(lengths), self.length))

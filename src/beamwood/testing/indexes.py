@@ -1,4 +1,4 @@
-"""What every index over item vectors owes: nearly exact search, filters that hold, full rows, and equal answers again.
+"""The contract of indexes over item vectors: recall, filters, full rows, deterministic and batch-independent answers.
 
 Shape legend: B rows, N items, D width, k results.
 """
@@ -22,11 +22,10 @@ _ROWS = 20
 
 
 class IndexContract:
-    """Give `index`, the class; `recall`: the share of the exact 10 best that it finds at least in the mean, 1 for all.
+    """Set `index`, the class; `recall`: the least mean share of the exact 10 best that it must find.
 
-    `settings`: its own, where the defaults take long; `exhaustive`: those with which it answers as exact search does;
-    `efforts`: settings of which each looks at more than the one before; `exact_scores`: are its scores the products,
-    or approximate ones.
+    `settings`: used instead of defaults that take long; `exhaustive`: settings with which it equals exact search;
+    `efforts`: settings of increasing search effort; `exact_scores`: whether its scores are the exact products.
 
     For example:
 
@@ -58,13 +57,13 @@ class IndexContract:
         return self.index(self.vectors() if vectors is None else vectors, settings, making)
 
     def found(self, built: Index) -> float:
-        """The share of the exact 10 best that it finds."""
+        """The share of the exact 10 best that it finds, its recall."""
         queries = self.queries()
         exact, ours = best_products(queries, self.vectors(), 10), built.search(queries, 10)
         return float(np.mean([len({*o} & {*e}) / 10 for o, e in zip(ours.items, exact.items, strict=True)]))
 
     def filters(self) -> tuple[ItemLists, BoolArray]:
-        """Nothing excluded in the first row, more in each that follows; four fifths of the items allowed."""
+        """Filters: no excluded items in the first row, more in each following row; four fifths of the items allowed."""
         rng = np.random.default_rng(2)
         rows = [np.sort(rng.permutation(self.num_items)[: 5 * row]) for row in range(_ROWS)]
         return ItemLists.from_lists(rows), rng.random(self.num_items) < 0.8
@@ -153,7 +152,7 @@ class IndexContract:
                 assert alone.scored[0] == together.scored[row]
 
     def test_where_it_looks_at_all_it_is_exact(self) -> None:
-        """Ids and their order; and what an item is called changes nothing."""
+        """Items and their order; and renumbering the items changes nothing."""
         if self.exhaustive is None:
             pytest.skip("it has no settings with which it is exact")
         queries, vectors, (excluded, allowed) = self.queries(), self.vectors(), self.filters()

@@ -1,4 +1,4 @@
-"""What every loss of a tree's level owes: a finite value for every draw, and a gradient that lifts the target.
+"""The contract of losses of a tree level: a finite value for every draw, and a gradient that raises the target's score.
 
 Shape legend: B histories, T targets a history, M nodes drawn a level, n nodes of a level.
 """
@@ -17,7 +17,7 @@ _ROWS, _NODES = 6, 9
 
 
 class LevelLossContract:
-    """Give `loss`.
+    """Set `loss`.
 
     For example:
 

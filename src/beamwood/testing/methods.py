@@ -1,4 +1,4 @@
-"""What every method owes: settings that say what they mean, lists as asked for, and the same again from a folder."""
+"""The contract of methods: described settings, lists as requested, and the same answers after saving and loading."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _K = 7
 
 
 class MethodContract:
-    """Give `method`, and `settings` that make its training one of moments; `split_name` where it needs known users.
+    """Set `method`, and `settings` that make its training short; `split_name` if it needs known users.
 
     For example:
 
@@ -53,12 +53,12 @@ class MethodContract:
         return self.fitted(split)
 
     def fitted(self, split: Split, seed: int = 0, **options: Any) -> Retriever:
-        """A fit of moments."""
+        """A fit that takes a moment."""
         more: dict[str, Any] = {"progress": False} if self.method.needs.steps else {}
         return self.method.fitted(split, dict(self.settings), seed=seed, **more, **options)
 
     def query(self, split: Split, retriever: Retriever) -> Query:
-        """All test users, as this method's searcher is asked."""
+        """All test users, as a query of this method's searcher."""
         return split.test.query(retriever.searcher.needs)
 
     def test_settings_are_described(self) -> None:
@@ -111,7 +111,7 @@ class MethodContract:
         assert np.array_equal(ours.scores, theirs.scores)
 
     def test_a_new_item_like_a_known_one_scores_as_it_does(self, split: Split, retriever: Retriever) -> None:
-        """But by path, where the way to it counts."""
+        """Except scores by path, which depend on the ancestors."""
         searcher, twin, known = retriever.searcher, 3, retriever.searcher.num_items
         query = self.query(split, retriever)
         query = query.take(np.flatnonzero([twin not in row for row in query.histories])[:8])

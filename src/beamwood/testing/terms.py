@@ -1,4 +1,4 @@
-"""What every term of a tree's score owes: one score in torch and numpy, arrays as declared, and items that move whole.
+"""The contract of terms of a tree's score: equal scores in torch and numpy, arrays as declared, whole items moved.
 
 Shape legend: B rows, L history length, M nodes a row.
 """
@@ -21,7 +21,7 @@ _SHAPE, _LENGTH = Shape(3, 4, 3), 6
 
 
 class TermContract:
-    """Give `term`; `filled` may put its arrays where no score is 0 (by default every float is drawn).
+    """Set `term`; override `filled` if random floats leave scores at 0.
 
     For example:
 
@@ -44,14 +44,14 @@ class TermContract:
         return self.filled(self.term.arrays(_SHAPE, _LENGTH))
 
     def query(self, level: int, *, whole: bool) -> TermQuery:
-        """Histories with absent places, and drawn nodes of a level or all of them."""
+        """Histories with empty places, and drawn nodes of a level or all of them."""
         rng = np.random.default_rng(level)
         leaves_BL = rng.integers(-1, _SHAPE.capacity, (5, _LENGTH))
         nodes_BM = None if whole else rng.integers(0, _SHAPE.level_size(level), (5, 4))
         return TermQuery(_SHAPE, level, leaves_BL, nodes_BM)
 
     def levels(self) -> range:
-        """Those on which it scores."""
+        """The levels on which it scores."""
         return range(_SHAPE.depth, _SHAPE.depth + 1) if self.term.leaves_only else range(1, _SHAPE.depth + 1)
 
     def test_arrays_are_as_declared(self) -> None:

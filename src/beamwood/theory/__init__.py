@@ -1,1 +1,1 @@
-"""The papers' theory as things one can run: labels and heaps, sampling distributions, diagnostics of a tree."""
+"""The papers' theory as runnable code: labels and heaps, sampling distributions, bounds, diagnostics of a tree."""

@@ -1,7 +1,8 @@
 """Generalisation bounds of a tree's scorer and of a ranker behind it, term by term, from a trained model's own norms.
 
-They say how error grows with norms, items and branching. At the sizes of real models they lie far above 1, as bounds by
-norms do: they compare, they promise nothing. Source: two-stage bounds, theorems 4.4-4.9; DTR, lemma 1 and theorem 4.
+They state how error grows with norms, items and branching. At the sizes of real models they are far above 1, like all
+norm-based bounds: use them to compare models, not as guarantees. Source: two-stage bounds, theorems 4.4-4.9; DTR, lemma
+1 and theorem 4.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Norms:
-    """Of a target-attention scorer: `nodes` B_0 and `history` B_a, the largest 2-norms of a node's and a history
+    """Norms of a target-attention scorer: `nodes` B_0 and `history` B_a, the largest 2-norms of a node's and a history
     entry's vector; `layers` B_1 and `attention` B_2, the largest 1-norm of a row of any matrix of the MLP and of the
     attention; `num_layers` L; `length` T, the history entries; `lipschitz` c, of the activations.
     """
@@ -51,12 +52,12 @@ class Norms:
 
 
 def norms_of(weights: DinWeights) -> Norms:
-    """The norms of a DIN scorer. Biases have no place in the theorems, and are left out.
+    """The norms of a DIN scorer. Biases do not occur in the theorems and are ignored.
 
-    Errors: a scorer to whose score terms are added, which no theorem speaks of.
+    Errors: a scorer with added score terms, which no theorem covers.
     """
     if weights.terms:
-        raise InputError("the bounds are of the network alone; fit with start.scores=random, which adds nothing to it")
+        raise InputError("the bounds cover the network alone, without added score terms; fit with start.scores=random")
     largest = float(np.linalg.norm(weights.nodes, axis=1).max())
     attention = [weights.attention_in, weights.attention_out]
     every = [*attention, *weights.layers]
@@ -91,13 +92,15 @@ def attention_capacity(norms: Norms) -> float:
 
 
 def branching_term(num_items: int, branching: int) -> float:
-    """`B N / sqrt(B^2 - 1)`: what a tree over N items adds to the complexity; the less, the more branches."""
+    """`B N / sqrt(B^2 - 1)`: the factor of the complexity that a tree over N items adds; it falls as
+    branching grows.
+    """
     _checked(num_items, branching)
     return branching * num_items / math.sqrt(branching**2 - 1)
 
 
 def retriever_complexity(capacity: float, num_examples: int, num_items: int, branching: int) -> float:
-    """At least the Rademacher complexity of the margins g_f over m examples, `4 B_model / sqrt(m)` times the term of
+    """An upper bound of the Rademacher complexity of the margins g_f over m examples: `4 B_model / sqrt(m)` times
     `branching_term`.
 
     `capacity` is B_model, of one of the three functions above. Source: theorems 4.5-4.7.
@@ -106,15 +109,15 @@ def retriever_complexity(capacity: float, num_examples: int, num_items: int, bra
 
 
 def ranker_complexity(capacity: float, num_examples: int) -> float:
-    """At least the Rademacher complexity of one item's scores: `B_model / sqrt(m)`. Source: theorem 4.9."""
+    """An upper bound of the Rademacher complexity of one item's scores: `B_model / sqrt(m)`. Source: theorem 4.9."""
     return capacity / math.sqrt(num_examples)
 
 
 def retriever_bound(losses: FloatArray, complexity: float, *, lipschitz: float, largest: float, delta: float) -> float:
-    """With probability 1 - delta at least the share of targets that the beam misses.
+    """An upper bound, with probability 1 - delta, of the share of targets that the beam misses.
 
-    `losses` [m] A(g_f) of each example, A at least the 0/1 loss, `lipschitz` c_A and `largest` B_A its bounds. Source:
-    theorem 4.4.
+    `losses` [m] are A(g_f) of each example, A at least the 0/1 loss; `lipschitz` c_A and `largest` B_A are its
+    Lipschitz constant and maximum. Source: theorem 4.4.
     """
     return float(losses.mean()) + 4 * lipschitz * complexity + _confidence(largest, len(losses), delta)
 
@@ -130,17 +133,19 @@ def ranker_bound(
     largest: float,
     delta: float,
 ) -> float:
-    """With probability 1 - delta at least the share of retrieved targets that the ranker does not put first.
+    """An upper bound, with probability 1 - delta, of the share of retrieved targets that the ranker does not put first.
 
-    `shift` is `E |1 - P'/P|` of what it ranks against what it was trained on. Source: theorem 4.8.
+    `shift` is `E |1 - P'/P|` between the pairs it ranks and those it was trained on. Source: theorem 4.8.
     """
     rivals = 4 * lipschitz * num_items * (num_candidates + 1) * complexity
     return shift + float(losses.mean()) + rivals + _confidence(largest, len(losses), delta)
 
 
 def filtering_shift(share: float) -> float:
-    """`E |1 - P'/P| = 2 (1 - share)`, P' being P among the pairs that a retriever brings, `share` of all: what training
-    on all of them (TS) pays in theorem 4.8, and training on those alone (H-TS) does not."""
+    """`E |1 - P'/P| = 2 (1 - share)`, where P' is P restricted to the pairs that a retriever returns, `share` of all.
+
+    It is the cost in theorem 4.8 of training on all pairs (TS); training on the retrieved ones alone (H-TS) avoids it.
+    """
     if not 0 < share <= 1:
         raise InputError(f"share={share} is outside (0, 1]")
     return 2 * (1 - share)
@@ -149,15 +154,16 @@ def filtering_shift(share: float) -> float:
 def tau(num_items: int, branching: int) -> float:
     """`sqrt((2 B - 1) / (B - 1) N)`, whose square is at least the number of a tree's nodes.
 
-    Source: DTR, equations 50 and 51; where lemma 1 states it, a second root stands over B - 1, with which it would grow
-    with B, against the text.
+    Source: DTR, equations 50 and 51. Lemma 1 prints a second root over B - 1, with which tau would grow with B,
+    contrary to the paper's text.
     """
     _checked(num_items, branching)
     return math.sqrt((2 * branching - 1) / (branching - 1) * num_items)
 
 
 def dtr_complexity(norms: Norms, num_examples: int, num_items: int, branching: int) -> float:
-    """At least the Rademacher complexity of a DIN over a tree: `2 c^(L-1) B_1^L (B_0 + K B_w1 + K B_w2 tau) / sqrt(m)`.
+    """An upper bound of the Rademacher complexity of a DIN over a tree: `2 c^(L-1) B_1^L (B_0 + K B_w1 + K B_w2 tau) /
+    sqrt(m)`.
 
     Source: DTR, lemma 1; K is `norms.length`.
     """
@@ -171,7 +177,7 @@ def dtr_complexity(norms: Norms, num_examples: int, num_items: int, branching: i
 
 @dataclass(frozen=True, slots=True)
 class DtrTerms:
-    """The five terms of DTR's theorem 4, in its order, which sum to the bound."""
+    """The five terms of DTR's theorem 4, in its order; their sum is the bound."""
 
     empirical: float
     estimation: float
@@ -196,12 +202,13 @@ def dtr_bound(
     branching: int,
     delta: float,
 ) -> DtrTerms:
-    """With probability 1 - delta at least the expected loss with the labels that are right.
+    """An upper bound, with probability 1 - delta, of the expected loss with the correct labels.
 
-    `loss`: the mean over examples of the sampled losses of all levels; `discrepancy` g(eps), the expected number of
-    levels whose rectified label is wrong; `kl` [H] of the sampling distribution from the softmax on each level, as
-    `diagnose` measures it; `largest_score` B_M. Source: DTR, theorem 4, equation 34 as printed; its own lemma 2, summed
-    over levels, has 4 sum_j log N_j in the confidence where it prints 8 log tau, and no union over the levels.
+    `loss`: the mean over examples of the sampled losses of all levels; `discrepancy` g(eps): the expected number of
+    levels whose rectified label is wrong; `kl` [H]: the divergence of the sampling distribution from the softmax on
+    each level, as `diagnose` measures it; `largest_score` B_M. Source: DTR, theorem 4, equation 34 as printed. Summed
+    over levels, its own lemma 2 has 4 sum_j log N_j in the confidence term where equation 34 prints 8 log tau, and no
+    union bound over the levels.
     """
     nodes, levels = tau(num_items, branching), len(kl)
     return DtrTerms(

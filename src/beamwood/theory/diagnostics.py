@@ -1,4 +1,4 @@
-"""What a tree retriever does well and where it loses: heap, recall by level, regret, calibration, sampling.
+"""Diagnostics of a tree retriever: heap violations, recall by level, regret, calibration, sampling divergence.
 
 Shape legend: B queries, n nodes of a level, H levels, W labels.
 """
@@ -23,14 +23,14 @@ from beamwood.types import FloatArray, Hits, ItemLists, Query, SearchOptions
 
 __all__ = ["BeamReport", "CalibrationBin", "LevelReport", "TreeReport", "diagnose"]
 
-# Levels with more nodes than this are not scored whole: the diagnostics that need that leave them out.
+# Diagnostics that need every score of a level are left out for levels with more nodes than this.
 MOST_NODES = 16384
 BINS = (0.0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
 class CalibrationBin:
-    """Nodes whose predicted probability lies in one range: their mean prediction, the share of labels found there."""
+    """Nodes whose predicted probability lies in one range: their mean prediction and the share of labels below them."""
 
     low: float
     high: float
@@ -41,17 +41,18 @@ class CalibrationBin:
 
 @dataclass(frozen=True, slots=True)
 class LevelReport:
-    """One level; what needs all its scores is None where it has more than 16,384 nodes.
+    """One level; values that need all its scores are None where it has more than 16,384 nodes.
 
-    `recall`: share of the labels whose ancestor a beam of the model's width still holds; `lost`: share lost on this
-    level. `heap_violations`: share of the nodes whose score is more than `heap_tolerance` from the best of their
-    children's plus a constant. A score is a logit, or along a path a log-probability; the constant is the query's own,
-    the median of these gaps.
-    `order_violations`: share of pairs of nodes that their own scores order otherwise than their best children's do.
+    `recall`: share of the labels whose ancestor is in a beam of the model's width; `lost`: share lost on this level.
+    `heap_violations`: share of the nodes whose score differs by more than `heap_tolerance` from the best of their
+    children's plus a constant. A score is a logit, or along a path a log-probability; the constant is the median of
+    these gaps for each query.
+
+    `order_violations`: share of pairs of nodes whose own scores order them differently from their best children's.
     `calibration`: the report's `probability` of a node against the share of a query's labels below it, which is the
-    probability that one target stands there; `calibration_error`: half the sum over bins of |predicted - observed|
-    mass, at most 1 where a level's probabilities sum to 1. `kl_tree`, `kl_uniform`: nats from the sampling distribution
-    to the level's softmax, mean over queries; None where the scorer was not trained by that softmax.
+    probability that one target is there; `calibration_error`: half the sum over bins of |predicted - observed| mass, at
+    most 1 where a level's probabilities sum to 1. `kl_tree`, `kl_uniform`: divergence in nats of the sampling
+    distribution from the level's softmax, mean over queries; None where the scorer was not trained by that softmax.
     """
 
     level: int
@@ -68,7 +69,7 @@ class LevelReport:
 
 @dataclass(frozen=True, slots=True)
 class BeamReport:
-    """A beam of one width against exact search: share of the k best items found, score missed, labels found."""
+    """A beam of one width against exact search: share of the k best items found, score lost, share of labels found."""
 
     beam_width: int
     scored_nodes: float
@@ -81,9 +82,9 @@ class BeamReport:
 class TreeReport:
     """The diagnostics of one tree on some queries; `exact` is brute force over all leaves.
 
-    `probability` is the one that was calibrated, None where scores say an order alone; `heap_tolerance` defines a heap
-    violation, in the `unit` of scores.
-    `margin`: quantiles over labels of the margin g_f in the beam, "q05" to "q95", and "found", the share at 0 or above.
+    `probability` names what was calibrated, None where scores only order items; `heap_tolerance` defines a heap
+    violation, in the `unit` of scores. `margin`: quantiles over labels of the margin g_f in the beam, "q05" to "q95",
+    and "found", the share at 0 or above.
     """
 
     queries: int
@@ -111,17 +112,20 @@ def diagnose(
     heap_tolerance: float = 0.5,
     seed: int = 0,
 ) -> TreeReport:
-    """Diagnose a tree on queries: `histories` and the items that came after, `labels`, one row each, none empty.
+    """Diagnose a tree on queries: one row each of `histories` and of `labels`, the items that followed; no row of
+    labels is empty.
 
-    `widths`: of beams that bring lists of k, so none is below k. Source: DTR, equation 26 (a heap up to a factor),
+    `widths` of beams that return lists of k, so none is below k. Source: DTR, equation 26 (a heap up to a factor),
     theorem 3, proposition 5 and corollary 1 (from sampling to softmax); two-stage bounds, proposition 4.3 (lost
     targets).
     """
     if len(histories) != len(labels) or len(labels) == 0 or labels.lengths.min() == 0:
-        raise InputError(f"{len(histories)} histories and {len(labels)} rows of labels; give as many, with labels each")
+        raise InputError(
+            f"{len(histories)} histories and {len(labels)} rows of labels; give one non-empty row a history"
+        )
     k, labels = min(k, searcher.num_items), labels.distinct()
     if min(widths, default=k) < k:
-        raise InputError(f"widths={min(widths)} is below {k}, the items of a list here; give {k} or more")
+        raise InputError(f"widths={min(widths)} is below {k}, the length of a list; give {k} or more")
     rng = np.random.default_rng(seed)
     query = Query.of(histories)
     exact = searcher.exact(query, k)
@@ -198,7 +202,7 @@ def whole_level(searcher: TreeSearcher, leaves_BL: NDArray[np.int32], level: int
 
 
 def divergences(scores_Bn: FloatArray, log_q_Bn: FloatArray) -> dict[str, float]:
-    """From walks of probability `log_q_Bn`, and from uniform draws of nodes with items, to a level's softmax."""
+    """KL(q || softmax of the level) for tree walks q of log-probability `log_q_Bn` and for uniform draws of nodes."""
     log_p, live = level_log_softmax(scores_Bn), np.isfinite(scores_Bn)
     uniform = np.where(live, -np.log(live.sum(axis=1, keepdims=True)), -np.inf)
     return {
@@ -210,7 +214,7 @@ def divergences(scores_Bn: FloatArray, log_q_Bn: FloatArray) -> dict[str, float]
 def recall_of(
     searcher: TreeSearcher, leaves_BL: NDArray[np.int32], labels: ItemLists, label_leaves: NDArray[np.int64], level: int
 ) -> float:
-    """Share of a query's labels, mean over queries, whose ancestor on `level` the beam holds."""
+    """Share of a query's labels, mean over queries, whose ancestor on `level` is in the beam."""
     weights, above = cut_at(searcher, level)
     history = np.ascontiguousarray(searcher.tree.shape.ancestors(leaves_BL, level), np.int32)
     width = min(searcher.beam_width, above.capacity)
@@ -218,7 +222,7 @@ def recall_of(
     beam = search.beam(history, beam_width=width, k=width, live=searcher.tree.live_counts[: level + 1]).leaves
     nodes, rows = searcher.tree.shape.ancestors(label_leaves, level), labels.rows
     held = np.zeros((len(history), above.capacity + 1), bool)
-    held[np.arange(len(history))[:, None], beam] = True  # -1, none, is the last column
+    held[np.arange(len(history))[:, None], beam] = True  # -1, an empty place, marks the last column
     share = np.bincount(rows, held[rows, nodes], minlength=len(history)) / labels.lengths
     return float(share.mean())
 

@@ -1,4 +1,4 @@
-"""Labels of tree nodes from probabilities of items, and the beam over given scores: the ground of Bayes optimality.
+"""Labels of tree nodes from probabilities of items, and beam search over given scores: the basis of Bayes optimality.
 
 Shape legend: N items, H levels, k beam width. A "level list" has one array a level, level 0 (the root) first.
 """
@@ -18,7 +18,7 @@ __all__ = ["bayes_regret", "beam_over", "level_maxima", "level_sums"]
 
 
 def level_sums(tree: Tree, eta_N: FloatArray) -> list[FloatArray]:
-    """Level list of the sums of `eta_N` below each node: what labels without rectification estimate.
+    """Level list of the sums of `eta_N` below each node: what training without rectified labels estimates.
 
     Source: DTR, equation 12 (the expectation of z when every ancestor of the target is positive).
     """
@@ -26,7 +26,7 @@ def level_sums(tree: Tree, eta_N: FloatArray) -> list[FloatArray]:
 
 
 def level_maxima(tree: Tree, eta_N: FloatArray) -> list[FloatArray]:
-    """Level list of the largest `eta_N` below each node, -inf where there is none: a max-heap.
+    """Level list of the largest `eta_N` below each node, -inf for a node without items: a max-heap.
 
     Source: DTR, equation 15 (the expectation of the rectified label, equation 14).
     """
@@ -49,14 +49,14 @@ def _folded(tree: Tree, eta_N: FloatArray, empty: float, reduce: np.ufunc | obje
 
 
 def beam_over(shape: Shape, scores: Sequence[FloatArray], k: int) -> NDArray[np.int64]:
-    """int64[min(k, capacity)], the leaves that a beam of width k ends in, best first; ties by lower node.
+    """int64[min(k, capacity)], the leaves that a beam of width k reaches, best first; ties by lower node.
 
-    `scores`: a level list, as those above; a node of score -inf is never opened. Source: DTR, algorithm 1.
+    `scores`: a level list; a node of score -inf is never expanded. Source: DTR, algorithm 1.
     """
     if k < 1:
         raise InputError(f"k={k} is below 1")
     if [len(level) for level in scores] != [shape.level_size(level) for level in range(shape.depth + 1)]:
-        raise InputError("scores does not fit the shape; give one array a level, the root's first")
+        raise InputError("the arrays of scores do not fit the tree's shape; give one array a level, the root's first")
     nodes = np.zeros(1, np.int64)
     for level in range(1, shape.depth + 1):
         fanout = shape.level_size(level) // shape.level_size(level - 1)
@@ -67,9 +67,10 @@ def beam_over(shape: Shape, scores: Sequence[FloatArray], k: int) -> NDArray[np.
 
 
 def bayes_regret(eta_N: FloatArray, items: NDArray[np.integer], k: int) -> float:
-    """How much probability the k chosen items miss: the sum of the k largest of `eta_N` minus that of the chosen.
+    """The probability that the k chosen items miss: the sum of the k largest of `eta_N` minus that of the chosen.
 
-    An item of -1 is none. Source: DTR, definition 1 (top-k retrieval Bayes optimality): 0 exactly where it holds.
+    An item of -1 is an empty place. Source: DTR, definition 1 (top-k retrieval Bayes optimality): exactly 0 where it
+    holds.
     """
     chosen, eta_N = items[:k], np.asarray(eta_N)
     return float(np.sort(eta_N)[::-1][:k].sum() - eta_N[chosen[chosen >= 0]].sum())

@@ -29,9 +29,9 @@ _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 class TargetMargins:
     """`by_level` float64[P, H]: the ancestor's score minus that of the beam's K-th best candidate of the level.
 
-    +inf where a level has fewer than K candidates, -inf where all items below the ancestor are excluded. `margin`
-    float64[P] is the least of them, g_f (the leaf included: proposition 4.3 needs it); `lost_on` int64[P] the level on
-    which the target falls out of the beam, 0 where it is found; `found` bool[P].
+    It is +inf where a level has fewer than K candidates, and -inf where all items below the ancestor are excluded.
+    `margin` float64[P] is the minimum over levels, g_f (the leaf included: proposition 4.3 needs it); `lost_on`
+    int64[P] is the level on which the target falls out of the beam, 0 if it is found; `found` bool[P].
     """
 
     by_level: NDArray[np.float64]
@@ -42,12 +42,11 @@ class TargetMargins:
 
 @dataclass(frozen=True, slots=True)
 class MarginReport:
-    """Where a beam of `beam_width` that brings `k` items loses targets: `found` and the sum of `lost` make 1.
+    """Where a beam of `beam_width` that returns `k` items loses targets: `found` and the sum of `lost` make 1.
 
-    Of the beam alone: a search may bring more where the history's items are candidates of their own.
-
-    `found`: share of the targets that are brought; `lost`: share lost on each level, level 1 first, on the last one
-    also for standing below place k. `quantiles` of g_f, "q05" to "q95", over the targets for which it is finite.
+    It covers the beam alone: a search may return more where the history's items are candidates of their own. `found`:
+    share of the targets that are returned; `lost`: share lost on each level, level 1 first; the last level includes
+    targets ranked below place k. `quantiles` of g_f, "q05" to "q95", over the targets for which it is finite.
     """
 
     queries: int
@@ -70,7 +69,7 @@ def margin_report(
     k: int | None = None,
     excluded: ItemLists | None = None,
 ) -> MarginReport:
-    """`target_margins` in sum. Errors: as there, and no label at all."""
+    """A summary of `target_margins`. Errors: as there, and queries without any label."""
     if len(labels.items) == 0:
         raise InputError(f"none of the {len(labels)} queries has a label; nothing can be measured")
     margins = target_margins(searcher, histories, labels, k=k, excluded=excluded)
@@ -99,10 +98,10 @@ def target_margins(
 ) -> TargetMargins:
     """`g_f(x, y)` of every label y of every query x in a search for k items, at the searcher's beam width or another.
 
-    A level's candidates are the children of what the beam held one level above, and the target's own ancestor, which
-    is among them until it is lost. The last level keeps k, by default as many as the others. `g_f >= 0` says the same
-    as "y is retrieved", but for ties: an ancestor whose score equals the K-th best has margin 0 and may lose to a lower
-    node. Errors: labels or excluded items of another number of rows.
+    A level's candidates are the children of the beam one level above, and the target's own ancestor until it is lost.
+    The last level keeps k, by default the beam width. `g_f >= 0` is equivalent to "y is retrieved" except for ties: an
+    ancestor whose score equals the K-th best has margin 0 and may lose to a lower node. Errors: labels or excluded
+    items with another number of rows.
     """
     for name, lists in (("labels", labels), ("excluded items", excluded)):
         if lists is not None and len(lists) != len(histories):
@@ -130,7 +129,7 @@ def on_level(
     width: int,
     kept: int,
 ) -> tuple[NDArray[np.float64], BoolArray]:
-    """Of each target, a leaf, the margin on a level that keeps so many nodes, and whether these hold its ancestor."""
+    """For each target leaf, its margin on a level that keeps `kept` nodes, and whether these hold its ancestor."""
     weights, above = cut_at(searcher, level)
     size, place = above.capacity, min(kept, above.capacity)
     history = np.ascontiguousarray(searcher.tree.shape.ancestors(leaves_BL, level), np.int32)
@@ -142,7 +141,7 @@ def on_level(
     own = search.score(history[rows], ancestors[:, None])[:, 0].astype(float)
     full = (beam.leaves >= 0).sum(axis=1) >= kept
     last = np.where(full, beam.scores[:, place - 1].astype(float), -np.inf)[rows]
-    # A score of the same node by another product may differ in its last bit.
+    # The same node's score from another matrix product may differ in the last bit.
     same = beam.leaves[rows] == ancestors[:, None]
     held = same.any(axis=1)
     own = np.where(held, beam.scores[rows, same.argmax(axis=1)].astype(float), own)
@@ -168,6 +167,6 @@ def closed_nodes(tree: Tree, excluded: ItemLists, level: int) -> ItemLists:
 
 
 def cut_at(searcher: TreeSearcher, level: int) -> tuple[DinWeights, Shape]:
-    """The scorer and the shape of a tree that ends on `level`."""
+    """The scorer and the shape of the tree truncated at `level`."""
     shape = searcher.tree.shape
     return searcher.weights.cut(shape, level), shape_above(shape, level)

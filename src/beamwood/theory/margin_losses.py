@@ -47,8 +47,8 @@ def top_k_hinge(target_B: Tensor, rivals_BM: Tensor, k: int, present_BM: Tensor 
 def beam_softmax(target_B: Tensor, rivals_BM: Tensor, present_BM: Tensor | None = None) -> Tensor:
     """Loss [B]: `-log(exp(f_v) / (exp(f_v) + sum_{v'} exp(f_v')))`; sum it over the target's levels.
 
-    The target is in the denominator also where the beam has lost it, without which the bound would not hold.
-    Source: equation 13.
+    The target stays in the denominator where the beam has lost it, without which the bound would not hold. Source:
+    equation 13.
     """
     return softplus(torch.logsumexp(_masked(rivals_BM, present_BM), dim=1) - target_B)
 
@@ -63,7 +63,7 @@ def _floor(like: Tensor) -> Tensor:
 
 
 def _largest(target_B: Tensor, rivals_BM: Tensor, k: int, present_BM: Tensor | None) -> Tensor:
-    """[B, min(k, M + 1)] the largest candidates, falling; -inf where there is none."""
+    """[B, min(k, M + 1)] the largest candidates, descending; -inf for an absent one."""
     rivals_BM = rivals_BM if present_BM is None else rivals_BM.masked_fill(~present_BM, -torch.inf)
     candidates = torch.cat([target_B[:, None], rivals_BM], dim=1)
     return candidates.topk(min(k, candidates.shape[1]), dim=1).values

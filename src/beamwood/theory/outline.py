@@ -1,4 +1,4 @@
-"""A tree to be read: what stands below each of its upper nodes, and which labels a beam loses there.
+"""An outline of a tree for reading: what is below each of its upper nodes, and which labels a beam loses there.
 
 Shape legend: N items, P pairs of a query and a label.
 """
@@ -30,10 +30,10 @@ class CategoryShare:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One node: `items` below it and the `share` of all interactions that these have, their most frequent `categories`
-    and most taken `examples`; `labels` of the queries below it, and how many of them a beam loses at this node.
+    """One node: `items` below it and their `share` of all interactions, their most frequent `categories` and most
+    popular `examples`; `labels` of the queries below it, and how many of them a beam loses at this node.
 
-    `below`: the places of its children in the outline, empty of a leaf and where the outline ends.
+    `below`: the indices of its children in the outline, empty for a leaf and at the end of the outline.
     """
 
     level: int
@@ -47,7 +47,7 @@ class Node:
     below: tuple[int, ...]
 
     def as_dict(self) -> dict[str, Any]:
-        """As JSON can hold it."""
+        """As JSON-compatible values."""
         return asdict(self)
 
 
@@ -61,7 +61,7 @@ def tree_outline(
     *,
     most: int = MOST_NODES,
 ) -> list[Node]:
-    """The root and as many whole levels below it as have `most` nodes in all, nodes without an item left out.
+    """The root and as many whole levels below it as have at most `most` nodes in all, without nodes that hold no item.
 
     `names` (texts) and `counts_N` of the N items, `categories` lists of text or None; `label_items` int[P], and
     `lost_on` int[P], the level on which each is lost, 0 where it is found.
@@ -93,7 +93,7 @@ def _level(
     label_items: IndexArray,
     lost_on: IndexArray,
 ) -> list[dict[str, Any]]:
-    """What is to be said of each node of a level that holds an item, in their order."""
+    """The facts of each node of a level that holds an item, in node order."""
     node_N = np.asarray(tree.shape.ancestors(tree.leaf_of_item.astype(np.int64), level))
     size = tree.shape.level_size(level)
     taken, labels = np.bincount(node_N, counts_N, minlength=size), np.bincount(node_N[label_items], minlength=size)
@@ -120,7 +120,7 @@ def _level(
 
 
 def _frequent(node_N: IndexArray, categories: pl.Series | None) -> dict[int, list[tuple[str, int]]]:
-    """The most frequent categories below each node with their counts; of equal ones the first by name."""
+    """The most frequent categories below each node with their counts; ties by name."""
     if categories is None:
         return {}
     pairs = pl.DataFrame({"node": node_N, "category": categories}).explode("category").drop_nulls()

@@ -19,16 +19,16 @@ __all__ = ["Missed", "missed", "missed_in_theory"]
 
 @dataclass(frozen=True, slots=True)
 class Missed:
-    """`items`: share of the k Bayes-optimal items not found; `probability`: how much probability that costs a query."""
+    """`items`: share of the k Bayes-optimal items not found; `probability`: the probability lost by that, a query."""
 
     items: float
     probability: float
 
 
 def missed(eta_BN: FloatArray, items_Bk: IndexArray) -> Missed:
-    """What answers `items_Bk` miss of the k most probable items under the true `eta_BN`; ties by lower item.
+    """What the answers `items_Bk` miss of the k most probable items under the true `eta_BN`; ties by lower item.
 
-    An item of -1 is none.
+    An item of -1 is an empty place.
     """
     if len(eta_BN) != len(items_Bk) or len(eta_BN) == 0:
         raise InputError(f"{len(eta_BN)} rows of probabilities for {len(items_Bk)} answers; give one each")
@@ -47,7 +47,7 @@ def missed_in_theory(tree: Tree, eta_BN: FloatArray, k: int) -> dict[str, Missed
     """
     answers = {name: np.full((len(eta_BN), k), -1, np.int64) for name in ("summed", "rectified")}
     for row, eta in enumerate(eta_BN):
-        # A beam opens no node without items.
+        # A beam expands no node without items.
         sums = [
             np.where(live > 0, sums, -np.inf)
             for sums, live in zip(level_sums(tree, eta), tree.live_counts, strict=True)

@@ -1,4 +1,4 @@
-"""Sampling distributions over tree nodes and in a batch, and how far they are from the softmax that they stand for.
+"""Sampling distributions over tree nodes and in a batch, and their distance from the softmax that they approximate.
 
 Shape legend: B rows, n nodes of a level, N items, C items of a batch. A "level list" has one array [B, n] a level,
 level 1 first.
@@ -34,7 +34,9 @@ def path_log_q(shape: Shape, scores: Sequence[FloatArray]) -> list[FloatArray]:
     if [level.shape[1] for level in scores] != [shape.level_size(level) for level in range(1, shape.depth + 1)][
         : len(scores)
     ]:
-        raise InputError("scores does not fit the shape; give one array [rows, nodes] a level, level 1 first")
+        raise InputError(
+            "the arrays of scores do not fit the tree's shape; give one array [rows, nodes] a level, level 1 first"
+        )
     result: list[FloatArray] = []
     for values in scores:
         parents = result[-1] if result else np.zeros((len(values), 1))
@@ -51,8 +53,8 @@ def path_log_q(shape: Shape, scores: Sequence[FloatArray]) -> list[FloatArray]:
 def largest_child_share(scores: Sequence[FloatArray]) -> list[FloatArray]:
     """Level list of lambda: the share of its largest child in the sum of exp(o) over a node's children.
 
-    It is 1 where a node has one child with items, or one far above the others; nan below a node without items. The
-    last level has no children and no entry. Source: DTR, equation 27.
+    It is 1 for a node with one child that holds items, close to 1 where one child dominates, and nan below a node
+    without items. The last level has no children and no entry. Source: DTR, equation 27.
     """
     result: list[FloatArray] = []
     for parents, values in pairwise(scores):
@@ -64,10 +66,11 @@ def largest_child_share(scores: Sequence[FloatArray]) -> list[FloatArray]:
 
 
 def path_bias_bound(epsilon: float, level: int) -> float:
-    """How far q of a node on a level, 1 the first below the root, may be from the softmax of the level.
+    """An upper bound of the difference between q of a node and the level's softmax: (j - 1) epsilon / (1 - epsilon).
 
-    It is (j - 1) epsilon / (1 - epsilon). Of each parent exp(o) has to be proportional to the largest of its children,
-    and all `largest_child_share` above the level have to be over 1 - epsilon. Source: DTR, proposition 5, equation 28.
+    Level j counts from 1, the first below the root. It requires exp(o) of each parent to be proportional to the largest
+    of its children, and every `largest_child_share` above the level to exceed 1 - epsilon. Source: DTR, proposition 5,
+    equation 28.
     """
     if not 0 <= epsilon < 1 or level < 1:
         raise InputError(f"epsilon={epsilon} must be in [0, 1) and level={level} at least 1")
@@ -75,9 +78,9 @@ def path_bias_bound(epsilon: float, level: int) -> float:
 
 
 def path_kl_bound(epsilon: float, level: int, num_nodes: int, largest: float) -> float:
-    """The most KL(q || softmax) of a level in nats under the conditions of `path_bias_bound`.
+    """An upper bound of KL(q || softmax) of a level in nats under the conditions of `path_bias_bound`.
 
-    log(1 + bias n exp(2 B)) for n nodes whose scores are B at most in magnitude. Source: DTR, corollary 1, equation 29.
+    log(1 + bias n exp(2 B)) for n nodes whose scores are at most B in magnitude. Source: DTR, corollary 1, equation 29.
     """
     if num_nodes < 1 or not largest >= 0:
         raise InputError(f"num_nodes={num_nodes} must be at least 1 and largest={largest} at least 0")

@@ -1,1 +1,1 @@
-"""One step, the loop around it, and what lets an interrupted run go on as if nothing had happened."""
+"""Training steps, the loop around them, and exact resume of interrupted runs."""

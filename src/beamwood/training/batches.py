@@ -1,4 +1,4 @@
-"""The order in which training examples are seen: shuffled by epoch, resumable at any batch."""
+"""The order of training examples: shuffled by epoch, resumable at any batch."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class BatchOrder:
         return self._rows[start:stop].astype(np.int64)
 
     def state(self) -> dict[str, Any]:
-        """What `load_state` needs to go on with the very next batch."""
+        """The state by which `load_state` continues with the next batch."""
         return {
             "num_rows": self.num_rows,
             "batches_per_epoch": self.batches_per_epoch,
@@ -61,7 +61,7 @@ class BatchOrder:
         }
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Go on where `state` was taken; raises `InputError` when the examples are other ones."""
+        """Continue where `state` was taken; raises `InputError` for other examples."""
         for name in ("num_rows", "batches_per_epoch"):
             if state[name] != getattr(self, name):
                 raise InputError(

@@ -1,4 +1,4 @@
-"""The metrics of a run as events for TensorBoard, which draws them while the run goes on."""
+"""The metrics of a run as TensorBoard events."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _PLACES = ("step", "epoch")
 
 
 class Board:
-    """Writes each line of a run's metrics as events of its step into a folder, which is made when the first comes.
+    """Writes each line of a run's metrics as events of its step into a folder, which is created with the first.
 
-    A resumed run discards the events of steps that it takes again.
+    A resumed run discards the events of steps that it repeats.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -33,7 +33,7 @@ class Board:
             raise not_installed("--tensorboard", "tensorboard")
 
     def write(self, record: Mapping[str, Any]) -> None:
-        """Add the numbers of one line. Errors: the folder cannot be written."""
+        """Add the numbers of one line. Errors: the folder is not writable."""
         step = int(record["step"])
         if self._writer is None:
             from torch.utils.tensorboard import SummaryWriter
@@ -48,7 +48,7 @@ class Board:
         self._writer.flush()
 
     def close(self) -> None:
-        """End the events; another line begins them anew."""
+        """Close the event file; a later line starts another."""
         if self._writer is not None:
             self._writer.close()
             self._writer = None

@@ -1,4 +1,4 @@
-"""What a fit may still take: one clock that starts, training and saving share, and what was left out for it."""
+"""The time limit of a fit: one clock shared by initialisation, training and saving, and a record of skipped work."""
 
 from __future__ import annotations
 
@@ -12,21 +12,20 @@ from beamwood.errors import InputError, TimeLimitError
 __all__ = ["Budget", "Clock", "price_of"]
 
 Clock = Callable[[], float]
-"""Seconds that never fall."""
+"""A monotonic clock, in seconds."""
 
-# Rows that tell how long all take: a call has its own price, and each row.
+# Rows of the two timed calls: the price of a call, and of a row, follow from their difference.
 _FEW, _SOME = 4, 32
-# What a part says of the whole may be too much, by chance or other programs: so much of it is needed surely.
+# An extrapolation may be too high, by chance or other load: this share of it is certain.
 _SURELY = 0.6
 
 
 class Budget:
-    """The seconds of one fit, counted from when this was made; `limit` is infinite where none was set.
+    """The seconds of one fit, counted from its creation; `limit` is infinite without one.
 
-    `name`: whose they are, for messages. `most`: where a limit is too low for what is needed, it becomes as high as
-    that, and no higher than this. `left_out` holds a line for each thing that there was no time for. `ahead`: the
-    seconds that parts which no other estimate covers will take, as far as that is known. `refuses`: what does not fit
-    is refused; a run that goes on never is.
+    `name`: of the fit, in messages. `most`: a limit below what is needed is raised to that, up to `most`. `left_out`
+    lists the work skipped for lack of time. `ahead`: the seconds of later parts that no other estimate covers, as far
+    as known. `refuses`: work that does not fit is refused, except in a resumed run.
     """
 
     def __init__(
@@ -49,47 +48,47 @@ class Budget:
 
     @classmethod
     def of(cls, limit: float | Budget | None) -> Budget:
-        """A budget as it is, or one of so many seconds that begins here."""
+        """The budget itself, or one of this many seconds that starts here."""
         return limit if isinstance(limit, Budget) else cls(limit)
 
     @property
     def limited(self) -> bool:
-        """Is there a limit?"""
+        """Whether there is a limit."""
         return math.isfinite(self.limit)
 
     @property
     def seconds(self) -> float:
-        """What is gone, with what earlier parts of a resumed run took."""
+        """The seconds used, including earlier parts of a resumed run."""
         return self._before + self.clock() - self._began
 
     @property
     def left(self) -> float:
-        """What is left; below 0 once it is overdrawn."""
+        """The seconds left; negative once overdrawn."""
         return self.limit - self.seconds
 
     def count(self, seconds: float) -> None:
-        """Count what earlier parts of a resumed run took, unless more of them is counted already."""
+        """Count the seconds of earlier parts of a resumed run, unless more are counted already."""
         self._before = max(self._before, seconds)
         if self._whole is not None:
             self._whole[0].count(seconds)
 
     def share(self, part: float, name: str) -> Budget:
-        """A budget from here on, of at most that part of the whole limit and of what is left."""
+        """A budget from here on, of at most that part of the whole limit and of the rest."""
         seconds = max(min(part * self.limit, self.left), 1e-3) if self.limited else None
         share = Budget(seconds, clock=self.clock, name=name)
         share._whole = self, part
         return share
 
     def require(self, seconds: float = 0.0, *, likely: float = 0.0) -> None:
-        """Raise `TimeLimitError` with the floor where fewer than so many seconds are left, and the limit is no lower
-        than `most`; `likely`: those that the floor has besides, and that refuse nothing.
+        """Raise `TimeLimitError` with the needed limit where fewer seconds are left, and the limit is not below `most`;
+        `likely`: further seconds in that limit that alone refuse nothing.
         """
         self._require(seconds + _SURELY * self.ahead, seconds + self.ahead + likely)
 
     def require_rest(self, done: float, total: float, began: float) -> None:
-        """`require` what the rest of some work takes, by the time that `done` of its `total` parts took.
+        """`require` the time of the remaining work, extrapolated from the time of `done` of its `total` parts.
 
-        `began` is when the work did, by `clock`. The estimate may be two thirds too high before something is refused.
+        `began`: when the work did, by `clock`. An estimate up to two thirds too high refuses nothing.
         """
         rest = (self.clock() - began) / done * (total - done)
         self._require(_SURELY * (rest + self.ahead), rest + self.ahead)
@@ -111,16 +110,16 @@ class Budget:
         )
 
     def leave_out(self, line: str) -> None:
-        """Note what there was no time for."""
+        """Record skipped work."""
         self.left_out.append(line)
         if self._whole is not None:
             self._whole[0].leave_out(f"{self.name}: {line}")
 
 
 def price_of(work: Callable[[int], Any], whole: int, clock: Clock) -> float:
-    """The seconds that `work(whole)` takes, from what it takes with a few of the rows, each called twice.
+    """The seconds of `work(whole)`, extrapolated from two calls with a few rows each.
 
-    The first call of its kind is slower, and not counted.
+    A first call, which is slower, is not counted.
     """
     few, some = min(_FEW, whole), min(_SOME, whole)
     for count in (few, some):

@@ -1,4 +1,4 @@
-"""A checkpoint: nested state of any shape as one artefact, tensors in safetensors, all else in JSON; never pickle."""
+"""Checkpoints: nested state as one artefact, tensors in safetensors, all else in JSON; never pickle."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ _ANEW = "run with --overwrite and without --resume to start anew, or give anothe
 
 
 def save_checkpoint(path: str | os.PathLike[str], state: dict[str, Any]) -> None:
-    """Save nested dicts, lists and tuples of tensors, arrays and scalars at `path`, in place of an older checkpoint.
+    """Save nested dicts, lists and tuples of tensors, arrays and scalars at `path`, replacing an older checkpoint.
 
-    All or nothing: a kill leaves the older one whole. Raises `ArtefactError` when it cannot be written.
+    Atomic: a kill leaves the older one intact. Raises `ArtefactError` when it cannot be written.
     """
     arrays: dict[str, NDArray[Any]] = {}
     text = json.dumps(_encode(state, arrays))
@@ -51,7 +51,7 @@ def save_checkpoint(path: str | os.PathLike[str], state: dict[str, Any]) -> None
 
 
 def load_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """What `save_checkpoint` was given, tensors on the CPU; raises `ArtefactError` when missing or damaged."""
+    """The state given to `save_checkpoint`, tensors on the CPU; raises `ArtefactError` when missing or damaged."""
     try:
         artefact = read_artefact(path, kind="checkpoint")
         text, arrays = artefact.text(_TEXT), artefact.arrays(_ARRAYS)
@@ -77,7 +77,7 @@ def check_replaceable(path: str | os.PathLike[str]) -> None:
 
 
 def remove_checkpoint(path: str | os.PathLike[str]) -> None:
-    """Remove what `check_replaceable` lets go; a kill on the way leaves what may be removed again."""
+    """Remove a folder that passed `check_replaceable`; what a kill leaves can be removed again."""
     check_replaceable(path)
     if os.path.exists(path):
         shutil.rmtree(os.path.realpath(path))
@@ -85,9 +85,9 @@ def remove_checkpoint(path: str | os.PathLike[str]) -> None:
 
 @contextmanager
 def resuming(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Within it, a state of `path` that lacks or misplaces what is looked for becomes an `ArtefactError` with the fix.
+    """A context in which a state of `path` with missing or misplaced parts becomes an `ArtefactError` with the fix.
 
-    It is meant for the taking up of a stored state alone: elsewhere these types of error are faults of ours.
+    For restoring stored state only: elsewhere these types of errors are bugs.
     """
     try:
         yield
@@ -101,9 +101,9 @@ def resuming(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def load_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
-    """Take up the saved state; `ValueError` where it is not one of such an optimiser for these parameters.
+    """Load a saved state; `ValueError` where it is not one of such an optimiser for these parameters.
 
-    torch looks at the number of groups and parameters only, so that whatever else is missing shows in a later step.
+    torch checks only the numbers of groups and parameters, so that anything else missing fails in a later step.
     """
     expected = [{key: type(value) for key, value in group.items()} for group in optimizer.param_groups]
     optimizer.load_state_dict(saved)
@@ -133,13 +133,13 @@ def check_tensors(saved: dict[str, Any], expected: dict[str, Tensor]) -> None:
 
 
 def _encode(value: Any, arrays: dict[str, NDArray[Any]]) -> Any:
-    """JSON for everything but arrays; each object with a `$` key stands for what JSON lacks."""
+    """JSON for everything but arrays; objects with a `$` key represent types that JSON lacks."""
     if is_torch_array(value):
         import torch
 
         tensor = value.detach().cpu()
         if tensor.dtype == torch.bfloat16:
-            # numpy has no bfloat16: its bits travel as int16.
+            # numpy has no bfloat16: its bits are stored as int16.
             return {"$bfloat16": _store(tensor.view(torch.int16).numpy(), arrays)}
         return {"$tensor": _store(tensor.numpy(), arrays)}
     if isinstance(value, np.ndarray):

@@ -1,4 +1,4 @@
-"""When a run saves a checkpoint: by what one costs, and by what a kill may lose."""
+"""The times of checkpoints, by their cost and by the training time that a kill may lose."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ from beamwood.training.budget import Clock
 __all__ = ["CheckpointTimes"]
 
 MOST_SPENT = 0.02
-"""Of the time, on checkpoints."""
+"""The most share of the time spent on checkpoints."""
 
 MOST_LOST = 60.0
-"""Seconds of steps that a kill may lose, where checkpoints are cheap enough."""
+"""The most seconds of training that a kill may lose, where checkpoints are cheap enough."""
 
 
 class CheckpointTimes:
-    """Checkpoints so far apart that they take at most `MOST_SPENT` of the time, else `MOST_LOST` seconds.
+    """Checkpoints at intervals such that they take at most `MOST_SPENT` of the time, else every `MOST_LOST` seconds.
 
-    One of up to `MOST_SPENT * MOST_LOST` = 1.2 seconds keeps both bounds. For a dearer one the first counts: kills are
-    rare, and what checkpoints take is lost each time. `cost`: the seconds of one, estimated; `clock` never falls.
+    A checkpoint of up to `MOST_SPENT * MOST_LOST` = 1.2 seconds satisfies both bounds. For slower ones the first
+    counts: kills are rare, and the time of checkpoints is always lost. `cost`: the estimated seconds of one; `clock` is
+    monotonic.
     """
 
     def __init__(self, clock: Clock, cost: float = 0.0) -> None:
@@ -25,12 +26,12 @@ class CheckpointTimes:
         self._since = clock()
 
     def is_due(self, ahead: float = 0.0) -> bool:
-        """Whether to save before what comes next, which takes so many seconds and is saved only when it is done."""
+        """Whether to save before the next part, which takes `ahead` seconds and can only be saved as a whole."""
         apart = self.clock() - self._since
         return apart >= self.cost / MOST_SPENT - self.cost and apart + ahead >= MOST_LOST - self.cost
 
     def saved(self, began: float) -> float:
-        """One was saved, which began then; the seconds that it took."""
+        """Record a checkpoint that began at `began`; returns its seconds."""
         self._since = self.clock()
         self.cost = self._since - began
         return self.cost

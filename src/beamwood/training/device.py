@@ -1,4 +1,4 @@
-"""Where a training computes: on the processor, or on one NVIDIA GPU. Nothing but the loop moves a model or a batch."""
+"""The device of a training: the CPU, or one NVIDIA GPU. Only the loop moves a model or a batch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PROCESSOR = torch.device("cpu")
 
 
 def device_of(name: DeviceName, *, takes_gpu: bool) -> torch.device:
-    """The device of that name. Errors: `InputError` where torch sees none, or where the method cannot use it."""
+    """The device of that name. Errors: `InputError` where torch finds none, or the method does not support it."""
     if name == "cpu":
         return PROCESSOR
     if not takes_gpu:
@@ -38,28 +38,29 @@ def device_of(name: DeviceName, *, takes_gpu: bool) -> torch.device:
 
 
 def moved(value: Any, device: torch.device) -> Any:
-    """A batch with all of its tensors on `device`: those in data classes, tuples, lists and mappings, at any depth."""
+    """A batch with all of its tensors on `device`: in dataclasses, tuples, lists and mappings, at any depth."""
     if isinstance(value, Tensor):
         return value.to(device)
     if isinstance(value, Mapping):
         return {key: moved(part, device) for key, part in value.items()}
     if isinstance(value, list | tuple):
         there = [moved(part, device) for part in value]
-        # Named tuples take their parts one by one.
+        # Named tuples take their fields as arguments.
         return type(value)(there) if type(value) in (list, tuple) else type(value)(*there)
     if is_dataclass(value) and not isinstance(value, type):
         given = {each.name: attrgetter(each.name)(value) for each in fields(value)}
         parts = {name: moved(part, device) for name, part in given.items()}
-        # What holds no tensor stays what it is.
+        # Objects without tensors are returned unchanged.
         return value if all(parts[name] is given[name] for name in given) else type(value)(**parts)
     return value
 
 
 @contextmanager
 def computes_on(model: nn.Module, device: torch.device) -> Iterator[None]:
-    """In here the parameters and buffers of `model` are on `device`, afterwards where they were.
+    """A context in which the parameters and buffers of `model` are on `device`; afterwards they are moved back.
 
-    They stay the same parameters, which optimisers know. Errors: `InputError` where a GPU's memory is too small.
+    The parameter objects stay the same, as optimisers refer to them. Errors: `InputError` where the GPU's memory is too
+    small.
     """
     before = next((parameter.device for parameter in model.parameters()), device)
     if before == device:

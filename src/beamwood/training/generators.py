@@ -1,4 +1,4 @@
-"""Torch's own generators, for the length of a run."""
+"""Scoped use of torch's default generators."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ __all__ = ["kept_generators", "own_generators"]
 
 
 def kept_generators(device: torch.device) -> AbstractContextManager[None]:
-    """Torch's default generators, that of a GPU included, given back as they were."""
+    """A context that restores torch's default generators, including a GPU's."""
     kept: AbstractContextManager[None] = torch.random.fork_rng([] if device == PROCESSOR else [device])
     return kept
 
 
 @contextmanager
 def own_generators(seed: int, device: torch.device = PROCESSOR) -> Iterator[None]:
-    """Torch's default generators, started from `seed` for the length of a run and then given back as they were."""
+    """A context in which torch's default generators start from `seed`; they are restored afterwards."""
     with kept_generators(device):
         torch.default_generator.manual_seed(seed)
         if device != PROCESSOR:

@@ -22,7 +22,8 @@ __all__ = ["GuidedFacts", "GuidedStep"]
 @dataclass(frozen=True, slots=True)
 class GuidedFacts:
     """Of one step: mean predicted and true NDCG of the lists, half the sum of their squared differences, and the
-    logistic loss a pair (0 without it)."""
+    logistic loss a pair (0 without it).
+    """
 
     predicted_ndcg: float
     true_ndcg: float
@@ -60,7 +61,7 @@ class GuidedStep:
     def __call__(
         self, scores: Callable[[], Tensor], labels_BK: Tensor, *, step: int, clip_norm: float | None = None
     ) -> tuple[StepResult, GuidedFacts]:
-        """One step; `scores()` runs the model and gives [B, K]. Raises `NonFiniteError` before any bad update."""
+        """One step; `scores()` runs the model and returns [B, K]. Raises `NonFiniteError` before any bad update."""
         logloss = 0.0
         if self.with_logloss:
             result = train_step(
@@ -74,7 +75,7 @@ class GuidedStep:
             logloss = result.loss / self.beta / labels_BK.numel() if self.beta else 0.0
         scores_BK = scores()
         of_surrogate = self._move(scores_BK, labels_BK, self.by_surrogate, step, clip_norm, k=self.k)
-        # Leaky, the model has just moved.
+        # With leaky the model has just been updated.
         scores_BK = scores() if self.leaky else scores_BK
         of_model = self._move(scores_BK, labels_BK, self.by_ndcg, step, clip_norm, k=None)
         miss, result = of_surrogate[0], of_model[1]
@@ -90,7 +91,7 @@ class GuidedStep:
         *,
         k: int | None,
     ) -> tuple[GuidedMove, StepResult]:
-        """Move the surrogate (by its misses of the NDCG@k) or the model (without k); with `leaky` both."""
+        """Update the surrogate (by its error of the NDCG@k) or the model (without k); with `leaky` both."""
         of_model, of_surrogate = self.leaky or k is None, self.leaky or k is not None
         weights = self.surrogate.weights
         move = guided_move(

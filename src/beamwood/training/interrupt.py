@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM, kept until a step is whole."""
+"""SIGINT and SIGTERM, deferred until a step is complete."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 ANSWERING = threading.Event()
-"""Set while what was asked to stop saves what it did, which may take longer than whoever waits is told."""
+"""Set while an interrupted run saves its state, which may take longer than the caller was told."""
 
 
 class Interrupted(Exception):
-    """Training was asked to stop; the message says what was kept and how to resume."""
+    """Training was interrupted; the message says what was saved and how to resume."""
 
 
 class InterruptGuard:
     """While entered, the first signal only sets `requested`; the second one interrupts at once.
 
-    Inside `with guard.at_once():` (validation, which changes nothing that is trained) the first one interrupts too.
-    Outside the main thread, where Python delivers no signals, it does nothing.
+    Inside `with guard.at_once():` (validation, which changes no training state) the first one interrupts, too. Outside
+    the main thread, where Python delivers no signals, it does nothing.
     """
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class InterruptGuard:
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
-        """A block in which a signal interrupts without waiting for the end of a step."""
+        """A context in which a signal interrupts at once instead of after the step."""
         self._interruptible = True
         try:
             if self.requested:

@@ -1,4 +1,4 @@
-"""Adam that touches only the rows of an embedding table that a step used."""
+"""Adam that updates only the rows of an embedding table used in a step."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["LazyAdam", "sparse_gradients"]
 
 
 def sparse_gradients(model: nn.Module, kind: EmbeddingOptimiser) -> None:
-    """Let the embedding tables of `model` that `kind` makes lazy give gradients of the rows that a step used alone."""
+    """Make the embedding tables of `model` that `kind` selects return gradients of the used rows only."""
     assert kind != "auto", "a plan resolves it"
     for table in model.modules():
         if isinstance(table, nn.Embedding | nn.EmbeddingBag):
@@ -25,8 +25,9 @@ def sparse_gradients(model: nn.Module, kind: EmbeddingOptimiser) -> None:
 
 
 def _without_compiler(method: Callable[..., Any]) -> Callable[..., Any]:
-    """A method of torch's optimisers as it is written: what wraps it loads a compiler that nothing here compiles by,
-    which takes as long as torch itself."""
+    """An unwrapped method of torch's optimisers: the wrapper would import torch's compiler, which is not used here and
+    takes as long to import as torch itself.
+    """
     plain: Callable[..., Any] = inspect.unwrap(method)
     return plain
 
@@ -34,15 +35,14 @@ def _without_compiler(method: Callable[..., Any]) -> Callable[..., Any]:
 class LazyAdam(torch.optim.Adam):
     """Torch's Adam (with `decoupled`, AdamW), but row by row for tables with sparse gradients.
 
-    `sparse_gradients` chooses these. For each row with gradient g: `m = b1 m + (1 - b1) g`, `v = b2 v + (1 - b2) g^2`,
-    `row -= lr * (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)` (Kingma and Ba, 2015, algorithm 1). It differs from
-    dense Adam, which also moves the rows that a step did not touch: there their moments decay and their momentum goes
-    on moving them; here both rest. The two agree exactly where every row is touched at every step. t counts the steps
-    of the table, as in `torch.optim.SparseAdam` (counting each row's own learned worse on `amazon_games_sasrec`).
-
-    `weight_decay` too acts on touched rows only: added to g, or with `decoupled=True` taken off the row as
-    `lr * weight_decay * row` (AdamW). `amsgrad=True` divides by the largest v so far. A table never has a dense
-    temporary of its own size; its moments are two (three) tables of its shape.
+    `sparse_gradients` selects these. For each row with gradient g: `m = b1 m + (1 - b1) g`, `v = b2 v + (1 - b2) g^2`,
+    `row -= lr * (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)` (Kingma and Ba, 2015, algorithm 1). Dense Adam also
+    updates rows without a gradient: their moments decay, and their momentum still moves them; here both stay. The two
+    agree exactly where every row has a gradient at every step. t counts the steps of the table, as in
+    `torch.optim.SparseAdam` (counting by row learned worse on `amazon_games_sasrec`). `weight_decay`, too, acts on used
+    rows only: added to g, or with `decoupled=True` subtracted from the row as `lr * weight_decay * row` (AdamW).
+    `amsgrad=True` divides by the largest v so far. There is no dense temporary of a table's size; its moments are two
+    (three) tables of its shape.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class LazyAdam(torch.optim.Adam):
         decoupled: bool = False,
         amsgrad: bool = False,
     ) -> None:
-        # The fused kernel goes over a table once, the others ten times.
+        # The fused kernel reads a table once, the others ten times.
         super().__init__(params, lr, betas, eps, weight_decay, amsgrad, fused=True, decoupled_weight_decay=decoupled)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
@@ -74,7 +74,7 @@ class LazyAdam(torch.optim.Adam):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """Update the parameters that have a gradient; raises `InputError` on one that is sparse in its columns too."""
+        """Update the parameters with a gradient; raises `InputError` on one that is sparse in its columns, too."""
         loss = None
         if closure is not None:
             with torch.enable_grad():

@@ -74,7 +74,7 @@ def _labels_of_block(
 
 
 def all_scores(estimator: Estimator, histories: ItemLists) -> NDArray[np.float32]:
-    """float32[B, N], an estimator's score of every item, which is asked for by a view of one row."""
+    """float32[B, N], an estimator's score of every item, requested by a broadcast view of one row."""
     query, every = Query.of(histories), np.arange(estimator.num_items, dtype=np.int32)
     return estimator.score(query, np.broadcast_to(every, (len(query), len(every))))
 
@@ -83,11 +83,11 @@ def all_scores(estimator: Estimator, histories: ItemLists) -> NDArray[np.float32
 def pseudo_targets(
     scorer: DinScorer, tree: Tree, leaves_BL: Tensor, targets_BT: Tensor, folds_B: Tensor | None = None
 ) -> Tensor:
-    """z of `targets_BT` (leaves) by the scorer as it is now: OTM's labels.
+    """z of `targets_BT` (leaves) by the current scorer: OTM's labels.
 
-    A target's leaf is positive; a parent is as its best child is, so an ancestor stays positive only as long as the
-    child on the path wins among its siblings. `folds_B`: whose own steps the scores leave out, as those that are
-    trained do. Source: OTM, equation 11 and algorithm 1.
+    A target's leaf is positive; a parent has the label of its best child, so an ancestor stays positive only while the
+    child on the path is the best of its siblings. `folds_B`: the folds excluded from the scores, as in training.
+    Source: OTM, equation 11 and algorithm 1.
     """
     shape, device = tree.shape, targets_BT.device
     labels = torch.ones((shape.depth, *targets_BT.shape), dtype=torch.bool, device=device)
@@ -98,10 +98,10 @@ def pseudo_targets(
         nodes = families_BTK.flatten(1)
         live = torch.from_numpy(tree.live_counts[level + 1] > 0).to(device)[nodes]
         scores = scorer.evaluate(leaves_BL, LevelNodes(level + 1, nodes), folds_B).masked_fill(~live, -torch.inf)
-        # The first of equal scores: the lower node, as in a search.
+        # Ties go to the lower node, as in a search.
         best_BT = scores.view(families_BTK.shape).argmax(dim=2, keepdim=True)
         winner_BT = torch.gather(families_BTK, 2, best_BT)[:, :, 0]
-        # Another target of the same history may be the winner, and positive.
+        # The best child may be another positive target of the same history.
         positive = (winner_BT[:, :, None] == own_BT[:, None, :]) & labels[level][:, None, :]
         labels[level - 1] = positive.any(dim=2)
     return labels

@@ -1,4 +1,4 @@
-"""The training loop: steps, validation, early stopping, updates, checkpoints, and an exact resume."""
+"""The training loop: steps, validation, early stopping, tree updates, checkpoints, and exact resume."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = ["run_loop"]
 
 Batch = TypeVar("Batch")
 _PREFIX = "valid/"
-# Of what is gone before a training begins, what comes takes that much in all likelihood, where nothing tells.
+# Without an estimate, training is assumed to need this multiple of the time used for preparation.
 _UNKNOWN = 0.5
 
 
@@ -49,17 +49,16 @@ def run_loop(
 ) -> LoopResult:
     """Prepare and train `task`, leaving the weights that `validator` found best (the last ones without it).
 
-    Validation runs in evaluation mode without gradients, its random draws apart from training's. `budget` covers all of
-    it, parts before a resume included: the run ends early enough for one more validation as long as the longest so far
-    and for what comes after it. At first these are the validator's estimates. Below that a run is refused, before
-    anything that takes long where the task knows its `least`, unless it is resumed. What is left out is noted in the
-    budget.
+    Validation runs in evaluation mode without gradients, with random draws separate from training's. `budget` covers
+    everything, parts before a resume included: the run ends early enough for one more validation as long as the longest
+    so far, and for later steps. Initially these are the validator's estimates. A shorter limit is refused, before long
+    work where the task knows its `least`, unless the run is resumed. Skipped work is recorded in the budget.
 
-    `seed` starts the generator of all draws, orders the batches and starts torch's own generators (those dropout uses),
-    which are given back as they were. What `record` keeps can be resumed; a resumed run equals an uninterrupted one bit
-    for bit, unless a time limit paces the decay, or a GPU adds in another order. Raises `InputError` on a wrong
-    configuration, too short a limit, and a device that is not there. Raises `NonFiniteError` before a bad update,
-    `Interrupted` after Ctrl-C or SIGTERM once a checkpoint is saved.
+    `seed` starts the generator of all draws, the order of batches and torch's default generators (for dropout), which
+    are restored afterwards. With a `record` the run can be resumed; a resumed run equals an uninterrupted one bit for
+    bit, unless a time limit controls the decay, or a GPU sums in another order. Raises `InputError` on a wrong
+    configuration, too short a limit, and a missing device. Raises `NonFiniteError` before a bad update, `Interrupted`
+    after SIGINT or SIGTERM once a checkpoint is saved.
     """
     device = device_of(config.device, takes_gpu=task.takes_gpu)
     budget = Budget() if budget is None else budget
@@ -85,8 +84,8 @@ def run_loop(
 
 
 def _prepared(task: Trainable[Batch], learning_rate: float, budget: Budget, seed: int) -> Stepper[Batch]:
-    """The task made ready. Errors: it is sure not to fit into the budget, which is said as soon as it is known."""
-    # Layers as torch makes them are drawn by its own generator.
+    """The prepared task. Errors: it is certain not to fit the budget, raised as soon as that is known."""
+    # Layers that torch initialises use its default generator.
     if budget.limited and budget.refuses:
         with own_generators(seed):
             budget.ahead = task.least(budget.clock)
@@ -99,7 +98,7 @@ def _prepared(task: Trainable[Batch], learning_rate: float, budget: Budget, seed
 
 
 class _Loop:
-    """A run under way: what it counts is `at`, all that a checkpoint keeps besides weights and generators."""
+    """A run in progress: `at` has its counters, which a checkpoint stores besides weights and generators."""
 
     def __init__(
         self,
@@ -171,7 +170,7 @@ class _Loop:
             self.between_steps = True
             because = self._reason_to_stop()
             if self._validation_is_due(because):
-                # One that was not measured yet may take long.
+                # An unmeasured validation may take long.
                 self._save_if_due(ahead=self.pace.validation or math.inf)
                 self._validate(guard, shown)
                 continue
@@ -192,13 +191,13 @@ class _Loop:
             return self.bound
         if self.config.patience is not None and at.stale >= self.config.patience:
             return "patience"
-        # One step is taken whatever the limit, unless the start is a model.
+        # One step is always taken, unless the start is a model already.
         if (at.step > 0 or self.config.evaluate_start) and not self.pace.has_room_for_step():
             return "time_limit"
         return None
 
     def _validation_is_due(self, because: StoppedBecause | None) -> bool:
-        """Nothing is validated twice, and between steps only where a later validation has its time too."""
+        """No state is validated twice, and intermediate ones only if a later validation fits as well."""
         if self.at.evaluated_step == self.at.step:
             return False
         if because is not None:
@@ -208,7 +207,7 @@ class _Loop:
     # ---- updates of what is learned anew
 
     def _update(self, updates: UpdateSchedule, guard: InterruptGuard, shown: TrainingProgress) -> None:
-        """Learn the tree anew between two validations, and keep it unless it is worse and may not be."""
+        """Learn a new tree between two validations, and keep it unless it is worse and may be rolled back."""
         at, update, optimisers = self.at, updates.update, self.stepper.optimisers
         if at.evaluated_step != at.step:
             self._validate(guard, shown)
@@ -220,7 +219,7 @@ class _Loop:
         if proposal is None:
             updates.gave_up()
             return
-        # A step is a state the checkpoint knows; so is this only once it is whole.
+        # During the update the state is between two checkpointable ones.
         self.between_steps = False
         facts = update.apply(proposal, optimisers.each)
         took = self.budget.clock() - started
@@ -244,7 +243,7 @@ class _Loop:
     # ---- steps
 
     def _schedule_step(self, step: int) -> int:
-        """Where the schedule stands: a time limit that ends the run before `max_steps` completes the decay in time."""
+        """The position of the schedule: if the time limit ends before `max_steps`, the decay is completed in time."""
         if not self.budget.limited or self.max_steps is None:
             return step
         return max(step, int(self.pace.fraction(self.at.prepared) * self.max_steps))
@@ -307,7 +306,7 @@ class _Loop:
         shown.evaluated(at.step, metrics, self.monitor, best)
 
     def _measured(self) -> dict[str, float]:
-        """What validation says of the weights as they are now."""
+        """The validation metrics of the current weights."""
         assert self.evaluate is not None
         self.task.model.eval()
         on_processor = computes_on(self.task.model, PROCESSOR)
@@ -348,7 +347,7 @@ class _Loop:
             self.pace.validated(self.at.evaluation_seconds, first=True)
 
     def _judge_again(self) -> None:
-        """Of other users the best weights so far have another metric, and later ones are compared with that."""
+        """Recompute the best metric on other users, with which later ones are compared."""
         at, model, best = self.at, self.task.model, self.best_weights
         if at.judges == self.pace.judges or best is None or not self.pace.has_room_for_validation():
             return
@@ -369,7 +368,7 @@ class _Loop:
         if self.saved is None:
             raise Interrupted(
                 f"interrupted within step {self.at.step + 1}, before the first checkpoint; run the same command "
-                "with --resume to begin anew"
+                "with --resume to start again"
             ) from None
         raise Interrupted(
             f"interrupted; the checkpoint of step {self.saved[0]} is in {self.log.folder.checkpoint_path}; run the "

@@ -1,4 +1,4 @@
-"""How long a run trains, how fast, and when it looks at the validation data."""
+"""The length of a run, its learning rate, and the times of validations."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from beamwood.training.schedule import Schedule
 __all__ = ["LAZY_FROM", "DeviceName", "EmbeddingOptimiser", "LoopConfig"]
 
 EmbeddingOptimiser = Literal["auto", "adam", "lazy-adam", "large"]
-"""How the tables of vectors move: see `lazy_adam.sparse_gradients`; "auto" is for a plan to resolve."""
+"""The optimiser of embedding tables: see `lazy_adam.sparse_gradients`; a plan resolves "auto"."""
 
 DeviceName = Literal["cpu", "cuda"]
-"""Where a training computes: see `device.device_of`."""
+"""The device of a training: see `device.device_of`."""
 
 LAZY_FROM = 100_000
-"""Rows of a table from which on "large" means "lazy-adam"."""
+"""The rows from which "large" means "lazy-adam"."""
 
 
 class LoopConfig(BaseModel):
-    """How long to train, how fast, and when to look at the validation data; steps count updates.
+    """The length of a run, its learning rate, and the times of validations; steps count updates.
 
     `max_steps` or `max_epochs` bounds the run (the smaller of the two). Every `evaluate_every` steps the metric
-    `monitor` (larger is better) is measured, with `evaluate_start` before the first step too, so that a start that
-    nothing learned is better than is kept; `patience` such measurements without a new best end the run. `accumulate`
-    parts of a batch go through the model one by one. Checkpoints are saved as `CheckpointTimes` says, and every
-    `checkpoint_steps` where that is set. The schedule is that of `Schedule`; `learning_rate` is that of parameters for
-    which the trainable names none. `device`: where steps and updates are computed; validation is on the processor.
+    `monitor` (larger is better) is measured, with `evaluate_start` also before the first step, so that a start that
+    training does not improve is kept; `patience` such measurements without a new best end the run. `accumulate` parts
+    of a batch are processed separately. Checkpoints are saved by `CheckpointTimes`, and every `checkpoint_steps` if
+    given. The schedule is that of `Schedule`; `learning_rate` applies to parameters for which the trainable gives none.
+    `device`: of steps and updates; validation runs on the CPU.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -58,7 +58,7 @@ class LoopConfig(BaseModel):
         )
 
     def bound(self, batches_per_epoch: int) -> tuple[int | None, Literal["max_steps", "max_epochs"]]:
-        """The number of steps that ends the run, None for no such bound, and which of the two it is."""
+        """The number of steps that ends the run, None without a bound, and the setting that gives it."""
         if self.max_epochs is not None:
             in_epochs = self.max_epochs * batches_per_epoch
             if self.max_steps is None or in_epochs < self.max_steps:

@@ -1,4 +1,4 @@
-"""Which parameters are moved, how fast, and with which decay: a trainable says it, the loop makes the optimisers."""
+"""Optimisers as data: a trainable states parameters, rates and decay, and the loop builds them."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class Optimiser:
 
     @classmethod
     def over(cls, parameters: Iterable[Tensor], rate: float | None = None, decay: float = 0.0, **options: Any) -> Self:
-        """Of one group."""
+        """An optimiser of one group."""
         return cls([ParameterGroup(list(parameters), rate, decay)], **options)
 
     def make(self, rate: float) -> LazyAdam:
-        """The optimiser itself; `rate` is that of groups which name none."""
+        """The torch optimiser; `rate`: of groups without one."""
         groups = [
             {
                 "params": list(group.parameters),
@@ -52,7 +52,7 @@ class Optimiser:
 
 
 class Optimisers:
-    """The optimisers of a run, in the order in which they were wanted, and the rates that schedules take a share of."""
+    """The optimisers of a run, in the given order, and the peak rates that schedules scale."""
 
     def __init__(self, wanted: Sequence[Optimiser], rate: float) -> None:
         self.each: list[torch.optim.Optimizer] = [one.make(rate) for one in wanted]
@@ -67,15 +67,15 @@ class Optimisers:
         return first
 
     def restart(self) -> None:
-        """Forget all moments."""
+        """Reset all moments."""
         for optimizer in self.each:
             optimizer.state.clear()
 
     def state(self) -> list[dict[str, Any]]:
-        """For a checkpoint."""
+        """The state for a checkpoint."""
         return [optimizer.state_dict() for optimizer in self.each]
 
     def load_state(self, saved: Sequence[dict[str, Any]]) -> None:
-        """Go on where `state` was taken; `ValueError` where it is of other parameters or optimisers."""
+        """Continue where `state` was taken; `ValueError` where it is of other parameters or optimisers."""
         for optimizer, state in zip(self.each, saved, strict=True):
             load_optimizer(optimizer, state)

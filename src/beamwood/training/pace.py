@@ -1,4 +1,4 @@
-"""What a run under a time limit still has room for: each part is asked its price before it starts."""
+"""The parts of a run that still fit its time limit: each is priced before it starts."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ __all__ = ["Pace", "Prices", "Validator"]
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """Seconds, estimated: of a validation, of what comes after the last one, and of a checkpoint.
+    """Estimated seconds of a validation, of the steps after the last one, and of a checkpoint.
 
-    `judges`: by how many queries a validation is, None: by all.
+    `judges`: the queries of a validation, None: all.
     """
 
     validation: float = 0.0
@@ -25,10 +25,10 @@ class Prices:
 
 @dataclass(frozen=True, slots=True)
 class Validator:
-    """What says how good the weights of a run are.
+    """The validation of a run's weights.
 
-    `evaluate`: the metrics of the weights as they are now, by name. `prices(judges)`: what that takes, estimated, and
-    what comes after it; `judges` as in `Prices`, of an earlier part of the run.
+    `evaluate`: the metrics of the current weights, by name. `prices(judges)`: the estimated prices of that and of later
+    steps; `judges` as in `Prices`, of an earlier part of the run.
     """
 
     evaluate: Callable[[], Mapping[str, float]]
@@ -36,9 +36,9 @@ class Validator:
 
 
 class Pace:
-    """The prices of a run's parts in seconds, and what they leave room for.
+    """The prices of a run's parts in seconds, and what still fits.
 
-    Estimates are replaced by what was measured, the longest so far.
+    Estimates are replaced by measurements, the longest so far.
     """
 
     def __init__(self, budget: Budget, prices: Prices) -> None:
@@ -48,30 +48,30 @@ class Pace:
 
     @property
     def reserve(self) -> float:
-        """For the last validation and what comes after it."""
+        """Seconds for the last validation and later steps."""
         return self.validation + self.save + self.finish
 
     def check_floor(self) -> None:
-        """Raise `TimeLimitError` where what is left cannot hold one validation and what comes after it."""
+        """Raise `TimeLimitError` where the rest cannot hold one validation and later steps."""
         self.budget.require(self.reserve)
 
     def saved(self, seconds: float) -> None:
-        """A checkpoint took so long."""
+        """Record the seconds of a checkpoint."""
         self.save, self._saved = max(self.save, seconds) if self._saved else seconds, True
 
     def validated(self, seconds: float, *, first: bool) -> None:
-        """A validation took so long; the first tells better than its estimate."""
+        """Record the seconds of a validation; the first replaces the estimate."""
         self.validation = seconds if first else max(self.validation, seconds)
 
     def has_room_for_step(self) -> bool:
-        """Is there time for one more step, and to validate and save what it makes?"""
+        """Whether one more step, its validation and saving still fit."""
         return self.step + self.reserve <= self.budget.left
 
     def has_room_for_validation(self) -> bool:
-        """Is there time for a validation that is not the last one?"""
+        """Whether a validation besides the last one still fits."""
         return self.validation + self.step + self.reserve <= self.budget.left
 
     def fraction(self, prepared: float) -> float:
-        """The share of the training's time that is over, `prepared` seconds not being of it."""
+        """The share of the training time that is used, without `prepared` seconds."""
         whole = self.budget.limit - prepared - self.reserve
         return min(1.0, (self.budget.seconds - prepared) / whole) if whole > 0 else 1.0

@@ -1,4 +1,4 @@
-"""What a person sees of a run, on stderr: a live bar in a terminal, a plain line now and then elsewhere."""
+"""Progress of a run on stderr: a live bar in a terminal, occasional plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class TrainingProgress:
     """Shows steps, loss and validation of one run; `enabled=False` shows nothing."""
 
     def __init__(self, *, enabled: bool, max_steps: int | None, seconds_between_lines: float = 30.0) -> None:
-        # A notebook has no live line, and gets plain ones.
+        # Notebooks get plain lines.
         self._console = Console(stderr=True, force_jupyter=False)
         self._enabled = enabled and not is_quiet()
         self._max_steps = max_steps
@@ -30,7 +30,7 @@ class TrainingProgress:
         self._alone = ExitStack()
 
     def __enter__(self) -> Self:
-        # What happens between two steps of training is part of them.
+        # Steps of work between two training steps are not shown separately.
         self._alone.enter_context(heard_by(None))
         if self._enabled and self._console.is_terminal:
             self._bar = Progress(
@@ -55,7 +55,7 @@ class TrainingProgress:
         self._alone.close()
 
     def stepped(self, step: int, loss: float, speed: float) -> None:
-        """One more step; `speed` in examples a second."""
+        """Record one more step; `speed` in examples a second."""
         numbers = f"loss {loss:.4f}, {speed:,.0f} examples/s"
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], completed=step, numbers=numbers)
@@ -64,7 +64,7 @@ class TrainingProgress:
             self.say(f"step {step}{f'/{self._max_steps}' if self._max_steps else ''}: {numbers}")
 
     def evaluated(self, step: int, metrics: Mapping[str, float], monitor: str, best: bool) -> None:
-        """One more validation."""
+        """Record one more validation."""
         self.say(f"step {step}: {monitor} {metrics[monitor]:.4f}{' (best so far)' if best else ''}")
 
     def say(self, line: str) -> None:

@@ -1,4 +1,4 @@
-"""The folder of a training run: `config.json`, `metrics.jsonl` and `checkpoint/`, held by one process at a time."""
+"""The folder of a training run: `config.json`, `metrics.jsonl` and `checkpoint/`, locked by one process at a time."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ from beamwood.training.checkpoint import (
 
 __all__ = ["RunFolder", "RunLog", "RunRecord"]
 
-# What a resumed run may have otherwise.
+# Settings that may differ in a resumed run.
 _BOUNDS = ("loop.max_steps", "loop.max_epochs", "loop.patience", "loop.device")
-# In `config.json`: this folder is ours.
+# The mark in `config.json` of a folder written by beamwood.
 _MARK = {"beamwood": "run"}
-# What may be there before the mark: what an estimator that is trained first has kept, which bears marks of its own, and
-# what a killed process left of a file that it was writing.
+# Entries that may exist before the mark: a stored estimator, which has marks of its own, and temporary files of a
+# killed process.
 _UNMARKED = re.compile(r"estimator|estimator\.run|\.(config\.json|checkpoint|estimator)\.[0-9a-f]{12}\.saving")
 
 
 class RunFolder:
-    """Where a run leaves its configuration, its metrics and its newest checkpoint.
+    """The folder of a run's configuration, metrics and latest checkpoint.
 
-    The metrics file only ever says what the checkpoint knows or what came after it: a resumed run cuts it back to the
-    checkpoint and writes the lines anew. With `overwrite` a new run may take the place of an earlier one; what bears no
-    mark of a run is never touched. `tensorboard`: a folder that gets the metrics too, as events. Errors: that one is
-    a file, or TensorBoard is not installed.
+    The metrics file contains only lines up to the checkpoint or after it: a resumed run truncates it to the checkpoint
+    and writes the rest again. With `overwrite` a new run may replace an earlier one; a folder without the mark of a run
+    is never touched. `tensorboard`: a folder that receives the metrics as events, too. Errors: that one is a file, or
+    TensorBoard is not installed.
     """
 
     def __init__(
@@ -61,25 +61,25 @@ class RunFolder:
 
     @property
     def holds_a_run(self) -> bool:
-        """Whether anything was trained here before."""
+        """Whether it contains a run."""
         return self.checkpoint_path.exists() or self.metrics_path.exists()
 
     def kept(self) -> dict[str, Any]:
-        """The configuration of the run that is here, empty where there is none. Errors: what is there is not ours."""
+        """The configuration of the run in it, empty without one. Errors: a foreign folder."""
         return self._config() if self.config_path.exists() else {}
 
     def check(self, *, resume: bool) -> None:
-        """Raise what `held` would, and make nothing; worth asking before the data are prepared."""
+        """Raise what `held` would, without creating anything; to be called before data are prepared."""
         if resume or self.path.exists():
             with self.held(resume=resume):
                 pass
 
     @contextmanager
     def held(self, *, resume: bool) -> Iterator[None]:
-        """Keep every other process out; inside another `held` it does nothing more.
+        """Lock the folder; inside another `held` it does nothing more.
 
-        Raises `InputError` where another process trains, where there is nothing to resume, and where the folder holds
-        what a new run may not replace.
+        Raises `InputError` where another process trains, where there is nothing to resume, and where the folder
+        contains what a new run may not replace.
         """
         if self._is_held:
             yield
@@ -100,9 +100,9 @@ class RunFolder:
     def opened(
         self, *, resume: bool, config: Mapping[str, Any] | None = None, may_differ: tuple[str, ...] = ()
     ) -> Iterator[RunLog]:
-        """Hold the folder for one run of this configuration.
+        """Lock the folder for one run with this configuration.
 
-        A new run's configuration is kept; on `resume` the earlier one must agree in all keys but those of `may_differ`.
+        A new run's configuration is stored; on `resume` it must agree with the stored one in all keys but `may_differ`.
         Raises what `held` does, and `InputError` naming the first key that differs.
         """
         with self.held(resume=resume):
@@ -119,11 +119,11 @@ class RunFolder:
                 yield log
 
     def clear(self) -> None:
-        """Remove an earlier run's files, and nothing else; only while the folder is held."""
+        """Remove an earlier run's files, and nothing else; only while the folder is locked."""
         assert self._is_held, "another process may train here"
         with self._reporting():
             remove_checkpoint(self.checkpoint_path)
-            # The mark goes last: a kill leaves what the next run may clear.
+            # The mark is removed last, so that the next run can clear the rest after a kill.
             self.metrics_path.unlink(missing_ok=True)
             self.config_path.unlink(missing_ok=True)
 
@@ -147,7 +147,7 @@ class RunFolder:
             )
 
     def _config(self) -> dict[str, Any]:
-        """The configuration of the run that is here."""
+        """The configuration of the run in it."""
         fix = "so nothing in this folder is touched; move it away, or choose another output folder"
         try:
             config = json.loads(self.config_path.read_bytes())
@@ -163,7 +163,7 @@ class RunFolder:
         found = json.loads(json.dumps(_MARK | dict(config)))
         if resume and self.config_path.exists():
             before = self._config()
-            # Another method has other settings: the method is what to name then.
+            # Another method has other settings, so the method is named first.
             for key in sorted(set(before) | set(found), key=lambda key: (key != "method", key)):
                 if before.get(key) != found.get(key) and key not in may_differ:
                     raise InputError(
@@ -174,7 +174,7 @@ class RunFolder:
             fresh.write_text(json.dumps(found, indent=2) + "\n")
 
     def _can_resume(self) -> bool:
-        # A kill between two renames leaves the checkpoint aside; reading it brings it back.
+        # A kill between two renames leaves the checkpoint aside; loading it restores it.
         return self.checkpoint_path.exists() or any(self.path.glob(".checkpoint.*.aside"))
 
 
@@ -192,9 +192,9 @@ def _difference(key: str, before: Any, now: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """Where a run is kept: its folder, what is noted there of it, and whether it goes on with what is there.
+    """The record of a run: its folder, its configuration, and whether it is resumed.
 
-    A resumed run must have the `config` of the earlier part but for its bounds. Errors: see `RunFolder.opened`.
+    A resumed run must have the `config` of the earlier part except for its bounds. Errors: see `RunFolder.opened`.
     """
 
     folder: RunFolder
@@ -202,12 +202,12 @@ class RunRecord:
     resume: bool = False
 
     def opened(self) -> AbstractContextManager[RunLog]:
-        """Hold the folder for this run."""
+        """Lock the folder for this run."""
         return self.folder.opened(resume=self.resume, config=self.config, may_differ=_BOUNDS)
 
 
 class RunLog:
-    """The open metrics file of a run and its checkpoints; `state` is what the newest one held, None without any."""
+    """The open metrics file of a run and its checkpoints; `state`: of the latest one, None without any."""
 
     def __init__(self, folder: RunFolder, state: dict[str, Any] | None) -> None:
         self.folder = folder
@@ -234,13 +234,13 @@ class RunLog:
         except OSError as error:
             path = self.folder.metrics_path
             raise NotSavedError(
-                f"{path} could not be written ({error}); free some space, and go on with --resume"
+                f"{path} could not be written ({error}); free some space, and continue with --resume"
             ) from error
         if self.folder.board is not None:
             self.folder.board.write(record)
 
     def save(self, state: dict[str, Any]) -> None:
-        """Replace the checkpoint, whole or not at all; the lines it knows of are on the disk before it is."""
+        """Replace the checkpoint atomically; the lines it refers to are synced first."""
         os.fsync(self._stream.fileno())
         save_checkpoint(
             self.folder.checkpoint_path, {"metrics_bytes": os.fstat(self._stream.fileno()).st_size, "run": state}

@@ -28,7 +28,7 @@ def run_state(
     *,
     seed: int,
 ) -> dict[str, Any]:
-    """All that `take_up` needs, torch's own generators included, and that of a GPU that computes."""
+    """The state that `take_up` needs, including torch's default generators and that of a GPU in use."""
     device = stepper.device
     return {
         "seed": seed,
@@ -48,9 +48,9 @@ def run_state(
 def take_up(
     state: dict[str, Any], stepper: Stepper[Any], order: BatchOrder, *, seed: int
 ) -> tuple[Standing, dict[str, Tensor] | None]:
-    """Put a saved run's state into `stepper`, `order` and the generators; returns where it stood and its best weights.
+    """Load a saved run's state into `stepper`, `order` and the generators; returns its position and its best weights.
 
-    Errors: `InputError` where the run had another seed or other learning rates; what does not fit raises as it is.
+    Errors: `InputError` where the run had another seed or other learning rates; inconsistent state raises other errors.
     """
     peaks, model = stepper.optimisers.peaks, stepper.task.model.state_dict()
     if state["seed"] != seed:
@@ -75,9 +75,9 @@ def take_up(
 
 
 def counted(log: RunLog, budget: Budget) -> Standing:
-    """Where a resumed run stood; its seconds count, so that what is made anew has no more time than is left.
+    """The position of a resumed run; its seconds count, so that repeated preparation has only the rest of the time.
 
-    Nothing refuses a run that has something to give already.
+    A run that already has a result is not refused.
     """
     if log.state is None:
         return Standing()

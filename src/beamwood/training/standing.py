@@ -1,4 +1,4 @@
-"""Where a run stands: all that its loop counts, as a checkpoint keeps it; and how it ended."""
+"""The position of a run: all counters of its loop, as a checkpoint stores them; and its result."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ StoppedBecause = Literal["max_steps", "max_epochs", "patience", "time_limit"]
 
 
 class SinceLine(BaseModel):
-    """Of the steps since the last line of metrics: sums, and the seconds that were spent on other things."""
+    """Sums over the steps since the last line of metrics, and the seconds spent on other work."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
 
@@ -28,7 +28,7 @@ class SinceLine(BaseModel):
     facts: dict[str, float] = Field(default_factory=dict)
 
     def add(self, result: StepResult, examples: int, seconds: float) -> None:
-        """One more step."""
+        """Add one more step."""
         self.loss += result.loss
         self.steps += 1
         self.examples += examples
@@ -51,11 +51,11 @@ class SinceLine(BaseModel):
 
 
 class Standing(BaseModel):
-    """What a run has done and found so far; `seconds` are those of all its parts, `prepared` of their preparations.
+    """The progress of a run; `seconds` of all its parts, `prepared`: those of their preparations.
 
-    `judges`: how many validation queries the best metric is of, None: all; `stale`: validations without a new best.
-    Updates of the tree: `updates` were done, `undone` of them taken back, the last at the step `updated_step`, from
-    which the warm-up starts anew; `update_from` is where the schedule stood then.
+    `judges`: the validation queries of the best metric, None: all; `stale`: validations without a new best. Tree
+    updates: `updates` were done, `undone` of them rolled back, the last at step `updated_step`, where the warm-up
+    restarted; `update_from`: the position of the schedule then.
     """
 
     model_config = ConfigDict(strict=True, extra="forbid")
@@ -78,15 +78,15 @@ class Standing(BaseModel):
 
     @classmethod
     def of_state(cls, state: Mapping[str, Any]) -> Self:
-        """From a checkpoint, which has other keys besides."""
+        """From a checkpoint, which has further keys."""
         return cls.model_validate({name: state[name] for name in cls.model_fields})
 
 
 @dataclass(frozen=True, slots=True)
 class LoopResult:
-    """How a run ended; without validation `best_metric` is None and `best_step` the last step.
+    """The result of a run; without validation `best_metric` is None and `best_step` the last step.
 
-    `seconds` are those of the budget, of all parts of a resumed run; `updates` is how many of the tree were kept.
+    `seconds`: of the budget, over all parts of a resumed run; `updates`: the tree updates kept.
     """
 
     best_metric: float | None

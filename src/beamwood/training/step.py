@@ -30,7 +30,7 @@ class NonFiniteError(InputError):
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """The mean loss over the examples of a step, the norm of its gradient before clipping, and what else to note."""
+    """The mean loss over the examples of a step, the norm of its gradient before clipping, and further facts."""
 
     loss: float
     grad_norm: float
@@ -49,10 +49,10 @@ def train_step(
 ) -> StepResult:
     """Update `model` once on the mean loss over all `batches`, whose gradients accumulate.
 
-    `loss` gives one value an example or their mean. `shares` is each batch's part of the step's examples, by default
-    equal parts of a sequence; so 8 batches of 1 are 1 batch of 8. Gradients longer than `clip_norm` are scaled to it,
-    over all parameters together. Dense and sparse (row-wise) gradients may mix. Raises `NonFiniteError` before any
-    update when the loss or the gradient is not finite.
+    `loss` returns one value an example or their mean. `shares`: each batch's share of the step's examples, by default
+    equal for a sequence; so 8 batches of 1 equal 1 batch of 8. Gradients longer than `clip_norm` are scaled to it, over
+    all parameters together. Dense and sparse (row-wise) gradients may mix. Raises `NonFiniteError` before any update
+    when the loss or the gradient is not finite.
     """
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     for parameter in parameters:
@@ -63,7 +63,7 @@ def train_step(
     total = torch.zeros(())
     for batch, share in zip(batches, shares, strict=True):
         part = loss(batch)
-        # Each call that says nothing costs as much as one that does, where a step is small.
+        # Avoids a no-op call, which costs as much as a real one in a small step.
         part = part if part.dim() == 0 else part.mean()
         part = part if share == 1 else part * share
         part.backward()  # type: ignore[no-untyped-call]
@@ -79,12 +79,12 @@ def apply_gradients(
     step: int,
     clip_norm: float | None = None,
 ) -> StepResult:
-    """Clip the gradients that `parameters` hold, step and clear them; `loss` is what they are gradients of.
+    """Clip the gradients of `parameters`, step and clear them; `loss`: their loss.
 
     Raises `NonFiniteError` before any update when the loss or the gradient is not finite.
     """
     norm = _gradient_norm(parameters)
-    # One wait for a GPU instead of two.
+    # One GPU synchronisation instead of two.
     values = torch.stack([loss, norm.to(loss)]).tolist() if isinstance(loss, Tensor) else [loss, float(norm)]
     loss_value, norm_value = values
     if not (math.isfinite(loss_value) and math.isfinite(norm_value)):
@@ -106,7 +106,7 @@ def _clear(parameters: Sequence[nn.Parameter]) -> None:
 
 
 def _gradient_norm(parameters: Sequence[nn.Parameter]) -> Tensor:
-    """The 2-norm of all gradients together; sparse ones are left coalesced, as the optimiser wants them next."""
+    """The 2-norm of all gradients together; sparse ones are coalesced in place, as the optimiser needs them."""
     norms = []
     for parameter in parameters:
         gradient = parameter.grad

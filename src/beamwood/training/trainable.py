@@ -1,7 +1,7 @@
-"""What the training loop trains: a model, its examples, and the loss of a batch of them; the rest is the loop's.
+"""The input of the training loop: a model, its examples, and the loss of a batch.
 
-The loop owns the generator of all draws, the optimisers, the clock and the checkpoints. A method says what is its own:
-`model`, `num_examples`, `batch` and `loss`; what is more than that has a default.
+The loop owns the generator of all draws, the optimisers, the clock and the checkpoints. A method defines `model`,
+`num_examples`, `batch` and `loss`; everything else has a default.
 """
 
 from __future__ import annotations
@@ -28,42 +28,45 @@ Batch = TypeVar("Batch")
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Where a run stands: `step` updates are done, and that `fraction` of it is over (by the clock under a limit)."""
+    """The position of a run: `step` updates are done, and that `fraction` of it is over (by the clock under a
+    limit).
+    """
 
     step: int = 0
     fraction: float = 0.0
 
 
 class Trainable(ABC, Generic[Batch]):
-    """A model, its examples, and its loss. What `__init__` refuses is refused before anything that takes long."""
+    """A model, its examples, and its loss. Invalid input is refused in `__init__`, before long work."""
 
     model: nn.Module
-    """What is trained; its weights are kept in checkpoints, and the best of them in the end."""
+    """The trained model; its weights are stored in checkpoints, and the best of them at the end."""
     num_examples: int
-    """How many examples an epoch has."""
+    """The number of examples in an epoch."""
     update: Update | None = None
-    """What is learned anew now and then: a tree."""
+    """A part that is updated separately: a tree."""
     takes_parts: bool = True
-    """Can a step go through a batch in parts?"""
+    """Whether a step can process a batch in parts."""
     takes_gpu: bool = True
-    """Can a step be computed on a GPU? The tensors that its loss makes are then where the batch is."""
+    """Whether a step can run on a GPU. The tensors created by its loss are then on the batch's device."""
 
     def least(self, clock: Clock) -> float:
-        """About the seconds that a run takes at least, besides what `prepare` asks `budget` for; 0: nobody knows.
+        """An estimate of the least seconds of a run, besides those that `prepare` requires of `budget`; 0: unknown.
 
-        It is asked under a time limit, before `prepare`, and takes little time itself.
+        Called under a time limit, before `prepare`; it must be fast.
         """
         del clock
         return 0.0
 
     def prepare(self, rng: torch.Generator, budget: Budget) -> None:
-        """Make the model, where it starts, and whatever else takes long; `model` and `num_examples` hold afterwards.
+        """Build the model with its initial weights, and do other long work; `model` and `num_examples` are valid
+        afterwards.
 
-        What does not fit into `budget` is cut or left out, and `budget.leave_out` says so.
+        Work that does not fit `budget` is reduced or skipped, and recorded by `budget.leave_out`.
         """
 
     def optimisers(self) -> Sequence[Optimiser]:
-        """Which parameters move, how; by default Adam over all at the run's learning rate."""
+        """The optimisers of the parameters; by default Adam over all at the run's learning rate."""
         return [Optimiser.over(self.model.parameters())]
 
     @abstractmethod
@@ -71,7 +74,7 @@ class Trainable(ABC, Generic[Batch]):
         """The batch of the given examples."""
 
     def draw(self, batch: Batch, rng: torch.Generator) -> Batch:
-        """The batch with what the model, as it is now, draws or labels for it; without gradients."""
+        """The batch with the current model's draws or labels; without gradients."""
         del rng
         return batch
 
@@ -101,36 +104,36 @@ class Trainable(ABC, Generic[Batch]):
         )
 
     def state(self) -> dict[str, Any]:
-        """What a resume needs besides model, optimisers and generator: what is kept from step to step."""
+        """The state a resume needs besides model, optimisers and generator."""
         return {}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Go on where `state` was taken."""
+        """Continue where `state` was taken."""
 
 
 class Update(Protocol):
-    """Something of a trainable that is learned anew now and then while it trains."""
+    """A part of a trainable that is updated separately during training."""
 
     times: int
-    """How often, spread evenly over the run."""
+    """The number of updates, spread evenly over the run."""
     restarts: bool
-    """Do the optimisers' states and the warm-up start anew afterwards?"""
+    """Whether optimiser states and warm-up restart afterwards."""
     keeps_worse: bool
-    """Is one kept that lowers the monitored metric?"""
+    """Whether an update that lowers the monitored metric is kept."""
 
     def price(self) -> float:
-        """The seconds that the next one will take, from what it has to do and how fast a small part of that is."""
+        """The estimated seconds of the next update, from its work and a timed sample."""
         ...
 
     def propose(self, number: int, budget: Budget) -> Any:
-        """The new one, the `number`-th (0 is the first), computed without changing anything; None if time ran out.
+        """The new value, the `number`-th (0 is the first), computed without side effects; None if time ran out.
 
         It may be interrupted.
         """
         ...
 
     def apply(self, proposal: Any, optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, float]:
-        """Change the trainable and its optimisers' rows; what to note of it."""
+        """Change the trainable and its optimisers' rows; returns facts to record."""
         ...
 
     def undo(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
@@ -139,9 +142,9 @@ class Update(Protocol):
 
 
 class Stepper(Generic[Batch]):
-    """A trainable with its generator and its optimisers, which take one step at a time.
+    """A trainable with its generator and its optimisers, advanced one step at a time.
 
-    `device` is where the model is, and batches go; draws are made on the processor.
+    `device`: of model and batches; draws are made on the CPU.
     """
 
     def __init__(
@@ -152,7 +155,7 @@ class Stepper(Generic[Batch]):
         self.optimisers = Optimisers(task.optimisers(), learning_rate)
 
     def drawn(self, rows: NDArray[np.int64], progress: Progress | None = None) -> Batch:
-        """The batch of the given examples, with what is drawn for it."""
+        """The batch of the given examples, with its draws."""
         batch = self._there(self.task.batch(rows, self.rng, progress or Progress()))
         with torch.no_grad():
             return self._there(self.task.draw(batch, self.rng))
@@ -174,7 +177,7 @@ class Stepper(Generic[Batch]):
         clip_norm: float | None = None,
         progress: Progress | None = None,
     ) -> StepResult:
-        """Update the model on the given examples, of which `parts` go through it one by one."""
+        """Update the model on the given examples, processed in `parts`."""
         split = np.array_split(rows, min(parts, len(rows)))
         self.task.model.train()
         return self.task.step(

@@ -1,4 +1,4 @@
-"""Learn a tree from a trained scorer: how well each item suits each node, summed over the item's instances.
+"""Learn a tree from a trained scorer, by the score of each item for each node, summed over the item's instances.
 
 Shape legend: I instances, B instances scored at once, L history length, c candidates of a parent.
 """
@@ -43,14 +43,13 @@ def capped_instances(targets_I: IndexArray, max_instances: int, rng: np.random.G
 
 
 class TreeLearner:
-    """Learns a tree in which each item stands where the model, fixed, wants its instances to go.
+    """Learns a tree in which each item is placed where the fixed model scores its instances highest.
 
-    `targets_I` item of each instance; `histories(rows)` gives the item indices [B, L] of instances, -1 padding on the
-    left. "softmax": `Score(y, n) = sum over instances of y of log softmax over the c candidates` (DTR, equation 30);
-    "binary": the sum of log sigmoid along the path from the parent to n (JTM, equation 7). Histories stand in `tree`
-    throughout; candidates are the nodes with room in the new one, also where the old one had no item. `folds_I`: of
-    each instance the fold of users whose steps its scores leave out, as those that are trained do. Errors: an item
-    outside the tree.
+    `targets_I`: item of each instance; `histories(rows)` returns the item indices [B, L] of instances, -1 padding on
+    the left. "softmax": `Score(y, n) = sum over instances of y of log softmax over the c candidates` (DTR, equation
+    30); "binary": the sum of log sigmoid along the path from the parent to n (JTM, equation 7). Histories use the
+    leaves of `tree` throughout; candidates are the nodes with capacity in the new one, also where the old one was
+    empty. `folds_I`: the folds excluded from each instance's scores, as in training. Errors: an item outside the tree.
     """
 
     def __init__(
@@ -68,15 +67,15 @@ class TreeLearner:
             raise InputError(f"targets_I has shape {targets_I.shape}; expected items in 0..{tree.num_items - 1}")
         self.model, self.tree, self.targets_I, self.histories = model, tree, targets_I, histories
         self.stride, self.likelihood, self.folds_I = stride, likelihood, folds_I
-        # Of `assign` each node takes what it has leaves here.
+        # `assign` fills each node up to its capacity in this tree.
         self.even = Tree.of_order(np.arange(tree.num_items), tree.shape)
         self.device = model.nodes.weight.device
 
     def learn(self, *, num_instances: IndexArray | None = None, budget: Budget | None = None) -> Tree | None:
-        """The new tree, None where `budget` runs out on the way.
+        """The new tree, None where `budget` runs out.
 
-        Which item yields to which: see `tree.assign`; by `num_instances` of each item where those given are a part of
-        them, as with a cap, which makes all frequent items alike.
+        For the order of displacement see `tree.assign`; it uses `num_instances` of each item if given, as where the
+        instances are capped, which makes all frequent items equal.
         """
         tree, by_item = self.tree, np.argsort(self.targets_I, kind="stable")
         starts = np.searchsorted(self.targets_I[by_item], np.arange(tree.num_items + 1))
@@ -94,7 +93,7 @@ class TreeLearner:
                     raise _OutOfTime
                 rows = row_of[part]
                 values = self._likelihoods(instances[part], parents[rows], (level, next_level))
-                # Instances come grouped by item, so an item's sum is over a run of rows.
+                # Instances are grouped by item, so an item's sum is over consecutive rows.
                 heads = np.flatnonzero(np.diff(rows, prepend=-1))
                 total[rows[heads]] += np.add.reduceat(values, heads, axis=0)
             return total
@@ -106,7 +105,7 @@ class TreeLearner:
             return None
 
     def price(self) -> float:
-        """The seconds that `learn` takes: the scores to make, times what a few on each level take."""
+        """The seconds of `learn`: the number of scores, times the time of a few on each level."""
         tree, targets_I, total = self.tree, self.targets_I, 0.0
         for levels in level_passes(tree.shape, self.stride):
             count = num_candidates(tree.shape, *levels)
@@ -135,7 +134,7 @@ class TreeLearner:
 
 
 class _OutOfTime(Exception):
-    """A tree was not learned in time."""
+    """The time ran out before a tree was learned."""
 
 
 def likelihoods(
@@ -147,7 +146,9 @@ def likelihoods(
     likelihood: Literal["softmax", "binary"],
     folds_B: Tensor | None = None,
 ) -> FloatArray:
-    """float64[B, c]: the log-likelihood of each instance for each candidate; one without room in `even` is no rival."""
+    """float64[B, c]: the log-likelihood of each instance for each candidate; those without capacity in `even` are
+    masked.
+    """
     level, next_level = levels
 
     def scores(at: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""When a run learns its tree anew, and whether there is time for it."""
+"""The schedule of tree updates in a run, and whether they fit its time limit."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from beamwood.training.trainable import Update
 
 __all__ = ["UpdateSchedule"]
 
-# Of what is left, no more goes to updates: a new tree is worth what is trained on it.
+# The share of the time left that updates may take: a new tree needs training on it.
 _SHARE = 0.5
 
 
 class UpdateSchedule:
-    """The updates of a run, spread evenly over what remains of it, as many as its time limit has room for.
+    """The updates of a run, spread evenly over its rest, as many as fit its time limit.
 
-    `standing` says which are done, and is told of each. The price of the next one in seconds is what `update` says at
-    first, then what the last one took.
+    `standing` has those done, and records each. The price of the next one in seconds is an estimate by `update` first,
+    then the time of the last one.
     """
 
     def __init__(self, update: Update, standing: Standing, pace: Pace) -> None:
@@ -29,14 +29,14 @@ class UpdateSchedule:
 
     @property
     def budget(self) -> Budget:
-        """What the next one may take until it has to give up."""
+        """The time limit of the next update."""
         whole = self._pace.budget
         if not whole.limited:
             return Budget(clock=whole.clock)
         return Budget(max(whole.left - self._pace.reserve - self._pace.validation, 1e-3), clock=whole.clock)
 
     def is_due(self, now: int, end: int) -> bool:
-        """Is one to be made where the schedule stands at step `now` of `end`? In whole numbers, which lose none."""
+        """Whether one is due at step `now` of `end` of the schedule, in exact integer arithmetic."""
         at, left = self._at.update_from, self._left()
         due = left > 0 and now > at and (now - at) * (left + 1) >= end - at
         if due and self._pace.budget.limited and not self._has_room():
@@ -44,18 +44,18 @@ class UpdateSchedule:
         return due
 
     def gave_up(self) -> None:
-        """One did not end within its budget: that is its price from here on, and no more are planned."""
+        """Record one that exceeded its budget: that becomes its price, and no more are planned."""
         self._price, self._planned = math.inf, 0
 
     def done(self, now: int, seconds: float, *, kept: bool) -> None:
-        """One was made where the schedule stands at step `now`, and kept or taken back."""
+        """Record one at step `now` of the schedule, kept or rolled back."""
         self._at.updates += 1
         self._at.undone += not kept
         self._at.update_from = now
         self._price, self._planned = seconds, None
 
     def left_out(self) -> str | None:
-        """A line about those that there was no time for, None where all were made."""
+        """A note about skipped updates, None if all were done."""
         done, times = self._at.updates, self.update.times
         if done >= times:
             return None
@@ -69,7 +69,7 @@ class UpdateSchedule:
         )
 
     def _left(self) -> int:
-        """Of those that are wanted as many as there was room for after the last one."""
+        """The number of wanted updates that fit after the last one."""
         wanted = self.update.times - self._at.updates
         if wanted <= 0 or not self._pace.budget.limited:
             return max(wanted, 0)
@@ -81,9 +81,9 @@ class UpdateSchedule:
         return self._planned
 
     def _has_room(self) -> bool:
-        """Is there time for one, and for a step on what it makes?"""
+        """Whether one, and a step after it, fit."""
         return self._whole_price() + self._pace.step + self._pace.reserve <= self._pace.budget.left
 
     def _whole_price(self) -> float:
-        """An update has a validation before it and one after, and a checkpoint."""
+        """The price with a validation before and after it, and a checkpoint."""
         return (self._price or 0.0) + 2 * self._pace.validation + self._pace.save

@@ -1,4 +1,4 @@
-"""The immutable search tree and the ways to start one."""
+"""The immutable search tree and its initial forms."""
 
 from beamwood.tree.build import category_tree, flat_tree, kmeans_tree, random_tree, tree_of_codes
 from beamwood.tree.tree import Shape, ShapeName, Tree, choose_shape

@@ -1,7 +1,7 @@
-"""Tree learning: items walk from the root to the leaves, each to the node that suits it best and has room.
+"""Tree learning: items descend from the root to the leaves, each to its best node with capacity.
 
-The walk never sees a model; it takes a score function. DTR's score of item y and node n is the sum over the item's
-instances of the log softmax of n among the c candidates (equation 30); JTM's is the sum of the binary model's
+The algorithm is independent of a model; it takes a score function. DTR's score of item y and node n is the sum over the
+item's instances of the log softmax of n among the c candidates (equation 30); JTM's is the sum of the binary model's
 log-likelihoods along the path from the parent to n. Source: DTR, section 4.4 and algorithm 2 (B); JTM, algorithm 2.
 """
 
@@ -23,19 +23,19 @@ __all__ = ["ScoreFunction", "assign", "num_candidates", "level_passes"]
 # `next_level`, of the node of `level` where it stands. Items come grouped by parent, parents ascending.
 ScoreFunction = Callable[[NDArray[np.int32], NDArray[np.int64], int, int], FloatArray]
 
-# Items a call of the score function is asked for, as long as one parent has no more.
+# The most items in a call of the score function, unless a single parent has more.
 CALL_ITEMS = 16384
 
 
 def assign(tree: Tree, score: ScoreFunction, *, num_instances: IndexArray, stride: int = 7) -> Tree:
-    """A new tree of the same shape in which items stand where the score function wants them.
+    """A new tree of the same shape in which items are placed by the score function.
 
     From level j items go to the deepest level on which a node has at most B^stride descendants, at least one level
-    down: to min(j + stride, H) where the root has B children, as in the paper. A node takes exactly as many items as
-    it has leaves when items are spread evenly. Items with most instances choose first (ties: lower index); each takes
-    its best node that has room (ties: lower node). Items without instances choose last: the node above their old leaf
-    if it has room, else the node with most room (ties: lower node). Raises `InputError` on a stride below 1, counts
-    that do not fit, and scores of the wrong shape or NaN.
+    down: to min(j + stride, H) where the root has B children, as in the paper. A node's capacity is its number of
+    leaves when items are spread evenly. Items with most instances choose first (ties: lower index); each takes its best
+    node with capacity left (ties: lower node). Items without instances choose last: the node above their old leaf if it
+    has capacity, else the node with most capacity (ties: lower node). Raises `InputError` on a stride below 1, counts
+    of another length, and scores of the wrong shape or NaN.
     """
     shape, counts = tree.shape, np.asarray(num_instances)
     if stride < 1:
@@ -45,7 +45,7 @@ def assign(tree: Tree, score: ScoreFunction, *, num_instances: IndexArray, strid
     room = Tree.of_order(np.arange(tree.num_items), shape).live_counts
     place = np.zeros(tree.num_items, np.int64)
     for level, next_level in level_passes(shape, stride):
-        # Grouped by parent, and within a parent in the order of choosing.
+        # Grouped by parent, and within a parent in the order of choice.
         queue = np.lexsort((np.arange(tree.num_items), -counts, place)).astype(np.int32)
         old = shape.ancestors(tree.leaf_of_item.astype(np.int64), next_level)
         moved = np.empty_like(place)
@@ -63,7 +63,7 @@ def assign(tree: Tree, score: ScoreFunction, *, num_instances: IndexArray, strid
 
 
 def level_passes(shape: Shape, stride: int) -> list[tuple[int, int]]:
-    """The levels from which and to which items go, in order."""
+    """The pairs of levels between which items move, in order."""
     stops = [0]
     while stops[-1] < shape.depth:
         stops.append(stop_after(shape, stops[-1], stride))
@@ -71,7 +71,7 @@ def level_passes(shape: Shape, stride: int) -> list[tuple[int, int]]:
 
 
 def stop_after(shape: Shape, level: int, stride: int) -> int:
-    """The level on which items of `level` stop next."""
+    """The next level for items on `level`."""
     below = range(level + 1, shape.depth + 1)
     return max(
         (stop for stop in below if num_candidates(shape, level, stop) <= shape.branching**stride), default=level + 1
@@ -79,14 +79,14 @@ def stop_after(shape: Shape, level: int, stride: int) -> int:
 
 
 def num_candidates(shape: Shape, level: int, next_level: int) -> int:
-    """c: how many descendants a node of `level` has on `next_level`."""
+    """c: the descendants of a node of `level` on `next_level`."""
     return shape.level_size(next_level) // shape.level_size(level)
 
 
 def choose_candidates(
     values: FloatArray, known: NDArray[np.bool_], old: IndexArray, room: list[int]
 ) -> NDArray[np.int64]:
-    """The candidate of each item, items choosing in the order of the rows; `room` is used up."""
+    """The candidate of each item, chosen in the order of the rows; `room` is reduced."""
     chosen = np.empty(len(values), np.int64)
     preferences = np.argsort(-values, axis=1, kind="stable")
     for row, wishes in enumerate(preferences):

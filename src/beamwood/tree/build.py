@@ -1,4 +1,4 @@
-"""Tree starts: an order of the items, laid evenly over the leaves."""
+"""Initial trees: an order of the items, spread evenly over the leaves."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from beamwood.types import BoolArray, FloatArray, IndexArray
 
 __all__ = ["category_tree", "flat_tree", "kmeans_tree", "random_tree", "tree_of_codes"]
 
-# Rounds of balanced 2-means for each cut; they nearly always settle sooner.
+# Rounds of balanced 2-means for each cut; they nearly always converge sooner.
 ROUNDS = 10
-# Items whose clusters are cut at a time.
+# Items whose clusters are cut in one batch.
 _ROWS = 2**18
 
 
@@ -27,17 +27,17 @@ def random_tree(
 
 
 def flat_tree(num_items: int) -> Tree:
-    """No tree at all: every item is a child of the root, and a search scores each (brute force)."""
+    """A single level: every item is a child of the root, and a search scores all (brute force)."""
     return Tree.of_order(np.arange(num_items), Shape(num_items, 2, 1))
 
 
 def category_tree(
     categories: IndexArray, rng: np.random.Generator, *, branching: int = 2, shape: Shape | ShapeName = "compact"
 ) -> Tree:
-    """Items of a category side by side: shuffle the categories, sort the items by them, halve recursively.
+    """Items of a category on adjacent leaves: shuffle the categories, sort the items by them, halve recursively.
 
-    `categories` int[N], the category number of each item, -1 for items without one (they come last, together).
-    Order within a category is random. Source: DTR, section 4.4; TDM, section 3.4.
+    `categories` int[N], the category number of each item, -1 for items without one (these come last, together). Order
+    within a category is random. Source: DTR, section 4.4; TDM, section 3.4.
     """
     categories = np.asarray(categories)
     if categories.ndim != 1 or len(categories) == 0:
@@ -49,12 +49,12 @@ def category_tree(
 
 
 def tree_of_codes(codes: IndexArray, *, branching: int = 2) -> Tree:
-    """The complete tree in which every item stands where its code says.
+    """The complete tree in which every item is at the node of its code.
 
     `codes` int[N], the node of each item: nodes are numbered from the root, 0, level by level, so that the children of
-    c are `branching * c + 1` to `branching * c + branching`, and all items stand on one level; -1 for an item without a
-    code. Errors: `InputError` where one has none, two have the same, or they are of several levels or none.
-    Source: the authors' programs of TDM and DTR, where these are the codes of a binary heap.
+    c are `branching * c + 1` to `branching * c + branching`, and all items are on one level; -1 for an item without a
+    code. Errors: `InputError` on missing or repeated codes, and codes on several levels. Source: the authors' programs
+    of TDM and DTR, where these are the codes of a binary heap.
     """
     codes = np.asarray(codes)
     if codes.ndim != 1 or len(codes) == 0 or codes.dtype.kind not in "iu":
@@ -93,11 +93,11 @@ def kmeans_tree(
     shape: Shape | ShapeName = "compact",
     told: Callable[[float, float], None] = lambda done, total: None,  # noqa: ARG005
 ) -> Tree:
-    """Items of near vectors side by side: a hierarchy of balanced k-means clusters.
+    """Items with similar vectors on adjacent leaves: a hierarchy of balanced k-means clusters.
 
-    Each node's items are cut into its children's by 2-means with clusters of given sizes, again and again (for a binary
-    tree one cut a node). `vectors_ND` finite, one row an item. `told` is given, after
-    each round of cuts, how far it is, and of how much. Source: TDM, section 3.4; DTR, section 3.2.4.
+    Each node's items are divided among its children by repeated 2-means with given cluster sizes (for a binary tree one
+    cut a node). `vectors_ND` finite, one row an item. `told` receives the progress and its total after each round of
+    cuts. Source: TDM, section 3.4; DTR, section 3.2.4.
     """
     vectors_ND = np.asarray(vectors_ND)
     if vectors_ND.ndim != 2 or len(vectors_ND) == 0 or not np.isfinite(vectors_ND).all():
@@ -123,21 +123,21 @@ def kmeans_tree(
 
 
 def ranges_to_cut(ranges: IndexArray, branching: int) -> IndexArray:
-    """The ranges that are to be cut, where one of a single node above the leaves stands for its children."""
+    """The ranges to cut; a range of a single node above the leaves is replaced by its children."""
     ranges = ranges[ranges[:, 1] - ranges[:, 0] > 1].copy()
     ranges[ranges[:, 2] == 1, 2] = branching
     return ranges
 
 
 def items_before(leaves: IndexArray, num_items: int, capacity: int) -> IndexArray:
-    """How many of the items that `Tree.of_order` spreads over the leaves lie before each of some."""
+    """The number of items that `Tree.of_order` places before each of these leaves."""
     return -(-leaves * num_items // capacity)
 
 
 def cut_alike(
     order: IndexArray, starts: IndexArray, count: int, left: int, vectors_ND: FloatArray, rng: np.random.Generator
 ) -> None:
-    """Put the `count` items of `order` from each of `starts` in such an order that the first `left` are one cluster."""
+    """Reorder the `count` items of `order` from each of `starts` so that the first `left` are one cluster."""
     for some in np.array_split(starts, -(-len(starts) * count // _ROWS)):
         places_GM = some[:, None] + np.arange(count)
         members_GM = order[places_GM]
@@ -146,9 +146,9 @@ def cut_alike(
 
 
 def balanced_cuts(vectors_GMD: FloatArray, left: int, rng: np.random.Generator) -> IndexArray:
-    """int64[G, M], of each group an order whose first `left` are one cluster of 2-means and the rest the other.
+    """int64[G, M], for each group an order whose first `left` are one cluster of 2-means and the rest the other.
 
-    With sizes fixed, 0 < left < M, the best assignment to two centroids is by the projection on their difference.
+    For fixed sizes, 0 < left < M, the best assignment to two centroids is by the projection on their difference.
     """
     num_groups, count, _ = vectors_GMD.shape
     result_GM = np.tile(np.arange(count), (num_groups, 1))

@@ -1,4 +1,4 @@
-"""PIFA: an item's vector is the direction of the sum of its instances' features."""
+"""PIFA: an item's vector is the normalised sum of its instances' features."""
 
 from __future__ import annotations
 

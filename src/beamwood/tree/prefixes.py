@@ -1,4 +1,4 @@
-"""The tree of the prefixes of items' codes: those that there are, and no others.
+"""The tree of the prefixes of items' codes, with existing prefixes only.
 
 Shape legend: N items, S codes an item.
 """
@@ -35,7 +35,7 @@ class Prefixes:
 
     @classmethod
     def of(cls, codes_NS: IndexArray) -> Prefixes:
-        """Errors: `ArtefactError` on codes below 0, and on two items of the same codes."""
+        """Errors: `ArtefactError` on codes below 0, and on two items with the same codes."""
         codes = np.ascontiguousarray(codes_NS, np.int32)
         if codes.ndim != 2 or 0 in codes.shape or codes.min() < 0:
             raise ArtefactError(f"codes have shape {codes.shape}; give a row of codes of 0 or more for each item")
@@ -68,7 +68,7 @@ class Prefixes:
         return leaves
 
     def children(self, place: int, nodes: IndexArray) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The nodes of level `place` below the given ones of the level before, in order, and how many each has."""
+        """The nodes of level `place` below the given ones of the level before, in order, and the number for each."""
         first = np.searchsorted(self.parents[place], nodes, side="left")
         counts = np.searchsorted(self.parents[place], nodes, side="right") - first
         return ranges(first, counts), counts.astype(np.int64)

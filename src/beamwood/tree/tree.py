@@ -22,11 +22,11 @@ from beamwood.types import BoolArray, IndexArray
 __all__ = ["MAX_BRANCHING", "Shape", "ShapeName", "Tree", "choose_shape"]
 
 ShapeName = Literal["compact", "complete"]
-"""How a shape is chosen for so many items; see `choose_shape`."""
+"""The rules for choosing a shape; see `choose_shape`."""
 
 MAX_BRANCHING = 256
 EMPTY = -1
-# Empty leaves an item.
+# The share of empty leaves relative to items.
 _SLACK = 0.05
 
 
@@ -43,7 +43,7 @@ class Shape:
             raise InputError(f"branching={self.branching} is outside 2..{MAX_BRANCHING}")
         if self.root_fanout < 1:
             raise InputError(f"root_fanout={self.root_fanout} is below 1")
-        # Deeper ones have more leaves than int32 numbers; the power would take forever to compute.
+        # Deeper trees have more leaves than int32 can number; the power would take forever to compute.
         if not 1 <= self.depth <= 31:
             raise InputError(f"depth={self.depth} is outside 1..31")
         if self.capacity > np.iinfo(np.int32).max // 4:
@@ -107,7 +107,7 @@ class Tree:
     def of_order(cls, order: IndexArray, shape: Shape | ShapeName = "compact", *, branching: int = 2) -> Tree:
         """The tree whose leaves hold the items in `order` (a permutation of 0..N-1), spread evenly.
 
-        Sibling subtrees differ by at most one live leaf. `branching` is that of a shape which is only named.
+        Sibling subtrees differ by at most one live leaf. `branching`: of a shape given by name.
         """
         order = np.asarray(order)
         shape = choose_shape(len(order), branching, shape)
@@ -118,7 +118,7 @@ class Tree:
         return cls(shape, item_of_leaf)
 
     def with_items(self, leaves_M: IndexArray) -> Tree:
-        """The same with items N, N + 1, .. on these empty leaves; -1 for one that stands on none."""
+        """The same tree with items N, N + 1, .. on these empty leaves; -1 for one without a leaf."""
         leaves = np.asarray(leaves_M, np.int32)
         placed, item_of_leaf = leaves >= 0, self.item_of_leaf.copy()
         assert (item_of_leaf[leaves[placed]] == EMPTY).all(), "a new item goes to an empty leaf"
@@ -126,7 +126,7 @@ class Tree:
         counts = [count.copy() for count in self.live_counts]
         for level, count in enumerate(counts):
             np.add.at(count, self.shape.ancestors(leaves[placed], level), np.int32(1))
-        # Not by the constructor: a tree that is learned has a leaf for every item.
+        # Bypasses the constructor, which requires a leaf for every item.
         made = object.__new__(Tree)
         of_item = np.concatenate([self.leaf_of_item, leaves])
         named = {"shape": self.shape, "item_of_leaf": item_of_leaf, "leaf_of_item": of_item}
@@ -170,10 +170,10 @@ def spread_leaves(num_items: int, capacity: int) -> NDArray[np.int64]:
 
 
 def choose_shape(num_items: int, branching: int = 2, shape: Shape | ShapeName = "compact") -> Shape:
-    """A shape for `num_items` >= 1 items, of `branching` in 2..256; one that is given as it is stays.
+    """A shape for `num_items` >= 1 items, of `branching` in 2..256; a given `Shape` is returned unchanged.
 
-    "compact": the deepest whose empty leaves are at most 5 % of the items, or the one with the fewest; of more than
-    `branching` items it has at least two levels. "complete": every node has `branching` children, the root too, in as
+    "compact": the deepest whose empty leaves are at most 5 % of the items, or the one with the fewest; with more than
+    `branching` items it has at least two levels. "complete": every node has `branching` children, also the root, in as
     few levels as hold the items (the papers: DTR, section 3.2.1).
     """
     if isinstance(shape, Shape):

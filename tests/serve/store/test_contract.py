@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import random
+import subprocess
+import sys
 import threading
 from concurrent.futures import wait
 from dataclasses import replace
@@ -16,7 +19,7 @@ from beamwood.serve.store.memory import MemoryStore
 from beamwood.serve.store.open import open_store
 from beamwood.serve.store.protocol import HistoryStore, KeyReused, Retention, StoreUnavailable
 from bounded import joined
-from store_servers import KINDS, address_of
+from store_servers import KINDS, address_of, stop
 
 NOW = 1.7e9
 SHARED = ("redis", "postgres")
@@ -128,15 +131,20 @@ def test_pages_follow_the_numbers(store: HistoryStore) -> None:
 
 def test_erasure_leaves_a_tombstone_and_the_others(store: HistoryStore) -> None:
     kept(store, Event(1, 10, NOW, key="a"), Event(1, 11, NOW), Event("1", 12, NOW))
-    assert store.erase(1, NOW + 5) == 2
+    assert store.erase(1, NOW + 5) == (2, NOW + 5)
     assert store.history(1).items == ()
     assert (store.history(1).seq, store.history(1).erased) == (0, NOW + 5)
     assert store.history("1").erased is None
     assert store.erased() == {1: NOW + 5}
     assert items(store, "1") == [12]
-    assert store.erase(1, NOW + 6) == 0
-    assert store.erase("never seen", NOW) == 0
-    assert store.erased() == {1: NOW + 6, "never seen": NOW}
+    assert store.erase(1, NOW + 6) == (0, NOW + 6)
+    # A clock that was set back.
+    none, later = store.erase("never seen", NOW)
+    assert none == 0
+    assert NOW + 6 < later < NOW + 6.001
+    assert store.erased() == {1: NOW + 6, "never seen": later}
+    assert store.erased(NOW + 6) == {"never seen": later}
+    assert store.erased(later) == {}
     # What comes after it is new, under whatever key.
     assert kept(store, Event(1, 13, NOW + 7, key="a")) == (1, 0)
     assert items(store, 1) == [13]
@@ -157,7 +165,7 @@ def test_a_session_becomes_a_user(store: HistoryStore) -> None:
     assert items(store, 42, until=before) == [10, 12]
     # Sent again, it is known still.
     assert kept(store, first) == (0, 1)
-    assert store.erase(42, NOW) == 5
+    assert store.erase(42, NOW) == (5, NOW)
     assert store.erased() == {42: NOW}
 
 
@@ -198,7 +206,11 @@ def test_a_document_is_replaced_where_it_is_as_it_was(store: HistoryStore) -> No
     assert not store.replace("items", None, "b")
     assert store.replace("items", "ü", "b")
     assert not store.replace("items", "ü", "c")
-    assert store.get("items") == "b"
+    assert not store.replace("items", None, "c", {"other": "d"})
+    assert store.get("other") is None
+    assert store.replace("items", "b", "c", {"other": "d", "third": ""})
+    assert store.replace("fourth", None, "", {"other": "ü"})
+    assert [store.get(name) for name in ("items", "other", "third", "fourth")] == ["c", "ü", "", ""]
 
 
 def test_what_ids_may_hold(store: HistoryStore) -> None:
@@ -290,17 +302,53 @@ def test_what_was_kept_is_there_when_it_is_opened_again(
     store = open_store(address)
     seq = store.append([Event(1, 10, NOW, key="a"), Event(1, 11, NOW)]).result(10).seq
     store.erase(2, NOW)
-    store.erase(1, NOW)
+    store.erase(1, NOW + 1)
     store.close()
     again = open_store(address)
     try:
         # Numbers are not given twice, not even those of what was erased.
         assert again.append([Event(1, 10, NOW, key="a")]).result(10).seq > seq
         assert items(again, 1) == [10]
-        assert again.erased() == {1: NOW, 2: NOW}
+        assert again.erased() == {1: NOW + 1, 2: NOW}
         assert again.durable
     finally:
         again.close()
+
+
+# Erases owners by a clock of its own.
+_ERASER = """
+import sys
+from beamwood.serve.store.open import open_store
+
+store = open_store(sys.argv[1])
+for each in range(150):
+    store.erase(f"{sys.argv[2]} {each}", float(sys.argv[2]) + each)
+"""
+
+
+@pytest.mark.parametrize("kind", SHARED)
+def test_who_follows_erasures_misses_none_of_processes_with_other_clocks(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    address = address_of(kind, request, tmp_path)
+    store, known, until = open_store(address), dict[Any, float](), -math.inf
+    commands = [[sys.executable, "-c", _ERASER, address, repr(clock)] for clock in (NOW, NOW + 86400)]
+    erasers = [subprocess.Popen(command) for command in commands]
+    try:
+        running = True
+        while running:
+            running = any(each.poll() is None for each in erasers)
+            found = store.erased(until)
+            assert all(time > until for time in found.values())
+            known |= found
+            until = max(found.values(), default=until)
+        assert [each.returncode for each in erasers] == [0, 0]
+        assert len(known) == len(set(known.values())) == 300
+        assert known == store.erased()
+    finally:
+        for each in erasers:
+            stop(each)
+        store.close()
 
 
 @pytest.mark.parametrize("kind", SHARED)

@@ -18,6 +18,7 @@ from beamwood.cli.main import app
 from beamwood.data import Dataset, read_log
 from beamwood.data.split import disjoint_users
 from beamwood.data.times import since_1970
+from beamwood.errors import InputError
 from beamwood.retrieval.forget import without_erased, without_users
 from beamwood.retrieval.retriever import Retriever
 from beamwood.serve.store.event import Event, Session
@@ -77,7 +78,7 @@ def test_another_file_is_never_replaced(tmp_path: Path) -> None:
     def export(to: Path, *more: str) -> None:
         run("events", "export", f"sqlite:{tmp_path / 'events.db'}", "--out", str(to), *more)
 
-    for more, said in (((), "pass --overwrite"), (("--overwrite",), "something else")):
+    for more, said in (((), "pass --overwrite"), (("--overwrite",), "another kind of file")):
         with pytest.raises(ValueError, match=said):
             export(log, *more)
     assert log.read_bytes() == before
@@ -86,6 +87,13 @@ def test_another_file_is_never_replaced(tmp_path: Path) -> None:
         export(out)
     export(out, "--overwrite")
     assert pl.read_parquet(out)["item"].to_list() == ["old", "b"]
+
+
+def test_a_place_that_takes_no_files_is_said() -> None:
+    store = MemoryStore()
+    store.append([Event(7, 1, NOW)])
+    with pytest.raises(InputError, match=r"/proc/log.parquet could not be written"):
+        export_events(store, "/proc/log.parquet")
 
 
 @pytest.mark.parametrize(
@@ -111,8 +119,8 @@ def test_a_model_without_who_was_erased(tmp_path: Path) -> None:
     assert retriever.histories is not None
     user = retriever.users.decode(np.array([int(retriever.histories.lengths.argmax())]))[0]
     store = open_store(f"sqlite:{tmp_path / 'events.db'}")
-    store.erase(user, NOW)
     store.erase("never there", NOW - 5)
+    store.erase(user, NOW)
     store.close()
     out = tmp_path / "erased"
     run("events", "erase", f"sqlite:{tmp_path / 'events.db'}", "--from", str(folder), "--out", str(out))

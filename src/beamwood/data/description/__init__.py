@@ -1,4 +1,4 @@
-"""What a log is, by the checks and splits that a fit makes too: see `describe_log`."""
+"""A description of a log, by the same checks and splits as a fit: see `describe_log`."""
 
 from beamwood.data.description.log import describe_log, outline_of
 from beamwood.data.description.words import description_lines, lines_of_fit, outline_lines

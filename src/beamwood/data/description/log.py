@@ -1,7 +1,7 @@
-"""A log described: what it holds, what a fit takes of it, and what each split would leave.
+"""A description of a log: its contents, the rows that a fit uses, and the sizes of each split.
 
-Memory does not grow with the rows but with users and items. Whatever needs whole histories (ties, repeats, splits) is
-exact up to `MOST_ROWS` rows; of more it is measured on the whole histories of a part of the users, which is said.
+Memory grows with users and items, not with rows. Measures of whole histories (ties, repeats, splits) are exact up to
+`MOST_ROWS` rows; beyond, they are measured on a sample of users, which the description states.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _ROLES = ("user", "item", "time", "weight")
 
 
 class Description(dict[str, Any]):
-    """What `describe_log` says, as JSON can hold it; a notebook shows its lines."""
+    """The JSON-able result of `describe_log`; a notebook shows it as lines."""
 
     def _repr_html_(self) -> str:
         return text(description_lines(self))
@@ -58,10 +58,11 @@ def describe_log(
     most_rows: int = MOST_ROWS,
     **reading_options: Any,
 ) -> Description:
-    """All that there is to say of a log, and of a table of `items`, as JSON can hold it.
+    """A JSON-able description of a log and of a table of `items`.
 
-    It is read by `check_log` with the `reading_options`, as `read_log` does, and made a `Dataset`, so a log that a fit
-    refuses ends in the same `InputError` here. `drop_duplicates` takes memory by row. `most_rows`: see above.
+    The log is read by `check_log` with the `reading_options`, as in `read_log`, and made a `Dataset`, so a log that a
+    fit refuses raises the same `InputError` here. `drop_duplicates` needs memory for each row. `most_rows`: rows up to
+    which whole histories are measured exactly.
     """
     checked = check_log(source, **reading_options)
     rows = checked.rows.unique(maintain_order=True) if drop_duplicates else checked.rows
@@ -74,7 +75,7 @@ def describe_log(
     else:
         dataset = Dataset.from_log(log)
         table, report = _whole_table(checked, counted, items, item_column, unlisted)
-        # Of those that share their time, the words of times say how many there are.
+        # With times, the lines about times count the ties already.
         report["notes"] += [dataset.report["order"]] if dataset.times is None and dataset.report["order"] else []
     splits = describe_splits(dataset)
     basis = len(dataset.histories.items)
@@ -108,7 +109,7 @@ def outline_of(
     separator: str | None = None,
     header: Sequence[str] | None = None,
 ) -> dict[str, Any]:
-    """What can be said of any table: rows, each column's type and role, and what is missing in those that have one."""
+    """An outline of any table: rows, the type and role of each column, and the missing cells of those with a role."""
     table = open_source(source, Layout.of(separator, header))
     try:
         chosen = (ColumnNames() if columns is None else columns).resolve(table.column_names, table.name, weighed=False)
@@ -138,7 +139,7 @@ def outline_of(
 
 @dataclass(frozen=True, slots=True)
 class _Counted:
-    """The distinct ids of users and items, and how many rows each has."""
+    """The distinct user and item ids, and the number of rows of each."""
 
     users: pl.Series
     user_rows: NDArray[np.int64]
@@ -160,7 +161,7 @@ class _Counted:
 
 
 def _part(checked: CheckedLog, rows: pl.LazyFrame, one_in: int) -> Log:
-    """All rows of one user in so many."""
+    """All rows of one user in `one_in`, chosen by hash."""
     part = rows if one_in == 1 else rows.filter(pl.col("user").hash(0) % one_in == 0)
     with reading(checked.report.source):
         return Log(part.collect(engine="streaming"), checked.report)
@@ -169,7 +170,7 @@ def _part(checked: CheckedLog, rows: pl.LazyFrame, one_in: int) -> Log:
 def _whole_table(
     checked: CheckedLog, counted: _Counted, items: Any, item_column: str | None, unlisted: str
 ) -> tuple[ItemTable | None, dict[str, Any]]:
-    """The table by the index of all items, and what the data set of all users would report of it."""
+    """The table aligned with all items, and the report that the data set of all users would have."""
     logged = counted.items
     if items is None:
         return None, {"notes": [*likenesses(counted.users, "user"), *likenesses(logged, "item")]}
@@ -180,7 +181,7 @@ def _whole_table(
 
 
 def _ids(ids: pl.Series, role: str, checked: CheckedLog) -> dict[str, Any]:
-    """How many distinct ids there are, how they are written and read, and the first and the last of them."""
+    """The number of distinct ids, their types as written and as read, and the first and last of them."""
     column = checked.report.columns[role]
     written = "text" if checked.table.is_text else str(checked.table.schema[column])
     examples = [str(ids[place]) for place in sorted({0, len(ids) - 1})]
@@ -195,7 +196,7 @@ def _ids(ids: pl.Series, role: str, checked: CheckedLog) -> dict[str, Any]:
 
 
 def _weights(checked: CheckedLog) -> dict[str, Any] | None:
-    """The range of the weights and, where they are few, how often each value is there; None without a column."""
+    """The range of the weights and, where there are few values, the count of each; None without a weight column."""
     name = checked.report.columns.get("weight")
     if name is None:
         return None
@@ -222,7 +223,7 @@ def _weights(checked: CheckedLog) -> dict[str, Any] | None:
 
 
 def _repeats(dataset: Dataset) -> dict[str, int]:
-    """Rows that equal another in all that is read, and those whose user had taken the item before."""
+    """The rows that duplicate another in all columns read, and the rows whose user also has the item in another row."""
     histories = dataset.histories
     pairs = np.sort(histories.rows * np.int64(dataset.num_items) + histories.items)
     rows = pl.DataFrame({"user": histories.rows, "item": histories.items})

@@ -1,4 +1,4 @@
-"""How long histories are and how unevenly items are taken, from counts alone."""
+"""The distribution of history lengths and of item popularity."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _POINTS = 50
 
 
 def lengths(counts: NDArray[np.int64]) -> dict[str, Any]:
-    """Of int64[users] rows a user: quantiles, how many have too few to be held out of, and groups by powers of two."""
+    """From int64[users] rows a user: quantiles, users with too few rows to hold one out, groups by powers of two."""
     groups = np.ceil(np.log2(np.maximum(counts, 1))).astype(int)
     sizes = np.bincount(groups)
     return {
@@ -32,9 +32,9 @@ def lengths(counts: NDArray[np.int64]) -> dict[str, Any]:
 
 
 def popularity(counts: NDArray[np.int64]) -> dict[str, Any]:
-    """Of int64[items] rows an item, none 0: the share of rows that the most taken items have, and how even it is.
+    """From int64[items] rows an item, all above 0: the share of rows of the most frequent items, and the Gini index.
 
-    `gini` is 0 where all items are taken alike and near 1 where one has all rows.
+    `gini` is 0 where all items are equally frequent and near 1 where one has all rows.
     """
     falling = np.sort(counts)[::-1]
     number, total = len(falling), int(falling.sum())

@@ -1,4 +1,4 @@
-"""What each split would leave of a log, by making it."""
+"""The sizes of each split of a log."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ __all__ = ["chosen_split", "describe_splits"]
 
 
 def describe_splits(dataset: Dataset) -> dict[str, dict[str, Any]]:
-    """By split what trains, validates and tests, or the error that it ends in; the boundary only where there is one."""
+    """By split the rows and users for training, validation and test, or its error; "boundary" only with a column."""
     return {name: _left(dataset, name) for name in SPLITS if name != "boundary" or dataset.in_history is not None}
 
 
 def chosen_split(splits: dict[str, dict[str, Any]]) -> str | None:
-    """The log's own split, else the first that leaves users to test by; None where none does."""
+    """The log's own split, else the first that can be made; None where none can."""
     order = dict.fromkeys(["boundary", *splits])
     return next((name for name in order if name in splits and "error" not in splits[name]), None)
 

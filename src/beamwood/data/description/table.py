@@ -1,4 +1,4 @@
-"""What an item table says of a log's items, and of how many."""
+"""A description of an item table."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _MOST_CATEGORIES = 5
 
 
 def describe_table(table: ItemTable, report: dict[str, Any]) -> dict[str, Any]:
-    """How many items it has and lacks, and of each column the type and the share of items with a value.
+    """Counts of items in the log and in the table, and of each column the type and the share of items with a value.
 
-    `report`: that of the data set, which counted what the table lacks.
+    `report`: that of the data set, with the counts.
     """
     frame = table.frame
     labels = table.category_labels

@@ -1,4 +1,4 @@
-"""When a log's rows are: unit, zone, range, and the days without any."""
+"""A description of a log's times: unit, zone, range, and days without rows."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ __all__ = ["describe_times", "moments"]
 _DAY = 86_400
 _BARS = 12
 _UNITS = {1: "seconds", 10**3: "milliseconds", 10**6: "microseconds", 10**9: "nanoseconds"}
-# At the end, or before a year, as Unix, Java and Twitter print it.
+# A zone at the end, or before the year, as Unix, Java and Twitter print it.
 _ZONE = r"([Zz]|[+-]\d{2}:?\d{2}|[A-Z]{2,5}|[A-Za-z]+/[A-Za-z_]+)\]?\s*$|:\d{2} ([A-Z]{1,5}|[+-]\d{4}) \d{4}\s*$"
-# What ends like a zone and is none: a number below 0, half a day.
+# Endings that only look like a zone: a negative number, am and pm.
 _CLOCK = r"(?i)^[\d.+-]+$|[ap]m\s*$"
 
 
 def describe_times(checked: CheckedLog) -> dict[str, Any] | None:
     """Unit, zone, first and last time, days without rows and rows by time; None where the log has no times.
 
-    Times that are no moments since 1970, such as places in an order, have no days.
+    Times that only order rows, such as positions, have no days.
     """
     if "time" not in checked.rows.collect_schema().names():
         return None
@@ -53,7 +53,7 @@ def describe_times(checked: CheckedLog) -> dict[str, Any] | None:
 
 
 def moments(unit: str | None, first: int, last: int) -> tuple[str, str] | tuple[None, None]:
-    """Two times of a log, of that `ReadReport.time_unit`, as ISO 8601 text in UTC; None where they are no moments."""
+    """Two times of a log in a `ReadReport.time_unit` as ISO 8601 text in UTC; None where they only order rows."""
     parts = _parts(unit, first, last)
     if parts is None:
         return None, None
@@ -63,7 +63,7 @@ def moments(unit: str | None, first: int, last: int) -> tuple[str, str] | tuple[
 
 
 def _parts(unit: str | None, first: int, last: int) -> int | None:
-    """How many of a time's units are a second; None where times are no moments of the years 1 to 9999."""
+    """The time units in a second; None where the times are no dates in the years 1 to 9999."""
     if unit == "order":
         return None
     if unit is not None:
@@ -74,7 +74,7 @@ def _parts(unit: str | None, first: int, last: int) -> int | None:
 
 
 def _unit(checked: CheckedLog, name: str) -> str:
-    """The unit that the numbers are written in."""
+    """The unit of numeric times."""
     number = numbers_of(checked.table, name)
     with reading(checked.report.source):
         largest = checked.table.frame.select(number.max()).collect(engine="streaming").item()
@@ -83,7 +83,7 @@ def _unit(checked: CheckedLog, name: str) -> str:
 
 
 def _zone(table: Source, name: str) -> str:
-    """Which zone the times are in, or taken to be in."""
+    """The time zone, written or assumed."""
     dtype = table.schema[name]
     if isinstance(dtype, pl.Datetime):
         return dtype.time_zone or "none written, taken as UTC"
@@ -99,7 +99,7 @@ def _zone(table: Source, name: str) -> str:
 
 
 def _days(checked: CheckedLog, parts: int) -> dict[str, Any]:
-    """Days from the first to the last, those without rows, the longest gap between rows in days, rows by time."""
+    """The days from first to last, those without rows, the longest gap in days, and rows by time."""
     day = (pl.col("time") // (_DAY * parts)).alias("day")
     with reading(checked.report.source):
         counted = checked.rows.group_by(day).len().collect(engine="streaming").sort("day")

@@ -1,4 +1,4 @@
-"""A description of a log for people: what was found, and what it means for a fit."""
+"""A description of a log as lines of text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Document = Mapping[str, Any]
 
 
 def description_lines(document: Document) -> list[str]:
-    """The description as `describe_log` gives it."""
+    """The lines of a description by `describe_log`."""
     rows, left_out = document["rows"], document["left_out"]
     told = [*outline_lines(document)]
     told += [_of_ids(document, "user"), _of_ids(document, "item")]
@@ -32,12 +32,12 @@ def description_lines(document: Document) -> list[str]:
 
 
 def outline_lines(document: Document) -> Iterator[str]:
-    """The columns and what is missing in them."""
+    """The lines about columns and missing cells."""
     columns = (f"{each['name']} ({_role(each)}{each['type']})" for each in document["columns"])
     yield f"{document['source']}: {document['rows']:,} rows; columns {', '.join(columns)}"
     lacking = [
         f"{counts['empty']:,} without {with_article(role)}"
-        + (f", {counts['words']:,} with a word for nothing" if counts["words"] else "")
+        + (f", {counts['words']:,} with a null word, such as nan" if counts["words"] else "")
         for role, counts in document["missing"].items()
         if counts["empty"] or counts["words"]
     ]
@@ -45,7 +45,7 @@ def outline_lines(document: Document) -> Iterator[str]:
 
 
 def lines_of_fit(dataset: Dataset) -> list[str]:
-    """The three lines that a fit says of its log: histories, items, times."""
+    """The three lines that a fit prints about its log: histories, items, times."""
     counts = dataset.item_counts
     told = [
         _of_lengths(lengths(dataset.histories.lengths), len(dataset.users)),

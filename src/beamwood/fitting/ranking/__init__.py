@@ -1,1 +1,1 @@
-"""Rankers of pairs, and of what a retriever brings."""
+"""Rankers of user-item pairs, alone and behind a retriever."""

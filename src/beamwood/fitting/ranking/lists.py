@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Unpack
+from typing import TypeAlias, Unpack
 
 import numpy as np
 import torch
@@ -34,10 +34,13 @@ from beamwood.training.optimisers import Optimiser
 from beamwood.training.step import StepResult
 from beamwood.training.trainable import Progress
 
-__all__ = ["GuidedTask", "ListTask", "fit_ranker"]
+__all__ = ["GuidedTask", "ListLoss", "ListTask", "fit_ranker"]
+
+ListLoss: TypeAlias = "Callable[[Tensor, Tensor], Tensor]"
+"""Loss [B] of `scores_BK` and `labels_BK`, the positives first."""
 
 # Those that need nothing but scores and labels.
-_PLAIN: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+_PLAIN: dict[str, ListLoss] = {
     "logistic": ranking.logistic,
     "pairwise-logistic": ranking.pairwise_logistic,
     "softmax": ranking.list_softmax,
@@ -48,7 +51,7 @@ _PLAIN: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 @dataclass(frozen=True, slots=True)
 class ListBatch:
-    """Who asks, `items_BK` int64 and `labels_BK` float32, the positives first."""
+    """Users with histories, `items_BK` int64 and `labels_BK` float32, the positives first."""
 
     query: QueryTensors
     items_BK: Tensor
@@ -56,12 +59,12 @@ class ListBatch:
 
 
 class ListTask(SearchedTask[ListBatch]):
-    """Lists of users, all alike; for a model that looks at histories, of each position of each history."""
+    """Lists of all users; for a model that reads histories, of each position of each history."""
 
     ranker: AnyPairModel
 
-    def __init__(self, train: Dataset, config: RankerConfig) -> None:
-        self.config, self.train = config, train
+    def __init__(self, train: Dataset, config: RankerConfig, own_loss: ListLoss | None = None) -> None:
+        self.config, self.train, self.own_loss = config, train, own_loss
         self.counts = {"num_positives": config.examples.num_positives, "num_negatives": config.loss.num_negatives}
         self.sampler: ListSampler | FutureListSampler
         if config.model.reads_history:
@@ -74,7 +77,7 @@ class ListTask(SearchedTask[ListBatch]):
         self.num_examples = len(self.sampler)
 
     def prepare(self, rng: torch.Generator, budget: Budget) -> None:
-        """Draw the ranker, and put DIN's item vectors where `start.items` has them."""
+        """Initialise the ranker, with DIN's item vectors by `start.items`."""
         self.model = self.ranker = build_pair_model(self.train, self.config, rng, budget=budget)
 
     def optimisers(self) -> list[Optimiser]:
@@ -82,7 +85,7 @@ class ListTask(SearchedTask[ListBatch]):
         return [Optimiser.over(self.ranker.parameters(), decay=self.config.optimiser.weight_decay, decoupled=True)]
 
     def batch(self, rows: np.ndarray, rng: torch.Generator, progress: Progress) -> ListBatch:
-        """A fresh list of each of the given examples."""
+        """A fresh list for each of the given examples."""
         lists: LabelledLists = self.sampler.sample(rows, rng)
         items, labels = torch.from_numpy(lists.items_BK), torch.from_numpy(lists.labels_BK)
         return ListBatch(query_tensors(lists.query, self.config), items, labels)
@@ -90,10 +93,12 @@ class ListTask(SearchedTask[ListBatch]):
     def loss(self, batch: ListBatch, rng: torch.Generator) -> Tensor:
         """[B], the loss of each list."""
         scores, labels = self.ranker(batch.query, batch.items_BK), batch.labels_BK
+        if self.own_loss is not None:
+            return self.own_loss(scores, labels)
         loss = self.config.loss.kind
         if loss == "bpr":
             positives, negatives = torch.split(scores, list(self.counts.values()), dim=1)
-            # Each positive against the negatives in turn; more of one kind start over.
+            # Positives and negatives are paired in turn; the fewer of the two repeat.
             pairs = max(self.counts.values())
             turn = torch.arange(pairs)
             chosen = positives[:, turn % positives.shape[1]], negatives[:, turn % negatives.shape[1]]
@@ -105,24 +110,24 @@ class ListTask(SearchedTask[ListBatch]):
         return _PLAIN[loss](scores, labels)
 
     def searcher(self) -> RankingSearcher:
-        """A searcher of the weights as they are now."""
+        """A searcher of the current weights."""
         return RankingSearcher(pair_scorer(self.ranker, self.config))
 
 
 class GuidedTask(ListTask):
-    """GuidedRec: the ranker and the surrogate of its NDCG, moved by three optimisers in turn."""
+    """GuidedRec: the ranker and the surrogate of its NDCG, trained by three optimisers in turn."""
 
     takes_parts = False
 
     def prepare(self, rng: torch.Generator, budget: Budget) -> None:
-        """As a ranker's, and draw the surrogate."""
+        """Initialise ranker and surrogate."""
         super().prepare(rng, budget)
         size, form = sum(self.counts.values()), self.config.loss.surrogate
         self.surrogate = NdcgSurrogate(size, form=form, std=_surrogate_std(self.config), generator=rng)
         self.model = nn.ModuleList([self.ranker, self.surrogate])
 
     def optimisers(self) -> list[Optimiser]:
-        """By the logistic loss, by the predicted NDCG, and the surrogate's."""
+        """For the logistic loss, for the predicted NDCG, and for the surrogate."""
         optimiser, leaky = self.config.optimiser, self.config.loss.leaky
         by_ndcg = self.model if leaky else self.ranker
         of_surrogate = self.model if leaky else self.surrogate
@@ -149,7 +154,7 @@ class GuidedTask(ListTask):
         number: int,
         clip_norm: float | None,
     ) -> StepResult:
-        """The four moves on a batch of lists."""
+        """The four updates on a batch of lists."""
         (batch,), loss = batches, self.config.loss
         by_logloss, by_ndcg, by_surrogate = optimizers
         guided = GuidedStep(
@@ -168,15 +173,18 @@ class GuidedTask(ListTask):
 
 
 def _surrogate_std(config: RankerConfig) -> float | None:
-    """As `NdcgSurrogate` takes it."""
+    """The standard deviation that `NdcgSurrogate` takes."""
     assert config.start.surrogate != "auto", "a plan resolves it"
     return None if config.start.surrogate == "wide" else 0.01
 
 
-def fit_ranker(split: Split, config: RankerConfig, **options: Unpack[TrainOptions]) -> Retriever:
+def fit_ranker(
+    split: Split, config: RankerConfig, *, loss: ListLoss | None = None, **options: Unpack[TrainOptions]
+) -> Retriever:
     """Train a ranker on `split.train`, keeping the weights that are best on `split.valid`.
 
-    What comes back ranks the whole catalogue by itself; `two_stage` puts it behind a retriever. Errors: `InputError`
+    What comes back ranks the whole catalogue by itself; `two_stage` puts it behind a retriever. `loss`, one's own,
+    stands in for that of `loss.kind`. Errors: `InputError`
     on columns that do not exist, on users who have seen all items.
     """
     choose = config.choose
@@ -187,7 +195,8 @@ def fit_ranker(split: Split, config: RankerConfig, **options: Unpack[TrainOption
             "protocol, e.g. sampled/ndcg@10 or removed/ndcg@20"
         )
     seed = options.get("seed", 0)
-    task = (GuidedTask if config.loss.kind == "guided" else ListTask)(split.train, config)
+    guided = config.loss.kind == "guided" and loss is None
+    task = (GuidedTask if guided else ListTask)(split.train, config, loss)
     measure = None
     if sampled:
         measure = SampledValidation(

@@ -1,4 +1,4 @@
-"""The rankers' models by name, built for a data set, and what a step asks them.
+"""The pair models by name, built for a data set, and their input tensors.
 
 Shape legend: B rows, L history length.
 """
@@ -39,7 +39,7 @@ def build_pair_model(
     context: Sequence[FeatureColumn] = (),
     budget: Budget | None = None,
 ) -> AnyPairModel:
-    """The model of a configuration; where item vectors start is drawn by the generator's seed.
+    """The model of a configuration; initial item vectors depend on the generator's seed.
 
     Errors: columns of a table that was not given, `model.graph` or `start.items=transitions` for another model.
     """
@@ -71,7 +71,7 @@ def build_pair_model(
 
 
 def query_tensors(query: Query, config: PairConfig, context: Mapping[str, Tensor] | None = None) -> QueryTensors:
-    """The query as tensors, `context` encoded; models that look at no history get none."""
+    """The query as tensors with the encoded `context`; models that read no history get none."""
     length = config.model.length if config.model.reads_history else 0
     histories = np.empty((len(query), 0), np.int64) if length == 0 else query.histories.padded(length)
     return QueryTensors(
@@ -80,7 +80,7 @@ def query_tensors(query: Query, config: PairConfig, context: Mapping[str, Tensor
 
 
 def pair_scorer(model: AnyPairModel, config: PairConfig) -> PairScorer:
-    """The torch-free scorer of the weights as they are now."""
+    """The torch-free scorer of the current weights."""
     settings, arrays = model.export()
     if config.model.reads_history:
         settings = settings | {"history_length": config.model.length}

@@ -30,9 +30,9 @@ from beamwood.retrieval.stored import MOST
 
 __all__ = ["PairConfig", "PairModelSettings", "PairStartSettings", "RankerConfig", "StageModelSettings", "StagesConfig"]
 
-# What the native kernel of the learned NDCG takes.
+# The longest list that the native kernel of the learned NDCG accepts.
 _LONGEST_LIST = 2**16
-# The settings of two stages that count where nothing is trained.
+# The settings of two stages that apply where no ranker is trained.
 _PUT_BEHIND = {
     "start.retriever",
     "start.ranker",
@@ -45,7 +45,7 @@ _PUT_BEHIND = {
 
 
 class PairModelSettings(SettingsGroup):
-    """What a ranker looks at, and its size."""
+    """The inputs and sizes of a ranker."""
 
     kind: Literal["graphrec", "neumf", "din"] = Field(
         "graphrec", description="din looks at histories, the others at who"
@@ -62,25 +62,25 @@ class PairModelSettings(SettingsGroup):
 
     @property
     def reads_history(self) -> bool:
-        """Does the model look at histories?"""
+        """Whether the model reads histories."""
         return SCORERS[self.kind].reads_history
 
 
 class PairStartSettings(ItemStartSettings, AttentionStartSettings):
-    """Where din starts."""
+    """The initial weights of din."""
 
 
 class PairConfig(TrainedConfig):
-    """What every ranker of pairs has."""
+    """The settings of every ranker of pairs."""
 
     model: PairModelSettings = PairModelSettings()
     start: PairStartSettings = PairStartSettings()
     optimiser: TableOptimiserSettings = TableOptimiserSettings()
 
     def resolved(self, facts: Facts) -> dict[str, Any]:
-        """Widths are the studies', but for DIN's; ids have no start."""
+        """Widths are the studies', except DIN's; id models have no start."""
         kind = self.model.kind
-        # Each table has a row for what is unknown.
+        # Each table has a row for unknown ids.
         rows = [facts.num_users + 1, facts.num_items + 1] if SCORERS[kind].needs_users else [facts.num_items + 1]
         return {
             "model.width": self.model.width or {"graphrec": 20, "neumf": 8, "din": 64}[kind],
@@ -90,7 +90,7 @@ class PairConfig(TrainedConfig):
 
 
 class RankerStartSettings(PairStartSettings):
-    """And where the learned NDCG does."""
+    """And of the learned NDCG."""
 
     surrogate: Literal["auto", "small", "wide"] = Field(
         "auto",
@@ -99,7 +99,7 @@ class RankerStartSettings(PairStartSettings):
 
 
 class RankerExampleSettings(SettingsGroup):
-    """What a list is."""
+    """The lists of a training."""
 
     num_positives: int = Field(5, ge=1, description="of a list, with replacement")
     horizon: Horizon = 10
@@ -128,7 +128,7 @@ class RankerLossSettings(SettingsGroup):
 
 
 class RankerOptimiserSettings(TableOptimiserSettings):
-    """That of the ranker, and GuidedRec's other two."""
+    """The ranker's optimiser, and GuidedRec's other two."""
 
     ndcg_learning_rate: float = Field(1.3e-3, gt=0, description="of the ranker by the predicted NDCG")
     ndcg_weight_decay: float = Field(0.0615, ge=0, description="of the ranker by the predicted NDCG")
@@ -137,7 +137,7 @@ class RankerOptimiserSettings(TableOptimiserSettings):
 
 
 class RankerChoiceSettings(WeightChoiceSettings):
-    """Who chooses, among which items."""
+    """The validation users, and the items that are ranked for them."""
 
     protocol: Literal["sampled", "full"] = Field("sampled", description="each label among 99 others, or all items")
 
@@ -153,7 +153,7 @@ class RankerConfig(PairConfig):
     choose: RankerChoiceSettings = RankerChoiceSettings(validation_users=1000, monitor="sampled/ndcg@10")
 
     def resolved(self, facts: Facts) -> dict[str, Any]:
-        """On validation users nfm1 and DIN had lost most by a surrogate that starts small."""
+        """A small initial surrogate harmed nfm1 and DIN most on validation users."""
         start, loss = self.start.surrogate, self.loss
         values = super().resolved(facts)
         if loss.kind == "guided" and start == "auto":
@@ -172,7 +172,7 @@ class RankerConfig(PairConfig):
 
 
 class StageModelSettings(PairModelSettings):
-    """The ranker, and what it ranks."""
+    """The ranker, and its candidates."""
 
     num_candidates: int = Field(
         100, ge=1, le=MOST, description="K: what the retriever brings; the study has 40, 80, 120"
@@ -193,7 +193,7 @@ class StageStartSettings(PairStartSettings):
 
 
 class StageExampleSettings(SettingsGroup):
-    """What the ranker is trained on."""
+    """The training examples of the ranker."""
 
     pairs: Literal["all", "harmonised"] = Field(
         "all", description="all pairs (TS), or those that this retriever retrieves (H-TS)"
@@ -214,7 +214,7 @@ class StageLossSettings(SettingsGroup):
 
 
 class StageChoiceSettings(SeenChoiceSettings):
-    """And how much the retriever's own score counts."""
+    """And the weight of the retriever's own score."""
 
     retriever_weight: float | None = Field(
         None,
@@ -225,7 +225,7 @@ class StageChoiceSettings(SeenChoiceSettings):
 
 
 class StagesConfig(PairConfig):
-    """Two stages; the ranker is the study's DIN, in a size that two cores train in minutes."""
+    """Two stages; the ranker is the paper's DIN, in a size that two cores train in minutes."""
 
     model: StageModelSettings = StageModelSettings(kind="din")
     start: StageStartSettings = StageStartSettings()
@@ -244,7 +244,7 @@ class StagesConfig(PairConfig):
         idle = sorted(self.given - _PUT_BEHIND)
         if self.start.ranker is not None and idle:
             raise ValueError(
-                f"{', '.join(idle)}: no use with start.ranker={self.start.ranker!r}, for which nothing is trained; "
+                f"{', '.join(idle)}: no effect with start.ranker={self.start.ranker!r}, as nothing is trained; "
                 "leave them out, or leave out the ranker (--ranker) to train one"
             )
         return self

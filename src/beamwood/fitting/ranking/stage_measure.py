@@ -1,4 +1,4 @@
-"""What validation says of a ranker behind a retriever, whose candidates for the validation users are kept."""
+"""Validation of a ranker behind a retriever, with cached candidates for the validation users."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from beamwood.types import Searcher
 
 __all__ = ["StageMeasure"]
 
-# Of what is left of a limit, no more goes to searches for validation users.
+# The share of the time left that searches for validation users may take.
 _SHARE = 0.15
 
 
 class StageMeasure:
-    """The best of a ranker's sums with the retriever's scores, on `queries`; see `fitting.choose.Measure`.
+    """The best blend of a ranker's scores with the retriever's, on `queries`; see `fitting.choose.Measure`.
 
-    `make` asks the retriever for the queries given. Fewer choose where they take too much of `budget`.
+    `make` retrieves candidates for queries. Fewer queries are used where they would take too much of `budget`.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class StageMeasure:
         judged = queries.take(np.flatnonzero(queries.labels.lengths > 0))
         k, needs = min(num_candidates, retriever.num_items), retriever.needs
         if budget.limited and len(judged):
-            # Seen items are left in, and left out.
+            # Two views: seen items kept and removed.
             price = 2 * price_of(
                 lambda num: retriever.search(judged.take(np.arange(num)).query(needs), k), len(judged), budget.clock
             )

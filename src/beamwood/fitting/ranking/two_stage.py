@@ -1,7 +1,7 @@
-"""Two stages: a fitted retriever brings candidates, a ranker trained for it orders them.
+"""Two stages: a fitted retriever finds candidates, and a ranker trained for it orders them.
 
-Shape legend: B examples, T targets, K candidates, M negatives, L history length.
-Source: the two-stage bounds, section 4.2: TS trains on all data, H-TS on the pairs that this retriever retrieves.
+Shape legend: B examples, T targets, K candidates, M negatives, L history length. Source: the two-stage bounds, section
+4.2: TS trains on all data, H-TS on the pairs that the retriever retrieves.
 """
 
 from __future__ import annotations
@@ -45,15 +45,16 @@ from beamwood.types import BoolArray, IndexArray, Query, Searcher, SearchOptions
 
 __all__ = ["RetrievedTask", "fit_stages"]
 
-# Histories, and items of theirs, that the retriever is asked with at a time.
+# Training histories in one search, without and with a time limit.
 _SEARCHED_AT_A_TIME, _SEARCHED_UNDER_A_LIMIT = 1024, 128
 _ITEMS_AT_A_TIME = 2**18
 
 
 @dataclass(frozen=True, slots=True)
 class CandidateBatch:
-    """Who asks; `items_BC` int64, T targets and M negatives; `log_weight_BM` added to the negatives' scores;
-    `weights_BT` of each pair of a history and a target."""
+    """Users with histories; `items_BC` int64, T targets and M negatives; `log_weight_BM` added to the negatives'
+    scores; `weights_BT` of each history-target pair.
+    """
 
     query: QueryTensors
     items_BC: Tensor
@@ -62,10 +63,10 @@ class CandidateBatch:
 
 
 class RetrievedTask(SearchedTask[CandidateBatch]):
-    """Pairs of a history and what came soon after, with what the retriever brings for each where that matters.
+    """Pairs of a history and a later target, with the retriever's candidates where needed.
 
-    Loss: softmax of the target among its negatives. Drawn ones are corrected to stand for all that could have been
-    drawn: all items but the targets, or all that the user has not seen. The retriever's own stand for themselves.
+    Loss: softmax of the target among its negatives. Drawn negatives are corrected to represent all items but the
+    targets, or all unseen items. The retriever's candidates represent themselves.
     """
 
     def __init__(self, train: Dataset, config: StagesConfig, retriever: Searcher) -> None:
@@ -84,7 +85,7 @@ class RetrievedTask(SearchedTask[CandidateBatch]):
         self.candidates_EK: NDArray[np.int32] | None = None
 
     def prepare(self, rng: torch.Generator, budget: Budget) -> None:
-        """Draw examples and their targets, ask the retriever for them where that matters, and draw the ranker."""
+        """Draw examples and targets, retrieve candidates for them where needed, and initialise the ranker."""
         seed, every = rng.initial_seed(), self.examples
         rows = np.random.default_rng(seed).permutation(self.usable)[: self.config.examples.max_examples]
         self.examples = Examples(every.source, every.users[rows], every.start[rows], every.stop[rows])
@@ -102,17 +103,17 @@ class RetrievedTask(SearchedTask[CandidateBatch]):
 
     @staticmethod
     def needs_searches(config: StagesConfig) -> bool:
-        """Does it matter what the retriever brings for the training histories?"""
+        """Whether training uses the retriever's candidates."""
         return config.examples.pairs != "all" or config.loss.negatives == "candidates"
 
     def _places(self, rng: np.random.Generator) -> NDArray[np.int64]:
-        """int64[E, T], the entries of the histories that are the targets: different ones while there are enough."""
+        """int64[E, T], the history entries that are targets: distinct ones while there are enough."""
         examples, config = self.examples, self.config.examples
         ahead = examples.source.indptr[examples.users + 1] - examples.stop
         if config.horizon:
             ahead = np.minimum(ahead, config.horizon)
         steps = np.argsort(rng.random((len(examples), ahead.max())), axis=1)
-        # Those beyond the end go last, in which places the others start over.
+        # Steps beyond the end are sorted last; then the others repeat in their places.
         steps = np.take_along_axis(steps, np.argsort(steps >= ahead[:, None], axis=1, kind="stable"), axis=1)
         turn = np.arange(config.num_targets)[None, :] % ahead[:, None]
         return examples.stop[:, None] + np.take_along_axis(steps, turn, axis=1)
@@ -122,10 +123,10 @@ class RetrievedTask(SearchedTask[CandidateBatch]):
         return self.examples.source.items[self.places_ET[rows]].astype(np.int64)
 
     def _search(self, retriever: Searcher, logged: pl.DataFrame | None, budget: Budget) -> None:
-        """Ask the retriever for every example as in service: with all that the user has seen, and without it.
+        """Retrieve candidates for every example as in service: with all that the user has seen, and without it.
 
-        Of a limited budget that may take half of what is left, and the examples beyond are left out.
-        A target that the user has seen counts as brought where a search that leaves such items in brings it.
+        Of a limited budget it may take half of what is left; examples beyond are left out. A seen target counts as
+        retrieved where the search that keeps seen items returns it.
         """
         config, examples = self.config, self.examples
         found: list[NDArray[np.int32]] = []
@@ -139,12 +140,12 @@ class RetrievedTask(SearchedTask[CandidateBatch]):
                 budget.leave_out(f"the retriever was asked for {rows[0]:,} of {len(examples):,} training histories")
                 break
             past = examples.source.slices(begin[rows], examples.stop[rows])
-            # The context is the next event's.
+            # The context of the target event.
             frame = None if logged is None else logged[examples.stop[rows]]
             query = Query(examples.users[rows], past, encode_context(retriever.needs.context, frame, len(rows)))
             targets, items = self.targets(rows), retriever.search(query, k, replace(options, excluded=past)).items
             hit = is_brought(targets, items)
-            # A target that was seen comes back only where what was seen is left in.
+            # A seen target can only be found with seen items kept.
             again = np.flatnonzero(among(targets, past).any(axis=1))
             if len(again):
                 hit[again] |= is_brought(targets[again], retriever.search(query.take(again), k, options).items)
@@ -153,7 +154,7 @@ class RetrievedTask(SearchedTask[CandidateBatch]):
         candidates_EK, hit_ET = np.concatenate(found), np.concatenate(hits)
         self.recall = float(hit_ET.mean())
         if not hit_ET.any():
-            raise InputError("the retriever brings no training pair's target; give one that is better trained")
+            raise InputError("the retriever finds no target of a training pair; give a better trained one")
         if config.examples.pairs == "harmonised":
             kept = np.flatnonzero(hit_ET.any(axis=1))
             self._keep(kept)
@@ -162,7 +163,7 @@ class RetrievedTask(SearchedTask[CandidateBatch]):
             self.candidates_EK = candidates_EK
 
     def _keep(self, rows: IndexArray) -> None:
-        """Leave out the other examples."""
+        """Keep only the given examples."""
         old = self.examples
         self.examples = Examples(old.source, old.users[rows], old.start[rows], old.stop[rows])
         self.places_ET, self.weights_ET = self.places_ET[rows], self.weights_ET[rows]
@@ -182,7 +183,7 @@ class RetrievedTask(SearchedTask[CandidateBatch]):
     def negatives(
         self, rows: np.ndarray, targets: NDArray[np.int64], rng: torch.Generator
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """int64[B, M], and what is added to each score; -inf leaves a place out."""
+        """int64[B, M], and the term added to each score; -inf masks a negative."""
         num = self.config.loss.num_negatives
         draws = torch.rand((len(rows), num), generator=rng, dtype=torch.float64).numpy()
         if self.candidates_EK is None:
@@ -201,7 +202,7 @@ class RetrievedTask(SearchedTask[CandidateBatch]):
         usable = candidates >= 0
         for column in targets.T:
             usable &= candidates != column[:, None]
-        # Random keys put a random choice of the usable first.
+        # Random sort keys select a random subset of the usable negatives.
         keys = torch.rand(candidates.shape, generator=rng, dtype=torch.float64).numpy()
         order = np.argsort(np.where(usable, keys, 2.0), axis=1)[:, :num]
         chosen, real = np.take_along_axis(candidates, order, axis=1), np.take_along_axis(usable, order, axis=1)
@@ -213,7 +214,7 @@ class RetrievedTask(SearchedTask[CandidateBatch]):
         targets_BT, negatives_BM = torch.split(
             scores, [self.config.examples.num_targets, batch.log_weight_BM.shape[1]], dim=1
         )
-        # A row without a usable negative teaches nothing; logsumexp of nothing would have the gradient NaN.
+        # A row without a usable negative has no loss; the gradient of logsumexp over nothing would be NaN.
         some = torch.isfinite(batch.log_weight_BM).any(dim=1, keepdim=True)
         rivals_BM = torch.where(some, negatives_BM + batch.log_weight_BM, torch.zeros_like(negatives_BM))
         losses = softplus(torch.logsumexp(rivals_BM, dim=1, keepdim=True) - targets_BT)
@@ -221,21 +222,21 @@ class RetrievedTask(SearchedTask[CandidateBatch]):
         return (losses * weights).sum() / weights.sum().clamp(min=1e-12)
 
     def searcher(self) -> RankingSearcher:
-        """The ranker by itself, of the weights as they are now."""
+        """The ranker alone, with the current weights."""
         return RankingSearcher(self.scorer())
 
     def scorer(self) -> PairScorer:
-        """The torch-free scorer of the weights as they are now."""
+        """The torch-free scorer of the current weights."""
         return pair_scorer(self.model, self.config)  # type: ignore[arg-type]
 
 
 def is_brought(targets_BT: IndexArray, items_BK: IndexArray) -> BoolArray:
-    """bool[B, T]: the target is among the row's items."""
+    """bool[B, T]: whether the target is among the row's items."""
     return np.stack([(items_BK == column[:, None]).any(axis=1) for column in targets_BT.T], axis=1)
 
 
 def _blocks(lengths: NDArray[np.int64], at_a_time: int) -> Iterator[NDArray[np.int64]]:
-    """Row numbers in order, as many at a time as the bounds on histories and on their items allow."""
+    """Row numbers in order, in blocks bounded by histories and by their items."""
     start, ends = 0, np.cumsum(lengths)
     while start < len(lengths):
         room = ends[start] - lengths[start] + _ITEMS_AT_A_TIME
@@ -247,13 +248,12 @@ def _blocks(lengths: NDArray[np.int64], at_a_time: int) -> Iterator[NDArray[np.i
 def fit_stages(split: Split, config: StagesConfig, **options: Unpack[TrainOptions]) -> Retriever:
     """Train a ranker for the retriever in `start.retriever` and put it behind it.
 
-    The weights kept are those whose two stages together are best on `split.valid`, and so is the retriever's weight
-    beside them (`choose.retriever_weight`). The largest weight tried leaves the retriever's own order but for
-    candidates that it has a hundredth of a standard deviation apart: what is kept is not below that order there.
-    `time_limit` in seconds covers the searches for
-    validation users and training histories too; what does not fit is cut, and said in `training.left_out`.
-    Errors: `InputError` without a retriever, on one fitted on another log or split (it may have seen the test users),
-    on one that brings no target.
+    The weights kept are those whose two stages together are best on `split.valid`; so is the retriever's weight
+    (`choose.retriever_weight`). The largest weight tried keeps the retriever's own order, except for candidates within
+    a hundredth of a standard deviation: the result is not worse than that order on validation. `time_limit` in seconds
+    includes the searches for validation users and training histories; what does not fit is reduced and listed in
+    `training.left_out`. Errors: `InputError` without a retriever, on one fitted on another log or split (it may have
+    seen the test users), on one that finds no target.
     """
     first, seed = first_stage(split, config), options.get("seed", 0)
     if config.model.context_columns and (config.examples.horizon != 1 or config.examples.num_targets > 1):
@@ -263,8 +263,8 @@ def fit_stages(split: Split, config: StagesConfig, **options: Unpack[TrainOption
         )
     options = with_budget(options)
     if options.get("progress", True) and RetrievedTask.needs_searches(config):
-        tell("asking the retriever for the training histories, before the first step")
-    with step("asking the retriever for the training histories"):
+        tell("retrieving candidates for the training histories, before the first step")
+    with step("retrieving candidates for the training histories"):
         task = RetrievedTask(split.train, config, first.searcher)
     check_monitor(config.choose.monitor)
     measure = StageMeasure(

@@ -1,1 +1,1 @@
-"""Trees: the task that trains one, where it starts, and how it is updated."""
+"""Trees: the training task, initial tree and weights, and tree updates."""

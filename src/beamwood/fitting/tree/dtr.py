@@ -1,4 +1,4 @@
-"""DTR's objective: how the softmax of a level is sampled, and the estimator by which labels are rectified."""
+"""DTR's objective: the sampling of a level's softmax, and the estimator of rectified labels."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["fit_dtr", "make_objective"]
 
 
 def make_objective(config: DtrConfig, tree: Tree, estimator: Estimator | None) -> TreeObjective:
-    """The sampler and the label rule of a configuration."""
+    """The sampler and the labels of a configuration."""
     sampler: LevelSampler
     loss, draws = config.loss, config.loss.num_negatives
     assert draws is not None, "a plan has them"
@@ -46,15 +46,16 @@ def fit_dtr(
     estimator: Estimator | Retriever | None = None,
     terms: Sequence[Term] = (),
     loss: LevelLoss | None = None,
+    sampler: LevelSampler | None = None,
     **options: Unpack[TrainOptions],
 ) -> Retriever:
     """Train DTR on `split.train`, keeping the weights and the tree that are best on `split.valid`.
 
-    `estimator`: for rectified labels, a retriever of the same split, or what scores its items by index
+    `estimator`: for rectified labels, a retriever of the same split, or an object that scores its items by index
     (`types.Estimator`, as every searcher is); else `config.loss.estimator` names a folder or one of `methods` (by
     default SASRec), trained first on the same data. `time_limit` in seconds covers both, a third of it at most for the
     estimator. Errors: `InputError` where the log is too short to train on, or the estimator is of another split, knows
-    other items, or users alone. `terms`, `loss`: see `TreeOptions`.
+    other items, or users alone. `terms`, `loss`, `sampler`: see `TreeOptions`.
     """
     run, options = options.get("run"), with_budget(options)
     known = None if estimator is None else _given(estimator, split)
@@ -70,24 +71,22 @@ def fit_dtr(
             third: TrainOptions = {**options, "time_limit": share}
             own = fit_estimator(name, split, methods, **third)
         if isinstance(own, Searcher) and own.needs.users:
-            raise InputError(
-                "the estimator knows users, not histories alone; give another, such as loss.estimator=sasrec"
-            )
+            raise InputError("the estimator needs known users; give one of histories, such as loss.estimator=sasrec")
         return make_objective(config, tree, own)
 
-    # The estimator's own run is inside this one's folder.
+    # The estimator's run folder lies inside this one.
     with nullcontext() if run is None or name is None else run.held(resume=options.get("resume", False)):
-        return fit_tree(split, config, objective, method="dtr", terms=terms, loss=loss, **options)
+        return fit_tree(split, config, objective, method="dtr", terms=terms, loss=loss, sampler=sampler, **options)
 
 
 def _given(estimator: Estimator | Retriever, split: Split) -> Estimator:
-    """An estimator that was given as an object. Errors: a retriever of another split, what scores no items."""
+    """An estimator given as an object. Errors: a retriever of another split, an object that scores no items."""
     if isinstance(estimator, Retriever):
         check_alike(estimator, "the estimator", split)
         return estimator.searcher
     if not isinstance(estimator, Estimator):
         raise InputError(
-            f"estimator={estimator!r} is no retriever and scores no items; a method's name or a folder is a setting: "
+            f"estimator={estimator!r} does not score items; a method's name or a folder is a setting: "
             "config={'loss.labels': 'rectified', 'loss.estimator': ...}"
         )
     return estimator

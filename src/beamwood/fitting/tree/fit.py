@@ -1,4 +1,4 @@
-"""The one way in which every tree retriever is trained: task, loop, tree updates, and the retriever at the end."""
+"""Training of every tree retriever: task, loop, tree updates, and the retriever."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from beamwood.kernels.terms import Term
 from beamwood.losses.levels import LevelLoss
 from beamwood.models.terms.seen import add_weight as add_seen
 from beamwood.retrieval.retriever import Retriever
+from beamwood.sampling.levels import LevelSampler
 from beamwood.training.budget import Budget
 from beamwood.tree import Tree
 
@@ -35,19 +36,20 @@ def fit_tree(
     method: str,
     terms: Sequence[Term] = (),
     loss: LevelLoss | None = None,
+    sampler: LevelSampler | None = None,
     **options: Unpack[TrainOptions],
 ) -> Retriever:
     """Train on `split.train`, keeping the weights and the tree that are best on `split.valid`.
 
-    `make_objective` is given the first tree, whose shape stays; `terms` and `loss`: see `TreeOptions`. Errors:
-    `InputError` where the log is too short.
+    `make_objective` is given the first tree, whose shape stays; `terms`, `loss` and `sampler`: see `TreeOptions`.
+    Errors: `InputError` where the log is too short.
     """
     check_monitor(config.choose.monitor)
     seed, started = options.get("seed", 0), config.start.scores == "transitions"
 
     def own_objective(tree: Tree) -> TreeObjective:
         objective = make_objective(tree)
-        return objective if loss is None else replace(objective, loss=loss)
+        return replace(objective, loss=loss or objective.loss, sampler=sampler or objective.sampler)
 
     options = with_budget(options)
     budget = Budget.of(options["time_limit"])
@@ -67,7 +69,7 @@ def fit_tree(
 
 
 def _facts(task: TreeTask) -> dict[str, Any]:
-    """What an artefact says of a task besides its training: its examples, and where tree and scorer started."""
+    """A task's own record in the artefact: its examples, and the start of tree and scorer."""
     config, lengths = task.config, task.split.train.histories.lengths
     return {
         "examples": len(task.examples),
@@ -80,10 +82,10 @@ def _facts(task: TreeTask) -> dict[str, Any]:
 
 
 def _add_to_seen(task: TreeTask, choice: Choice | None) -> float:
-    """What is added to the score of a seen item after training: what is set, or what validation users like best."""
+    """The term added to a seen item's score after training: as set, or chosen on validation users."""
     seen, added = task.model.scorer.held_terms().get("seen"), task.config.choose.seen_weight or 0.0
     if seen is not None:
-        # A path's score is no sum that a number could be added to; it is given to the leaf's own step.
+        # A path's score is no sum to which a term could be added; it is added at the leaf's own step.
         if choice is not None and not task.objective.loss.link.along_path:
             added = choice.of(task.searcher())
         seen.change(lambda held: add_seen(held, added))

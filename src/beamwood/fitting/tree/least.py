@@ -1,4 +1,4 @@
-"""What a tree's training takes at least, told before it begins: mostly searches of validation users."""
+"""An estimate of the least time of a tree's training before it begins: mostly searches for validation users."""
 
 from __future__ import annotations
 
@@ -17,19 +17,20 @@ from beamwood.types import ItemLists, Query
 
 __all__ = ["seconds_of_judging"]
 
-# Users that are searched for to tell what one takes, each time; and items of the tree where there are more.
+# Users and repetitions of the timed searches, and the most items of the timed tree.
 _TIMED, _TIMES, _MOST_ITEMS = 16, 2, 50_000
-# Searches until a model may be kept, of so many users each or of all if these are fewer: to price how seen items
-# start, to choose that, to price validation in both views and the choice of a weight, to validate, and to choose.
+# Searches before a model can be kept, for this many users each or all if fewer: to price and choose the initial weight
+# of seen items, to price validation in both views and the choice of a weight, to validate, and to choose.
 _OF_START, _OF_ALL = (36, 36, 32, 32), (36, 36, 36, 36, 36, 36, 64, 64, 64)
 
 
 def seconds_of_judging(
     split: Split, config: TreeConfig, searcher: Callable[[Tree], TreeSearcher], clock: Clock
 ) -> float:
-    """About the seconds that searches take until a model may be kept, by those of a few users; 0 where nothing tells.
+    """An estimate of the seconds of searches before a model can be kept, from a few users; 0 where nothing can be
+    timed.
 
-    `searcher` makes one of a tree, which is as large as the one to be trained, or smaller.
+    `searcher` builds one from a tree, as large as the one to be trained or smaller.
     """
     num_items, start = min(split.train.num_items, _MOST_ITEMS), config.tree.start
     judges = int(np.count_nonzero(split.valid.labels.lengths))

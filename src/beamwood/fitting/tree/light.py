@@ -1,4 +1,4 @@
-"""The light head of a fitted tree: distilled from its scorer, over the nodes that searches look at.
+"""The light head of a fitted tree, distilled from its scorer on the nodes that searches visit.
 
 Shape legend: B histories, L history length, H levels, M nodes a level.
 """
@@ -28,22 +28,22 @@ from beamwood.tree import Tree
 __all__ = ["Distillation", "LearningCost", "epochs_of"]
 
 _BATCH, _RATE = 64, 3e-3
-# Nodes that a search keeps on a level: the scorer's own search, and the head's.
+# The beam widths of the scorer's own search, and of the head's.
 _BEAM, _STEERED_BEAM = 100, 300
-# Of what a level's beam looks at so many nodes are learned from, half of them the best.
+# The nodes of a level's candidates that are learned from, half of them the best.
 _MOST = 512
-# What the scorer's beam looks at is learned first; then what the head's own beam does.
+# The share of training after which the candidates of the head's own beam are added to those of the scorer's.
 _SHARE_OF_OWN = 0.4
-# Histories of all steps of either part, one counted as often as it is learned from, and the most epochs. A head has a
-# vector of every node: other histories teach it more than the same ones again, as far as there are enough.
+# Histories of all steps in either part, counted with repeats, and the most epochs. A head has a vector for every node:
+# more histories teach it more than more epochs, as far as there are enough.
 _STEPS, _EPOCHS = (13_500, 31_500), (4, 5)
-# Of a budget, when the first lesson and its learning are over at the latest, and the second lesson.
+# Shares of the budget at which the first lesson, learning from it, and the second lesson end at the latest.
 _LOOKING, _FIRST, _BOTH = 0.35, 0.6, 0.75
 _AT_A_TIME = 256
 
 
 def epochs_of(num: int) -> tuple[int, int]:
-    """How often the first part of so many histories is learned from, and then all of them."""
+    """The epochs over the first part of `num` histories, and then over all of them."""
     counts = (1 - _SHARE_OF_OWN) * num, num
     first, both = (
         min(most, max(1, round(steps / max(count, 1))))
@@ -54,33 +54,33 @@ def epochs_of(num: int) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class LearningCost:
-    """Seconds of one history: what it takes to look at its nodes, and to learn from them once."""
+    """The seconds of one history: to search its nodes, and to learn from them once."""
 
     looking: float
     step: float
 
     def of(self, num: int) -> float:
-        """Seconds of learning from so many histories."""
+        """The seconds of learning from `num` histories."""
         first, both = epochs_of(num)
         return num * (self.looking + self.step * ((1 - _SHARE_OF_OWN) * first + both))
 
 
 @dataclass(frozen=True)
 class Lesson:
-    """What a beam looked at for the histories `leaves` int64[B, L], and what the sparse terms say of it, [B, H, M]."""
+    """The candidates of a beam for the histories `leaves` int64[B, L], and their sparse terms, [B, H, M]."""
 
     leaves: NDArray[np.int64]
     seen: Visited
     added: NDArray[np.float32]
 
     def batch(self, rows: NDArray[np.int64]) -> Lesson:
-        """Of some histories."""
+        """The lesson of some histories."""
         nodes, scores, weights = self.seen
         return Lesson(self.leaves[rows], Visited(nodes[rows], scores[rows], weights[rows]), self.added[rows])
 
     @classmethod
     def joined(cls, parts: Sequence[Lesson]) -> Lesson:
-        """All together."""
+        """The lessons concatenated."""
         nodes, scores, weights = (np.concatenate(arrays) for arrays in zip(*(one.seen for one in parts), strict=True))
         seen = Visited(nodes, scores, weights)
         return cls(np.concatenate([one.leaves for one in parts]), seen, np.concatenate([one.added for one in parts]))
@@ -88,14 +88,14 @@ class Lesson:
 
 @dataclass
 class Steps:
-    """How far a learning is, by steps or by its budget, whichever is further: its rate falls to 0 in time."""
+    """The progress of a training, by steps or by its budget, whichever is further; its learning rate falls to 0."""
 
     number: int
     budget: Budget
     done: int = 0
 
     def rate(self) -> float:
-        """Of the step that comes now."""
+        """The learning rate of the current step."""
         self.done += 1
         over = self.budget.seconds / self.budget.limit if self.budget.limited else 0.0
         at = min(max(self.done, int(over * self.number)), self.number)
@@ -106,8 +106,8 @@ class Steps:
 class Distillation:
     """A light head of `width` columns for a fitted scorer on its tree, learned from histories given as leaves.
 
-    It learns the scorer's softmax over what the scorer's beam looks at on each level (KL divergence), in the last
-    rounds over what its own beam looks at too: what it will be asked about.
+    It learns the scorer's softmax over the scorer's candidates on each level (KL divergence). In the last rounds it
+    also learns on its own beam's candidates, on which it will be used.
     """
 
     def __init__(self, weights: DinWeights, tree: Tree, *, width: int, seed: int, threads: int = 1) -> None:
@@ -128,7 +128,7 @@ class Distillation:
             self.module.start(similar.arrays["vectors"], similar.arrays["places"])
 
     def learn(self, leaves_BL: NDArray[np.int32], budget: Budget | None = None) -> LightHead:
-        """The head that these histories teach, or as many of them as the budget lets."""
+        """The head learned from these histories, or from as many as fit the budget."""
         self.budget, own = budget or Budget(), int(_SHARE_OF_OWN * len(leaves_BL))
         first = self.lesson(leaves_BL[own:], until=_LOOKING)
         epochs = epochs_of(len(leaves_BL))
@@ -143,7 +143,7 @@ class Distillation:
         return self.module.export()
 
     def cost(self, leaves_BL: NDArray[np.int32], clock: Clock) -> LearningCost:
-        """What learning takes, by these few; the module is as before."""
+        """The cost of learning, measured on these few histories; the head is restored."""
         state = {name: tensor.clone() for name, tensor in self.module.state_dict().items()}
         self.lesson(leaves_BL[:2])
         began = clock()
@@ -158,8 +158,9 @@ class Distillation:
         return LearningCost(looked, step)
 
     def lesson(self, leaves_BL: NDArray[np.int32], by: LightHead | None = None, *, until: float = 1.0) -> Lesson:
-        """What the scorer's beam looks at, or that of a head, for the first histories at least, and more until that
-        share of the budget is over."""
+        """The candidates of the scorer's beam, or of a head's, for at least the first histories, and for more until
+        that share of the budget is used.
+        """
         search = DinSearch(replace(self.weights, light=by), self.tree.shape, threads=self.threads)
         parts: list[Lesson] = []
         for at in range(0, max(len(leaves_BL), 1), _AT_A_TIME):
@@ -183,7 +184,7 @@ class Distillation:
         return Lesson(leaves_BL.astype(np.int64), seen, self._added(leaves_BL, seen.nodes))
 
     def _added(self, leaves_BL: NDArray[np.int32], nodes_BHM: NDArray[np.int32]) -> NDArray[np.float32]:
-        """float32[B, H, M], what the sparse terms add."""
+        """float32[B, H, M], the sparse terms of the nodes."""
         shape, added = self.tree.shape, np.zeros(nodes_BHM.shape, np.float32)
         for part in self.weights.terms.values():
             for level in range(1, shape.depth + 1):
@@ -209,7 +210,7 @@ class Distillation:
         return float(loss.detach())
 
     def divergence(self, lesson: Lesson) -> Tensor:
-        """Scalar, the KL divergence of the head's softmax from the scorer's: means of histories, summed over levels."""
+        """The KL divergence of the head's softmax from the scorer's: summed over levels, mean over histories."""
         leaves, total = torch.from_numpy(lesson.leaves), torch.zeros(())
         for level in range(1, self.tree.shape.depth + 1):
             nodes = torch.from_numpy(lesson.seen.nodes[:, level - 1].astype(np.int64))
@@ -219,7 +220,7 @@ class Distillation:
             own = self.module(leaves, level, nodes) + torch.from_numpy(lesson.added[:, level - 1]) + weights
             own = torch.log_softmax(own.masked_fill(absent, -torch.inf), dim=1)
             p = target.exp()
-            # Where p is 0 the product is, whatever the logarithms are.
+            # Where p is 0 the product is 0, whatever the logarithms.
             gap = torch.where(p > 0, target - own, torch.zeros(()))
             total = total + (p * gap).sum(dim=1).mean()
         return total

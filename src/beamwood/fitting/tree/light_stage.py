@@ -1,4 +1,4 @@
-"""What comes after the training of a tree: its light head, and how it is searched; within the fit's limit."""
+"""The steps after the training of a tree, within its time limit: the light head, and the choice of the search way."""
 
 from __future__ import annotations
 
@@ -20,27 +20,26 @@ from beamwood.types import IndexArray, SearchOptions
 
 __all__ = ["LightStage", "one_of_each"]
 
-# Histories that a head learns from, and the fewest that are worth it.
+# The histories that a head learns from, and the fewest worth using.
 _HISTORIES, _FEWEST = 18_000, 256
-# Of what is left when a training starts no more goes to the head and the choice.
+# The share of the time left at the start that the head and the choice may take.
 _SHARE = 0.25
-# Histories that tell what one costs, and all ways of searching together in full beams.
+# Histories of the trial measurement, and the cost of all ways together in full beams.
 _PRICED, _ALL_WAYS = 48, 3.0
-# Of what is left after the training, the most that learning takes, and of what is left then, the choice: to save takes
-# time too.
+# The shares of the time left for learning, and then for the choice; saving needs the rest.
 _LEARNING, _JUDGING = 0.6, 0.7
-# Where validation users cannot tell of a cheap way, at most so many times as many are asked of it.
+# Where a cheap way is undecided, at most this many times more users are asked.
 _FURTHER = 4
-# A full beam over so few items costs no more than what a light head leaves to judge.
+# For so few items a full beam costs no more than the leaves judged after a light head.
 _SMALL = 400
-# A head is kept where one of the ways that it steers loses no more of the full beam's metric.
+# A head is kept if one of its ways loses at most this share of the full beam's metric.
 _WORTH = 0.05
 
 
 def one_of_each(users_E: IndexArray, num: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """int64[num], examples of which each user has one, drawn, before any has a second; searches are by user too.
+    """int64[num], drawn examples, one of each user before any user's second; also sorted by user.
 
-    `users_E`: the user of each example, rising. `num`: at most E.
+    `users_E`: the user of each example, ascending. `num`: at most E.
     """
     first = np.flatnonzero(np.diff(users_E, prepend=-1))
     count = np.diff(first, append=len(users_E))
@@ -66,19 +65,19 @@ class LightStage:
 
     @property
     def whole(self) -> int:
-        """The histories that it learns from where time allows."""
+        """The histories that it learns from without a time limit."""
         return min(_HISTORIES, len(self.task.examples))
 
     @property
     def said(self) -> int | str:
-        """What a training says of it: how many histories it learned from, or why there is none."""
+        """Its record in the training: the number of histories, or why there is no head."""
         if self.blind:
             return f"left out: no search that it steers comes within {_WORTH:.0%} of the full beam"
         return self.why_none or self.num or "left out: there was no time"
 
     @property
     def why_none(self) -> str:
-        """Why there is no light head, or nothing where there is to be one."""
+        """The reason why there is no light head, "" where there is to be one."""
         task, width = self.task, self.task.config.model.light_width
         if width == 0:
             return "model.light_width is 0"
@@ -91,11 +90,11 @@ class LightStage:
         return ""
 
     def price(self, sample: TreeSearcher, budget: Budget) -> float:
-        """The seconds of what there is time for."""
+        """The seconds of this stage, as far as it fits the time limit."""
         if self.why_none:
             return 0.0
         if budget.left <= 0:
-            # Not even its price is to be waited for.
+            # There is not even time to measure its price.
             self.num = 0
             return 0.0
         cost = self._cost(sample, budget)
@@ -103,8 +102,9 @@ class LightStage:
         return cost(self.num)
 
     def of(self, searcher: TreeSearcher, budget: Budget) -> tuple[TreeSearcher, SearchChoice | None]:
-        """The searcher with its light head and its chosen way, or as it is where neither can be; a line is left where
-        there was no time for either, or for all histories."""
+        """The searcher with its light head and its chosen way, or unchanged where there was no time; the budget gets a
+        note where either, or some histories, were left out.
+        """
         if self.why_none:
             return searcher, None
         whole = self.whole
@@ -130,12 +130,12 @@ class LightStage:
         return self._with(lit, ways=choice.ways), choice
 
     def _fitting(self, cost: Callable[[int], float], room: float) -> int:
-        """How many histories there is room for; 0 where they are too few."""
+        """The number of histories that fit; 0 where they are too few."""
         num = bisect_right(range(1, self.whole + 1), room, key=cost)
         return 0 if num < min(_FEWEST, self.whole) else num
 
     def _cost(self, sample: TreeSearcher, budget: Budget) -> Callable[[int], float]:
-        """The seconds of the whole stage by its number of histories: learning from them, and the choice."""
+        """The seconds of the whole stage by number of histories: learning from them, and the choice."""
         whole, few = self.whole, self._histories(min(_PRICED, self.whole))
         learning = self._distillation(sample).cost(few, budget.clock)
         searching = self._searching(sample, self._queries(self._judges(1.0)), budget)
@@ -147,7 +147,7 @@ class LightStage:
         return cost
 
     def _searching(self, sample: TreeSearcher, queries: Queries, budget: Budget) -> float:
-        """Of the choice by these queries."""
+        """The seconds of the choice with these queries."""
         full = SearchedBy(sample, candidate_ways(sample.beam_width, steered=False)[-1])
 
         def search(num: int) -> Any:
@@ -162,18 +162,17 @@ class LightStage:
         return Distillation(searcher.weights, searcher.tree, width=width, seed=self.seed, threads=searcher.threads)
 
     def _histories(self, num: int) -> NDArray[np.int32]:
-        """int32[num, L], leaves of as many training histories, always the same draw."""
+        """int32[num, L], the leaves of a fixed draw of training histories."""
         task = self.task
         rows = one_of_each(task.examples.users, num, np.random.default_rng(self.seed))
         return task.tree.leaves_of(task.examples.histories(rows).padded(sum(task.config.model.windows)))
 
     def _judges(self, share: float) -> int:
-        """How many validation users choose, or a share of them."""
+        """The number of validation users who choose, or a share of them."""
         return max(1, int(share * self.task.config.choose.validation_users))
 
     def _queries(self, num: int) -> Queries:
-        """At most so many validation queries with labels, drawn, in the order drawn: the first may be all that there is
-        time for."""
+        """At most `num` validation queries with labels, in drawn order, as only the first may fit the time limit."""
         valid = self.task.split.valid
         judged = np.flatnonzero(valid.labels.lengths > 0)
         return valid.take(np.random.default_rng(self.seed).permutation(judged)[:num])

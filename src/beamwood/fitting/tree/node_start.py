@@ -1,4 +1,4 @@
-"""Where a tree and its scorer start when nothing is given: both from what follows what in the training histories."""
+"""The default start of a tree and its scorer: both from transition counts of the training histories."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from beamwood.types import FloatArray, IndexArray, ItemLists
 __all__ = ["TREE_WIDTH", "ItemVectors", "TreeCounts", "start_scorer"]
 
 TREE_WIDTH = 64
-"""Columns that a tree is made from."""
+"""The columns of the vectors that a tree is built from."""
 
 
 @dataclass
 class ItemVectors:
-    """The transition vectors of a catalogue, made once for the tree and the scorer, when one of them first asks.
+    """The transition vectors of a catalogue, computed once for tree and scorer.
 
-    `terms`: those that the scorer has beside its configuration's; `budget`: what they may take of.
+    `terms`: those of the scorer beyond its configuration's; `budget`: limits their time.
     """
 
     train: Dataset
@@ -53,7 +53,7 @@ class ItemVectors:
 
 @dataclass(frozen=True)
 class TreeCounts:
-    """What was counted in the training histories, by the leaves of a tree: what its scorer's terms start from.
+    """Counts of the training histories by the leaves of a tree, from which its scorer's terms start.
 
     `folds` [users]: the fold of each user, for terms that leave it out. See `kernels.terms.Counted`.
     """
@@ -64,7 +64,7 @@ class TreeCounts:
 
     @property
     def histories(self) -> ItemLists:
-        """Those that are trained on."""
+        """The training histories."""
         return self.vectors.train.histories
 
     @property
@@ -73,13 +73,13 @@ class TreeCounts:
         return self.vectors.train.item_counts
 
     def leaf_vectors(self, width: int) -> FloatArray:
-        """[capacity, width], the vector of each leaf's item; zeros of an empty leaf."""
+        """[capacity, width], the vector of each leaf's item; zeros for an empty leaf."""
         vectors = np.zeros((self.tree.shape.capacity, width), np.float32)
         vectors[self.tree.leaf_of_item] = self.vectors(width)
         return vectors
 
     def leaf_shares(self) -> FloatArray:
-        """[capacity], the share of all interactions that each leaf has, one more counted of each item; sums to 1."""
+        """[capacity], the share of all interactions of each leaf, with one added for each item; sums to 1."""
         more = self.leaf_counts() + (self.tree.item_of_leaf >= 0)
         result: FloatArray = more / more.sum()
         return result
@@ -91,7 +91,7 @@ class TreeCounts:
         return counts
 
     def surroundings(self, num_folds: int) -> Iterator[sparse.csr_matrix]:
-        """By the kind that `model.neighbours` names, those around an item where it names none."""
+        """Neighbour counts of the kind `model.neighbours`, or "around" where it is None, without each fold in turn."""
         every, train = range(num_folds) if num_folds else (0,), self.vectors.train
         kind = self.vectors.config.model.neighbours or "around"
         budget = self.vectors.budget or Budget()
@@ -101,16 +101,17 @@ class TreeCounts:
             parts.append(neighbour_counts(train, kind, of_users=whose, budget=budget).astype(np.float32))
         began = budget.clock()
         yield by_leaf(sum_of_matrices(parts), self.tree)
-        # One at a time, as each may be hundreds of MiB, and added anew: what is taken from a sum of roots leaves rests.
+        # One at a time, as each may take hundreds of MiB; summed anew, as subtracting from a sum would leave rounding
+        # errors.
         for fold in range(num_folds):
             budget.require_rest(fold + 1, num_folds + 1, began)
             yield by_leaf(sum_of_matrices(parts[:fold] + parts[fold + 1 :]), self.tree)
 
 
 def start_scorer(scorer: DinScorer, counted: TreeCounts, *, network: bool = True) -> None:
-    """Let the scorer start as the similarity of history and node, or its terms alone start from what was counted.
+    """Initialise the scorer as the similarity of history and node, or only its terms from counts.
 
-    A node lies where the sum of its items' vectors points, and is as frequent as they are together.
+    A node's vector is the normalised sum of its items' vectors, and its frequency the sum of theirs.
     """
     if network:
         shape, taken = counted.tree.shape, counted.leaf_counts()
@@ -136,7 +137,7 @@ def sum_of_matrices(parts: Sequence[sparse.csr_matrix]) -> sparse.csr_matrix:
 
 
 def by_leaf(counts: sparse.csr_matrix, tree: Tree) -> sparse.csr_matrix:
-    """[capacity, capacity], `counts` of items between the leaves where they stand."""
+    """[capacity, capacity], `counts` of items reordered to their leaves."""
     counts.eliminate_zeros()
     own, place = counts.tocoo(), tree.leaf_of_item
     return sparse.csr_matrix((own.data, (place[own.row], place[own.col])), shape=2 * (tree.shape.capacity,))

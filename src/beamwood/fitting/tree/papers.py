@@ -1,4 +1,4 @@
-"""What the trees of DTR's section 6 have in common, as settings: the presets of their methods begin with it."""
+"""The common settings of the trees in DTR's section 6, on which the presets of their methods build."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ TREE_STEPS = 80_000
 """Steps on one tree in the authors' program; the paper says "until convergence"."""
 
 EVERY_INSTANCE = 1_000_000
-"""More examples than an item has: an update looks at all of them."""
+"""Above the examples of any item: an update uses all of them."""
 
 STUDY_RUN: Mapping[str, Any] = {
-    # The paper says that the rate decays exponentially; how it goes is the program's.
+    # The paper states exponential decay; the schedule is the program's.
     "optimiser.schedule": "exponential",
     "optimiser.warmup_steps": 5_000,
     "optimiser.decay_steps": 15_000,
@@ -26,7 +26,7 @@ STUDY_RUN: Mapping[str, Any] = {
     # Seen items stay in the answers.
     "choose.monitor": "kept/f@20",
 }
-"""How section 6 trains trees and the networks beside them."""
+"""The training settings of section 6, for trees and the networks beside them."""
 
 DTR_STUDY: Mapping[str, Any] = {
     # Section 6.4; normalisation, activation, dropout and amsgrad are those of the authors' program.
@@ -46,7 +46,7 @@ DTR_STUDY: Mapping[str, Any] = {
     "start.scores": "random",
     "start.attention": None,
     "start.seen": 0.0,
-    # Section 6.1: the latest 70 interactions of a user, the last of them the target; users with 15 at least.
+    # Section 6.1: the latest 70 interactions of a user, the last of them the target; only users with at least 15.
     "examples.num_targets": 1,
     "examples.horizon": 1,
     "examples.of": "positions",
@@ -61,4 +61,4 @@ DTR_STUDY: Mapping[str, Any] = {
     "choose.seen_weight": 0.0,
     **STUDY_RUN,
 }
-"""Section 6 of DTR; what is 0 or null here leaves out what is ours."""
+"""Section 6 of DTR; values of 0 or null switch off our own additions."""

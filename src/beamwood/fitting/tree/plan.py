@@ -1,4 +1,4 @@
-"""What the automatic settings of a tree mean for a data set: where tree and scores start, what is added to scores."""
+"""The automatic settings of a tree: initial tree and scores, and the terms of the score."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 __all__ = ["takes_neighbours", "tree_plan"]
 
-# Starts that are an order of the items, laid over leaves of a shape that is chosen.
+# Starts that define an order of the items, which is laid over the leaves of a chosen shape.
 _ORDERS = ("transitions", "pifa", "category", "random", "kmeans")
-# Neighbours of all items together: 128 MiB, and while they are trained five times that.
+# The most neighbours of all items together: 128 MiB, and five times that in training.
 _MOST_NEIGHBOURS = 2**24
-# An update scores at most so many nodes at once for each instance, unless `stride` says otherwise.
+# The most nodes that an update scores at once for each instance, unless `stride` is set.
 _MOST_CANDIDATES = 128
 
 
@@ -38,7 +38,7 @@ def tree_plan(config: TreeConfig, facts: Facts) -> dict[str, Any]:
         "start.scores": scores,
         "optimiser.learning_rate": rate if optimiser.learning_rate is None else optimiser.learning_rate,
     }
-    # How many nodes a folder's tree has, or one of codes, is not known before it is read.
+    # The number of nodes of a folder's tree, or of one from codes, is not known before it is read.
     embeddings: EmbeddingOptimiser = "large" if optimiser.embeddings == "auto" else optimiser.embeddings
     if values["tree.start"] in _ORDERS:
         shape = tree.shape_of(num_items)
@@ -71,14 +71,15 @@ def _similarity_width(config: TreeConfig, num_items: int, *, started: bool) -> i
 
 
 def takes_neighbours(config: TreeConfig, num_items: int) -> bool:
-    """May nodes have lists of neighbours? Not in the papers, and not where nothing fills them."""
+    """Whether nodes may have lists of neighbours: not in the papers' form, and not without a start that fills them."""
     scores = start_of(config.start.scores, num_items, possible=config.can_start_from_transitions)
     return scores == "transitions" and config.model.num_neighbours != 0 and num_items <= _MOST_NEIGHBOURS
 
 
 def _num_neighbours(config: TreeConfig, facts: Facts, *, started: bool) -> int:
-    """The neighbours of a node: session logs and large catalogues need them, and logs in which order matters, which no
-    similarity holds; elsewhere they bring nothing (docs/lab/LOG.md)."""
+    """The neighbours of a node: for session logs, large catalogues, and logs where order matters, which no similarity
+    captures; elsewhere they bring nothing (docs/lab/LOG.md).
+    """
     given, num_items = config.model.num_neighbours, facts.num_items
     if not started:
         if given:
@@ -98,12 +99,12 @@ def _tree_start(start: str, facts: Facts) -> str:
 
 
 def _stride(tree: TreeSettings) -> int:
-    """The most levels whose candidates are not too many, one at least."""
+    """The most levels with an acceptable number of candidates, at least one."""
     return max(1, next(d for d in range(9, -1, -1) if d == 0 or tree.branching**d <= _MOST_CANDIDATES))
 
 
 def _nothing_fills(setting: str, num_items: int) -> str:
-    """Why a setting is refused where scores do not start from transitions."""
+    """The message that a setting needs scores that start from transitions."""
     return (
         f"{setting} belongs to a start from transitions, which scores of {num_items:,} items start from on request "
         "alone; set start.scores=transitions, or leave it out"

@@ -1,4 +1,4 @@
-"""How a fitted tree is searched: the cheapest way that validation users cannot tell from the full beam.
+"""The choice of the search way of a fitted tree: the cheapest that validation users cannot tell from the full beam.
 
 Shape legend: Q queries.
 """
@@ -26,24 +26,25 @@ from beamwood.types import Hits, Query, SearchOptions
 __all__ = ["KEPT", "KEPT_LEVEL", "SearchChoice", "SearchedBy", "candidate_ways", "choose_ways"]
 
 KEPT = 0.005
-"""The share of the full beam's metric that the mean of a cheaper way may be lower."""
+"""The share of the full beam's metric by which a cheaper way's mean may be lower."""
 KEPT_LEVEL = 0.015
-"""The share that it may likely lose: of a few thousand queries an interval is wider than `KEPT`."""
+"""The share that the lower end of its interval may lose: for a few thousand queries the interval is wider than `KEPT`.
+"""
 
-# One-sided, 90 %: how sure a choice has to be that no more is lost.
+# The normal quantile of a one-sided confidence of 90 %.
 _SURE = 1.2816
-# Fewer queries than this say nothing about so small a share.
+# Fewer queries than this cannot resolve such small shares.
 _FEWEST = 30
-# Queries that all ways answer before a limit is looked at again.
+# Queries between two checks of a time limit.
 _BLOCK = 32
 
 
 @dataclass(frozen=True)
 class SearchChoice:
-    """The `ways` and what validation says of each, by the ladder's places.
+    """The `ways` with their validation results, in the order of the ladder.
 
-    These are the nodes that the scorer judged, the mean of the metric, and the lowest change against the full beam that
-    is likely, as a share of its metric.
+    For each: the nodes that the scorer judged, the mean metric, and the lower bound of its change against the full
+    beam, as a share of the full beam's metric.
     """
 
     ways: Ways
@@ -55,12 +56,12 @@ class SearchChoice:
 
     @property
     def best_steered(self) -> float:
-        """The metric of the best of the ways that a light head steers, over the full beam's; 0 where there is none."""
+        """The best metric of the ways steered by a light head, over the full beam's; 0 where there is none."""
         steered = [metric for way, metric in zip(self.ways.ladder, self.metric, strict=True) if way.kind != "beam"]
         return max(steered, default=0.0) / max(self.metric[-1], 1e-12)
 
     def of_beams(self) -> SearchChoice:
-        """The same among the ways that need no light head; what is chosen is one of them."""
+        """The choice among the ways that need no light head."""
         ladder = self.ways.ladder
         places = [place for place, way in enumerate(ladder) if way.kind == "beam"]
         chosen = next(at for at, place in enumerate(places) if place >= self.ways.chosen)
@@ -71,7 +72,7 @@ class SearchChoice:
         return replace(self, ways=ways, nodes=nodes, metric=metric, lowest=lowest)
 
     def facts(self) -> dict[str, Any]:
-        """As an artefact says it: the chosen way, and the curve that it is a point of."""
+        """The record in an artefact: the chosen way, and the curve of all."""
         curve = [
             asdict(way) | {"nodes": round(nodes, 1), "metric": round(metric, 6), "lowest": round(lowest, 5)}
             for way, nodes, metric, lowest in zip(self.ways.ladder, self.nodes, self.metric, self.lowest, strict=True)
@@ -82,12 +83,12 @@ class SearchChoice:
 
 
 def candidate_ways(beam_width: int, *, steered: bool) -> tuple[Way, ...]:
-    """The ways that are tried for a tree whose full beam has that width; it comes last."""
+    """The candidate ways for a tree with this full beam width, the full beam last."""
     third, half, most = (max(1, beam_width * part // 6) for part in (2, 3, 4))
     ways = [Way("beam", width) for width in (third, most, beam_width)]
     if steered:
         steer = [(2, 80), (2, 120), (2, 200), (7, 400)]
-        # Of a beam of 150: 70 and 100 judged of a level for 50 kept, 140 for 75, 200 for 100.
+        # For a beam of 150: 70 and 100 judged on a level for 50 kept, 140 for 75, 200 for 100.
         cascade = [(third, 7 * beam_width // 15), (third, 2 * third), (half, 14 * beam_width // 15), (most, 2 * most)]
         ways = [
             *(Way("steer", times * beam_width, judged) for times, judged in steer),
@@ -100,12 +101,12 @@ def candidate_ways(beam_width: int, *, steered: bool) -> tuple[Way, ...]:
 def choose_ways(
     searcher: TreeSearcher, queries: Queries, monitor: str, budget: Budget | None = None, *, first: int | None = None
 ) -> SearchChoice:
-    """What `queries` with labels say of each way, and the cheapest that keeps enough; else the full beam is chosen.
+    """The validation results of each way on `queries` with labels, and the cheapest acceptable one, else the full beam.
 
     Losses are shares of the full beam's metric. The mean of a way may lose `KEPT`, and the lower end of a paired
-    interval over the queries `KEPT_LEVEL`. In a limited `budget` the first queries have a say, as many as there is
-    time for. All ways are asked of the `first` queries (all of them). Twice as many are asked, and again, while they
-    can tell no more of a way that is cheaper than the chosen one: of these ways and the full beam alone.
+    interval `KEPT_LEVEL`. A limited `budget` uses as many of the first queries as fit. All ways answer the `first`
+    queries (None: all). While a way cheaper than the chosen one is undecided, the number of queries is doubled for
+    these ways and the full beam.
     """
     budget = budget or Budget()
     tried = candidate_ways(searcher.beam_width, steered=searcher.weights.light is not None)
@@ -130,9 +131,9 @@ def choose_ways(
 
 
 def _by_cost(found: _Found) -> list[int]:
-    """Places of the ways, the full beam last.
+    """The positions of the ways by cost, the full beam last.
 
-    What costs no less than the full beam is no way to search; of equally dear ones the wider light beam comes last.
+    Ways no cheaper than the full beam are dropped; of equally dear ones the wider light beam comes last.
     """
     nodes = [way.nodes for way in found.ways]
     cheaper = [at for at in range(len(nodes) - 1) if nodes[at] < nodes[-1]]
@@ -140,7 +141,7 @@ def _by_cost(found: _Found) -> list[int]:
 
 
 def _unclear(found: _Found) -> list[int]:
-    """Cheaper ways than the first that is kept, of which more queries could say that they keep enough."""
+    """Ways cheaper than the first acceptable one that more queries could still accept."""
     changes = found.changes()
     cheaper = takewhile(lambda at: not _is_kept(*changes[at]), _by_cost(found)[:-1])
     return [at for at in cheaper if 2 * changes[at][0] - changes[at][1] >= -KEPT]
@@ -150,19 +151,19 @@ def _change(values_Q: NDArray[np.float64], full_Q: NDArray[np.float64]) -> tuple
     """The mean change against the full beam and the lower end of its interval, as shares of the full beam's mean."""
     change_Q = values_Q - full_Q
     error = float(change_Q.std(ddof=1)) / len(change_Q) ** 0.5 if len(change_Q) > 1 else np.inf
-    # Where the full beam finds nothing there is nothing to lose.
+    # Where the full beam finds nothing, nothing can be lost.
     mean, full = float(change_Q.mean()), max(float(full_Q.mean()), 1e-12)
     return mean / full, (mean - _SURE * error) / full
 
 
 def _is_kept(mean: float, lowest: float) -> bool:
-    """Does a way of that change keep enough to be chosen?"""
+    """Whether a way with that change is acceptable."""
     return mean >= -KEPT and lowest >= -KEPT_LEVEL
 
 
 @dataclass(frozen=True)
 class SearchedBy:
-    """A tree searched one way, whatever it would do by itself."""
+    """A tree searched in a fixed way."""
 
     searcher: TreeSearcher
     way: Way
@@ -178,13 +179,13 @@ class SearchedBy:
 
 @dataclass
 class _Answers:
-    """What a way found for the first queries: each one's metric, and the mean of the nodes judged."""
+    """The results of a way for the first queries: each one's metric, and the mean of the nodes judged."""
 
     values: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
     nodes: float = 0.0
 
     def add(self, values: NDArray[np.float64], nodes: float) -> None:
-        """Of the next queries."""
+        """Append the results of further queries."""
         old, new = len(self.values), len(values)
         self.nodes = (old * self.nodes + new * nodes) / max(1, old + new)
         self.values = np.concatenate([self.values, values])
@@ -192,7 +193,7 @@ class _Answers:
 
 @dataclass
 class _Found:
-    """What each way found, the full beam last; it has answered every query that any other has."""
+    """The results of each way, the full beam last, which has answered every query that another way has."""
 
     searcher: TreeSearcher
     queries: Queries
@@ -204,7 +205,7 @@ class _Found:
         return len(self.ways[-1].values)
 
     def ask(self, places: Sequence[int], until: int, budget: Budget) -> None:
-        """These ways answer the queries before `until`: the first block of them, and more while there is time."""
+        """Let these ways answer the queries before `until`: at least a block, and more while there is time."""
         size, longest, stop = _BLOCK if budget.limited else until, 0.0, len(self)
         while stop < until and (stop == 0 or budget.left >= longest):
             began, stop = budget.seconds, min(stop + size, until)
@@ -214,13 +215,13 @@ class _Found:
             longest = max(longest, budget.seconds - began)
 
     def changes(self) -> list[tuple[float, float]]:
-        """`_change` of each way against the full beam, by the queries that it has answered."""
+        """`_change` of each way against the full beam, on the queries that it has answered."""
         full_Q = self.ways[-1].values
         return [_change(values_Q, full_Q[: len(values_Q)]) for values_Q in (way.values for way in self.ways)]
 
 
 def _values(searcher: TreeSearcher, queries: Queries, way: Way, monitor: str) -> tuple[NDArray[np.float64], float]:
-    """Each query's metric, for "both" the mean over views, and the nodes that the scorer judges of a query."""
+    """Each query's metric, for "both" the mean over views, and the nodes that the scorer judges a query."""
     view, name = monitor.split("/")
     views: Sequence[str] = tuple(VIEWS) if view == "both" else (view,)
     results = [

@@ -1,4 +1,4 @@
-"""What a tree's score adds at first for an item that the history holds: 0, or more where validation users like that."""
+"""The initial weight of seen items in a tree's score: 0, or more where validation users prefer that."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from beamwood.types import Searcher
 
 __all__ = ["best_seen_start"]
 
-# Logits, tried in this order while they get better. None is below 0: against what does not come again the weights learn
-# within hundreds of steps, and a start there left other weights behind (docs/lab/LOG.md).
+# Candidates in logits, tried in this order while they improve. None is negative: training itself learns to lower seen
+# items within hundreds of steps, and a negative start gave worse other weights (docs/lab/LOG.md).
 _WEIGHTS = (8.0, 16.0, 32.0)
 _USERS, _FEWEST, _SHARE = 500, 32, 0.1
 
@@ -29,14 +29,12 @@ def best_seen_start(
     seed: int,
     budget: Budget,
 ) -> float:
-    """One number for every place's weight of what was seen to start from, 0 where none is better.
+    """The initial weight of seen items at every place, 0 where none is better.
 
-    `set_weight` sets it, and is left with the last that was tried.
-
-    It is judged by the metric of `monitor` with seen items kept, on 500 validation users. There are fewer where
-    these would take more than a tenth of what is left of `budget`. Learned from 0, it takes more steps than a training
-    of minutes has: on session logs a list of what was seen, and then what counting says, is better than such a
-    training.
+    `set_weight` sets it, and is left with the last one tried. Judged by the metric of `monitor` with seen items kept,
+    on 500 validation users, or fewer where these would take more than a tenth of what is left of `budget`. Learning it
+    from 0 takes more steps than a training of minutes has: on session logs a list of seen items, then counts, is better
+    than such a training.
     """
     name = f"{monitor.split('/')[-1].split('@')[0]}@{CUT}"
     judged = drawn(queries.take(np.flatnonzero(queries.labels.lengths > 0)), _USERS, seed=seed)
@@ -60,7 +58,7 @@ def best_seen_start(
 
 
 def _as_many_as_fit(judged: Queries, measure: Callable[[Queries], float], budget: Budget) -> Queries:
-    """Those for whom all weights can be measured in their share of the budget. Errors: none has room for two."""
+    """The queries with which all weights can be measured in their share of the budget. Errors: not even two fit."""
     whole = len(judged)
     price = price_of(lambda num: measure(judged.take(np.arange(num))), whole, budget.clock)
     room = max(_FEWEST, int(whole * _SHARE * budget.left / max(price * (1 + len(_WEIGHTS)), 1e-9)))

@@ -1,4 +1,4 @@
-"""What all tree retrievers share in settings; each method states its own defaults."""
+"""The settings that all tree retrievers share; each method states its own defaults."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class TreeModelSettings(SettingsGroup):
         description="neighbours of a node whose lifts are added; 0: none (the papers); null: 128 for sessions, "
         "large catalogues, ordered logs",
     )
-    # What the data say, and facts do not: a plan of facts alone is as it was before there was such a setting.
+    # Chosen on data, not from facts, and so omitted in a plan without a choice.
     neighbours: NeighbourKind | None = Field(
         None,
         exclude_if=lambda kind: kind is None,
@@ -96,7 +96,7 @@ class TreeModelSettings(SettingsGroup):
 
 
 class TreeSettings(SettingsGroup):
-    """The tree: where it starts, how it is searched, how it is learned anew."""
+    """The tree: its start, its search, and its updates."""
 
     start: str = Field(
         "auto",
@@ -108,7 +108,7 @@ class TreeSettings(SettingsGroup):
         description="compact: few empty leaves; complete: all nodes have all children (the papers); or [root's "
         "children, depth]",
     )
-    # A plan says it by its shape: without it plans are as they were before there was such a setting.
+    # Omitted in a plan, whose shape contains it.
     spare: float | None = Field(
         None,
         gt=0,
@@ -150,7 +150,7 @@ class TreeSettings(SettingsGroup):
         return self
 
     def shape_of(self, num_items: int) -> Shape:
-        """The shape of a tree that is built of an order of so many items. Errors: as `Shape`."""
+        """The shape of a tree built from an order of `num_items` items. Errors: as `Shape`."""
         if isinstance(self.shape, str):
             room = num_items if self.spare is None else math.ceil(num_items * (1 + self.spare))
             return choose_shape(room, self.branching, self.shape)
@@ -159,7 +159,7 @@ class TreeSettings(SettingsGroup):
 
 
 class TreeStartSettings(AttentionStartSettings):
-    """Where scores start."""
+    """The initial scores."""
 
     scores: Start = Field(
         "auto",
@@ -189,19 +189,19 @@ class TreeExampleSettings(SettingsGroup):
 
 
 class TreeLossSettings(SettingsGroup):
-    """How the losses of the levels become one."""
+    """The reduction of the losses of levels."""
 
     level_reduction: Literal["mean", "sum"] = Field("mean", description="over the levels of the tree")
 
 
 class DrawnLossSettings(TreeLossSettings):
-    """Of nodes that are drawn on each level."""
+    """The loss over nodes that are drawn on each level."""
 
     num_negatives: NumNegatives = 48
 
 
 class BeamLossSettings(TreeLossSettings):
-    """Of nodes that a beam compares."""
+    """The loss over the candidates of a beam."""
 
     num_candidates: int = Field(
         300, ge=2, description="nodes compared a level: the children of a beam of this many over the branching"
@@ -224,7 +224,7 @@ class DtrLossSettings(TreeLossSettings):
 
 
 class TreeOptimiserSettings(TableOptimiserSettings):
-    """That of trees: the embeddings of nodes have no decay."""
+    """The optimiser of trees: the embeddings of nodes have no decay."""
 
     decay: Literal["decoupled", "coupled"] = Field(
         "decoupled", description="of weight_decay; coupled: L2, of embeddings too (the authors' program)"
@@ -252,7 +252,7 @@ class TreeConfig(TrainedConfig):
 
     @property
     def can_start_from_transitions(self) -> bool:
-        """Has the scorer the parts that such a start sets?"""
+        """Whether the scorer has the parts that such a start initialises."""
         model = self.model
         return model.unit_coordinate and model.norm == "none" and model.width >= 4 and model.attention_hidden >= 2
 
@@ -261,7 +261,7 @@ class TreeConfig(TrainedConfig):
         return tree_plan(self, facts)
 
     def chosen(self, split: Split, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Who is near an item, where nodes may have neighbours; and the next item alone where it is all that counts."""
+        """The kind of neighbours, where nodes may have them, and the horizon, where only the next item counts."""
         if self.model.neighbours is not None or not takes_neighbours(self, split.train.num_items):
             return {}
         from beamwood.fitting.neighbour_choice import chosen_neighbours
@@ -273,7 +273,7 @@ class TreeConfig(TrainedConfig):
 
     @property
     def added(self) -> dict[str, float | None]:
-        """What is added to the similarity of a seen item."""
+        """The terms added for seen items."""
         return {"start.seen": self.start.seen, "choose.seen_weight": self.choose.seen_weight}
 
     @model_validator(mode="after")

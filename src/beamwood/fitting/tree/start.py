@@ -1,4 +1,4 @@
-"""The first tree of a training, and the estimator that labels are rectified by, chosen by name."""
+"""The first tree of a training, and the estimator of rectified labels, chosen by name."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = ["check_estimator", "fit_estimator", "start_tree"]
 
 STARTS = ("auto", "papers", "transitions", "pifa", "category", "random", "kmeans", "flat")
 BUILT, CODES = ("transitions", "pifa", "category", "random", "kmeans"), "codes:"
-# Instances that PIFA vectors are made of at least, and how many at a time.
+# The fewest instances that PIFA vectors are computed from, and the instances in a block.
 _INSTANCES, _BLOCK = 200_000, 16_384
 
 
@@ -44,14 +44,14 @@ def start_tree(
     vectors: ItemVectors | None = None,
     budget: Budget | None = None,
 ) -> Tree:
-    """The first tree, by the name `config.tree.start`.
+    """The first tree, by `config.tree.start`.
 
-    "transitions": balanced k-means on `vectors`, by what follows what; "pifa": balanced k-means on the histories that
-    items follow; "category": by the item table's categories; "random"; "kmeans": on the vectors of the fitted method
-    `config.tree.vectors`; "codes:COLUMN": as that column of the item table says (`tree_of_codes`); "flat": none; else
-    the folder of a fitted tree retriever of the same log and split. `config.tree.shape` is that of a tree which is
-    built here of an order of items. Errors: `InputError` where what the start needs is missing, `TimeLimitError` once
-    it is sure not to end within `budget`.
+    "transitions": balanced k-means on `vectors` from transition counts; "pifa": balanced k-means on the histories that
+    precede each item; "category": by the item table's categories; "random"; "kmeans": on the vectors of the fitted
+    method `config.tree.vectors`; "codes:COLUMN": by that column of the item table (`tree_of_codes`); "flat": a single
+    level; else the folder of a fitted tree retriever of the same log and split. `config.tree.shape`: of a tree that is
+    built from an order of items. Errors: `InputError` where the start lacks an input, `TimeLimitError` once it is
+    certain to exceed `budget`.
     """
     train, tree = split.train, config.tree
     start, num_items = tree.start, len(train.items)
@@ -93,7 +93,7 @@ def category_codes(train: Dataset) -> IndexArray:
 
 
 def codes_of(train: Dataset, column: str) -> IndexArray:
-    """int64[N], a column of the item table, -1 where there is none. Errors: no such column, no whole numbers."""
+    """int64[N], a column of the item table, -1 for null. Errors: a missing column, another type than integers."""
     if train.item_table is None:
         raise InputError(f"tree.start={CODES}{column} needs an item table; give one with --items")
     frame = train.item_table.frame
@@ -112,7 +112,7 @@ def codes_of(train: Dataset, column: str) -> IndexArray:
 
 
 def fitted_tree(folder: str, split: Split, branching: int) -> Tree:
-    """The tree of the fitted retriever in a folder."""
+    """The tree of a fitted retriever's folder. Errors: no such folder, no tree, another branching."""
     if not Path(folder).is_dir():
         raise InputError(f"tree.start='{folder}' is neither a folder nor a start{nearest(folder, STARTS)}")
     fitted = fitted_alike(folder, split)
@@ -138,9 +138,9 @@ def fitted_item_vectors(folder: str, split: Split) -> FloatArray:
 
 
 def instance_vectors(train: Dataset, config: TreeConfig, rng: np.random.Generator) -> FloatArray:
-    """[N, 64], PIFA vectors: an instance's features are its history items, each once over the history's length.
+    """[N, 64], PIFA vectors: an instance's features are its history items, each 1 over the history's length.
 
-    Of a long log evenly spread instances, ten an item in the mean: neighbouring windows say nearly the same.
+    A long log is sampled evenly, ten instances an item on average, as neighbouring windows are nearly equal.
     """
     examples, num_items = (
         windows(train.histories, length=sum(config.model.windows) + 1, min_history=1),
@@ -166,9 +166,9 @@ def check_estimator(name: str, methods: Mapping[str, Fit]) -> None:
 def fit_estimator(name: str, split: Split, methods: Mapping[str, Fit], **options: Unpack[TrainOptions]) -> Searcher:
     """The searcher whose scores rectify labels.
 
-    `name` is one of `methods`, fitted first on the same split, else a folder (of a method's name: ./sasrec). What a
-    method gives is kept in the run's folder, which the caller holds, and so is its own run, so that a resumed training
-    goes on with it; its budget counts what that took before.
+    `name` is one of `methods`, fitted first on the same split, else a folder (with a method's name: ./sasrec). A fitted
+    estimator and its run are stored in the run's folder, which the caller locks, so that a resumed training continues
+    it; its budget counts the time that it took before.
     """
     if name not in methods:
         return fitted_alike(name, split).searcher
@@ -185,7 +185,7 @@ def fit_estimator(name: str, split: Split, methods: Mapping[str, Fit], **options
             if kept.metadata.get("method") == name:
                 Budget.of(options.get("time_limit")).count(training_seconds(kept))
                 return kept.searcher
-        # Another run's: an interrupt must not leave it for this one to go on with.
+        # Another run's estimator, which this run must not resume after an interrupt.
         shutil.rmtree(folder, ignore_errors=True)
     resumes = resume and own is not None and own.holds_a_run
     fitted = methods[name](split, **options | {"run": own, "resume": resumes})

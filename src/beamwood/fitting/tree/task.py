@@ -1,4 +1,4 @@
-"""One training task for the whole family of tree retrievers: its objective says what differs.
+"""The training task of all tree retrievers; its objective distinguishes them.
 
 Shape legend: B histories, L history length, T targets a history, M nodes drawn a level, H levels.
 """
@@ -36,7 +36,7 @@ from beamwood.models.terms.seen import set_weight as set_seen
 from beamwood.models.tree_model import TreeModel
 from beamwood.ragged import indptr_of
 from beamwood.retrieval.tree import TreeSearcher
-from beamwood.sampling.levels import LeafHistories, LevelSampler, alive
+from beamwood.sampling.levels import LeafHistories, LevelSampler, alive, check_draws
 from beamwood.steps import step
 from beamwood.training.budget import Budget, Clock
 from beamwood.training.lazy_adam import sparse_gradients
@@ -51,16 +51,16 @@ __all__ = ["Labels", "TreeBatch", "TreeObjective", "TreeTask"]
 
 Labels = Literal["summed", "rectified", "one-step", "pseudo"]
 _BLOCK = 1024
-# Bytes of a start that is kept for other trainings, and for this one when it goes on.
+# The most bytes of a start that is cached for other trainings, and for resuming this one.
 _MOST_REMEMBERED = 2**29
 
 
 @dataclass(frozen=True, slots=True)
 class TreeObjective:
-    """What tells one tree retriever from another while the tree is fixed.
+    """The part of a training that differs between tree retrievers while the tree is fixed.
 
-    `labels`: "summed": every ancestor of a target is positive; "rectified" and "one-step" by the `estimator`; "pseudo"
-    by the model itself (OTM); `normalised`: divided by their level's mass.
+    `labels`: "summed": every ancestor of a target is positive; "rectified" and "one-step": by the `estimator`;
+    "pseudo": by the model itself (OTM); `normalised`: divided by their level's mass.
     """
 
     sampler: LevelSampler
@@ -73,7 +73,8 @@ class TreeObjective:
 @dataclass(frozen=True, slots=True)
 class TreeBatch:
     """`leaves_BL` int64, -1 padding on the left; `targets_BT` int64 leaves; `z_HBT` labels, None: all positive;
-    `folds_B` int64, the folds that the histories' users are of; `draws` of the levels, once they are made."""
+    `folds_B` int64, the folds of the histories' users; `draws`: of the levels, once drawn.
+    """
 
     leaves_BL: Tensor
     targets_BT: Tensor
@@ -83,7 +84,7 @@ class TreeBatch:
 
 
 class ScoredLevel(NamedTuple):
-    """`scores` [B, M] of what was drawn, `targets` [B, T] nodes of the level, `labels` bool[B, T]."""
+    """`scores` [B, M] of the drawn nodes, `targets` [B, T] nodes of the level, `labels` bool[B, T]."""
 
     draw: LevelDraw
     scores: Tensor
@@ -92,9 +93,9 @@ class ScoredLevel(NamedTuple):
 
 
 class TreeTask(SearchedTask[TreeBatch]):
-    """Batches and their loss, level by level; the tree and where its scorer starts are made by `prepare`.
+    """Batches and their loss, level by level; `prepare` builds the tree and initialises the scorer.
 
-    `terms`: added to the score beside those of `config`.
+    `terms`: added to the score besides those of `config`.
     """
 
     model: TreeModel
@@ -121,40 +122,40 @@ class TreeTask(SearchedTask[TreeBatch]):
                 "lower it with --set examples.min_history=1 or give a longer log"
             )
         optimiser = config.optimiser
-        # On a GPU a step waits for the start of its parts, not for its products.
+        # On a GPU a step is bound by kernel launches, not by its products.
         has = config.loop.device == "cpu" and has_bfloat16()
         self.bf16 = has if optimiser.bf16 is None else optimiser.bf16
-        # Of each user with examples, the first of them and how many follow.
+        # For each user with examples, the first of them and their number.
         counts = np.bincount(self.examples.users)
         self._first, self._count = indptr_of(counts)[:-1][counts > 0], counts[counts > 0]
         self.num_examples = len(self._first) if config.examples.of == "users" else len(self.examples)
-        # The end of each example's user: targets are drawn from what the user did next.
+        # The end of each example's user: targets are drawn from the user's later items.
         self._future_end = histories.indptr[self.examples.users + 1]
         self._items = histories.items
         self.seen_start = 0.0
 
     @property
     def tree(self) -> Tree:
-        """The tree as it is now."""
+        """The current tree."""
         return self.model.tree
 
     @property
     def next_item_only(self) -> bool:
-        """Is an example's one target the very next item, as in the paper?"""
+        """Whether an example's only target is the next item, as in the paper."""
         return self.config.examples.num_targets == 1 and self.config.examples.horizon == 1
 
     @property
     def leaves_out(self) -> bool:
-        """Does a term leave out the own steps of the users that are trained on?"""
+        """Whether a term leaves out the counts of the user that is trained on."""
         return any(module.term.folds for module in self.model.scorer.held_terms().values())
 
     def folds_of(self, rows: IndexArray) -> NDArray[np.int64]:
-        """int64[len(rows)], the folds of the users of the given examples."""
+        """int64[len(rows)], the folds of the given examples' users."""
         folds: NDArray[np.int64] = self.folds[self.examples.users[rows]]
         return folds
 
     def least(self, clock: Clock) -> float:
-        """What validation users take until there is a model that may be kept, by a scorer as it is drawn."""
+        """The seconds of searches for validation users before a model can be kept, with a scorer of random weights."""
 
         def searcher(tree: Tree) -> TreeSearcher:
             terms, rng = terms_of(self.config, self.terms), torch.Generator().manual_seed(0)
@@ -165,9 +166,9 @@ class TreeTask(SearchedTask[TreeBatch]):
         return seconds_of_judging(self.split, self.config, searcher, clock)
 
     def prepare(self, rng: torch.Generator, budget: Budget) -> None:
-        """Make the first tree, the objective (an estimator may be trained for it), and the scorer where it starts.
+        """Build the first tree and the objective (which may train an estimator), and initialise the scorer.
 
-        Errors: `InputError` where what `tree.start` needs is missing.
+        Errors: `InputError` where `tree.start` lacks an input.
         """
         seed, train, config = rng.initial_seed(), self.split.train, self.config
         vectors = ItemVectors(train, config, seed, self.terms, budget)
@@ -190,7 +191,7 @@ class TreeTask(SearchedTask[TreeBatch]):
         # A catalogue of one level has no tree to learn, which is an error only where an update was asked for.
         if config.tree.updates and (tree.shape.depth > 1 or "tree.updates" in config.given):
             self.update = TreeUpdate(self, seed=seed)
-        # Heights are found by draws.
+        # Initial heights depend on random draws.
         if starts_as is None or self.objective.loss.link.alone or held_bytes(scorer) > _MOST_REMEMBERED:
             self._start(rng, budget)
             return
@@ -205,30 +206,30 @@ class TreeTask(SearchedTask[TreeBatch]):
                 tensor.copy_(start[name])
 
     def _starts_as(self, seed: int) -> str | None:
-        """What all of the start is made from but the log, None where it is not wanted again or cannot be said."""
+        """A key of everything but the log on which the start depends; None where it need not be kept or has no key."""
         if self.terms or not is_remembering():
             return None
         settings = self.config.model_dump(mode="json", exclude={"optimiser", "loop", "examples"})
-        # What the start does not depend on.
+        # Settings without effect on the start.
         for name in ("dropout", "recompute", "light_width"):
             del settings["model"][name]
         return json.dumps(settings | {"seed": seed}, sort_keys=True)
 
     def _start(self, rng: torch.Generator, budget: Budget) -> None:
-        """Let the scorer start from what was counted."""
+        """Initialise the scorer from counts."""
         started = self.config.start.scores == "transitions"
-        with step("starting the weights of nodes from what was counted"):
+        with step("initialising the weights of nodes from counts"):
             start_scorer(self.model.scorer, self._counts, network=started)
         if started and self.objective.loss.link.alone:
             self.start_at_odds(rng)
         self._start_seen(rng.initial_seed(), budget)
 
     def state(self) -> dict[str, Any]:
-        """How seen items started."""
+        """The initial weight of seen items."""
         return {"seen_start": self.seen_start}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Checkpoints lack what a start makes anew: by another tree than that of the run it would stand elsewhere."""
+        """Restore it. A checkpoint lacks what a start computes, which must not be of another tree than the run's."""
         self.seen_start = float(state["seen_start"])
         if not np.array_equal(self.tree.item_of_leaf, self._counts.tree.item_of_leaf):
             counts = replace(self._counts, tree=self.tree)
@@ -236,7 +237,7 @@ class TreeTask(SearchedTask[TreeBatch]):
                 term.start_unsaved(counts)
 
     def _start_seen(self, seed: int, budget: Budget) -> None:
-        """Let seen items start with the weight that is set, or that validation users like."""
+        """Set the initial weight of seen items, as given or as validation users prefer."""
         given, seen = self.config.start.seen, self.model.scorer.held_terms().get("seen")
         if seen is None:
             self.seen_start = given or 0.0
@@ -253,7 +254,7 @@ class TreeTask(SearchedTask[TreeBatch]):
         set_weight(given)
 
     def optimisers(self) -> list[Optimiser]:
-        """Adam, of the layers with decoupled decay; the embeddings of nodes have decay only where it is coupled."""
+        """Adam, with decoupled decay for the layers; the embeddings of nodes have decay only where it is coupled."""
         scorer, optimiser = self.model.scorer, self.config.optimiser
         embeddings = scorer.nodes.weight
         dense = [parameter for parameter in scorer.parameters() if parameter is not embeddings]
@@ -262,7 +263,7 @@ class TreeTask(SearchedTask[TreeBatch]):
         return [Optimiser(groups, decoupled=not coupled, amsgrad=optimiser.amsgrad)]
 
     def batch(self, rows: np.ndarray, rng: torch.Generator, progress: Progress) -> TreeBatch:
-        """Histories and targets of the given rows: examples, or users, of whose examples one each is drawn.
+        """Histories and targets of the given rows: examples, or users, for each of whom one example is drawn.
 
         With `num_targets` > 1 they are drawn uniformly from the user's future.
         """
@@ -297,10 +298,11 @@ class TreeTask(SearchedTask[TreeBatch]):
         )
 
     def draw(self, batch: TreeBatch, rng: torch.Generator) -> TreeBatch:
-        """What is drawn on each level, by the scorer as it is; and its own labels (OTM)."""
+        """The nodes drawn on each level by the current scorer, and its own labels (OTM)."""
         scorer, tree, z_HBT = self.model.scorer, self.tree, batch.z_HBT
         histories = LeafHistories(batch.leaves_BL, batch.folds_B)
         draws = self.objective.sampler(scorer, tree, histories, batch.targets_BT, rng)
+        check_draws(draws, tree.shape)
         if self.objective.labels == "pseudo":
             z_HBT = pseudo_targets(scorer, tree, batch.leaves_BL, batch.targets_BT, batch.folds_B)
         return replace(batch, z_HBT=z_HBT, draws=draws)
@@ -311,7 +313,7 @@ class TreeTask(SearchedTask[TreeBatch]):
         return total.mean() if self.config.loss.level_reduction == "mean" else total.sum()
 
     def searcher(self, *, threads: int | None = None) -> TreeSearcher:
-        """A searcher of the weights and the tree as they are now; by default with as many threads as torch has."""
+        """A searcher of the current weights and tree; by default with as many threads as torch has."""
         return TreeSearcher(
             self.model.scorer.export(),
             self.tree,
@@ -321,11 +323,11 @@ class TreeTask(SearchedTask[TreeBatch]):
         )
 
     def start_at_odds(self, rng: torch.Generator) -> None:
-        """Let each level's scores start at the height where the loss of a few examples is least.
+        """Shift each level's initial scores to the offset with the least loss on a few examples.
 
-        For a loss that judges every node on its own: what says which nodes are likelier says not how likely they are.
+        For losses that judge every node on its own: the start ranks nodes, but does not calibrate their probabilities.
         """
-        # It takes a second to load, for few losses.
+        # Imported here, as it takes a second and few losses need it.
         from scipy.optimize import minimize_scalar
 
         rows = evenly(self.num_examples, _BLOCK)
@@ -337,7 +339,7 @@ class TreeTask(SearchedTask[TreeBatch]):
         shift_levels(self.model.scorer, heights)
 
     def _scored(self, batch: TreeBatch) -> list[ScoredLevel]:
-        """The scores of what was drawn on each level."""
+        """The scores of the drawn nodes on each level."""
         shape, draws = self.tree.shape, batch.draws
         targets = [batch.targets_BT // shape.leaves_below(draw.level) for draw in draws]
         entries = [LevelNodes(draw.level, draw.scored(own)) for draw, own in zip(draws, targets, strict=True)]
@@ -360,17 +362,17 @@ class TreeTask(SearchedTask[TreeBatch]):
 
 
 def held_by(scorer: DinScorer) -> dict[str, Tensor]:
-    """All parameters and buffers by name, those that checkpoints lack included."""
+    """All parameters and buffers by name, including those that checkpoints omit."""
     return dict([*scorer.named_parameters(), *scorer.named_buffers()])
 
 
 def held_bytes(scorer: DinScorer) -> int:
-    """The memory that these take."""
+    """The bytes of `held_by`."""
     return sum(tensor.nbytes for tensor in held_by(scorer).values())
 
 
 def drawn_scorer(shape: Shape, config: TreeConfig, terms: Sequence[Term], generator: torch.Generator) -> DinScorer:
-    """The scorer of a configuration as it is drawn."""
+    """The scorer of a configuration with random weights."""
     return DinScorer(
         shape,
         width=config.model.width,

@@ -1,4 +1,4 @@
-"""The terms of a tree's score: those that a configuration asks for, and those that are given as objects."""
+"""The terms of a tree's score: of a configuration, and given as objects."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from beamwood.models.terms.similarity import WEIGHT, WEIGHT_BESIDE
 __all__ = ["FOLDS", "LATEST", "terms_of"]
 
 FOLDS = 4
-"""Of users, whose own steps the terms that they are trained with leave out."""
+"""Folds of users: a term is trained for a user without the counts of the user's fold."""
 
 LATEST = 20
-"""Places of a history whose neighbours count, where these are what comes later."""
+"""The places of a history whose neighbours count, for directed kinds."""
 
 
 def terms_of(config: TreeConfig, more: Sequence[Term] = ()) -> tuple[Term, ...]:

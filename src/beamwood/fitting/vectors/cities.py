@@ -71,7 +71,7 @@ class CitiesTask(SearchedTask[ContextBatch]):
             )
 
     def prepare(self, rng: torch.Generator, budget: Budget) -> None:
-        """Draw what infers vectors from contexts."""
+        """Initialise the inference of vectors from contexts."""
         model = self.config.model
         self.model = ContextModel(
             self.before.encoder.vectors,
@@ -106,7 +106,7 @@ class CitiesTask(SearchedTask[ContextBatch]):
         return replaced_vectors(self.before, self.tail, self.inferred(self.tail))
 
     def sample(self, clock: Clock) -> tuple[VectorSearcher, float]:
-        """The searcher that was fitted before, and the price of all rare items' vectors by that of a few."""
+        """The fitted searcher, and the price of all rare items' vectors, extrapolated from a few."""
         tail = self.tail
         return replaced_vectors(self.before, tail[:0], self.model.vectors[:0].numpy()), price_of(
             lambda num: self.inferred(tail[evenly(len(tail), num)]), len(tail), clock
@@ -114,7 +114,7 @@ class CitiesTask(SearchedTask[ContextBatch]):
 
     @torch.no_grad()
     def inferred(self, items: IndexArray) -> NDArray[np.float32]:
-        """float32[B, D], by up to `examples.max_contexts` of each item, in evaluation mode."""
+        """float32[B, D], from up to `examples.max_contexts` of each item, in evaluation mode."""
         training, generator = self.model.training, torch.Generator().manual_seed(0)
         self.model.eval()
         parts = [np.empty((0, self.model.vectors.shape[1]), np.float32)]
@@ -129,7 +129,8 @@ class CitiesTask(SearchedTask[ContextBatch]):
 def fit_cities(
     split: Split, config: CitiesConfig, *, index: type[Index] | None = None, **options: Unpack[TrainOptions]
 ) -> Retriever:
-    """Train the inference on items that are not rare, keeping what is best on `split.valid`, and apply it to the rare.
+    """Train the inference on frequent items, keeping the weights that are best on `split.valid`, and apply it to rare
+    ones.
 
     Errors: `InputError` without `start.folder`, on one of another log or split, and on one with untied vectors.
     """

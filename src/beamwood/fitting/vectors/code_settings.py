@@ -22,7 +22,7 @@ class CodeModelSettings(sasrec.Sizes, EncoderModelSettings):
 
 
 class CodeStartSettings(FolderStartSettings):
-    """What codes are made of."""
+    """The source of codes."""
 
     codes: Literal["vectors", "random"] = Field(
         "vectors", description="by residual quantisation of vectors, or drawn at random, which is the control"
@@ -31,7 +31,7 @@ class CodeStartSettings(FolderStartSettings):
 
 
 class CodeConfig(AheadConfig):
-    """Items as codes; vectors are those of a folder, of a column, or of what follows what."""
+    """Items as codes of vectors: of a folder, of a column, or from transition counts."""
 
     model: CodeModelSettings = CodeModelSettings()
     start: CodeStartSettings = CodeStartSettings()

@@ -1,4 +1,4 @@
-"""How every method of vectors is trained, and what answers in the end: a blend of its searcher with what was seen."""
+"""Training of every vector method, and its final searcher: a blend with seen items."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def fit_vectors(
     evaluate_start: bool = False,
     **options: Unpack[TrainOptions],
 ) -> Retriever:
-    """`train`, and the retriever of the best weights, which then get their `choose.seen_weight`.
+    """`train`, and the retriever of the best weights, with their `choose.seen_weight`.
 
     Validation searches exactly, the retriever by `index`; None: by that of the settings. `evaluate_start`: see
     `LoopConfig`.
     """
-    # It says what is missing before the training, not after.
+    # Built first, so that a missing extra fails before the training.
     indexing = Indexing(split, config.index, kind=index, seed=options.get("seed", 0))
     return fit_searched(
         task,
@@ -63,9 +63,9 @@ def fit_searched(
     evaluate_start: bool = False,
     **options: Unpack[TrainOptions],
 ) -> Retriever:
-    """`train`, and the retriever of the best weights, with what `finish` makes of their searcher in what time is left.
+    """`train`, and the retriever of the best weights, whose searcher `finish` completes in the time left.
 
-    `later` says what `finish` takes.
+    `later`: the price of `finish`.
     """
     seed, options = options.get("seed", 0), with_budget(options)
     choice = choice_of_seen(split, config.choose, seed, functools.partial(bring, apart=True))

@@ -1,4 +1,4 @@
-"""The settings of an index: its kind, and what each kind may be set to, as the files of the indexes say."""
+"""The settings of an index: its kind, and the settings of each kind, as defined by the index."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["IndexChoiceSettings"]
 
 
 class IndexKindSettings(SettingsGroup):
-    """What finds the largest products.
+    """The index that finds the largest products.
 
-    Errors: `ValueError` on what is set of another index than the chosen one, and is not its default.
+    Errors: `ValueError` on a setting of another index than the chosen one, unless it is its default.
     """
 
     kind: IndexName = Field("exact", description="what finds the largest products; hnsw needs the extra ann")
@@ -31,13 +31,13 @@ class IndexKindSettings(SettingsGroup):
 
     @model_serializer(mode="wrap")
     def _its_own(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # What other indexes may be set to is no part of this choice.
+        # The settings of other indexes are omitted.
         values, others = handler(self), _others(self.kind)
         return {name: value for name, value in values.items() if name not in others}
 
 
 def _others(kind: str) -> set[str]:
-    """The settings that other indexes have, and this one does not."""
+    """The settings that only other indexes have."""
     own = INDEXES[kind].Settings.model_fields
     return {name for each in INDEXES.values() for name in each.Settings.model_fields if name not in own}
 
@@ -45,7 +45,7 @@ def _others(kind: str) -> set[str]:
 if TYPE_CHECKING:
 
     class IndexChoiceSettings(IndexKindSettings):
-        """And what each index may be set to; each takes its own."""
+        """The settings of all indexes; each index takes its own."""
 else:
     _own = dict.fromkeys(each.Settings for each in reversed(INDEXES.values()))
     IndexChoiceSettings = create_model("IndexChoiceSettings", __base__=(*_own, IndexKindSettings))

@@ -1,4 +1,4 @@
-"""What was trained gets its index: the settings' own, with what training users would ask, and within what time is left.
+"""The index of trained vectors: built by the settings, with queries of training users, within the time left.
 
 Shape legend: N items, D width, Q queries.
 """
@@ -23,15 +23,15 @@ from beamwood.types import Query, Searcher
 
 __all__ = ["Indexing", "answering", "training_queries"]
 
-# Queries that an index learns from at most, and points of a history that are asked at.
+# The most queries that an index learns from, and the points in each history at which they are taken.
 _MOST, _POINTS = 20_000, 8
-# The share of what is left that an index which trains may take; items by which the price of others is told.
+# The share of the time left that a trained index may take; the items of the trial that predicts it.
 _SHARE, _PRICED = 0.2, 2000
 _ROWS = 1024
 
 
 class Indexing:
-    """The index that settings choose, or one of another `kind`, for the searcher of a split."""
+    """The index of the settings, or of another `kind`, for searchers on a split."""
 
     def __init__(
         self, split: Split, choice: IndexChoiceSettings, *, kind: type[Index] | None = None, seed: int = 0
@@ -41,7 +41,7 @@ class Indexing:
         self.split, self.seed, self.settings = split, seed, settings_of(self.kind, dict(choice))
 
     def of(self, searcher: VectorSearcher, budget: Budget | None = None) -> VectorSearcher:
-        """The searcher with its index; one that trains stops in time."""
+        """The searcher with its index; a trained index stops in time."""
         limited = budget is not None and budget.limited
         seconds = max(budget.left, 0.0) if budget is not None and limited else None
         queries = partial(training_queries, searcher, self.split, self.seed)
@@ -49,7 +49,7 @@ class Indexing:
             return searcher.indexed(self.kind, self.settings, Making(self.seed, queries, seconds))
 
     def price(self, searcher: VectorSearcher, budget: Budget) -> float:
-        """The seconds that are kept for it; see `judge.Later`."""
+        """The seconds to reserve for it; see `judge.Later`."""
         if not budget.limited:
             return 0.0
         if self.kind.trains:
@@ -60,7 +60,7 @@ class Indexing:
 
 
 def training_queries(searcher: VectorSearcher, split: Split, seed: int) -> NDArray[np.float32]:
-    """float32[Q, D], what training users would ask with: their histories up to random points, at most 20,000."""
+    """float32[Q, D], queries of training users: their histories up to random points, at most 20,000."""
     histories, rng = split.train.histories, np.random.default_rng(seed)
     users = np.flatnonzero(histories.lengths > 0)
     points = 1 if searcher.needs.users else int(np.clip(_MOST // max(1, len(users)), 1, _POINTS))
@@ -75,9 +75,9 @@ def training_queries(searcher: VectorSearcher, split: Split, seed: int) -> NDArr
 
 
 def answering(searcher: Searcher, seen_weight: float, split: Split) -> Blend:
-    """The searcher with what was seen, and with the most popular items for an empty history, which has no vector.
+    """The searcher blended with seen items; an empty history, which has no vector, gets the most popular items.
 
-    They are counted in all of the log, as the retriever knows its histories; no query of a split is without one.
+    Popularity counts the whole log, as the retriever stores its histories; no query of a split has an empty history.
     """
     if searcher.needs.users_alone:
         return Blend([Part(searcher)], seen_weight=seen_weight)

@@ -1,4 +1,4 @@
-"""Where items stand in the training histories, and what a fitted encoder makes of the histories before them.
+"""The occurrences of items in the training histories, and a fitted encoder's vectors of the histories before them.
 
 Shape legend: B items of a batch, P places, D width, L history length.
 """
@@ -24,7 +24,9 @@ __all__ = ["Occurrences", "check_tied", "encoded_histories", "replaced_vectors"]
 
 @dataclass(frozen=True, slots=True)
 class Occurrences:
-    """Item n stands at `histories.items[positions[indptr[n]:indptr[n + 1]]]`, in the order of the histories."""
+    """The occurrences of item n are `histories.items[positions[indptr[n]:indptr[n + 1]]]`, in the order of
+    histories.
+    """
 
     histories: ItemLists
     indptr: NDArray[np.int64]
@@ -32,7 +34,7 @@ class Occurrences:
 
     @classmethod
     def of(cls, histories: ItemLists, num_items: int, *, after_others: bool = False) -> Self:
-        """Of every item; `after_others` leaves out those that open a history."""
+        """The occurrences of every item; `after_others` omits those at the start of a history."""
         positions = np.argsort(histories.items, kind="stable")
         if after_others:
             positions = positions[positions > histories.indptr[histories.rows[positions]]]
@@ -47,7 +49,7 @@ class Occurrences:
     def draw(
         self, items_B: IndexArray, most_B: IndexArray, generator: torch.Generator
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Rows int64[P] of the batch and their places int64[P] in `positions`: up to `most` of each item, at random."""
+        """Rows int64[P] of the batch and positions int64[P] in `positions`: up to `most` random ones of each item."""
         starts, counts = self.indptr[items_B], self.counts[items_B]
         rows = np.repeat(np.arange(len(items_B)), counts)
         places = ranges(starts, counts)
@@ -56,7 +58,7 @@ class Occurrences:
         return rows[kept], places[order][kept]
 
     def thinned(self, most: int, generator: torch.Generator) -> Occurrences:
-        """Up to `most` of each item, at random."""
+        """Up to `most` random occurrences of each item."""
         every = np.arange(len(self.indptr) - 1)
         rows, places = self.draw(every, np.full(len(every), most), generator)
         indptr = indptr_of(np.bincount(rows, minlength=len(every)))
@@ -69,14 +71,14 @@ def encoded_histories(
     """float32[P, D], the vectors of the histories `histories.items[start:stop]`."""
     starts = np.maximum(starts, stops - encoder.length)
     result = np.zeros((len(starts), encoder.vectors.shape[1]), np.float32)
-    # Histories of one length together, as the encoder leaves out columns that are padding in a whole block.
+    # Sorted by length, as the encoder skips columns that are padding in a whole block.
     for rows in np.array_split(np.argsort(stops - starts, kind="stable"), -(-len(starts) // 1024)):
         result[rows] = encoder.encode(histories.slices(starts[rows], stops[rows]).padded(encoder.length))
     return result
 
 
 def check_tied(before: EncodedHistory) -> None:
-    """Errors: an encoder that reads other vectors of items than it is searched by."""
+    """Errors: an encoder whose input vectors of items differ from the vectors searched."""
     if "outputs.weight" in before.encoder.arrays:
         raise InputError("the fitted model has model.tied=false; fit it with true, so that an item has one vector")
 
@@ -84,9 +86,9 @@ def check_tied(before: EncodedHistory) -> None:
 def replaced_vectors(
     before: EncodedHistory, items: IndexArray, vectors: NDArray[np.float32], branch: UserBranch | None = None
 ) -> VectorSearcher:
-    """A searcher by the encoder of `before` in which the given items have the given vectors, in and out.
+    """A searcher with the encoder of `before` in which the given items have other vectors, as input and in search.
 
-    `branch` takes the place of its own; None keeps that. The encoder is one that `check_tied` lets.
+    `branch` replaces its own; None keeps that. The encoder has passed `check_tied`.
     """
     arrays = dict(before.encoder.arrays)
     arrays["items.weight"] = arrays["items.weight"].copy()

@@ -1,4 +1,4 @@
-"""Where item vectors start: at random, or from what follows what in the training histories."""
+"""Initial item vectors: random, or from transition counts of the training histories."""
 
 from __future__ import annotations
 
@@ -21,22 +21,23 @@ from beamwood.types import BoolArray, FloatArray
 
 __all__ = ["start_from_transitions", "surroundings", "transition_vectors", "unit_vectors"]
 
-# Pairs of items at most so many steps apart count, each as one over the steps between them.
+# Pairs of items count up to this many steps apart, each 1 over the steps.
 _STEPS = 10
-# Of a longer log, evenly spread users count, three interactions an item at least: pairs may be ten times as many.
+# A longer log is sampled by evenly spread users, three interactions an item at least: pairs may be ten times as many.
 _INTERACTIONS, _AN_ITEM = 3_000_000, 3
-# Of the eigenvalues, relative: a start needs no more, and it is six times as fast.
+# The relative tolerance of eigenvalues: sufficient for a start, and six times as fast.
 _TOLERANCE = 1e-2
-# Items up to which that takes less than minutes; beyond, so many rounds of subspace iteration, with more columns.
+# Up to these items exact eigenvectors take less than minutes; beyond, these rounds of subspace iteration, with more
+# columns.
 _EXACT, _ROUNDS, _MORE = 200_000, 4, 16
-# How long exact ones take: products with vectors for each of them, and passes over the basis for each product.
+# The cost of exact eigenvectors: products a vector, and passes over the basis for each product.
 _STEPS_A_RANK, _TIMES_A_STEP = 5.5, 2
-# Of what is left of a limit, no more goes to exact ones.
+# The share of the time left that exact eigenvectors may take.
 _SHARE = 0.25
 
 
 class _Key(NamedTuple):
-    """What transition vectors are remembered by."""
+    """The cache key of transition vectors."""
 
     width: int
     seed: int
@@ -51,11 +52,11 @@ def surroundings(
     most: int | None = None,
     budget: Budget | None = None,
 ) -> sparse.csr_matrix:
-    """`C + C'` [N, N], C the counts of what follows what within ten steps, each over the steps between them^power.
+    """`C + C'` [N, N], C the directed counts of pairs within ten steps, each 1 / steps^power.
 
-    Each is also over the root of its history's length: metrics count users alike, and a long history has ten pairs for
-    each of its items. `of_users` bool[users]: whose steps count; None for all. `directed`: C alone. Where a log has
-    more than `most` interactions, evenly spread users count. Errors: as `counts_within`.
+    Each is divided by the square root of its history's length: metrics weight users equally, and a long history has ten
+    pairs for each of its items. `of_users` bool[users]: the users who count; None for all. `directed`: C alone. A log
+    of more than `most` interactions is sampled by evenly spread users. Errors: as `counts_within`.
     """
     most = max(_INTERACTIONS, _AN_ITEM * len(train.items)) if most is None else most
     users = np.arange(0, len(train.histories), max(1, math.ceil(len(train.histories.items) / most)))
@@ -68,16 +69,15 @@ def surroundings(
 
 
 def transition_vectors(train: Dataset, width: int, seed: int, budget: Budget | None = None) -> FloatArray:
-    """float32[N, width], each of length 1, whose products are near `D^-1/2 (C + C') D^-1/2` up to these lengths.
+    """float32[N, width], of length 1, whose products approximate `D^-1/2 (C + C') D^-1/2` up to these lengths.
 
-    `C + C'`: `surroundings`; D: the sums of its rows plus their mean. The vectors are of the largest eigenvalues, each
-    times the root of its own. Items that follow one another point the same
-    way, and so do those with the same neighbours, however few histories they have. The largest come first, so that the
-    first columns, made of length 1 again, are those of a smaller width. An item without neighbours gets zeros. Source:
-    Qin and Rohe, "Regularized Spectral Clustering under the Degree-Corrected Stochastic Blockmodel", with the
-    eigenvalues' roots as weights. Where exact ones would take more than a quarter of what is left of `budget`, they are
-    the best of a few products. While starts are `remembered`, exact ones of a larger width serve too. Errors:
-    `TimeLimitError` where not even these fit.
+    `C + C'`: `surroundings`; D: its row sums plus their mean. The vectors are the leading eigenvectors, each times the
+    square root of its eigenvalue, largest first, so that the first columns, normalised again, are those of a smaller
+    width. Items that follow one another, or have the same neighbours, get similar vectors, even from few histories. An
+    item without neighbours gets zeros. Source: Qin and Rohe, "Regularized Spectral Clustering under the
+    Degree-Corrected Stochastic Blockmodel", with the square roots of eigenvalues as weights. Where exact eigenvectors
+    would take more than a quarter of the rest of `budget`, a few rounds of subspace iteration replace them. While
+    starts are `remembered`, exact ones of a larger width are reused. Errors: `TimeLimitError` where not even these fit.
     """
 
     def make() -> tuple[FloatArray, bool]:
@@ -98,7 +98,7 @@ def _made(train: Dataset, width: int, seed: int, budget: Budget | None) -> tuple
     num_items = len(train.items)
     counts = surroundings(train, budget=budget)
     degrees = np.asarray(counts.sum(axis=1)).ravel()
-    # Without the mean, each little group of items that is apart from all others has one of the largest eigenvalues.
+    # Without the mean, each small isolated group of items has one of the largest eigenvalues.
     root = np.sqrt(np.maximum(degrees + degrees.mean(), 1e-9))
     scaled = (sparse.diags(1 / root) @ counts @ sparse.diags(1 / root)).tocsr().astype(np.float32)
     rank = min(width, num_items - 1)
@@ -112,7 +112,9 @@ def _made(train: Dataset, width: int, seed: int, budget: Budget | None) -> tuple
 
 
 def _fits(matrix: sparse.csr_matrix, rank: int, budget: Budget | None) -> bool:
-    """May exact eigenvectors be had, by the time of a few products? Raises where nothing fits."""
+    """Whether exact eigenvectors fit the time limit, by the time of a few products. Errors: not even inexact
+    ones fit.
+    """
     if budget is None or not budget.limited:
         return True
     rng, clock = np.random.default_rng(0), budget.clock
@@ -140,13 +142,13 @@ def leading_eigenvectors(
 ) -> tuple[FloatArray, FloatArray]:
     """The largest eigenvalues [R] of a symmetric matrix [N, N], ascending, and their vectors, float32[N, R].
 
-    If not `exact`, the best that is in the span of a few products with it. Source of these: Halko, Martinsson and
-    Tropp, "Finding Structure with Randomness", algorithms 4.4 and 5.3.
+    If not `exact`, the best approximation in the span of a few products. Source of these: Halko, Martinsson and Tropp,
+    "Finding Structure with Randomness", algorithms 4.4 and 5.3.
     """
     num_items = matrix.shape[0]
     if exact:
         first = rng.normal(size=num_items).astype(np.float32)
-        # Where what the first vector reaches is exhausted, the search goes on from another drawn one.
+        # Once the Krylov space of the first vector is exhausted, the search restarts from a random one.
         values, basis = eigsh(matrix, k=rank, which="LA", v0=first, rng=rng, tol=_TOLERANCE)
         return values, basis
     columns = rng.standard_normal((num_items, min(rank + _MORE, num_items)), dtype=np.float32)
@@ -157,7 +159,7 @@ def leading_eigenvectors(
 
 
 def orthonormal(columns_NR: FloatArray) -> FloatArray:
-    """float32[N, R], what the columns span, as columns of length 1 at right angles; 0 for what adds nothing."""
+    """float32[N, R], an orthonormal basis of the columns' span; 0 for dependent columns."""
     lengths, turn = np.linalg.eigh((columns_NR.T @ columns_NR).astype(float))
     inverse = np.where(lengths > 1e-6 * lengths[-1], 1 / np.sqrt(np.maximum(lengths, 1e-30)), 0)
     result: FloatArray = columns_NR @ (turn * inverse).astype(np.float32)
@@ -165,14 +167,14 @@ def orthonormal(columns_NR: FloatArray) -> FloatArray:
 
 
 def unit_vectors(vectors_ND: FloatArray) -> FloatArray:
-    """[N, D], each of length 1, or 0 where a vector is shorter than 1e-6."""
+    """[N, D], normalised to length 1; 0 where a vector is shorter than 1e-6."""
     lengths = np.linalg.norm(vectors_ND, axis=1, keepdims=True)
     result: FloatArray = np.divide(vectors_ND, lengths, out=np.zeros_like(vectors_ND), where=lengths > 1e-6)
     return result
 
 
 def start_from_transitions(model: SequenceModel, train: Dataset, seed: int, budget: Budget | None = None) -> None:
-    """Put `transition_vectors` in the place of the model's drawn ones; an item without neighbours keeps its own.
+    """Replace the model's random item vectors by `transition_vectors`; items without neighbours keep theirs.
 
     Errors: `InputError` where the vectors come from a column of the item table.
     """

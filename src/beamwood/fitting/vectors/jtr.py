@@ -31,24 +31,24 @@ from beamwood.training.trainable import Progress
 
 __all__ = ["JtrTask", "fit_jtr"]
 
-# Windows at a time that say where items are asked for, examples in all, and the share of what is left that they take.
+# Windows in a batch of the assignment, the most examples, and the share of the time left that they may take.
 _WINDOWS, _MOST, _SHARE = 64, 500_000, 0.1
 
 
 class JtrTask(ContinuedTask):
-    """The encoder's examples, each for the item and for the nodes on the way to its leaf."""
+    """The encoder's examples, each for the item and for the nodes on the path to its leaf."""
 
     config: JtrConfig
 
     def prepare(self, rng: torch.Generator, budget: Budget) -> None:
-        """Make the model, and the tree of where its item vectors start."""
+        """Build the model, and the tree on its initial item vectors."""
         super().prepare(rng, budget)
         self.seed, given = rng.initial_seed(), self.config.index
         vectors = self.model.output_weight.detach().numpy()
         generator = np.random.default_rng(self.seed)
         self.tree, centres, self.leaf_N = grow_tree(vectors, given.num_children or CHILDREN, given.leaf_size, generator)
         self.nodes = nn.Parameter(torch.from_numpy(centres))
-        # So that it moves, and is kept, with all else.
+        # Registered, so that it is trained and saved with the model.
         self.model.register_parameter("nodes", self.nodes)
         of_tree = {
             "paths": self.tree.paths()[self.leaf_N],
@@ -59,18 +59,18 @@ class JtrTask(ContinuedTask):
             self.model.register_buffer(name, torch.from_numpy(array), persistent=False)
 
     def cross_entropy(self, queries_XD: Tensor, targets_X: Tensor, rng: torch.Generator) -> Tensor:
-        """[X], the encoder's loss, and that of each node on the way to the target."""
+        """[X], the encoder's loss plus that of each node on the path to the target."""
         losses = super().cross_entropy(queries_XD, targets_X, rng)
         paths_XH = self.model.get_buffer("paths")[targets_X]
         for place, level in enumerate(self.tree.levels()):
-            # A leaf that lies higher has no node here.
+            # A leaf on a higher level has no node here.
             there = torch.nonzero(paths_XH[:, place] >= 0)[:, 0]
             of_level = self.of_level(queries_XD[there], paths_XH[there, place], level, rng)
             losses = losses.index_add(0, there, of_level)
         return losses
 
     def of_level(self, queries_XD: Tensor, nodes_X: Tensor, level: tuple[int, int], rng: torch.Generator) -> Tensor:
-        """[X], the softmax of a level, or of its negatives where there are fewer."""
+        """[X], the softmax over a level, or over negatives where these are fewer."""
         count = self.config.loss.level_negatives
         if count is None or count >= level[1] - level[0] - 1:
             logits = queries_XD @ self.nodes[level[0] : level[1]].T
@@ -83,7 +83,7 @@ class JtrTask(ContinuedTask):
         return functional.cross_entropy(logits, torch.zeros_like(nodes_X), reduction="none")
 
     def price(self, searcher: VectorSearcher, budget: Budget) -> float:
-        """The seconds that `indexed` takes."""
+        """The seconds of `indexed`."""
         if not budget.limited:
             return 0.0
         self.arrivals(Budget(), most=1)
@@ -93,7 +93,7 @@ class JtrTask(ContinuedTask):
         return min(whole, _SHARE * max(budget.left, 0.0))
 
     def indexed(self, searcher: VectorSearcher, budget: Budget) -> VectorSearcher:
-        """The searcher with the tree; each item in the leaves at which queries arrive that it is the target of."""
+        """The searcher with the tree; each item in the leaves that queries with it as target reach."""
         items, leaves = self.arrivals(budget, most=_MOST)
         buckets = shared_leaves(self.leaf_N, len(self.tree.leaves), items, leaves, self.config.index.num_homes)
         nodes = self.nodes.detach().numpy().copy()
@@ -102,9 +102,9 @@ class JtrTask(ContinuedTask):
 
     @torch.no_grad()
     def arrivals(self, budget: Budget, *, most: int) -> tuple[np.ndarray, np.ndarray]:
-        """Pairs of a target and a leaf of the best of its query, by training windows of `most` examples or a few more.
+        """Pairs of a target and one of its query's best leaves, from training windows of about `most` examples.
 
-        As many as there is time for.
+        As many as fit the time limit.
         """
         rng = torch.Generator().manual_seed(self.seed % 2**63)
         rows = torch.randperm(len(self.users), generator=rng).numpy()
@@ -126,9 +126,9 @@ class JtrTask(ContinuedTask):
 
 
 def fit_jtr(split: Split, config: JtrConfig, **options: Unpack[TrainOptions]) -> Retriever:
-    """Train on `split.train`, keeping the weights that are best on `split.valid`, then move items to their leaves.
+    """Train on `split.train`, keeping the weights that are best on `split.valid`, then assign items to leaves.
 
-    Validation searches exactly, the retriever by the tree. Errors: `InputError` where nobody has two interactions, and
+    Validation searches exactly, the retriever by the tree. Errors: `InputError` where no user has two interactions, and
     on a `start.folder` of another log, split or size.
     """
     task = JtrTask(split, config, encoder=sasrec.ENCODER)

@@ -41,13 +41,13 @@ __all__ = ["Averaged", "AveragedWhole", "Graph", "GraphTask", "fit_graph"]
 
 
 class Graph:
-    """Who took what as a graph of V nodes, each edge over the root of both nodes' degrees; an edge counts once."""
+    """The user-item graph of V nodes, each edge over the square root of both nodes' degrees; repeats count once."""
 
     def __init__(self, taken: ItemLists, num_items: int, num_layers: int) -> None:
         self.num_layers, each = num_layers, taken.distinct()
         num_users = len(each)
         degrees = np.concatenate([each.lengths, np.bincount(each.items, minlength=num_items)])
-        # A node without an edge has no neighbours to share with.
+        # Isolated nodes have scale 0.
         self.scale_V = np.where(degrees > 0, np.maximum(degrees, 1) ** -0.5, 0.0).astype(np.float32)
         users, items = each.rows, each.items.astype(np.int64) + num_users
         weights = self.scale_V[users] * self.scale_V[items]
@@ -57,12 +57,12 @@ class Graph:
         self._there: Tensor | None = None
 
     def edges_on(self, device: torch.device) -> Tensor:
-        """The edges as a sparse tensor [V, V] on a GPU, made once."""
+        """The edges as a sparse tensor [V, V] on a GPU, built once."""
         if self._there is None or self._there.device != device:
             indptr, indices = torch.from_numpy(self.edges.indptr), torch.from_numpy(self.edges.indices)
             data, size = torch.from_numpy(self.edges.data), self.edges.shape
             with warnings.catch_warnings():
-                # That this form of tensors is a beta.
+                # torch warns that sparse tensors are in beta.
                 warnings.simplefilter("ignore", UserWarning)
                 self._there = torch.sparse_csr_tensor(indptr, indices, data, size, device=device)
         return self._there
@@ -80,7 +80,7 @@ class Graph:
 class Averaged(torch.autograd.Function):
     """[R, D], the mean over the layers at some nodes; the graph is symmetric, so its gradient is a mean as well.
 
-    The last layer of the way forth, and the first of the way back, are of these nodes alone.
+    The last layer forward, and the first backward, are computed at these nodes alone.
     """
 
     @staticmethod
@@ -100,7 +100,7 @@ class Averaged(torch.autograd.Function):
 
 
 class AveragedWhole(torch.autograd.Function):
-    """The same of whole layers, on any device: a GPU takes no rows of a sparse matrix."""
+    """The same with whole layers, on any device: a GPU cannot select rows of a sparse matrix."""
 
     @staticmethod
     def forward(ctx: Any, table_VD: Tensor, rows_R: Tensor, graph: Graph) -> Tensor:
@@ -125,7 +125,7 @@ def averaged(vectors_VD: Tensor, graph: Graph) -> Tensor:
 
 
 class GraphVectors(nn.Module):
-    """The vectors E_0 of users, then items: N(0, 0.1)."""
+    """The vectors E_0 of users, then items, initialised by N(0, 0.1)."""
 
     def __init__(self, graph: Graph, width: int, generator: torch.Generator) -> None:
         super().__init__()
@@ -143,13 +143,13 @@ class GraphVectors(nn.Module):
 
 @dataclass(frozen=True, slots=True)
 class TripletBatch:
-    """`nodes_B3` int64: a user, an item that was taken, and one that was not."""
+    """`nodes_B3` int64: a user, an item of the user, and another item."""
 
     nodes_B3: Tensor
 
 
 class GraphTask(SearchedTask[TripletBatch]):
-    """A user drawn uniformly, an item that was taken, and one that was not: in an epoch as often as there are edges."""
+    """A user drawn uniformly, one of the user's items, and another item; an epoch has as many as edges."""
 
     model: GraphVectors
 
@@ -159,26 +159,26 @@ class GraphTask(SearchedTask[TripletBatch]):
         counts = self.taken.lengths
         self.drawn = np.flatnonzero((counts > 0) & (counts < self.num_items))
         if len(self.drawn) == 0:
-            raise InputError("no user of training has taken some items and not others; give a longer log")
+            raise InputError("no training user has some items but not all; give a longer log")
         self.num_examples = len(self.taken.items)
         self.graph = Graph(self.taken, self.num_items, config.model.num_layers)
-        # Of each user, which of the others stand before each item that was taken: ascending, as the items are.
+        # For each of a user's items, ascending, the number of other items below it.
         place = places_in_rows(counts)
         self._others = self.taken.rows * (self.num_items + 1) + self.taken.items - place
 
     def prepare(self, rng: torch.Generator, budget: Budget) -> None:
-        """Draw the vectors."""
+        """Initialise the vectors."""
         del budget
         self.model = GraphVectors(self.graph, self.config.model.width, rng)
 
     def batch(self, rows: NDArray[np.int64], rng: torch.Generator, progress: Progress) -> TripletBatch:
-        """As many pairs as there are examples, whichever these are."""
+        """As many triplets as rows; the rows themselves are ignored."""
         del progress
         draws_B3 = torch.rand((len(rows), 3), generator=rng, dtype=torch.float64).numpy()
         users = self.drawn[(draws_B3[:, 0] * len(self.drawn)).astype(np.int64)]
         first, counts = self.taken.indptr[users], self.taken.lengths[users]
         items = self.taken.items[first + (draws_B3[:, 1] * counts).astype(np.int64)]
-        # The n-th of what was not taken: n, and as many more as were taken before it.
+        # The n-th unseen item: n plus the number of seen items below it.
         others = (draws_B3[:, 2] * (self.num_items - counts)).astype(np.int64)
         before = np.searchsorted(self._others, users * (self.num_items + 1) + others, side="right") - first
         nodes: list[NDArray[Any]] = [users, items + self.num_users, others + before + self.num_users]
@@ -195,7 +195,7 @@ class GraphTask(SearchedTask[TripletBatch]):
         return losses_B
 
     def searcher(self) -> VectorSearcher:
-        """A searcher of the weights as they are now."""
+        """A searcher of the current weights."""
         graph, layers, first = self.graph, self.graph.num_layers, self.num_users
         table = self.model.table.detach().numpy()
         vectors_VD = graph.summed(table, layers + 1) / np.float32(layers + 1)
@@ -214,6 +214,6 @@ class GraphTask(SearchedTask[TripletBatch]):
 def fit_graph(split: Split, config: GraphConfig, **options: Unpack[VectorOptions]) -> Retriever:
     """Train on the graph of `split.train`, keeping the vectors that are best on `split.valid`.
 
-    Errors: `InputError` where every user took nothing, or everything.
+    Errors: `InputError` where every user has no item, or every item.
     """
     return fit_vectors(GraphTask(split.train, config), split, config, method="lightgcn", **options)

@@ -1,9 +1,10 @@
-"""MELT: two branches beside a fitted sequence model that tell rare items and short histories what they lack.
+"""MELT: two branches beside a fitted sequence model that improve the vectors of rare items and short histories.
 
 Shape legend: B items and users of a step, D width.
-Source: "MELT: Mutual Enhancement of Long-Tailed User and Item for Sequential Recommendation". The encoder stays as it
-was fitted (the paper trains on with it), so rare items' vectors are written once instead of every epoch, and the
-branches fit any encoder.
+
+Source: "MELT: Mutual Enhancement of Long-Tailed User and Item for Sequential Recommendation". The encoder stays fixed
+(the paper trains it further), so rare items' vectors are computed once instead of every epoch, and the branches fit any
+encoder.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ __all__ = ["MeltTask", "fit_melt"]
 
 @dataclass(frozen=True, slots=True)
 class BranchBatch:
-    """What each branch reads [B, D], what it should say [B, D], and how much that counts [B]."""
+    """Each branch's inputs [B, D], targets [B, D], and weights [B]."""
 
     users: tuple[Tensor, Tensor, Tensor]
     items: tuple[Tensor, Tensor, Tensor]
@@ -59,7 +60,7 @@ class MeltTask(SearchedTask[BranchBatch]):
         self.contexts = Occurrences.of(train.histories, len(train.items), after_others=True)
         self.counts, has_context = train.item_counts, self.contexts.counts > 0
         self.rarest = int(np.quantile(self.counts, config.examples.item_quantile))
-        # The encoder sees no more than its length, and a query may hold no more: who fills it is no rare user.
+        # The encoder reads at most its length, and queries may be truncated to it: a full history is not a short one.
         self.shortest = min(int(np.quantile(lengths[lengths > 0], config.examples.user_quantile)), encoder.length - 1)
         self.tail = np.flatnonzero((self.counts <= self.rarest) & has_context)
         self.head = np.flatnonzero((self.counts > self.rarest) & has_context)
@@ -71,7 +72,7 @@ class MeltTask(SearchedTask[BranchBatch]):
         self.num_examples = len(self.head)
 
     def prepare(self, rng: torch.Generator, budget: Budget) -> None:
-        """Draw the contexts that are kept, encode them and the frequent users, and draw the branches."""
+        """Draw the contexts to keep, encode them and the frequent users, and initialise the branches."""
         encoder, histories = self.before.encoder, self.histories
         self.contexts = self.contexts.thinned(self._most_contexts(budget), rng)
         positions = self.contexts.positions
@@ -86,7 +87,9 @@ class MeltTask(SearchedTask[BranchBatch]):
             nn.init.uniform_(parameter, -(width**-0.5), width**-0.5, generator=rng)
 
     def _most_contexts(self, budget: Budget) -> int:
-        """`examples.max_contexts`, or as many of an item as can be encoded in half of what is left, users besides."""
+        """`examples.max_contexts`, or as many contexts an item as can be encoded in half of the time left,
+        after users.
+        """
         most, counts, histories = self.config.examples.max_contexts, self.contexts.counts, self.histories
         if not budget.limited:
             return most
@@ -108,9 +111,11 @@ class MeltTask(SearchedTask[BranchBatch]):
         return fewer
 
     def batch(self, rows: NDArray[np.int64], rng: torch.Generator, progress: Progress) -> BranchBatch:
-        """Random users' last items for all they had, and the given items' random contexts for their vectors."""
+        """Random users' last items as input for their whole histories, and the given items' random contexts for their
+        vectors.
+        """
         count, steps = len(rows), self.config.optimiser.decay_steps
-        # The curriculum goes on as the decay does.
+        # The curriculum follows the decay schedule.
         fraction = progress.fraction if steps is None else min(progress.step / steps, 1.0)
         chosen = torch.randint(len(self.users), (count,), generator=rng).numpy()
         shown = torch.randint(1, max(self.shortest, 1) + 1, (count,), generator=rng).numpy()
@@ -129,7 +134,7 @@ class MeltTask(SearchedTask[BranchBatch]):
         )
 
     def mean_contexts(self, rows: NDArray[np.int64], places: NDArray[np.int64], count: int) -> NDArray[np.float32]:
-        """float32[B, D], the mean of each row's contexts; `rows` ascending and none without one."""
+        """float32[B, D], the mean of each row's contexts; `rows` ascending, each with at least one."""
         sums: NDArray[np.float32] = np.add.reduceat(
             self.context_vectors[places], np.searchsorted(rows, np.arange(count)), axis=0
         )
@@ -150,7 +155,7 @@ class MeltTask(SearchedTask[BranchBatch]):
     def searcher(self) -> VectorSearcher:
         """The fitted model with rare items' vectors from their contexts, and the user branch for short histories."""
         rows = np.repeat(np.arange(len(self.tail)), self.contexts.counts[self.tail])
-        # No item may be rare, and places are in the order of their items.
+        # There may be no rare item; places are sorted by item.
         places = np.flatnonzero(np.isin(self.histories.items[self.contexts.positions], self.tail))
         means = torch.from_numpy(self.mean_contexts(rows, places, len(self.tail)))
         vectors = self.model["item"](means).numpy()

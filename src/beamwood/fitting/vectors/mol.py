@@ -33,7 +33,7 @@ __all__ = ["MixtureModel", "MixtureTask", "fit_mixture", "imbalance"]
 
 
 class MixtureModel(SequenceModel):
-    """A sequence encoder whose vectors, and those of the items, are taken apart into components."""
+    """A sequence encoder whose vectors, and those of the items, are decomposed into components."""
 
     def __init__(self, *given: Any, mixture: mol.Sizes, width: int, **more: Any) -> None:
         super().__init__(*given, width=width, **more)
@@ -57,11 +57,11 @@ class MixtureTask(SequenceTask):
 
     @property
     def sizes(self) -> mol.Sizes:
-        """Those of the mixture among the settings."""
+        """The mixture's sizes among the settings."""
         return mol.Sizes(**self.config.model.model_dump(include=set(mol.Sizes.model_fields)))
 
     def cross_entropy(self, queries_XD: Tensor, targets_X: Tensor, rng: torch.Generator) -> Tensor:
-        """[X], the sampled softmax of the mixture, and what the gates pay for being out of balance."""
+        """[X], the sampled softmax of the mixture, plus the penalty of unbalanced gates."""
         model, own = self.model, self.config.model
         count = self.config.loss.sampled_negatives
         assert count is not None, "a mixture is trained on samples"
@@ -90,7 +90,7 @@ class MixtureTask(SequenceTask):
         return losses_X1[:, 0] + self.config.loss.load_balance * imbalance(torch.cat(shares, dim=1))
 
     def searcher(self) -> MixtureSearcher:  # type: ignore[override]
-        """A searcher of the weights as they are now."""
+        """A searcher of the current weights."""
         own = self.config.model
         return MixtureSearcher(
             self.model.plain(),
@@ -115,7 +115,7 @@ def imbalance(shares_XMP: Tensor) -> Tensor:
 def fit_mixture(split: Split, config: MixtureConfig, **options: Unpack[VectorOptions]) -> Retriever:
     """Train on `split.train`, keeping the weights that are best on `split.valid`.
 
-    Errors: `InputError` where nobody has two interactions.
+    Errors: `InputError` where no user has two interactions.
     """
     task = MixtureTask(split.train, config, encoder=sasrec.ENCODER)
     return fit_vectors(task, split, config, method="mol", **options)

@@ -1,4 +1,4 @@
-"""What the `fit` of every method of vectors takes besides the options of all methods."""
+"""The options of every vector method's `fit` besides those of all methods."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["VectorOptions"]
 
 
 class VectorOptions(TrainOptions, total=False):
-    """A part that a method of one's own is made with: it binds it, as `functools.partial(METHOD.fit, index=...)`.
+    """A part that a user's own method binds, as `functools.partial(METHOD.fit, index=...)`.
 
-    `index` (that of `index.kind`) finds the largest products; who loads such a folder needs it too
+    `index` (that of `index.kind`) finds the largest products; loading such a folder needs it, too
     (`retrieval.vectors.searcher_with`).
     """
 

@@ -1,4 +1,4 @@
-"""What the papers of sequence encoders leave out of ours, as settings: the presets of their methods begin with it."""
+"""The settings that switch off our additions to sequence encoders, on which the presets of their methods build."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PLAIN: Mapping[str, Any] = {
     "optimiser.clip_norm": None,
     "choose.seen_weight": 0.0,
 }
-"""Vectors as drawn, the softmax over the whole catalogue, Adam at 1e-3 and nothing added for seen items."""
+"""Random initial vectors, the softmax over the whole catalogue, Adam at 1e-3, no weight for seen items."""
 
 SASREC: Mapping[str, Any] = {
     **PLAIN,
@@ -29,4 +29,4 @@ SASREC: Mapping[str, Any] = {
     "loop.batch_size": 128,
     "loop.max_steps": None,
 }
-"""SASRec as its paper has it for MovieLens-1M (section IV)."""
+"""SASRec with its paper's settings for MovieLens-1M (section IV)."""

@@ -55,13 +55,15 @@ class PreferenceTask(ContinuedTask):
         self.tail_N = torch.from_numpy(rule.tail(split.train).mask)
 
     def prepare(self, rng: torch.Generator, budget: Budget) -> None:
-        """As it is; the model in `start.folder` is the reference of DPO too."""
+        """As the encoder's; the model in `start.folder` is also the reference of DPO."""
         super().prepare(rng, budget)
         if self.config.loss.preference in ("dpo", "s-dpo"):
             self.reference = copy.deepcopy(self.model).eval().requires_grad_(False)
 
     def loss(self, batch: WindowBatch, rng: torch.Generator) -> Tensor:
-        """The mean cross-entropy with `loss.strength` times the preference's, or their sum weighed for tail items."""
+        """The mean of cross-entropy plus `loss.strength` times the preference loss, or their weighted sum for tail
+        items.
+        """
         config = self.config.loss
         rows, columns = torch.nonzero(batch.targets_BL >= 0, as_tuple=True)
         targets = batch.targets_BL[rows, columns]
@@ -82,7 +84,7 @@ class PreferenceTask(ContinuedTask):
         cross_entropy_X: Tensor,
         rng: torch.Generator,
     ) -> Tensor:
-        """[X], the preference loss of each example against head items, none in its window so far."""
+        """[X], the preference loss of each example against head items that are not in its window so far."""
         config, vectors = self.config.loss, self.model.output_weight
         targets = batch.targets_BL[rows, columns]
         positive = (queries_XD * vectors[targets]).sum(dim=1)
@@ -101,12 +103,12 @@ class PreferenceTask(ContinuedTask):
         with torch.no_grad():
             before, table = self.reference(batch.items_BL)[rows, columns], self.reference.output_weight
             own, others = _products(before, table, targets[:, None])[:, 0], _products(before, table, chosen)
-        # Both losses are of differences, which the denominators leave.
+        # Both losses are of differences, in which the denominators cancel.
         loss = dpo if config.preference == "dpo" else s_dpo
         return loss(positive, negative, own, others, beta=config.beta)
 
     def pi(self, logits: Tensor, total: Tensor) -> Tensor:
-        """What LPO compares, of the shape of `logits`; `total`: the logarithm of the softmax's denominator."""
+        """LPO's pi, of the shape of `logits`; `total`: the logarithm of the softmax's denominator."""
         pi = self.config.loss.pi
         if pi == "logit":
             return logits
@@ -122,13 +124,13 @@ class PreferenceTask(ContinuedTask):
         total_X: Tensor,
         rng: torch.Generator,
     ) -> Tensor:
-        """int64[X, K] head items, none of them the target or of the history; the catalogue is scored in blocks."""
+        """int64[X, K] head items, none of them the target or in the history; the catalogue is scored in blocks."""
         config, vectors = self.config.loss, self.model.output_weight
         targets, history = batch.targets_BL[rows, columns], batch.items_BL[rows]
         newest = columns + batch.items_BL.shape[1] - batch.targets_BL.shape[1]
         seen = (history >= 0) & (torch.arange(history.shape[1]) <= newest[:, None])
         banned = torch.cat([torch.where(seen, history, targets[:, None]), targets[:, None]], dim=1)
-        # No probability exceeds 1, and then a few proposals are scored in place of the catalogue.
+        # A probability is at most 1, so a few proposals can be scored instead of the catalogue.
         ceiling = 1.0 if config.pi == "prob" else None
         few = config.negatives == "uniform" or (config.negatives == "gumbel" and ceiling is not None)
         cells = num_draws(config.num_negatives) * vectors.shape[1] if few else len(vectors)
@@ -140,7 +142,7 @@ class PreferenceTask(ContinuedTask):
         return torch.cat(chosen)
 
     def pi_of(self, queries_RD: Tensor, total_R1: Tensor) -> Pi:
-        """Of some rows, for `head_negatives`."""
+        """The pi of some rows, for `head_negatives`."""
         vectors = self.model.output_weight
 
         def pi(rows: Tensor, items: Tensor | None) -> Tensor:

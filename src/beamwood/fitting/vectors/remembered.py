@@ -1,4 +1,4 @@
-"""What several trainings on the same data start from, made once for all of them and for all their parts."""
+"""A cache of the starts that several trainings on the same data share."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Made = TypeVar("Made")
 
 
 class Remembered(NamedTuple):
-    """What was made of a data set, which is kept so that its id stays its own, and what its budget left out."""
+    """Values computed from a data set, which is kept alive so that its id is not reused, and notes of its budget."""
 
     train: Dataset
     made: Any
@@ -28,7 +28,7 @@ _KEPT: ContextVar[dict[tuple[int, Hashable], Remembered] | None] = ContextVar("k
 
 @contextmanager
 def remembering() -> Iterator[None]:
-    """Within it, what is `remembered` is made once for each data set and key."""
+    """A context in which `remembered` computes each value once a data set and key."""
     token = _KEPT.set({})
     try:
         yield
@@ -37,19 +37,19 @@ def remembering() -> Iterator[None]:
 
 
 def is_remembering() -> bool:
-    """Is what is made here likely wanted again?"""
+    """Whether such a context is active."""
     return _KEPT.get() is not None
 
 
 def known(train: Dataset) -> dict[Hashable, Any]:
-    """All that is remembered of a data set, by key."""
+    """All that is cached of a data set, by key."""
     return {key: kept.made for (own, key), kept in (_KEPT.get() or {}).items() if own == id(train)}
 
 
 def remembered(train: Dataset, key: Hashable, make: Callable[[], Made], budget: Budget | None = None) -> Made:
-    """What `make` brought within this `remembering`, which nobody may change; else what it brings.
+    """The result of `make`, cached within `remembering`; it must not be modified.
 
-    What `budget` left out then is left out again.
+    Notes about what `budget` left out are repeated.
     """
     kept, lines = _KEPT.get(), [] if budget is None else budget.left_out
     if kept is not None and (id(train), key) in kept:

@@ -1,8 +1,9 @@
-"""A sequence encoder trained by softmax over the catalogue: SASRec, and what the other encoders' methods share.
+"""A sequence encoder trained by softmax over the catalogue: SASRec, and the shared parts of the other encoders.
 
 Shape legend: B sequences, L history length, X examples of a step, D width, M negatives of a step.
-Source: Kang and McAuley, "Self-Attentive Sequential Recommendation", with the full softmax that later work found to be
-what it needs (the paper's own loss is binary, with one negative).
+
+Source: Kang and McAuley, "Self-Attentive Sequential Recommendation", with the full softmax that later work found better
+(the paper's own loss is binary, with one negative).
 """
 
 from __future__ import annotations
@@ -46,16 +47,16 @@ class SequenceTask(WindowTask):
         self.config = config
 
     def prepare(self, rng: torch.Generator, budget: Budget) -> None:
-        """Draw the encoder, and put the item vectors where `start.items` has them."""
+        """Initialise the encoder, with item vectors by `start.items`."""
         config = self.config
         self.model = self.build(rng)
-        # The full softmax moves every item.
+        # The full softmax updates every item.
         if config.loss.sampled_negatives is not None:
             sparse_gradients(self.model, config.optimiser.embeddings)
         self.start_items(rng.initial_seed(), budget)
 
     def build(self, rng: torch.Generator) -> SequenceModel:
-        """The model of the configuration, drawn."""
+        """The model of the configuration with random weights."""
         return build_model(self.train, self.config, self.encoder, rng)
 
     def optimisers(self) -> list[Optimiser]:
@@ -73,7 +74,7 @@ class SequenceTask(WindowTask):
         ]
 
     def start_items(self, seed: int, budget: Budget) -> None:
-        """Put the item vectors where `config.start.items` has them."""
+        """Initialise the item vectors by `config.start.items`."""
         assert self.config.start.items != "auto", "a plan resolves it"
         if self.config.start.items == "transitions":
             start_from_transitions(self.model, self.train, seed, budget)
@@ -96,7 +97,7 @@ class SequenceTask(WindowTask):
         )[:, 0]
 
     def searcher(self) -> VectorSearcher:
-        """A searcher of the weights as they are now."""
+        """A searcher of the current weights."""
         return sequence_searcher(self.model.plain())
 
 

@@ -1,4 +1,4 @@
-"""A fitted sequence model as the start of another training, and the training that may go on from one."""
+"""A fitted sequence model as the start of another training, and the task that may start from one."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ContinuedTask(SequenceTask):
         self.split = split
 
     def prepare(self, rng: torch.Generator, budget: Budget) -> None:
-        """As the encoder's, then the fitted weights in the place of the drawn ones."""
+        """As the encoder's; then fitted weights replace the random ones."""
         super().prepare(rng, budget)
         if self.config.start.folder is not None:
             load_start(self.model, self.config.start.folder, self.split)
@@ -47,7 +47,7 @@ def fitted_sequence(start: str, split: Split) -> EncodedHistory:
     searcher = sole_part(fitted.searcher)
     if isinstance(searcher, VectorSearcher):
         queries = searcher.queries
-        # A tower reads histories with other vectors than those that are searched.
+        # A tower's input vectors differ from those that are searched.
         if isinstance(queries, EncodedHistory) and queries.encoder.vectors is searcher.vectors:
             return queries
     raise InputError(f"start.folder='{start}' holds {method_of(fitted)}; give a fitted sequence model, e.g. sasrec")
@@ -75,7 +75,7 @@ def load_start(model: SequenceModel, start: str, split: Split) -> None:
             )
     weights = {name: torch.from_numpy(array.copy()) for name, array in encoder.arrays.items()}
     if isinstance(model.items, ProjectedItems):
-        # The vectors themselves are computed from the item table's column.
+        # These vectors are computed from the item table's column.
         del weights["items.weight"]
     try:
         check_tensors(weights, model.state_dict())

@@ -1,4 +1,4 @@
-"""The settings of methods whose scores are products of vectors: encoders, what goes on from one, two towers."""
+"""The settings of methods that score by products of vectors: encoders, their continuations, two towers."""
 
 from __future__ import annotations
 
@@ -52,22 +52,22 @@ if TYPE_CHECKING:
 else:
     UserTower = Literal["mf", "mean", EncoderName]
 
-# Up to so many items a step's softmax is over all of them; of more it takes longer than all the rest of the step.
+# Up to these items the softmax is over the whole catalogue; beyond, it would take longer than the rest of the step.
 _WHOLE, _SAMPLED = 15_000, 4_000
-# Steps between validations of two towers, however short an epoch is.
+# The fewest steps between validations of two towers, however short an epoch is.
 _LEAST_STEPS = 20
 
 MaxContexts = Annotated[int, Field(ge=1, description="occurrences of an item that are looked at")]
 
 
 class VectorConfig(SeenConfig):
-    """Settings that all methods have whose scores are products of vectors."""
+    """The settings of all methods that score by products of vectors."""
 
     index: IndexChoiceSettings = IndexChoiceSettings()
 
 
 class EncoderModelSettings(SettingsGroup):
-    """What every encoder of histories has."""
+    """The settings of every encoder of histories."""
 
     width: Width = 64
     length: HistoryLength = 69
@@ -82,18 +82,18 @@ class SequenceModelSettings(EncoderModelSettings):
 
 
 class SequenceExampleSettings(SettingsGroup):
-    """What a position is trained on."""
+    """The targets of a position."""
 
     horizon: Horizon = 1
 
 
 class AheadConfig(SeenConfig):
-    """A training whose targets are drawn ahead of a position."""
+    """A training whose targets may lie several items ahead."""
 
     examples: SequenceExampleSettings = SequenceExampleSettings()
 
     def chosen(self, split: Split, options: Mapping[str, Any]) -> dict[str, Any]:
-        """How far ahead, unless that is given."""
+        """The horizon, unless it is given."""
         if "examples.horizon" in self.given:
             return {}
         from beamwood.fitting.neighbour_choice import chosen_horizon
@@ -112,7 +112,7 @@ class SequenceLossSettings(SettingsGroup):
 
 
 class SequenceOptimiserSettings(TableOptimiserSettings):
-    """That of sequence encoders."""
+    """The optimiser of sequence encoders."""
 
     item_decay: float | None = Field(None, ge=0, description="the decay of item vectors instead; null: the same")
 
@@ -120,7 +120,7 @@ class SequenceOptimiserSettings(TableOptimiserSettings):
 class WindowConfig(AheadConfig):
     """A sequence encoder under a softmax; the defaults are SASRec's, chosen on validation data of `ml1m`.
 
-    A step's examples are windows: each position of a causal encoder's is one, else the last alone.
+    The examples of a step are windows: in a causal encoder each position is one, in others only the last.
     """
 
     model: SequenceModelSettings = SequenceModelSettings()
@@ -130,7 +130,7 @@ class WindowConfig(AheadConfig):
     loop: LoopSettings = LoopSettings(batch_size=32, max_steps=3000)
 
     def resolved(self, facts: Facts) -> dict[str, Any]:
-        """Item vectors of a column start as its projections."""
+        """Item vectors from a column start as its projections."""
         optimiser, possible = self.optimiser, self.model.item_column is None
         sampled = self.sampled(facts)
         values: dict[str, Any] = {
@@ -144,7 +144,7 @@ class WindowConfig(AheadConfig):
         return values
 
     def sampled(self, facts: Facts) -> int | None:
-        """How many negatives a step's examples share, None where the softmax is over the whole catalogue."""
+        """The negatives that a step's examples share, None where the softmax is over the whole catalogue."""
         given = self.loss.sampled_negatives
         if given == "auto":
             return None if facts.num_items <= _WHOLE else _SAMPLED
@@ -162,7 +162,7 @@ class SequenceConfig(WindowConfig, VectorConfig):
 
 
 class FolderStartSettings(SettingsGroup):
-    """A fitted model to go on from."""
+    """A fitted model to start from."""
 
     folder: str | None = Field(None, description="folder of a fitted sequence model (--from)")
 
@@ -178,12 +178,12 @@ class AlignedStartSettings(ItemStartSettings, FolderStartSettings):
 
 
 class ContinuedConfig(WindowConfig):
-    """A sequence encoder that may go on from a fitted one."""
+    """A sequence encoder that may start from a fitted one."""
 
     start: AlignedStartSettings = AlignedStartSettings()
 
     def resolved(self, facts: Facts) -> dict[str, Any]:
-        """A fitted model brings its item vectors."""
+        """A fitted model has its own item vectors."""
         values = super().resolved(facts)
         return values if self.start.folder is None else {k: v for k, v in values.items() if k != "start.items"}
 
@@ -212,7 +212,7 @@ class PreferenceLossSettings(SequenceLossSettings):
 
     @property
     def compares_probabilities(self) -> bool:
-        """Does it need the softmax's denominator, which all other forms leave or draw without?"""
+        """Whether it needs the softmax's denominator, which cancels in all other forms."""
         return self.preference == "orpo" or (self.preference != "none" and self.pi == "prob")
 
 
@@ -223,13 +223,13 @@ class PreferenceConfig(ContinuedConfig, VectorConfig):
     loss: PreferenceLossSettings = PreferenceLossSettings()
 
     def sampled(self, facts: Facts) -> int | None:
-        """None where exact probabilities are compared, unless it is asked for."""
+        """None where exact probabilities are compared, unless given."""
         exact = self.loss.compares_probabilities and self.loss.sampled_negatives == "auto"
         return None if exact else super().sampled(facts)
 
 
 class MeltExampleSettings(SettingsGroup):
-    """Who is rare, and what is seen of items."""
+    """Which users and items are rare, and the contexts of items."""
 
     user_quantile: float = Field(0.8, gt=0, lt=1, description="users with shorter histories than this share are rare")
     item_quantile: float = Field(0.78, gt=0, lt=1, description="items with fewer interactions than this share are rare")
@@ -245,14 +245,14 @@ class MeltConfig(VectorConfig):
 
 
 class ContextModelSettings(SettingsGroup):
-    """What infers a vector from contexts."""
+    """The network that infers a vector from contexts."""
 
     num_heads: NumHeads = 2
     dropout: Dropout = 0.1
 
 
 class CitiesExampleSettings(SettingsGroup):
-    """Who is rare, and what is seen of items."""
+    """Which items are rare, and the contexts of items."""
 
     reach: int = Field(24, ge=1, description="items to each side of an occurrence")
     max_contexts: MaxContexts = 10
@@ -298,7 +298,7 @@ class TowerLossSettings(SettingsGroup):
     num_uniform: int | None = Field(None, ge=1, description="of MNS; null: as many as the batch")
     rate: float = Field(0.01, gt=0, le=1, description="of G-Tower; the paper's 1e-4 for long streams")
     mask_known: bool | None = Field(
-        None, description="a user's other training items are no negatives; null: but for bir and xir, which it harms"
+        None, description="a user's other training items are not negatives; null: but for bir and xir, which it harms"
     )
 
 
@@ -315,8 +315,7 @@ class TowerConfig(AheadConfig, VectorConfig):
     def resolved(self, facts: Facts) -> dict[str, Any]:
         """User ids have no start; a mask harms importance resampling, and no other sampler.
 
-        A small log is learned by heart within a few epochs, so that the best is between two looks unless each epoch has
-        one.
+        A small log is overfitted within a few epochs, so each epoch needs a validation to find the best weights.
         """
         tower, loss = self.model.user_tower, self.loss
         user_rows = {"mf": facts.num_users, "mean": facts.num_items + 1}.get(tower, facts.num_items)
@@ -336,7 +335,7 @@ class TowerConfig(AheadConfig, VectorConfig):
         return values
 
     def chosen(self, split: Split, options: Mapping[str, Any]) -> dict[str, Any]:
-        """How far before an item its history ends, unless that is given or there is none."""
+        """The places between the end of a history and its target, unless given or without a history."""
         return {} if self.model.user_tower == "mf" else super().chosen(split, options)
 
     @model_validator(mode="after")

@@ -38,12 +38,12 @@ from beamwood.types import FloatArray
 
 __all__ = ["CodeTask", "CodedItems", "CodedModel", "fit_codes", "item_codes", "with_places"]
 
-# Distances that the centres of codes may cost; of more items, each place has fewer rounds.
+# The most distances computed for the centres of codes, and the rounds of each place; more items have fewer rounds.
 _DISTANCES, _ROUNDS = 2e9, 20
 
 
 class CodedItems(nn.Module):
-    """An item's vector [D] is the sum of its codes' codewords."""
+    """An item's vector [D] is the sum of its codewords' vectors."""
 
     def __init__(self, codes_NS: NDArray[np.int64], counts: Sequence[int], width: int, rng: torch.Generator) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class CodedItems(nn.Module):
 
     @property
     def weight(self) -> Tensor:
-        """[N, D], computed anew each time."""
+        """[N, D], computed at each access."""
         result: Tensor = self(torch.arange(len(self.codes)))
         return result
 
@@ -87,13 +87,13 @@ class CodedModel(SequenceModel):
         self.weights = declare(self, code_decoder.parameters(width, counts), generator)
 
     def export(self) -> dict[str, NDArray[np.float32]]:
-        """The arrays of the encoder, with the items' vectors as they are now."""
+        """The arrays of the encoder, with the current item vectors."""
         mine = dict(self._declared) | {"items.weight": self.coded.weight}
         return {name: value.detach().numpy().astype(np.float32) for name, value in mine.items()}
 
 
 class CodeTask(WindowTask):
-    """The examples of SASRec, each the codes of its target, one after the other."""
+    """The examples of SASRec, each with the codes of its target as a sequence."""
 
     model: CodedModel
 
@@ -102,7 +102,7 @@ class CodeTask(WindowTask):
         super().__init__(split.train, sasrec.ENCODER, length=config.model.length, horizon=config.examples.horizon)
 
     def prepare(self, rng: torch.Generator, budget: Budget) -> None:
-        """Make the codes, and draw the model; codewords of vectors as wide as the model's start where these are."""
+        """Compute the codes and initialise the model; codewords of the model's width start at their centres."""
         model, generator = self.config.model, np.random.default_rng(rng.initial_seed())
         vectors = None
         if self.config.start.codes == "vectors":
@@ -123,7 +123,9 @@ class CodeTask(WindowTask):
                     table.copy_(own[: len(table)])
 
     def _vectors(self, seed: int, budget: Budget) -> FloatArray:
-        """float32[N, F], what is quantised, of mean square length 1. Errors: a fit, or a table, without vectors."""
+        """float32[N, F], the vectors to quantise, of mean square length 1. Errors: a fit, or a table, without
+        vectors.
+        """
         start, train = self.config.start, self.split.train
         if start.folder is not None:
             fitted = fitted_alike(start.folder, self.split)
@@ -150,7 +152,7 @@ class CodeTask(WindowTask):
         return losses_X
 
     def searcher(self) -> CodeSearcher:
-        """A searcher of the weights as they are now."""
+        """A searcher of the current weights."""
         model = self.model
         return CodeSearcher(
             model.plain(),
@@ -164,7 +166,7 @@ class CodeTask(WindowTask):
 def item_codes(
     vectors_NF: FloatArray | None, num_items: int, num_codes: int, num_words: int, rng: np.random.Generator
 ) -> tuple[NDArray[np.int64], NDArray[np.float32] | None]:
-    """int64[N, S] of items, each row once, and the centres [num_codes, K, F]; of no vectors codes drawn uniformly."""
+    """int64[N, S] of items, distinct, and the centres [num_codes, K, F]; without vectors, uniform random codes."""
     if vectors_NF is None:
         return with_places(rng.integers(0, num_words, (num_items, num_codes))), None
     rounds = int(np.clip(_DISTANCES / (num_items * num_words * num_codes), 2, _ROUNDS))
@@ -174,7 +176,7 @@ def item_codes(
 
 
 def with_places(codes_NS: NDArray[np.int64]) -> NDArray[np.int64]:
-    """int64[N, S], or [N, S + 1] where items share theirs: the place among these, in the order of items, comes last."""
+    """int64[N, S], or [N, S + 1] where items share codes: the last is the rank among these, by item index."""
     group_N = np.unique(codes_NS, axis=0, return_inverse=True)[1].ravel()
     order = np.argsort(group_N, kind="stable")
     sizes = np.bincount(group_N)
@@ -184,9 +186,10 @@ def with_places(codes_NS: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def fit_codes(split: Split, config: CodeConfig, **options: Unpack[TrainOptions]) -> Retriever:
-    """Make codes, train on `split.train`, keep the weights that are best on `split.valid`, and a weight for seen items.
+    """Compute codes, train on `split.train`, keep the weights that are best on `split.valid`, and choose a weight for
+    seen items.
 
-    Errors: `InputError` where nobody has two interactions, and on vectors that are not there.
+    Errors: `InputError` where no user has two interactions, and on missing vectors.
     """
     task = CodeTask(split, config)
     fitted = fit_searched(task, split, config, method="tiger", **options)

@@ -56,9 +56,9 @@ class PairBatch:
 
 
 class TwoTowerTask(SearchedTask[PairBatch]):
-    """Every training interaction is an example: its user, its item, and the user's items before it.
+    """Every training interaction is an example: its user, its item, and the user's earlier items.
 
-    With a horizon above 1 the history ends at one of as many places before the item, each as likely; with 0 at any.
+    With a horizon h > 1 the history ends at a uniform random one of the h places before the item; with 0 at any place.
     """
 
     model: TwoTower
@@ -68,14 +68,14 @@ class TwoTowerTask(SearchedTask[PairBatch]):
         self.num_items = len(train.items)
         starts = np.repeat(train.histories.indptr[:-1], train.histories.lengths)
         positions = np.arange(len(starts))
-        # A history tower needs something before the item.
+        # A history tower needs an item before the target.
         self.positions = positions if config.model.user_tower == "mf" else positions[positions > starts]
         self.starts = starts
         self.num_examples = len(self.positions)
         if self.num_examples == 0:
             raise InputError("no user has two interactions to train on; give a longer log")
         self.users = train.histories.rows
-        # Each item once: a repeat would be looked for among all candidates again.
+        # Without repeats, which would be looked up among the candidates again.
         loss = config.loss
         assert loss.mask_known is not None, "a plan resolves it"
         self.known = train.histories.distinct() if loss.mask_known else ItemLists.empty(len(train.histories))
@@ -83,7 +83,7 @@ class TwoTowerTask(SearchedTask[PairBatch]):
         if loss.negatives != "full":
             self.sampler = make_sampler(
                 loss.negatives,
-                # Of the examples: a history tower never has a user's first item as a positive.
+                # Counts of the examples: a user's first item is never a positive of a history tower.
                 np.bincount(train.histories.items[self.positions], minlength=self.num_items),
                 batch_size=config.loop.batch_size,
                 num_uniform=loss.num_uniform,
@@ -96,7 +96,7 @@ class TwoTowerTask(SearchedTask[PairBatch]):
             )
 
     def prepare(self, rng: torch.Generator, budget: Budget) -> None:
-        """Draw the towers, and put the item vectors where `start.items` has them."""
+        """Initialise the towers, with item vectors by `start.items`."""
         config = self.config
         self.model = build_model(self.train, config, rng)
         assert config.start.items != "auto", "a plan resolves it"
@@ -111,7 +111,7 @@ class TwoTowerTask(SearchedTask[PairBatch]):
         return [Optimiser.over(self.model.parameters(), decay=self.config.optimiser.weight_decay)]
 
     def state(self) -> dict[str, Any]:
-        """What the sampler keeps between steps (XIR's cache, G-Tower's gaps)."""
+        """The sampler's state between steps (XIR's cache, G-Tower's gaps)."""
         return {} if self.sampler is None else self.sampler.state()
 
     def load_state(self, state: dict[str, Any]) -> None:
@@ -119,7 +119,7 @@ class TwoTowerTask(SearchedTask[PairBatch]):
             self.sampler.load_state(state)
 
     def batch(self, rows: np.ndarray, rng: torch.Generator, progress: Progress) -> PairBatch:
-        """The given interactions; with a history tower, the user's latest items where its history ends."""
+        """The given interactions; for a history tower with the user's latest items before the end of the history."""
         at = self.positions[rows]
         users = self.users[at]
         if self.config.model.user_tower == "mf":
@@ -136,7 +136,7 @@ class TwoTowerTask(SearchedTask[PairBatch]):
         )
 
     def _ahead(self, at: NDArray[np.int64], rng: torch.Generator) -> NDArray[np.int64]:
-        """How many items stand between the history and the item at each place; one item of history is left."""
+        """The number of items skipped between history and target; at least one history item remains."""
         horizon = self.config.examples.horizon
         if horizon == 1:
             return np.zeros_like(at)
@@ -152,25 +152,25 @@ class TwoTowerTask(SearchedTask[PairBatch]):
             every = self.model.item_vectors(torch.arange(self.num_items, device=batch.items_B.device))
             known = torch.from_numpy(np.stack([batch.known.rows, batch.known.items])).to(batch.items_B.device)
             return catalogue_softmax(vectors_BD, every, batch.items_B, known)
-        # The sampler and the mask are the processor's.
+        # The sampler and the mask run on the CPU.
         items_B, device = batch.items_B.cpu(), batch.items_B.device
         candidates = self.sampler.candidates(items_B, rng)
         items_CD = self.model.item_vectors(candidates.to(device))
-        # A product of its own: the backward of a diagonal would fill a whole matrix with zeros.
+        # Computed separately: the backward pass of a diagonal would fill a whole matrix with zeros.
         positive_B = (vectors_BD * items_CD[: len(batch.items_B)]).sum(dim=1)
         repeats = self.sampler.masks_repeats
         masked = masked_candidates(items_B, candidates, batch.known, self.num_items, repeats=repeats).to(device)
         return self.sampler.losses(Pairs(vectors_BD, items_CD, positive_B, candidates, masked), rng)
 
     def searcher(self) -> VectorSearcher:
-        """A searcher of the weights as they are now."""
+        """A searcher of the current weights."""
         model, users = self.config.model, self.model.users
         queries: QueryVectors
         if isinstance(users, SequenceModel):
             queries = EncodedHistory(users.plain())
         elif isinstance(users, UserTable):
             table = users.users.weight.detach().numpy().copy()
-            # Decay alone moves the rows of users without a training event: they are unknown, whatever their index.
+            # Users without a training event were only decayed, so they count as unknown.
             trained_U = self.histories.lengths > 0
             table[~trained_U] = table[trained_U].mean(axis=0)
             queries = UserVectors(table)
@@ -183,11 +183,11 @@ class TwoTowerTask(SearchedTask[PairBatch]):
 def masked_candidates(
     items_B: Tensor, candidates_C: Tensor, known: ItemLists, num_items: int, *, repeats: bool = True
 ) -> Tensor:
-    """bool[B, C]: the candidate is one of the user's `known` items, or the row's positive.
+    """bool[B, C]: whether the candidate is one of the user's `known` items, or the row's positive.
 
-    With `repeats=False` only the row's own column of the positive, the b-th, though `known` holds the item as well.
+    With `repeats=False` only column b of the positive is masked, even where `known` has the item.
     """
-    # Candidates in the order of their items: those of an item stand side by side, repeats and all.
+    # Candidates sorted by item, so that repeats are adjacent.
     order = np.argsort(candidates_C.numpy(), kind="stable")
     times = np.bincount(candidates_C.numpy(), minlength=num_items)
     first = indptr_of(times)
@@ -226,10 +226,10 @@ def build_model(train: Dataset, config: TowerConfig, generator: torch.Generator)
 
 
 def start_towers(model: TwoTower, train: Dataset, seed: int, budget: Budget) -> None:
-    """Put `transition_vectors` in the place of both towers' drawn item vectors; one without neighbours keeps its own.
+    """Replace both towers' random item vectors by `transition_vectors`; items without neighbours keep theirs.
 
-    So a history's mean is near what follows what it holds before the first step. Errors: `InputError` for a tower of
-    user ids.
+    So a history's mean is near its likely next items before the first step. Errors: `InputError` for a tower of user
+    ids.
     """
     if isinstance(model.users, UserTable):
         raise InputError("start.items=transitions is for a history tower; leave it out, or set model.user_tower=mean")
@@ -245,11 +245,11 @@ def fit_towers(
 ) -> Retriever:
     """Train two towers on `split.train`, keeping the weights that are best on `split.valid`.
 
-    Matrix factorisation (`model.user_tower="mf"`) knows the users of training only, so it needs a split that keeps
-    users in training (leave-one-out, time or boundary); one without a training event has the mean vector of the
-    others. Errors: `InputError` on columns that do not exist.
+    Matrix factorisation (`model.user_tower="mf"`) needs known users, and so a split that keeps users in training
+    (leave-one-out, time or boundary); users without a training event get the mean user vector. Errors: `InputError` on
+    columns that do not exist.
     """
     task = TwoTowerTask(split.train, config)
-    # The mean of vectors that stand where what follows what puts them is a model already.
+    # The mean of transition vectors is a useful model already.
     started = config.start.items == "transitions" and config.model.user_tower == "mean"
     return fit_vectors(task, split, config, method="two_tower", index=index, evaluate_start=started, **options)

@@ -1,4 +1,4 @@
-"""Windows of users' histories, as sequence encoders are trained on them; what a method makes of an example is its own.
+"""Windows of users' histories, as sequence encoders are trained on them; methods define the loss of an example.
 
 Shape legend: B sequences, L history length, X examples of a step, D width.
 """
@@ -31,10 +31,10 @@ class WindowBatch:
 
 
 class WindowTask(SearchedTask[WindowBatch]):
-    """Random windows of users' histories; at each position the target is one of the `horizon` items that follow.
+    """Random windows of users' histories; the target of each position is one of the next `horizon` items.
 
-    `horizon` 0: one of all. An encoder that is not causal has an example for each position instead, the window that
-    ends there. Errors: nobody has two interactions.
+    `horizon` 0: any later item. A non-causal encoder has an example for each position instead, the window that ends
+    there. Errors: no user has two interactions.
     """
 
     model: SequenceModel
@@ -46,7 +46,7 @@ class WindowTask(SearchedTask[WindowBatch]):
         if not (lengths >= 2).any():
             raise InputError("no user has two interactions to train on; give a longer log")
         if encoder.causal:
-            # A user stands in an epoch once for each window of his history.
+            # A user occurs in an epoch once for each window of the history.
             self.users = np.repeat(np.arange(len(lengths)), np.where(lengths >= 2, -(-(lengths - 1) // length), 0))
         else:
             self.users = np.repeat(np.arange(len(lengths)), np.maximum(lengths - 1, 0))
@@ -55,9 +55,9 @@ class WindowTask(SearchedTask[WindowBatch]):
         self.num_examples = len(self.users)
 
     def batch(self, rows: np.ndarray, rng: torch.Generator, progress: Progress) -> WindowBatch:
-        """A window of up to L items that have a successor for each given example, its place drawn uniformly.
+        """A window of up to L items with a successor for each given example, at a uniform random place.
 
-        The window of an encoder that is not causal ends at the example's own position.
+        The window of a non-causal encoder ends at the example's own position.
         """
         users, length = self.users[rows], self._length
         start, end = self.histories.indptr[users], self.histories.indptr[users + 1]

@@ -1,4 +1,4 @@
-"""The sequence encoders by name; each file says all that there is to say of one."""
+"""The sequence encoders by name, each defined in one file."""
 
 from __future__ import annotations
 

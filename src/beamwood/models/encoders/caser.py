@@ -1,9 +1,10 @@
 """Caser: convolutions over the latest items as over an image; one vector for the whole window.
 
 Shape legend: B rows, L history length, D width.
-Source: Tang and Wang, "Personalized Top-N Sequential Recommendation via Convolutional Sequence Embedding". Without
-the user embedding: users of a disjoint split are unknown to training, and an artefact answers histories of anybody.
-Without the user's half the last map has no relu, or every history's vector would lie in one orthant.
+
+Source: Tang and Wang, "Personalized Top-N Sequential Recommendation via Convolutional Sequence Embedding", without the
+user embedding: the users of a disjoint split are not in training. Without it the last map has no ReLU, or every
+history's vector would lie in one orthant.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """FMLP-Rec: learnable filters in the frequency domain instead of attention; one vector for the whole window.
 
 Shape legend: B rows, L history length, D width, F = L // 2 + 1 frequencies.
+
 Source: Zhou et al., "Filter-enhanced MLP is All You Need for Sequential Recommendation". The filter is a circular
-convolution over the positions, so it looks ahead: only the last position's vector has a meaning for training.
+convolution over the positions, so it is not causal: only the last position's vector can be trained.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ class Sizes(declared.Sizes):
 
 
 def parameters(width: int, length: int, sizes: Sizes) -> Iterator[Parameter]:
-    """Recurrent weights U(-1 / sqrt(H), 1 / sqrt(H)), then the map to D; `length` is no matter."""
+    """Recurrent weights U(-1 / sqrt(H), 1 / sqrt(H)), then the map to D; `length` is ignored."""
     bound, gates = sizes.hidden**-0.5, 3 * sizes.hidden
     yield Parameter("gru.weight_ih_l0", (gates, width), "uniform", bound)
     yield Parameter("gru.weight_hh_l0", (gates, sizes.hidden), "uniform", bound)
@@ -36,7 +36,7 @@ def parameters(width: int, length: int, sizes: Sizes) -> Iterator[Parameter]:
 
 
 def forward(p: Parameters, x_BLD: Array, real_BL: Array, sizes: Sizes, dropout: float, last: bool) -> Array:
-    """Positions before the first item are of no meaning."""
+    """Positions before the first item are undefined."""
     return linear(gru(x_BLD, real_BL, p, "gru", dropout=dropout, last=last), p, "output")
 
 

@@ -40,7 +40,7 @@ def forward(p: Parameters, x_BLD: Array, real_BL: Array, sizes: Sizes, dropout: 
     xp, length = namespace(x_BLD), x_BLD.shape[1]
     x = dropped(x_BLD + p["positions"][-length:, :], dropout) * real_BL[:, :, None]
     ones = xp.ones((length, length), dtype=xp.bool, device=x_BLD.device)
-    # A padding position looks at itself, or its softmax would be of nothing.
+    # A padding position attends to itself, as a softmax over nothing is NaN.
     visible_BLL = (xp.tril(ones) & real_BL[:, None, :]) | xp.eye(length, dtype=xp.bool, device=x_BLD.device)
     for block in range(sizes.num_blocks):
         only = last and block == sizes.num_blocks - 1
@@ -49,7 +49,7 @@ def forward(p: Parameters, x_BLD: Array, real_BL: Array, sizes: Sizes, dropout: 
 
 
 def block_parameters(name: str, width: int) -> Iterator[Parameter]:
-    """Of `attended`."""
+    """The parameters of `attended`."""
     yield from norm_parameters(f"{name}.attention_norm", width)
     yield from norm_parameters(f"{name}.feed_norm", width)
     for part in ("query", "key", "value", "output"):
@@ -61,9 +61,9 @@ def block_parameters(name: str, width: int) -> Iterator[Parameter]:
 def attended(
     p: Parameters, name: str, x_BLD: Array, visible_BLL: Array, *, num_heads: int, dropout: float, last: bool = False
 ) -> Array:
-    """A layer of attention and one of two linear maps, each with its norm before and its residual around it.
+    """A layer of attention and one of two linear maps, each with pre-normalisation and a residual connection.
 
-    [B, L, D], [B, 1, D] with `last`; `visible_BLL`: may the row's position look at the column's?
+    [B, L, D], [B, 1, D] with `last`; `visible_BLL`: whether the row's position may attend to the column's.
     """
     normed = norm(x_BLD, p, f"{name}.attention_norm")
     looking = normed

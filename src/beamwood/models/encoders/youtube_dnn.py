@@ -44,7 +44,7 @@ def parameters(width: int, length: int, sizes: Sizes) -> Iterator[Parameter]:
 
 
 def forward(p: Parameters, x_BLD: Array, real_BL: Array, sizes: Sizes, dropout: float, last: bool) -> Array:
-    """The mean is of real positions alone, and of the vectors as they stand in the table."""
+    """The mean is over real positions only, and of unscaled vectors."""
     xp = namespace(x_BLD)
     real_BL1 = xp.astype(real_BL, x_BLD.dtype)[:, :, None]
     if last:

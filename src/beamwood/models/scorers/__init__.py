@@ -1,4 +1,4 @@
-"""The rankers' scores by kind; each file says how one is computed of what was looked up."""
+"""The rankers' scores by kind, each computed from looked-up vectors in one file."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""DIN's score as a ranker: attention of the candidate over the history, then an MLP of what came of it.
+"""DIN's score as a ranker: attention of the candidate over the history, then an MLP.
 
 Shape legend: B rows, L history length, M items a row, D width, A first attention width.
+
 Source: Zhou et al. 2018.
 """
 
@@ -64,7 +65,7 @@ def attention_weights(p: Parameters, a_BLD: Array, w_BMD: Array, real_BL: Array,
     (rows, num_items, width), hidden = w_BMD.shape, sizes.attention[0]
     by_a, by_product, by_w = xp.unstack(xp.reshape(p["attention.0.weight"], (hidden, 3, width)), axis=1)
     folded = by_product * w_BMD[:, :, None, :] + by_a
-    # [B, L, M A]: as the product leaves it, for the parts that follow are large and only read once.
+    # [B, L, M A], in the layout of the product: the factors that follow are large and read once.
     x = a_BLD @ xp.matrix_transpose(xp.reshape(folded, (rows, num_items * hidden, width)))
     x = x + xp.reshape(affine(w_BMD, by_w, p["attention.0.bias"]), (rows, 1, -1))
     x = prelu(xp.reshape(x, (rows, -1, num_items, hidden)), p["attention.0.slope"])
@@ -74,7 +75,7 @@ def attention_weights(p: Parameters, a_BLD: Array, w_BMD: Array, real_BL: Array,
 
 
 def mlp_scores(p: Parameters, z_BMD: Array, w_BMD: Array, about_BD: Array | None, sizes: Sizes) -> Array:
-    """Scores [B, M] of what the attention made of the history, of the items, and of the user and context."""
+    """Scores [B, M] from the pooled history, the items, and the user and context."""
     xp, parts = namespace(w_BMD), [z_BMD, w_BMD, z_BMD * w_BMD]
     if about_BD is not None:
         parts.append(xp.broadcast_to(about_BD[:, None, :], w_BMD.shape))

@@ -1,4 +1,4 @@
-"""What is added to a tree's score, one file each; none is named by the scorer or by the search."""
+"""The terms added to a tree's score, one file each; neither scorer nor search depends on a particular one."""
 
 from __future__ import annotations
 
@@ -10,4 +10,4 @@ from beamwood.models.terms.similarity import Similarity
 __all__ = ["TERMS", "Neighbours", "Seen", "Similarity"]
 
 TERMS: dict[str, Term] = {"similarity": Similarity(), "seen": Seen(), "neighbours": Neighbours()}
-"""The terms by name, in the order in which their parts are added."""
+"""The terms by name, in the order in which they are added."""

@@ -1,4 +1,4 @@
-"""What was near the items of a history, counted: whom a similarity in few columns cannot tell apart, lists can.
+"""Counted neighbours of a history's items: they separate items that a low-rank similarity cannot.
 
 Shape legend: B rows, L history length, E entries of histories, M nodes a row, V nodes of the tree, C leaves, K
 neighbours of a node, F folds of users.
@@ -26,16 +26,16 @@ from beamwood.types import FloatArray, IndexArray
 
 __all__ = ["Neighbours"]
 
-# The gain, what the newest place weighs at first, and how that fades with age: a mixture as it stands, chosen on
-# validation users of `nowplaying_sessions`, `tmall_sessions` and `retailrocket_sessions`.
+# The initial gain, weight of the newest place, and its decay with age; chosen on validation users of
+# `nowplaying_sessions`, `tmall_sessions` and `retailrocket_sessions`.
 _GAIN, _WEIGHT, _FADE = 1.0, 0.3, 0.9
 
 
 class NeighbourLists(NamedTuple):
-    """Of each node the K nodes of its level that were near it most: `nodes` int32[V, K], and `lifts` float32[V, K].
+    """For each node the K most frequent neighbours on its level: `nodes` int32[V, K], and `lifts` float32[V, K].
 
-    A lift is the share of all that was near the node over the share of all interactions; -1 and 0 where there are
-    fewer neighbours. `totals` float32[C]: how much was near each leaf, which says what it weighs in its parents.
+    A lift is the neighbour's share of the node's counts over its share of all interactions; -1 and 0 where there are
+    fewer neighbours. `totals` float32[C]: the counts of each leaf, its weight in its ancestors.
     """
 
     nodes: NDArray[np.int32]
@@ -47,12 +47,10 @@ class NeighbourLists(NamedTuple):
 class Neighbours(Term):
     """`gain log(1 + sum over l of place_l lift(a_l, n))`, a_l the ancestors of the history on the level of node n.
 
-    With a gain of 1 and scores that are the logarithms of frequencies the whole is that of a mixture: of frequencies,
-    and of what was near each entry of the history. Training learns `gain` [1] and what the places weigh, softplus(20
-    `places`) [L].
-
-    `nodes` and `lifts` are of `count` neighbours and all users; those `held_out` [F, V, K] leave out the users of a
-    fold: who trains with lists that count his own steps learns to trust them more than they deserve.
+    With a gain of 1, and scores that are log frequencies, the sum is the log of a mixture of the frequencies and of
+    each history entry's neighbour distribution. Training learns `gain` [1] and the weights of places, softplus(20
+    `places`) [L]. `nodes` and `lifts` count all users; those `held_out` [F, V, K] leave out a fold of users: a model
+    trained with lists that count the user's own steps would trust them too much.
     """
 
     name: ClassVar[str] = "neighbours"
@@ -73,7 +71,7 @@ class Neighbours(Term):
     count: int = 0
     folds: int = 0
     latest: int | None = None
-    """Places that count, the latest; None for all. A step takes as long as what they list is long."""
+    """The latest places that count; None for all. The time of a step is proportional to their lists."""
 
     def arrays(self, shape: Shape, history_length: int) -> dict[str, NDArray[Any]]:
         apart = {f"held_out_{name}": array for name, array in self._lists(shape, self.folds).items()}
@@ -99,18 +97,18 @@ class Neighbours(Term):
         xp, device = array_namespace(leaves_BL), leaves_BL.device
         if self.latest is not None:
             history_BL = history_BL[:, -self.latest :]
-        # E entries of all histories together: most places of short ones are empty.
+        # E entries of all histories together, as short histories have mostly empty places.
         row_E, place_E = xp.nonzero(history_BL >= 0)
         fold_E = None if query.folds is None else query.folds[row_E]
         near_EK, lift_EK = lists_of_nodes(held, history_BL[row_E, place_E] + query.offset, fold_E)
-        # One number for a row and a node of the level; an absent neighbour, of lift 0, falls before its row.
+        # A key for each row and node of the level; an absent neighbour, of lift 0, gets the key before its row's.
         row_B1 = xp.arange(len(leaves_BL), device=device)[:, None] * (size + 1) + 1
         at = wanted_at = (row_B1[row_E] + near_EK).reshape(-1)
         if nodes_BM is None:
             place_BM, count = row_B1 + xp.arange(size, device=device), len(leaves_BL) * (size + 1)
             hits = xp.arange(len(at), device=device)
         else:
-            # Of what is listed little is wanted, and a level may have hundreds of thousands of nodes.
+            # Only few of the listed nodes are needed, and a level may have hundreds of thousands.
             wanted, place_BM = xp.unique_inverse(row_B1 + nodes_BM)
             at, count = xp.clip(xp.searchsorted(wanted, wanted_at), 0, len(wanted) - 1), len(wanted)
             hits = xp.nonzero(wanted[at] == wanted_at)[0]
@@ -127,12 +125,12 @@ class Neighbours(Term):
             lists.totals[:] = np.asarray(counts.sum(axis=1), np.float32).ravel()
             set_lists(lists, counts, shares, shape)
         places = _WEIGHT * torch.tensor(_FADE) ** torch.arange(len(held["places"]) - 1, -1, -1)
-        # The weights of places long ago may be too small for a float.
+        # The weights of distant places may underflow.
         held["places"][:] = (torch.log(torch.expm1(places.clamp(min=1e-30))) / PACE).numpy()
         held["gain"][:] = _GAIN
 
     def move(self, held: Mapping[str, NDArray[Any]], place: IndexArray, shape: Shape) -> None:
-        """Of the counts what the lists hold is left."""
+        """The counts are reconstructed from the lists."""
         before = held["shares"].astype(float)
         after = moved_leaves(before, place)
         held["shares"][:] = after
@@ -140,7 +138,7 @@ class Neighbours(Term):
             move_lists(lists, place, before, after, shape)
 
     def mixed(self, held: Held, leaves: Mixtures, shape: Shape) -> dict[str, NDArray[Any]]:
-        """The strongest of all their lists."""
+        """The strongest entries of all their lists."""
         rows = leaves.lists.items + shape.level_offset(shape.depth)
         theirs = from_padded_rows(held["nodes"][rows], held["lifts"][rows], shape.capacity)
         gather = (leaves.weights, np.arange(len(rows)), leaves.lists.indptr)
@@ -155,7 +153,7 @@ class Neighbours(Term):
             raise ArtefactError(f"neighbours.lifts has shape {lifts.shape}; expected {nodes.shape}")
         if held["gain"].shape != (1,):
             raise ArtefactError(f"neighbours.gain has shape {held['gain'].shape}; expected (1,)")
-        # The native core leaves out nodes that there are not, and lifts of 0 or less.
+        # The native core skips nodes out of range, and lifts of 0 or less.
         if unread():
             return
         if (nodes < -1).any():
@@ -175,7 +173,7 @@ class Neighbours(Term):
 
 
 def lists_of_nodes(held: Held, nodes_E: Array, folds_E: Array | None) -> tuple[Array, Array]:
-    """Whom the nodes list, and with which lifts, [E, K] both; of rows with a fold by the lists that leave it out."""
+    """The neighbours and lifts of nodes, [E, K] each; rows with a fold use the lists that leave it out."""
     if folds_E is None:
         return held["nodes"][nodes_E], held["lifts"][nodes_E]
     return held["held_out_nodes"][folds_E, nodes_E], held["held_out_lifts"][folds_E, nodes_E]
@@ -201,7 +199,7 @@ def set_lists(lists: NeighbourLists, counts: sparse.csr_matrix, shares: FloatArr
 
 
 def move_lists(lists: NeighbourLists, place: IndexArray, before: FloatArray, after: FloatArray, shape: Shape) -> None:
-    """Let what stood on leaf l stand on `place[l]`; `before` and `after`: the leaves' shares then and now."""
+    """Move the lists of leaf l to `place[l]`; `before` and `after`: the leaves' shares then and now."""
     first, totals = shape.level_offset(shape.depth), lists.totals.astype(float)
     columns = lists.nodes[first:]
     rows, _ = np.nonzero(columns >= 0)

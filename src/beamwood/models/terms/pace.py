@@ -1,7 +1,8 @@
-"""How far a step of training moves some of the weights."""
+"""The step size of some weights relative to others."""
 
 __all__ = ["PACE"]
 
 PACE = 20.0
-"""A step of Adam moves a weight of what was seen, or of a place's neighbours, so many times as far as another: the
-former has to come from 0 to where an item's likeness to itself is made up for."""
+"""The factor by which a step of Adam moves the weights of seen items and of neighbours' places further than others: the
+former start at 0, and have to offset an item's similarity to itself.
+"""

@@ -1,4 +1,4 @@
-"""What a leaf gets for the places of the history that hold it: whether what was seen is wanted again.
+"""The weight of seen items: added to a leaf for each place of the history that holds it.
 
 Shape legend: B rows, L history length, M nodes a row.
 """
@@ -22,8 +22,8 @@ __all__ = ["Seen", "add_weight", "set_weight"]
 class Seen(Term):
     """`sum over l of weight_l [a_l = n]` on the last level.
 
-    An item lies nearest to itself, and whether it is wanted again is another matter in every log. Training learns
-    `weights` [L], 20 times what it steps by.
+    An item is most similar to itself, but whether seen items are wanted again depends on the log. Training learns
+    `weights` [L], with steps 20 times as large.
     """
 
     name: ClassVar[str] = "seen"
@@ -57,10 +57,10 @@ class Seen(Term):
 
 
 def set_weight(held: Mapping[str, NDArray[Any]], weight: float) -> None:
-    """Let every place that holds a leaf add `weight` to its score, of arrays as training holds them."""
+    """Set the weight of every place, in arrays as held in training."""
     held["weights"][:] = weight / PACE
 
 
 def add_weight(held: Mapping[str, NDArray[Any]], weight: float) -> None:
-    """Let every place that holds a leaf add `weight` more to its score."""
+    """Add to the weight of every place."""
     held["weights"][:] += weight / PACE

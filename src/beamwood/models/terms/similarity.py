@@ -1,4 +1,4 @@
-"""A fixed similarity of what a history holds and a node, in more columns than a scorer's own embeddings have.
+"""A fixed similarity of history and node, with more columns than a scorer's embeddings.
 
 Shape legend: B rows, L history length, M nodes a row, V nodes of the tree, R columns.
 """
@@ -19,8 +19,8 @@ from beamwood.types import FloatArray, IndexArray
 
 __all__ = ["WEIGHT", "WEIGHT_BESIDE", "Similarity"]
 
-# What the newest place weighs at first, and how that fades with age; chosen on validation users of
-# `amazon_games_sasrec`, `ml1m` and `mind_dtr`. Beside neighbours, on those of the logs that `Neighbours` names.
+# The initial weight of the newest place, and its decay with age; chosen on validation users of `amazon_games_sasrec`,
+# `ml1m` and `mind_dtr`; with neighbours, on those of the logs that `Neighbours` names.
 WEIGHT, WEIGHT_BESIDE, _FADE = 4.0, 2.0, 0.6
 
 
@@ -28,9 +28,9 @@ WEIGHT, WEIGHT_BESIDE, _FADE = 4.0, 2.0, 0.6
 class Similarity(Term):
     """`sum over l of place_l s(a_l) . s(n)`, a_l the ancestors of the history on the level of node n.
 
-    `vectors` [V, R] hold s; training learns `places` [L] alone. What lies near what is remembered, not learned: on a
-    log of many items with few interactions each, a hundred columns more tell them apart that no training could fill.
-    It starts at `weight .6^age(l)` for a place.
+    `vectors` [V, R] hold s; training learns only `places` [L]. The similarity is stored rather than learned: in a log
+    of many items with few interactions each, a hundred more columns separate items that no training could. It starts at
+    `weight .6^age(l)` for a place.
     """
 
     name: ClassVar[str] = "similarity"
@@ -69,7 +69,7 @@ class Similarity(Term):
 
 
 def set_leaves(vectors_VR: NDArray[np.float32], leaf_vectors_CR: FloatArray, shape: Shape) -> None:
-    """Set the vectors of the leaves, and of every node above: where the sum of its leaves' points."""
+    """Set the vectors of the leaves, and of every node above: the normalised sum of its leaves' vectors."""
     import torch
     from torch.nn.functional import normalize
 

@@ -1,1 +1,1 @@
-"""The best that a log can give within a time limit: a search over methods, and over blends of what they fitted."""
+"""The best model for a log within a time limit: a search over methods, and over blends of fitted ones."""

@@ -1,9 +1,9 @@
-"""What a search for the best method does next, by what was measured so far and the seconds that are left.
+"""The policy of a search for the best method: its next step, from the measurements so far and the seconds left.
 
-Nothing here fits or measures. First everything that counts is looked at, once. What trains goes through rounds of
-halves: each round gives its share of the time to those still standing, who go on from where they stopped, and the
-better half goes on to the next. Source of the rounds: Jamieson and Talwalkar, "Non-stochastic Best Arm Identification
-and Hyperparameter Optimization" (AISTATS 2016), successive halving.
+Nothing here fits or measures. First every counting method is tried once. Trained methods then go through successive
+halving: each round divides its share of the time among the remaining ones, which continue from where they stopped, and
+the better half goes on. Source: Jamieson and Talwalkar, "Non-stochastic Best Arm Identification and Hyperparameter
+Optimization" (AISTATS 2016).
 """
 
 from __future__ import annotations
@@ -34,27 +34,27 @@ __all__ = [
 ]
 
 SHORTEST = 45.0
-"""Seconds below which a look at a training on a large log says little."""
+"""The shortest useful training on a large log, in seconds."""
 
-# Rows of a large log, and the part of `SHORTEST` that the smallest ones need: starts and validations take less there.
+# The rows of a large log, and the share of `SHORTEST` for the smallest ones, where starts and validations are faster.
 _LARGE, _LEAST = 1_000_000, 1 / 3
 
-# Of what is left, no more goes to a method that counts.
+# The share of the time left that a counting method may take.
 _COUNTING = 0.08
-# What had too little time gets so many times what it needs, if that is no more than this part of what is left.
+# A method that had too little time gets this multiple of its need, if that is at most this share of the time left.
 _AMPLE, _MOST_OF_NEED = 1.5, 0.5
-# Of the shortest look that says something, what is no look any more.
+# Below this share of the shortest useful look a look is pointless.
 _TOO_SHORT = 0.5
-# A blend is dearer to answer with than its first part: what it gains is to be this much of its standard error.
+# A blend costs more than its first part, so it has to gain this much of its standard error.
 _CERTAINTY = 0.5
 _MOST_PARTS, _MOST_FIRSTS = 3, 2
 
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """A method with its settings, by name; `trains`: it goes on where it stopped, else one look is all.
+    """A method with its settings, by name; `trains`: it continues where it stopped, else one look suffices.
 
-    `method`: that of others with other settings is the same one; where it is empty, none is.
+    `method`: equal for contenders that differ in settings only; empty: none is equal.
     """
 
     name: str
@@ -64,8 +64,8 @@ class Contender:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One look at a contender: the metric, None where it brought nothing that may be chosen; `ended`: more time will
-    bring no more; `needs`: the seconds that it would have needed to bring anything.
+    """One look at a contender: its metric, None if it returned nothing that may be chosen; `ended`: more time does not
+    help; `needs`: the seconds that it would have needed to return anything.
     """
 
     name: str
@@ -76,14 +76,14 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Next:
-    """Whom to look at, and for how many seconds more."""
+    """The next contender, and the further seconds for it."""
 
     name: str
     seconds: float
 
 
 class Costs(Protocol):
-    """What answers cost."""
+    """The costs of an answer."""
 
     @property
     def milliseconds(self) -> float: ...
@@ -93,7 +93,7 @@ class Costs(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """What may be chosen: one contender or a blend of several, `parts` by name, the first bringing candidates.
+    """A candidate for the choice: one contender or a blend of several, `parts` by name, the first finding candidates.
 
     `values` float64[Q] of the validation users, the same for all; `milliseconds` and `megabytes` of an answer.
     """
@@ -105,17 +105,17 @@ class Candidate:
 
     @property
     def name(self) -> str:
-        """As a sum of methods is named."""
+        """The name as a sum of methods."""
         return "+".join(self.parts)
 
     @property
     def value(self) -> float:
-        """The mean."""
+        """The mean of the values."""
         return float(np.mean(self.values))
 
 
 def halving_rounds(contenders: int) -> list[int]:
-    """How many are looked at in each round: all, then the better half, rounded up, until one is left."""
+    """The number of contenders in each round: all, then the better half, rounded up, until one is left."""
     sizes = [contenders]
     while sizes[-1] > 1:
         sizes.append(math.ceil(sizes[-1] / 2))
@@ -123,7 +123,7 @@ def halving_rounds(contenders: int) -> list[int]:
 
 
 def shortest(rows: int) -> float:
-    """Seconds below which a look at a training says little on a log of so many rows."""
+    """The shortest useful look at a training on a log of `rows` rows, in seconds."""
     return SHORTEST * min(1.0, max(_LEAST, math.sqrt(rows / _LARGE)))
 
 
@@ -134,17 +134,16 @@ def next_look(
     spent: float = 0.0,
     least: float | None = None,
 ) -> Next | None:
-    """The next look; None where there is no time for one, or nothing left to look at.
+    """The next look; None where no time, or nothing to look at, is left.
 
-    `left`: seconds that looks may still take; `spent`: those that looks at trainings took; `least`: those of a look
-    that says something, None: `SHORTEST`; fewer methods are looked at rather than shorter. Contenders are in the order
-    in which they are tried: where time is short, the last ones are not. A round's seconds that somebody did not need
-    are the others'.
+    `left`: seconds for further looks; `spent`: those of looks at trainings so far; `least`: the shortest useful look,
+    None: `SHORTEST`; with little time fewer methods are tried rather than shorter looks. Contenders are tried in order,
+    so the last are dropped first. Unused seconds of a round go to the others.
     """
     least = SHORTEST if least is None else least
     tried = {look.name for look in looks}
     for contender in contenders:
-        # The first is looked at whatever the limit: there is always an answer.
+        # The first always gets a look, so that there is an answer.
         if not contender.trains and contender.name not in tried and (left > 0 or not tried):
             return Next(contender.name, max(_COUNTING * left, 1e-3))
     if left <= 0:
@@ -157,20 +156,20 @@ def next_look(
     started = sum(name in tried for name in trained)
     standing = trained[: max(started, _affordable(len(trained), left + spent, least))]
     step = _of_rounds(standing, looks, left)
-    # Where looks took longer than they had, those that are left would be too short: a start takes its time each time.
+    # Looks that overran may leave too little time: each has a fixed cost to start.
     if step is None or step.seconds < _TOO_SHORT * least:
         step = _of_the_rest(trained, looks, left, least)
     return step
 
 
 def _asks_for(name: str, looks: Sequence[Look]) -> float | None:
-    """The seconds with which one that had too few is looked at once more."""
+    """The seconds for another look at a contender that had too few."""
     own = [look for look in looks if look.name == name]
     return _AMPLE * own[0].needs if len(own) == 1 and own[0].needs is not None else None
 
 
 def _affordable(most: int, seconds: float, least: float) -> int:
-    """How many can be looked at in rounds whose first looks are not too short; one where there is time for that."""
+    """The contenders for whom the first looks of all rounds are long enough; one where there is time for that."""
     for count in range(most, 1, -1):
         if seconds / len(halving_rounds(count)) / count >= least:
             return count
@@ -178,7 +177,7 @@ def _affordable(most: int, seconds: float, least: float) -> int:
 
 
 def _of_rounds(standing: Sequence[str], looks: Sequence[Look], left: float) -> Next | None:
-    """The first that still waits for its look of a round."""
+    """The first contender that still waits for its look in a round."""
     sizes = halving_rounds(len(standing)) if standing else []
     for number, size in enumerate(sizes):
         if number:
@@ -191,7 +190,7 @@ def _of_rounds(standing: Sequence[str], looks: Sequence[Look], left: float) -> N
 
 
 def _of_the_rest(trained: Sequence[str], looks: Sequence[Look], left: float, least: float) -> Next | None:
-    """The best that more time may help, or one not looked at yet; None where too little is left."""
+    """The best contender that more time may help, or one not tried yet; None where too little is left."""
     best = next((name for name in _best(trained, looks) if not _ended(name, looks)), None)
     new = [name for name in trained if _times(name, looks) == 0]
     if left < least or not (best or new):
@@ -204,19 +203,19 @@ def _times(name: str, looks: Sequence[Look]) -> int:
 
 
 def _best(names: Sequence[str], looks: Sequence[Look]) -> list[str]:
-    """Those that brought something, best first; of equal ones the first."""
+    """Contenders with a value, best first; ties keep their order."""
     values = {name: _value(name, looks) for name in names}
     found = [name for name in names if values[name] > -math.inf]
     return sorted(found, key=lambda name: -values[name])
 
 
 def _value(name: str, looks: Sequence[Look]) -> float:
-    """The best look's: what was better earlier is kept."""
+    """The best value of its looks: earlier weights are kept if better."""
     return max((look.value for look in looks if look.name == name and look.value is not None), default=-math.inf)
 
 
 def _ended(name: str, looks: Sequence[Look]) -> bool:
-    """Does more time bring no more: it said so, brought nothing, or gained nothing in two looks in a row?"""
+    """Whether more time does not help: it said so, returned nothing, or gained nothing in two looks in a row."""
     own = [look for look in looks if look.name == name]
     if not own:
         return False
@@ -231,12 +230,12 @@ def next_blend(
     failed: Collection[tuple[str, ...]] = (),
     contenders: Sequence[Contender] = (),
 ) -> tuple[str, ...] | None:
-    """The parts of the next blend to try; None where all that promise something were tried.
+    """The parts of the next blend to try; None where all promising ones were tried.
 
-    `values`: the metric of what was tried, by its parts, single ones too; `failed`: those that brought nothing. The
-    best one is tried with each other behind it; what came out best with a third; then the second best. Of the others
-    come one that counts and one that trains in turn, best first: the former costs little and sees what the latter do
-    not. Those of a part's own method come last.
+    `values`: the metric of each tried blend and single contender, by parts; `failed`: those that returned nothing.
+    First the best contender is tried with each other one behind it; then the best blend with a third; then the second
+    best contender. Counting and trained methods alternate, best first: the former are cheap and complement the latter.
+    Variants of a part's own method come last.
     """
     single = sorted((parts[0] for parts in values if len(parts) == 1), key=lambda name: -values[(name,)])
     firsts = [name for name in single if name in may_be_first][:_MOST_FIRSTS]
@@ -258,7 +257,7 @@ def next_blend(
 
 
 def _behind(parts: Sequence[str], single: Sequence[str], known: Mapping[str, Contender]) -> list[str]:
-    """Who may stand behind these parts, in the order in which they are tried; `single`, best first."""
+    """The contenders that may stand behind these parts, in the order in which they are tried; `single`: best first."""
     methods = {known[name].method for name in parts if name in known} - {""}
     others = [name for name in single if name not in parts]
     kin = [name for name in others if name in known and known[name].method in methods]
@@ -269,7 +268,7 @@ def _behind(parts: Sequence[str], single: Sequence[str], known: Mapping[str, Con
 
 
 def within(answers: Costs, milliseconds: float | None, megabytes: float | None) -> bool:
-    """Is an answer within what it may cost?"""
+    """Whether an answer is within both cost limits."""
     slow = milliseconds is not None and answers.milliseconds > milliseconds
     return not slow and (megabytes is None or answers.megabytes <= megabytes)
 
@@ -277,9 +276,9 @@ def within(answers: Costs, milliseconds: float | None, megabytes: float | None) 
 def best_within(
     candidates: Sequence[Candidate], milliseconds: float | None = None, megabytes: float | None = None
 ) -> Candidate | None:
-    """The best that is within both budgets, None where none is; of equal ones the first.
+    """The best candidate within both budgets, None without one; ties go to the first.
 
-    More parts have to be above fewer by half a standard error of the paired difference.
+    A candidate with more parts has to exceed one with fewer by half a standard error of the paired difference.
     """
     allowed = [candidate for candidate in candidates if within(candidate, milliseconds, megabytes)]
     best: Candidate | None = None

@@ -1,4 +1,4 @@
-"""Find the best that a log can give within a time limit."""
+"""Find the best model for a log within a time limit."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from beamwood.training.budget import Budget
 __all__ = ["MONITOR", "TIME_LIMIT", "find"]
 
 TIME_LIMIT = 1800.0
-"""Seconds of a search without a limit of its own."""
+"""The default time limit of a search, in seconds."""
 
 MONITOR = "removed/f@20"
-"""What validation users choose by: the view and metric that answers without seen items are judged by."""
+"""The default validation metric: that of answers without seen items."""
 
 
 def find(
@@ -46,12 +46,12 @@ def find(
 ) -> PortfolioResult:
     """Search methods and blends of at most three, chosen on `split.valid`; `split.test` is read once, at the end.
 
-    `time_limit` in seconds (None: half an hour), or a `Budget` that began earlier, covers all of it. `budget_ms` and
-    `budget_mb` bound what an answer of the chosen one may take on this machine. `folder` keeps all that was fitted, for
-    `resume`, `overwrite` as of a run folder; None: nothing is kept. `better` is given each retriever that is the best
-    so far. An interrupted search returns the best so far, without reading the test users. Errors: `InputError` on what
-    is no split, a bound that is not above 0, an unknown monitor, a folder of something else, and where nothing is
-    within the budgets.
+    `time_limit` in seconds (None: half an hour), or a `Budget` that began earlier, covers everything. `budget_ms` and
+    `budget_mb` bound an answer of the chosen model on this machine. `folder` stores all fitted models, for `resume`;
+    `overwrite` as for a run folder; None: nothing is stored. `better` is called with each retriever that becomes the
+    best. An interrupted search returns the best so far, without reading the test users. Errors: `InputError` on another
+    type than `Split`, a bound that is not above 0, an unknown monitor, a foreign folder, and where nothing is within
+    the budgets.
     """
     check_split(split)
     budget = time_limit if isinstance(time_limit, Budget) else None
@@ -83,7 +83,7 @@ def find(
 
 
 def _made_of(split: Split, wanted: Wanted) -> dict[str, Any]:
-    """What a search that goes on must be alike in."""
+    """The record that a resumed search must match."""
     return {
         "log": split.dataset.fingerprint(),
         "split": split.rule,

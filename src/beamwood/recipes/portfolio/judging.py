@@ -1,4 +1,4 @@
-"""By whom, and by what, a search for the best method judges: validation users, and the same ones for all."""
+"""The validation of a search for the best method: the metric, and a fixed set of users for all."""
 
 from __future__ import annotations
 
@@ -12,27 +12,29 @@ from beamwood.types import FloatArray, Searcher
 
 __all__ = ["Judge", "without_test_users", "how_many"]
 
-# So many users judge for each second of the limit, within these bounds.
+# Users for each second of the limit, within these bounds.
 _A_SECOND, _FEWEST, _MOST = 10, 200, 5000
-# Seconds in which an answer's cost is measured.
+# Seconds of measuring an answer's cost.
 _COST = 0.5
-# Lists of half of the items at most are judged: longer ones hold much the same, whoever makes them.
+# Lists hold at most half of the items: longer ones are nearly the same for all methods.
 _OF_ITEMS = 2
 
 
 def how_many(limit: float) -> int:
-    """How many users at most a search of so many seconds has time to ask again and again."""
+    """The number of validation users that a search of `limit` seconds can afford."""
     return int(np.clip(_A_SECOND * limit, _FEWEST, _MOST))
 
 
 def without_test_users(split: Split) -> Split:
-    """The split without test users: what is chosen cannot depend on them."""
+    """The split without test users, so that no choice can depend on them."""
     none = np.empty(0, np.int64)
     return Split(split.dataset, split.train, split.valid, split.test.take(none), split.name, split.rule, split.options)
 
 
 class Judge:
-    """The metric `monitor`, one of `choose.MEASURED`, by validation user, `most` of them, and what answers cost."""
+    """The metric `monitor`, one of `choose.MEASURED`, for each of at most `most` validation users, and the cost of
+    answers.
+    """
 
     def __init__(self, split: Split, monitor: str, most: int, *, seed: int) -> None:
         check_monitor(monitor)
@@ -47,7 +49,7 @@ class Judge:
         return len(self.queries)
 
     def values(self, searcher: Searcher) -> FloatArray:
-        """float64[Q], the metric of each user with labels, of both views their mean."""
+        """float64[Q], the metric of each user with labels; for "both" the mean over views."""
         found = [
             evaluate(searcher, self.queries, ks=(self.cut,), remove_seen=view == "removed", batch_size=1024)
             for view in self.views
@@ -56,5 +58,5 @@ class Judge:
         return values
 
     def cost(self, searcher: Searcher) -> Cost:
-        """Of one user's answer."""
+        """The cost of an answer for one user."""
         return cost_of(searcher, self.queries, self.cut, seconds=_COST)

@@ -1,4 +1,4 @@
-"""Which methods, and with which settings, a search for the best one looks at on a log."""
+"""The methods and settings that a search for the best one tries on a log."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from beamwood.recipes.portfolio.outline import Outline
 
 __all__ = ["Member", "members_of"]
 
-# A history of so many rows tells little of taste: what came last tells more.
+# Histories up to this length hold little long-term taste: the latest items matter more.
 _SHORT = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A method and the settings in which it differs from its defaults, by a name of its own.
+    """A method with settings that differ from its defaults, by a name of its own.
 
-    `blends`: it may be a part of a blend.
+    `blends`: it may be part of a blend.
     """
 
     name: str
@@ -35,16 +35,16 @@ class Member:
 
     @property
     def contender(self) -> Contender:
-        """As the choice knows it."""
+        """Its form in the search policy."""
         return Contender(self.name, self.load().needs.steps, self.method)
 
     def settings_for(self, monitor: str) -> dict[str, Any]:
-        """Its settings, with weights that are chosen by what the search chooses by."""
+        """Its settings, with the search's metric as its monitor."""
         chosen = {"choose.monitor": monitor} if "choose.monitor" in self.load().Config.names() else {}
         return chosen | dict(self.settings)
 
 
-# What counts: an answer in seconds, and good parts of a blend.
+# Counting methods: fitted in seconds, and good parts of a blend.
 _COUNTING = (
     Member("popularity", "popularity", blends=False),
     Member("cooccurrence", "cooccurrence"),
@@ -61,10 +61,10 @@ _WIDE_TOWERS = Member("two_tower-wide", "two_tower", {"model.width": 128, "optim
 
 
 def members_of(outline: Outline, *, trains: bool) -> list[Member]:
-    """Whom to look at, in order; `trains`: what trains is installed.
+    """The members to try, in order; `trains`: torch is installed.
 
-    The tree and two towers have most after a minute or two on every log that was tried. Of the encoders, the recurrent
-    one suits short histories, as those of sessions.
+    The tree and two towers are best after a minute or two on every log tried. Of the encoders, the recurrent one suits
+    short histories, as in sessions.
     """
     if not (trains and outline.can_train):
         return list(_COUNTING)

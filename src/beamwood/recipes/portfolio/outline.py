@@ -1,4 +1,4 @@
-"""What a search for the best method looks at in a log first."""
+"""The facts about a log on which a search for the best method decides first."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Outline:
 
     @classmethod
     def of(cls, split: Split) -> Outline:
-        """That of a split's log."""
+        """The outline of a split's log."""
         histories, lengths = split.train.histories, split.train.histories.lengths
         rows, some = len(histories.items), lengths[lengths > 0]
         return cls(
@@ -44,11 +44,11 @@ class Outline:
 
     @property
     def can_train(self) -> bool:
-        """Does anybody have two rows to train on?"""
+        """Whether any user has two rows to train on."""
         return self.length >= 2 or self.rows >= 2 * self.users
 
     def words(self) -> str:
-        """In a line."""
+        """The outline in one line."""
         times = "with times" if self.timed else "without times"
         return (
             f"{self.rows:,} rows of {self.users:,} users and {self.items:,} items, {times}; half of the training "
@@ -56,5 +56,5 @@ class Outline:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """As JSON can hold it."""
+        """The outline, JSON-able."""
         return asdict(self)

@@ -1,4 +1,4 @@
-"""The search for the best that a log can give: looks at methods, blends of what they brought, and the choice.
+"""The search for the best model of a log: looks at methods, blends of the results, and the choice.
 
 Source of the blends: Caruana et al., "Ensemble Selection from Libraries of Models" (ICML 2004), greedy, of few parts.
 """
@@ -43,21 +43,21 @@ from beamwood.types import FloatArray
 
 __all__ = ["PortfolioResult", "Search"]
 
-# Of the limit, at most: for blends and the reading of the test users, and for that reading alone; where that would take
-# longer, fewer of them are read, but so many at least.
+# The shares of the limit for blends and reading the test users, and for that reading alone; where that takes longer,
+# fewer users are read, but at least this many.
 _AFTER, _MOST_AFTER, _READING, _FEWEST = 0.2, 300.0, 0.1, 200
-# A blend takes so many times what judging its first part took: to be judged, and for users to choose its weights; these
-# take less where what the first brings is known already.
+# The cost of a blend relative to evaluating its first part: to be evaluated, and to choose its weights; the last where
+# the first's candidates are cached.
 _JUDGED, _CHOSEN, _CHOSEN_AGAIN = 1.5, 1.5, 0.5
-# Of a look, at most, for judging what it brought.
+# The share of a look that its evaluation may take.
 _MOST_JUDGING = 0.3
-# Stops after which more time brings no more.
+# Reasons of a stop after which more time does not help.
 _ENDED = ("patience", "max_steps", "max_epochs")
 
 
 @dataclass(frozen=True, slots=True)
 class PortfolioResult:
-    """The best retriever, and the table of all that was measured; `interrupted`: before the search was done."""
+    """The best retriever, and the table of all measurements; `interrupted`: the search was not completed."""
 
     retriever: Retriever
     document: dict[str, Any]
@@ -65,10 +65,10 @@ class PortfolioResult:
 
 
 class Search:
-    """One search for what is `wanted`, in a `folder` that is held.
+    """One search for what is `wanted`, in a locked `folder`.
 
-    `members`: whom to look at, None: those that suit the log. `budget`: of the limit, where it began earlier, or has a
-    clock of its own. `processor`: the seconds of it that this process took, None where all are its own.
+    `members`: to try, None: those that suit the log. `budget`: of the limit, where it began earlier, or has its own
+    clock. `processor`: the CPU seconds of this process, None where no other process runs.
     """
 
     def __init__(
@@ -103,8 +103,8 @@ class Search:
     def run(self) -> PortfolioResult:
         """Look, blend, choose, and read the test users once; interrupted, the best so far without reading them.
 
-        Errors: `Interrupted` where nothing is there yet; `InputError` where nothing is within the budgets;
-        `NotSavedError` where the disk takes no more, which the state of the search knows nothing of.
+        Errors: `Interrupted` where nothing was found yet; `InputError` where nothing is within the budgets;
+        `NotSavedError` where the disk is full; the state of the search stays valid.
         """
         self.best = self._choose()
         try:
@@ -134,9 +134,9 @@ class Search:
             self._look(self.members[step.name], step)
 
     def _least(self, left: float, spent: float) -> float:
-        """Seconds of a look that says something; the first may have what there is.
+        """The shortest useful look; the first may use all the time left.
 
-        Beside other processes that is more, as a start and a judgement take longer.
+        With other processes running it is longer, as starting and evaluating take longer.
         """
         least = shortest(self.outline.rows)
         shared = least / self._pace.now()
@@ -144,7 +144,7 @@ class Search:
 
     @property
     def _after(self) -> float:
-        """Seconds that are kept for blends and the reading of the test users."""
+        """The seconds reserved for blends and for reading the test users."""
         return min(_AFTER * self.budget.limit, _MOST_AFTER)
 
     @property
@@ -152,21 +152,21 @@ class Search:
         return [each for each in self.folder.trials if len(each.parts) == 1 and each.name in self.members]
 
     def _looks(self) -> list[Look]:
-        """Those so far; what is over a budget brought nothing that may be chosen."""
+        """The looks so far; a result over a budget counts as nothing."""
         return [
             Look(each.name, each.value if self._within(each) else None, each.ended, each.needs)
             for each in self._singles
         ]
 
     def _judging(self, name: str) -> float:
-        """The seconds that validation users took to judge it, at most; 0 of what was not judged yet."""
+        """The most seconds that its evaluation took; 0 before any."""
         return max((each.judging for each in self.folder.trials if each.name == name), default=0.0)
 
     def _within(self, answers: Costs) -> bool:
         return within(answers, self.wanted.budget_ms, self.wanted.budget_mb)
 
     def _look(self, member: Member, step: Next) -> None:
-        """Fit, or go on, and judge."""
+        """Fit or continue a member, and evaluate it."""
         began = self.budget.clock()
         if member.contender.trains:
             self.reports.say(f"{member.name}: {step.seconds:.0f} s{' more' if self.folder.kept(member.name) else ''}")
@@ -174,7 +174,7 @@ class Search:
         try:
             fitted = self._fitted(member, step.seconds)
         except NotSavedError:
-            # The disk is to blame, not the member, which may still bring most.
+            # A full disk is not the member's failure; it may still be the best.
             raise
         except (InputError, MemoryError) as error:
             trial.why = str(error) or "there is too little memory"
@@ -194,19 +194,19 @@ class Search:
             from beamwood.training.run_folder import RunFolder
 
             limit += max((each.trained for each in self._singles if each.name == member.name), default=0.0)
-            # What was not judged yet may take longer than the others did.
+            # An evaluation of a new member may take longer than those of others.
             known = self._judging(member.name)
             longest = max((each.judging for each in self._singles), default=0.0)
             limit -= min(known or 2 * longest, _MOST_JUDGING * seconds)
             run = RunFolder(self.folder.run_of(member.name))
             options |= {"run": run, "resume": run.path.exists()}
-        # A start that took longer than its look is not thrown away for the few seconds that it would need to be judged.
+        # A start that overran its look is kept for the few seconds that its evaluation needs.
         most = limit + max(self.budget.left - self._after - seconds, 0.0)
         options["time_limit"] = Budget(limit, clock=self.budget.clock, name=member.name, most=most)
         return method.fitted(self.split, member.settings_for(wanted.monitor), **options)
 
     def _judge(self, trial: Trial, fitted: Retriever, began: float) -> None:
-        """What validation users say; what was better earlier is kept."""
+        """Evaluate on validation users; earlier weights are kept if better."""
         training = fitted.metadata.get("training", {})
         trial.ended, trial.trained = training.get("stopped") in _ENDED, training_seconds(fitted)
         known, before = self.folder.values.get(trial.name), self.folder.kept(trial.name)
@@ -225,20 +225,20 @@ class Search:
         self._add(trial, began, values, fitted)
 
     def _is_as_before(self, name: str, fitted: Retriever) -> bool:
-        """Are the best weights, and how they are searched, those of an earlier look? Then they are judged already."""
+        """Whether the best weights and the search way are those of an earlier look, and so already evaluated."""
         keys = ("best_step", "seen_weight", "light_head", "tree_updates")
         one, other = (each.metadata.get("training", {}) for each in (fitted, self.folder.fitted(name)))
         return "best_step" in one and all(one.get(key) == other.get(key) for key in keys)
 
     def _values(self, trial: Trial, fitted: Retriever) -> FloatArray:
-        """The metric of each validation user, and how long they took."""
+        """The metric of each validation user, recording the time."""
         began = self.budget.clock()
         values = self.judge.values(fitted.searcher)
         trial.judging = round(self.budget.clock() - began, 3)
         return values
 
     def _note(self, trial: Trial, fitted: Retriever, values: FloatArray) -> None:
-        """What it is worth, and what its answers cost."""
+        """Record the value and the cost of answers."""
         cost = self.judge.cost(fitted.searcher)
         trial.value = float(values.mean())
         trial.milliseconds, trial.megabytes = cost.milliseconds, cost.megabytes
@@ -246,7 +246,7 @@ class Search:
     def _add(
         self, trial: Trial, began: float, values: FloatArray | None = None, fitted: Retriever | None = None
     ) -> None:
-        """Note it, and hand over the best where that is another one now."""
+        """Store a trial, and report the best model where it changed."""
         trial.seconds = round(self.budget.clock() - began, 3)
         self.folder.add(trial, self.budget.seconds, values, fitted)
         if trial.value is None:
@@ -262,7 +262,7 @@ class Search:
     # ---- blends
 
     def _blend(self) -> None:
-        """Try blends while there is time for one more, and for the reading of the test users."""
+        """Try blends while there is time for one more, and for reading the test users."""
         contenders = [member.contender for member in self.members.values()]
         too_long: list[tuple[str, ...]] = []
         while True:
@@ -281,12 +281,12 @@ class Search:
                 too_long.append(names)
 
     def _may_blend(self, candidate: Candidate) -> bool:
-        """May others stand behind it? Not where it holds more than the budget already."""
+        """Whether others may stand behind it: not where it exceeds the memory budget already."""
         small = within(candidate, None, self.wanted.budget_mb)
         return small and all(name in self.members and self.members[name].blends for name in candidate.parts)
 
     def _try(self, names: tuple[str, ...], choosing: Budget) -> None:
-        """Put them together, with weights that are chosen within a budget."""
+        """Build a blend, with weights chosen within a budget."""
         began, trial = self.budget.clock(), Trial("+".join(names), names)
         before = self._weights(names[:-1])
         try:
@@ -302,7 +302,7 @@ class Search:
         self._add(trial, began, values)
 
     def _first_stage(self, names: tuple[str, ...], weights: Sequence[dict[str, float]]) -> FirstStage:
-        """What brings candidates for others, kept while they are tried one after another."""
+        """The first stage of blends, cached while others are tried behind it."""
         if self._first is None or self._first[0] != names:
             choose = {"validation_users": len(self.judge), "monitor": self.judge.monitor}
             config, found = StagesConfig.model_validate({"choose": choose}), self._put_together(names, weights)
@@ -313,7 +313,7 @@ class Search:
         return next((each.weights for each in self.folder.trials if each.parts == names), [])
 
     def _put_together(self, names: tuple[str, ...], weights: Sequence[dict[str, float]]) -> Retriever:
-        """The retriever of these parts, which are fitted."""
+        """The blended retriever of these fitted parts."""
         found = self.folder.fitted(names[0])
         for name, own in zip(names[1:], weights, strict=True):
             first, seen = own["retriever_weight"], own["seen_weight"]
@@ -323,7 +323,7 @@ class Search:
     # ---- what was found
 
     def candidates(self) -> list[Candidate]:
-        """All that brought something, in the order in which it was measured first."""
+        """All trials with a value, in the order of their first measurement."""
         found: dict[str, Candidate] = {}
         for each in self.folder.trials:
             values = self.folder.values.get(each.name)
@@ -332,7 +332,7 @@ class Search:
         return list(found.values())
 
     def document(self) -> dict[str, Any]:
-        """The table of all that was measured so far."""
+        """The table of all measurements so far."""
         wanted, candidates, tried = self.wanted, self.candidates(), {each.name for each in self._singles}
         rows = as_rows(candidates, self.folder.trials, self.best, wanted.budget_ms, wanted.budget_mb)
         return {
@@ -373,14 +373,14 @@ class Search:
         return PortfolioResult(self._with_table(document), document)
 
     def _reading(self) -> float:
-        """The seconds that reading the test users takes, in both views, by what judging the best so far took."""
+        """The seconds of reading the test users in both views, by those of evaluating the best so far."""
         if self.best is None:
             return 0.0
         num = min(len(self.whole.test), how_many(self.wanted.time_limit))
         return self._judging(self.best.name) * 2 / len(self.judge.views) * num / len(self.judge)
 
     def _nothing(self) -> InputError:
-        """What is wrong where nothing may be chosen."""
+        """The error where nothing may be chosen."""
         candidates = self.candidates()
         if not candidates:
             why = next((each.why for each in self.folder.trials if each.why), "there was no time")

@@ -1,4 +1,4 @@
-"""What a search keeps on the disk as it goes: what was measured, and what was fitted, so that it can go on later."""
+"""The folder of a search: measurements and fitted models, stored during the search so that it can be resumed."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _STATE, _MARK = "search.json", {"beamwood": "search"}
 
 @dataclass(slots=True)
 class Trial:
-    """One look, or one blend, as it was measured.
+    """One measured look or blend.
 
-    `name`, of a blend the sum; `value` the metric, None where it brought nothing, and `why`, and the seconds that it
-    `needs` where these were too few; `seconds` of the look; `judging`, how many of these the validation users took;
-    `trained`: those of all training so far; `milliseconds` and `megabytes` of an answer; `weights`, of a blend those of
-    each part behind the first; `folder`: where the best that the member brought so far is kept, None of a blend.
+    `name`: of a blend the sum; `value`: the metric, None without a result; then `why`, and the seconds that it `needs`
+    where these were too few; `seconds` of the look; `judging`: those of its evaluation; `trained`: those of all
+    training so far; `milliseconds` and `megabytes` of an answer; `weights`: of a blend those of each part behind the
+    first; `folder`: of the member's best model, None for a blend.
     """
 
     name: str
@@ -51,10 +51,10 @@ class Trial:
 class SearchFolder:
     """The folder of a search: its state, a fitted retriever for each member, and the run of each training.
 
-    A kill loses nothing that the state, one file, says: what is fitted has a name of its own until the state says it.
-    `made_of`: what a later search in it must be alike in; `judges`: how many validation users judge, 0 before it is
-    known. One process at a time holds it. Errors (`InputError`): a folder of others, one of another log, split or seed,
-    one that exists without `resume` or `overwrite`.
+    A kill loses nothing that the state, one file, records: fitted models get new names, which count once the state
+    lists them. `made_of`: the record that a later search must match; `judges`: the number of validation users, 0 before
+    it is known. One process at a time locks it. Errors (`InputError`): a foreign folder, one of another log, split or
+    seed, an existing one without `resume` or `overwrite`.
     """
 
     def __init__(self, path: Path, made_of: Mapping[str, Any]) -> None:
@@ -66,7 +66,7 @@ class SearchFolder:
 
     @contextmanager
     def held(self, *, resume: bool, overwrite: bool) -> Iterator[None]:
-        """Keep other processes out, and take up what is there."""
+        """Lock the folder, and load its state."""
         if resume and not self.path.is_dir():
             raise InputError(f"{self.path} does not exist, so there is nothing to resume; run without --resume")
         self._check(resume=resume, overwrite=overwrite)
@@ -83,15 +83,15 @@ class SearchFolder:
             yield
 
     def run_of(self, name: str) -> Path:
-        """Where a member's training keeps its checkpoints."""
+        """The folder of a member's checkpoints."""
         return self.path / f"{name}.run"
 
     def add(
         self, trial: Trial, seconds: float, values: FloatArray | None = None, fitted: Retriever | None = None
     ) -> None:
-        """Note what was measured, and the seconds of the search so far.
+        """Store a trial, and the seconds of the search so far.
 
-        What is `fitted` takes the place of what its member brought before, whose blends are forgotten.
+        `fitted` replaces the member's earlier model, whose blends are dropped.
         """
         known, name = self.trials, trial.name
         if fitted is not None:
@@ -105,7 +105,7 @@ class SearchFolder:
         self.write(seconds)
 
     def write(self, seconds: float) -> None:
-        """Put the state on the disk, whole or not at all, and remove what it knows nothing of."""
+        """Write the state atomically, and remove files that it does not list."""
         self.seconds = seconds
         state = _MARK | {"made_of": self.made_of, "seconds": seconds, "judges": self.judges}
         state |= {"measured": [asdict(each) for each in self.trials]}
@@ -125,11 +125,11 @@ class SearchFolder:
                 shutil.rmtree(entry, ignore_errors=True)
 
     def kept(self, name: str) -> Trial | None:
-        """The last look at a member of which something is kept."""
+        """The last look at a member with a stored model."""
         return next((each for each in reversed(self.trials) if each.name == name and each.folder), None)
 
     def fitted(self, name: str) -> Retriever:
-        """What a member brought at its best."""
+        """The best stored model of a member."""
         trial = self.kept(name)
         assert trial is not None, "only what brought something is asked for"
         assert trial.folder is not None
@@ -139,7 +139,7 @@ class SearchFolder:
         return self._fitted[folder]
 
     def _save(self, name: str, fitted: Retriever) -> str:
-        """Save it under a name that the state does not know yet."""
+        """Save it under a name that the state does not list yet."""
         looks = sum(each.name == name for each in self.trials)
         folder = f"{name}.{looks}" if looks else name
         fitted.save(self.path / folder, overwrite=True)
@@ -151,7 +151,7 @@ class SearchFolder:
             return
         if self._state() is None:
             raise InputError(
-                f"{self.path} holds no search of beamwood's, so nothing in it is touched; move it away, or choose "
+                f"{self.path} does not hold a search of beamwood, so nothing in it is touched; move it away, or choose "
                 "another output folder"
             )
         if not (resume or overwrite):
@@ -160,7 +160,7 @@ class SearchFolder:
             )
 
     def _state(self) -> dict[str, Any] | None:
-        """What the folder says; None where it is none of ours."""
+        """The stored state; None in a foreign folder."""
         try:
             state = json.loads((self.path / _STATE).read_text())
         except (OSError, ValueError):
@@ -186,17 +186,17 @@ class SearchFolder:
             raise InputError(f"{self.path / _STATE} is damaged ({error}); start anew with --overwrite") from None
 
     def _clear(self) -> None:
-        """Remove what an earlier search left; the state goes last, so that a kill leaves a folder of ours."""
+        """Remove an earlier search; the state goes last, so that the folder stays recognisable after a kill."""
         for entry in sorted(self.path.iterdir(), key=lambda entry: entry.name == _STATE):
             shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
         self.write(0.0)
 
 
 def _is_said(entry: Path) -> bool:
-    """Whether it is more than what a process left that was killed as it wrote its first state."""
+    """Whether an entry is more than the leftover of a process killed while writing its first state."""
     return not entry.name.startswith(f".{_STATE}.")
 
 
 def _trial(stored: dict[str, Any]) -> Trial:
-    """As it was written. Errors: keys that are none, or lacking ones."""
+    """A stored trial. Errors: unknown or missing keys."""
     return Trial(**(stored | {"parts": tuple(stored["parts"])}))

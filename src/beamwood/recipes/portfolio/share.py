@@ -1,4 +1,4 @@
-"""Which part of the processor a search has, beside other processes."""
+"""The share of the CPU that a search gets beside other processes."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from beamwood.training.budget import Clock
 
 __all__ = ["Share"]
 
-# Less is not believed: a disk or a page that is waited for looks alike. So many seconds tell something.
+# The least share: waiting for a disk or a page looks the same. The fewest seconds that are informative.
 _LEAST, _FEWEST = 0.25, 2.0
 
 
 class Share:
-    """The seconds of the processor over those of the clock since this was made; `processor` None: all."""
+    """CPU seconds over wall-clock seconds since creation; `processor` None: 1."""
 
     def __init__(self, clock: Clock, processor: Clock | None) -> None:
         self._clock, self._processor = clock, processor
         self._began = clock(), 0.0 if processor is None else processor()
 
     def now(self) -> float:
-        """From a quarter to 1; 1 before it is known."""
+        """The share, from 0.25 to 1; 1 before it is known."""
         if self._processor is None:
             return 1.0
         gone, worked = self._clock() - self._began[0], self._processor() - self._began[1]

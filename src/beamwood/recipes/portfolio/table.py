@@ -1,4 +1,4 @@
-"""What a search for the best method found, as JSON can hold it and as a table for people."""
+"""The results of a search for the best method, JSON-able and as a printed table."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def as_rows(
     milliseconds: float | None = None,
     megabytes: float | None = None,
 ) -> list[Row]:
-    """A row for each candidate, best first, then for what brought nothing.
+    """A row for each candidate, best first, then for contenders without a result.
 
-    `value` with its interval of 95 %; `behind`, how far below the chosen one, paired, with its interval; `looks` and
-    `seconds` in all; `ms` and `mb` of an answer; `note`: over a budget, or why there is nothing.
+    `value` with its 95 % interval; `behind`: the paired difference to the chosen one, with its interval; `looks` and
+    total `seconds`; `ms` and `mb` of an answer; `note`: over a budget, or why there is no result.
     """
     rows = []
     for candidate in sorted(candidates, key=lambda each: (-each.value, len(each.parts))):
@@ -59,7 +59,7 @@ def _interval(name: str, values: FloatArray) -> Row:
 
 
 def figures_of(views: Mapping[str, PerQuery]) -> dict[str, Any]:
-    """By view the means of every metric, with intervals, and how many users there were."""
+    """By view the mean of every metric, with intervals, and the number of users."""
     figures: dict[str, Any] = {}
     for view, found in views.items():
         own = {name: _interval("value", values) for name, values in found.values.items()}
@@ -68,7 +68,7 @@ def figures_of(views: Mapping[str, PerQuery]) -> dict[str, Any]:
 
 
 def table_lines(document: Mapping[str, Any]) -> list[str]:
-    """The table, and what the chosen one has on test users."""
+    """The table, and the chosen model's results on test users."""
     head = ("", document["metric"], "95 %", "below the chosen", "ms", "MB", "seconds", "")
     cells = [head, *(_cells(row) for row in document["rows"])]
     widths = [max(len(row[column]) for row in cells) for column in range(len(head))]

@@ -1,4 +1,4 @@
-"""What a search for the best method is asked for, and who hears how it goes."""
+"""The goal of a search for the best method, and the receivers of its progress."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ __all__ = ["Reports", "Wanted", "check_bounds"]
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is looked for: the best `monitor` on validation users within `time_limit` seconds, an answer of which takes
-    at most `budget_ms` milliseconds and `budget_mb` megabytes where these are given.
+    """The goal: the best `monitor` on validation users within `time_limit` seconds, with answers of at most `budget_ms`
+    milliseconds and `budget_mb` megabytes where given.
     """
 
     time_limit: float
@@ -29,15 +29,15 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Reports:
-    """Who hears how a search goes: `say` takes a line, `better` each retriever that is the best so far."""
+    """The receivers of progress: `say` takes a line, `better` each retriever that becomes the best."""
 
     say: Callable[[str], None] = lambda _: None
     better: Callable[[Retriever], None] = lambda _: None
 
 
 def check_bounds(bounds: Mapping[str, Any]) -> None:
-    """Errors: a bound, by name, that is given and no number above 0."""
+    """Errors: a given bound that is not a number above 0."""
     for name, value in bounds.items():
         number = isinstance(value, Real) and not isinstance(value, bool)
         if value is not None and not (number and 0 < value < math.inf):
-            raise InputError(f"{name}={value!r} is no number above 0; leave it out for none")
+            raise InputError(f"{name}={value!r} is not a number above 0; leave it out for none")

@@ -1,4 +1,4 @@
-"""Buckets of items, which may overlap: what a search opens, and exact products inside what it has opened.
+"""Buckets of items, which may overlap: the opened ones, and exact products inside them.
 
 Shape legend: C buckets, N items, P buckets opened, M items inside, D width, k results.
 """
@@ -22,9 +22,9 @@ __all__ = ["Buckets", "best_inside", "best_of", "probed_items"]
 
 @dataclass(frozen=True, slots=True)
 class Buckets:
-    """Bucket to items as compressed rows: `lists[c]` holds the items of bucket c, ascending.
+    """Items by bucket as compressed rows: `lists[c]` holds the items of bucket c, ascending.
 
-    Every item is in one bucket at least. `overlap`: some are in several.
+    Every item is in at least one bucket. `overlap`: some are in several.
     """
 
     lists: ItemLists
@@ -38,7 +38,7 @@ class Buckets:
 
     @classmethod
     def of_pairs(cls, buckets: IndexArray, items: IndexArray, num_buckets: int, num_items: int) -> Buckets:
-        """Item `items[p]` in bucket `buckets[p]`; a pair that is there twice counts once."""
+        """Item `items[p]` in bucket `buckets[p]`; repeated pairs count once."""
         pairs = np.unique(np.asarray(buckets, np.int64) * num_items + np.asarray(items, np.int64))
         indptr = indptr_of(np.bincount(pairs // num_items, minlength=num_buckets))
         lists = ItemLists(indptr, (pairs % num_items).astype(np.int32))
@@ -49,7 +49,7 @@ class Buckets:
 
     @property
     def sizes(self) -> NDArray[np.int64]:
-        """int64[C], the items of each."""
+        """int64[C], the number of items in each."""
         return self.lists.lengths
 
     def members(self, buckets_P: IndexArray) -> NDArray[np.int32]:
@@ -60,23 +60,24 @@ class Buckets:
         return found[np.diff(found, prepend=-1) > 0] if self.overlap else found
 
     def of_item(self) -> NDArray[np.int32]:
-        """int32[N], the bucket of each item, of several the last."""
+        """int32[N], the bucket of each item, the last of several."""
         bucket_N = np.zeros(self.num_items, np.int32)
         bucket_N[self.lists.items] = self.lists.rows
         return bucket_N
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """What is saved of them."""
+        """The arrays to save."""
         return {"bucket_starts": self.lists.indptr, "bucket_items": self.lists.items}
 
     @classmethod
     def restore(cls, arrays: dict[str, NDArray[Any]], num_items: int, num_buckets: int | None = None) -> Buckets:
-        """Of `arrays`. Errors: `ArtefactError` unless every item is in a bucket, in ascending order, none twice, and
-        there are `num_buckets` of them (None: however many)."""
+        """The buckets of saved `arrays`. Errors: `ArtefactError` unless every item is in a bucket, in ascending order,
+        without repeats, and there are `num_buckets` of them (None: any number).
+        """
         check_integers(arrays, {"bucket_starts": (np.int64,), "bucket_items": (np.int32,)})
         lists = ItemLists(arrays["bucket_starts"], arrays["bucket_items"])
         if num_buckets is not None and len(lists) != num_buckets:
-            raise ArtefactError(f"the index has {len(lists)} buckets where {num_buckets} belong")
+            raise ArtefactError(f"the index has {len(lists)} buckets, expected {num_buckets}")
         inside = np.diff(lists.items) > 0
         starts = lists.indptr[1:-1]
         inside[starts[(starts > 0) & (starts < len(lists.items))] - 1] = True
@@ -90,9 +91,10 @@ class Buckets:
 def probed_items(
     buckets: Buckets, order_C: IndexArray, num_probed: int, k: int, options: SearchOptions
 ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """int32[M], ascending, the items that one row may be shown of the `num_probed` first of `order_C`; and these.
+    """int32[M], ascending, the allowed items of one row in the first `num_probed` buckets of `order_C`; and these
+    buckets.
 
-    Filters act inside. Where fewer than k items are left, twice as many buckets are opened, at last all.
+    Where fewer than k items are left, the number of buckets is doubled, up to all.
     """
     count = min(num_probed, len(order_C))
     while True:
@@ -124,6 +126,6 @@ def best_inside(
     k: int,
     options: SearchOptions,
 ) -> Hits:
-    """The k largest products of one row inside the buckets that it opens; `scored` counts these products."""
+    """The k largest products of one row inside its opened buckets; `scored` counts these products."""
     items, _ = probed_items(buckets, order_C, num_probed, k, options)
     return best_of(items, vectors_ND[items] @ query_D, k)

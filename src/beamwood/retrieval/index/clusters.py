@@ -1,6 +1,7 @@
-"""A tree of clusters: k-means splits items again and again; a beam over the nodes finds leaves, which may share items.
+"""A tree of clusters by repeated k-means; a beam over the nodes finds leaves, which may share items.
 
 Shape legend: N items, D width, V nodes, C leaves, P pairs of an item and a leaf, Q queries, k results.
+
 Source: Li et al., "Constructing Tree-based Index for Efficient and Effective Dense Retrieval" (JTR).
 """
 
@@ -28,15 +29,15 @@ from beamwood.types import FloatArray, Hits, IndexArray, SearchOptions
 
 __all__ = ["CHILDREN", "ClusterIndex", "ClusterSettings", "ClusterTree", "grow_tree", "reached_leaves", "shared_leaves"]
 
-# Of a root's path, nodes at most; of a query, leaves that count, and nearest items that want it.
+# The deepest path; the leaves counted for a query, and the nearest items for which they count.
 _DEEPEST, _REACHED, _SAYING = 16, 5, 15
 CHILDREN = 10
-"""Children of a node where nothing else is set."""
+"""The default children of a node."""
 _ROWS = 1024
 
 
 class ClusterSettings(IndexSettings):
-    """How the tree is grown, how wide its beam is, and how many leaves an item may be in."""
+    """The shape of the tree, its beam width, and the leaves of an item."""
 
     num_probed: NumProbed = None
     num_children: NumChildren = None
@@ -48,7 +49,7 @@ class ClusterSettings(IndexSettings):
 
 @dataclass(frozen=True, slots=True)
 class ClusterTree:
-    """Nodes level by level: node v has the children `starts[v]` to `starts[v + 1]`, none where it is a leaf.
+    """Nodes level by level: node v has the children `starts[v]` to `starts[v + 1]`, none in a leaf.
 
     Node 0 is the root. Leaves are numbered in the order of their nodes.
     """
@@ -57,7 +58,7 @@ class ClusterTree:
 
     @classmethod
     def of(cls, num_children_V: IndexArray) -> ClusterTree:
-        """By how many children each node has. Errors: `ArtefactError` where these are no tree."""
+        """The tree of the given numbers of children. Errors: `ArtefactError` where they are not those of a tree."""
         counts_V = np.asarray(num_children_V, np.int64)
         starts = 1 + indptr_of(counts_V)
         if counts_V.min(initial=0) < 0 or starts[-1] != len(counts_V):
@@ -108,9 +109,10 @@ class ClusterTree:
         return paths
 
     def walk(self, nodes_VD: FloatArray, query_D: FloatArray, width: int) -> tuple[NDArray[np.int64], int]:
-        """int64[M], the leaves met by a beam of `width` nodes a level, a level's best first; and the products made.
+        """int64[M], the leaves reached by a beam of `width` nodes a level, ordered by level and score; and the number
+        of products.
 
-        A leaf that is met stays, and leaves its place in the beam free.
+        A reached leaf is kept, and its place in the beam is free again.
         """
         front, found, scored = np.zeros(1, np.int64), [], 0
         while len(front):
@@ -127,14 +129,14 @@ def grow_tree(
 ) -> tuple[ClusterTree, NDArray[np.float32], NDArray[np.int32]]:
     """The tree, its nodes' centres float32[V, D], and the leaf of each item, int32[N].
 
-    A node of `leaf_size` items or more is split by k-means into `num_children`. Equal vectors are not split, nor what
-    is 16 levels down.
+    A node of `leaf_size` items or more is split by k-means into `num_children`. Equal vectors, and nodes at depth 16,
+    are not split.
     """
     vectors_ND = np.asarray(vectors_ND, np.float32)
     waiting = [(np.arange(len(vectors_ND)), vectors_ND.mean(axis=0), 0)]
     counts: list[int] = []
     leaf_N, num_leaves = np.zeros(len(vectors_ND), np.int32), 0
-    # It grows while it is gone through: level by level.
+    # The list grows while it is iterated, level by level.
     for items, _, depth in waiting:
         parts: list[tuple[NDArray[np.int64], NDArray[np.float32], int]] = []
         if len(items) >= leaf_size and depth < _DEEPEST:
@@ -160,9 +162,9 @@ def reached_leaves(queries_QD: FloatArray, leaves_CD: FloatArray) -> NDArray[np.
 def shared_leaves(
     leaf_N: NDArray[np.int32], num_leaves: int, items_P: IndexArray, leaves_P: IndexArray, most: int
 ) -> Buckets:
-    """Each item in the `most` leaves that most of its pairs name, of equals the first; its own comes behind these.
+    """Each item in the `most` leaves that most of its pairs name, ties to the first; then its own leaf.
 
-    An item in no pair stays where it is; with `most` 1 no item is in two leaves.
+    An item in no pair stays in its own leaf; with `most` 1 no item is in two leaves.
     """
     own = np.arange(len(leaf_N), dtype=np.int64) * num_leaves + leaf_N
     named = np.asarray(items_P, np.int64) * num_leaves + np.asarray(leaves_P, np.int64)
@@ -179,10 +181,10 @@ class _Stored(StoredConfig):
 
 
 class ClusterIndex:
-    """Exact products in the leaves that a beam of `num_probed` nodes a level meets; all leaves are exact search.
+    """Exact products in the leaves that a beam of `num_probed` nodes a level reaches; all leaves are exact search.
 
-    Built of vectors, an item's further leaves are those where queries arrive that have it among their 15 best; the
-    method `jtr` trains the nodes, and knows what queries wanted.
+    Built from vectors, an item's further leaves are those reached by queries that have it among their 15 best; the
+    method `jtr` trains the nodes, and uses the targets of queries.
     """
 
     name: ClassVar[str] = "clusters"
@@ -224,7 +226,7 @@ class ClusterIndex:
     def of(
         cls, vectors_ND: FloatArray, tree: ClusterTree, nodes_VD: FloatArray, buckets: Buckets, num_probed: int | None
     ) -> Self:
-        """One of a tree, of nodes and of leaves' items that are learned elsewhere."""
+        """An index of a tree, nodes and leaves that were trained elsewhere."""
         made = cls.__new__(cls)
         made._set(vectors_ND, tree, nodes_VD, buckets, probed_of(num_probed, len(buckets)))
         return made
@@ -241,13 +243,13 @@ class ClusterIndex:
             items, _ = probed_items(self.buckets, self._leaf_of[nodes], len(nodes), k, options)
             if len(items) >= k or len(nodes) == len(self.buckets):
                 break
-            # Where a filter leaves too few, the beam goes wider, at last everywhere.
+            # Where a filter leaves too few, the beam is widened, up to all nodes.
             width *= 2
         hits = best_of(items, self.vectors[items] @ query_D, k)
         return Hits(hits.items, hits.scores, hits.scored + scored)
 
     def export(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """The tree, its nodes, and who is in which leaf."""
+        """The tree, its nodes, and the items of each leaf."""
         arrays = {"nodes": self.nodes, "num_children": self.tree.num_children.astype(np.int32)}
         return {"num_probed": self.num_probed}, arrays | self.buckets.arrays()
 

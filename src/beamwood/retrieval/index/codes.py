@@ -1,4 +1,4 @@
-"""Vectors as few small numbers: N x M codes of a byte, and a decoder that makes vectors of them again.
+"""Vectors as N x M codes of one byte, and a decoder that reconstructs them.
 
 Shape legend: N vectors, M codes a vector, K codewords, D width, W columns of a block, B rows.
 """
@@ -22,7 +22,7 @@ _ROWS = 4096
 
 
 class Decoder(Protocol):
-    """Makes vectors of codes."""
+    """Reconstructs vectors from codes."""
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -36,7 +36,7 @@ class Decoder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """A vector is the sum of a codeword of each table, float32[M, K, D]."""
+    """A vector is the sum of one codeword from each table, float32[M, K, D]."""
 
     tables_MKD: NDArray[np.float32]
 
@@ -56,7 +56,7 @@ class Sums:
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """A vector is a codeword of each table, float32[M, K, W], side by side; columns beyond the D-th are left out."""
+    """A vector is the concatenation of one codeword from each table, float32[M, K, W], cut to D columns."""
 
     tables_MKW: NDArray[np.float32]
     width: int
@@ -72,7 +72,7 @@ class Blocks:
         return np.ascontiguousarray(side_BMW.reshape(len(codes_BM), -1)[:, : self.width])
 
     def products(self, query_D: FloatArray) -> NDArray[np.float32]:
-        """float32[M, K], the product of a query's columns with each codeword: a vector's product is a sum of these."""
+        """float32[M, K], the product of a query's columns with each codeword, whose sums are products with vectors."""
         num_blocks, _, columns = self.tables_MKW.shape
         padded = np.zeros(num_blocks * columns, np.float32)
         padded[: self.width] = query_D
@@ -81,7 +81,7 @@ class Blocks:
 
 @dataclass(frozen=True, slots=True)
 class Codes:
-    """`codes` uint8[N, M] of N vectors, and what decodes them. Errors: codes that the decoder does not have."""
+    """`codes` uint8[N, M] of N vectors, and their decoder. Errors: codes outside the decoder's tables."""
 
     codes: NDArray[np.uint8]
     decoder: Decoder
@@ -101,7 +101,7 @@ class Codes:
     def check_rows(self, num_items: int) -> None:
         """Raise `ArtefactError` unless there is a row of codes for each item."""
         if len(self.codes) != num_items:
-            raise ArtefactError(f"there are codes of {len(self.codes)} items, where {num_items} belong")
+            raise ArtefactError(f"there are codes of {len(self.codes)} items, expected {num_items}")
 
     def decoded(self, rows: IndexArray | None = None) -> NDArray[np.float32]:
         """float32[B, D], the vectors of some rows, or of all."""
@@ -113,7 +113,7 @@ class Codes:
 def residual_codes(
     vectors_ND: FloatArray, num_codes: int, num_words: int, rng: np.random.Generator, *, rounds: int = 20
 ) -> Codes:
-    """Residual quantisation: each code is the nearest of K centres to what the codes before have left over.
+    """Residual quantisation: each code is the nearest of K centres to the residual of the codes before it.
 
     Errors: `InputError` on more than 256 codewords, or none. Source: Chen et al., "Approximate Nearest Neighbor Search
     by Residual Vector Quantization".

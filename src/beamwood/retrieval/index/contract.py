@@ -1,4 +1,4 @@
-"""What an index over item vectors owes, what it may be set to, and what it may look at while it is built.
+"""The contract of an index over item vectors: its settings, its inputs when built, and its search.
 
 Shape legend: B rows, N items, D width, Q queries, k results.
 """
@@ -51,9 +51,9 @@ Rate = Annotated[
 
 
 class IndexSettings(BaseModel):
-    """What an index may be set to: each field with a default and a description of at most 20 words.
+    """The settings of an index: each field with a default and a description of at most 20 words.
 
-    Two indexes may share a field, which then is the same in both.
+    A field shared by two indexes has the same definition in both.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -61,11 +61,10 @@ class IndexSettings(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Making:
-    """What an index may look at while it is built, beside the vectors.
+    """The inputs of an index's construction besides the vectors.
 
-    `seed` starts all that it draws; `queries`: float32[Q, D], vectors that training users would ask with, made when
-    they are asked for (None: nobody is known); `seconds`: what an index that trains may take (None: as long as it is
-    set to).
+    `seed` of all random draws; `queries`: returns float32[Q, D], vectors of training users' queries, computed on demand
+    (None: not available); `seconds`: the time limit of an index that trains (None: none).
     """
 
     seed: int = 0
@@ -76,9 +75,8 @@ class Making:
 class Index(Protocol):
     """Finds items by the inner product of their vectors, float32[N, D], with a query's.
 
-    What it owes is in `beamwood.testing.IndexContract`. `name` is that of `index.kind` and of a saved folder.
-    `Settings` is what else it may be set to. `modules` have to be installed to build it. `trains`: its build is a
-    training.
+    Its contract tests are in `beamwood.testing.IndexContract`. `name`: in `index.kind` and in a saved folder.
+    `Settings`: its settings. `modules`: have to be installed to build it. `trains`: building it is a training.
     """
 
     name: ClassVar[str]
@@ -99,17 +97,17 @@ class Index(Protocol):
         ...
 
     def export(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """What it keeps beside the vectors: a JSON-able configuration and plain arrays."""
+        """Its state besides the vectors: a JSON-able configuration and plain arrays."""
         ...
 
     @classmethod
     def restore(cls, vectors_ND: FloatArray, config: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self:
-        """What `export` gave. Errors: `ArtefactError`, or a `ValueError`, on what does not fit."""
+        """The inverse of `export`. Errors: `ArtefactError`, or a `ValueError`, on inconsistent arrays."""
         ...
 
 
 def check_installed(kind: type[Index]) -> None:
-    """Raise `NotInstalledError` where something is missing that builds an index of the kind."""
+    """Raise `NotInstalledError` where a module that builds an index of the kind is missing."""
     for module in kind.modules:
         with asking_for(f"index.kind={kind.name}"):
             import_module(module)
@@ -123,7 +121,7 @@ def settings_of(kind: type[Index], given: Mapping[str, Any]) -> IndexSettings:
 def restore_index(
     stored: StoredPart, vectors_ND: FloatArray, arrays: dict[str, NDArray[Any]], known: Mapping[str, type[Index]]
 ) -> Index:
-    """What an index's `export` gave. Errors: a kind that is not among the known; see `Index.restore`."""
+    """The inverse of an index's `export`. Errors: an unknown kind; see `Index.restore`."""
     if stored.kind not in known:
         raise UnknownSearcherError(f"index '{stored.kind}' is unknown{nearest(stored.kind, known)}")
     return known[stored.kind].restore(vectors_ND, stored.config, arrays)
@@ -136,7 +134,7 @@ def by_row(
     k: int,
     options: SearchOptions,
 ) -> Hits:
-    """The hits of each row, found by `row(query [D], k, options of the row)` alone."""
+    """The hits of each row, found independently by `row(query [D], k, options of the row)`."""
     check_search(len(queries_BD), num_items, k, excluded=options.excluded, allowed=options.allowed)
     queries = np.ascontiguousarray(queries_BD, np.float32)
     return join_hits([row(query, k, options.take(np.array([place]))) for place, query in enumerate(queries)], k)

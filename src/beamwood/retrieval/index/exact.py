@@ -1,4 +1,4 @@
-"""All items scored: exact, at a cost that grows with the catalogue."""
+"""Exact search: all items are scored, at a cost proportional to the catalogue."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["ExactIndex"]
 
 
 class ExactIndex:
-    """`best_products` of the vectors; nothing is kept beside them, nothing is to be set."""
+    """`best_products` of the vectors; without state or settings."""
 
     name: ClassVar[str] = "exact"
     Settings: ClassVar[type[IndexSettings]] = IndexSettings

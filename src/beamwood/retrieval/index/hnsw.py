@@ -32,7 +32,7 @@ _COUNTING = threading.Lock()
 
 
 class HnswSettings(IndexSettings):
-    """Those of a graph; the defaults are faiss's usual middle."""
+    """The settings of the graph; the defaults are common ones of faiss."""
 
     num_links: int = Field(
         32, ge=2, le=256, description="of hnsw: neighbours of an item in the graph, twice on level 0"
@@ -50,9 +50,9 @@ class _Stored(StoredConfig):
 class HnswIndex:
     """An HNSW graph by inner product over `vectors` float32[N, D]; rows it cannot fill are answered exactly.
 
-    Built and searched with the products themselves, without a reduction to distances, it is IP-NSW. Source: Morozov and
-    Babenko, "Non-metric Similarity Graphs for Maximum Inner Product Search". Raises `NotInstalledError` where faiss is
-    not installed.
+    Built and searched with inner products, without a reduction to distances, it is IP-NSW. Source: Morozov and Babenko,
+    "Non-metric Similarity Graphs for Maximum Inner Product Search". Raises `NotInstalledError` where faiss is not
+    installed.
     """
 
     name: ClassVar[str] = "hnsw"
@@ -82,8 +82,8 @@ class HnswIndex:
         return by_row(self._row, len(self.vectors), queries_BD, k, options)
 
     def _row(self, query_D: FloatArray, k: int, options: SearchOptions) -> Hits:
-        """One row's answer: how deep it is searched depends on what it leaves out itself, on no other row."""
-        # The library's types know neither its parameters of search nor its statistics.
+        """One row's answer: its search depth depends on its own exclusions, on no other row."""
+        # The library's type stubs lack search parameters and statistics.
         faiss: Any = import_module("faiss")
         excluded, allowed, query_1D = options.excluded, options.allowed, query_D[None]
         more = 0 if excluded is None else len(excluded.items)
@@ -106,7 +106,7 @@ class HnswIndex:
         return Hits(hits.items, hits.scores, np.array([computed], np.int64))
 
     def export(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """The graph: each item's level, and the neighbours of all levels one after the other."""
+        """The graph: each item's level, and the concatenated neighbours of all levels."""
         import faiss
 
         graph = self._index.hnsw
@@ -116,7 +116,7 @@ class HnswIndex:
 
     @classmethod
     def restore(cls, vectors_ND: FloatArray, config: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self:
-        """Errors: a graph that leads out of the vectors, whose search would read foreign memory."""
+        """Errors: a graph with links beyond the vectors, whose search would read foreign memory."""
         restored, stored = cls.__new__(cls), _Stored.model_validate(config)
         restored.vectors = np.ascontiguousarray(vectors_ND, np.float32)
         restored._num_links, restored._search_width = stored.num_links, stored.search_width
@@ -139,7 +139,9 @@ class HnswIndex:
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Within it the graph grows in the order of the items: by several threads no two would be equal."""
+    """A context in which the graph is built in the order of items: with several threads it would not be
+    reproducible.
+    """
     import faiss
 
     threads = faiss.omp_get_max_threads()
@@ -159,7 +161,7 @@ def _empty(width: int, num_links: int) -> Any:
 
 
 def _parts(graph: Any) -> dict[str, Any]:
-    """The arrays of a graph from which all others follow."""
+    """The arrays that define a graph."""
     return {"levels": graph.levels, "neighbours": graph.neighbors}
 
 
@@ -168,7 +170,7 @@ def _checked_offsets(
 ) -> NDArray[np.int64]:
     """int64[N + 1], where each item's neighbours begin; `sizes[l]` of them are below level l.
 
-    Errors: neighbours that are no items, or not on the level on which they are.
+    Errors: neighbours that are not items, or not on the level of their link.
     """
     if len(levels) != num_items or levels.min(initial=1) < 1 or levels.max(initial=1) >= len(sizes):
         raise ArtefactError(f"the index's levels are not one in 1..{len(sizes) - 1} for each of {num_items} items")

@@ -1,4 +1,4 @@
-"""Inverted lists: items in the bucket of their nearest centre; a search opens the buckets whose centres score best.
+"""Inverted lists: items in the bucket of their nearest centre; a search opens the buckets with the best centres.
 
 Shape legend: N items, D width, C buckets, k results.
 """
@@ -35,7 +35,7 @@ NumProbed = Annotated[
 
 
 class IvfSettings(IndexSettings):
-    """How many buckets there are, and how many a search opens."""
+    """The number of buckets, and the number that a search opens."""
 
     num_buckets: NumBuckets = None
     num_probed: NumProbed = None
@@ -46,9 +46,9 @@ class _Stored(StoredConfig):
 
 
 class IvfIndex:
-    """C buckets by k-means (squared distance); exact products in the `num_probed` whose centres have the largest.
+    """C buckets by k-means (squared distance); exact products in the `num_probed` buckets with the best centres.
 
-    Two thirds of the products saved or more, at a recall that `num_probed` sets; all buckets are exact search.
+    It saves two thirds of the products or more, at a recall set by `num_probed`; all buckets are exact search.
     """
 
     name: ClassVar[str] = "ivf"
@@ -74,7 +74,7 @@ class IvfIndex:
         return Hits(hits.items, hits.scores, hits.scored + len(self.centres))
 
     def export(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """The centres and who is in which bucket."""
+        """The centres and the items of each bucket."""
         return {"num_probed": self.num_probed}, {"centres": self.centres} | self.buckets.arrays()
 
     @classmethod
@@ -89,14 +89,14 @@ class IvfIndex:
 def bucketed(
     vectors_ND: FloatArray, num_buckets: int | None, rng: np.random.Generator
 ) -> tuple[NDArray[np.float32], Buckets]:
-    """float32[C, D] centres by k-means, and the items of each; C as asked for (None: the root of N), N at most."""
+    """float32[C, D] centres by k-means, and the items of each; C as given (None: the square root of N), at most N."""
     count = num_buckets or max(1, round(math.sqrt(len(vectors_ND))))
     centres = kmeans(vectors_ND, count, rng)
     return centres, Buckets.of(nearest_centres(vectors_ND, centres)[0], len(centres))
 
 
 def probed_of(num_probed: int | None, num_buckets: int) -> int:
-    """How many buckets are opened."""
+    """The number of buckets to open."""
     return min(num_probed or max(8, -(-num_buckets // 10)), num_buckets)
 
 

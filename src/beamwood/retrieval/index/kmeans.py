@@ -1,4 +1,4 @@
-"""Centres of vectors by Lloyd's k-means, and which of them is nearest to each.
+"""Lloyd's k-means, and the nearest centre of each vector.
 
 Shape legend: N vectors, D width, C centres.
 """
@@ -13,21 +13,21 @@ from beamwood.types import FloatArray
 
 __all__ = ["kmeans", "nearest_centres"]
 
-# Distances held at a time (16 MiB), and vectors that a centre is learned from at most.
+# Distances held at a time (16 MiB), and the most vectors a centre is learned from.
 _CELLS, _SAMPLE = 2**22, 256
-# Centres that start apart from each other at most: their draw takes as many passes.
+# The most centres initialised by k-means++, which takes a pass for each.
 _APART = 1024
-# Candidates of which a centre is the best.
+# Candidates among which the best initial centre is chosen.
 _TRIED = 4
 
 
 def kmeans(
     vectors_ND: FloatArray, num_centres: int, rng: np.random.Generator, *, rounds: int = 20
 ) -> NDArray[np.float32]:
-    """float32[C, D], `num_centres` centres (as many as vectors at most) of the smallest squared distances found.
+    """float32[C, D], `num_centres` centres (at most as many as vectors) with small squared distances.
 
-    They are learned from 256 vectors a centre at most. A centre that none is nearest to moves to the vector that lies
-    farthest from its own. Vectors no more than C in number are their own centres.
+    They are learned from at most 256 vectors a centre. An empty centre moves to the vector farthest from its own. Up to
+    C vectors are their own centres.
     """
     vectors_ND = np.asarray(vectors_ND, np.float32)
     if len(vectors_ND) <= num_centres:
@@ -53,7 +53,7 @@ def kmeans(
 
 
 def _start(vectors_ND: NDArray[np.float32], num_centres: int, rng: np.random.Generator) -> NDArray[np.float32]:
-    """Centres drawn from the vectors, of a few by their squared distance to those before the best; many uniformly.
+    """Initial centres drawn from the vectors, the best of a few by squared distance (k-means++); many uniformly.
 
     Source: Arthur and Vassilvitskii, "k-means++: The Advantages of Careful Seeding".
     """
@@ -74,16 +74,16 @@ def _start(vectors_ND: NDArray[np.float32], num_centres: int, rng: np.random.Gen
 def _away(
     vectors_ND: NDArray[np.float32], norms_N: NDArray[np.float32], places_T: NDArray[np.integer]
 ) -> NDArray[np.float32]:
-    """float32[N, T], the squared distances to some of the vectors."""
+    """float32[N, T], the squared distances to the vectors at `places_T`."""
     away_NT: NDArray[np.float32] = norms_N[:, None] - 2 * (vectors_ND @ vectors_ND[places_T].T) + norms_N[places_T]
     away_NT[places_T, np.arange(len(places_T))] = 0
     return np.maximum(away_NT, 0, out=away_NT)
 
 
 def nearest_centres(vectors_ND: FloatArray, centres_CD: FloatArray) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-    """int32[N] the nearest centre of each vector, of equally near ones the first, and float32[N] the squared distance.
+    """int32[N] the nearest centre of each vector, ties to the first, and float32[N] the squared distance.
 
-    In blocks: memory does not depend on N.
+    Computed in blocks: memory does not depend on N.
     """
     nearest = np.empty(len(vectors_ND), np.int32)
     distances = np.empty(len(vectors_ND), np.float32)

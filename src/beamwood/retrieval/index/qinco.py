@@ -39,7 +39,7 @@ from beamwood.types import FloatArray, Hits, SearchOptions
 
 __all__ = ["QincoDecoder", "QincoIndex", "QincoSettings", "decode_step"]
 
-# Vectors that train at most, rows a step, passes without gain before the rate falls to a tenth.
+# The most training vectors, rows a step, and passes without gain before the learning rate falls to a tenth.
 _MOST, _BATCH, _PATIENCE = 20_000, 256, 10
 _ROWS = 1024
 
@@ -67,7 +67,7 @@ class _Stored(StoredConfig):
 
 
 def decode_step(weights: Mapping[str, Array], place: int, num_layers: int, words: Array, so_far: Array) -> Array:
-    """[.., D], what a code at that place makes of its codewords [.., D] and of what is decoded before it."""
+    """[.., D], the decoded vector after a code at that place, from its codewords [.., D] and the vector before it."""
     joined = words @ weights[f"{place}.by_word"].T + so_far @ weights[f"{place}.by_sum"].T
     z = words + joined + weights[f"{place}.bias"]
     for layer in range(num_layers):
@@ -77,7 +77,7 @@ def decode_step(weights: Mapping[str, Array], place: int, num_layers: int, words
 
 @dataclass(frozen=True, slots=True)
 class QincoDecoder:
-    """Codes become vectors step by step. `weights` by name, for numpy or for torch; "words" is [M, K, D]."""
+    """Decodes codes step by step. `weights` by name, for numpy or for torch; "words" is [M, K, D]."""
 
     weights: Mapping[str, Array]
     num_layers: int
@@ -108,9 +108,9 @@ def shapes_of(num_codes: int, num_words: int, width: int, num_layers: int, hidde
 
 
 class QincoIndex:
-    """A byte a code, and a network that decodes them; at the first answer all vectors are decoded, and kept.
+    """Codes of one byte and a network that decodes them; at the first search all vectors are decoded and cached.
 
-    Scores are products with decoded vectors. Built with torch (the extra `train`), answered without.
+    Scores are products with decoded vectors. Built with torch (the extra `train`), searched without.
     """
 
     name: ClassVar[str] = "qinco"
@@ -129,7 +129,7 @@ class QincoIndex:
 
     @cached_property
     def decoded(self) -> NDArray[np.float32]:
-        """float32[N, D], what the codes say."""
+        """float32[N, D], the decoded vectors."""
         return self.codes.decoded()
 
     def search(self, queries_BD: FloatArray, k: int, options: SearchOptions = SearchOptions()) -> Hits:
@@ -163,7 +163,7 @@ class QincoIndex:
 
 
 class _Training:
-    """Codewords from residual quantisation, a network that starts as adding nothing, then both by gradients."""
+    """Codewords from residual quantisation and a network that starts as the identity, trained together."""
 
     def __init__(self, vectors: NDArray[np.float32], settings: QincoSettings, making: Making) -> None:
         import torch
@@ -187,7 +187,7 @@ class _Training:
                 self.weights[name] = torch.zeros(shape, requires_grad=True)
 
     def steps(self, x: Any) -> Iterator[tuple[Any, Any]]:
-        """For each place the codes [B] that come nearest to x, and what is decoded with them [B, D]."""
+        """For each place the codes [B] nearest to x, and the decoded vectors [B, D]."""
         import torch
 
         so_far, plain = torch.zeros_like(x), torch.zeros_like(x)
@@ -204,7 +204,7 @@ class _Training:
             yield codes, so_far
 
     def _tried(self, place: int, left: Any) -> Any:
-        """[B, A], the codewords that are tried: the nearest of the plain ones to what those leave over."""
+        """[B, A], the candidate codewords: the nearest plain ones to the residual."""
         import torch
 
         num_words = self.plain.shape[1]
@@ -214,7 +214,7 @@ class _Training:
         return away.topk(self.settings.num_near, dim=1, largest=False).indices
 
     def run(self) -> None:
-        """All passes, or as many as there is time for; the best weights stay."""
+        """All passes, or as many as fit the time limit; the best weights are kept."""
         import torch
 
         optimiser = torch.optim.Adam(self.weights.values(), lr=self.settings.rate or 1e-3)
@@ -223,7 +223,7 @@ class _Training:
             before, total = self._copy(), self._passed(optimiser)
             if total is None:
                 break
-            # What was measured are the weights along the pass: those of its start are no worse a guess than any.
+            # The error was measured along the pass, so the weights at its start are as good an estimate as any.
             if total < best:
                 best, kept, waited = total, before, 0
                 continue
@@ -234,7 +234,7 @@ class _Training:
         self._keep_better(kept)
 
     def _passed(self, optimiser: Any) -> float | None:
-        """The squared error summed over a pass, None where the time was over before its end."""
+        """The summed squared error of a pass, None where the time ran out before its end."""
         import torch
 
         order, total = self.rng.permutation(len(self.some)), 0.0
@@ -254,7 +254,7 @@ class _Training:
         return {name: value.detach().clone() for name, value in self.weights.items()}
 
     def _keep_better(self, other: dict[str, Any]) -> None:
-        """Of the weights as they are and others those that decode better."""
+        """Keep whichever of the current and the other weights decodes better."""
         import torch
 
         x = torch.from_numpy(self.some[:8192])
@@ -267,7 +267,7 @@ class _Training:
         self.weights = own if errors[0] <= errors[1] else other
 
     def coded(self) -> Codes:
-        """The codes of all vectors, and what decodes them."""
+        """The codes of all vectors, and their decoder."""
         import torch
 
         codes = np.empty((len(self.vectors), self.settings.num_codes), np.uint8)

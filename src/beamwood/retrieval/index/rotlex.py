@@ -39,16 +39,17 @@ from beamwood.types import FloatArray, Hits, SearchOptions
 
 __all__ = ["RotlexIndex", "RotlexSettings", "bucket_parents", "capped_buckets"]
 
-# Nearest items that a query is trained to find, and that say where an item belongs; buckets that an item may choose of.
+# The nearest items a query is trained to find, those that vote on an item's bucket, and the buckets that an item may
+# choose from.
 _NEAREST, _SAYING, _CHOICES = 10, 15, 5
-# Room of a bucket over the mean; queries and items that train at most.
+# The capacity of a bucket relative to the mean; the most training queries and items.
 _ROOM, _MOST = 1.5, 20_000
 _BATCH = 128
 _ENCODERS = ("query", "item")
 
 
 class RotlexSettings(IndexSettings):
-    """The nodes, what reads queries, and the training."""
+    """The nodes, the encoder of queries, and the training."""
 
     num_probed: NumProbed = None
     num_children: NumChildren = None
@@ -65,7 +66,7 @@ class _Stored(StoredConfig):
 class RotlexIndex:
     """K x K buckets by learned nodes; a query opens the `num_probed` whose nodes have the largest products with it.
 
-    Built with torch (the extra `train`), from queries of training users and from items as queries; answered without.
+    Built with torch (the extra `train`), from queries of training users and from items as queries; searched without.
     """
 
     name: ClassVar[str] = "rotlex"
@@ -97,7 +98,7 @@ class RotlexIndex:
         return Hits(hits.items, hits.scores, hits.scored + len(self.buckets))
 
     def export(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """Nodes, the encoder of queries, and who is in which bucket."""
+        """Nodes, the encoder of queries, and the items of each bucket."""
         return {"num_probed": self.num_probed}, self.arrays | self.buckets.arrays()
 
     @classmethod
@@ -112,7 +113,7 @@ class RotlexIndex:
         restored.arrays = {name: np.ascontiguousarray(arrays[name], np.float32) for name in shapes}
         strangers = set(arrays) - {*shapes, "bucket_starts", "bucket_items"}
         if strangers:
-            raise ArtefactError(f"the array '{min(strangers)}' is of no use to the index")
+            raise ArtefactError(f"the array '{min(strangers)}' is unknown to the index")
         restored.buckets = Buckets.restore(arrays, len(vectors_ND), count)
         return restored
 
@@ -125,9 +126,9 @@ def _silu(x: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def capped_buckets(wishes_NC: FloatArray, old_N: NDArray[np.int32], room: int) -> NDArray[np.int32]:
-    """int32[N], for each item one of the 5 buckets it wishes most, no bucket with more than `room` who chose it.
+    """int32[N], for each item one of its 5 most wanted buckets, with at most `room` new items in each.
 
-    The strongest wishes of all items are granted first; whoever gets none stays where it is.
+    The strongest wishes are granted first; an item without a granted wish keeps its bucket.
     """
     num_items, num_buckets = wishes_NC.shape
     most = min(_CHOICES, num_buckets)
@@ -144,7 +145,7 @@ def capped_buckets(wishes_NC: FloatArray, old_N: NDArray[np.int32], room: int) -
 
 
 def bucket_parents(liking_CK: FloatArray) -> NDArray[np.int64]:
-    """int64[C], the parent of each of C = K^2 buckets, K for each parent, by the strongest liking first."""
+    """int64[C], the parent of each of C = K^2 buckets, K for each parent, by the strongest affinity first."""
     num_buckets, num_parents = liking_CK.shape
     parent_C, taken = np.full(num_buckets, -1, np.int64), [0] * num_parents
     for place in np.argsort(-liking_CK.ravel(), kind="stable").tolist():
@@ -156,7 +157,7 @@ def bucket_parents(liking_CK: FloatArray) -> NDArray[np.int64]:
 
 
 class _Training:
-    """Weights, buckets and examples while they are learned: lists of queries, of each the 15 nearest items."""
+    """Weights, buckets and examples during training: lists of queries, each with its 15 nearest items."""
 
     def __init__(self, vectors: NDArray[np.float32], settings: RotlexSettings, making: Making) -> None:
         import torch
@@ -180,7 +181,7 @@ class _Training:
         self._draw(vectors.shape[1], settings.hidden)
 
     def _place(self) -> None:
-        """Buckets by k-means, and their parents by that of the centres."""
+        """Initial buckets by k-means, and their parents by k-means of the centres."""
         centres = kmeans(self.vectors, self.num_buckets, self.rng)
         self.bucket_N = nearest_centres(self.vectors, centres)[0]
         padded = np.zeros((self.num_buckets, self.vectors.shape[1]), np.float32)
@@ -266,7 +267,7 @@ class _Training:
         return odds
 
     def _regroup(self) -> None:
-        """Items move to the buckets that queries which want them, and they themselves, are sent to."""
+        """Move items to the buckets that their queries, and they themselves, are assigned to."""
         rows = np.repeat(np.arange(len(self.examples["query"])), self.nearest["query"].shape[1])
         wanted = self.nearest["query"].ravel()
         sums: list[NDArray[np.float32]] = []
@@ -280,9 +281,9 @@ class _Training:
         self.parent_C = bucket_parents(sums[0].T @ sums[1])
 
     def exported(self) -> dict[str, NDArray[np.float32]]:
-        """What answers: the nodes of the buckets, and the encoder of queries with its normalisation folded in.
+        """The arrays for search: the nodes of the buckets, and the encoder of queries with its normalisation folded in.
 
-        Without queries to learn from, items' own encoder reads them.
+        Without training queries, the items' own encoder encodes queries.
         """
         name = "query" if len(self.examples["query"]) > 1 else "item"
         arrays = {"nodes": self.weights["lower"].detach().numpy().copy()}

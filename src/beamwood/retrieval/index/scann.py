@@ -26,13 +26,13 @@ from beamwood.types import FloatArray, Hits, SearchOptions
 
 __all__ = ["ScannIndex", "ScannSettings", "anisotropic_codes", "eta_of"]
 
-# Rounds of codes and codewords, and passes over the blocks within one.
+# Rounds of updating codes and codewords, and passes over the blocks in each.
 _ROUNDS, _PASSES = 8, 2
 _ROWS = 8192
 
 
 class ScannSettings(IndexSettings):
-    """Buckets, codes, and how many items are ordered by exact products in the end."""
+    """Buckets, codes, and the number of items reordered by exact products."""
 
     num_buckets: NumBuckets = None
     num_probed: NumProbed = None
@@ -52,10 +52,10 @@ class _Stored(StoredConfig):
 
 
 class ScannIndex:
-    """Codes of what an item's vector differs from its bucket's centre by, with the loss of its own direction.
+    """Codes of the residuals from bucket centres, with the anisotropic loss.
 
-    A product is that with the centre plus a sum over blocks, read from a table of the query's products with codewords.
-    `scored` counts products with centres, sums of codes, and exact products of those that are reordered. With
+    A product is that with the centre plus a sum over blocks, looked up in a table of the query's products with
+    codewords. `scored` counts products with centres, sums of codes, and exact products of reordered items. With
     `num_reordered` 0 scores are those of the codes.
     """
 
@@ -104,7 +104,7 @@ class ScannIndex:
         return Hits(hits.items, hits.scores, np.array([computed], np.int64))
 
     def _by_codes(self, query_D: FloatArray, by_centre_C: FloatArray, items: NDArray[np.int32]) -> NDArray[np.float32]:
-        """float32, a product of each item as its codes have it."""
+        """float32, each item's product by its codes."""
         assert isinstance(self.codes.decoder, Blocks)
         table = self.codes.decoder.products(query_D)
         scores: NDArray[np.float32] = by_centre_C[self._bucket_N[items]].astype(np.float32)
@@ -140,10 +140,10 @@ class ScannIndex:
 
 
 def eta_of(vectors_ND: FloatArray, threshold: float) -> NDArray[np.float32]:
-    """float32[N], how much more an error along a vector counts than one across it.
+    """float32[N], the weight of an error along a vector relative to one across it.
 
-    `threshold` is in units of the root of the mean squared length. The formula is a limit for many dimensions. For long
-    vectors it falls below 1, what equal weights give; for short ones it has no bound. It is held between 1 and D - 1.
+    `threshold` is in units of the root mean squared length. The formula is a limit for many dimensions: for long
+    vectors it falls below 1, for short ones it is unbounded. It is clipped to 1 .. D - 1.
     """
     squares_N = np.square(vectors_ND).sum(axis=1)
     width, mean = vectors_ND.shape[1], max(float(squares_N.mean()), 1e-30)
@@ -161,10 +161,9 @@ def anisotropic_codes(
     threshold: float,
     rng: np.random.Generator,
 ) -> Codes:
-    """Codes of the residuals with the loss of the vectors' directions, by turns of codes and codewords.
+    """Codes of the residuals under the anisotropic loss, by alternating updates of codes and codewords.
 
-    From k-means of each block; a block's code, then its codewords, are the best for what the others are. No turn raises
-    the loss.
+    They start from k-means of each block. Each update is optimal given the others, so none increases the loss.
     """
     num_blocks = -(-residuals_ND.shape[1] // block_width)
     padding = ((0, 0), (0, num_blocks * block_width - residuals_ND.shape[1]))
@@ -181,7 +180,7 @@ def anisotropic_codes(
         tables[block, : len(centres)] = centres
         codes[:, block] = nearest_centres(u_NMW[:, block], centres)[0]
     if (extra_N > 0).any():
-        # What is left over along each vector, block by block.
+        # The residual along each vector, block by block.
         for _ in range(_ROUNDS):
             _assign(u_NMW, x_NMW, extra_N, tables, codes)
             _move(u_NMW, x_NMW, extra_N, tables, codes)
@@ -190,7 +189,7 @@ def anisotropic_codes(
 
 
 def _along(u_NMW: FloatArray, x_NMW: FloatArray, tables: FloatArray, codes: NDArray[np.uint8]) -> FloatArray:
-    """[N, M], what each block leaves over along the vector: `<u - codeword, x>` of its columns."""
+    """[N, M], the residual of each block along the vector: `<u - codeword, x>` of its columns."""
     decoded = tables[np.arange(len(tables)), codes]
     return np.asarray(((u_NMW - decoded) * x_NMW).sum(axis=2), np.float32)
 
@@ -198,7 +197,7 @@ def _along(u_NMW: FloatArray, x_NMW: FloatArray, tables: FloatArray, codes: NDAr
 def _assign(
     u_NMW: FloatArray, x_NMW: FloatArray, extra_N: FloatArray, tables: FloatArray, codes: NDArray[np.uint8]
 ) -> None:
-    """Give each block in turn the codeword of the smallest loss, the others as they are; in place."""
+    """Give each block in turn the codeword with the least loss, given the others; in place."""
     for rows in slices(len(codes), _ROWS):
         u, x, extra, own = u_NMW[rows], x_NMW[rows], extra_N[rows], codes[rows]
         along_NM = _along(u, x, tables, own)
@@ -217,7 +216,7 @@ def _assign(
 def _move(
     u_NMW: FloatArray, x_NMW: FloatArray, extra_N: FloatArray, tables: FloatArray, codes: NDArray[np.uint8]
 ) -> None:
-    """Put each block's codewords in turn where the loss of those that have them is smallest; in place.
+    """Move each block's codewords in turn to the least loss of their items; in place.
 
     That is `(sum_i I + a_i x_i x_i') w = sum_i u_i + a_i x_i (rest_i + <u_i, x_i>)`.
     """

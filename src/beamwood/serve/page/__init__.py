@@ -1,1 +1,1 @@
-"""The page of a running service: rendered here, with one small script and one stylesheet of its own."""
+"""The page of a running service, rendered here, with one small script and one stylesheet."""

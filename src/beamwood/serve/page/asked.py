@@ -1,4 +1,4 @@
-"""What the form of the page asks, read from the address: a request of the API, and items that were searched for."""
+"""The form of the page, parsed from the address: a request of the API, and a search for items."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FIELDS = {
 
 @dataclass(frozen=True, slots=True)
 class FormFields:
-    """The fields as text, as the form shows them again."""
+    """The fields as text, as the form shows them."""
 
     user: str = ""
     history: str = ""
@@ -45,7 +45,7 @@ class FormFields:
 
     @classmethod
     def of(cls, query: Mapping[str, str]) -> Self:
-        """Of the parameters of an address."""
+        """The fields of an address's parameters."""
         return cls(**{name: value.strip() for name, value in query.items() if value.strip()})
 
     def ids(self, vocabulary: Vocabulary) -> list[Any]:
@@ -62,14 +62,14 @@ class FormFields:
         return [text.strip() for text in self.history.split(",") if text.strip()]
 
     def adding(self, item: Any) -> str:
-        """The history with one more item, as it is typed."""
+        """The text of the history with one more item."""
         texts = [*self._texts(), str(item)]
         plain = ",".join(texts)
-        # Read again it has to be the same.
+        # It must parse to the same history.
         return plain if replace(self, history=plain)._texts() == texts else json.dumps(texts, ensure_ascii=False)
 
     def body(self, snapshot: Snapshot) -> Recommend | None:
-        """The request, None where nobody asks yet. Errors: `Problem` on a field that cannot be."""
+        """The request, None for an empty form. Errors: `Problem` on an invalid field."""
         names = snapshot.names
         history = self.ids(names.items)
         if not self.user and not history:

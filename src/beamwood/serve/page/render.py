@@ -1,4 +1,4 @@
-"""The page as HTML, and the files that it loads."""
+"""The page as HTML, and its files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["file_of", "page_of"]
 
 @cache
 def _environment() -> Environment:
-    # Many services are never looked at.
+    # Imported on demand, as many services never render the page.
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     made = Environment(
@@ -32,7 +32,7 @@ def page_of(asked: FormFields, **shown: Any) -> bytes:
     """The page of one request."""
 
     def adding(item: Any) -> str:
-        """The address that asks the same with one more item in the history."""
+        """The address of the same request with one more item in the history."""
         given = asdict(replace(asked, history=asked.adding(item), find=""))
         return "/?" + urlencode({name: value for name, value in given.items() if value})
 
@@ -41,5 +41,5 @@ def page_of(asked: FormFields, **shown: Any) -> bytes:
 
 @cache
 def file_of(name: str) -> bytes:
-    """A file among the templates, as it is."""
+    """A file of the templates, unchanged."""
     return (files("beamwood.serve.page") / "templates" / name).read_bytes()

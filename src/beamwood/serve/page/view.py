@@ -1,4 +1,4 @@
-"""What the page shows of one request, made on a search thread: the answer, why, what an exact search would say.
+"""The content of the page for one request, computed on a search thread: the answer, its reasons, an exact search.
 
 Shape legend: N items.
 """
@@ -24,13 +24,13 @@ from beamwood.serve.snapshot import Snapshot, indices_of
 __all__ = ["CellField", "Exact", "Titled", "View", "view_of"]
 
 _MOST_FOUND, _MOST_CATEGORIES, _MOST_FIELDS = 10, 200, 12
-# A beam over all of so many items takes some milliseconds; of more it is the full beam that is shown beside.
+# Up to these items a beam over all takes milliseconds; beyond, the full beam is shown for comparison.
 _EXACT_ITEMS = 50_000
 
 
 @dataclass(frozen=True, slots=True)
 class Titled:
-    """An item with what people call it."""
+    """An item with its title."""
 
     item: Any
     title: str
@@ -38,7 +38,7 @@ class Titled:
 
 @dataclass(frozen=True, slots=True)
 class Exact:
-    """What a thorough search answers, beside what was asked for: `overlap` of the two lists, 0 to 1."""
+    """The answer of a thorough search, beside the requested one: `overlap` of the two lists, 0 to 1."""
 
     every_item: bool
     overlap: float
@@ -47,7 +47,7 @@ class Exact:
 
 @dataclass(frozen=True, slots=True)
 class CellField:
-    """A column that a new item may have a cell of; `kind`: number, truth, time or text."""
+    """A column for cells of a new item; `kind`: number, truth, time or text."""
 
     name: str
     kind: str
@@ -55,7 +55,7 @@ class CellField:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What the template shows."""
+    """The data of the template."""
 
     answer: Answer | None = None
     exact: Exact | None = None
@@ -78,7 +78,7 @@ def view_of(
     *,
     request_id: str,
 ) -> View:
-    """All of it. Errors: `Problem`, as the API's."""
+    """The view of a request. Errors: `Problem`, as in the API."""
     columns = snapshot.names.filters.columns.columns
     labels = columns.get(CATEGORY)
     shown: dict[str, Any] = {
@@ -98,7 +98,7 @@ def view_of(
 
 
 def _fields(snapshot: Snapshot) -> list[CellField]:
-    """The columns of new items, the title first; the category has a place of its own."""
+    """The columns of new items, the title first; the category has its own field."""
     columns, title = snapshot.names.filters.columns.columns, snapshot.fields.title
     names = dict.fromkeys([*([] if title is None else [title]), *snapshot.fields.names, *columns])
     kinds = {name: column.kind for name, column in columns.items() if isinstance(column, NumberColumn)}
@@ -106,7 +106,7 @@ def _fields(snapshot: Snapshot) -> list[CellField]:
 
 
 def titled(snapshot: Snapshot, items: Sequence[Any]) -> list[Titled]:
-    """The items with their titles; an id where there is none."""
+    """The items with their titles, or ids without one."""
     if not items or snapshot.fields.title is None:
         return [Titled(item, "") for item in items]
     at = indices_of(snapshot.names.items, items)
@@ -116,7 +116,7 @@ def titled(snapshot: Snapshot, items: Sequence[Any]) -> list[Titled]:
 
 
 def _found(snapshot: Snapshot, words: str) -> list[Titled]:
-    """The first items whose title holds the words, or whose id begins with them."""
+    """The first items whose title contains the words, or whose id begins with them."""
     ids, title, frame = snapshot.names.items.ids, snapshot.fields.title, snapshot.fields.frame
     hit = ids.cast(pl.String).str.starts_with(words)
     if title is not None and frame is not None:
@@ -127,7 +127,7 @@ def _found(snapshot: Snapshot, words: str) -> list[Titled]:
 
 
 def _exact(snapshot: Snapshot, body: Recommend, kept: StoredHistory, limits: Limits, answer: Answer) -> Exact | None:
-    """None where the model is no tree: its answer is exact, or its index has no effort."""
+    """None where the model is not a tree: its answer is exact, or its index has no effort."""
     if snapshot.tree is None or answer.source != "model":
         return None
     every = snapshot.num_items <= _EXACT_ITEMS

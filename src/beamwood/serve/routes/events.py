@@ -1,4 +1,4 @@
-"""`/v1/events`: what users took, kept before it is acknowledged."""
+"""`/v1/events`: interactions of users, stored before they are acknowledged."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from beamwood.serve.store.event import AHEAD_SECONDS, UNTYPED, Event, Session
 
 __all__ = ["routes"]
 
-# Seconds between events of one body that have no time, as each counts.
+# Seconds between events of one body without times, to keep their order.
 _APART = 1e-6
 
 
@@ -86,7 +86,7 @@ async def _events(call: Call) -> Accepted:
     if done.accepted:
         counting = kinds.counting(events)
         call.service.answers.follow(counting)
-        call.service.catalogue.follow(counting)
+        call.service.first_events.follow(counting)
     return Accepted(
         request_id=call.request_id,
         accepted=done.accepted,
@@ -104,7 +104,7 @@ def _unknown_items(snapshot: Snapshot, events: list[Event]) -> list[Any]:
 
 
 def _event(given: NewEvent, number: int, now: float) -> Event:
-    """Errors: `Problem` with the field's path."""
+    """The event of a body. Errors: `Problem` with the field's path."""
     place = f"events[{number}]"
     if (given.user is None) == (given.session is None):
         raise Problem("invalid_request", f"{place} needs one of user and session", field=f"{place}.user")
@@ -129,5 +129,5 @@ def _seconds(given: str | float, field: str) -> float:
         found = datetime.fromisoformat(given)
         return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError):
-        message = f"{field}={given!a} is no time; give seconds since 1970, or ISO 8601 such as 2026-01-31T10:30:00Z"
+        message = f"{field}={given!a} is not a time; give seconds since 1970, or ISO 8601 such as 2026-01-31T10:30:00Z"
         raise Problem("invalid_request", message, field=field) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field, structs
@@ -96,7 +97,7 @@ def routes(service: Service) -> list[Route]:  # noqa: ARG001
 
 async def _list(call: Call) -> Catalogued:
     await call.service.catalogue.settled()
-    return _catalogued(call, [each for each in call.service.catalogue.learned.items if not each.gone])
+    return await _catalogued(call, [each for each in call.service.catalogue.learned.items if not each.gone])
 
 
 async def _put(call: Call) -> Catalogued:
@@ -110,7 +111,7 @@ async def _put(call: Call) -> Catalogued:
         learned.items = list(known.values())
         return placed
 
-    return _catalogued(call, await _changed(call, change))
+    return await _catalogued(call, await _changed(call, change))
 
 
 def _placed(
@@ -130,9 +131,8 @@ def _placed(
         message = f"the item {given.item!r} was fitted; put items that the model does not know"
         raise Problem("conflict", message, field=f"items[{number}].item")
     _check_similar(snapshot, given.similar, f"items[{number}].similar")
-    fresh = CatalogueItem(given.item, given.category, given.fields, given.similar, given.available)
-    if found is not None:
-        fresh.near, fresh.events = found.near, found.events
+    near, events = ([], 0) if found is None else (found.near, found.events)
+    fresh = CatalogueItem(given.item, given.category, given.fields, given.similar, given.available, near, events)
     known[given.item] = fresh
     return fresh
 
@@ -145,24 +145,26 @@ def _check_similar(snapshot: Snapshot, ids: list[Any], name: str) -> None:
 
 async def _patch(call: Call) -> Catalogued:
     def change(snapshot: Snapshot, learned: Learned) -> list[CatalogueItem]:
-        found = learned.find(typed_id(call.path["id"], snapshot.names.items))
+        known = learned.by_id()
+        found = known.get(typed_id(call.path["id"], snapshot.names.items))
         if found is None or found.gone:
             raise _no_such_item(call)
         given = {name: value for name, value in structs.asdict(call.body).items() if value is not UNSET}
-        fresh = structs.replace(found, **given)
-        learned.items[learned.items.index(found)] = fresh
+        known[found.item] = fresh = structs.replace(found, **given)
+        learned.items = list(known.values())
         _check_similar(snapshot, fresh.similar, "similar")
         return [fresh]
 
-    return _catalogued(call, await _changed(call, change))
+    return await _catalogued(call, await _changed(call, change))
 
 
 async def _delete(call: Call) -> Changed:
     def change(snapshot: Snapshot, learned: Learned) -> int:
-        item = typed_id(call.path["id"], snapshot.names.items)
-        found = learned.find(item)
+        item, known = typed_id(call.path["id"], snapshot.names.items), learned.by_id()
+        found = known.get(item)
         if found is not None and not found.gone:
-            found.gone, found.near, found.fields, found.similar = True, [], {}, []
+            known[item] = structs.replace(found, gone=True, near=[], fields={}, similar=[])
+            learned.items = list(known.values())
         elif 0 <= int(indices_of(snapshot.names.items, [item])[0]) < snapshot.known:
             learned.erased.append(item)
         else:
@@ -183,12 +185,12 @@ async def _availability(call: Call) -> Changed:
                 before = found.available if found is not None else item not in hidden
                 count += before is not shown
                 if found is not None:
-                    found.available = shown
+                    new[item] = structs.replace(found, available=shown)
                 elif shown:
                     hidden.pop(item, None)
                 else:
                     hidden[item] = None
-        learned.unavailable = list(hidden)
+        learned.unavailable, learned.items = list(hidden), list(new.values())
         return count
 
     return await _counted(call, change)
@@ -208,14 +210,19 @@ async def _counted(call: Call, change: Any) -> Changed:
     return Changed(call.request_id, call.snapshot.number, count)
 
 
-def _catalogued(call: Call, items: list[CatalogueItem]) -> Catalogued:
-    snapshot, catalogue = call.snapshot, call.service.catalogue
+async def _catalogued(call: Call, items: list[CatalogueItem]) -> Catalogued:
+    snapshot, shown = call.snapshot, call.service.catalogue.shown
     base = snapshot.fitted or snapshot
-    rows = [
-        Placed(each.item, mixture_of(base, each)[1], each.events, each.available, catalogue.shown[each.item])
-        for each in items
-    ]
-    return Catalogued(call.request_id, snapshot.number, rows)
+
+    def rows() -> list[Placed]:
+        sources = (mixture_of(base, each)[1] for each in items)
+        return [
+            Placed(each.item, source, each.events, each.available, shown[each.item])
+            for each, source in zip(items, sources, strict=True)
+        ]
+
+    # Of many the loop would wait.
+    return Catalogued(call.request_id, snapshot.number, await asyncio.to_thread(rows))
 
 
 def _no_such_item(call: Call) -> Problem:

@@ -9,6 +9,7 @@ from typing import Any
 
 import polars as pl
 
+from beamwood.artefact.replace import whole_file
 from beamwood.errors import InputError
 from beamwood.serve.store.event import Session
 from beamwood.serve.store.protocol import HistoryStore, Record
@@ -22,8 +23,8 @@ def export_events(store: HistoryStore, out: str | os.PathLike[str]) -> dict[str,
     """Write the columns user, item, time, type and weight, ordered by time; how many events, and how many were left.
 
     Sessions that never became a user's are left out; an event without a type has null there. Ids are whole
-    numbers where all are, else text. Errors: `InputError` on another ending than .parquet, or without any event of a
-    user.
+    numbers where all are, else text. Errors: `InputError` on another ending than .parquet, without any event of a user,
+    or where the file cannot be written.
     """
     target, left_out = Path(out), 0
     if target.suffix != ".parquet":
@@ -40,12 +41,11 @@ def export_events(store: HistoryStore, out: str | os.PathLike[str]) -> dict[str,
     numbers = [name for name in ("user", "item") if not frame[f"{name}_is_text"].any()]
     ids = [pl.col(name).cast(pl.Int64) if name in numbers else pl.col(name) for name in ("user", "item")]
     ordered = frame.sort("time", "seq").select(*ids, "time", "type", "weight")
-    beside = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
-        ordered.write_parquet(beside)
-        os.replace(beside, target)
-    finally:
-        beside.unlink(missing_ok=True)
+        with whole_file(target) as fresh:
+            ordered.write_parquet(fresh)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise InputError(f"--out {out} could not be written ({error}); what was there is untouched") from error
     return {"events": len(ordered), "left_out": left_out}
 
 

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
+from itertools import takewhile
 
 from msgspec import structs
 
@@ -22,6 +23,7 @@ from beamwood.serve.store.protocol import (
     Retention,
     Stored,
     StoreUnavailable,
+    later_tombstone,
     stored_history,
 )
 
@@ -98,23 +100,26 @@ class MemoryStore:
             kept = sorted(self._records.get(owner, []), key=lambda r: r.seq)
             return [r for r in kept if r.seq > after][:limit]
 
-    def erase(self, owner: Owner, now: float) -> int:
+    def erase(self, owner: Owner, now: float) -> tuple[int, float]:
         with self._lock:
             self._check()
             gone = self._records.pop(owner, [])
             self._forget(gone)
-            self._erased[owner] = now
+            # In the order of their times, as each is the latest.
+            latest = self._erased[next(reversed(self._erased))] if self._erased else None
+            self._erased.pop(owner, None)
+            self._erased[owner] = at = later_tombstone(latest, now)
             self._answers = {name: each for name, each in self._answers.items() if each.owner != owner}
-            return len(gone)
+            return len(gone), at
 
     def _forget(self, records: list[Record]) -> None:
         for record in records:
             del self._known[self._identities.pop(record.seq)]
 
-    def erased(self) -> Mapping[Owner, float]:
+    def erased(self, after: float = -math.inf) -> Mapping[Owner, float]:
         with self._lock:
             self._check()
-            return dict(self._erased)
+            return dict(takewhile(lambda each: each[1] > after, reversed(self._erased.items())))
 
     def merge(self, session: Session, user: Id) -> int:
         with self._lock:
@@ -157,12 +162,12 @@ class MemoryStore:
             self._check()
             self._documents[name] = value
 
-    def replace(self, name: str, before: str | None, value: str) -> bool:
+    def replace(self, name: str, before: str | None, value: str, beside: Mapping[str, str] | None = None) -> bool:
         with self._lock:
             self._check()
             if self._documents.get(name) != before:
                 return False
-            self._documents[name] = value
+            self._documents |= {name: value, **(beside or {})}
             return True
 
     def get(self, name: str) -> str | None:

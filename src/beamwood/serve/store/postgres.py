@@ -26,7 +26,6 @@ create table if not exists beamwood_events (
   content bytea not null);
 create unique index if not exists beamwood_events_identity on beamwood_events (identity);
 create index if not exists beamwood_events_owner on beamwood_events (owner collate "C", time, seq);
-create table if not exists beamwood_erased (owner text primary key, time double precision not null);
 """
 
 

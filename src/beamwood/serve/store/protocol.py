@@ -26,6 +26,7 @@ __all__ = [
     "Retention",
     "StoreUnavailable",
     "Stored",
+    "later_tombstone",
     "stored_history",
 ]
 
@@ -70,6 +71,11 @@ class Stored:
     types: tuple[str, ...] = ()
     seq: int = 0
     erased: float | None = None
+
+
+def later_tombstone(latest: float | None, now: float) -> float:
+    """The time of a tombstone that is set now, behind the latest."""
+    return now if latest is None else max(now, math.nextafter(latest, math.inf))
 
 
 def stored_history(records: Sequence[Record], seq: int, erased: float | None) -> Stored:
@@ -140,12 +146,16 @@ class HistoryStore(Protocol):
         """The owner's next events of a seq above `after`, by seq."""
         ...
 
-    def erase(self, owner: Owner, now: float) -> int:
-        """Delete all of the owner, answers too, and leave a tombstone of that time; how many events there were."""
+    def erase(self, owner: Owner, now: float) -> tuple[int, float]:
+        """Delete all of the owner, answers too, and leave a tombstone; how many events there were, and its time.
+
+        That is `now`, or later than all tombstones so far: in the order of their commits times grow, whatever clocks
+        say.
+        """
         ...
 
-    def erased(self) -> Mapping[Owner, float]:
-        """The tombstones: when each owner was erased last."""
+    def erased(self, after: float = -math.inf) -> Mapping[Owner, float]:
+        """The tombstones of a time above `after`: when each owner was erased last."""
         ...
 
     def merge(self, session: Session, user: Id) -> int:
@@ -164,8 +174,11 @@ class HistoryStore(Protocol):
         """Keep a small document, such as the experiments, for every process on the store."""
         ...
 
-    def replace(self, name: str, before: str | None, value: str) -> bool:
-        """Keep a document where that of its name is `before`, None: where there is none; whether it was kept."""
+    def replace(self, name: str, before: str | None, value: str, beside: Mapping[str, str] | None = None) -> bool:
+        """Keep a document where that of its name is `before`, None: where there is none; whether it was kept.
+
+        With it, or not at all, those `beside` it are kept, by name, whatever was there.
+        """
         ...
 
     def get(self, name: str) -> str | None:

@@ -133,15 +133,16 @@ class RedisStore:
         members = self._asked(lambda: self._client.zrange(_events(name), 0, -1, withscores=True))
         return [_record(name, member, time) for member, time in cast("list[Any]", members)]
 
-    def erase(self, owner: Owner, now: float) -> int:
-        return self._write(lambda: int(self._run("erase", owner_text(owner), repr(now))))
+    def erase(self, owner: Owner, now: float) -> tuple[int, float]:
+        gone, at = self._write(lambda: cast("list[Any]", self._run("erase", owner_text(owner), repr(now))))
+        return int(gone), float(at)
 
     def _write(self, work: Callable[[], _Result]) -> _Result:
         return self._writer.call(lambda: self._asked(work))
 
-    def erased(self) -> Mapping[Owner, float]:
-        found = cast("dict[bytes, bytes]", self._asked(lambda: self._client.hgetall(_ERASED)))
-        return {read_owner(name.decode()): float(time) for name, time in found.items()}
+    def erased(self, after: float = -math.inf) -> Mapping[Owner, float]:
+        found = self._asked(lambda: self._client.zrangebyscore(_ERASED, f"({after!r}", "+inf", withscores=True))
+        return {read_owner(name.decode()): float(time) for name, time in cast("list[Any]", found)}
 
     def merge(self, session: Session, user: Id) -> int:
         return self._write(lambda: int(self._run("merge", owner_text(session), owner_text(user))))
@@ -178,9 +179,10 @@ class RedisStore:
     def put(self, name: str, value: str) -> None:
         self._write(lambda: self._client.hset(_DOCUMENTS, name, value))
 
-    def replace(self, name: str, before: str | None, value: str) -> bool:
-        known = () if before is None else (before,)
-        return self._write(lambda: bool(self._run("replace", name, value, *known)))
+    def replace(self, name: str, before: str | None, value: str, beside: Mapping[str, str] | None = None) -> bool:
+        others = [each for pair in (beside or {}).items() for each in pair]
+        known = (0, "") if before is None else (1, before)
+        return self._write(lambda: bool(self._run("replace", name, value, *known, *others)))
 
     def get(self, name: str) -> str | None:
         found = cast("bytes | None", self._asked(lambda: self._client.hget(_DOCUMENTS, name)))

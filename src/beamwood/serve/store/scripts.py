@@ -1,9 +1,9 @@
 """The scripts that Redis runs whole; each takes the prefix of all keys, and owners as `owner_text` writes them.
 
 Keys: `seq`, the last number; `key:` and identity, its content; `events:` and owner, the history; `owners`, `last`
-(owner to last number), `erased` (owner to time); `answer:` and `hit:` with a request, `answers:` and owner, its
-requests. A member is number (16 digits), identity (16 bytes), body. An answer is the length of its owner in bytes, a
-blank, owner, body.
+(owner to last number), `erased` (a sorted set of owners by time); `answer:` and `hit:` with a request, `answers:` and
+owner, its requests. A member is number (16 digits), identity (16 bytes), body. An answer is the length of its owner in
+bytes, a blank, owner, body.
 """
 
 __all__ = ["SCRIPTS"]
@@ -50,19 +50,25 @@ return {#fresh, #ARGV / 5 - #fresh, tonumber(redis.call('get', prefix .. 'seq') 
 """
 )
 
-# Arguments: owner, time of the tombstone. How many events there were.
+# Arguments: owner, time of now. How many events there were, and the time of the tombstone, above all others.
 ERASE = (
     _ADD
     + """
 local members = redis.call('zrange', prefix .. 'events:' .. ARGV[1], 0, -1)
 for _, member in ipairs(members) do forget(member) end
 drop(ARGV[1])
-redis.call('hset', prefix .. 'erased', ARGV[1], ARGV[2])
+local latest, at = redis.call('zrevrange', prefix .. 'erased', 0, 0, 'withscores')[2], ARGV[2]
+if latest and tonumber(at) <= tonumber(latest) then
+  local step = 1e-6
+  while tonumber(latest) + step <= tonumber(latest) do step = 2 * step end
+  at = string.format('%.17g', tonumber(latest) + step)
+end
+redis.call('zadd', prefix .. 'erased', at, ARGV[1])
 for _, id in ipairs(redis.call('smembers', prefix .. 'answers:' .. ARGV[1])) do
   redis.call('del', prefix .. 'answer:' .. id, prefix .. 'hit:' .. id)
 end
 redis.call('del', prefix .. 'answers:' .. ARGV[1])
-return #members
+return {#members, at}
 """
 )
 
@@ -73,7 +79,7 @@ local prefix = KEYS[1]
 local most, highest, typed, asked = tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5] == '1', {}
 for i = 6, #ARGV do asked[ARGV[i]] = true end
 local found = {
-  redis.call('hget', prefix .. 'last', ARGV[1]) or '', redis.call('hget', prefix .. 'erased', ARGV[1]) or ''}
+  redis.call('hget', prefix .. 'last', ARGV[1]) or '', redis.call('zscore', prefix .. 'erased', ARGV[1]) or ''}
 local start, count, step = 0, 0, math.min(most, 1000)
 while count < most do
   local some = redis.call(
@@ -115,7 +121,7 @@ NOTE = (
     _ADD
     + _OWNED
     + """
-local erased = redis.call('hget', prefix .. 'erased', ARGV[2])
+local erased = redis.call('zscore', prefix .. 'erased', ARGV[2])
 if erased and tonumber(erased) >= tonumber(ARGV[3]) then return 0 end
 local answer, seconds = #ARGV[2] .. ' ' .. ARGV[2] .. ARGV[4], tonumber(ARGV[5])
 if not redis.call('set', prefix .. 'answer:' .. ARGV[1], answer, 'NX', 'EX', seconds) then return 0 end
@@ -149,11 +155,13 @@ return #moved
 """
 )
 
-# Arguments: name of a document, its value, and what it was before, if anything. 1 where it was that.
+# Arguments: name of a document, its value, 1 where one was before and that one (0 and empty: none), and of each that is
+# kept beside it name and value. 1 where it was that.
 REPLACE = """
 local documents = KEYS[1] .. 'documents'
-if (redis.call('hget', documents, ARGV[1]) or nil) ~= ARGV[3] then return 0 end
+if (redis.call('hget', documents, ARGV[1]) or nil) ~= (ARGV[3] == '1' and ARGV[4] or nil) then return 0 end
 redis.call('hset', documents, ARGV[1], ARGV[2])
+for i = 5, #ARGV, 2 do redis.call('hset', documents, ARGV[i], ARGV[i + 1]) end
 return 1
 """
 

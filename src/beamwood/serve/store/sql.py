@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 from beamwood.serve.store.answer_text import answer_text, read_answer
 from beamwood.serve.store.event import Event, Id, Owner, Session, id_text, owner_text, read_id, read_owner
 from beamwood.serve.store.group import Batch, GroupWriter, checked_keys
-from beamwood.serve.store.protocol import Answered, Appended, KeyReused, Record, Retention, Stored
+from beamwood.serve.store.protocol import Answered, Appended, KeyReused, Record, Retention, Stored, later_tombstone
 
 __all__ = ["TABLES", "Cursor", "SqlStore"]
 
@@ -32,6 +32,7 @@ _TRIM = """
 delete from beamwood_events where owner = ? and (time < ? or seq in (
   select seq from beamwood_events where owner = ? order by time desc, seq desc limit ? offset ?))
 """
+_PUT = "insert into beamwood_documents values (?, ?) on conflict (name) do update set value = excluded.value"
 _ANSWER = """
 insert into beamwood_answers (request_id, owner, time, category, body) select ?, ?, ?, ?, ?
 where not exists (select 1 from beamwood_erased where owner = ? and time >= ?) on conflict (request_id) do nothing
@@ -47,6 +48,8 @@ create table if not exists beamwood_documents (name text primary key, value text
 create table if not exists beamwood_answers (
   request_id text primary key, owner text, time double precision not null, category text not null, body text not null,
   hit integer not null default 0);
+create table if not exists beamwood_erased (owner text primary key, time double precision not null);
+create index if not exists beamwood_erased_time on beamwood_erased (time);
 create index if not exists beamwood_answers_owner on beamwood_answers (owner);
 create index if not exists beamwood_answers_time on beamwood_answers (time);
 create table if not exists beamwood_tallies (
@@ -131,19 +134,21 @@ class SqlStore(ABC):
         where = f"{_RECORD} where owner = ? and seq > ? order by seq limit ?"
         return [_record(row) for row in self._read(where, (owner_text(owner), after, limit))]
 
-    def erase(self, owner: Owner, now: float) -> int:
-        def work(cursor: Cursor) -> int:
+    def erase(self, owner: Owner, now: float) -> tuple[int, float]:
+        def work(cursor: Cursor) -> tuple[int, float]:
             cursor.execute("delete from beamwood_events where owner = ?", (owner_text(owner),))
             gone = cursor.rowcount
             stone = "insert into beamwood_erased values (?, ?) on conflict (owner) do update set time = ?"
-            cursor.execute(stone, (owner_text(owner), now, now))
+            at = later_tombstone(_only(cursor, "select max(time) from beamwood_erased"), now)
+            cursor.execute(stone, (owner_text(owner), at, at))
             cursor.execute("delete from beamwood_answers where owner = ?", (owner_text(owner),))
-            return gone
+            return gone, at
 
         return self._writer.call(lambda: self._transaction(work))
 
-    def erased(self) -> Mapping[Owner, float]:
-        return {read_owner(name): time for name, time in self._read("select owner, time from beamwood_erased")}
+    def erased(self, after: float = -math.inf) -> Mapping[Owner, float]:
+        rows = self._read("select owner, time from beamwood_erased where time > ?", (after,))
+        return {read_owner(name): time for name, time in rows}
 
     def merge(self, session: Session, user: Id) -> int:
         def work(cursor: Cursor) -> int:
@@ -180,12 +185,9 @@ class SqlStore(ABC):
         return self._writer.call(lambda: self._transaction(work)) if names else 0
 
     def put(self, name: str, value: str) -> None:
-        statement = (
-            "insert into beamwood_documents values (?, ?) on conflict (name) do update set value = excluded.value"
-        )
-        self._writer.call(lambda: self._transaction(lambda cursor: cursor.execute(statement, (name, value))))
+        self._writer.call(lambda: self._transaction(lambda cursor: cursor.execute(_PUT, (name, value))))
 
-    def replace(self, name: str, before: str | None, value: str) -> bool:
+    def replace(self, name: str, before: str | None, value: str, beside: Mapping[str, str] | None = None) -> bool:
         def work(cursor: Cursor) -> bool:
             if before is None:
                 new = "insert into beamwood_documents values (?, ?) on conflict (name) do nothing"
@@ -193,7 +195,10 @@ class SqlStore(ABC):
             else:
                 changed = "update beamwood_documents set value = ? where name = ? and value = ?"
                 cursor.execute(changed, (value, name, before))
-            return cursor.rowcount == 1
+            kept = cursor.rowcount == 1
+            if kept and beside:
+                cursor.executemany(_PUT, list(beside.items()))
+            return kept
 
         return self._writer.call(lambda: self._transaction(work))
 

@@ -23,7 +23,6 @@ create table if not exists beamwood_events (
   type text not null, weight real not null, request_id text, identity blob not null, content blob not null);
 create unique index if not exists beamwood_events_identity on beamwood_events (identity);
 create index if not exists beamwood_events_owner on beamwood_events (owner, time, seq);
-create table if not exists beamwood_erased (owner text primary key, time real not null);
 """
 _MOST_PARAMETERS = 500
 
@@ -146,7 +145,9 @@ def _locked(path: Path) -> int:
     try:
         descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
-        raise InputError(f"{lock} cannot be written ({error.strerror}); give a folder that can be") from error
+        raise InputError(
+            f"{lock} cannot be written ({error.strerror}); give another place, as --store sqlite:PATH"
+        ) from error
     try:
         hold_file(descriptor)
     except OSError:

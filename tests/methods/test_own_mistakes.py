@@ -1,0 +1,134 @@
+"""What a method of one's own gets wrong is said, not trained with: what is missing, misspelt or of another kind."""
+
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import polars as pl
+import pytest
+
+import beamwood
+from beamwood.data import Dataset, leave_one_out, read_log
+from beamwood.errors import InputError
+from beamwood.evaluation.protocol import evaluate
+from beamwood.fitting.settings import MethodConfig
+from beamwood.methods import Method
+from beamwood.methods.dtr import METHOD as DTR
+from beamwood.methods.sasrec import METHOD as SASREC
+from beamwood.retrieval.popularity import PopularitySearcher
+from beamwood.sampling.levels import UniformByLevel
+
+SMALL = {
+    "loop.max_steps": 2,
+    "loop.evaluate_every": 2,
+    "choose.validation_users": 5,
+    "model.width": 4,
+    "tree.branching": 4,
+}
+
+
+@pytest.fixture(scope="module")
+def split():
+    rows = np.arange(240)
+    frame = pl.DataFrame({"user_id": rows % 20, "item_id": (rows + rows // 20) % 30, "timestamp": rows})
+    return leave_one_out(Dataset.from_log(read_log(frame)))
+
+
+def built(split, give):
+    method = Method("mine", "a part of one's own", MethodConfig, build=lambda *_: give)
+    return beamwood.fit(split, method)
+
+
+def test_what_is_built_is_a_searcher(split):
+    lacking = "needs: export, kind, needs, num_items, restore, score, search"
+    with pytest.raises(InputError, match=f"build of mine gave a NoneType, which lacks what a searcher {lacking}"):
+        built(split, None)
+    without = type("Mine", (), dict.fromkeys(("kind", "needs", "num_items", "search", "export", "restore")))
+    with pytest.raises(InputError, match="build of mine gave a Mine, which lacks what a searcher needs: score"):
+        built(split, without())
+    with pytest.raises(
+        InputError, match="build of mine gave a searcher and a int; give what is to be said as a mapping"
+    ):
+        built(split, (PopularitySearcher(split.train.item_counts), 5))
+
+
+def test_what_is_fitted_is_a_retriever(split):
+    method = Method("mine", "a part of one's own", MethodConfig, fit=lambda split, config, **_: PopularitySearcher)
+    with pytest.raises(
+        InputError, match=r"fit of mine gave a type; return a Retriever, as build_retriever\(\.\.\) makes"
+    ):
+        beamwood.fit(split, method)
+
+
+def test_settings_are_a_class_of_settings():
+    for strange in ({}, dict, MethodConfig()):
+        with pytest.raises(InputError, match="Config of the method mine is no class of MethodConfig; derive it from"):
+            Method("mine", "a part of one's own", strange, build=lambda *_: None)
+
+
+@pytest.mark.parametrize(("method", "part"), [(DTR, "term"), (SASREC, "indexs")])
+def test_a_part_that_is_misspelt_is_not_left_out(split, method, part):
+    own = replace(method, name="mine", fit=partial(method.fit, **{part: ()}))
+    settings = {name: value for name, value in SMALL.items() if name in own.Config.names()}
+    with pytest.raises(InputError, match=rf"option '{part}' is unknown; did you mean '{part.rstrip('s')}"):
+        beamwood.fit(split, own, settings, progress=False)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda draws: draws[:1], r"the sampler gives draws of the levels 1; give one of each of 1\.\.3, in turn"),
+        (
+            lambda draws: draws[::-1],
+            r"the sampler gives draws of the levels 3, 2, 1; give one of each of 1\.\.3, in turn",
+        ),
+        (
+            lambda draws: [replace(draw, log_q=None) for draw in draws],
+            r"the softmax of level \d needs log_q of each node that was drawn",
+        ),
+    ],
+)
+def test_a_sampler_draws_on_every_level_what_its_loss_needs(split, spoil, message):
+    def sampler(scorer, tree, *others):
+        return spoil(UniformByLevel([2] * tree.shape.depth)(scorer, tree, *others))
+
+    own = replace(DTR, name="mine", fit=partial(DTR.fit, sampler=sampler))
+    with pytest.raises(InputError, match=message):
+        beamwood.fit(split, own, SMALL, progress=False)
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (lambda hits: (hits.items, hits.scores), "the search answered with a tuple; give Hits"),
+        (lambda hits: replace(hits, items=hits.items.astype(float)), "with items of float64; give whole numbers"),
+        (lambda hits: replace(hits, items=hits.items.tolist()), "with items of list; give whole numbers"),
+        (lambda hits: replace(hits, scores=hits.scores * np.nan), "with scores that are NaN"),
+    ],
+)
+def test_a_search_answers_with_hits(split, answer, message):
+    whole = PopularitySearcher(split.train.item_counts)
+
+    class Mine:
+        needs = whole.needs
+
+        def search(self, query, k, options):
+            return answer(whole.search(query, k, options))
+
+    with pytest.raises(InputError, match=message):
+        evaluate(Mine(), split.test, ks=(5,), remove_seen=False)
+
+
+def test_an_estimator_is_fitted_without_the_parts_of_ones_own(split):
+    """Rectified labels ask a method that is fitted first, by a sampler and a loss of its own."""
+    drawn = []
+
+    def sampler(scorer, tree, *others):
+        drawn.append(tree.shape.depth)
+        return UniformByLevel([2] * tree.shape.depth)(scorer, tree, *others)
+
+    own = replace(DTR, name="mine", fit=partial(DTR.fit, sampler=sampler))
+    settings = SMALL | {"loss.labels": "rectified", "loss.estimator": "youtube_dnn"}
+    fitted = beamwood.fit(split, own, settings, progress=False, time_limit=60)
+    assert drawn
+    assert fitted.metadata["method"] == "mine"

@@ -1,0 +1,70 @@
+"""`compare` in Python: methods by name, and retrievers that are fitted already."""
+
+import numpy as np
+import pytest
+
+import beamwood
+from beamwood.data.synthetic import MarketConfig, make_market
+from beamwood.errors import InputError
+from beamwood.evaluation.significance import paired_comparisons
+
+
+@pytest.fixture(scope="module")
+def dataset():
+    market = make_market(MarketConfig(num_users=120, num_items=40, min_events=6, max_events=12), seed=2)
+    return beamwood.Dataset.from_log(beamwood.read_log(market.log))
+
+
+@pytest.fixture(scope="module")
+def split(dataset):
+    return beamwood.splits.leave_one_out(dataset)
+
+
+@pytest.fixture(scope="module")
+def fitted(split):
+    return {"far": beamwood.fit(split, "ease"), "near": beamwood.fit(split, "ease", {"model.length": 1})}
+
+
+def test_retrievers_are_compared_as_methods_are(split, fitted):
+    """Two settings of one method by names of one's own; figures and tests are those of the same retrievers."""
+    compared = beamwood.compare(split, fitted, ks=(5, 10))
+    assert list(compared.results) == ["far", "near"]
+    values = {name: beamwood.evaluate(each, split, ks=(5,))["kept"].values["f@5"] for name, each in fitted.items()}
+    assert all(np.array_equal(compared.results[name]["kept"].values["f@5"], values[name]) for name in fitted)
+    winner = compared.verdicts["kept"].winner
+    expected = paired_comparisons(values, winner, np.random.default_rng(0))
+    assert compared.verdicts["kept"].tests == tuple(expected)
+
+
+def test_another_metric_may_judge(split, fitted):
+    compared = beamwood.compare(split, fitted, ks=(5, 10))
+    assert compared.judged("f@5") == compared.verdicts
+    verdict = compared.judged("ndcg@10")["removed"]
+    assert verdict.metric == "ndcg@10"
+    means = {name: views["removed"].means()["ndcg@10"] for name, views in compared.results.items()}
+    assert verdict.winner == max(means, key=means.get)
+    with pytest.raises(InputError, match=r"metric='ndcg@20' was not measured; did you mean 'ndcg@10'\?"):
+        compared.judged("ndcg@20")
+
+
+def test_what_was_fitted_on_another_split_is_not_compared(dataset, split, fitted):
+    """It may have learned from the test users."""
+    other = beamwood.splits.disjoint_users(dataset)
+    with pytest.raises(InputError, match="near was fitted on another split"):
+        beamwood.compare(split, fitted | {"near": beamwood.fit(other, "ease")})
+    with pytest.raises(InputError, match=r"far is a str; give what beamwood\.fit or beamwood\.load returns"):
+        beamwood.compare(split, {"far": "ease", "near": fitted["near"]})
+
+
+def test_options_of_fits_are_not_those_of_what_is_fitted(split, fitted):
+    for option in ({"seed": 3}, {"preset": "paper"}, {"time_limit": 5}):
+        with pytest.raises(InputError, match="are of fits, and these are fitted already; leave them out"):
+            beamwood.compare(split, fitted, **option)
+
+
+def test_a_split_without_test_users_says_so(split, fitted):
+    nobody = beamwood.data.Split(
+        split.dataset, split.train, split.valid, split.test.take(np.zeros(0, int)), split.name, split.rule
+    )
+    with pytest.raises(InputError, match="the split leaves 0 test users, too few for a test"):
+        beamwood.compare(nobody, fitted)
