@@ -69,7 +69,9 @@ def test_text_is_read_as_what_the_fit_kept_it_as(tmp_path):
     kinds = {name: column.kind for name, column in fields.columns().items()}
     assert kinds == {"price": "number", "sale": "truth", "added": "time", "code": "labels", "left": "number"}
     (tmp_path / "items.csv").write_text(rows.replace("2026-01-05T10:00:00+01:00", "soon"))
-    with pytest.raises(InputError, match="--items: added:time: 1 cells are not of kind time, the first 'soon' of item '7'"):
+    with pytest.raises(
+        InputError, match="--items: added:time: 1 cells are not of kind time, the first 'soon' of item '7'"
+    ):
         ItemFields.read(tmp_path / "items.csv", ITEMS, kept=kept)
 
 
