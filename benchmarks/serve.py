@@ -24,7 +24,7 @@ __all__ = ["LONG", "SHORT", "SUITE", "fit", "main"]
 
 _MARKET: dict[str, Any] = {"items": 10_000, "full": 10_000, "users": 3000, "swaps": 20}
 # Of so few users the light head of a tree has little to learn from, which takes most of a short fit.
-SHORT = Times(items=1000, full=4000, users=100, steps=100, part=Turns(1, 2.0), steady=Turns(1, 6.0), warm=5.0, swaps=4)
+SHORT = Times(items=1000, full=4000, users=60, steps=50, part=Turns(1, 2.0), steady=Turns(1, 6.0), warm=5.0, swaps=4)
 LONG = Times(steps=3000, part=Turns(5, 30.0), steady=Turns(5, 600.0), warm=300.0, **_MARKET)
 SUITE = Times(steps=300, part=Turns(5, 10.0), steady=Turns(5, 120.0), warm=120.0, **_MARKET)
 FITS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -48,7 +48,7 @@ def fit(folder: Path, name: str, times: Times) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--short", action="store_true", help="within six minutes")
+    parser.add_argument("--short", action="store_true", help="within four minutes")
     parser.add_argument("--folder", type=Path, help="a saved tree, else one is fitted")
     parser.add_argument("--full", type=Path, help="a saved tree that a full beam answers, else one is fitted")
     parser.add_argument("--rival", type=Path, help="saved two towers with integer ids, else they are fitted too")
