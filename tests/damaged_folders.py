@@ -29,7 +29,8 @@ from beamwood.kernels.terms import TermArrays
 from beamwood.models.din_ranker import DinRanker
 from beamwood.models.encoders import ENCODERS
 from beamwood.models.graphrec import GraphRec
-from beamwood.models.neumf import NeuMf
+from beamwood.models.pair_model import PairModel
+from beamwood.models.scorers import neumf
 from beamwood.models.sequence import SequenceModel
 from beamwood.models.terms import TERMS
 from beamwood.retrieval.blend import Blend, Part
@@ -113,6 +114,11 @@ def graphrec():
     return ranking(GraphRec(NUM_USERS, NUM_ITEMS, width=WIDTH, context_columns=COLUMNS))
 
 
+def neumf_model():
+    sizes = neumf.Sizes(factors=2, layers=(4,))
+    return PairModel(neumf.SCORE, NUM_USERS, NUM_ITEMS, width=3, sizes=sizes)
+
+
 def din():
     model = DinRanker(NUM_ITEMS, width=WIDTH, attention=(5, 3), mlp=(6,), context_columns=COLUMNS)
     return ranking(model, history_length=5)
@@ -131,7 +137,7 @@ KINDS = {
     "tower-sasrec": lambda: two_tower("sasrec"),
     "tower-gru4rec": lambda: two_tower("gru4rec"),
     "graphrec": graphrec,
-    "neumf": lambda: ranking(NeuMf(NUM_USERS, NUM_ITEMS, factors=2, layers=(6, 4))),
+    "neumf": lambda: ranking(neumf_model()),
     "din": din,
     "blend": lambda: Blend([Part(sasrec(), gate="history")], seen_weight=0.5, fallback=KINDS["popularity"]()),
     "two_stage": lambda: Blend([Part(neighbours(), 0.0), Part(graphrec())], num_candidates=6),

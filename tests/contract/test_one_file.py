@@ -55,6 +55,7 @@ def test_there_is_one_of_each_kind():
         "light_gcn",
         "list_hinge",
         "took_lately",
+        "attended_product",
         "trend_term",
         "popular_negatives",
     }

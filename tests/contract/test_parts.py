@@ -1,11 +1,13 @@
-"""The package's own terms and level losses keep their contracts, and so do those of a file of one's own."""
+"""The package's own terms, losses, samplers and scores keep their contracts, and so do those of a file of one's own."""
 
 import runpy
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 
 from beamwood.losses.levels import LEVEL_LOSSES
+from beamwood.models.scorers import SCORERS
 from beamwood.models.terms.seen import Seen
 from beamwood.models.terms.similarity import Similarity
 from beamwood.sampling.levels import (
@@ -15,7 +17,7 @@ from beamwood.sampling.levels import (
     TreeNegativesByLevel,
     UniformByLevel,
 )
-from beamwood.testing import LevelLossContract, LevelSamplerContract, TermContract
+from beamwood.testing import LevelLossContract, LevelSamplerContract, PairScoreContract, TermContract
 
 FILES = Path(__file__).parent.parent / "one_file"
 
@@ -69,3 +71,21 @@ class TestBeam(LevelSamplerContract):
 
 class TestPopular(LevelSamplerContract):
     sampler = runpy.run_path(str(FILES / "popular_negatives.py"))["Popular"](np.arange(90) ** 2, 6)
+
+
+class TestGraphRec(PairScoreContract):
+    score = SCORERS["graphrec"]
+
+
+class TestNeuMf(PairScoreContract):
+    score = SCORERS["neumf"]
+    sizes = MappingProxyType({"factors": 4, "layers": (6, 3)})
+
+
+class TestDin(PairScoreContract):
+    score = SCORERS["din"]
+    sizes = MappingProxyType({"attention": (5, 4), "mlp": (8, 3)})
+
+
+class TestAttended(PairScoreContract):
+    score = runpy.run_path(str(FILES / "attended_product.py"))["SCORE"]

@@ -12,8 +12,9 @@ from beamwood.errors import ArtefactError
 from beamwood.models.din_ranker import DinRanker
 from beamwood.models.features import FeatureEncoder
 from beamwood.models.graphrec import GraphRec
-from beamwood.models.neumf import NeuMf
+from beamwood.models.pair_model import PairModel
 from beamwood.models.pairs import QueryTensors
+from beamwood.models.scorers import neumf
 from beamwood.retrieval import scorers
 from beamwood.retrieval.scorers import context_encoder, restore_scorer
 from beamwood.types import ItemLists
@@ -38,13 +39,18 @@ def features(rows, seed):
     return encode_columns(fit_columns(frame, frame.columns), frame).with_missing_row()
 
 
+def neumf_model(**columns):
+    sizes = neumf.Sizes(factors=4, layers=(6, 3))
+    return PairModel(neumf.SCORE, USERS, ITEMS, width=4, sizes=sizes, generator=generator(), **columns)
+
+
 def models(with_columns):
     columns = {"user_features": features(USERS, 1), "item_features": features(ITEMS, 2)} if with_columns else {}
     graph = ItemLists.from_lists([[0, 1, 1], [2], [], [5, 6, 7], [0], [10], [3]])
     built = {
         "graphrec": GraphRec(USERS, ITEMS, width=7, generator=generator(), **columns),
         "graphrec, graph": GraphRec(USERS, ITEMS, width=7, graph=graph, generator=generator(), **columns),
-        "neumf": NeuMf(USERS, ITEMS, factors=4, layers=(8, 6, 3), generator=generator(), **columns),
+        "neumf": neumf_model(**columns),
         "din": DinRanker(ITEMS, width=7, attention=(5, 4), mlp=(8, 3), generator=generator(), **columns),
         "din, one layer": DinRanker(ITEMS, width=7, attention=(5,), mlp=(8, 3), generator=generator(), **columns),
     }
@@ -140,8 +146,9 @@ def test_graph_features_in_loops():
 def test_neumf_by_hand():
     model = models(False)["neumf"]
     scores = model(QueryTensors(torch.tensor([1]), torch.empty((1, 0), dtype=torch.int64)), torch.tensor([[4]]))
-    product = model.product_users.ids.weight[1] * model.product_items.ids.weight[4]
-    x = torch.cat([model.mlp_users.ids.weight[1], model.mlp_items.ids.weight[4]])
+    table = {name: each.ids.weight for name, each in model.tables.items()}
+    product = table["product_users"][1] * table["product_items"][4]
+    x = torch.cat([table["users"][1], table["items"][4]])
     for layer in model.hidden.children():
         x = torch.relu(layer.weight @ x + layer.bias)
     expected = model.output.weight[0] @ torch.cat([product, x]) + model.output.bias[0]
@@ -197,13 +204,15 @@ def test_context_adds_to_the_asker():
     }
     users, items = np.array([0, 1, 2]), np.array([[1, 2], [3, 4], [5, 6]])
     histories = ItemLists.from_lists([[1], [2, 3], []])
-    for build in (GraphRec, NeuMf, None):
-        if build is None:
+    for build in ("graphrec", "neumf", "din"):
+        if build == "din":
             model = DinRanker(
                 ITEMS, width=6, attention=(5, 4), mlp=(8, 3), context_columns=columns, generator=generator()
             ).eval()
+        elif build == "neumf":
+            model = neumf_model(context_columns=columns)
         else:
-            model = build(USERS, ITEMS, context_columns=columns, generator=generator())
+            model = GraphRec(USERS, ITEMS, context_columns=columns, generator=generator())
         query = QueryTensors(
             torch.from_numpy(users), torch.from_numpy(histories.padded(LENGTH).astype(np.int64)), cells
         )

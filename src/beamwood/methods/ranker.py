@@ -15,6 +15,7 @@ from beamwood.retrieval.retriever import Retriever
 
 if TYPE_CHECKING:
     from beamwood.fitting.ranking.lists import ListLoss
+    from beamwood.models.scorer import PairScore
 
 __all__ = ["METHOD", "Config"]
 
@@ -23,11 +24,18 @@ class Config(RankerConfig):
     """A ranker; the defaults are GuidedRec's own for ML-100K."""
 
 
-def fit(split: Split, config: Config, *, loss: ListLoss | None = None, **options: Unpack[TrainOptions]) -> Retriever:
-    """As `fit_ranker`; a method of one's own binds `loss`, as `functools.partial(METHOD.fit, loss=...)`."""
+def fit(
+    split: Split,
+    config: Config,
+    *,
+    loss: ListLoss | None = None,
+    score: PairScore | None = None,
+    **options: Unpack[TrainOptions],
+) -> Retriever:
+    """As `fit_ranker`; a custom method binds `loss` or `score`, as `functools.partial(METHOD.fit, loss=...)`."""
     from beamwood.fitting.ranking.lists import fit_ranker
 
-    return fit_ranker(split, config, loss=loss, **options)
+    return fit_ranker(split, config, loss=loss, score=score, **options)
 
 
 # Section 7.2 and table 5, for MovieLens-100K; weight decays are divided by the learning rate, as in the program.

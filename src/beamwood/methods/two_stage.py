@@ -5,13 +5,16 @@ Source: the two-stage bounds, section 4.2: TS trains on all data, H-TS on the pa
 
 from __future__ import annotations
 
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from beamwood.data.split import Split
 from beamwood.fitting.options import TrainOptions
 from beamwood.fitting.ranking.settings import StagesConfig
 from beamwood.methods.method import Fitted, Method, Needs
 from beamwood.retrieval.retriever import Retriever
+
+if TYPE_CHECKING:
+    from beamwood.models.scorer import PairScore
 
 __all__ = ["METHOD", "Config"]
 
@@ -20,8 +23,11 @@ class Config(StagesConfig):
     """Two stages; the ranker is the paper's DIN, in a size that two cores train in minutes."""
 
 
-def fit(split: Split, config: Config, **options: Unpack[TrainOptions]) -> Retriever:
-    """See `fit_stages`, or `put_together` where `start.ranker` names a folder or a counting method."""
+def fit(split: Split, config: Config, *, score: PairScore | None = None, **options: Unpack[TrainOptions]) -> Retriever:
+    """See `fit_stages`, or `put_together` where `start.ranker` names a folder or a counting method.
+
+    A custom method binds `score`, as `functools.partial(METHOD.fit, score=...)`.
+    """
     if config.start.ranker is not None:
         from beamwood.fitting.stages import put_together
         from beamwood.methods import counting
@@ -29,7 +35,7 @@ def fit(split: Split, config: Config, **options: Unpack[TrainOptions]) -> Retrie
         return put_together(split, config, counting(), seed=options.get("seed", 0))
     from beamwood.fitting.ranking.two_stage import fit_stages
 
-    return fit_stages(split, config, **options)
+    return fit_stages(split, config, score=score, **options)
 
 
 # Appendix D.2: DIN's sizes, 60 negatives, the ranker's score alone; the study has 40, 80 and 120 candidates.

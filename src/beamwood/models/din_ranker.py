@@ -6,7 +6,7 @@ Shape legend: B rows, L history length, M items a row, D width, A first attentio
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from beamwood.data.features import FeatureColumn, FeatureTable
 from beamwood.kernels.attention import AttentionLayers, attention_weights
 from beamwood.models.features import FeatureEncoder, exported_columns
-from beamwood.models.pairs import IdTable, QueryTensors
+from beamwood.models.pairs import IdTable, QueryTensors, UserColumns
+from beamwood.models.scorer import PairScore
 from beamwood.models.scorers import din
 from beamwood.models.weights import declare
 
@@ -35,6 +36,8 @@ class DinRanker(nn.Module):
     user and context columns, if any. Users have no id embedding, only their history. Source: Zhou et al. 2018; sizes by
     default those of the two-stage study (d 96, attention 64-16, 200-80-1).
     """
+
+    score: ClassVar[PairScore] = din.SCORE
 
     def __init__(
         self,
@@ -55,7 +58,7 @@ class DinRanker(nn.Module):
         self.items = IdTable(num_items, width, item_features, std=0.1, generator=generator)
         self.users = None
         if user_features is not None:
-            self.users = _Columns(user_features, width, generator)
+            self.users = UserColumns(user_features, width, std=0.1, generator=generator)
         self.context = FeatureEncoder(context_columns, width, std=0.1, generator=generator) if context_columns else None
         about = self.users is not None or self.context is not None
         self.sizes = din.Sizes(attention=tuple(attention), mlp=tuple(mlp))
@@ -64,9 +67,8 @@ class DinRanker(nn.Module):
 
     @torch.no_grad()
     def start_from(self, vectors_ND: Tensor) -> None:
-        """Replace the items' random vectors by the given ones; an item with a zero vector keeps its own."""
-        known = vectors_ND.any(dim=1).nonzero().squeeze(1)
-        self.items.ids.weight[known] = vectors_ND[known]
+        """See `IdTable.start_from`."""
+        self.items.start_from(vectors_ND)
         self.centre_attention()
 
     @torch.no_grad()
@@ -118,24 +120,6 @@ class DinRanker(nn.Module):
         if self.users is not None:
             arrays["users"] = self.users.all()
         arrays |= self._declared
-        config = {"kind": "din", "sizes": self.sizes.model_dump(mode="json")}
+        config = {"kind": self.score.kind, "sizes": self.sizes.model_dump(mode="json")}
         columns, weights = exported_columns(self.context)
         return config | columns, {name: part.detach().numpy() for name, part in arrays.items()} | weights
-
-
-class _Columns(nn.Module):
-    """[B, D] of user columns alone."""
-
-    def __init__(self, features: FeatureTable, width: int, generator: torch.Generator | None) -> None:
-        super().__init__()
-        self.table = IdTable(len(features) - 1, width, features, std=0.1, generator=generator)
-        with torch.no_grad():
-            self.table.ids.weight.zero_()
-        self.table.ids.weight.requires_grad_(False)
-
-    def forward(self, users_B: Tensor) -> Tensor:
-        vectors: Tensor = self.table(users_B)
-        return vectors
-
-    def all(self) -> Tensor:
-        return self.table.all()

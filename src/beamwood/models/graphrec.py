@@ -6,7 +6,7 @@ Shape legend: B rows, M items a row, D width.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from beamwood.data.features import FeatureColumn, FeatureTable
 from beamwood.models.features import FeatureEncoder, exported_columns
 from beamwood.models.pairs import IdTable, QueryTensors
 from beamwood.models.parameters import Sizes
-from beamwood.models.scorer import Rows
+from beamwood.models.scorer import PairScore, Rows
 from beamwood.models.scorers import graphrec
 from beamwood.ragged import indptr_of
 from beamwood.types import ItemLists
@@ -33,6 +33,8 @@ class GraphRec(nn.Module):
     neighbours and the degree divided by the largest. Context columns add to a. The sum equals `sum_d relu(a_d b_d)`,
     since a product is positive where both signs agree. Source: GraphRec (Rashed et al. 2019); GuidedRec has ids only.
     """
+
+    score: ClassVar[PairScore] = graphrec.SCORE
 
     def __init__(
         self,
@@ -66,7 +68,7 @@ class GraphRec(nn.Module):
         if self.context is not None:
             a_BD = a_BD + self.context(query.context)
         rows = Rows({"users": a_BD}, {"items": self.item_vectors(items_BM)})
-        scores: Tensor = graphrec.SCORE.forward({}, rows, self.sizes)
+        scores: Tensor = self.score.forward({}, rows, self.sizes)
         return scores
 
     def user_vectors(self, users: Tensor) -> Tensor:
@@ -85,7 +87,7 @@ class GraphRec(nn.Module):
         users = self.user_vectors(torch.arange(-1, self.users.ids.num_embeddings - 1).roll(-1))
         items = self.item_vectors(torch.arange(self.items.ids.num_embeddings - 1))
         columns, weights = exported_columns(self.context)
-        return {"kind": "graphrec"} | columns, {"users": users.numpy(), "items": items.numpy()} | weights
+        return {"kind": self.score.kind} | columns, {"users": users.numpy(), "items": items.numpy()} | weights
 
 
 class NeighbourSum(nn.Module):

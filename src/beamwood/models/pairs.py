@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from beamwood.data.features import FeatureTable
 from beamwood.models.features import FeatureRows
 
-__all__ = ["IdTable", "QueryTensors"]
+__all__ = ["IdTable", "QueryTensors", "UserColumns"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +55,12 @@ class IdTable(nn.Module):
         vectors: Tensor = self.ids(rows)
         return vectors if self.rows is None else vectors + self.rows(rows)
 
+    @torch.no_grad()
+    def start_from(self, vectors_ND: Tensor) -> None:
+        """Replace the random vectors of the ids by the given ones; an id with a zero vector keeps its own."""
+        known = vectors_ND.any(dim=1).nonzero().squeeze(1)
+        self.ids.weight[known] = vectors_ND[known]
+
     @property
     def num_rows(self) -> int:
         """The number of ids, without the unknown one."""
@@ -64,3 +70,25 @@ class IdTable(nn.Module):
         """[num_rows + 1, D]."""
         vectors: Tensor = self(torch.arange(self.ids.num_embeddings))
         return vectors
+
+
+class UserColumns(nn.Module):
+    """The vector of each user's columns alone, for a model whose users have no vector of their own."""
+
+    def __init__(
+        self, features: FeatureTable, width: int, *, std: float = 0.01, generator: torch.Generator | None = None
+    ) -> None:
+        super().__init__()
+        self.table = IdTable(len(features) - 1, width, features, std=std, generator=generator)
+        with torch.no_grad():
+            self.table.ids.weight.zero_()
+        self.table.ids.weight.requires_grad_(False)
+
+    def forward(self, users_B: Tensor) -> Tensor:
+        """[B, D]."""
+        vectors: Tensor = self.table(users_B)
+        return vectors
+
+    def all(self) -> Tensor:
+        """[num_rows + 1, D]; the last row is that of unknown users."""
+        return self.table.all()

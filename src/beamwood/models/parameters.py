@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict
 
@@ -23,6 +23,11 @@ class Sizes(BaseModel):
     """The sizes of a model besides the width of its vectors, each with a default."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @classmethod
+    def among(cls, settings: BaseModel) -> Self:
+        """These sizes from settings that have fields of these names; a size without one keeps its default."""
+        return cls(**settings.model_dump(include=set(cls.model_fields)))
 
 
 @dataclass(frozen=True, slots=True)

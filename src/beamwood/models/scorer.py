@@ -35,9 +35,9 @@ class PairScore:
     `tables(width, sizes)`: the width of each table by name, "users" [U + 1, D], the last row for unknown users, "items"
     [N, D] and others whose names end in these words. `parameters(width, sizes, about)` as an encoder's; `about`:
     whether there is a vector of the user or the context. `forward(parameters, rows, sizes)` returns [B, M].
-    `held(width, sizes, length)`: the intermediate values of each pair held at a time. Without `needs_users` there may
-    be no user table; with `reads_history` there is a history. `catalogue(rows, sizes)`: `forward` for items [M, ..]
-    shared by all rows, where that is cheaper.
+    `held(width, sizes, length)`: the intermediate values of each pair held at a time. Without `needs_users` the only
+    table of users is "users", where they have columns; with `reads_history` there is a history.
+    `catalogue(rows, sizes)`: `forward` for items [M, ..] shared by all rows, where that is cheaper.
     """
 
     kind: str

@@ -5,17 +5,22 @@ Shape legend: B rows, M items a row, N items, k results.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from beamwood.blocks import blocks, slices
+from beamwood.errors import InputError
+from beamwood.models.scorer import PairScore
+from beamwood.models.scorers import SCORERS
 from beamwood.retrieval.scorers import ContextEncoder, PairScorer, check_pairs, context_encoder, restore_scorer
 from beamwood.retrieval.top_k import check_histories, check_search, join_hits, top_k
 from beamwood.types import Hits, IndexArray, Query, QueryNeeds, SearchOptions
 
-__all__ = ["RankingSearcher"]
+__all__ = ["RankingSearcher", "searcher_with"]
 
 # Numbers held at a time for the whole catalogue (16 MiB).
 _BLOCK_CELLS = 2**22
@@ -25,6 +30,7 @@ class RankingSearcher:
     """The k items that a ranker scores highest; every allowed item is scored, so it is exact and expensive."""
 
     kind: ClassVar[str] = "ranking"
+    own_scores: ClassVar[Mapping[str, PairScore]] = MappingProxyType({})
 
     def __init__(self, scorer: PairScorer) -> None:
         self.scorer = scorer
@@ -74,8 +80,20 @@ class RankingSearcher:
         return self.scorer.export()
 
     @classmethod
-    def restore(cls, config: dict[str, Any], arrays: dict[str, NDArray[Any]], *, threads: int = 1) -> Self:  # noqa: ARG003
-        return cls(restore_scorer(config, arrays))
+    def restore(cls, config: dict[str, Any], arrays: dict[str, NDArray[Any]], *, threads: int = 1) -> RankingSearcher:  # noqa: ARG003
+        # Not of `cls`, which no other process would find where it is sent.
+        return RankingSearcher(restore_scorer(config, arrays, cls.own_scores))
+
+
+def searcher_with(*scores: PairScore) -> type[RankingSearcher]:
+    """A subclass of `RankingSearcher` whose folders may have these further scores, for `Method.searchers`.
+
+    Errors: `InputError` on a name of the package, or a repeated name.
+    """
+    names = [score.kind for score in scores]
+    if len({*names, *SCORERS}) < len(names) + len(SCORERS):
+        raise InputError(f"names of scores {names} are taken ({', '.join(SCORERS)}); give each a name of its own")
+    return type("RankingSearcher", (RankingSearcher,), {"own_scores": {score.kind: score for score in scores}})
 
 
 def _score(

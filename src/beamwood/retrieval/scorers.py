@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,7 +16,7 @@ from pydantic import Field
 
 from beamwood.blocks import cell_blocks
 from beamwood.data.features import FeatureColumn
-from beamwood.errors import ArtefactError, InputError, nearest
+from beamwood.errors import InputError, UnknownSearcherError, nearest
 from beamwood.kernels.arrays import check_floats, shape_of
 from beamwood.kernels.din import MAX_HISTORY
 from beamwood.models.columns import column_vectors
@@ -155,12 +156,17 @@ class ContextEncoder:
         return vectors
 
 
-def restore_scorer(config: dict[str, Any], arrays: Arrays) -> PairScorer:
-    """The scorer from its `export`. Errors: an unknown kind, a configuration or arrays that do not fit."""
-    kind = config.get("kind")
-    if not isinstance(kind, str) or kind not in SCORERS:
-        raise ArtefactError(f"scorer kind {kind!r} is unknown{nearest(str(kind), SCORERS)}")
-    return PlainScorer(SCORERS[kind], config, arrays)
+def restore_scorer(
+    config: dict[str, Any], arrays: Arrays, own: Mapping[str, PairScore] = MappingProxyType({})
+) -> PairScorer:
+    """The scorer from its `export`; `own`: further scores by kind.
+
+    Errors: an unknown kind, a configuration or arrays that do not fit.
+    """
+    kind, known = config.get("kind"), SCORERS | dict(own)
+    if not isinstance(kind, str) or kind not in known:
+        raise UnknownSearcherError(f"scorer kind {kind!r} is unknown{nearest(str(kind), known)}")
+    return PlainScorer(known[kind], config, arrays)
 
 
 def _is_one_row(items_BM: NDArray[np.int64]) -> bool:

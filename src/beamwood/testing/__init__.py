@@ -1,6 +1,6 @@
 """Contract tests for authors of parts: inherit a class, name the part, and pytest collects the contract's tests.
 
-All need the extra `testing`; those of encoders, losses, samplers and terms need `train` too.
+All need the extra `testing`; those of encoders, losses, samplers, scores and terms need `train` too.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from beamwood.testing.losses import LevelLossContract
     from beamwood.testing.methods import MethodContract
     from beamwood.testing.samplers import LevelSamplerContract
+    from beamwood.testing.scores import PairScoreContract
     from beamwood.testing.terms import TermContract
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "LevelLossContract",
     "LevelSamplerContract",
     "MethodContract",
+    "PairScoreContract",
     "TermContract",
 ]
 
@@ -34,6 +36,7 @@ _LATER = {
     "LevelLossContract": "beamwood.testing.losses",
     "LevelSamplerContract": "beamwood.testing.samplers",
     "MethodContract": "beamwood.testing.methods",
+    "PairScoreContract": "beamwood.testing.scores",
     "TermContract": "beamwood.testing.terms",
 }
 

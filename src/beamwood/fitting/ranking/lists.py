@@ -19,11 +19,12 @@ from beamwood.data.split import Split
 from beamwood.errors import InputError
 from beamwood.evaluation.sampled import SampledValidation
 from beamwood.fitting.options import TrainOptions
-from beamwood.fitting.ranking.pair_models import AnyPairModel, build_pair_model, pair_scorer, query_tensors
+from beamwood.fitting.ranking.pair_models import AnyPairModel, build_pair_model, pair_scorer, query_tensors, score_of
 from beamwood.fitting.ranking.settings import RankerConfig
 from beamwood.fitting.run import SearchedTask, fit_task
 from beamwood.losses import ranking
 from beamwood.models.pairs import QueryTensors
+from beamwood.models.scorer import PairScore
 from beamwood.models.surrogate import NdcgSurrogate
 from beamwood.retrieval.ranked import RankingSearcher
 from beamwood.retrieval.retriever import Retriever
@@ -63,11 +64,18 @@ class ListTask(SearchedTask[ListBatch]):
 
     ranker: AnyPairModel
 
-    def __init__(self, train: Dataset, config: RankerConfig, own_loss: ListLoss | None = None) -> None:
+    def __init__(
+        self,
+        train: Dataset,
+        config: RankerConfig,
+        own_loss: ListLoss | None = None,
+        own_score: PairScore | None = None,
+    ) -> None:
         self.config, self.train, self.own_loss = config, train, own_loss
+        self.score = score_of(config, own_score)
         self.counts = {"num_positives": config.examples.num_positives, "num_negatives": config.loss.num_negatives}
         self.sampler: ListSampler | FutureListSampler
-        if config.model.reads_history:
+        if self.score.reads_history:
             length, horizon = config.model.length, config.examples.horizon
             self.sampler = FutureListSampler(
                 train.histories, train.num_items, length=length, horizon=horizon, **self.counts
@@ -78,7 +86,7 @@ class ListTask(SearchedTask[ListBatch]):
 
     def prepare(self, rng: torch.Generator, budget: Budget) -> None:
         """Initialise the ranker, with DIN's item vectors by `start.items`."""
-        self.model = self.ranker = build_pair_model(self.train, self.config, rng, budget=budget)
+        self.model = self.ranker = build_pair_model(self.train, self.config, self.score, rng, budget=budget)
 
     def optimisers(self) -> list[Optimiser]:
         """AdamW."""
@@ -88,7 +96,7 @@ class ListTask(SearchedTask[ListBatch]):
         """A fresh list for each of the given examples."""
         lists: LabelledLists = self.sampler.sample(rows, rng)
         items, labels = torch.from_numpy(lists.items_BK), torch.from_numpy(lists.labels_BK)
-        return ListBatch(query_tensors(lists.query, self.config), items, labels)
+        return ListBatch(query_tensors(lists.query, self.score, self.config.model.length), items, labels)
 
     def loss(self, batch: ListBatch, rng: torch.Generator) -> Tensor:
         """[B], the loss of each list."""
@@ -179,13 +187,18 @@ def _surrogate_std(config: RankerConfig) -> float | None:
 
 
 def fit_ranker(
-    split: Split, config: RankerConfig, *, loss: ListLoss | None = None, **options: Unpack[TrainOptions]
+    split: Split,
+    config: RankerConfig,
+    *,
+    loss: ListLoss | None = None,
+    score: PairScore | None = None,
+    **options: Unpack[TrainOptions],
 ) -> Retriever:
     """Train a ranker on `split.train`, keeping the weights that are best on `split.valid`.
 
-    What comes back ranks the whole catalogue by itself; `two_stage` puts it behind a retriever. `loss`, one's own,
-    stands in for that of `loss.kind`. Errors: `InputError`
-    on columns that do not exist, on users who have seen all items.
+    The result ranks the whole catalogue by itself; `two_stage` puts it behind a retriever. `loss` replaces that of
+    `loss.kind`, `score` that of `model.kind`. Errors: `InputError` on columns that do not exist, on users who have seen
+    all items.
     """
     choose = config.choose
     sampled = choose.protocol == "sampled"
@@ -196,7 +209,7 @@ def fit_ranker(
         )
     seed = options.get("seed", 0)
     guided = config.loss.kind == "guided" and loss is None
-    task = (GuidedTask if guided else ListTask)(split.train, config, loss)
+    task = (GuidedTask if guided else ListTask)(split.train, config, loss, score)
     measure = None
     if sampled:
         measure = SampledValidation(

@@ -20,26 +20,36 @@ from beamwood.fitting.ranking.settings import PairConfig
 from beamwood.fitting.vectors.item_start import transition_vectors
 from beamwood.models.din_ranker import DinRanker
 from beamwood.models.graphrec import GraphRec
-from beamwood.models.neumf import NeuMf
+from beamwood.models.pair_model import PairModel
 from beamwood.models.pairs import QueryTensors
-from beamwood.retrieval.scorers import PairScorer, restore_scorer
+from beamwood.models.scorer import PairScore
+from beamwood.models.scorers import SCORERS, neumf
+from beamwood.retrieval.scorers import PlainScorer
 from beamwood.training.budget import Budget
 from beamwood.training.lazy_adam import sparse_gradients
 from beamwood.types import Query
 
-__all__ = ["AnyPairModel", "build_pair_model", "pair_scorer", "query_tensors"]
+__all__ = ["AnyPairModel", "build_pair_model", "pair_scorer", "query_tensors", "score_of"]
 
-AnyPairModel = GraphRec | NeuMf | DinRanker
+AnyPairModel = GraphRec | PairModel | DinRanker
+# The width of NeuMF's first layer is half of its inputs, 16 in the paper's smallest form.
+_NEUMF_WIDTH = 8
+
+
+def score_of(config: PairConfig, own: PairScore | None) -> PairScore:
+    """The score that is trained: `own`, or that of `model.kind`."""
+    return SCORERS[config.model.kind] if own is None else own
 
 
 def build_pair_model(
     train: Dataset,
     config: PairConfig,
+    score: PairScore,
     generator: torch.Generator,
     context: Sequence[FeatureColumn] = (),
     budget: Budget | None = None,
 ) -> AnyPairModel:
-    """The model of a configuration; initial item vectors depend on the generator's seed.
+    """The model of a score; initial item vectors depend on the generator's seed.
 
     Errors: columns of a table that was not given, `model.graph` or `start.items=transitions` for another model.
     """
@@ -50,38 +60,47 @@ def build_pair_model(
     num_users, num_items = len(train.users), len(train.items)
     assert own.width is not None, "a plan has one"
     assert start.items != "auto", "a plan resolves it"
-    if own.graph and own.kind != "graphrec":
-        raise InputError(f"model.graph=true is for model.kind=graphrec, not for {own.kind}; leave it out")
-    if start.items == "transitions" and own.kind != "din":
-        raise InputError(f"start.items=transitions is for model.kind=din, not for {own.kind}; leave it out")
+    if own.graph and score is not GraphRec.score:
+        raise InputError(f"model.graph=true is for model.kind=graphrec, not for {score.kind}; leave it out")
+    if start.items == "transitions" and not score.reads_history:
+        raise InputError(f"start.items=transitions is for model.kind=din, not for {score.kind}; leave it out")
     model: AnyPairModel
-    if own.kind == "graphrec":
+    if score is GraphRec.score:
         graph = train.histories if own.graph else None
         model = GraphRec(num_users, num_items, width=own.width, graph=graph, **shared)
-    elif own.kind == "neumf":
-        model = NeuMf(num_users, num_items, factors=own.width, **shared)
-    else:
+    elif score is DinRanker.score:
         shared |= {"attention": own.attention, "mlp": own.mlp, "attention_start": start.attention}
         model = DinRanker(num_items, width=own.width, **shared)
-        if start.items == "transitions":
-            vectors = transition_vectors(train, own.width, generator.initial_seed(), budget)
-            model.start_from(torch.from_numpy(vectors))
+    elif score is neumf.SCORE:
+        shared |= {"width": _NEUMF_WIDTH, "sizes": neumf.Sizes(factors=own.width)}
+        model = PairModel(score, num_users, num_items, **shared)
+    else:
+        model = PairModel(score, num_users, num_items, width=own.width, sizes=score.sizes.among(own), **shared)
+    if start.items == "transitions":
+        assert not isinstance(model, GraphRec)
+        vectors = transition_vectors(train, model.items.ids.embedding_dim, generator.initial_seed(), budget)
+        model.start_from(torch.from_numpy(vectors))
     sparse_gradients(model, config.optimiser.embeddings)
     return model
 
 
-def query_tensors(query: Query, config: PairConfig, context: Mapping[str, Tensor] | None = None) -> QueryTensors:
-    """The query as tensors with the encoded `context`; models that read no history get none."""
-    length = config.model.length if config.model.reads_history else 0
+def query_tensors(
+    query: Query, score: PairScore, length: int, context: Mapping[str, Tensor] | None = None
+) -> QueryTensors:
+    """The query as tensors, the last `length` items of each history and the encoded `context`.
+
+    A score that reads no history gets none.
+    """
+    length = length if score.reads_history else 0
     histories = np.empty((len(query), 0), np.int64) if length == 0 else query.histories.padded(length)
     return QueryTensors(
         torch.from_numpy(query.users), torch.from_numpy(histories.astype(np.int64)), dict(context or {})
     )
 
 
-def pair_scorer(model: AnyPairModel, config: PairConfig) -> PairScorer:
+def pair_scorer(model: AnyPairModel, config: PairConfig) -> PlainScorer:
     """The torch-free scorer of the current weights."""
     settings, arrays = model.export()
-    if config.model.reads_history:
+    if model.score.reads_history:
         settings = settings | {"history_length": config.model.length}
-    return restore_scorer(settings, {name: array.copy() for name, array in arrays.items()})
+    return PlainScorer(model.score, settings, {name: array.copy() for name, array in arrays.items()})

@@ -60,11 +60,6 @@ class PairModelSettings(SettingsGroup):
     user_columns: tuple[str, ...] = Field((), description="columns of the user table, as name or name:kind")
     graph: bool = Field(False, description="graphrec: also the neighbours in the graph of interactions")
 
-    @property
-    def reads_history(self) -> bool:
-        """Whether the model reads histories."""
-        return SCORERS[self.kind].reads_history
-
 
 class PairStartSettings(ItemStartSettings, AttentionStartSettings):
     """The initial weights of din."""

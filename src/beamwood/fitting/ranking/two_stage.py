@@ -27,12 +27,13 @@ from beamwood.fitting.assemble import build_retriever
 from beamwood.fitting.choose import CUT, Choice, check_monitor, drawn
 from beamwood.fitting.columns import context_features, feature_tensors
 from beamwood.fitting.options import TrainOptions, with_budget
-from beamwood.fitting.ranking.pair_models import build_pair_model, pair_scorer, query_tensors
+from beamwood.fitting.ranking.pair_models import AnyPairModel, build_pair_model, pair_scorer, query_tensors, score_of
 from beamwood.fitting.ranking.settings import StagesConfig
 from beamwood.fitting.ranking.stage_measure import StageMeasure
 from beamwood.fitting.run import SearchedTask, train
 from beamwood.fitting.stages import first_stage, stage_weights, staged
 from beamwood.models.pairs import QueryTensors
+from beamwood.models.scorer import PairScore
 from beamwood.retrieval.candidates import good_of
 from beamwood.retrieval.ranked import RankingSearcher
 from beamwood.retrieval.retriever import Retriever
@@ -69,7 +70,12 @@ class RetrievedTask(SearchedTask[CandidateBatch]):
     targets, or all unseen items. The retriever's candidates represent themselves.
     """
 
-    def __init__(self, train: Dataset, config: StagesConfig, retriever: Searcher) -> None:
+    ranker: AnyPairModel
+
+    def __init__(
+        self, train: Dataset, config: StagesConfig, retriever: Searcher, own_score: PairScore | None = None
+    ) -> None:
+        self.score = score_of(config, own_score)
         self.config, self.train, self.retriever, self.num_items = config, train, retriever, train.num_items
         self.examples = windows(train.histories, length=config.model.length + 1, min_history=1)
         if len(self.examples) == 0:
@@ -95,7 +101,7 @@ class RetrievedTask(SearchedTask[CandidateBatch]):
             self._search(self.retriever, self.train.context, budget)
         self.num_examples = len(self.examples)
         columns = () if self.context is None else self.context.columns
-        self.model = build_pair_model(self.train, self.config, rng, columns, budget)
+        self.model = self.ranker = build_pair_model(self.train, self.config, self.score, rng, columns, budget)
 
     def optimisers(self) -> list[Optimiser]:
         """AdamW."""
@@ -174,7 +180,7 @@ class RetrievedTask(SearchedTask[CandidateBatch]):
         negatives, log_weight = self.negatives(rows, targets, rng)
         context = None if self.context is None else feature_tensors(self.context.take(self.examples.stop[rows]))
         return CandidateBatch(
-            query_tensors(Query(users, self.examples.histories(rows)), self.config, context),
+            query_tensors(Query(users, self.examples.histories(rows)), self.score, self.config.model.length, context),
             torch.from_numpy(np.concatenate([targets, negatives], axis=1)),
             torch.from_numpy(log_weight.astype(np.float32)),
             torch.from_numpy(self.weights_ET[rows]),
@@ -227,7 +233,7 @@ class RetrievedTask(SearchedTask[CandidateBatch]):
 
     def scorer(self) -> PairScorer:
         """The torch-free scorer of the current weights."""
-        return pair_scorer(self.model, self.config)  # type: ignore[arg-type]
+        return pair_scorer(self.ranker, self.config)
 
 
 def is_brought(targets_BT: IndexArray, items_BK: IndexArray) -> BoolArray:
@@ -245,15 +251,17 @@ def _blocks(lengths: NDArray[np.int64], at_a_time: int) -> Iterator[NDArray[np.i
         start = max(stop, start + 1)
 
 
-def fit_stages(split: Split, config: StagesConfig, **options: Unpack[TrainOptions]) -> Retriever:
+def fit_stages(
+    split: Split, config: StagesConfig, *, score: PairScore | None = None, **options: Unpack[TrainOptions]
+) -> Retriever:
     """Train a ranker for the retriever in `start.retriever` and put it behind it.
 
     The weights kept are those whose two stages together are best on `split.valid`; so is the retriever's weight
     (`choose.retriever_weight`). The largest weight tried keeps the retriever's own order, except for candidates within
     a hundredth of a standard deviation: the result is not worse than that order on validation. `time_limit` in seconds
     includes the searches for validation users and training histories; what does not fit is reduced and listed in
-    `training.left_out`. Errors: `InputError` without a retriever, on one fitted on another log or split (it may have
-    seen the test users), on one that finds no target.
+    `training.left_out`. `score` replaces that of `model.kind`. Errors: `InputError` without a retriever, on one fitted
+    on another log or split (it may have seen the test users), on one that finds no target.
     """
     first, seed = first_stage(split, config), options.get("seed", 0)
     if config.model.context_columns and (config.examples.horizon != 1 or config.examples.num_targets > 1):
@@ -265,7 +273,7 @@ def fit_stages(split: Split, config: StagesConfig, **options: Unpack[TrainOption
     if options.get("progress", True) and RetrievedTask.needs_searches(config):
         tell("retrieving candidates for the training histories, before the first step")
     with step("retrieving candidates for the training histories"):
-        task = RetrievedTask(split.train, config, first.searcher)
+        task = RetrievedTask(split.train, config, first.searcher, score)
     check_monitor(config.choose.monitor)
     measure = StageMeasure(
         first.searcher,

@@ -21,11 +21,10 @@ from beamwood.errors import InputError
 from beamwood.fitting.options import TrainOptions
 from beamwood.fitting.vectors.fit import fit_vectors
 from beamwood.fitting.vectors.item_start import start_from_transitions
-from beamwood.fitting.vectors.settings import EncoderModelSettings, SequenceConfig, WindowConfig
+from beamwood.fitting.vectors.settings import SequenceConfig, WindowConfig
 from beamwood.fitting.vectors.windows import WindowTask
 from beamwood.losses.softmax import catalogue_softmax, sampled_softmax
 from beamwood.models.encoder import Encoder
-from beamwood.models.parameters import Sizes
 from beamwood.models.sequence import SequenceModel
 from beamwood.retrieval.index import Index
 from beamwood.retrieval.retriever import Retriever
@@ -34,7 +33,7 @@ from beamwood.training.budget import Budget
 from beamwood.training.lazy_adam import sparse_gradients
 from beamwood.training.optimisers import Optimiser, ParameterGroup
 
-__all__ = ["SequenceTask", "build_model", "fit_sequence", "sizes_of"]
+__all__ = ["SequenceTask", "build_model", "fit_sequence"]
 
 Model = TypeVar("Model", bound=SequenceModel)
 
@@ -101,11 +100,6 @@ class SequenceTask(WindowTask):
         return sequence_searcher(self.model.plain())
 
 
-def sizes_of(model: EncoderModelSettings, encoder: Encoder) -> Sizes:
-    """An encoder's own sizes among the settings."""
-    return encoder.sizes(**model.model_dump(include=set(encoder.sizes.model_fields)))
-
-
 def build_model(
     train: Dataset,
     config: WindowConfig,
@@ -126,7 +120,7 @@ def build_model(
         width=model.width,
         length=model.length,
         dropout=model.dropout,
-        sizes=sizes_of(model, encoder),
+        sizes=encoder.sizes.among(model),
         tied=model.tied,
         features_NF=features,
         generator=generator,

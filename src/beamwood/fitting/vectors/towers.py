@@ -23,7 +23,6 @@ from beamwood.fitting.options import TrainOptions
 from beamwood.fitting.run import SearchedTask
 from beamwood.fitting.vectors.fit import fit_vectors
 from beamwood.fitting.vectors.item_start import transition_vectors
-from beamwood.fitting.vectors.sequence import sizes_of
 from beamwood.fitting.vectors.settings import TowerConfig
 from beamwood.losses.softmax import catalogue_softmax
 from beamwood.models.encoders import ENCODERS
@@ -217,7 +216,7 @@ def build_model(train: Dataset, config: TowerConfig, generator: torch.Generator)
             width=model.width,
             length=model.length,
             dropout=model.dropout,
-            sizes=sizes_of(model, encoder),
+            sizes=encoder.sizes.among(model),
             generator=generator,
         )
     columns = item_features(train, model.item_columns)

@@ -27,8 +27,8 @@ class Sizes(declared.Sizes):
 
 
 def tables(width: int, sizes: Sizes) -> dict[str, int]:
-    """Those of the MLP and of the product."""
-    return {"users": width, "items": width, "product_users": sizes.factors, "product_items": sizes.factors}
+    """Those of the product and of the MLP."""
+    return {"product_users": sizes.factors, "product_items": sizes.factors, "users": width, "items": width}
 
 
 def parameters(width: int, sizes: Sizes, about: bool) -> Iterator[Parameter]:
