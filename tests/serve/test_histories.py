@@ -311,6 +311,11 @@ class FullStore(MemoryStore):
         refused.set_exception(StoreUnavailable("the disk is full"))
         return refused
 
+    def put(self, name, text):
+        if self.is_full:
+            raise StoreUnavailable("the disk is full")
+        super().put(name, text)
+
 
 def test_a_store_that_cannot_be_written_to_is_read(folder, users, monkeypatch):
     store, items = FullStore(), next(iter(users.values()))[:2]
@@ -323,6 +328,24 @@ def test_a_store_that_cannot_be_written_to_is_read(folder, users, monkeypatch):
             answer = post(client, "/v1/recommend", {"user": 99})
             assert answer["history_used"] == 2
             assert not answer.get("stale_history")
+
+
+def test_a_full_disk_is_reported_once_and_the_service_stays_ready(folder, monkeypatch):
+    store, events = FullStore(), []
+    monkeypatch.setattr(RequestLog, "said", lambda _, event, **__: events.append(event) if "store" in event else None)
+    monkeypatch.setattr(ServeSettings, "opened_store", lambda _: store)
+    monkeypatch.setattr("beamwood.serve.histories.GRACE_SECONDS", 0.0)
+    monkeypatch.setattr("beamwood.serve.histories._ROUND_SECONDS", 0.05)
+    with serving(folder) as client:
+        store.is_full = True
+        for _ in range(3):
+            send(client, {"user": 99, "item": 1}, status=503)
+            time.sleep(0.2)
+        assert events == ["store_down"]
+        assert client.get("/readyz").status_code == 200
+        store.is_full = False
+        wait_until(lambda: events == ["store_down", "store_up"])
+        send(client, {"user": 99, "item": 1})
 
 
 def test_a_store_that_comes_is_opened_once(folder, monkeypatch):

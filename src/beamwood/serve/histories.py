@@ -37,6 +37,8 @@ _READS = ("open", "read", "erased")
 _PAUSE_SECONDS, _WRITE_SECONDS = 0.5, 10.0
 _MOST_WAITING = 50_000
 _ROUND_SECONDS, _COMPACT_SECONDS = 1.0, 10.0
+# The document written to learn whether a store that refused a write takes one again.
+_PROBE = "probe"
 # The document that holds the time of the clock, and how often it is written.
 _CLOCK, _CLOCK_SECONDS = "clock", 3600.0
 GRACE_SECONDS = 30.0
@@ -64,6 +66,8 @@ class HistoryGateway:
         self._erased_until = -math.inf
         self._opening = threading.Lock()
         self._waiting, self._down_since, self._failed_at = 0, 0.0, -math.inf
+        # Since when it cannot be read, 0 while it can, and whether its last write failed.
+        self._unread_since, self._is_refusing = 0.0, False
         self._clock: Clock | None = None
         self._clock_kept, self._is_doubted = -math.inf, False
         self.trouble: str | None = None
@@ -104,7 +108,7 @@ class HistoryGateway:
 
     def unready(self) -> str | None:
         """Why the service is not ready, None if it is."""
-        down = self._down_since
+        down = self._unread_since
         return "the store has been down for long; mend it" if down and time.monotonic() - down > GRACE_SECONDS else None
 
     async def kept(self, snapshot: Snapshot, body: Asking) -> StoredHistory:
@@ -191,12 +195,16 @@ class HistoryGateway:
         # A store that cannot be written to, as on a full disk, may be read.
         if name in _READS:
             self._failed_at = time.monotonic()
+            self._unread_since = self._unread_since or self._failed_at
+        else:
+            self._is_refusing = True
 
     def _answers(self) -> None:
         if self.trouble is not None:
             self.service.log.said("store_up", seconds=round(time.monotonic() - self._down_since, 3))
             self._erased_until = -math.inf
-        self._down_since, self.trouble = 0.0, None
+        self._down_since = self._unread_since = 0.0
+        self._is_refusing, self.trouble = False, None
 
     def _in_pool(self, work: Callable[[], _Result]) -> asyncio.Future[_Result]:
         return asyncio.get_running_loop().run_in_executor(self._pool, work)
@@ -208,6 +216,9 @@ class HistoryGateway:
             await asyncio.sleep(_ROUND_SECONDS)
             with suppress(Problem):
                 self._note_erased(await self.call("erased", lambda store: store.erased(self._erased_until)))
+                self._unread_since = 0.0
+                if self._is_refusing:
+                    await self.call("put", lambda store: store.put(_PROBE, ""))
                 self._answers()
                 if time.monotonic() - compacted > _COMPACT_SECONDS:
                     compacted = time.monotonic()
