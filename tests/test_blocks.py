@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beamwood.blocks import blocks, cell_blocks, evenly, slices
+from beamwood.blocks import blocks, cell_blocks, evenly, slices, weighted_slices
 
 
 @given(st.integers(0, 50), st.integers(0, 60))
@@ -34,3 +34,11 @@ def test_evenly_spread_rows_are_distinct_and_reach_the_ends(num_rows, most):
     gaps = np.diff(rows)
     assert len(rows) == 1 or 1 <= gaps.min() <= gaps.max() <= gaps.min() + 1
     assert len(evenly(0, most)) == 0
+
+
+def test_weighted_slices_cover_all_rows_within_their_weight():
+    weights = np.array([3, 0, 2, 9, 1, 1, 0, 4])
+    found = list(weighted_slices(weights, 5))
+    assert [row for part in found for row in range(part.start, part.stop)] == list(range(8))
+    assert found == [slice(0, 3), slice(3, 4), slice(4, 7), slice(7, 8)]
+    assert list(weighted_slices(np.zeros(0, np.int64), 5)) == []

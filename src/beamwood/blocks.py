@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["blocks", "cell_blocks", "evenly", "slices"]
+__all__ = ["blocks", "cell_blocks", "evenly", "slices", "weighted_slices"]
 
 
 def slices(num_rows: int, size: int) -> Iterator[slice]:
@@ -19,6 +20,16 @@ def slices(num_rows: int, size: int) -> Iterator[slice]:
 def blocks(num_rows: int, size: int) -> Iterator[NDArray[np.int64]]:
     """The row numbers of `slices`."""
     return (np.arange(part.start, part.stop) for part in slices(num_rows, size))
+
+
+def weighted_slices(weights_N: NDArray[np.integer[Any]], most: int) -> Iterator[slice]:
+    """Slices of all rows in order, each of a total weight of at most `most`, or of one row that is heavier."""
+    start, ends = 0, np.cumsum(weights_N)
+    while start < len(ends):
+        before = ends[start - 1] if start else 0
+        stop = max(start + 1, int(np.searchsorted(ends, before + most, side="right")))
+        yield slice(start, stop)
+        start = stop
 
 
 def cell_blocks(num_rows: int, num_columns: int, num_cells: int) -> Iterator[tuple[slice, slice]]:

@@ -1,5 +1,7 @@
 """The counting methods against plain loops, and their choice of parameters on validation."""
 
+import itertools
+
 import numpy as np
 import polars as pl
 import pytest
@@ -7,11 +9,12 @@ import pytest
 import beamwood
 from beamwood.data import Dataset, disjoint_users, read_log
 from beamwood.data.synthetic import MarketConfig, make_market
-from beamwood.errors import InputError
+from beamwood.errors import InputError, TimeLimitError
 from beamwood.fitting.counting import counts_within, interactions
 from beamwood.kernels.lists import strongest
 from beamwood.methods import load_method
 from beamwood.methods.cooccurrence import similarity
+from beamwood.training.budget import Budget
 from beamwood.types import ItemLists
 
 
@@ -30,6 +33,27 @@ def test_cosine_equals_the_loop():
             n_i, n_j = (sum(x in row for row in rows) for x in (i, j))
             expected = both / (np.sqrt(n_i * n_j) + 2) if i != j and both else 0
             assert np.isclose(got[i, j], expected)
+
+
+def test_cosine_is_the_same_in_blocks_of_pairs(monkeypatch):
+    rng = np.random.default_rng(0)
+    taken = interactions(ItemLists.from_lists([rng.integers(0, 30, size) for size in rng.integers(0, 9, 60)]), 40)
+    given = {"shrinkage": 2.0, "power": 0.5, "num_neighbours": 4}
+    whole = similarity(taken, **given)
+    monkeypatch.setattr("beamwood.methods.cooccurrence._PAIRS", 1)
+    blocks = similarity(taken, **given)
+    assert whole.nnz
+    assert all(np.array_equal(getattr(whole, name), getattr(blocks, name)) for name in ("data", "indices", "indptr"))
+
+
+def test_cosine_ends_once_it_is_certain_to_exceed_its_limit(monkeypatch):
+    monkeypatch.setattr("beamwood.methods.cooccurrence._PAIRS", 1)
+    taken = interactions(ItemLists.from_lists([np.arange(at % 50, at % 50 + 9) for at in range(300)]), 60)
+    clock = itertools.count().__next__
+    budget = Budget(5, clock=clock, name="counting")
+    with pytest.raises(TimeLimitError, match="what counting needs here"):
+        similarity(taken, shrinkage=1.0, power=0.5, num_neighbours=9, budget=budget)
+    assert clock() < 20
 
 
 def test_transitions_equal_the_loop():

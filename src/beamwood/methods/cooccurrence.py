@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
 from pydantic import Field, NonNegativeFloat
 from scipy import sparse
 
+from beamwood.blocks import weighted_slices
 from beamwood.data.split import Split
 from beamwood.fitting.counting import CountingConfig, CountLast, GridSettings, Power, best_of_grid, interactions
 from beamwood.kernels.lists import strongest
@@ -34,24 +36,44 @@ class Config(CountingConfig):
     model: CosineGridSettings = CosineGridSettings()
 
 
-def similarity(taken: sparse.csr_matrix, *, shrinkage: float, power: float, num_neighbours: int) -> sparse.csr_matrix:
+# Pairs counted at a time, and as many as there are items: each block takes a pass over all items.
+_PAIRS = 2**22
+
+
+def similarity(
+    taken: sparse.csr_matrix,
+    *,
+    shrinkage: float,
+    power: float,
+    num_neighbours: int,
+    budget: Budget | None = None,
+) -> sparse.csr_matrix:
     """`c_ij / ((n_i n_j)^power + shrinkage)`, c the users who took both, n those who took one; diagonal 0.
 
     `taken` [users, N] binary, or weights, of which n sums the squares. The product is formed in blocks of rows, so
-    memory is proportional to the neighbours kept.
+    memory is proportional to N and to the neighbours kept. Errors: `TimeLimitError` once it is certain to exceed
+    `budget`.
     """
+    budget = budget or Budget()
     counts = np.asarray(taken.multiply(taken).sum(axis=0)).ravel()
     scale = np.where(counts > 0, counts, 1) ** power
     items_of = sparse.csr_matrix(taken.T)
-    blocks = []
-    for start in range(0, taken.shape[1], 2048):
-        block = sparse.coo_matrix(items_of[start : start + 2048] @ taken)
-        rows, columns = block.row + start, block.col
-        values = np.where(rows == columns, 0.0, block.data / (scale[rows] * scale[columns] + shrinkage))
+    pairs_N = _with_ones(items_of) @ np.diff(taken.indptr)
+    blocks, began, total = [], budget.clock(), pairs_N.sum()
+    for rows in weighted_slices(pairs_N, max(_PAIRS, len(pairs_N))):
+        block = sparse.coo_matrix(items_of[rows] @ taken)
+        items, columns = block.row + rows.start, block.col
+        values = np.where(items == columns, 0.0, block.data / (scale[items] * scale[columns] + shrinkage))
         matrix = sparse.csr_matrix((values, (block.row, columns)), shape=block.shape)
         matrix.eliminate_zeros()
         blocks.append(strongest(matrix, num_neighbours))
+        budget.require_rest(max(pairs_N[: rows.stop].sum(), 1), total, began)
     return sparse.csr_matrix(sparse.vstack(blocks))
+
+
+def _with_ones(matrix: sparse.csr_matrix) -> sparse.csr_matrix:
+    """The matrix with 1 for each stored value."""
+    return sparse.csr_matrix((np.ones(matrix.nnz, np.int64), matrix.indices, matrix.indptr), shape=matrix.shape)
 
 
 def build(split: Split, config: Config, seed: int, budget: Budget) -> tuple[Searcher, dict[str, Any]]:
@@ -59,8 +81,13 @@ def build(split: Split, config: Config, seed: int, budget: Budget) -> tuple[Sear
     model, facts = config.model, dict[str, Any]()
     taken = interactions(split.train.histories, split.train.num_items, model.count_last, facts, split.train.weights)
 
+    # The first matrix must fit the limit; a later one that does not is not tried.
+    limits = itertools.chain([budget], itertools.repeat(None))
+
     def matrix(shrinkage: float, power: float) -> sparse.csr_matrix:
-        return similarity(taken, shrinkage=shrinkage, power=power, num_neighbours=model.num_neighbours)
+        return similarity(
+            taken, shrinkage=shrinkage, power=power, num_neighbours=model.num_neighbours, budget=next(limits)
+        )
 
     searcher, chosen = best_of_grid(split, config, matrix, seed, budget, shrinkage=model.shrinkage, power=model.power)
     return searcher, chosen | facts

@@ -40,7 +40,7 @@ def build(split: Split, config: Config, seed: int, budget: Budget) -> tuple[Sear
     """Count on the training histories, choose both powers and the decay on the validation queries."""
     model = config.model
     train = split.train
-    counts = counts_within(train.histories, train.num_items, model.steps, of_events=train.weights)
+    counts = counts_within(train.histories, train.num_items, model.steps, of_events=train.weights, budget=budget)
     frequency = weighted_counts(train)
     frequency = np.where(frequency > 0, frequency, 1.0)
 
