@@ -174,7 +174,9 @@ class BeamCandidates:
                 beam = nodes
                 continue
             scores = scorer.evaluate(histories.leaves, LevelNodes(level, nodes), histories.folds)
-            best = torch.topk(scores.masked_fill(~real, -torch.inf), self.width, dim=1).indices
+            # Nodes ascend, so a stable order gives ties to the lower one, as a search does; topk gives them to any.
+            order = torch.argsort(scores.masked_fill(~real, -torch.inf), dim=1, descending=True, stable=True)
+            best = order[:, : self.width]
             beam = torch.sort(torch.gather(nodes, 1, best), dim=1).values
         return draws
 
