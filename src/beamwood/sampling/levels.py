@@ -103,6 +103,7 @@ class TreeNegativesByLevel:
 class DistinctNegatives:
     """`counts[level - 1]` different nodes a level, uniform without replacement; targets among them do not count.
 
+    So a row may have fewer negatives than draws; the papers draw among the other nodes alone.
     Source: TDM, section 3.2; JTM.
     """
 
