@@ -65,6 +65,37 @@ def test_a_step_down_raises_the_positive_and_lowers_the_negatives(case, name):
     assert w.grad.abs().sum() > 0
 
 
+@pytest.mark.parametrize("count", [1, 2, 8])
+@pytest.mark.parametrize("tau", [0.1, 1.0, 2.0])
+def test_the_gradient_of_lpo_is_equation_18(case, tau, count):
+    """By pi of the positive: its share of the list less 1, over tau; by pi of a negative its own share over tau."""
+    pi = case[0][:, : count + 1].clone().requires_grad_()
+    lpo(pi[:, 0], pi[:, 1:], tau=tau).sum().backward()
+    weights = torch.exp(pi.detach() / tau)
+    share = weights / weights.sum(dim=1, keepdim=True)
+    share[:, 0] -= 1
+    assert torch.allclose(pi.grad, share / tau, atol=1e-12)
+
+
+@pytest.mark.parametrize("count", [1, 2, 8])
+def test_s_dpo_is_lpo_of_log_ratios(case, count):
+    """With tau = 1 / beta. With one negative S-DPO is DPO, and LPO is SimPO without its margin; with more neither is.
+
+    A list is likelier than its pairs one by one (LPO4Rec, equation 11): prod (1 + x) > 1 + sum x for x > 0.
+    """
+    log_p, reference = (each[:, : count + 1] for each in case)
+    parts = log_p[:, 0], log_p[:, 1:], reference[:, 0], reference[:, 1:]
+    ratio = log_p - reference
+    whole, pairs = s_dpo(*parts, beta=0.3), dpo(*parts, beta=0.3)
+    assert torch.allclose(whole, lpo(ratio[:, 0], ratio[:, 1:], tau=1 / 0.3), rtol=1e-12)
+    alone, alone_pairs = lpo(*parts[:2], tau=0.5), simpo(*parts[:2], beta=2.0, gamma=0.0)
+    for one, other in ((whole, pairs), (alone, alone_pairs)):
+        assert torch.allclose(one, other, rtol=1e-12) == (count == 1)
+        assert (one <= count * other + 1e-12).all()
+    same = s_dpo(*parts[:2], *parts[:2], beta=0.3)
+    assert torch.allclose(same, torch.full_like(same, math.log(1 + count)))
+
+
 def test_lpo_of_logits_and_of_log_probabilities_are_one_loss(case):
     log_p, _ = case
     shifted = log_p + torch.arange(6, dtype=torch.float64)[:, None]

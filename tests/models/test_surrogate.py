@@ -1,5 +1,6 @@
-"""The surrogate's forms: shapes, what depends on the order of a list, and that it can learn an NDCG."""
+"""The surrogate's forms: their equations, what depends on the order of a list, and that it can learn an NDCG."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -12,6 +13,42 @@ def lists(count=32, seed=0):
     generator = torch.Generator().manual_seed(seed)
     labels = torch.tensor([1.0] * 5 + [0.0] * 5).expand(count, -1)
     return torch.rand((count, 10), generator=generator), labels
+
+
+def by_its_equations(form, p_K, y_K, layers):
+    """GuidedRec, equations 4-8 and figure 3 for one list, in NumPy; `layers` hold matrix and bias by name."""
+
+    def dense(x, name):
+        matrix, bias = layers[name]
+        return np.tanh(matrix @ x + bias)
+
+    parts = []
+    if form in ("mlp", "ensemble"):
+        parts.append(dense(dense(np.concatenate([p_K, y_K]), "v1"), "v2"))
+    if form != "mlp":
+        z_KD = np.stack([dense(np.array(pair), "g") for pair in zip(p_K, y_K, strict=True)])
+        size = len(p_K)
+        parts.append(dense(z_KD.sum(axis=0) / size if form == "nfm1" else z_KD @ z_KD.T @ np.ones(size) / size, "e"))
+    return dense(dense(np.prod(parts, axis=0), "h1"), "h2")[0]
+
+
+@pytest.mark.parametrize("size", [1, 2, 10])
+@pytest.mark.parametrize("form", FORMS)
+def test_each_form_is_its_equations(form, size):
+    """Also for lists of one item, and for labels that are all 1 or all 0."""
+    model = NdcgSurrogate(size, form=form, std=None, generator=torch.Generator().manual_seed(size))
+    rng = np.random.default_rng(size)
+    with torch.no_grad():
+        model.weights += torch.from_numpy(0.3 * rng.normal(size=len(model.weights))).float()
+    layers = {
+        name: [part.detach().double().numpy() for part in layer]
+        for name, layer in model.shape.split(model.weights).items()
+    }
+    p, y = rng.random((6, size)), rng.integers(0, 2, (6, size)).astype(float)
+    y[0], y[1] = 0, 1
+    got = model(torch.from_numpy(p).float(), torch.from_numpy(y).float()).detach().numpy()
+    expected = [by_its_equations(form, *lists, layers) for lists in zip(p, y, strict=True)]
+    np.testing.assert_allclose(got, expected, atol=2e-6)
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -1,5 +1,6 @@
 """BIR and XIR by statistics: what they draw, how often, with what share of the gradient, and the theorems on it."""
 
+import itertools
 import math
 
 import numpy as np
@@ -7,8 +8,9 @@ import pytest
 import torch
 from scipy import stats
 
+from beamwood.losses.softmax import weighted_softmax
 from beamwood.sampling.in_batch import Bir, Xir, log_popularity, make_sampler
-from beamwood.sampling.resample import resample_counts
+from beamwood.sampling.resample import DrawnPart, drawn_softmax, resample_counts
 from beamwood.theory.sampling import resampling_bias_bound
 from in_batch_cases import (
     NUM_ITEMS,
@@ -55,6 +57,55 @@ def test_draws_and_mean_gradient_of_a_fixed_batch(name, draw):
     share_P1 = torch.tensor(share, dtype=torch.float64)[:, None]
     assert ((gradient.mean(dim=0) - share_P1 * sums / total).abs().sum(dim=1) < 0.02 * share_P1[:, 0]).all()
     assert abs(own.mean() - (share_P1 * math.exp(positive) / total).sum() + 1) < 0.01
+
+
+def mean_over_outcomes(scores, counts, items, draws, form):
+    """float64[N + 1], the expected gradient by the items' scores and, last, by the positive's, whose score is its own.
+
+    Every ordered outcome of drawing with replacement by softmax(s - log pop) from `items`, none of them the target.
+    """
+    e, pop = np.exp(scores.double().numpy()), counts / counts.sum()
+    over_pop = e[items] / pop[items]
+    w = over_pop / over_pop.sum()
+    factor = {"resampled": 1.0, "weighted": 1 / (draws * w), "corrected": over_pop.mean() / (draws * e[items])}[form]
+    mean = np.zeros(NUM_ITEMS + 1)
+    for drawn in itertools.product(range(len(items)), repeat=draws):
+        terms = np.bincount(drawn, minlength=len(items)) * factor * e[items]
+        outcome = np.zeros_like(mean)
+        np.add.at(outcome, items, terms)
+        outcome[-1] = e[TARGET]
+        outcome /= outcome.sum()
+        outcome[-1] -= 1
+        mean += np.prod(w[list(drawn)]) * outcome
+    return mean
+
+
+@pytest.mark.parametrize("form", ["resampled", "weighted", "corrected", "xir"])
+def test_the_mean_gradient_is_that_over_every_outcome(form):
+    """Four draws of BIR from three items, an item twice among them; XIR with two of these and two of its cache."""
+    scores, counts = world()
+    batch, cache = np.array([TARGET, 1, 2, 2]), np.array([3, 3, 7, 9])
+    items = np.concatenate([batch, cache]) if form == "xir" else batch
+    users, own = (tensor.requires_grad_() for tensor in (scores.repeat(6000, 1), scores[TARGET].repeat(6000)))
+    vectors, less = torch.eye(NUM_ITEMS)[items], log_popularity(counts)[items]
+    masked, generator = torch.from_numpy(items == TARGET).repeat(6000, 1), torch.Generator().manual_seed(7)
+    if form == "xir":
+        parts = [DrawnPart(0, 4, 2, 0.7), DrawnPart(4, 8, 2, 0.3)]
+        of_parts = [mean_over_outcomes(scores, counts, of_part, 2, "resampled") for of_part in (batch[1:], cache)]
+        expected = 0.7 * of_parts[0] + 0.3 * of_parts[1]
+    else:
+        parts = [DrawnPart(0, 4, 4, 1.0)]
+        expected = mean_over_outcomes(scores, counts, batch[1:], 4, form)
+    if form in ("resampled", "xir"):
+        losses, _ = drawn_softmax(users, vectors, own, less, masked, parts, generator, "independent")
+    else:
+        score_BC, bir = users @ vectors.T, Bir(log_popularity(counts), form, "independent")
+        losses = weighted_softmax(own, score_BC, bir.log_weights(score_BC.detach(), less, masked, 4, generator))
+    losses.sum().backward()
+    gradient = torch.cat([users.grad, own.grad[:, None]], dim=1).double().numpy()
+    noise = gradient.std(axis=0) / len(gradient) ** 0.5 + 1e-7  # of float32
+    assert (np.abs(gradient.mean(axis=0) - expected) < 4 * noise).all()
+    assert noise.max() < 0.005
 
 
 @pytest.mark.parametrize("form", ["resampled", "weighted", "corrected"])

@@ -116,6 +116,21 @@ def test_beam_candidates_are_what_a_search_compares(case):
     assert [set(row) for row in best.tolist()] == [set(row) for row in found.leaves.tolist()]
 
 
+def test_of_equal_scores_a_beam_s_candidates_are_those_of_the_lower_nodes(case):
+    """As in a search; with scores that say nothing, of the first nodes of each level that hold an item."""
+    tree, scorer, leaves, targets = case
+    with torch.no_grad():
+        scorer.nodes.weight.zero_()
+    draws = BeamCandidates(4)(scorer, tree, LeafHistories(leaves), targets, torch.Generator())
+    beam = np.zeros(1, np.int64)
+    for draw in draws:
+        fanout = tree.shape.root_fanout if draw.level == 1 else tree.shape.branching
+        children = (beam[:, None] * fanout + np.arange(fanout)).ravel()
+        assert draw.nodes.tolist() == [children.tolist()] * len(leaves)
+        live = children[tree.live_counts[draw.level][children] > 0]
+        beam = live[:4] if len(children) > 4 else children
+
+
 def entry(draw):
     from beamwood.models.din import LevelNodes
 

@@ -9,7 +9,7 @@ import pytest
 from beamwood.errors import InputError
 from beamwood.retrieval.tree import TreeSearcher
 from beamwood.theory import bounds
-from beamwood.tree.tree import Shape
+from beamwood.tree.tree import Shape, Tree
 from beamwood.types import ItemLists, Query
 from din_cases import random_case
 
@@ -78,6 +78,48 @@ def test_more_branches_and_more_examples_lower_the_bounds():
 def test_taus_square_is_at_least_the_number_of_nodes(branching, depth):
     shape = Shape(branching, branching, depth)
     assert shape.num_nodes + 1 <= bounds.tau(shape.capacity, branching) ** 2  # with the root
+
+
+@pytest.mark.parametrize("branching", [2, 3, 16])
+def test_so_it_is_with_leaves_to_spare(branching):
+    for num_items in range(1, 400):
+        live = Tree.of_order(np.arange(num_items), "complete", branching=branching).live_counts
+        assert sum(map(np.count_nonzero, live)) <= bounds.tau(num_items, branching) ** 2
+
+
+def pairs_on_levels(num_items, branching, shape):
+    """The ordered pairs of different nodes of one level that hold an item, which equation 16 counts."""
+    tree = Tree.of_order(np.arange(num_items), shape, branching=branching)
+    sizes = [int(np.count_nonzero(live)) for live in tree.live_counts]
+    return sum(size * (size - 1) for size in sizes)
+
+
+@pytest.mark.parametrize("branching", [2, 3, 8])
+def test_the_branching_term_counts_pairs_of_nodes_where_levels_are_full(branching):
+    """Its square is no less than they are; with an item more than full levels hold it is, as equation 16 leaves a
+    level out. In a compact tree little is lacking."""
+    for num_items in range(2, 600):
+        square = bounds.branching_term(num_items, branching) ** 2
+        most = num_items**2 * (2 * branching**2 - 1) / (branching**2 - 1)
+        pairs = pairs_on_levels(num_items, branching, "complete")
+        assert pairs <= most
+        assert pairs_on_levels(num_items, branching, "compact") <= 1.05 * square
+        if branching ** round(math.log(num_items, branching)) == num_items:
+            assert pairs <= square
+            if num_items > branching:
+                one_more = bounds.branching_term(num_items + 1, branching) ** 2
+                assert pairs_on_levels(num_items + 1, branching, "complete") > one_more
+
+
+def test_lemma_1_leaves_out_that_nodes_vectors_are_free():
+    """Where attention says nothing, f(u, n) = B_1 w_n: each example at a node of its own makes the complexity B_1 B_0.
+
+    The printed bound falls with the number of examples; with tau at B_0 too it does not.
+    """
+    norms, nodes = replace(NORMS, attention=0.0, num_layers=1), 64
+    complexity = norms.layers * norms.nodes
+    printed = bounds.dtr_complexity(norms, nodes, nodes, 2)
+    assert printed < complexity <= printed * bounds.tau(nodes, 2)
 
 
 def test_the_complexity_of_linear_scores_is_within_its_bound():

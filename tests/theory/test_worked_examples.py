@@ -7,9 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beamwood.errors import InputError
-from beamwood.kernels.labels import rectified_levels
+from beamwood.kernels.labels import level_masses, rectified_levels
 from beamwood.kernels.links import level_log_softmax
 from beamwood.kernels.paths import sample_paths
+from beamwood.losses.levels import LevelDraw, softmax_level
 from beamwood.losses.softmax import full_softmax, sampled_softmax
 from beamwood.theory.heap import bayes_regret, beam_over, level_maxima, level_sums
 from beamwood.theory.sampling import (
@@ -47,6 +48,34 @@ def test_proposition_3_max_labels_are_exact_for_every_k(seed, num_items, branchi
     for k in range(1, num_items + 1):
         items = tree.item_of_leaf[beam_over(tree.shape, maxima, k)]
         assert abs(bayes_regret(eta, items, k)) < 1e-12
+
+
+@pytest.mark.parametrize("labels", ["summed", "rectified", "normalised"])
+@pytest.mark.parametrize(("num_items", "branching"), [(8, 2), (13, 3), (2, 16)])
+def test_a_level_s_loss_is_least_at_the_expectation_of_its_labels(num_items, branching, labels):
+    """DTR, equation 18 and theorem 1: the logarithms of sums, or with rectified labels of the largest, are a minimum.
+
+    The loss is convex, so its gradient alone says so; a level's constant makes no difference.
+    """
+    rng = np.random.default_rng(num_items)
+    tree = random_tree(num_items, rng, branching=branching, shape="complete")
+    eta = rng.dirichlet(np.ones(num_items))
+    shape, targets = tree.shape, np.arange(num_items)[None]
+    levels = (level_sums if labels == "summed" else level_maxima)(tree, eta)
+    first = rectified_levels(eta[None].astype(np.float32), tree, targets)[0]
+    mass = level_masses(np.log(eta)[None].astype(np.float32), tree)[0]
+    for level in range(1, shape.depth + 1):
+        live = torch.from_numpy(tree.live_counts[level] > 0)
+        best = np.log(np.where(live, levels[level], 1.0)) + rng.normal()
+        z = np.ones(num_items) if labels == "summed" else (level >= first).astype(float)
+        z = z / mass[level - 1] if labels == "normalised" else z
+        scores = torch.from_numpy(best).repeat(num_items, 1).requires_grad_()
+        nodes = torch.from_numpy(shape.ancestors(tree.leaf_of_item.astype(np.int64), level))[:, None]
+        loss = softmax_level(LevelDraw(level, None), scores, nodes, torch.from_numpy(z)[:, None], live)
+        (torch.from_numpy(eta) * loss[:, 0]).sum().backward()
+        assert abs(scores.grad.sum(dim=0)).max() < 1e-7
+        if labels == "normalised":
+            assert np.isclose((eta * z).sum(), 1)
 
 
 def test_summed_labels_lose_on_many_random_instances():

@@ -103,6 +103,7 @@ class TreeNegativesByLevel:
 class DistinctNegatives:
     """`counts[level - 1]` different nodes a level, uniform without replacement; targets among them do not count.
 
+    So a row may have fewer negatives than draws; the papers draw among the other nodes alone.
     Source: TDM, section 3.2; JTM.
     """
 
@@ -174,7 +175,9 @@ class BeamCandidates:
                 beam = nodes
                 continue
             scores = scorer.evaluate(histories.leaves, LevelNodes(level, nodes), histories.folds)
-            best = torch.topk(scores.masked_fill(~real, -torch.inf), self.width, dim=1).indices
+            # Nodes ascend, so a stable order gives ties to the lower one, as a search does; topk gives them to any.
+            order = torch.argsort(scores.masked_fill(~real, -torch.inf), dim=1, descending=True, stable=True)
+            best = order[:, : self.width]
             beam = torch.sort(torch.gather(nodes, 1, best), dim=1).values
         return draws
 

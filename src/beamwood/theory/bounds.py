@@ -94,6 +94,9 @@ def attention_capacity(norms: Norms) -> float:
 def branching_term(num_items: int, branching: int) -> float:
     """`B N / sqrt(B^2 - 1)`: the factor of the complexity that a tree over N items adds; it falls as
     branching grows.
+
+    Source: two-stage bounds, equation 16 as printed: the root of the number of pairs of nodes on a level. It leaves the
+    level above the leaves out, so of N just above a power of B the factor is `sqrt((2 B^2 - 1) / (B^2 - 1)) N`.
     """
     _checked(num_items, branching)
     return branching * num_items / math.sqrt(branching**2 - 1)
@@ -165,7 +168,8 @@ def dtr_complexity(norms: Norms, num_examples: int, num_items: int, branching: i
     """An upper bound of the Rademacher complexity of a DIN over a tree: `2 c^(L-1) B_1^L (B_0 + K B_w1 + K B_w2 tau) /
     sqrt(m)`.
 
-    Source: DTR, lemma 1; K is `norms.length`.
+    Source: DTR, lemma 1 as printed; K is `norms.length`. Its B_0 lacks tau, as equation 46 takes the vectors of nodes
+    as given: where attention says little, the complexity may exceed it.
     """
     scale = (norms.lipschitz * norms.attention) ** 2
     of_history = scale * norms.history**2
