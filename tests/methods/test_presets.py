@@ -226,7 +226,7 @@ def test_the_xir_studys_settings():
     # .95 of the rate every 5 epochs of Gowalla's 401 steps.
     steps = 5 * np.ceil(0.8 * 1_027_464 / 2048)
     assert np.exp(-steps / own["optimiser.decay_steps"]) == pytest.approx(0.95, abs=1e-3)
-    assert (own["loss.mask_known"], own["loss.cache_share"], own["optimiser.weight_decay"]) == (False, 0.5, 1e-5)
+    assert (own["loss.mask_known"], own["loss.cache_share"], own["optimiser.weight_decay"]) == (False, 0.2, 1e-5)
     assert values("two_tower", "paper-bir") == own | {"loss.negatives": "bir"}
     program = values("two_tower", "program")
     assert (program["loss.cache_counts"], program["loss.correction"]) == ("all", "program")

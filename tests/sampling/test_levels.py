@@ -76,12 +76,26 @@ def test_contract(case, name):
 @pytest.mark.parametrize(("count", "size"), [(3, 70), (5, 12), (20, 300)])
 def test_distinct_draws_are_uniform_without_replacement(count, size):
     generator = torch.Generator().manual_seed(1)
-    picks = distinct(4000, count, size, generator)
+    # Two numbers that are not drawn, one of them twice.
+    without = torch.tensor([[size, size + 1, size]]).expand(4000, 3)
+    picks = distinct(without, count, size + 2, generator)
     assert all(len(set(row)) == count for row in picks.tolist())
+    assert picks.max() < size
     observed = torch.bincount(picks.flatten(), minlength=size).numpy()
     assert stats.chisquare(observed).pvalue > 1e-4
     # The first column alone, too: order says nothing.
     assert stats.chisquare(torch.bincount(picks[:, 0], minlength=size).numpy()).pvalue > 1e-4
+
+
+def test_distinct_negatives_are_all_negatives(case):
+    tree, scorer, leaves, targets = case
+    draws = DistinctNegatives([6] * tree.shape.depth)(scorer, tree, LeafHistories(leaves), targets, torch.Generator())
+    drawn = [draw for draw in draws if draw.nodes is not None]
+    assert drawn
+    for draw in drawn:
+        own = targets // tree.shape.leaves_below(draw.level)
+        assert draw.nodes.shape == (len(targets), 6)
+        assert not (draw.nodes[:, :, None] == own[:, None, :]).any()
 
 
 def test_first_of_each():

@@ -37,7 +37,7 @@ PAPER = {
     "loss.negatives": "xir",
     "loss.form": "resampled",
     "loss.draw": "independent",
-    "loss.cache_share": 0.5,
+    "loss.cache_share": 0.2,
     "loss.rate": 1e-4,
     "loss.mask_known": False,
     "optimiser.learning_rate": 1e-2,

@@ -101,9 +101,8 @@ class TreeNegativesByLevel:
 
 @dataclass(frozen=True, slots=True)
 class DistinctNegatives:
-    """`counts[level - 1]` different nodes a level, uniform without replacement; targets among them do not count.
+    """`counts[level - 1]` different nodes a level, uniform without replacement among those that are no target.
 
-    So a row may have fewer negatives than draws; the papers draw among the other nodes alone.
     Source: TDM, section 3.2; JTM.
     """
 
@@ -118,10 +117,12 @@ class DistinctNegatives:
             size = candidates if isinstance(candidates, int) else len(candidates)
             if count == 0:
                 draws.append(LevelDraw(level, torch.empty((len(targets_BT), 0), dtype=torch.int64)))
-            elif size <= count + 1:
+            elif size <= count + targets_BT.shape[1]:
                 draws.append(LevelDraw(level, None))
             else:
-                picks = distinct(len(targets_BT), count, size, generator)
+                own_BT = (targets_BT // tree.shape.leaves_below(level)).cpu()
+                places_BT = own_BT if isinstance(candidates, int) else torch.searchsorted(candidates, own_BT)
+                picks = distinct(places_BT, count, size, generator)
                 draws.append(LevelDraw(level, picks if isinstance(candidates, int) else candidates[picks]))
         return draws
 
@@ -212,15 +213,15 @@ def first_of_each(nodes_BM: Tensor) -> Tensor:
     return torch.empty_like(repeated).scatter_(1, order, ~repeated)
 
 
-def distinct(num_rows: int, count: int, size: int, generator: torch.Generator) -> Tensor:
-    """int64[B, count] different numbers of 0..size-1 in each row, every set equally likely."""
+def distinct(without_BT: Tensor, count: int, size: int, generator: torch.Generator) -> Tensor:
+    """int64[B, count] different numbers of 0..size-1 in each row, none `without`, every such set equally likely."""
     if size <= 4 * count or size <= 64:
-        keys = torch.rand((num_rows, size), generator=generator)
+        keys = torch.rand((len(without_BT), size), generator=generator).scatter_(1, without_BT, -1.0)
         return torch.topk(keys, count, dim=1).indices
-    picks = torch.randint(size, (num_rows, count), generator=generator)
-    # A repeated draw is drawn again, which is drawing without replacement.
+    picks = torch.randint(size, (len(without_BT), count), generator=generator)
+    # A refused draw is drawn again, which is drawing without replacement.
     while True:
-        repeated = ~first_of_each(picks)
+        repeated = ~first_of_each(torch.cat([without_BT, picks], dim=1))[:, without_BT.shape[1] :]
         missing = int(repeated.sum())
         if missing == 0:
             return picks
