@@ -5,11 +5,14 @@ Shape legend: V rows, K entries kept of a row.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
 from beamwood.ragged import indptr_of, places_in_rows
+from beamwood.types import BoolArray
 
 __all__ = ["padded_rows", "from_padded_rows", "strongest"]
 
@@ -18,19 +21,23 @@ def strongest(matrix: sparse.csr_matrix, count: int) -> sparse.csr_matrix:
     """The `count` largest entries of each row, ties to the lower column."""
     matrix = sparse.csr_matrix(matrix)
     lengths = np.diff(matrix.indptr)
-    # A lower bound for each row, so that little of a long row has to be sorted.
-    least = np.full(len(lengths), -np.inf)
+    kept = np.ones(matrix.nnz, bool)
     for row in np.flatnonzero(lengths > count):
-        own, above = matrix.data[matrix.indptr[row] : matrix.indptr[row + 1]], lengths[row] - count
-        least[row] = np.partition(own, above)[above]
-    among = matrix.data >= np.repeat(least, lengths)
-    rows = np.repeat(np.arange(len(lengths)), lengths)[among]
-    columns, values = matrix.indices[among], matrix.data[among]
-    starts = indptr_of(np.bincount(rows, minlength=len(lengths)))[:-1]
-    order = np.lexsort((columns, -values, rows))
-    kept = np.sort(order[np.arange(len(rows)) - starts[rows] < count])
-    indptr = indptr_of(np.bincount(rows[kept], minlength=len(lengths)))
-    return sparse.csr_matrix((values[kept], columns[kept], indptr), shape=matrix.shape)
+        span = slice(matrix.indptr[row], matrix.indptr[row + 1])
+        kept[span] = _largest(matrix.data[span], matrix.indices[span], count)
+    if kept.all():
+        return matrix
+    indptr = indptr_of(kept)[matrix.indptr]
+    return sparse.csr_matrix((matrix.data[kept], matrix.indices[kept], indptr), shape=matrix.shape)
+
+
+def _largest(values: NDArray[Any], columns: NDArray[Any], count: int) -> BoolArray:
+    """Whether an entry is among the `count` largest values, ties to the lower column."""
+    least = np.partition(values, len(values) - count)[len(values) - count]
+    kept: BoolArray = values > least
+    tied = np.flatnonzero(values == least)
+    kept[tied[np.argsort(columns[tied])][: count - np.count_nonzero(kept)]] = True
+    return kept
 
 
 def padded_rows(matrix: sparse.csr_matrix, count: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:

@@ -48,7 +48,7 @@ def similarity(
     num_neighbours: int,
     budget: Budget | None = None,
 ) -> sparse.csr_matrix:
-    """`c_ij / ((n_i n_j)^power + shrinkage)`, c the users who took both, n those who took one; diagonal 0.
+    """float32 [N, N]: `c_ij / ((n_i n_j)^power + shrinkage)`, diagonal 0; c users took both, n took one.
 
     `taken` [users, N] binary, or weights, of which n sums the squares. The product is formed in blocks of rows, so
     memory is proportional to N and to the neighbours kept. Errors: `TimeLimitError` once it is certain to exceed
@@ -66,7 +66,7 @@ def similarity(
         values = np.where(items == columns, 0.0, block.data / (scale[items] * scale[columns] + shrinkage))
         matrix = sparse.csr_matrix((values, (block.row, columns)), shape=block.shape)
         matrix.eliminate_zeros()
-        blocks.append(strongest(matrix, num_neighbours))
+        blocks.append(strongest(matrix, num_neighbours).astype(np.float32))
         budget.require_rest(max(pairs_N[: rows.stop].sum(), 1), total, began)
     return sparse.csr_matrix(sparse.vstack(blocks))
 
