@@ -23,6 +23,8 @@ html_theme_options = {
 
 myst_enable_extensions = ["deflist"]
 myst_heading_anchors = 3
+# Options such as --html keep their hyphens.
+smartquotes = False
 
 autodoc_class_signature = "mixed"
 autodoc_member_order = "bysource"

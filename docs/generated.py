@@ -1,6 +1,6 @@
-"""What pages take from the program: methods and settings as tables, commands with their options, docstrings.
+"""Content of pages that is generated from the program: methods, settings, commands, HTTP endpoints, docstrings.
 
-`{methods}`, `{extras}`, `{http}`, `{settings} NAME` and `{command} NAME` are directives of the pages.
+The directives are `{methods}`, `{extras}`, `{http}`, `{settings} NAME` and `{command} NAME`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from beamwood.methods import METHODS, load_method
 
 
 class Generated(SphinxDirective):
-    """A directive whose content is Markdown that the program gives."""
+    """A directive whose content is generated Markdown."""
 
     def lines(self) -> list[str]:
         raise NotImplementedError
@@ -38,11 +38,11 @@ class Methods(Generated):
 
     def lines(self) -> list[str]:
         rows = [f"[`{name}`]({name}.md) | {load_method(name).summary}" for name in METHODS]
-        return table("name | what it is", rows)
+        return table("method | description", rows)
 
 
 class Settings(Generated):
-    """The settings of a method: what each is, its default, and its value in each preset."""
+    """The settings of a method: description, default, and value in each preset."""
 
     required_arguments = 1
 
@@ -50,20 +50,20 @@ class Settings(Generated):
         method = load_method(self.arguments[0])
         rows = [f"`{name}` | {described(row, method.presets)}" for name, row in method.described().items()]
         if not rows:
-            return ["There is nothing to set."]
-        head = "setting | default | what it is"
-        return table(head + (" | in presets" if method.presets else ""), rows)
+            return ["This method has no settings."]
+        head = "setting | default | description"
+        return table(head + (" | presets" if method.presets else ""), rows)
 
 
 class Extras(Generated):
-    """What each extra of the package gives."""
+    """The extras of the package."""
 
     def lines(self) -> list[str]:
-        return table("extra | what it gives", [f"`{name}` | {extra.gives}" for name, extra in EXTRAS.items()])
+        return table("extra | enables", [f"`{name}` | {extra.gives}" for name, extra in EXTRAS.items()])
 
 
 class Http(Generated):
-    """Every endpoint of a service, and the fields of what it takes and gives."""
+    """Every endpoint of a service, and the fields of requests and responses."""
 
     def lines(self) -> list[str]:
         document, shown = served(), []
@@ -71,9 +71,9 @@ class Http(Generated):
             for method, told in methods.items():
                 shown += ["", f"**`{method.upper()} {path}`**", "", endpoint(told), ""]
                 shown += fields_of(told.get("parameters", []))
-        shown += ["", "The fields of bodies and answers:"]
+        shown += ["", "Fields of requests and responses:"]
         for name, schema in document["components"]["schemas"].items():
-            shown += ["", f"**{name}**", "", *table("field | what it holds", properties(schema))]
+            shown += ["", f"**{name}**", "", *table("field | description", properties(schema))]
         return shown
 
 
@@ -92,23 +92,23 @@ def served() -> dict[str, Any]:
 
 
 def endpoint(told: dict[str, Any]) -> str:
-    """What an endpoint does, takes and gives, and the scope that it needs."""
+    """The summary of an endpoint, its request and response, and the required scope."""
     said = [f"{told['summary']}."]
     body = told.get("requestBody")
     if body is not None:
-        said.append(f"Takes {kind(body['content']['application/json']['schema'])}.")
+        said.append(f"Request: {kind(body['content']['application/json']['schema'])}.")
     content = told["responses"]["200"].get("content")
     if content is not None:
-        said.append(f"Gives {kind(content['application/json']['schema'])}.")
+        said.append(f"Response: {kind(content['application/json']['schema'])}.")
     scopes = [f"`{scope}`" for each in told.get("security", []) for scopes in each.values() for scope in scopes]
-    said.append(f"Scope: {', '.join(scopes)}." if scopes else "Needs no token.")
+    said.append(f"Required scope: {', '.join(scopes)}." if scopes else "No token required.")
     return " ".join(said)
 
 
 def fields_of(parameters: list[dict[str, Any]]) -> list[str]:
-    """The parameters of the address, but for those of its path."""
+    """The query parameters."""
     rows = [f"`{each['name']}` | {cell(each['description'])}" for each in parameters if each["in"] == "query"]
-    return table("in the address | what it is", rows) if rows else []
+    return table("query parameter | description", rows) if rows else []
 
 
 def properties(schema: dict[str, Any]) -> list[str]:
@@ -124,25 +124,24 @@ def properties(schema: dict[str, Any]) -> list[str]:
 
 
 def kind(schema: dict[str, Any]) -> str:
-    """What a schema admits, in a few words."""
+    """The type of a schema, in a few words."""
     if "$ref" in schema:
         return f"**{schema['$ref'].rpartition('/')[2]}**"
     if "anyOf" in schema:
         parts = [kind(each) for each in schema["anyOf"] if each.get("type") != "null"]
         said = " or ".join(dict.fromkeys(parts))
-        return "an id" if said == "a whole number or text" else said
+        return "id" if said == "integer or string" else said
     if "enum" in schema:
         return ", ".join(f"`{word}`" for word in schema["enum"] if word is not None)
     if schema.get("type") == "array":
         inner = kind(schema.get("items", {}))
-        return f"a list of {PLURALS.get(inner, inner)}"
+        return f"list of {PLURALS.get(inner, inner)}"
     bounds = [f"{word} {schema[key]:g}" for key, word in BOUNDS.items() if key in schema]
-    return " ".join([KINDS.get(str(schema.get("type")), "anything"), *bounds])
+    return " ".join([KINDS.get(str(schema.get("type")), "any value"), *bounds])
 
 
-KINDS = {"integer": "a whole number", "number": "a number", "string": "text", "boolean": "true or false"}
-KINDS |= {"object": "an object", "null": "null"}
-PLURALS = {"an id": "ids", "an object": "objects", "text": "words"}
+KINDS = {name: name for name in ("integer", "number", "string", "boolean", "object", "null")}
+PLURALS = {"id": "ids", "object": "objects", "string": "strings"}
 BOUNDS = {"minimum": "from", "exclusiveMinimum": "above", "maximum": "to"}
 
 
@@ -155,7 +154,7 @@ class Command(Generated):
         page = commands_by_name()[self.arguments[0]]
         rows = [f"`{cell(one.typed)}` | {cell(words(one))}" for one in page.options]
         shown = ["```text", *page.examples, "```"]
-        return [page.summary, "", *shown, "", f"Usage: `{page.usage}`", "", *table("option | what it means", rows)]
+        return [page.summary, "", *shown, "", f"Usage: `{page.usage}`", "", *table("option | description", rows)]
 
 
 def table(head: str, rows: list[str]) -> list[str]:
@@ -168,7 +167,7 @@ def cell(text: str) -> str:
 
 
 def words(option: OptionLine) -> str:
-    """What an option means; what it cannot do without, and its default."""
+    """The meaning of an option, whether it is required, and its default."""
     more = " Required." if option.required and option.typed.startswith("-") else ""
     return f"{option.meaning}{more}" + ("" if option.default is None else f" Default: `{option.default}`.")
 

@@ -148,7 +148,7 @@ class Answer(Struct, omit_defaults=True, kw_only=True):
     request_id: str
     model: str
     snapshot: int
-    source: Literal["model", "popular", "newest", "mixed"]
+    source: Literal["model", "popular", "mixed"]
     history_used: int
     history_seq: int | None = None
     stale_history: bool = False
