@@ -240,7 +240,7 @@ def test_a_page_is_never_written_over_what_is_none(market, tmp_path, capsys):
     page.write_text("mine")
     asked = ("compare", log, "--methods", "popularity,transitions", "--k", "5", "--html", page)
     assert beamwood(*asked) == 2
-    assert "no page of beamwood's" in capsys.readouterr().err
+    assert "is not a page of beamwood" in capsys.readouterr().err
     page.unlink()
     assert beamwood(*asked) == beamwood(*asked) == 0
     assert page.read_text().startswith("<!doctype html>")
