@@ -140,7 +140,7 @@ class Serving:
         return self.clients.enter_context(testclient.TestClient(build_app(Service.open(self.name, settings))))
 
 
-@pytest.mark.parametrize("page", parameters())
+@pytest.mark.parametrize("page", list(parameters()))
 def test_the_examples_of_a_page_run(page, folder):
     serving = Serving()
     try:

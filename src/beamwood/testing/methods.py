@@ -42,20 +42,23 @@ class MethodContract:
     split_name: ClassVar[str] = "leave-one-out"
 
     @pytest.fixture(scope="class")
-    def split(self) -> Split:
+    @classmethod
+    def split(cls) -> Split:
         """A small market, in which every item has a category."""
         market = make_market(MarketConfig(num_users=150, num_items=60, min_events=5, max_events=14), seed=1)
-        return SPLITS[self.split_name](Dataset.from_log(read_log(market.log), market.item_frame), seed=1)
+        return SPLITS[cls.split_name](Dataset.from_log(read_log(market.log), market.item_frame), seed=1)
 
     @pytest.fixture(scope="class")
-    def retriever(self, split: Split) -> Retriever:
+    @classmethod
+    def retriever(cls, split: Split) -> Retriever:
         """The method, fitted."""
-        return self.fitted(split)
+        return cls.fitted(split)
 
-    def fitted(self, split: Split, seed: int = 0, **options: Any) -> Retriever:
+    @classmethod
+    def fitted(cls, split: Split, seed: int = 0, **options: Any) -> Retriever:
         """A fit that takes a moment."""
-        more: dict[str, Any] = {"progress": False} if self.method.needs.steps else {}
-        return self.method.fitted(split, dict(self.settings), seed=seed, **more, **options)
+        more: dict[str, Any] = {"progress": False} if cls.method.needs.steps else {}
+        return cls.method.fitted(split, dict(cls.settings), seed=seed, **more, **options)
 
     def query(self, split: Split, retriever: Retriever) -> Query:
         """All test users, as a query of this method's searcher."""
