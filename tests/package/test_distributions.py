@@ -19,7 +19,13 @@ def test_the_sdist_holds_all_that_is_there(distributions):
     with tarfile.open(distributions.sdist) as archive:
         held = {member.name.split("/", 1)[1] for member in archive.getmembers() if member.isfile()}
     assert held - {"PKG-INFO"} == distributions.held
-    for part in ("native/module.cpp", "tests/package/test_distributions.py", "docs/reference/glossary.md", "Makefile", "LICENSE"):
+    for part in (
+        "native/module.cpp",
+        "tests/package/test_distributions.py",
+        "docs/reference/glossary.md",
+        "Makefile",
+        "LICENSE",
+    ):
         assert part in held
 
 

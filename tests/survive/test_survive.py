@@ -35,8 +35,13 @@ def test_what_is_killed_goes_on():
 @pytest.mark.parametrize(
     ("broken", "jobs", "found"),
     [
-        # A file that is written in its place.
-        ("replace.whole_file = contextmanager(lambda target: iter([target]))", "export", "neither the old nor the new"),
+        # A file that is written in its place, and holds half of it at a call that changes the disk.
+        (
+            "half = lambda to: (to.write_bytes(b'half'), os.truncate(to, 4))\n"
+            "replace.whole_file = contextmanager(lambda to: iter([half(to) and to]))",
+            "export",
+            "neither the old nor the new",
+        ),
         # Leftovers that nobody removes, and those of the living that somebody does.
         (
             "replace.clean = write.clean = lambda target: None",
@@ -50,7 +55,7 @@ def test_what_is_lost_or_left_is_found(broken, jobs, found, tmp_path):
     program = tmp_path / "broken.py"
     program.write_text(
         f"import sys\nsys.path.insert(0, {str(Path(run.__file__).parents[1])!r})\n"
-        "from contextlib import contextmanager\n"
+        "import os\nfrom contextlib import contextmanager\n"
         "from beamwood import system\n"
         "from beamwood.artefact import replace, write\n"
         f"{broken}\n"
