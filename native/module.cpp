@@ -14,6 +14,8 @@ void register_train(nb::module_& module);
 }  // namespace beamwood
 
 NB_MODULE(_native, module) {
+    // A daemon thread that still searches when the interpreter ends holds its searcher until the process ends.
+    nb::set_leak_warnings(false);
     module.doc() = "Kernels of beamwood; use them through beamwood.kernels, which checks arguments.";
     module.def("levels", [] { return beamwood::levels(); },
                "Compiled instruction sets that this processor runs, the best last.");

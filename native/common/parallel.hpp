@@ -11,13 +11,18 @@
 
 namespace beamwood {
 
+// The threads that so many rows can use, at least 1.
+inline int threads_for(std::int64_t rows, int threads) {
+    return static_cast<int>(std::max<std::int64_t>(1, std::min<std::int64_t>(threads, rows)));
+}
+
 // Calls `work(worker, row)` for every row in [0, rows) on up to `threads` threads, worker in [0, threads). Rows are
 // handed out one by one and nothing spins or waits at a barrier, so a busy machine costs no more than its share. The
 // first exception is thrown again in the caller.
 template <class Work>
 void parallel_rows(std::int64_t rows, int threads, Work&& work) {
-    threads = static_cast<int>(std::min<std::int64_t>(threads, rows));
-    if (threads <= 1) {
+    threads = threads_for(rows, threads);
+    if (threads == 1) {
         for (std::int64_t row = 0; row < rows; ++row) work(0, row);
         return;
     }

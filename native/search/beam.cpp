@@ -155,8 +155,9 @@ void Worker::add_single_nodes(int level) {
     for (const std::int32_t node : touched_) extra_[node] = model_.near_gain * std::log1p(extra_[node]);
     if (!model_.similar || level < shape_.depth) return;
     for (const auto& [node, position] : entries_) {
-        extra_[node] += model_.repeats[position];
+        // First: where memory runs out here, the next search of this worker still resets the value.
         touched_.push_back(node);
+        extra_[node] += model_.repeats[position];
     }
 }
 

@@ -1,7 +1,5 @@
 // The rows of a request from ids to items and from items to leaves, what was found from leaves to items, and what stands
 // next to the items of a history: of numpy that is two dozen calls.
-#include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 
 #include <algorithm>
@@ -12,22 +10,14 @@
 #include <utility>
 #include <vector>
 
-namespace nb = nanobind;
+#include "common/border.hpp"
 
 namespace beamwood {
 namespace {
 
 template <class Value, int Dimensions>
-using Array = nb::ndarray<const Value, nb::ndim<Dimensions>, nb::c_contig, nb::device::cpu>;
-template <class Value, int Dimensions>
-using Result = nb::ndarray<nb::numpy, Value, nb::ndim<Dimensions>>;
+using Array = AlignedArray<const Value, Dimensions>;
 using Int32 = std::int32_t;
-
-template <class Value>
-std::pair<Value*, nb::capsule> owned(std::size_t count) {
-    Value* values = new Value[count];
-    return {values, nb::capsule(values, [](void* pointer) noexcept { delete[] static_cast<Value*>(pointer); })};
-}
 
 // The value at an index. Throws where there is none.
 template <class Value>
@@ -55,7 +45,7 @@ Result<Int32, 2> leaves_of(const Array<Int32, 1>& leaf_of_item, const Array<std:
                            const Array<Int32, 1>& items, std::int64_t length) {
     if (length < 1 || length >= (1 << 20)) throw std::invalid_argument("length must be in 1..1048575");
     const std::size_t rows = rows_of(indptr), columns = static_cast<std::size_t>(length);
-    auto [leaves, owner] = owned<Int32>(rows * columns);
+    auto [leaves, owner] = owned<Int32>(rows, columns);
     std::fill_n(leaves, rows * columns, -1);
     for (std::size_t row = 0; row < rows; ++row) {
         const auto [begin, end] = row_of(indptr, row, items.shape(0));
@@ -95,7 +85,7 @@ Result<Int32, 2> items_of(const Array<Int32, 1>& item_of_leaf, const Array<Int32
     const std::size_t rows = leaves.shape(0), columns = leaves.shape(1);
     if (scores.shape(0) != rows || scores.shape(1) != columns)
         throw std::invalid_argument("leaves and scores differ in shape");
-    auto [items, owner] = owned<Int32>(rows * columns);
+    auto [items, owner] = owned<Int32>(rows, columns);
     for (std::size_t row = 0; row < rows; ++row) {
         Int32* own = items + row * columns;
         const Int32* found = leaves.data() + row * columns;
@@ -187,26 +177,28 @@ nb::tuple sum_of_rows(const Array<Int32, 1>& indptr, const Array<Int32, 1>& indi
         return item;
     };
     std::size_t most = asked.shape(0);
-    for (std::size_t i = 0; i < rows.shape(0); ++i) {
+    // Without the GIL another thread may write to the arrays: what was checked is kept.
+    std::vector<std::pair<Int32, Int32>> parts(rows.shape(0));
+    for (std::size_t i = 0; i < parts.size(); ++i) {
         const Int32 row = within(rows.data()[i]), begin = indptr.data()[row], end = indptr.data()[row + 1];
         if (begin < 0 || end < begin || static_cast<std::size_t>(end) > indices.shape(0))
             throw std::invalid_argument("indptr does not fit the indices");
+        parts[i] = {begin, end};
         most += static_cast<std::size_t>(end - begin);
     }
     auto [places, places_owner] = owned<Int32>(asked.shape(0));
     std::vector<Int32> columns;
     std::vector<float> sums;
     {
-        nb::gil_scoped_release release;
+        const ReleasedGil released;
         Places found(most, size);
         for (std::size_t i = 0; i < asked.shape(0); ++i)
             places[i] = static_cast<Int32>(found.of(within(asked.data()[i])));
         sums.reserve(std::min(most, size));
         sums.resize(found.items.size());
-        for (std::size_t i = 0; i < rows.shape(0); ++i) {
-            const Int32 row = rows.data()[i], end = indptr.data()[row + 1];
+        for (std::size_t i = 0; i < parts.size(); ++i) {
             const float weight = weights.data()[i];
-            for (Int32 entry = indptr.data()[row]; entry < end; ++entry) {
+            for (Int32 entry = parts[i].first; entry < parts[i].second; ++entry) {
                 const std::size_t place = found.of(within(indices.data()[entry]));
                 if (place == sums.size()) sums.push_back(0);
                 sums[place] += weight * data.data()[entry];

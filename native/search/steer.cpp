@@ -128,8 +128,9 @@ void Worker::visit(const Query& query, std::int64_t beam_width, bool steered, st
         std::sort(keys_.begin() + best, keys_.end(), [](auto a, auto b) { return node_of(a) < node_of(b); });
         for (std::int64_t i = 0; i < best + spread; ++i) {
             const double stands_for = i < best ? 1 : static_cast<double>(count - best) / static_cast<double>(spread);
-            const std::int64_t at =
-                i < best ? i : best + static_cast<std::int64_t>((static_cast<double>(i - best) + offset) * stands_for);
+            // Rounded, an offset just below 1 would be 1.
+            const std::int64_t at = i < best ? i : std::min(count - 1, best + static_cast<std::int64_t>(
+                (static_cast<double>(i - best) + offset) * stands_for));
             nodes[i] = node_of(keys_[at]);
             scores[i] = score_of(keys_[at]);
             weights[i] = static_cast<float>(std::log(stands_for));
@@ -139,6 +140,7 @@ void Worker::visit(const Query& query, std::int64_t beam_width, bool steered, st
         kernels_.score(model_, level_nodes_, static_cast<int>(history_.nodes.size()), nodes, best + spread, space_,
                        scores);
         add_fixed(nodes, best + spread, scores);
+        require_numbers(scores, scores + best + spread);
     }
 }
 

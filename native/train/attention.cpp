@@ -182,7 +182,7 @@ void forward(const AttentionSizes& sizes, const AttentionInputs& in, float* weig
     const Parameters p(sizes, in);
     const Blocks blocks(M);
     const Parts parts(sizes);
-    threads = static_cast<int>(std::clamp<std::int64_t>(threads, 1, parts.count()));
+    threads = threads_for(parts.count(), threads);
     std::vector<Workspace> workspaces(threads, Workspace(p, blocks, M, false));
     parallel_rows(parts.count(), threads, [&](int worker, std::int64_t part) {
         Workspace& work = workspaces[worker];
@@ -385,7 +385,7 @@ void backward(const AttentionSizes& sizes, const AttentionInputs& in, const floa
     const Parameters p(sizes, in);
     const Blocks blocks(M);
     const Parts parts(sizes);
-    threads = static_cast<int>(std::clamp<std::int64_t>(threads, 1, parts.count()));
+    threads = threads_for(parts.count(), threads);
     std::vector<Workspace> workspaces(threads, Workspace(p, blocks, M, true));
     std::vector<ParameterSums> sums(parts.count(), ParameterSums(p));
     // With several parts a group, each has its own gradient of the group's nodes.

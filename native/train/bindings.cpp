@@ -1,5 +1,3 @@
-#include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
@@ -11,6 +9,7 @@
 #include <tuple>
 #include <vector>
 
+#include "common/border.hpp"
 #include "common/cpu.hpp"
 #include "train/attention.hpp"
 #include "train/guided.hpp"
@@ -18,19 +17,19 @@
 #include "train/prelu.hpp"
 #include "train/resample.hpp"
 
-namespace nb = nanobind;
-
 namespace beamwood {
 namespace {
 
 template <class T, int N>
-using Array = nb::ndarray<T, nb::ndim<N>, nb::c_contig, nb::device::cpu>;
+using Array = AlignedArray<T, N>;
 
 // An argument that must already have the right type and layout: a converted copy of an output would be lost.
 auto array(const char* name) { return nb::arg(name).noconvert(); }
 
-void require(bool fits, const char* message) {
-    if (!fits) throw std::invalid_argument(message);
+// Of systematic draws, each the uniform of a row.
+void require_starts(const float* starts, std::size_t count) {
+    for (std::size_t i = 0; i < count; ++i)
+        require(starts[i] >= 0 && starts[i] < 1, "starts must lie in [0, 1)");
 }
 
 AttentionSizes attention_sizes(const Array<const float, 3>& a, const Array<const float, 3>& w,
@@ -81,7 +80,7 @@ void register_train(nb::module_& module) {
                         std::int64_t(weights.shape(2)) == sizes.entries,
                     "weights does not fit a and w");
             const AttentionKernels* kernels = BEAMWOOD_PICK_KERNELS(attention_kernels, choose_level(level));
-            nb::gil_scoped_release release;
+            const ReleasedGil released;
             kernels->forward(sizes,
                              {a.data(), w.data(), present.data(), weight_in.data(), bias_in.data(), slope_in.data(),
                               weight_out.data(), bias_out.data(), slope_out.data()},
@@ -109,7 +108,7 @@ void register_train(nb::module_& module) {
                         d_weight_out.size() == weight_out.size() && d_bias_out.size() == 1 && d_slope_out.size() == 1,
                     "a gradient does not fit its input");
             const AttentionKernels* kernels = BEAMWOOD_PICK_KERNELS(attention_kernels, choose_level(level));
-            nb::gil_scoped_release release;
+            const ReleasedGil released;
             kernels->backward(sizes,
                               {a.data(), w.data(), present.data(), weight_in.data(), bias_in.data(), slope_in.data(),
                                weight_out.data(), bias_out.data(), slope_out.data()},
@@ -131,7 +130,7 @@ void register_train(nb::module_& module) {
             require(d_x.shape(0) == rows && d_x.shape(1) == columns, "d_x does not fit x");
             require(slope.shape(0) == columns && d_slope.shape(0) == columns, "slope or d_slope does not fit x");
             const PreluKernels* kernels = BEAMWOOD_PICK_KERNELS(prelu_kernels, choose_level(level));
-            nb::gil_scoped_release release;
+            const ReleasedGil released;
             kernels->backward(std::int64_t(rows), std::int64_t(columns), x.data(), slope.data(), gradient.data(),
                               d_x.data(), d_slope.data(), threads);
         },
@@ -147,9 +146,10 @@ void register_train(nb::module_& module) {
             require(masked.shape(0) == rows && masked.shape(1) == columns, "masked does not fit scores");
             require(starts.shape(0) == rows, "starts does not fit scores");
             require(counts.shape(0) == rows && counts.shape(1) == columns, "counts does not fit scores");
-            require(draws >= 1 && draws < (std::int64_t(1) << 24), "draws must be in 1..2^24");
+            require(draws >= 1 && draws < (std::int64_t(1) << 24), "draws must be in 1..16777215");
+            require_starts(starts.data(), starts.size());
             const ResampleKernels* kernels = BEAMWOOD_PICK_KERNELS(resample_kernels, choose_level(level));
-            nb::gil_scoped_release release;
+            const ReleasedGil released;
             kernels->systematic(std::int64_t(rows), std::int64_t(columns), scores.data(), less.data(), masked.data(),
                                 starts.data(), draws, counts.data(), threads);
         },
@@ -172,13 +172,14 @@ void register_train(nb::module_& module) {
             std::int64_t covered = 0;
             for (const auto& [first, stop, draws, share] : parts) {
                 require(first == covered && stop > first && stop <= std::int64_t(columns), "parts must cover scores");
-                require(draws >= 1 && draws < (std::int64_t(1) << 24), "draws must be in 1..2^24");
+                require(draws >= 1 && draws < (std::int64_t(1) << 24), "draws must be in 1..16777215");
                 checked.push_back({first, stop, draws, share});
                 covered = stop;
             }
             require(covered == std::int64_t(columns), "parts must cover scores");
+            require_starts(starts.data(), starts.size());
             const ResampleKernels* kernels = BEAMWOOD_PICK_KERNELS(resample_kernels, choose_level(level));
-            nb::gil_scoped_release release;
+            const ReleasedGil released;
             kernels->softmax(std::int64_t(rows), std::int64_t(columns), scores.data(), less.data(), masked.data(),
                              positive.data(), starts.data(), checked.data(), int(checked.size()), losses.data(),
                              own.data(), drawn.data(), threads);
@@ -193,10 +194,12 @@ void register_train(nb::module_& module) {
             require(std::int64_t(items.shape(0)) == num_items, "items does not fit scores");
             require(std::int64_t(places.shape(0)) == rows, "places does not fit scores");
             require(std::int64_t(nearest.shape(0)) == rows && nearest.shape(1) == 2, "nearest must be [rows, 2]");
-            for (std::int64_t row = 0; row < rows; ++row)
-                require(places.data()[row] >= 0 && places.data()[row] < num_items, "a place is out of range");
-            nb::gil_scoped_release release;
-            nearest_better(rows, num_items, scores.data(), items.data(), places.data(), nearest.data());
+            // Another thread may write to the array while the call runs: what was checked is kept.
+            const std::vector<std::int64_t> checked(places.data(), places.data() + rows);
+            for (const std::int64_t place : checked)
+                require(place >= 0 && place < num_items, "a place is out of range");
+            const ReleasedGil released;
+            nearest_better(rows, num_items, scores.data(), items.data(), checked.data(), nearest.data());
         },
         array("scores"), array("items"), array("places"), array("nearest"));
     module.def(
@@ -210,7 +213,7 @@ void register_train(nb::module_& module) {
             require(gradient || (!d_p && !d_weights), "d_p and d_weights need a gradient");
             require(!gradient || gradient->shape(0) == rows, "gradient does not fit p");
             const SurrogateKernels* kernels = BEAMWOOD_PICK_KERNELS(surrogate_kernels, choose_level(level));
-            nb::gil_scoped_release release;
+            const ReleasedGil released;
             kernels->run(sizes, std::int64_t(rows), p.data(), labels.data(), weights.data(),
                          gradient ? gradient->data() : nullptr, nullptr, predicted.data(),
                          d_p ? d_p->data() : nullptr, d_weights ? d_weights->data() : nullptr);
@@ -229,7 +232,7 @@ void register_train(nb::module_& module) {
             const SurrogateKernels* kernels = BEAMWOOD_PICK_KERNELS(surrogate_kernels, choose_level(level));
             GuidedMove move;
             {
-                nb::gil_scoped_release release;
+                const ReleasedGil released;
                 move = guided_move(*kernels, sizes, std::int64_t(scores.shape(0)), scores.data(), labels.data(),
                                    weights.data(), k, d_scores ? d_scores->data() : nullptr,
                                    d_weights ? d_weights->data() : nullptr);
@@ -245,7 +248,7 @@ void register_train(nb::module_& module) {
             require(labels.shape(0) == rows && labels.shape(1) == size, "labels does not fit scores");
             require(values.shape(0) == rows, "values does not fit scores");
             require(k >= 1, "k must be 1 or more");
-            nb::gil_scoped_release release;
+            const ReleasedGil released;
             list_ndcg(std::int64_t(rows), std::int64_t(size), k, scores.data(), labels.data(), values.data());
         },
         array("scores"), array("labels"), nb::arg("k"), array("values"));

@@ -133,8 +133,9 @@ struct Row {
 void systematic(std::int64_t rows, std::int64_t columns, const float* scores, const float* less, const bool* masked,
                 const float* starts, std::int64_t draws, float* counts, int threads) {
     if (columns == 0) return;
-    std::vector<Row> workers(std::max(threads, 1), Row(columns));
-    parallel_rows(rows, std::max(threads, 1), [&](int worker, std::int64_t row) {
+    threads = threads_for(rows, threads);
+    std::vector<Row> workers(threads, Row(columns));
+    parallel_rows(rows, threads, [&](int worker, std::int64_t row) {
         Row& r = workers[worker];
         const std::int64_t first = row * columns;
         const bool some = r.weigh(columns, scores + first, less, masked + first) && r.draw(draws, starts[row]);
@@ -145,7 +146,7 @@ void systematic(std::int64_t rows, std::int64_t columns, const float* scores, co
 void softmax(std::int64_t rows, std::int64_t columns, float* scores, const float* less, const bool* masked,
              const float* positive, const float* starts, const DrawnPart* parts, int num_parts, float* losses,
              float* own, std::int64_t* drawn, int threads) {
-    threads = std::max(threads, 1);
+    threads = threads_for(rows, threads);
     std::vector<Row> workers(threads, Row(columns));
     std::vector<std::vector<std::int64_t>> tallies(threads, std::vector<std::int64_t>(columns, 0));
     parallel_rows(rows, threads, [&](int worker, std::int64_t row) {
