@@ -48,8 +48,8 @@ std::pair<Value*, nb::capsule> owned(std::size_t rows, std::size_t columns = 1) 
 
 // Releases the GIL for a scope.
 //
-// At the end of the interpreter, Python ends each daemon thread that requests the GIL, by unwinding its stack. A stack with
-// C++ frames cannot be unwound like this, and the process would abort. The thread therefore sleeps until the process ends.
+// When the interpreter ends, Python ends a daemon thread that requests the GIL by unwinding its stack. C++ frames do not
+// allow this, and the process would abort. The thread therefore sleeps until the process ends.
 class ReleasedGil {
 public:
     ReleasedGil() : state_(PyEval_SaveThread()) {}
@@ -70,14 +70,14 @@ private:
 // Runs pending Python signal handlers during a long call; only Python's main thread may.
 class Signals {
 public:
-    // With the GIL held. `watched`: whether the call is long enough to be interrupted.
+    // Requires the GIL. `watched`: whether the call is long enough to check for signals.
     explicit Signals(bool watched) {
         if (!watched) return;
         const nb::object threading = nb::module_::import_("threading");
         watched_ = threading.attr("current_thread")().is(threading.attr("main_thread")());
     }
 
-    // Without the GIL. Throws the exception of a handler.
+    // Requires that the GIL is released. Throws the exception of a signal handler.
     void check() {
         if (!watched_ || Clock::now() < next_) return;
         next_ = Clock::now() + EVERY;

@@ -1,4 +1,4 @@
-// beamwood._native.Searcher: every argument is checked here, whatever Python has checked before.
+// beamwood._native.Searcher. All arguments are checked here, independently of Python.
 #include <nanobind/stl/array.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
@@ -24,22 +24,22 @@ namespace {
 template <class Value, int Dimensions>
 using Array = AlignedArray<const Value, Dimensions>;
 using LayerArrays = std::tuple<Array<float, 2>, Array<float, 1>, Array<float, 1>>;
-// Vectors of the nodes, what each place of the history weighs, and what a leaf gets for each that holds it.
+// Vectors of the nodes, weights of the history's places, and the scores of a seen leaf by place.
 using SimilarityArrays = std::tuple<Array<float, 2>, Array<float, 1>, Array<float, 1>>;
 using NeighbourArrays = std::tuple<Array<std::int32_t, 2>, Array<float, 2>, Array<float, 1>, float>;
-// Nodes and their scales and biases, the history's vectors and their scales, places, and the two layers.
+// Nodes with scales and biases, history vectors with scales, weights of the places, and two layers.
 using LightArrays = std::tuple<Array<std::int8_t, 2>, Array<float, 1>, Array<float, 1>, Array<std::int8_t, 2>,
                                Array<float, 1>, Array<float, 1>, Array<float, 2>, Array<float, 1>, Array<float, 2>,
                                Array<float, 1>>;
-// Width of the beam, judged nodes, whether on each level, and whether what was seen is added.
+// Beam width, judged nodes, whether every level is judged, and whether seen leaves are candidates.
 using WayNumbers = std::tuple<std::int64_t, std::int64_t, bool, bool>;
 using ShapeNumbers = std::tuple<std::int64_t, std::int64_t, std::int64_t>;
 
-// Of what every answer reads. The arrays of a row a node are mapped and read when an answer needs them: a search refuses
-// a score that is no number (search/beam.hpp), and who wants all of them checked reads them once in Python.
+// For arrays that every search reads. Arrays with a row per node are memory-mapped and not checked here: a search throws
+// on a score that is not finite (search/beam.hpp), and Python can check them in full.
 template <class Value>
 void require_finite(const Value* values, std::size_t count, const std::string& name) {
-    // A sum of zeros unless a value is infinite or NaN; one pass at memory speed.
+    // The sum is 0 unless a value is infinite or NaN.
     Value sum = 0;
     for (std::size_t i = 0; i < count; ++i) sum += values[i] * 0;
     require(sum == 0, name + " holds NaN or infinity");
@@ -51,27 +51,27 @@ bool is_there(const nb::ndarray<Own...>& array) {
 }
 bool is_there(float) { return true; }
 
-// Where None may stand for all of them, nanobind takes it for each of them too.
+// Where None is accepted for the tuple, nanobind also accepts None for each part.
 template <class... Part>
 void require_all(const std::optional<std::tuple<Part...>>& parts, const std::string& name) {
     if (!parts) return;
     const bool whole = std::apply([](const auto&... part) { return (is_there(part) && ...); }, *parts);
-    require(whole, name + ": None is no array; leave all of it out or none");
+    require(whole, name + ": None is not an array; omit all parts or none");
 }
 
-// Histories, or lists of excluded leaves, as they were when they were checked: another thread may write to the caller's
-// arrays while a search runs.
+// Copies of histories and of row bounds, taken before the checks: another thread may write to the caller's arrays
+// during a search.
 using Leaves = std::vector<std::int32_t>;
 struct Excluded {
     std::vector<std::int64_t> indptr;
-    const std::int32_t* leaves;  // the caller's: compared, never followed
+    const std::int32_t* leaves;  // owned by the caller; only compared, never used as indices
 };
 
 Dense checked_layer(const LayerArrays& arrays, int inputs, const std::string& name) {
     const auto& [weight, bias, slope] = arrays;
     require(weight.shape(1) == static_cast<std::size_t>(inputs) && weight.shape(0) >= 1 && weight.shape(0) < (1u << 16) &&
                 bias.shape(0) == weight.shape(0) && slope.shape(0) == weight.shape(0),
-            name + ": weight, bias and slope do not fit " + std::to_string(inputs) + " inputs");
+            name + ": weight, bias and slope do not match " + std::to_string(inputs) + " inputs");
     require_finite(weight.data(), weight.size(), name + ".weight");
     require_finite(bias.data(), bias.size(), name + ".bias");
     require_finite(slope.data(), slope.size(), name + ".slope");
@@ -143,12 +143,12 @@ public:
 
     nb::tuple visit(Array<std::int32_t, 2> history, std::int64_t beam_width, bool steered, std::int64_t most,
                     Array<double, 1> offsets, std::vector<Array<std::int32_t, 1>> live) {
-        require(!by_path_, "by_path scores paths; nothing is to be learned of its levels");
+        require(!by_path_, "visit is not supported with by_path");
         if (steered) check_light();
         const Leaves histories = checked_history(history);
         require_count(beam_width, "beam_width");
         require(2 <= most && most <= (1 << 20), "most must be in 2..1048576");
-        require(offsets.shape(0) == history.shape(0), "offsets must hold one number for each history");
+        require(offsets.shape(0) == history.shape(0), "offsets must have one number per history");
         const std::vector<double> starts(offsets.data(), offsets.data() + offsets.shape(0));
         for (const double start : starts) require(start >= 0 && start < 1, "offsets must lie in [0, 1)");
         const Counts counts = checked_counts(live);
@@ -168,7 +168,7 @@ public:
 
     nb::tuple exact(Array<std::int32_t, 2> history, std::int64_t k, std::vector<Array<std::int32_t, 1>> live,
                     Array<std::int64_t, 1> indptr, Array<std::int32_t, 1> banned) {
-        require(!by_path_, "by_path needs a beam over all leaves, whose paths it sums");
+        require(!by_path_, "exact search is not supported with by_path; use a beam over all leaves");
         const Leaves histories = checked_history(history);
         const Excluded excluded = checked_excluded(indptr, banned, history.shape(0));
         require_count(k, "k");
@@ -180,7 +180,7 @@ public:
 
     Result<float, 2> score(Array<std::int32_t, 2> history, Array<std::int32_t, 2> leaves) {
         const Leaves histories = checked_history(history), wanted = checked_leaves(leaves, -1, "leaves");
-        require(leaves.shape(0) == history.shape(0), "leaves and history differ in rows");
+        require(leaves.shape(0) == history.shape(0), "leaves and history differ in the number of rows");
         const std::size_t rows = leaves.shape(0), columns = leaves.shape(1);
         auto [scores, scores_owner] = owned<float>(rows, columns);
         run(histories, [&, scores = scores](Worker& worker, std::int64_t row, Query query) {
@@ -200,28 +200,28 @@ private:
 
     void set_shape(const ShapeNumbers& numbers) {
         const auto& [root_fanout, branching, depth] = numbers;
-        require(root_fanout >= 1 && branching >= 2 && depth >= 1 && depth <= 31, "the shape is not a tree's");
+        require(root_fanout >= 1 && branching >= 2 && depth >= 1 && depth <= 31, "the shape is not that of a tree");
         std::int64_t size = root_fanout, total = 0;
-        // Each factor too, so that no product exceeds 64 bits.
+        // Bounded before the products, which would otherwise overflow 64 bits.
         require(branching <= MOST / 4, "the tree is too large");
         for (int j = 1; j <= depth; ++j, size *= branching) {
             require(size <= MOST / 4, "the tree is too large");
             total += size;
         }
-        require(static_cast<std::size_t>(total) == nodes_.shape(0), "nodes does not have one row for each of the tree's");
+        require(static_cast<std::size_t>(total) == nodes_.shape(0), "nodes must have one row per node of the tree");
         shape_ = {root_fanout, branching, static_cast<int>(depth)};
     }
 
     void set_model(const std::vector<LayerArrays>& layers, const Array<std::int64_t, 1>& windows) {
-        require(nodes_.shape(1) >= 1 && nodes_.shape(1) < (1u << 14), "nodes must be 1..16383 wide");
-        require(layers.size() >= 3, "layers must hold the two of the attention and at least one more");
+        require(nodes_.shape(1) >= 1 && nodes_.shape(1) < (1u << 14), "nodes must have 1..16383 columns");
+        require(layers.size() >= 3, "layers must have the two attention layers and at least one more");
         model_.nodes = nodes_.data();
         model_.width = static_cast<int>(nodes_.shape(1));
         model_.num_windows = static_cast<int>(windows.shape(0));
-        require(model_.num_windows >= 1 && model_.num_windows < (1 << 14), "windows must hold a length or more");
+        require(model_.num_windows >= 1 && model_.num_windows < (1 << 14), "windows must have 1..16383 lengths");
         for (int t = 0; t < model_.num_windows; ++t) {
             const std::int64_t length = windows.data()[t];
-            require(length >= 1, "windows must be of length 1 or more");
+            require(length >= 1, "windows must have lengths of 1 or more");
             require(length < (1 << 20) - static_cast<std::int64_t>(model_.window_of.size()),
                     "windows cover more than 1048575 history entries");
             model_.window_of.insert(model_.window_of.end(), length, t);
@@ -247,10 +247,10 @@ private:
         if (!similarity_) return;
         const auto& [vectors, places, repeats] = *similarity_;
         require(vectors.shape(0) == nodes_.shape(0) && vectors.shape(1) >= 1 && vectors.shape(1) < (1u << 14),
-                "similarity must have one vector for each node, 1..16383 wide");
+                "similarity must have one vector of 1..16383 columns per node");
         const auto length = static_cast<std::size_t>(model_.history_length);
         require(places.shape(0) == length && repeats.shape(0) == length,
-                "similarity must have one weight for each place of the history");
+                "similarity must have one weight per place of the history");
         require_finite(places.data(), places.size(), "similarity.places");
         require_finite(repeats.data(), repeats.size(), "similarity.repeats");
         model_.similar = vectors.data();
@@ -264,9 +264,9 @@ private:
         const auto& [nodes, lifts, places, gain] = *neighbours_;
         require(nodes.shape(0) == nodes_.shape(0) && nodes.shape(1) >= 1 && nodes.shape(1) < (1u << 14) &&
                     lifts.shape(0) == nodes.shape(0) && lifts.shape(1) == nodes.shape(1),
-                "neighbours must have 1..16383 nodes and their lifts for each node");
+                "neighbours must have 1..16383 nodes and lifts per node");
         const auto length = static_cast<std::size_t>(model_.history_length);
-        require(places.shape(0) == length, "neighbours must have one weight for each place of the history");
+        require(places.shape(0) == length, "neighbours must have one weight per place of the history");
         require_finite(places.data(), places.size(), "neighbours.places");
         require_finite(&gain, 1, "neighbours.gain");
         model_.near_nodes = nodes.data();
@@ -280,16 +280,16 @@ private:
         if (!light_) return;
         const auto& [nodes, scales, biases, history, history_scales, places, up, up_bias, down, down_bias] = *light_;
         const std::size_t size = nodes_.shape(0), width = nodes.shape(1), hidden = up.shape(0);
-        require(!by_path_, "a light head steers no search by path");
+        require(!by_path_, "a light head is not supported with by_path");
         require(nodes.shape(0) == size && 1 <= width && width < (1u << 14) && history.shape(0) == size &&
                     history.shape(1) == width && scales.shape(0) == size && biases.shape(0) == size &&
                     history_scales.shape(0) == size,
-                "light must have two vectors for each node, 1..16383 wide, their scales, and a bias");
+                "light must have two vectors of 1..16383 columns, their scales and a bias per node");
         require(places.shape(0) == static_cast<std::size_t>(model_.history_length),
-                "light must have one weight for each place of the history");
+                "light must have one weight per place of the history");
         require(1 <= hidden && hidden < (1u << 14) && up.shape(1) == width && up_bias.shape(0) == hidden &&
                     down.shape(0) == width && down.shape(1) == hidden && down_bias.shape(0) == width,
-                "light's layers do not fit its width");
+                "the layers of light do not match its width");
         const std::pair<const Array<float, 1>*, const char*> rows[] = {
             {&places, "places"}, {&up_bias, "up_bias"}, {&down_bias, "down_bias"}};
         for (const auto& [row, name] : rows) require_finite(row->data(), row->size(), std::string("light.") + name);
@@ -317,7 +317,7 @@ private:
             }
     }
 
-    void check_light() const { require(model_.light.nodes != nullptr, "the searcher has no light head to steer by"); }
+    void check_light() const { require(model_.light.nodes != nullptr, "the searcher has no light head"); }
 
     void set_tables(int most) {
         require(0 <= most && most < (1 << 14), "table_nodes must be in 0..16383");
@@ -331,13 +331,13 @@ private:
         }
     }
 
-    // The counts of each level, the root's first.
+    // The counts of each level, from the root on.
     Counts checked_counts(const std::vector<Array<std::int32_t, 1>>& live) const {
-        require(live.size() == static_cast<std::size_t>(shape_.depth) + 1, "live must have one array a level");
+        require(live.size() == static_cast<std::size_t>(shape_.depth) + 1, "live must have one array per level");
         Counts counts;
         for (int j = 0; j <= shape_.depth; ++j) {
             require(live[j].shape(0) == static_cast<std::size_t>(shape_.level_size(j)),
-                    "live[" + std::to_string(j) + "] does not have one count a node");
+                    "live[" + std::to_string(j) + "] must have one count per node");
             counts.push_back(live[j].data());
         }
         return counts;
@@ -369,8 +369,8 @@ private:
         const Excluded own{{indptr.data(), indptr.data() + indptr.shape(0)}, banned.data()};
         require(own.indptr.size() == rows + 1 && own.indptr.front() == 0 &&
                     own.indptr.back() == static_cast<std::int64_t>(banned.shape(0)),
-                "indptr does not fit the excluded leaves");
-        for (std::size_t row = 0; row < rows; ++row) require(own.indptr[row] <= own.indptr[row + 1], "indptr falls");
+                "indptr does not match the excluded leaves");
+        for (std::size_t row = 0; row < rows; ++row) require(own.indptr[row] <= own.indptr[row + 1], "indptr decreases");
         check_leaves(banned.data(), banned.shape(0), 0, "excluded");
         for (std::size_t row = 0; row < rows; ++row)
             for (std::int64_t i = own.indptr[row] + 1; i < own.indptr[row + 1]; ++i)
@@ -383,7 +383,7 @@ private:
         return open_leaves(shape_, live);
     }
 
-    // Runs `work(worker, row, query)` over the rows without the GIL, on as many threads as there may be workers.
+    // Runs `work(worker, row, query)` for every row without the GIL, on at most as many threads as workers.
     template <class Work>
     void run(const Leaves& histories, Work&& work) {
         const std::int64_t length = model_.history_length, rows = static_cast<std::int64_t>(histories.size()) / length;
@@ -412,7 +412,7 @@ private:
                               Result<std::int64_t, 1>(scored, {rows}, scored_owner));
     }
 
-    Array<float, 2> nodes_;  // keeps the caller's array alive; the largest by far, so it is not copied
+    Array<float, 2> nodes_;  // keeps the caller's array alive; not copied, as it is the largest
     std::optional<SimilarityArrays> similarity_;  // likewise
     std::optional<NeighbourArrays> neighbours_;   // likewise
     std::optional<LightArrays> light_;            // likewise

@@ -9,7 +9,7 @@
 namespace beamwood::BEAMWOOD_LEVEL {
 namespace {
 
-// Rows are cut into so many runs whatever the number of threads; their sums are added in order.
+// The number of ranges of rows, independent of the number of threads; their sums are added in order.
 constexpr std::int64_t PARTS = 64;
 
 void backward(std::int64_t rows, std::int64_t columns, const float* x, const float* slope, const float* gradient,

@@ -187,7 +187,7 @@ class DinSearch:
     ) -> Visited:
         """The candidates of a beam on each level, with the scorer's scores: see `steering.visit`."""
         if self.by_path or (steered and self.weights.light is None):
-            raise InputError("a light head steers no search by path, and there must be one to be steered by")
+            raise InputError("a steered visit needs a light head, and no visit supports scores by path")
         history, live = self._checked(history_BL), self._checked_live(live)
         if self._core is None:
             return steering.visit(
