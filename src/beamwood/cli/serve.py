@@ -166,7 +166,7 @@ def serve(
     check: _Check = False,
     json: o.Json = False,
 ) -> None:
-    """Answer over HTTP until it is told to stop."""
+    """Serve recommendations over HTTP until stopped."""
     with asking_for("beamwood serve"):
         from beamwood.serve import check as checking
         from beamwood.serve.server import serve as run
