@@ -55,3 +55,10 @@ def test_autocast_trains():
         out = prelu(x, slope)
     out.sum().backward()
     assert torch.allclose(x.grad, torch.where(x > 0, 1.0, slope), atol=1e-2)
+
+
+def test_one_slope_for_all_columns_has_torch_s_gradients():
+    x, slope, direction = torch.randn(9, 4), torch.rand(1), torch.randn(9, 4)
+    got = values_and_gradients(prelu, x, slope, direction)
+    for mine, expected in zip(got, values_and_gradients(functional.prelu, x, slope, direction), strict=True):
+        assert torch.equal(mine, expected)
