@@ -20,6 +20,9 @@ from din_cases import random_case, random_light, random_weights
 
 core = native()
 native_only = pytest.mark.skipif(core is None, reason="the native core was not built")
+bounded = pytest.mark.skipif(
+    "BEAMWOOD_SANITIZED" in os.environ, reason="a sanitizer reserves more addresses than the limit allows"
+)
 
 
 def unaligned(array):
@@ -66,6 +69,7 @@ def test_a_tree_whose_size_exceeds_64_bits_is_refused():
 
 
 @native_only
+@bounded
 def test_windows_are_counted_before_memory_is_taken():
     tree, weights, _ = random_case(3)
     shape = tree.shape.root_fanout, tree.shape.branching, tree.shape.depth
@@ -205,6 +209,7 @@ def test_daemon_threads_in_a_search_do_not_abort_the_end_of_the_interpreter():
 
 
 @native_only
+@bounded
 def test_more_threads_than_rows_take_no_memory():
     code = (
         "import numpy as np, resource\n"
