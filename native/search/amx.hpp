@@ -54,7 +54,7 @@ struct AmxWorkspace {
     Halves inputs;       // the same for a layer's inputs
     Aligned<float> sums;    // products in tile layout
     Aligned<float> row;  // [32 depth_tiles], a history node, zeros beyond D
-    Aligned<std::int32_t> constants;  // [3][stride of attention_in + 16], the three parts of a constant, that of the linear row last
+    Aligned<std::int32_t> constants;  // [3][stride of attention_in + 16], three parts; linear row last
     Aligned<float> values;  // [D + U or widest][BLOCK]: nodes and weights, then each layer's outputs
 
     AmxWorkspace(const Model& model, const AmxModel& amx);

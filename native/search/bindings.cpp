@@ -35,8 +35,8 @@ using LightArrays = std::tuple<Array<std::int8_t, 2>, Array<float, 1>, Array<flo
 using WayNumbers = std::tuple<std::int64_t, std::int64_t, bool, bool>;
 using ShapeNumbers = std::tuple<std::int64_t, std::int64_t, std::int64_t>;
 
-// For arrays that every search reads. Arrays with a row per node are memory-mapped and not checked here: a search throws
-// on a score that is not finite (search/beam.hpp), and Python can check them in full.
+// For arrays that every search reads. Arrays with a row per node are memory-mapped and not checked here. A search throws
+// if a score is not finite (search/beam.hpp), and Python can check these arrays in full.
 template <class Value>
 void require_finite(const Value* values, std::size_t count, const std::string& name) {
     // The sum is 0 unless a value is infinite or NaN.

@@ -2,7 +2,7 @@
 //
 // With s = sum over l of place_l h(a_l), the user's query on a level is q = s plus a small residual network of s. A node's
 // score is q . v(n) + b(n). Vectors are int8 with one scale each. q is rounded to multiples of its largest entry / UNITS,
-// so products are integers: their sums are equal on all instruction sets and in numpy. Sparse terms of the scorer
+// so products are integers. Their sums are equal on all instruction sets and in numpy. Sparse terms of the scorer
 // (neighbours, seen items) are added exactly (search/steer.cpp).
 #pragma once
 

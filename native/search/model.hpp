@@ -6,8 +6,8 @@
 //     weight_l = act(v . act((W_p diag(a_l) + W_w') w + (W_a a_l + b)) + b_out)
 //     hidden   = act(sum over l of weight_l (W_t(l) a_l) + W_w w + b_1)        then the rest of the MLP.
 //
-// A similarity adds sum over l of place_l s(a_l) . s(w), with a second, fixed vector s of each node, and on the last level
-// repeat_l for each a_l that is w.
+// A similarity adds sum over l of place_l s(a_l) . s(w), where s is a second, fixed vector of each node. On the last level
+// it adds repeat_l for each a_l that is w.
 // Neighbours add gain log(1 + sum over l of place_l lift(a_l, w)) for the few w in the list of each a_l.
 //
 // A user on a level is represented by the nodes a_l, `constant` = W_a a + b, and the rows `first` = W_t(l) a_l. The matrix
