@@ -1,4 +1,4 @@
-// The Python module beamwood._native: each kernel family registers itself.
+// The Python module beamwood._native.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -14,6 +14,8 @@ void register_train(nb::module_& module);
 }  // namespace beamwood
 
 NB_MODULE(_native, module) {
+    // A daemon thread that is still searching when the interpreter ends keeps its searcher alive until the process ends.
+    nb::set_leak_warnings(false);
     module.doc() = "Kernels of beamwood; use them through beamwood.kernels, which checks arguments.";
     module.def("levels", [] { return beamwood::levels(); },
                "Compiled instruction sets that this processor runs, the best last.");

@@ -41,8 +41,34 @@ def test_wrong_arrays_are_refused():
         ItemLists(np.array([0, 3]), np.array([1, 2]))
     with pytest.raises(InputError, match="must not decrease"):
         ItemLists(np.array([0, 2, 1, 2]), np.array([1, 2]))
+    with pytest.raises(InputError, match="must not decrease"):
+        ItemLists(np.array([0, 2**63 - 1, -2, 2]), np.array([1, 2]))
     with pytest.raises(InputError, match="0 or more"):
         ItemLists(np.array([0, 1]), np.array([-1]))
+    with pytest.raises(InputError, match=r"items must hold whole numbers up to 2147483647; got 4294967301"):
+        ItemLists(np.array([0, 1]), np.array([2**32 + 5]))
+    with pytest.raises(InputError, match="indptr must hold whole numbers"):
+        ItemLists(np.array([0, 2**63 + 1], np.uint64), np.array([1]))
+    for wrong in [np.array([1.5]), np.array([np.nan]), np.array(["3"]), np.array([True])]:
+        with pytest.raises(InputError, match="must hold whole numbers"):
+            ItemLists(np.array([0, 1]), wrong)
+        with pytest.raises(InputError, match="must hold whole numbers"):
+            ItemLists.from_lists([wrong])
+    with pytest.raises(InputError, match="must hold whole numbers"):
+        ItemLists.from_lists([[1], [2**32 + 5]])
+    with pytest.raises(InputError, match="must hold whole numbers"):
+        ItemLists.from_lists([np.array([2**32 + 5])])
+
+
+def test_lists_are_stored_in_the_form_of_the_native_core():
+    bytes_ = bytearray(9)
+    odd = np.frombuffer(bytes_, np.int32, 2, 1)
+    for items in [odd, np.zeros(4, np.int32)[::2], np.zeros(2, np.uint64), np.zeros(2, ">i4"), [0, 0]]:
+        lists = ItemLists(np.array([0, 2], ">i8"), items)
+        assert lists.items.flags.aligned
+        assert lists.items.flags.c_contiguous
+        assert (lists.items.dtype, lists.indptr.dtype) == (np.int32, np.int64)
+    assert len(ItemLists.from_lists([[], np.array([])]).items) == 0
 
 
 def test_nearest_names_the_closest():

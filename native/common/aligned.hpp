@@ -1,4 +1,4 @@
-// A growing buffer of trivially copyable values that starts on a cache line.
+// A growable buffer of trivially copyable values, aligned to a cache line.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,7 @@ public:
     }
     ~Aligned() { std::free(values_); }
 
-    // Zeroed values; what was held is lost. Keeps its memory where it suffices.
+    // Sets all values to zero. The memory is reused if it is large enough.
     void resize(std::size_t size) {
         if (size > size_) {
             std::free(values_);

@@ -50,7 +50,7 @@ bool has_amx() {
         if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d & AMX_BF16) || !(d & AMX_TILE)) return false;
         constexpr unsigned AVX512_BF16 = 1u << 5;
         if (!__get_cpuid_count(7, 1, &a, &b, &c, &d) || !(a & AVX512_BF16)) return false;
-        // Tile registers are large, so Linux hands them out only to processes that ask.
+        // Linux enables tile registers only for processes that request them.
         constexpr long ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18;
         return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
     }();

@@ -1,4 +1,4 @@
-// Which of the compiled instruction sets this machine runs.
+// Detection of the compiled instruction sets that the CPU supports.
 #pragma once
 
 #include <string>
@@ -6,14 +6,14 @@
 
 namespace beamwood {
 
-// The compiled levels that this processor runs, from the plainest to the best: "generic", "v2", "v3", "v4".
+// The compiled levels that the CPU supports, in ascending order: "generic", "v2", "v3", "v4".
 const std::vector<std::string>& levels();
 
-// True where the AMX unit was compiled and the processor and the operating system let this process use it. The first
-// call asks the kernel for permission.
+// Whether AMX kernels were compiled, and the CPU and the operating system support them. The first call requests
+// permission from the kernel.
 bool has_amx();
 
-// `asked`, or the best level where it is empty; throws std::invalid_argument on one that is not in levels().
+// `asked`, or the best level if it is empty. Throws std::invalid_argument if it is not in levels().
 std::string choose_level(const std::string& asked);
 
 }  // namespace beamwood

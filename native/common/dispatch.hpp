@@ -1,7 +1,7 @@
 // Picks a kernel's function table by instruction set.
 //
-// A kernel family declares, with BEAMWOOD_DECLARE_KERNELS(Table, name), one `const Table* name()` in the namespace of
-// each compiled level, and gets the right one with BEAMWOOD_PICK_KERNELS(name, level).
+// BEAMWOOD_DECLARE_KERNELS(Table, name) declares `const Table* name()` in the namespace of each compiled level.
+// BEAMWOOD_PICK_KERNELS(name, level) returns the table of a level.
 #pragma once
 
 #include <stdexcept>

@@ -1,7 +1,7 @@
-// One instruction set's vectors. Included by kernel sources, which are compiled once a level with BEAMWOOD_LEVEL set.
+// SIMD vectors of one instruction set. Included by kernel sources, which are compiled once per level (BEAMWOOD_LEVEL).
 //
-// Everything a kernel source defines goes into `namespace beamwood::BEAMWOOD_LEVEL`, so that two levels never share a
-// symbol. Vectors are the compiler's own (GCC, clang), no intrinsics.
+// All definitions of a kernel source are in `namespace beamwood::BEAMWOOD_LEVEL`, so that levels share no symbols.
+// Vectors are compiler extensions (GCC, clang), not intrinsics.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ inline constexpr int LANES = BEAMWOOD_VECTOR_BYTES / 4;
 typedef float Vec __attribute__((vector_size(BEAMWOOD_VECTOR_BYTES)));
 typedef std::int32_t IntVec __attribute__((vector_size(BEAMWOOD_VECTOR_BYTES)));
 
-// Unaligned load and store; memcpy becomes one instruction.
+// Unaligned load and store; memcpy compiles to one instruction.
 BEAMWOOD_INLINE Vec load(const float* from) {
     Vec value;
     std::memcpy(&value, from, sizeof(Vec));
@@ -38,7 +38,7 @@ BEAMWOOD_INLINE void store(float* to, Vec value) { std::memcpy(to, &value, sizeo
 
 BEAMWOOD_INLINE Vec splat(float value) { return value - Vec{}; }
 
-// PReLU: x where x > 0, slope * x elsewhere.
+// PReLU: x if x > 0, else slope * x.
 BEAMWOOD_INLINE Vec prelu(Vec x, Vec slope) { return x > 0 ? x : slope * x; }
 
 }  // namespace beamwood::BEAMWOOD_LEVEL

@@ -1,4 +1,4 @@
-// Work over rows on a few threads: one thread a row, never several on one.
+// Parallel work over rows; each row is processed by one thread.
 #pragma once
 
 #include <algorithm>
@@ -11,13 +11,18 @@
 
 namespace beamwood {
 
-// Calls `work(worker, row)` for every row in [0, rows) on up to `threads` threads, worker in [0, threads). Rows are
-// handed out one by one and nothing spins or waits at a barrier, so a busy machine costs no more than its share. The
-// first exception is thrown again in the caller.
+// The number of threads that the rows can use, at least 1.
+inline int threads_for(std::int64_t rows, int threads) {
+    return static_cast<int>(std::max<std::int64_t>(1, std::min<std::int64_t>(threads, rows)));
+}
+
+// Calls `work(worker, row)` for every row in [0, rows) on up to `threads` threads, worker in [0, threads). Worker 0 is
+// the calling thread. Rows are assigned one by one, without spinning or barriers. The first exception is rethrown in the
+// calling thread.
 template <class Work>
 void parallel_rows(std::int64_t rows, int threads, Work&& work) {
-    threads = static_cast<int>(std::min<std::int64_t>(threads, rows));
-    if (threads <= 1) {
+    threads = threads_for(rows, threads);
+    if (threads == 1) {
         for (std::int64_t row = 0; row < rows; ++row) work(0, row);
         return;
     }
@@ -37,7 +42,7 @@ void parallel_rows(std::int64_t rows, int threads, Work&& work) {
     try {
         for (int worker = 1; worker < threads; ++worker) others.emplace_back(run, worker);
     } catch (...) {
-        // A machine that grants fewer threads gets the work done with those it grants.
+        // If fewer threads can be created, those do the work.
     }
     run(0);
     for (auto& thread : others) thread.join();

@@ -1,4 +1,4 @@
-// The one place with intrinsics: tiles have no portable form.
+// AMX kernels. They use intrinsics, as tiles have no portable form.
 #include "search/amx.hpp"
 
 #include <immintrin.h>
@@ -14,7 +14,7 @@ namespace {
 
 constexpr int TILE = TileMatrix::TILE;
 
-// The tile intrinsics do not tell the compiler which memory they read.
+// The tile intrinsics do not declare the memory that they access.
 BEAMWOOD_INLINE void fence() { asm volatile("" ::: "memory"); }
 
 struct alignas(64) TileShapes {
@@ -23,7 +23,7 @@ struct alignas(64) TileShapes {
     std::uint8_t rows[16] = {};
 };
 
-// All eight tiles whole: 16 rows of 64 bytes.
+// Configures all eight tiles at full size: 16 rows of 64 bytes.
 void configure() {
     TileShapes shapes;
     for (int tile = 0; tile < 8; ++tile) {
@@ -36,7 +36,7 @@ void configure() {
 
 constexpr std::int32_t HIGH_HALF = static_cast<std::int32_t>(0xffff0000);
 
-// Bits whose high half is the value rounded to bf16; the low half says nothing.
+// Bits whose high half is the value rounded to bf16; the low half is undefined.
 BEAMWOOD_INLINE IntVec rounded(Vec value) { return reinterpret_cast<IntVec>(value) + 0x8000; }
 
 // The value rounded to bf16, as a float32.
@@ -48,7 +48,7 @@ BEAMWOOD_INLINE IntVec pairs(IntVec even, IntVec odd) {
     return reinterpret_cast<IntVec>(_mm512_mask_blend_epi16(0xaaaaaaaa, low, reinterpret_cast<__m512i>(odd)));
 }
 
-// Pairs of two vectors' bf16, and of what these leave of them.
+// The hi and lo parts of two vectors, as pairs (even, odd).
 BEAMWOOD_INLINE void split_pairs(Vec even, Vec odd, IntVec& high, IntVec& low) {
     const IntVec even_bits = rounded(even), odd_bits = rounded(odd);
     high = pairs(even_bits, odd_bits);
@@ -58,7 +58,7 @@ BEAMWOOD_INLINE void split_pairs(Vec even, Vec odd, IntVec& high, IntVec& low) {
 
 BEAMWOOD_INLINE void store(std::uint16_t* to, IntVec value) { std::memcpy(to, &value, sizeof value); }
 
-// Rows 2 p and 2 p + 1 of 16 columns, split, as row p of a pair tile and of the `lo` tile behind it.
+// Stores rows 2 p and 2 p + 1 of 16 columns, split, as row p of a pair tile and of the `lo` tile after it.
 BEAMWOOD_INLINE void store_pairs(std::uint16_t* tile, int p, Vec even, Vec odd) {
     IntVec high, low;
     split_pairs(even, odd, high, low);
@@ -66,7 +66,7 @@ BEAMWOOD_INLINE void store_pairs(std::uint16_t* tile, int p, Vec even, Vec odd) 
     store(tile + TILE + p * 32, low);
 }
 
-// 32 values, split, as 32 halves in order at `to` and their `lo` at `to_low`.
+// Stores 32 values, split: hi parts at `to`, lo parts at `to_low`.
 BEAMWOOD_INLINE void store_row(std::uint16_t* to, std::uint16_t* to_low, Vec first, Vec second) {
     const Vec first_high = high_part(first), second_high = high_part(second);
     const auto high = _mm512_cvtne2ps_pbh(reinterpret_cast<__m512>(second_high), reinterpret_cast<__m512>(first_high));
@@ -76,7 +76,7 @@ BEAMWOOD_INLINE void store_row(std::uint16_t* to, std::uint16_t* to_low, Vec fir
     std::memcpy(to_low, &low, 64);
 }
 
-// `from` [depth][stride] (a transposed matrix) into tiles; `rows` of them, whose stride reaches a whole tile.
+// Copies `rows` rows of the transposed matrix `from` [depth][stride] into tiles; `stride` covers whole tiles.
 void tile_transposed(const float* from, int stride, int depth, int rows, TileMatrix& to, int depth_tiles) {
     for (int row_tile = 0; row_tile * 16 < rows; ++row_tile) {
         for (int pair = 0; pair < depth_tiles * 16; ++pair) {
@@ -132,25 +132,25 @@ void build(const Model& model, AmxModel& amx) {
     }
 }
 
-// The high half of each value, and what it leaves: three of them hold a float32 exactly.
+// Takes the high half of each value and leaves the remainder; three halves represent a float32 exactly.
 BEAMWOOD_INLINE IntVec take_half(Vec& left) {
     const IntVec bits = reinterpret_cast<IntVec>(left) & HIGH_HALF;
     left -= reinterpret_cast<Vec>(bits);
     return bits >> 16;
 }
 
-// The history's nodes folded into the attention's rows, and those rows' linear parts.
+// Folds the history's nodes into the attention's rows, and computes the linear parts of these rows.
 void fold_history(const Model& model, const AmxModel& amx, const float* nodes, const History& history,
                   const Workspace& space, AmxWorkspace& tiles) {
     const Dense& attention = model.attention_in;
     const int width = model.width, depth_tiles = amx.depth_tiles, depth = 32 * depth_tiles;
     const std::size_t tile_step = static_cast<std::size_t>(depth_tiles) * 2 * TILE;
     Aligned<float>& a_row = tiles.row;
-    Aligned<std::int32_t>& parts = tiles.constants;  // [3][stride + a vector for what is linear]
+    Aligned<std::int32_t>& parts = tiles.constants;  // [3][stride + one vector for the linear part]
     const int parts_stride = attention.stride + LANES;
-    std::size_t ones[3];  // where in a tile's row a part stands
+    std::size_t ones[3];  // the position of each part in a row of tiles
     for (int part = 0; part < 3; ++part) ones[part] = (width + part) / 32 * 2 * TILE + (width + part) % 32;
-    // Row `a` of the blocks with the history node of `a_row` folded in, and its constant, as a row of `to`.
+    // Writes row `a` of the blocks, with the history node of `a_row` folded in, and its constant as a row of `to`.
     const auto fold = [&](int a, std::size_t row, std::uint16_t* to, int constant) {
         std::uint16_t* tile = to + row / 16 * tile_step + row % 16 * 32;
         const float* w_p = amx.w_p.data() + static_cast<std::size_t>(a) * depth;
@@ -166,7 +166,7 @@ void fold_history(const Model& model, const AmxModel& amx, const float* nodes, c
     };
     for (std::size_t u = 0; u < history.nodes.size(); ++u) {
         std::copy_n(nodes + static_cast<std::size_t>(history.nodes[u]) * width, width, a_row.data());
-        // The constant in three parts: each meets a 1 among the node's inputs.
+        // The constant in three parts, each multiplied by a 1 among the node's inputs.
         Vec linear{};
         for (int a = 0; a < attention.stride; a += LANES) {
             Vec left = load(space.constant.data() + u * attention.stride + a);
@@ -196,8 +196,8 @@ void prepare(const Model& model, const AmxModel& amx, const float* nodes, const 
     }
 }
 
-// Tile SUMS = a tile of rows times a column tile; tiles' numbers must be literals. The column's hi and lo stay in tiles 6 and 7
-// from a `fresh` one on if it is one tile deep.
+// Tile SUMS = a tile of rows times a column tile; tile numbers must be literals. The hi and lo of a column that is one tile
+// deep stay in tiles 6 and 7, and are loaded only if it is `fresh`.
 #define BEAMWOOD_MULTIPLY(SUMS, HIGH, LOW)                                   \
     do {                                                                     \
         _tile_zero(SUMS);                                                    \
@@ -219,13 +219,13 @@ BEAMWOOD_INLINE Vec relu(Vec x) {
     return reinterpret_cast<Vec>(_mm512_max_ps(_mm512_setzero_ps(), reinterpret_cast<__m512>(x)));
 }
 
-// Adds out_a relu(row a), tile by tile of the folded rows, to the weights of 16 nodes for one history node after another.
+// Adds out_a relu(row a) to the weights of 16 nodes, tile by tile of the folded rows, one history node after the other.
 class Weigher {
   public:
     Weigher(const Model& model, const AmxModel& amx)
         : outs_(amx.outs.data()), quads_(amx.rows / 4), slope_(splat(model.attention_out_slope)) {}
 
-    // The next tile is the first of a group; `weights` [history nodes][BLOCK] hold what is linear in the node.
+    // The next tile is the first of a group; `weights` [history nodes][BLOCK] hold the linear part.
     void start(float* weights) {
         weights_ = weights;
         quad_ = 0;
@@ -256,7 +256,7 @@ class Weigher {
     Vec slope_, a_{}, b_{}, c_{}, d_{};
 };
 
-// Attention weights of `column_tiles` tiles of nodes, into the rows of `values` behind the nodes.
+// Attention weights of `column_tiles` tiles of nodes, into the rows of `values` after the nodes.
 void attend(const Model& model, const AmxModel& amx, int num_history, int column_tiles, bool split, AmxWorkspace& tiles) {
     const int depth_tiles = amx.depth_tiles;
     const std::size_t step = static_cast<std::size_t>(depth_tiles) * 2 * TILE;
@@ -272,7 +272,8 @@ void attend(const Model& model, const AmxModel& amx, int num_history, int column
             fence();
         }
     }
-    // While the products of one tile are computed the sums of the one before are stored, and those before that weighed.
+    // A pipeline: while the products of one tile are computed, the sums of the previous one are stored, and those before
+    // are weighted.
     Weigher weigher(model, amx);
     float* sums = tiles.sums.data();
     float *weights[2] = {}, *next = nullptr;
@@ -361,7 +362,7 @@ BEAMWOOD_INLINE void multiply_tiles(const std::uint16_t* rows, std::ptrdiff_t ro
     fence();
 }
 
-// Products that wait to be finished: where they stand among row and column tiles, and how many of each.
+// Pending products: their first row and column tile, and the number of each.
 struct Products {
     int row_tile = 0, column_tile = 0, rows = 0, columns = 0;
     const float* sums = nullptr;
@@ -386,7 +387,7 @@ void dense(const Dense& layer, const TileMatrix& matrix, int depth, int column_t
     const std::ptrdiff_t row_step = static_cast<std::ptrdiff_t>(matrix.depth_tiles) * 2 * TILE;
     const std::ptrdiff_t column_step = static_cast<std::ptrdiff_t>(depth_tiles) * 2 * TILE;
     tile_inputs(tiles.values.data(), depth, depth_tiles, column_tiles, tiles.inputs);
-    // Finished while the next products are computed.
+    // Pending products are finished while the next ones are computed.
     Products waiting;
     float* sums = tiles.sums.data();
     for (int row_tile = 0; row_tile < matrix.row_tiles; row_tile += 2) {
@@ -413,7 +414,7 @@ void score_block(const Model& model, const AmxModel& amx, int num_history, const
     if (space.table) {
         look_up(space, num_history, wanted, count, tiles.values.data() + static_cast<std::size_t>(width) * BLOCK);
     } else {
-        // Three rows of 1 behind the node's meet the constant; attention then writes its weights there.
+        // Three rows of 1 after the node's rows multiply the constant; attention then overwrites them with its weights.
         for (int d = width; d < width + 3; ++d)
             std::fill_n(tiles.values.data() + static_cast<std::size_t>(d) * BLOCK, BLOCK, 1.0f);
         tile_inputs(tiles.values.data(), width + 3, amx.depth_tiles, column_tiles, tiles.nodes);
@@ -426,7 +427,7 @@ void score_block(const Model& model, const AmxModel& amx, int num_history, const
         depth = model.layers[i].outputs;
         last = model.layers[i + 1].weight.data();
     }
-    // The last layer has one row: too little for tiles.
+    // The last layer has one row, which is too small for tiles.
     const Dense& layer = model.layers.back();
     for (int ct = 0; ct < column_tiles; ++ct) {
         Vec sum = splat(layer.bias[0]);

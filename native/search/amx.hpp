@@ -1,8 +1,8 @@
-// Scoring on AMX tiles in bf16: three products of split values, or one.
+// Scoring on AMX tiles in bf16, with split values (three products) or rounded values (one product).
 //
-// A float32 x is hi + lo with hi = bf16(x), lo = bf16(x - hi), exact to about 2^-17 of |x|. The split form computes
-// hi hi' + lo hi' + hi lo' in float32 sums, so that what is lost is lo lo', again about 2^-17 of each product. The
-// search makes its choice exact by scoring in float32 what lies near a cut (search/beam.cpp).
+// A float32 x is split into hi + lo with hi = bf16(x) and lo = bf16(x - hi), with an error of about 2^-17 |x|. The split
+// form computes hi hi' + lo hi' + hi lo' in float32 sums and omits lo lo', about 2^-17 of each product. The search scores
+// nodes near a cut in float32, which makes its selection exact (search/beam.cpp).
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace beamwood {
 
-// bf16 values in the order a tile wants them.
+// bf16 values in tile order.
 using Halves = Aligned<std::uint16_t>;
 
 // A matrix [rows, depth] as tiles: [row tiles][depth tiles][hi, lo][16 rows][32 columns], zeros beyond its ends.
@@ -35,26 +35,26 @@ struct TileMatrix {
 };
 
 struct AmxModel {
-    std::vector<TileMatrix> layers;  // those between the first, which depends on the user, and the last
-    int rows = 0;          // A in whole quads of rows, zeros beyond A
-    int group = 1;         // history nodes attended to together: the fewest whose rows fill whole tiles
+    std::vector<TileMatrix> layers;  // all but the first, which depends on the user, and the last
+    int rows = 0;          // A rounded up to a multiple of 4, zeros beyond A
+    int group = 1;         // the smallest number of history nodes whose rows fill whole tiles
     int group_tiles = 1;   // row tiles of a group
-    int depth_tiles = 0;   // tiles over a node's D values and three 1s, which carry the constant
-    // out act(x) = out slope x + out (1 - slope) relu(x): what is linear is one row more for each history node.
+    int depth_tiles = 0;   // tiles of a node's D values and three 1s, which multiply the constant
+    // out act(x) = out slope x + out (1 - slope) relu(x); the linear part is one additional row per history node.
     Aligned<float> outs;        // [rows], out (1 - slope)
     Aligned<float> slopes;      // [stride of attention_in], out slope
     Aligned<float> w_p, w_w;    // [A + 1][32 depth_tiles], blocks of attention_in, zeros beyond D; the linear row last
 };
 
 struct AmxWorkspace {
-    Halves folded;       // [U rows / 16][depth tiles][hi, lo][16 rows][32]: `rows` for each history node, without gaps
-    Halves linear;       // [U / 16][depth tiles][hi, lo][16 rows][32]: one row for each
+    Halves folded;       // [U rows / 16][depth tiles][hi, lo][16 rows][32]: `rows` rows per history node, without gaps
+    Halves linear;       // [U / 16][depth tiles][hi, lo][16 rows][32]: one row per history node
     TileMatrix first;    // the first layer for D + U inputs
     Halves nodes;        // [BLOCK / 16][depth tiles][hi, lo][16 pairs of rows][16 nodes][2]
     Halves inputs;       // the same for a layer's inputs
-    Aligned<float> sums;    // tiles as they come out
+    Aligned<float> sums;    // products in tile layout
     Aligned<float> row;  // [32 depth_tiles], a history node, zeros beyond D
-    Aligned<std::int32_t> constants;  // [3][stride of attention_in + 16], a constant's three parts, the linear row's last
+    Aligned<std::int32_t> constants;  // [3][stride of attention_in + 16], three parts; linear row last
     Aligned<float> values;  // [D + U or widest][BLOCK]: nodes and weights, then each layer's outputs
 
     AmxWorkspace(const Model& model, const AmxModel& amx);
@@ -62,7 +62,7 @@ struct AmxWorkspace {
 
 struct AmxKernels {
     void (*build)(const Model& model, AmxModel& amx);
-    // After SearchKernels::prepare with the same `nodes`, `history` and `space`.
+    // Called after SearchKernels::prepare with the same `nodes`, `history` and `space`.
     void (*prepare)(const Model& model, const AmxModel& amx, const float* nodes, const History& history,
                     const Workspace& space, AmxWorkspace& tiles);
     void (*score)(const Model& model, const AmxModel& amx, const float* nodes, int num_history,
@@ -72,7 +72,7 @@ struct AmxKernels {
 
 BEAMWOOD_ON_amx(namespace amx { const AmxKernels* amx_kernels(); })
 
-// The AMX kernels, or null where they were not compiled.
+// The AMX kernels, or null if they were not compiled.
 inline const AmxKernels* amx_kernels() {
 #ifdef BEAMWOOD_HAS_amx
     return amx::amx_kernels();

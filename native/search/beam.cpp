@@ -12,13 +12,13 @@
 namespace beamwood {
 namespace {
 
-// How many of the nodes nearest the cut are scored in float32 at least, to see how far off the tiles are.
+// The minimum number of nodes nearest the cut that are scored in float32, to measure the error of the tiles.
 constexpr std::int64_t SAMPLE = 16;
-// The margin around the cut, in largest deviations seen. With deviations at most half the margin the choice is the one
-// float32 makes; 8 allows for nodes that are four times as far off as the farthest of the sample.
+// The margin around the cut, in units of the largest measured deviation. The selection equals that of float32 if all
+// deviations are at most half the margin. So 8 allows for deviations four times the largest of the sample.
 constexpr float SAFETY = 8;
 
-// log(1 / (1 + exp(-x))), without overflow at either end.
+// log(1 / (1 + exp(-x))) without overflow.
 float log_sigmoid(float x) { return std::min(x, 0.0f) - std::log1p(std::exp(-std::fabs(x))); }
 
 }  // namespace
@@ -68,8 +68,8 @@ Worker::Worker(const Model& model, const TreeShape& shape, const SearchKernels& 
     if (model.light.nodes) light_space_ = std::make_unique<LightSpace>(model.light);
 }
 
-// Adds the cache lines of a level's nodes, `numbers` / `below`, to those that are asked for while the user is folded in: they
-// lie anywhere in a table far larger than the caches. Asked for at once they would keep the folding's own loads waiting.
+// Adds the cache lines of a level's nodes, `numbers` / `below`, to those prefetched during `prepare`. They are scattered
+// over a table far larger than the caches. If prefetched at once, they would delay the loads of `prepare`.
 void Worker::look_ahead(int level, const std::int32_t* numbers, std::size_t count, std::int64_t below) {
     const std::size_t bytes = model_.width * sizeof(float);
     const char* table = reinterpret_cast<const char*>(model_.nodes) + shape_.level_offset(level) * bytes;
@@ -83,7 +83,7 @@ void Worker::look_ahead(int level, const std::int32_t* numbers, std::size_t coun
     }
 }
 
-// Makes the workspace that of the query's user on a level.
+// Computes the workspace of the query's user on a level.
 void Worker::enter(const Query& query, int level) {
     const std::int64_t below = shape_.leaves_below(level);
     entries_.clear();
@@ -99,7 +99,7 @@ void Worker::enter(const Query& query, int level) {
         if (history_.nodes.empty() || history_.nodes.back() != node) history_.nodes.push_back(node);
         slot_of_position_[position] = static_cast<std::int32_t>(history_.nodes.size()) - 1;
     }
-    // Entries in order of position, so that those of one window, which share a matrix, stand together.
+    // Entries in order of position, so that entries of one window, which share a matrix, are adjacent.
     for (int position = 0; position < model_.history_length; ++position) {
         if (slot_of_position_[position] < 0) continue;
         history_.slots.push_back(slot_of_position_[position]);
@@ -123,30 +123,30 @@ void Worker::enter(const Query& query, int level) {
         }
     }
     add_single_nodes(level);
-    // A whole level is read in order, which needs no help.
+    // A whole level is read sequentially and needs no prefetching.
     ahead_.clear();
     if (nodes_.size() <= 4096) look_ahead(level, nodes_.data(), nodes_.size(), 1);
-    // The next level's history is known now, and wanted before that level's nodes are.
+    // The history on the next level is known already, and needed before the nodes of that level.
     if (level < shape_.depth)
         look_ahead(level + 1, query.history, model_.history_length, shape_.leaves_below(level + 1));
     kernels_.prepare(model_, level_nodes_, history_, ahead_, space_);
 }
 
-// Lets `extra_` hold what single nodes of the level get beside their scores: repeats and neighbours.
+// Computes the sparse terms of the level, repeats and neighbours, into `extra_`.
 void Worker::add_single_nodes(int level) {
     if (!model_.similar && !model_.near_nodes) return;
     for (const std::int32_t node : touched_) extra_[node] = 0;
     touched_.clear();
     const std::int64_t offset = shape_.level_offset(level), size = shape_.level_size(level);
     if (static_cast<std::int64_t>(extra_.size()) < size) extra_.resize(size);
-    // A sum below the logarithm has no part that is not above 0, so that 0 says that a node is new.
+    // All summands are above 0, so a sum of 0 marks a new node.
     for (const auto& [node, position] : entries_) {
         if (!model_.near_nodes) break;
         const std::int64_t row = (offset + node) * model_.num_near;
         for (std::int64_t at = row; at < row + model_.num_near; ++at) {
             const std::int32_t other = model_.near_nodes[at];
             const float value = model_.near_places[position] * model_.near_lifts[at];
-            // What a caller lists beyond the level is no node of it.
+            // Indices beyond the level are ignored.
             if (other < 0 || other >= size || (!(value > 0) && std::isfinite(value))) continue;
             if (extra_[other] == 0) touched_.push_back(other);
             extra_[other] += value;
@@ -155,12 +155,13 @@ void Worker::add_single_nodes(int level) {
     for (const std::int32_t node : touched_) extra_[node] = model_.near_gain * std::log1p(extra_[node]);
     if (!model_.similar || level < shape_.depth) return;
     for (const auto& [node, position] : entries_) {
-        extra_[node] += model_.repeats[position];
+        // In this order: if the allocation fails, no value remains that the next search would not reset.
         touched_.push_back(node);
+        extra_[node] += model_.repeats[position];
     }
 }
 
-// The children in `nodes_` of the parents in `nodes_`, ascending, that have something to return below them.
+// Replaces the parents in `nodes_` by their children with allowed leaves, ascending.
 void Worker::open_children(int level, const std::int32_t* live, const Query& query) {
     const std::int64_t fanout = shape_.fanout(level), below = shape_.leaves_below(level);
     const std::int32_t* banned = query.banned;
@@ -195,7 +196,7 @@ void Worker::add_fixed(const std::int32_t* wanted, std::int64_t count, float* sc
     for (std::int64_t i = 0; i < count; ++i) scores[i] += extra_[wanted[i]];
 }
 
-// Scores entries [begin, end) of `by_distance_` in float32, behind what `subset_scores_` holds.
+// Scores entries [begin, end) of `by_distance_` in float32 and appends them to `subset_scores_`.
 void Worker::rescore(std::int64_t begin, std::int64_t end) {
     subset_.clear();
     for (std::int64_t i = begin; i < end; ++i) subset_.push_back(nodes_[by_distance_[i].second]);
@@ -230,10 +231,10 @@ void Worker::choose(std::int64_t k, bool final) {
     std::sort(nodes_.begin(), nodes_.end());
 }
 
-// Chooses as float32 scores would. Let the k-th largest tile score be the cut, and let tile scores be within e of
-// float32's. Then a node more than 2 e above the cut is among the k best and one more than 2 e below it is not; the
-// nodes between are scored in float32. The bound e is not derived (a worst-case bound of such a network is useless)
-// but measured, on every level for every user, on the nodes nearest the cut.
+// Selects as float32 scores would. Let the k-th largest tile score be the cut, and let tile scores differ from float32
+// scores by at most e. A node more than 2 e above the cut is among the k best; one more than 2 e below is not. The nodes
+// in between are scored in float32. The bound e is not derived, as a worst-case bound would be useless. It is measured on
+// the nodes nearest the cut, for every user and level.
 void Worker::choose_exactly(std::int64_t k, bool final) {
     const std::int64_t count = static_cast<std::int64_t>(nodes_.size());
     keys_.clear();
@@ -247,14 +248,14 @@ void Worker::choose_exactly(std::int64_t k, bool final) {
                          std::greater<>());
         cut = subset_scores_[k - 1];
     }
-    // Where scores are returned, all from the cut up are wanted in float32.
+    // If scores are returned, all nodes from the cut up are scored in float32.
     for (std::int64_t i = 0; i < count; ++i) {
         const float above = scores_[i] - cut;
         by_distance_[i] = {!finite ? 0.0f : final && above >= 0 ? 0.0f : std::fabs(above), static_cast<std::int32_t>(i)};
     }
     std::int64_t rescored = 0;
     float margin = 0, deviation = 0;
-    if (count <= k && !final && finite) margin = -1;  // all are kept, unscored
+    if (count <= k && !final && finite) margin = -1;  // all are kept without scores
     else {
         const std::int64_t sample = std::min(count, SAMPLE + (final ? k : 0));
         std::nth_element(by_distance_.begin(), by_distance_.begin() + (sample - 1), by_distance_.end(),
@@ -275,7 +276,7 @@ void Worker::choose_exactly(std::int64_t k, bool final) {
     for (std::int64_t i = 0; i < rescored; ++i)
         keys_.push_back(key_of(subset_scores_[i], nodes_[by_distance_[i].second]));
     if (final) return keep_best(keys_, k);
-    // What was not scored anew is in or out by its tile score.
+    // Nodes without a float32 score are selected by their tile score.
     for (std::int64_t i = 0; i < rescored; ++i)
         scores_[by_distance_[i].second] = -std::numeric_limits<float>::infinity();
     next_.clear();
@@ -326,7 +327,7 @@ std::int64_t Worker::beam_of_paths(const Query& query, std::int64_t beam_width, 
     for (int level = 1; level <= shape_.depth; ++level) {
         const bool final = level == shape_.depth;
         const std::int64_t fanout = shape_.fanout(level);
-        subset_ = nodes_;  // the parents, ascending as `sums_`
+        subset_ = nodes_;  // the parents, ascending, in the order of `sums_`
         open_children(level, live[level], query);
         keys_.clear();
         if (nodes_.empty()) break;

@@ -1,4 +1,4 @@
-// The search itself: levels, masks and the choice of the best; scoring is left to the kernels.
+// The search over levels: masks and the selection of the best nodes; the kernels compute scores.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace beamwood {
 
-// The tree's arithmetic: level j >= 1 has R * B^(j-1) nodes, level 0 the root.
+// The shape of a tree: level j >= 1 has R * B^(j-1) nodes, level 0 is the root.
 struct TreeShape {
     std::int64_t root_fanout = 1, branching = 2;
     int depth = 1;
@@ -23,13 +23,13 @@ struct TreeShape {
     std::int64_t leaves_below(int level) const;
 };
 
-// By level, the root's first: how many leaves that may be returned lie below each node.
+// By level, from the root on: the number of allowed leaves below each node.
 using Counts = std::vector<const std::int32_t*>;
 
-// The leaves that may be returned, ascending; found from above, where few are open.
+// The allowed leaves, ascending; found from the root down, which is fast if few are allowed.
 std::vector<std::int32_t> open_leaves(const TreeShape& shape, const Counts& live);
 
-// Throws where a score is NaN or infinite: a weight is damaged, or far too large.
+// Throws std::overflow_error if a score is NaN or infinite: a weight is damaged, or far too large.
 void require_numbers(const float* begin, const float* end);
 
 enum class Precision { float32, exact, bf16 };
@@ -37,43 +37,43 @@ enum class Precision { float32, exact, bf16 };
 // One row of a batch.
 struct Query {
     const std::int32_t* history;  // [L] leaves, -1 absent
-    const std::int32_t* banned;   // ascending leaves that must not be returned
+    const std::int32_t* banned;   // excluded leaves, ascending
     std::int64_t num_banned;
 };
 
-// A search that the light head steers. The head keeps `beam_width` nodes of each level, and the scorer judges the best
-// `judged` leaves; with `each_level` it judges so many nodes of every level and keeps the best `beam_width` of them. Never
-// fewer are judged than are kept. With `again` the history's own leaves are candidates too.
+// A search steered by the light head. The head keeps `beam_width` nodes per level, and the scorer judges the best
+// `judged` leaves. With `each_level` the scorer judges `judged` nodes on every level and keeps the best `beam_width`. At
+// least as many nodes are judged as kept. With `again` the history's own leaves are candidates too.
 struct Way {
     std::int64_t beam_width = 1, judged = 1;
     bool each_level = false, again = false;
 };
 
-// A searcher's memory for one thread.
+// The state of a search on one thread.
 class Worker {
 public:
-    // With `by_path` the score of a node is the log-probability of the path to it, each step's probability the sigmoid
-    // of the model's score; every level is then scored, in float32.
+    // With `by_path` the score of a node is the log-probability of its path. The probability of a step is the sigmoid of
+    // the model's score. All levels are then scored in float32.
     Worker(const Model& model, const TreeShape& shape, const SearchKernels& kernels, const LightKernels& light_kernels,
            const AmxModel* amx, Precision precision, bool by_path);
 
-    // Beam search; `live[level]` counts what may be returned below each node. Fills `leaves`, `scores` [k], best first,
-    // beyond the found ones -1 and -infinity; returns the number of scored nodes.
+    // Beam search; `live[level]` counts the allowed leaves below each node. Writes `leaves` and `scores` [k], best first,
+    // padded with -1 and -infinity. Returns the number of scored nodes.
     std::int64_t beam(const Query& query, std::int64_t beam_width, std::int64_t k,
                       const Counts& live, std::int32_t* leaves, float* scores);
-    // The same, steered by the light head: see `Way`.
+    // A search steered by the light head: see `Way`.
     std::int64_t steered(const Query& query, const Way& way, std::int64_t k, const Counts& live, std::int32_t* leaves,
                          float* scores);
-    // What a beam of `beam_width` nodes looks at, by the scorer or by the light head (`steered`): of each level up to
-    // `most` nodes, the better half of them the best, the others spread evenly over the rest from `offset` in [0, 1) on.
-    // [depth][most]: `nodes`, -1 beyond the last; the scorer's `scores` of them; and `weights`, the logarithm of how
-    // many nodes of the level each stands for.
+    // The candidates of a beam of `beam_width` nodes, by the scorer or by the light head (`steered`). Of each level at
+    // most `most` nodes are returned: half are the best, the others are spread evenly over the rest, starting at `offset`
+    // in [0, 1). Writes [depth][most]: `nodes`, padded with -1; their `scores` by the scorer; and `weights`, the
+    // logarithm of the number of nodes that each represents.
     void visit(const Query& query, std::int64_t beam_width, bool steered, std::int64_t most, double offset,
                const Counts& live, std::int32_t* nodes, float* scores, float* weights);
-    // The same over `open`, ascending leaves, whole.
+    // Exact search over the leaves `open`, ascending.
     std::int64_t exact(const Query& query, std::int64_t k, const std::vector<std::int32_t>& open, std::int32_t* leaves,
                        float* scores);
-    // Scores of given leaves, -infinity where -1.
+    // Scores of given leaves; -infinity for -1.
     void score(const Query& query, const std::int32_t* leaves, std::int64_t count, float* scores);
 
 private:
@@ -81,14 +81,14 @@ private:
     void add_single_nodes(int level);
     void look_ahead(int level, const std::int32_t* numbers, std::size_t count, std::int64_t below);
     void open_children(int level, const std::int32_t* live, const Query& query);
-    // Chooses the k best of `nodes_`: on the last level into `keys_`, in no order, else `nodes_` is left with them.
+    // Selects the k best of `nodes_`: on the last level into `keys_`, unordered, else into `nodes_`.
     void choose(std::int64_t k, bool final);
     void choose_exactly(std::int64_t k, bool final);
-    // The beam over path scores: `beam` with `by_path`.
+    // Beam search by path scores: `beam` with `by_path`.
     std::int64_t beam_of_paths(const Query& query, std::int64_t beam_width, std::int64_t k,
                                const Counts& live);
     void score_nodes();
-    // Adds to `scores` of `count` nodes what the model's similarity and neighbours, if it has any, say of them.
+    // Adds the model's similarity, repeats and neighbours, if any, to the `scores` of `count` nodes.
     void add_fixed(const std::int32_t* wanted, std::int64_t count, float* scores) const;
     void cut_lightly(const Query& query, int level, std::int64_t most);
     void look_lightly(const Query& query, int level);
@@ -115,8 +115,8 @@ private:
     const float* level_nodes_ = nullptr;
     const float* level_similar_ = nullptr;
     std::vector<float> similar_query_;  // [R]
-    std::vector<float> extra_;  // [nodes of the largest level so far], what single nodes of the level get
-    std::vector<std::int32_t> touched_;  // where that is not 0
+    std::vector<float> extra_;  // [nodes of the largest level so far], sparse terms of the level's nodes
+    std::vector<std::int32_t> touched_;  // the nodes with a sparse term
     std::vector<const char*> ahead_;
     std::vector<std::int32_t> nodes_, next_, subset_;
     std::vector<float> scores_, subset_scores_, sums_;

@@ -1,6 +1,4 @@
-// beamwood._native.Searcher: every argument is checked here, whatever Python has checked before.
-#include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
+// beamwood._native.Searcher. All arguments are checked here, independently of Python.
 #include <nanobind/stl/array.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
@@ -14,41 +12,34 @@
 #include <stdexcept>
 #include <tuple>
 
+#include "common/border.hpp"
 #include "common/cpu.hpp"
 #include "common/parallel.hpp"
 #include "search/beam.hpp"
 #include "search/workers.hpp"
 
-namespace nb = nanobind;
-
 namespace beamwood {
 namespace {
 
 template <class Value, int Dimensions>
-using Array = nb::ndarray<const Value, nb::ndim<Dimensions>, nb::c_contig, nb::device::cpu>;
-template <class Value, int Dimensions>
-using Result = nb::ndarray<nb::numpy, Value, nb::ndim<Dimensions>>;
+using Array = AlignedArray<const Value, Dimensions>;
 using LayerArrays = std::tuple<Array<float, 2>, Array<float, 1>, Array<float, 1>>;
-// Vectors of the nodes, what each place of the history weighs, and what a leaf gets for each that holds it.
+// Vectors of the nodes, weights of the history's places, and the scores of a seen leaf by place.
 using SimilarityArrays = std::tuple<Array<float, 2>, Array<float, 1>, Array<float, 1>>;
 using NeighbourArrays = std::tuple<Array<std::int32_t, 2>, Array<float, 2>, Array<float, 1>, float>;
-// Nodes and their scales and biases, the history's vectors and their scales, places, and the two layers.
+// Nodes with scales and biases, history vectors with scales, weights of the places, and two layers.
 using LightArrays = std::tuple<Array<std::int8_t, 2>, Array<float, 1>, Array<float, 1>, Array<std::int8_t, 2>,
                                Array<float, 1>, Array<float, 1>, Array<float, 2>, Array<float, 1>, Array<float, 2>,
                                Array<float, 1>>;
-// Width of the beam, judged nodes, whether on each level, and whether what was seen is added.
+// Beam width, judged nodes, whether every level is judged, and whether seen leaves are candidates.
 using WayNumbers = std::tuple<std::int64_t, std::int64_t, bool, bool>;
 using ShapeNumbers = std::tuple<std::int64_t, std::int64_t, std::int64_t>;
 
-void require(bool holds, const std::string& message) {
-    if (!holds) throw std::invalid_argument(message);
-}
-
-// Of what every answer reads. The arrays of a row a node are mapped and read when an answer needs them: a search refuses
-// a score that is no number (search/beam.hpp), and who wants all of them checked reads them once in Python.
+// For arrays that every search reads. Arrays with a row per node are memory-mapped and not checked here. A search throws
+// if a score is not finite (search/beam.hpp), and Python can check these arrays in full.
 template <class Value>
 void require_finite(const Value* values, std::size_t count, const std::string& name) {
-    // A sum of zeros unless a value is infinite or NaN; one pass at memory speed.
+    // The sum is 0 unless a value is infinite or NaN.
     Value sum = 0;
     for (std::size_t i = 0; i < count; ++i) sum += values[i] * 0;
     require(sum == 0, name + " holds NaN or infinity");
@@ -60,25 +51,27 @@ bool is_there(const nb::ndarray<Own...>& array) {
 }
 bool is_there(float) { return true; }
 
-// Where None may stand for all of them, nanobind takes it for each of them too.
+// Where None is accepted for the tuple, nanobind also accepts None for each part.
 template <class... Part>
 void require_all(const std::optional<std::tuple<Part...>>& parts, const std::string& name) {
     if (!parts) return;
     const bool whole = std::apply([](const auto&... part) { return (is_there(part) && ...); }, *parts);
-    require(whole, name + ": None is no array; leave all of it out or none");
+    require(whole, name + ": None is not an array; omit all parts or none");
 }
 
-template <class Value>
-std::pair<Value*, nb::capsule> owned(std::size_t count) {
-    Value* values = new Value[count];
-    return {values, nb::capsule(values, [](void* pointer) noexcept { delete[] static_cast<Value*>(pointer); })};
-}
+// Copies of histories and of row bounds, taken before the checks: another thread may write to the caller's arrays
+// during a search.
+using Leaves = std::vector<std::int32_t>;
+struct Excluded {
+    std::vector<std::int64_t> indptr;
+    const std::int32_t* leaves;  // owned by the caller; only compared, never used as indices
+};
 
 Dense checked_layer(const LayerArrays& arrays, int inputs, const std::string& name) {
     const auto& [weight, bias, slope] = arrays;
     require(weight.shape(1) == static_cast<std::size_t>(inputs) && weight.shape(0) >= 1 && weight.shape(0) < (1u << 16) &&
                 bias.shape(0) == weight.shape(0) && slope.shape(0) == weight.shape(0),
-            name + ": weight, bias and slope do not fit " + std::to_string(inputs) + " inputs");
+            name + ": weight, bias and slope do not match " + std::to_string(inputs) + " inputs");
     require_finite(weight.data(), weight.size(), name + ".weight");
     require_finite(bias.data(), bias.size(), name + ".bias");
     require_finite(slope.data(), slope.size(), name + ".slope");
@@ -121,11 +114,12 @@ public:
     nb::tuple beam(Array<std::int32_t, 2> history, std::int64_t beam_width, std::int64_t k,
                    std::vector<Array<std::int32_t, 1>> live, Array<std::int64_t, 1> indptr,
                    Array<std::int32_t, 1> banned) {
-        check_history(history);
-        check_banned(indptr, banned, history.shape(0));
-        require(1 <= k && k <= MOST && 1 <= beam_width && beam_width <= MOST, "k and beam_width must be 1 or more");
+        const Leaves histories = checked_history(history);
+        const Excluded excluded = checked_excluded(indptr, banned, history.shape(0));
+        require_count(k, "k");
+        require_count(beam_width, "beam_width");
         const Counts counts = checked_counts(live);
-        return search(history, k, indptr, banned, [&, beam_width, k](Worker& worker, const Query& query, auto... out) {
+        return search(histories, k, excluded, [&, beam_width, k](Worker& worker, const Query& query, auto... out) {
             return worker.beam(query, beam_width, k, counts, out...);
         });
     }
@@ -135,35 +129,36 @@ public:
                       Array<std::int32_t, 1> banned) {
         const auto& [beam_width, judged, each_level, again] = numbers;
         check_light();
-        check_history(history);
-        check_banned(indptr, banned, history.shape(0));
-        require(1 <= k && k <= MOST && 1 <= beam_width && beam_width <= MOST && 1 <= judged && judged <= MOST,
-                "k, beam_width and judged must be 1 or more");
+        const Leaves histories = checked_history(history);
+        const Excluded excluded = checked_excluded(indptr, banned, history.shape(0));
+        require_count(k, "k");
+        require_count(beam_width, "beam_width");
+        require_count(judged, "judged");
         const Counts counts = checked_counts(live);
         const Way way{beam_width, judged, each_level, again};
-        return search(history, k, indptr, banned, [&, k](Worker& worker, const Query& query, auto... out) {
+        return search(histories, k, excluded, [&, k](Worker& worker, const Query& query, auto... out) {
             return worker.steered(query, way, k, counts, out...);
         });
     }
 
     nb::tuple visit(Array<std::int32_t, 2> history, std::int64_t beam_width, bool steered, std::int64_t most,
                     Array<double, 1> offsets, std::vector<Array<std::int32_t, 1>> live) {
-        require(!by_path_, "by_path scores paths; nothing is to be learned of its levels");
+        require(!by_path_, "visit is not supported with by_path");
         if (steered) check_light();
-        check_history(history);
-        require(1 <= beam_width && beam_width <= MOST && 2 <= most && most <= (1 << 20),
-                "beam_width must be 1 or more and most in 2..1048576");
-        require(offsets.shape(0) == history.shape(0), "offsets must hold one number for each history");
-        for (std::size_t row = 0; row < offsets.shape(0); ++row)
-            require(offsets.data()[row] >= 0 && offsets.data()[row] < 1, "offsets must lie in [0, 1)");
+        const Leaves histories = checked_history(history);
+        require_count(beam_width, "beam_width");
+        require(2 <= most && most <= (1 << 20), "most must be in 2..1048576");
+        require(offsets.shape(0) == history.shape(0), "offsets must have one number per history");
+        const std::vector<double> starts(offsets.data(), offsets.data() + offsets.shape(0));
+        for (const double start : starts) require(start >= 0 && start < 1, "offsets must lie in [0, 1)");
         const Counts counts = checked_counts(live);
         const std::size_t rows = history.shape(0), levels = shape_.depth, columns = static_cast<std::size_t>(most);
         const std::size_t each = levels * columns;
-        auto [nodes, nodes_owner] = owned<std::int32_t>(rows * each);
-        auto [scores, scores_owner] = owned<float>(rows * each);
-        auto [weights, weights_owner] = owned<float>(rows * each);
-        run(history, [&, nodes = nodes, scores = scores, weights = weights](Worker& worker, std::int64_t row, Query query) {
-            worker.visit(query, beam_width, steered, most, offsets.data()[row], counts, nodes + row * each,
+        auto [nodes, nodes_owner] = owned<std::int32_t>(rows, each);
+        auto [scores, scores_owner] = owned<float>(rows, each);
+        auto [weights, weights_owner] = owned<float>(rows, each);
+        run(histories, [&, nodes = nodes, scores = scores, weights = weights](Worker& worker, std::int64_t row, Query query) {
+            worker.visit(query, beam_width, steered, most, starts[row], counts, nodes + row * each,
                          scores + row * each, weights + row * each);
         });
         return nb::make_tuple(Result<std::int32_t, 3>(nodes, {rows, levels, columns}, nodes_owner),
@@ -173,24 +168,23 @@ public:
 
     nb::tuple exact(Array<std::int32_t, 2> history, std::int64_t k, std::vector<Array<std::int32_t, 1>> live,
                     Array<std::int64_t, 1> indptr, Array<std::int32_t, 1> banned) {
-        require(!by_path_, "by_path needs a beam over all leaves, whose paths it sums");
-        check_history(history);
-        check_banned(indptr, banned, history.shape(0));
-        require(1 <= k && k <= MOST, "k must be 1 or more");
-        const std::vector<std::int32_t> open = open_leaves(shape_, checked_counts(live));
-        return search(history, k, indptr, banned, [&, k](Worker& worker, const Query& query, auto... out) {
+        require(!by_path_, "exact search is not supported with by_path; use a beam over all leaves");
+        const Leaves histories = checked_history(history);
+        const Excluded excluded = checked_excluded(indptr, banned, history.shape(0));
+        require_count(k, "k");
+        const Leaves open = open_of(checked_counts(live));
+        return search(histories, k, excluded, [&, k](Worker& worker, const Query& query, auto... out) {
             return worker.exact(query, k, open, out...);
         });
     }
 
     Result<float, 2> score(Array<std::int32_t, 2> history, Array<std::int32_t, 2> leaves) {
-        check_history(history);
-        check_leaves(leaves.data(), leaves.size(), -1, "leaves");
-        require(leaves.shape(0) == history.shape(0), "leaves and history differ in rows");
+        const Leaves histories = checked_history(history), wanted = checked_leaves(leaves, -1, "leaves");
+        require(leaves.shape(0) == history.shape(0), "leaves and history differ in the number of rows");
         const std::size_t rows = leaves.shape(0), columns = leaves.shape(1);
-        auto [scores, scores_owner] = owned<float>(rows * columns);
-        run(history, [&, scores = scores](Worker& worker, std::int64_t row, Query query) {
-            worker.score(query, leaves.data() + row * columns, columns, scores + row * columns);
+        auto [scores, scores_owner] = owned<float>(rows, columns);
+        run(histories, [&, scores = scores](Worker& worker, std::int64_t row, Query query) {
+            worker.score(query, wanted.data() + row * columns, columns, scores + row * columns);
         });
         return Result<float, 2>(scores, {rows, columns}, scores_owner);
     }
@@ -200,30 +194,38 @@ public:
 private:
     static constexpr std::int64_t MOST = std::int64_t{1} << 31;
 
+    static void require_count(std::int64_t count, const std::string& name) {
+        require(1 <= count && count <= MOST, name + "=" + std::to_string(count) + " is outside 1..2147483648");
+    }
+
     void set_shape(const ShapeNumbers& numbers) {
         const auto& [root_fanout, branching, depth] = numbers;
-        require(root_fanout >= 1 && branching >= 2 && depth >= 1 && depth <= 31, "the shape is not a tree's");
+        require(root_fanout >= 1 && branching >= 2 && depth >= 1 && depth <= 31, "the shape is not that of a tree");
         std::int64_t size = root_fanout, total = 0;
+        // Bounded before the products, which would otherwise overflow 64 bits.
+        require(branching <= MOST / 4, "the tree is too large");
         for (int j = 1; j <= depth; ++j, size *= branching) {
             require(size <= MOST / 4, "the tree is too large");
             total += size;
         }
-        require(static_cast<std::size_t>(total) == nodes_.shape(0), "nodes does not have one row for each of the tree's");
+        require(static_cast<std::size_t>(total) == nodes_.shape(0), "nodes must have one row per node of the tree");
         shape_ = {root_fanout, branching, static_cast<int>(depth)};
     }
 
     void set_model(const std::vector<LayerArrays>& layers, const Array<std::int64_t, 1>& windows) {
-        require(nodes_.shape(1) >= 1 && nodes_.shape(1) < (1u << 14), "nodes must be 1..16383 wide");
-        require(layers.size() >= 3, "layers must hold the two of the attention and at least one more");
+        require(nodes_.shape(1) >= 1 && nodes_.shape(1) < (1u << 14), "nodes must have 1..16383 columns");
+        require(layers.size() >= 3, "layers must have the two attention layers and at least one more");
         model_.nodes = nodes_.data();
         model_.width = static_cast<int>(nodes_.shape(1));
         model_.num_windows = static_cast<int>(windows.shape(0));
-        require(model_.num_windows >= 1 && model_.num_windows < (1 << 14), "windows must hold a length or more");
+        require(model_.num_windows >= 1 && model_.num_windows < (1 << 14), "windows must have 1..16383 lengths");
         for (int t = 0; t < model_.num_windows; ++t) {
-            require(windows.data()[t] >= 1 && windows.data()[t] < (1 << 20), "windows must be of length 1 or more");
-            model_.window_of.insert(model_.window_of.end(), windows.data()[t], t);
+            const std::int64_t length = windows.data()[t];
+            require(length >= 1, "windows must have lengths of 1 or more");
+            require(length < (1 << 20) - static_cast<std::int64_t>(model_.window_of.size()),
+                    "windows cover more than 1048575 history entries");
+            model_.window_of.insert(model_.window_of.end(), length, t);
         }
-        require(model_.window_of.size() < (1u << 20), "windows cover too long a history");
         model_.history_length = static_cast<int>(model_.window_of.size());
         model_.attention_in = checked_layer(layers[0], 3 * model_.width, "attention_in");
         const Dense out = checked_layer(layers[1], model_.attention_in.outputs, "attention_out");
@@ -245,10 +247,10 @@ private:
         if (!similarity_) return;
         const auto& [vectors, places, repeats] = *similarity_;
         require(vectors.shape(0) == nodes_.shape(0) && vectors.shape(1) >= 1 && vectors.shape(1) < (1u << 14),
-                "similarity must have one vector for each node, 1..16383 wide");
+                "similarity must have one vector of 1..16383 columns per node");
         const auto length = static_cast<std::size_t>(model_.history_length);
         require(places.shape(0) == length && repeats.shape(0) == length,
-                "similarity must have one weight for each place of the history");
+                "similarity must have one weight per place of the history");
         require_finite(places.data(), places.size(), "similarity.places");
         require_finite(repeats.data(), repeats.size(), "similarity.repeats");
         model_.similar = vectors.data();
@@ -262,9 +264,9 @@ private:
         const auto& [nodes, lifts, places, gain] = *neighbours_;
         require(nodes.shape(0) == nodes_.shape(0) && nodes.shape(1) >= 1 && nodes.shape(1) < (1u << 14) &&
                     lifts.shape(0) == nodes.shape(0) && lifts.shape(1) == nodes.shape(1),
-                "neighbours must have 1..16383 nodes and their lifts for each node");
+                "neighbours must have 1..16383 nodes and lifts per node");
         const auto length = static_cast<std::size_t>(model_.history_length);
-        require(places.shape(0) == length, "neighbours must have one weight for each place of the history");
+        require(places.shape(0) == length, "neighbours must have one weight per place of the history");
         require_finite(places.data(), places.size(), "neighbours.places");
         require_finite(&gain, 1, "neighbours.gain");
         model_.near_nodes = nodes.data();
@@ -278,16 +280,16 @@ private:
         if (!light_) return;
         const auto& [nodes, scales, biases, history, history_scales, places, up, up_bias, down, down_bias] = *light_;
         const std::size_t size = nodes_.shape(0), width = nodes.shape(1), hidden = up.shape(0);
-        require(!by_path_, "a light head steers no search by path");
+        require(!by_path_, "a light head is not supported with by_path");
         require(nodes.shape(0) == size && 1 <= width && width < (1u << 14) && history.shape(0) == size &&
                     history.shape(1) == width && scales.shape(0) == size && biases.shape(0) == size &&
                     history_scales.shape(0) == size,
-                "light must have two vectors for each node, 1..16383 wide, their scales, and a bias");
+                "light must have two vectors of 1..16383 columns, their scales and a bias per node");
         require(places.shape(0) == static_cast<std::size_t>(model_.history_length),
-                "light must have one weight for each place of the history");
+                "light must have one weight per place of the history");
         require(1 <= hidden && hidden < (1u << 14) && up.shape(1) == width && up_bias.shape(0) == hidden &&
                     down.shape(0) == width && down.shape(1) == hidden && down_bias.shape(0) == width,
-                "light's layers do not fit its width");
+                "the layers of light do not match its width");
         const std::pair<const Array<float, 1>*, const char*> rows[] = {
             {&places, "places"}, {&up_bias, "up_bias"}, {&down_bias, "down_bias"}};
         for (const auto& [row, name] : rows) require_finite(row->data(), row->size(), std::string("light.") + name);
@@ -315,7 +317,7 @@ private:
             }
     }
 
-    void check_light() const { require(model_.light.nodes != nullptr, "the searcher has no light head to steer by"); }
+    void check_light() const { require(model_.light.nodes != nullptr, "the searcher has no light head"); }
 
     void set_tables(int most) {
         require(0 <= most && most < (1 << 14), "table_nodes must be in 0..16383");
@@ -329,13 +331,13 @@ private:
         }
     }
 
-    // The counts of each level, the root's first.
+    // The counts of each level, from the root on.
     Counts checked_counts(const std::vector<Array<std::int32_t, 1>>& live) const {
-        require(live.size() == static_cast<std::size_t>(shape_.depth) + 1, "live must have one array a level");
+        require(live.size() == static_cast<std::size_t>(shape_.depth) + 1, "live must have one array per level");
         Counts counts;
         for (int j = 0; j <= shape_.depth; ++j) {
             require(live[j].shape(0) == static_cast<std::size_t>(shape_.level_size(j)),
-                    "live[" + std::to_string(j) + "] does not have one count a node");
+                    "live[" + std::to_string(j) + "] must have one count per node");
             counts.push_back(live[j].data());
         }
         return counts;
@@ -349,47 +351,60 @@ private:
                                             "; leaves are 0.." + std::to_string(capacity - 1));
     }
 
-    void check_history(const Array<std::int32_t, 2>& history) const {
+    Leaves checked_leaves(const Array<std::int32_t, 2>& leaves, std::int32_t least, const char* name) const {
+        Leaves own(leaves.data(), leaves.data() + leaves.size());
+        check_leaves(own.data(), own.size(), least, name);
+        return own;
+    }
+
+    Leaves checked_history(const Array<std::int32_t, 2>& history) const {
         require(history.shape(1) == static_cast<std::size_t>(model_.history_length),
                 "history has " + std::to_string(history.shape(1)) + " columns; the windows cover " +
                     std::to_string(model_.history_length));
-        check_leaves(history.data(), history.size(), -1, "history");
+        return checked_leaves(history, -1, "history");
     }
 
-    void check_banned(const Array<std::int64_t, 1>& indptr, const Array<std::int32_t, 1>& banned,
-                      std::size_t rows) const {
-        require(indptr.shape(0) == rows + 1 && indptr.data()[0] == 0 &&
-                    indptr.data()[rows] == static_cast<std::int64_t>(banned.shape(0)),
-                "indptr does not fit the excluded leaves");
-        for (std::size_t row = 0; row < rows; ++row)
-            require(indptr.data()[row] <= indptr.data()[row + 1], "indptr falls");
+    Excluded checked_excluded(const Array<std::int64_t, 1>& indptr, const Array<std::int32_t, 1>& banned,
+                              std::size_t rows) const {
+        const Excluded own{{indptr.data(), indptr.data() + indptr.shape(0)}, banned.data()};
+        require(own.indptr.size() == rows + 1 && own.indptr.front() == 0 &&
+                    own.indptr.back() == static_cast<std::int64_t>(banned.shape(0)),
+                "indptr does not match the excluded leaves");
+        for (std::size_t row = 0; row < rows; ++row) require(own.indptr[row] <= own.indptr[row + 1], "indptr decreases");
         check_leaves(banned.data(), banned.shape(0), 0, "excluded");
         for (std::size_t row = 0; row < rows; ++row)
-            for (std::int64_t i = indptr.data()[row] + 1; i < indptr.data()[row + 1]; ++i)
+            for (std::int64_t i = own.indptr[row] + 1; i < own.indptr[row + 1]; ++i)
                 require(banned.data()[i - 1] < banned.data()[i], "excluded leaves must ascend within a row");
+        return own;
     }
 
-    // Runs `work(worker, row, query)` over the rows without the GIL, on as many threads as there may be workers.
+    Leaves open_of(const Counts& live) const {
+        const ReleasedGil released;
+        return open_leaves(shape_, live);
+    }
+
+    // Runs `work(worker, row, query)` for every row without the GIL, on at most as many threads as workers.
     template <class Work>
-    void run(const Array<std::int32_t, 2>& history, Work&& work) {
-        const std::int64_t rows = history.shape(0), length = history.shape(1);
-        nb::gil_scoped_release release;
-        parallel_rows(rows, workers_->most(), [&](int, std::int64_t row) {
+    void run(const Leaves& histories, Work&& work) {
+        const std::int64_t length = model_.history_length, rows = static_cast<std::int64_t>(histories.size()) / length;
+        Signals signals(rows > 1);
+        const ReleasedGil released;
+        parallel_rows(rows, workers_->most(), [&](int thread, std::int64_t row) {
+            if (thread == 0) signals.check();  // the caller's thread
             const Workers::Lease worker(*workers_);
-            work(*worker, row, Query{history.data() + row * length, nullptr, 0});
+            work(*worker, row, Query{histories.data() + row * length, nullptr, 0});
         });
     }
 
     template <class Work>
-    nb::tuple search(const Array<std::int32_t, 2>& history, std::int64_t k, const Array<std::int64_t, 1>& indptr,
-                     const Array<std::int32_t, 1>& banned, Work&& work) {
-        const std::size_t rows = history.shape(0), columns = static_cast<std::size_t>(k);
-        auto [leaves, leaves_owner] = owned<std::int32_t>(rows * columns);
-        auto [scores, scores_owner] = owned<float>(rows * columns);
+    nb::tuple search(const Leaves& histories, std::int64_t k, const Excluded& excluded, Work&& work) {
+        const std::size_t rows = excluded.indptr.size() - 1, columns = static_cast<std::size_t>(k);
+        auto [leaves, leaves_owner] = owned<std::int32_t>(rows, columns);
+        auto [scores, scores_owner] = owned<float>(rows, columns);
         auto [scored, scored_owner] = owned<std::int64_t>(rows);
-        run(history, [&, leaves = leaves, scores = scores, scored = scored](Worker& worker, std::int64_t row, Query query) {
-            query.banned = banned.data() + indptr.data()[row];
-            query.num_banned = indptr.data()[row + 1] - indptr.data()[row];
+        run(histories, [&, leaves = leaves, scores = scores, scored = scored](Worker& worker, std::int64_t row, Query query) {
+            query.banned = excluded.leaves + excluded.indptr[row];
+            query.num_banned = excluded.indptr[row + 1] - excluded.indptr[row];
             scored[row] = work(worker, query, leaves + row * columns, scores + row * columns);
         });
         return nb::make_tuple(Result<std::int32_t, 2>(leaves, {rows, columns}, leaves_owner),
@@ -397,7 +412,7 @@ private:
                               Result<std::int64_t, 1>(scored, {rows}, scored_owner));
     }
 
-    Array<float, 2> nodes_;  // keeps the caller's array alive; the largest by far, so it is not copied
+    Array<float, 2> nodes_;  // keeps the caller's array alive; not copied, as it is the largest
     std::optional<SimilarityArrays> similarity_;  // likewise
     std::optional<NeighbourArrays> neighbours_;   // likewise
     std::optional<LightArrays> light_;            // likewise

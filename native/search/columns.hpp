@@ -1,4 +1,4 @@
-// The columns that a block of nodes is scored in. Included by kernel sources, into their own namespaces.
+// The column layout of a block of nodes. Included by kernel sources, into their own namespaces.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 namespace beamwood::BEAMWOOD_LEVEL {
 
-// `inputs` [D][BLOCK] = the wanted nodes, to whole vectors. Columns past the end repeat the last node; they are not read.
+// `inputs` [D][BLOCK] = the wanted nodes, padded to whole vectors by repeating the last node.
 BEAMWOOD_INLINE void gather(const float* nodes, const std::int32_t* wanted, int count, int width, float* inputs) {
     const int columns = round_up(count, LANES);
     for (int column = 0; column < columns; ++column) {
@@ -18,7 +18,7 @@ BEAMWOOD_INLINE void gather(const float* nodes, const std::int32_t* wanted, int 
     }
 }
 
-// Rows [U][BLOCK] of `to`: the same nodes' attention weights by the level's table. `wanted` may be in any order.
+// `to` [U][BLOCK]: attention weights of the wanted nodes from the level's table; `wanted` may be in any order.
 BEAMWOOD_INLINE void look_up(const Workspace& space, int num_history, const std::int32_t* wanted, int count, float* to) {
     const int columns = round_up(count, LANES);
     for (int u = 0; u < num_history; ++u, to += BLOCK) {

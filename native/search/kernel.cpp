@@ -9,11 +9,11 @@
 namespace beamwood::BEAMWOOD_LEVEL {
 namespace {
 
-// Vectors of nodes computed together: ROWS / 2 x COLUMNS sums live in registers.
+// Vectors of nodes per step: ROWS / 2 x COLUMNS sums fit into registers.
 constexpr int COLUMNS = BEAMWOOD_VECTOR_REGISTERS == 32 ? 4 : 2;
 static_assert(BLOCK % (LANES * COLUMNS) == 0);
 
-// Rows computed together with V vectors: one vector alone needs more rows, to have enough sums under way.
+// Rows per step with V vectors; a single vector needs more rows for enough independent sums.
 template <int V>
 constexpr int ROWS_WITH = V == 1 ? ROWS : ROWS / 2;
 
@@ -43,7 +43,7 @@ BEAMWOOD_INLINE void start(const float* values, Vec (&sums)[R][V]) {
     }
 }
 
-// Attention weights of V vectors of nodes, from column `column` of `inputs`, into the rows behind the nodes.
+// Attention weights of V vectors of nodes, from column `column` of `inputs`, into the rows after the nodes.
 template <int V>
 void attend(const Model& model, int num_history, Workspace& space, int column) {
     constexpr int R = ROWS_WITH<V>;
@@ -56,7 +56,7 @@ void attend(const Model& model, int num_history, Workspace& space, int column) {
     for (int u = 0; u < num_history; ++u) {
         const float* a = space.history.data() + static_cast<std::size_t>(u) * width;
         const float* constant = space.constant.data() + static_cast<std::size_t>(u) * stride;
-        // Anew for each block of nodes: it then comes from the nearest cache, and does not wait to be multiplied.
+        // Recomputed for each block of nodes, so that it is in the first-level cache.
         for (int d = 0; d < width; ++d) {
             const Vec value = splat(a[d]);
             for (int at = d * stride; at < (d + 1) * stride; at += LANES)
@@ -100,7 +100,7 @@ void dense(const Dense& layer, const float* matrix, int depth, const float* from
     }
 }
 
-// Calls `work` with as many whole vectors at once as `count` nodes leave.
+// Calls `work` on the `count` nodes, with as many whole vectors at once as possible.
 template <class Work>
 BEAMWOOD_INLINE void over_columns(int count, Work&& work) {
     int column = 0;
@@ -113,7 +113,7 @@ BEAMWOOD_INLINE void over_columns(int count, Work&& work) {
     }
 }
 
-// `to` [stride] = `from` + values times `matrix` [depth][stride]. Many vectors at once hide the latency of their sums.
+// `to` [stride] = `from` + values times `matrix` [depth][stride]. Several vectors at once hide the latency of the sums.
 void combine(const float* values, const float* matrix, int depth, int stride, const float* from, float* to) {
     const auto over = [&]<int V>(int column) {
         Vec sums[V];
@@ -211,7 +211,7 @@ void tabulate(const Model& model, const float* nodes, int size, Workspace& space
 
 void add_products(const float* vectors, int width, const float* query, const std::int32_t* wanted, std::int64_t count,
                   float* scores) {
-    // Rows lie anywhere; those to come are asked for while this one is read.
+    // Rows are scattered; upcoming ones are prefetched.
     constexpr std::int64_t AHEAD = 4;
     for (std::int64_t i = 0; i < count; ++i) {
         if (i + AHEAD < count) {

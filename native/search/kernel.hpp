@@ -1,4 +1,4 @@
-// Scoring in float32, for each instruction set. A node's score does not depend on the nodes scored with it.
+// Scoring in float32, per instruction set. A node's score does not depend on the other nodes of the call.
 #pragma once
 
 #include <cstdint>
@@ -10,17 +10,17 @@
 namespace beamwood {
 
 struct SearchKernels {
-    // Folds a user's history on one level, whose nodes start at `nodes` [., D], into `space`, and meanwhile asks for the
-    // cache lines `ahead`.
+    // Computes the workspace of a user's history on one level, whose nodes start at `nodes` [., D], and prefetches the
+    // cache lines `ahead` meanwhile.
     void (*prepare)(const Model& model, const float* nodes, const History& history, const std::vector<const char*>& ahead,
                     Workspace& space);
-    // Scores `count` nodes of that level for the user of `space`; `wanted` are their numbers within the level.
+    // Scores `count` nodes of that level for the user of `space`; `wanted` are their indices within the level.
     void (*score)(const Model& model, const float* nodes, int num_history, const std::int32_t* wanted,
                   std::int64_t count, Workspace& space, float* scores);
-    // `table` [size, size]: the attention weight of each node of a level as history (rows) for each as candidate, equal to
-    // what `score` computes, bit for bit.
+    // `table` [size, size]: attention weights of each history node (rows) for each candidate of a level, bit-identical to
+    // those of `score`.
     void (*tabulate)(const Model& model, const float* nodes, int size, Workspace& space, float* table);
-    // Adds to each of `scores` the product of `query` [width] with the row of `vectors` [., width] that is wanted.
+    // Adds to `scores` the inner products of `query` [width] and the rows `wanted` of `vectors` [., width].
     void (*add_products)(const float* vectors, int width, const float* query, const std::int32_t* wanted,
                          std::int64_t count, float* scores);
 };

@@ -41,13 +41,13 @@ void enter(const LightModel& model, const std::int64_t* rows, const float* weigh
         largest = std::max(largest, std::fabs(query[at]));
         nothing += query[at] * 0;
     }
-    // NaN says that the query is no vector of numbers.
+    // NaN marks a query that is not finite.
     space.unit = largest / LightModel::UNITS + nothing;
     for (int at = 0; at < width; ++at)
         space.units[at] = space.unit > 0 ? static_cast<std::int16_t>(std::lrint(query[at] / space.unit)) : 0;
 }
 
-// Children of one node stand side by side, so that rows are mostly read in order.
+// Children of a node are adjacent, so rows are mostly read sequentially.
 void multiply(const LightModel& model, const LightSpace& space, std::int64_t first, const std::int32_t* wanted,
               std::int64_t count, std::int32_t* products) {
     const int width = model.width;

@@ -1,9 +1,9 @@
-// The light head: an inner product of few columns that steers a search; the scorer judges what it lets through.
+// The light head: an inner product of few columns that selects the candidates of the scorer.
 //
-// A user on a level is a vector q = place_l h(a_l) over l, plus a small residual network of it; a node's score is
-// q . v(n) + b(n). Vectors are int8 with a scale each, and q is rounded to units of its largest entry / UNITS, so that
-// products are whole numbers: no instruction set, and no numpy, sums them up otherwise. What single nodes get beside
-// the scorer, neighbours and what was seen, is added as it is (search/steer.cpp).
+// With s = sum over l of place_l h(a_l), the user's query on a level is q = s plus a small residual network of s. A node's
+// score is q . v(n) + b(n). Vectors are int8 with one scale each. q is rounded to multiples of its largest entry / UNITS,
+// so products are integers. Their sums are equal on all instruction sets and in numpy. Sparse terms of the scorer
+// (neighbours, seen items) are added exactly (search/steer.cpp).
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,10 @@
 namespace beamwood {
 
 struct LightModel {
-    // A query's entries are at most so many units, of which sums of 16383 columns stay within 31 bits.
+    // The largest entry of a rounded query; sums over 16383 columns fit into 31 bits.
     static constexpr int UNITS = 1023;
 
-    const std::int8_t* nodes = nullptr;    // [V, W], owned by the caller like all pointers here; null: no head
+    const std::int8_t* nodes = nullptr;    // [V, W], owned by the caller like all pointers here; null: no light head
     const float* node_scales = nullptr;    // [V]
     const float* biases = nullptr;         // [V]
     const std::int8_t* history = nullptr;  // [V, W]
@@ -32,16 +32,16 @@ struct LightModel {
 struct LightSpace {
     Aligned<float> sum, hidden, query;  // [W], [F], [W]
     std::vector<std::int16_t> units;    // [W]
-    float unit = 0;                     // what one of them is
+    float unit = 0;                     // the value of one unit
 
     explicit LightSpace(const LightModel& model);
 };
 
 struct LightKernels {
-    // Makes `space` that of a user: `rows` of the `history` table with what each weighs.
+    // Computes the query of a user into `space`, from `rows` of the `history` table and their weights.
     void (*enter)(const LightModel& model, const std::int64_t* rows, const float* weights, std::int64_t count,
                   LightSpace& space);
-    // `products` [count]: of the query's units with the rows `first` + `wanted` of the `nodes` table.
+    // `products` [count]: inner products of the query's units and rows `first` + `wanted` of the `nodes` table.
     void (*multiply)(const LightModel& model, const LightSpace& space, std::int64_t first, const std::int32_t* wanted,
                      std::int64_t count, std::int32_t* products);
 };

@@ -47,7 +47,7 @@ AmxWorkspace::AmxWorkspace(const Model& model, const AmxModel& amx) {
     sums.resize(256 * 8);
     row.resize(32 * amx.depth_tiles);
     constants.resize(static_cast<std::size_t>(3) * (model.attention_in.stride + 16));
-    // A tile's rows are written whole, past a layer's end.
+    // Tiles are written whole, beyond the end of a layer.
     values.resize((most + 32) * BLOCK);
 }
 

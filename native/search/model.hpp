@@ -1,4 +1,4 @@
-// A DIN scorer laid out for the search kernels, and what they keep for one user on one level.
+// A DIN scorer in the layout of the search kernels, and their workspace for one user on one level.
 //
 // Legend: D embedding width, A attention hidden width, T windows, L history length, H width of the first MLP layer.
 // For history nodes a_l and a node w, with W1 = [W_1 .. W_T, W_w] split by input block,
@@ -6,13 +6,13 @@
 //     weight_l = act(v . act((W_p diag(a_l) + W_w') w + (W_a a_l + b)) + b_out)
 //     hidden   = act(sum over l of weight_l (W_t(l) a_l) + W_w w + b_1)        then the rest of the MLP.
 //
-// To its score a model with a similarity adds place_l s(a_l) . s(w) over l, s a second, fixed vector of each node, and on
-// the last level repeat_l where a_l is w.
-// With neighbours it adds gain log(1 + place_l lift(a_l, w) over l) for the few w that each a_l lists.
+// A similarity adds sum over l of place_l s(a_l) . s(w), where s is a second, fixed vector of each node. On the last level
+// it adds repeat_l for each a_l that is w.
+// Neighbours add gain log(1 + sum over l of place_l lift(a_l, w)) for the few w in the list of each a_l.
 //
-// So a user on a level is: the nodes a_l, `constant` = W_a a + b, and `first` rows W_t(l) a_l; `folded` = W_p diag(a) + W_w'
-// is made from the node when it is needed. History entries with the same node share their attention weight, so their
-// `first` rows are added up and the node is attended to once, whatever its windows.
+// A user on a level is represented by the nodes a_l, `constant` = W_a a + b, and the rows `first` = W_t(l) a_l. The matrix
+// `folded` = W_p diag(a) + W_w' is computed from the node when needed. History entries with the same node share their
+// attention weight, so their `first` rows are summed and the node is attended to once.
 #pragma once
 
 #include <cstdint>
@@ -23,12 +23,12 @@
 
 namespace beamwood {
 
-// The most rows computed together by the matrix kernel, and nodes scored together.
+// The maximum of rows per step of the matrix kernel, and of nodes per block.
 inline constexpr int ROWS = 12;
 inline constexpr int BLOCK = 64;
 
 inline int round_up(int value, int multiple) { return (value + multiple - 1) / multiple * multiple; }
-// The stride of rows that hold `size` values: whole row blocks, whole vectors.
+// The stride of a row of `size` values, padded to whole row blocks and whole vectors.
 inline int padded(int size) { return round_up(round_up(size, ROWS), 16); }
 
 // `act(weight x + bias)`: weight transposed, [inputs][stride], with zeros beyond `outputs`.
@@ -52,8 +52,8 @@ struct Model {
     float attention_out_bias = 0, attention_out_slope = 0;
     std::vector<Dense> layers;
     int widest = 0;  // the largest stride of the layers
-    // By level, [size, size]: the attention weight of each node as history for each as candidate, which no user changes.
-    // Empty for levels of more nodes than the caller wants to keep them for.
+    // By level, [size, size]: attention weights of each history node for each candidate, which do not depend on the user.
+    // Empty for levels above the caller's limit of nodes.
     std::vector<Aligned<float>> tables;
     const float* similar = nullptr;  // [V, R], owned by the caller; null: none
     int similar_width = 0;           // R
@@ -66,22 +66,22 @@ struct Model {
     LightModel light;
 };
 
-// The present entries of a history on one level; nodes ascending, each once.
+// The present entries of a history on one level; nodes ascending and distinct.
 struct History {
     std::vector<std::int32_t> nodes;       // [U]
-    std::vector<std::int32_t> slots;       // [entries], which of `nodes` the entry is
+    std::vector<std::int32_t> slots;       // [entries], the index into `nodes`
     std::vector<std::int32_t> windows;     // [entries]
 };
 
-// For one user on one level.
+// The workspace for one user on one level.
 struct Workspace {
     Aligned<float> history;   // [U][D]
     Aligned<float> constant;  // [U][stride of attention_in]
     Aligned<float> folded;    // [D][stride of attention_in], of one history node
-    Aligned<float> first;     // [D + U][stride of layer 0]: W_w transposed, then a row for each history node
+    Aligned<float> first;     // [D + U][stride of layer 0]: W_w transposed, then one row per history node
     Aligned<float> inputs;    // [D + U][BLOCK]: nodes transposed, then their attention weights
     Aligned<float> outputs[2];  // [widest][BLOCK]
-    std::vector<const float*> table_rows;  // [U]: where the level has a table, each history node's row
+    std::vector<const float*> table_rows;  // [U]: rows of the level's table, if any
     bool table = false;
 
     explicit Workspace(const Model& model);

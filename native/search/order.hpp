@@ -1,4 +1,4 @@
-// The order of nodes as one number each: by score, then by lower node.
+// A sort key per node: by score, ties by the lower node.
 #pragma once
 
 #include <algorithm>
@@ -9,9 +9,9 @@
 
 namespace beamwood {
 
-// Larger is better.
+// Larger keys are better.
 inline std::uint64_t key_of(float score, std::int32_t node) {
-    score += 0.0f;  // -0 and 0 are equal
+    score += 0.0f;  // so that -0 equals 0
     std::uint32_t bits;
     std::memcpy(&bits, &score, sizeof bits);
     bits = bits & 0x80000000u ? ~bits : bits | 0x80000000u;

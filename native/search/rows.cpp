@@ -1,7 +1,5 @@
-// The rows of a request from ids to items and from items to leaves, what was found from leaves to items, and what stands
-// next to the items of a history: of numpy that is two dozen calls.
-#include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
+// Maps from ids to items, from items to leaves, from found leaves to items, and from histories to neighbours. In numpy
+// these would take two dozen calls per request.
 #include <nanobind/stl/optional.h>
 
 #include <algorithm>
@@ -12,36 +10,28 @@
 #include <utility>
 #include <vector>
 
-namespace nb = nanobind;
+#include "common/border.hpp"
 
 namespace beamwood {
 namespace {
 
 template <class Value, int Dimensions>
-using Array = nb::ndarray<const Value, nb::ndim<Dimensions>, nb::c_contig, nb::device::cpu>;
-template <class Value, int Dimensions>
-using Result = nb::ndarray<nb::numpy, Value, nb::ndim<Dimensions>>;
+using Array = AlignedArray<const Value, Dimensions>;
 using Int32 = std::int32_t;
 
-template <class Value>
-std::pair<Value*, nb::capsule> owned(std::size_t count) {
-    Value* values = new Value[count];
-    return {values, nb::capsule(values, [](void* pointer) noexcept { delete[] static_cast<Value*>(pointer); })};
-}
-
-// The value at an index. Throws where there is none.
+// The value at an index. Throws std::out_of_range.
 template <class Value>
 Value at(const Array<Value, 1>& values, Int32 index) {
     if (index < 0 || static_cast<std::size_t>(index) >= values.shape(0))
-        throw std::out_of_range("index " + std::to_string(index) + " is outside");
+        throw std::out_of_range("index " + std::to_string(index) + " is out of range");
     return values.data()[index];
 }
 
-// The bounds of a row of a compressed list. Throws where the rows do not lie in the list.
+// The bounds of a row in compressed rows. Throws if they are outside the entries.
 std::pair<std::int64_t, std::int64_t> row_of(const Array<std::int64_t, 1>& indptr, std::size_t row, std::size_t size) {
     const std::int64_t begin = indptr.data()[row], end = indptr.data()[row + 1];
     if (begin < 0 || end < begin || static_cast<std::size_t>(end) > size)
-        throw std::invalid_argument("indptr does not fit the items");
+        throw std::invalid_argument("indptr does not match the items");
     return {begin, end};
 }
 
@@ -50,12 +40,12 @@ std::size_t rows_of(const Array<std::int64_t, 1>& indptr) {
     return indptr.shape(0) - 1;
 }
 
-// [B, length]: the leaves of the last items of each row, -1 before them.
+// [B, length]: the leaves of the last items of each row, padded on the left with -1.
 Result<Int32, 2> leaves_of(const Array<Int32, 1>& leaf_of_item, const Array<std::int64_t, 1>& indptr,
                            const Array<Int32, 1>& items, std::int64_t length) {
     if (length < 1 || length >= (1 << 20)) throw std::invalid_argument("length must be in 1..1048575");
     const std::size_t rows = rows_of(indptr), columns = static_cast<std::size_t>(length);
-    auto [leaves, owner] = owned<Int32>(rows * columns);
+    auto [leaves, owner] = owned<Int32>(rows, columns);
     std::fill_n(leaves, rows * columns, -1);
     for (std::size_t row = 0; row < rows; ++row) {
         const auto [begin, end] = row_of(indptr, row, items.shape(0));
@@ -65,8 +55,7 @@ Result<Int32, 2> leaves_of(const Array<Int32, 1>& leaf_of_item, const Array<std:
     return Result<Int32, 2>(leaves, {rows, columns}, owner);
 }
 
-// The leaves of each row's items, ascending, each once, as compressed rows; of those that are `allowed`, where that is
-// said.
+// The leaves of each row's items, ascending and distinct, as compressed rows; only of `allowed` items, if given.
 nb::tuple banned_of(const Array<Int32, 1>& leaf_of_item, const Array<std::int64_t, 1>& indptr,
                     const Array<Int32, 1>& items, const std::optional<Array<bool, 1>>& allowed) {
     const std::size_t rows = rows_of(indptr);
@@ -75,7 +64,7 @@ nb::tuple banned_of(const Array<Int32, 1>& leaf_of_item, const Array<std::int64_
     std::int64_t count = stops[0] = 0, before = 0;
     for (std::size_t row = 0; row < rows; ++row) {
         const auto [begin, end] = row_of(indptr, row, items.shape(0));
-        if (begin != before) throw std::invalid_argument("indptr does not fit the items");
+        if (begin != before) throw std::invalid_argument("indptr does not match the items");
         before = end;
         Int32* const first = leaves + count;
         for (std::int64_t i = begin; i < end; ++i) {
@@ -89,13 +78,13 @@ nb::tuple banned_of(const Array<Int32, 1>& leaf_of_item, const Array<std::int64_
                           Result<Int32, 1>(leaves, {static_cast<std::size_t>(count)}, owner));
 }
 
-// [B, K]: the items of found leaves, -1 where none is; of equal scores the lower item first.
+// [B, K]: the items of found leaves, -1 for empty places; ties by the lower item.
 Result<Int32, 2> items_of(const Array<Int32, 1>& item_of_leaf, const Array<Int32, 2>& leaves,
                           const Array<float, 2>& scores) {
     const std::size_t rows = leaves.shape(0), columns = leaves.shape(1);
     if (scores.shape(0) != rows || scores.shape(1) != columns)
         throw std::invalid_argument("leaves and scores differ in shape");
-    auto [items, owner] = owned<Int32>(rows * columns);
+    auto [items, owner] = owned<Int32>(rows, columns);
     for (std::size_t row = 0; row < rows; ++row) {
         Int32* own = items + row * columns;
         const Int32* found = leaves.data() + row * columns;
@@ -111,8 +100,8 @@ Result<Int32, 2> items_of(const Array<Int32, 1>& item_of_leaf, const Array<Int32
     return Result<Int32, 2>(items, {rows, columns}, owner);
 }
 
-// The index of each Python integer: near[id - lowest], -1 where there is none. None where one is no plain integer, or
-// none of 64 bits: others then say what it is.
+// The index of each Python integer: near[id - lowest], or -1. Returns None if an id is not an `int` of 64 bits; the
+// caller then handles it.
 nb::object places_of(const Array<Int32, 1>& near, std::int64_t lowest, nb::list ids) {
     const std::size_t count = ids.size();
     auto [places, owner] = owned<Int32>(count);
@@ -128,8 +117,8 @@ nb::object places_of(const Array<Int32, 1>& near, std::int64_t lowest, nb::list 
     return nb::cast(Result<Int32, 1>(places, {count}, owner));
 }
 
-// Places of items in the order in which they come first: in a table of all `size` items where these are few beside the
-// `most` that come, else in an open table of a power of two, at most half full.
+// Assigns consecutive indices to items in order of first occurrence, for at most `most` occurrences of `size` items. Uses
+// an array of `size` entries if that is small compared with `most`, else a hash table with open addressing.
 class Places {
 public:
     Places(std::size_t most, std::size_t size) {
@@ -173,8 +162,8 @@ private:
     std::vector<Slot> slots_;
 };
 
-// The weighted sum of rows of a sparse matrix: the columns that have one, those that were `asked` for first, their sums,
-// and where each that was asked for stands.
+// The weighted sum of rows of a sparse matrix: the columns with a sum, the `asked` ones first, their sums, and the position
+// of each asked column.
 nb::tuple sum_of_rows(const Array<Int32, 1>& indptr, const Array<Int32, 1>& indices, const Array<float, 1>& data,
                       const Array<Int32, 1>& rows, const Array<float, 1>& weights, const Array<Int32, 1>& asked) {
     if (indptr.shape(0) == 0) throw std::invalid_argument("indptr is empty");
@@ -183,30 +172,32 @@ nb::tuple sum_of_rows(const Array<Int32, 1>& indptr, const Array<Int32, 1>& indi
     const std::size_t size = indptr.shape(0) - 1;
     const auto within = [size](Int32 item) {
         if (item < 0 || static_cast<std::size_t>(item) >= size)
-            throw std::out_of_range("index " + std::to_string(item) + " is outside");
+            throw std::out_of_range("index " + std::to_string(item) + " is out of range");
         return item;
     };
     std::size_t most = asked.shape(0);
-    for (std::size_t i = 0; i < rows.shape(0); ++i) {
+    // Checked bounds are copied, as another thread may write to the arrays while the GIL is released.
+    std::vector<std::pair<Int32, Int32>> parts(rows.shape(0));
+    for (std::size_t i = 0; i < parts.size(); ++i) {
         const Int32 row = within(rows.data()[i]), begin = indptr.data()[row], end = indptr.data()[row + 1];
         if (begin < 0 || end < begin || static_cast<std::size_t>(end) > indices.shape(0))
-            throw std::invalid_argument("indptr does not fit the indices");
+            throw std::invalid_argument("indptr does not match the indices");
+        parts[i] = {begin, end};
         most += static_cast<std::size_t>(end - begin);
     }
     auto [places, places_owner] = owned<Int32>(asked.shape(0));
     std::vector<Int32> columns;
     std::vector<float> sums;
     {
-        nb::gil_scoped_release release;
+        const ReleasedGil released;
         Places found(most, size);
         for (std::size_t i = 0; i < asked.shape(0); ++i)
             places[i] = static_cast<Int32>(found.of(within(asked.data()[i])));
         sums.reserve(std::min(most, size));
         sums.resize(found.items.size());
-        for (std::size_t i = 0; i < rows.shape(0); ++i) {
-            const Int32 row = rows.data()[i], end = indptr.data()[row + 1];
+        for (std::size_t i = 0; i < parts.size(); ++i) {
             const float weight = weights.data()[i];
-            for (Int32 entry = indptr.data()[row]; entry < end; ++entry) {
+            for (Int32 entry = parts[i].first; entry < parts[i].second; ++entry) {
                 const std::size_t place = found.of(within(indices.data()[entry]));
                 if (place == sums.size()) sums.push_back(0);
                 sums[place] += weight * data.data()[entry];

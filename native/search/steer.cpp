@@ -1,4 +1,4 @@
-// Searches that the light head steers; see search/light.hpp and search/beam.hpp.
+// Searches steered by the light head; see search/light.hpp and search/beam.hpp.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -16,7 +16,7 @@ LightSpace::LightSpace(const LightModel& model) {
     units.resize(model.width);
 }
 
-// Keeps the `most` nodes of `nodes_`, ascending, that the head and what single nodes get put first.
+// Reduces `nodes_` to its `most` best by the light head and the sparse terms, ascending.
 void Worker::cut_lightly(const Query& query, int level, std::int64_t most) {
     if (static_cast<std::int64_t>(nodes_.size()) <= most) return;
     look_lightly(query, level);
@@ -29,7 +29,7 @@ void Worker::cut_lightly(const Query& query, int level, std::int64_t most) {
     keys_.clear();
 }
 
-// `scores_` of `nodes_` by the head, with what single nodes get.
+// Computes `scores_` of `nodes_` by the light head and the sparse terms.
 void Worker::look_lightly(const Query& query, int level) {
     const LightModel& light = model_.light;
     const std::int64_t offset = shape_.level_offset(level), below = shape_.leaves_below(level);
@@ -61,7 +61,7 @@ void Worker::look_lightly(const Query& query, int level) {
     require_numbers(scores_.data(), scores_.data() + scores_.size());
 }
 
-// Adds to `nodes_`, leaves, those of the history that may be returned: a beam does not reach each of them.
+// Adds the allowed leaves of the history to `nodes_`, as a beam may miss them.
 void Worker::add_history(const Query& query, const std::int32_t* live) {
     subset_.clear();
     for (int position = 0; position < model_.history_length; ++position) {
@@ -128,8 +128,9 @@ void Worker::visit(const Query& query, std::int64_t beam_width, bool steered, st
         std::sort(keys_.begin() + best, keys_.end(), [](auto a, auto b) { return node_of(a) < node_of(b); });
         for (std::int64_t i = 0; i < best + spread; ++i) {
             const double stands_for = i < best ? 1 : static_cast<double>(count - best) / static_cast<double>(spread);
-            const std::int64_t at =
-                i < best ? i : best + static_cast<std::int64_t>((static_cast<double>(i - best) + offset) * stands_for);
+            // An offset just below 1 may be rounded to 1.
+            const std::int64_t at = i < best ? i : std::min(count - 1, best + static_cast<std::int64_t>(
+                (static_cast<double>(i - best) + offset) * stands_for));
             nodes[i] = node_of(keys_[at]);
             scores[i] = score_of(keys_[at]);
             weights[i] = static_cast<float>(std::log(stands_for));
@@ -139,6 +140,7 @@ void Worker::visit(const Query& query, std::int64_t beam_width, bool steered, st
         kernels_.score(model_, level_nodes_, static_cast<int>(history_.nodes.size()), nodes, best + spread, space_,
                        scores);
         add_fixed(nodes, best + spread, scores);
+        require_numbers(scores, scores + best + spread);
     }
 }
 

@@ -1,4 +1,4 @@
-// Workers that searches lease, at most so many at once, in the order in which they ask.
+// A bounded pool of workers that searches lease in first-in, first-out order.
 #pragma once
 
 #include <algorithm>
@@ -21,10 +21,10 @@
 
 namespace beamwood {
 
-// A batch leases anew for each of its rows, so that a query beside it waits for one search, not for the batch.
+// A batch leases a worker for each row, so that a concurrent query waits for one search, not for the batch.
 //
-// A fork may come while other threads hold the mutex or a worker, none of which lives on in the child: the child notices
-// by its process id and starts with a pool of its own. What the parent's held there is given up, once for each fork.
+// A process may fork while other threads hold the mutex or a worker; these threads do not exist in the child. The child
+// detects the fork by its process id and creates its own pool. It leaks the memory of the parent's pool, once per fork.
 class Workers {
     static std::int64_t process_id() {
 #if defined(__unix__) || defined(__APPLE__)
@@ -34,7 +34,7 @@ class Workers {
 #endif
     }
 
-    // A caller in line; what it gets is put here, null for the room to make one.
+    // A waiting caller, and the worker it receives; null: it may create one.
     struct Caller {
         std::condition_variable called;
         std::unique_ptr<Worker> worker;
@@ -51,14 +51,14 @@ class Workers {
         std::vector<std::unique_ptr<Worker>> idle;
         std::uint64_t asked = 0, waited = 0, most_ahead = 0;
 
-        // A worker goes to who is first in line, at once: none is idle while somebody waits to be woken.
+        // Hands the worker to the first waiting caller; no worker is idle while a caller waits.
         void give(std::unique_ptr<Worker> worker) {
             if (!line.empty()) {
                 Caller& first = *line.front();
                 line.pop_front();
                 first.worker = std::move(worker);
                 first.served = true;
-                // With the mutex held: the caller, and the condition with it, goes once it has that.
+                // Notify with the mutex held: the caller destroys the condition variable once it has the mutex.
                 first.called.notify_one();
             } else if (worker) {
                 idle.push_back(std::move(worker));
@@ -75,15 +75,15 @@ public:
     Workers(const Workers&) = delete;
     Workers& operator=(const Workers&) = delete;
     ~Workers() {
-        // Another process's may be locked for ever.
+        // The mutex of another process's pool may be locked forever.
         Pool* pool = pool_.load();
         if (pool->process == process_id()) delete pool;
     }
 
     int most() const { return most_; }
 
-    // How many searches asked for a worker in this process, how many of them waited for one, and the most that stood in
-    // line before one. So few callers as there may be workers never wait.
+    // Counts of this process: searches that requested a worker, those that waited, and the longest queue ahead of one.
+    // Callers never wait if they are at most as many as workers.
     std::array<std::uint64_t, 3> queue() {
         Pool& pool = current();
         std::lock_guard<std::mutex> lock(pool.mutex);
@@ -135,12 +135,12 @@ public:
     };
 
 private:
-    // This process's pool.
+    // The pool of this process.
     Pool& current() {
         Pool* pool = pool_.load();
         if (pool->process == process_id()) return *pool;
         auto own = std::make_unique<Pool>(most_);
-        // Of several threads that notice at once one is first; the others take its pool.
+        // If several threads detect the fork, the pool of the first one is used.
         if (pool_.compare_exchange_strong(pool, own.get())) return *own.release();
         return *pool;
     }

@@ -1,6 +1,6 @@
-// For one history entry a the hidden layer is linear in the node: h = (W_p diag(a) + W_w) w + (W_a a + b). So each
-// entry is a GEMM [A x D] [D x M] whose result is used while it is in registers, and nothing of size A M L is kept.
-// Backward is three GEMMs of that size: h again, the gradient of the folded matrix, the gradient of the nodes.
+// For a history entry a, the hidden layer is linear in the node: h = (W_p diag(a) + W_w) w + (W_a a + b). Each entry is a
+// GEMM [A x D] [D x M] whose result is used in registers, and nothing of size A M L is stored. Backward is three GEMMs of
+// that size: h again, the gradient of the folded matrix, and the gradient of the nodes.
 #include "train/attention.hpp"
 
 #include <algorithm>
@@ -44,7 +44,7 @@ BEAMWOOD_INLINE void with_vectors(int vectors, Body&& body) {
     }
 }
 
-// The parameters, rows padded to whole vectors and A to whole blocks of rows; padding is zero and adds nothing.
+// The parameters, with rows padded to whole vectors and A to whole blocks of rows; padding is zero.
 struct Parameters {
     int width, hidden, padded_width, padded_hidden;
     std::vector<float> w_a, w_p, w_w, bias, slope, out;
@@ -73,7 +73,7 @@ struct Parameters {
     std::vector<float> matrix() const { return std::vector<float>(matrix_size()); }
 };
 
-// The nodes of a group cut into blocks of at most MAX_VECTORS vectors of nodes.
+// The nodes of a group in blocks of at most MAX_VECTORS vectors.
 struct Blocks {
     int count, vectors;
 
@@ -85,7 +85,7 @@ struct Blocks {
     int padded_nodes() const { return vectors * LANES; }
 };
 
-// What one worker needs; allocated once a call.
+// The buffers of one worker, allocated once per call.
 struct Workspace {
     std::vector<float> folded, constant, nodes_by_dim, entry, hidden, out;
     std::vector<float> nodes, d_out, d_folded, d_constant, d_nodes_by_dim;
@@ -129,7 +129,7 @@ void fold(const Parameters& p, const float* a, Workspace& work) {
     }
 }
 
-// out[m] = weight_out . act(h[:, m]) for one block; h itself is kept only where KEEP.
+// out[m] = weight_out . act(h[:, m]) for one block; h is stored only if KEEP.
 template <int V, bool KEEP>
 void hidden_block(const Parameters& p, const float* nodes, Workspace& work) {
     Vec out[V] = {};
@@ -157,8 +157,8 @@ void hidden_block(const Parameters& p, const float* nodes, Workspace& work) {
     for (int v = 0; v < V; ++v) store(&work.out[v * LANES], out[v] + splat(p.bias_out));
 }
 
-// A call is cut into parts: runs of groups, or of one group's entries where there are few groups. The cut depends on
-// the sizes alone, never on the number of threads.
+// A call is divided into parts: ranges of groups, or of entries of one group if there are few groups. The division depends
+// only on the sizes, not on the number of threads.
 struct Parts {
     static constexpr std::int64_t ENOUGH = 8, MOST = 64;
     std::int64_t groups, entries, group_parts, entry_parts;
@@ -182,7 +182,7 @@ void forward(const AttentionSizes& sizes, const AttentionInputs& in, float* weig
     const Parameters p(sizes, in);
     const Blocks blocks(M);
     const Parts parts(sizes);
-    threads = static_cast<int>(std::clamp<std::int64_t>(threads, 1, parts.count()));
+    threads = threads_for(parts.count(), threads);
     std::vector<Workspace> workspaces(threads, Workspace(p, blocks, M, false));
     parallel_rows(parts.count(), threads, [&](int worker, std::int64_t part) {
         Workspace& work = workspaces[worker];
@@ -211,7 +211,7 @@ void forward(const AttentionSizes& sizes, const AttentionInputs& in, float* weig
     });
 }
 
-// One part's sums of the parameters' gradients. slope and out keep a vector a row, summed at the end.
+// Sums of the parameters' gradients over one part. slope and out have a vector per row, summed at the end.
 struct ParameterSums {
     std::vector<float> w_a, w_p, w_w, bias, slope, out;
     float bias_out = 0, slope_out = 0;
@@ -221,7 +221,7 @@ struct ParameterSums {
           slope(std::size_t(p.padded_hidden) * LANES), out(std::size_t(p.padded_hidden) * LANES) {}
 };
 
-// From h and the gradient of the output: the gradient of h in its place, and what sums over nodes.
+// From h and the gradient of the output: the gradient of h, in place, and the gradients that are sums over nodes.
 template <int V>
 void activation_gradients(const Parameters& p, Workspace& work, ParameterSums& sums) {
     Vec d_out[V];
@@ -290,7 +290,7 @@ void node_gradient(const Parameters& p, float* d_nodes, const Workspace& work) {
     }
 }
 
-// From the gradients of folded matrix and constant: those of the entry (written) and of the weights (added).
+// From the gradients of the folded matrix and the constant: those of the entry (written) and of the weights (added).
 void unfold(const Parameters& p, const Workspace& work, ParameterSums& sums, float* d_a) {
     for (int d = 0; d < p.padded_width; d += LANES) {
         const Vec entry = load(&work.entry[d]);
@@ -343,7 +343,7 @@ void entry_gradients(const Parameters& p, const Blocks& blocks, std::int64_t num
     unfold(p, work, sums, d_a);
 }
 
-// to[i] = the sum over parts of part(i), in the order of the parts.
+// to[i] = sum over parts k of part(k, i), in the order of the parts.
 template <class Part>
 void add_parts(std::size_t num_parts, std::size_t size, float* to, Part&& part) {
     for (std::size_t i = 0; i < size; ++i) {
@@ -385,10 +385,10 @@ void backward(const AttentionSizes& sizes, const AttentionInputs& in, const floa
     const Parameters p(sizes, in);
     const Blocks blocks(M);
     const Parts parts(sizes);
-    threads = static_cast<int>(std::clamp<std::int64_t>(threads, 1, parts.count()));
+    threads = threads_for(parts.count(), threads);
     std::vector<Workspace> workspaces(threads, Workspace(p, blocks, M, true));
     std::vector<ParameterSums> sums(parts.count(), ParameterSums(p));
-    // With several parts a group, each has its own gradient of the group's nodes.
+    // With several parts per group, each part has its own gradient of the group's nodes.
     std::vector<float> node_parts(parts.entry_parts > 1 ? parts.count() * M * D : 0);
     parallel_rows(parts.count(), threads, [&](int worker, std::int64_t part) {
         Workspace& work = workspaces[worker];

@@ -1,6 +1,6 @@
-// DIN's attention weights for training: forward, and a backward that computes the hidden layer again.
+// DIN's attention weights for training; backward recomputes the hidden layer.
 //
-// Groups G (a user on a level, or one for a table of pairs), history entries L, nodes M, width D, hidden width A.
+// Legend: G groups (a user on a level, or one group for a table), L history entries, M nodes, D width, A hidden width.
 // All arrays are row-major and contiguous.
 #pragma once
 
@@ -15,7 +15,7 @@ struct AttentionSizes {
     int width, hidden;
 };
 
-// weight_in [A, 3 D] on [a; a * w; w]; weight_out [A]; bias_out and slope_out one value each.
+// weight_in [A, 3 D] on [a; a * w; w]; weight_out [A]; bias_out, slope_out [1].
 struct AttentionInputs {
     const float* a;        // [G, L, D]
     const float* w;        // [G, M, D]
@@ -23,15 +23,15 @@ struct AttentionInputs {
     const float *weight_in, *bias_in, *slope_in, *weight_out, *bias_out, *slope_out;
 };
 
-// The gradient of each input, shaped like it.
+// The gradient of each input, in its shape.
 struct AttentionGradients {
     float *a, *w, *weight_in, *bias_in, *slope_in, *weight_out, *bias_out, *slope_out;
 };
 
 struct AttentionKernels {
-    // weights [G, M, L], 0 where the entry is absent.
+    // weights [G, M, L], 0 for absent entries.
     void (*forward)(const AttentionSizes&, const AttentionInputs&, float* weights, int threads);
-    // The same bits for every number of threads: partial sums are over fixed parts and added in a fixed order.
+    // Bit-identical for any number of threads: partial sums are over fixed parts and added in a fixed order.
     void (*backward)(const AttentionSizes&, const AttentionInputs&, const float* gradient, const AttentionGradients&,
                      int threads);
 };

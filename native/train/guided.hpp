@@ -1,4 +1,4 @@
-// What GuidedRec's moves descend, from scores to gradients in one call.
+// The loss of a move of GuidedRec, from scores to gradients in one call.
 #pragma once
 
 #include <cmath>
@@ -11,10 +11,10 @@
 namespace beamwood {
 
 struct GuidedMove {
-    double loss, predicted, truth;  // the last two are means over the lists, truth 0 where it was not asked for
+    double loss, predicted, truth;  // the last two are means over the lists; truth is 0 for k = 0
 };
 
-// scores, labels [rows, size], predictions from sigmoid(scores). k >= 1: half the squared misses of the lists' NDCG@k;
+// scores, labels [rows, size], predictions from sigmoid(scores). k >= 1: half the squared error of the lists' NDCG@k;
 // k = 0: minus the sum of the predictions. d_scores [rows, size] and d_weights may be null.
 inline GuidedMove guided_move(const SurrogateKernels& kernels, const SurrogateSizes& sizes, std::int64_t rows,
                               const float* scores, const float* labels, const float* weights, std::int64_t k,

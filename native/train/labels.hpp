@@ -1,11 +1,11 @@
-// Rectified labels: the nearest leaves on both sides of a target's that hold a better item.
+// Rectified labels: the nearest leaves on both sides of the target's leaf with a better item.
 #pragma once
 
 #include <cstdint>
 
 namespace beamwood {
 
-// For each row, in leaf order: the places of the nearest better items left and right of `places[row]`, or -1.
+// For each row, in leaf order: the positions of the nearest better items left and right of `places[row]`, or -1.
 // Better: a higher score, or the same score and a lower item index. `nearest` [rows, 2].
 inline void nearest_better(std::int64_t rows, std::int64_t num_items, const float* scores, const std::int32_t* items,
                            const std::int64_t* places, std::int64_t* nearest) {

@@ -9,8 +9,8 @@
 
 namespace beamwood {
 
-// values[row]: the NDCG@k of each list, gain 2^label - 1; of equal scores the lower label first; 0 without a positive
-// gain, NaN where a score or a label is. scores, labels [rows, size].
+// values[row]: the NDCG@k of each list, with gain 2^label - 1 and ties by the lower label. It is 0 without a positive gain,
+// and NaN if a score or a label is NaN. scores, labels [rows, size].
 inline void list_ndcg(std::int64_t rows, std::int64_t size, std::int64_t k, const float* scores, const float* labels,
                       float* values) {
     const std::int64_t places = std::min(size, k);

@@ -9,7 +9,7 @@
 namespace beamwood::BEAMWOOD_LEVEL {
 namespace {
 
-// Rows are cut into so many runs whatever the number of threads; their sums are added in order.
+// The number of ranges of rows, independent of the number of threads; their sums are added in order.
 constexpr std::int64_t PARTS = 64;
 
 void backward(std::int64_t rows, std::int64_t columns, const float* x, const float* slope, const float* gradient,
@@ -17,7 +17,7 @@ void backward(std::int64_t rows, std::int64_t columns, const float* x, const flo
     if (columns == 0) return;
     const std::int64_t parts = std::min(rows, PARTS);
     std::vector<float> sums(parts * columns);
-    parallel_rows(parts, std::max(threads, 1), [&](int, std::int64_t part) {
+    parallel_rows(parts, threads, [&](int, std::int64_t part) {
         float* __restrict sum = &sums[part * columns];
         for (std::int64_t row = part * rows / parts; row < (part + 1) * rows / parts; ++row) {
             const float *in = x + row * columns, *d = gradient + row * columns;

@@ -24,7 +24,7 @@ BEAMWOOD_INLINE float largest(Vec x) {
     return top;
 }
 
-// What one worker needs for one row: scores, weights and counts, each with room for whole chains.
+// The buffers of one worker for one row: scores, weights and counts, padded to whole chains.
 struct Row {
     std::vector<float> scores, weights;
     std::vector<std::int32_t> counts;
@@ -35,7 +35,7 @@ struct Row {
         scores.resize(room), weights.resize(room), counts.resize(room);
     }
 
-    // Weights exp(score - less), the largest 1; false where no candidate can be drawn.
+    // Computes weights exp(score - less), scaled to a maximum of 1. Returns false if no candidate can be drawn.
     bool weigh(std::int64_t columns, const float* from, const float* less, const bool* masked) {
         padded = (columns + CHAINS - 1) / CHAINS * CHAINS;
         float *__restrict s = scores.data(), *__restrict w = weights.data();
@@ -62,8 +62,8 @@ struct Row {
         return true;
     }
 
-    // Counts of `draws` draws by the weights; false where these are no numbers. Every chain sums in the same order in
-    // both passes, so that places rise along the row and a weight of 0 is never drawn.
+    // Computes counts of `draws` draws by the weights. Returns false if these are not finite. Every chain sums in the same
+    // order in both passes, so places do not decrease along the row and a weight of 0 is never drawn.
     bool draw(std::int64_t draws, float start) {
         const float* __restrict w = weights.data();
         std::int32_t* __restrict to = counts.data();
@@ -92,14 +92,14 @@ struct Row {
                 std::memcpy(to + c + v * LANES, &count, sizeof count);
                 before[v] = now;
             }
-        // What rounding leaves over goes to the best.
+        // Draws lost by rounding go to the best candidate.
         const std::int64_t left = draws - before[ABREAST - 1][LANES - 1];
         if (left > 0) to[std::find(w, w + padded, 1.0f) - w] += static_cast<std::int32_t>(left);
         return true;
     }
 
-    // The softmax of a positive against the draws: weights become each candidate's part, and the sum is returned.
-    // `top`: what was taken from every exponent.
+    // The softmax of a positive against the draws. Weights become the candidates' summands; their sum is returned. `top`:
+    // the maximum, subtracted from every exponent.
     float share(float positive, float& top) {
         const float* __restrict s = scores.data();
         const std::int32_t* __restrict n = counts.data();
@@ -118,7 +118,7 @@ struct Row {
         Vec total{};
         for (std::int64_t c = 0; c < padded; c += LANES) {
             const IntVec count = counted(c);
-            // What was not drawn may lie far above the top, where `exp_of` ends.
+            // Candidates that were not drawn may be above `top`, outside the domain of `exp_of`.
             const Vec x = count > 0 ? load(s + c) - splat(top) : splat(-std::numeric_limits<float>::infinity());
             const Vec part = exp_of(x) * __builtin_convertvector(count, Vec);
             store(w + c, part);
@@ -133,8 +133,9 @@ struct Row {
 void systematic(std::int64_t rows, std::int64_t columns, const float* scores, const float* less, const bool* masked,
                 const float* starts, std::int64_t draws, float* counts, int threads) {
     if (columns == 0) return;
-    std::vector<Row> workers(std::max(threads, 1), Row(columns));
-    parallel_rows(rows, std::max(threads, 1), [&](int worker, std::int64_t row) {
+    threads = threads_for(rows, threads);
+    std::vector<Row> workers(threads, Row(columns));
+    parallel_rows(rows, threads, [&](int worker, std::int64_t row) {
         Row& r = workers[worker];
         const std::int64_t first = row * columns;
         const bool some = r.weigh(columns, scores + first, less, masked + first) && r.draw(draws, starts[row]);
@@ -145,7 +146,7 @@ void systematic(std::int64_t rows, std::int64_t columns, const float* scores, co
 void softmax(std::int64_t rows, std::int64_t columns, float* scores, const float* less, const bool* masked,
              const float* positive, const float* starts, const DrawnPart* parts, int num_parts, float* losses,
              float* own, std::int64_t* drawn, int threads) {
-    threads = std::max(threads, 1);
+    threads = threads_for(rows, threads);
     std::vector<Row> workers(threads, Row(columns));
     std::vector<std::vector<std::int64_t>> tallies(threads, std::vector<std::int64_t>(columns, 0));
     parallel_rows(rows, threads, [&](int worker, std::int64_t row) {

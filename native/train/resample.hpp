@@ -1,4 +1,4 @@
-// Systematic resampling: how often each candidate is drawn, row by row, and the softmax against what was drawn.
+// Systematic resampling: counts of drawn candidates per row, and the softmax against the drawn ones.
 #pragma once
 
 #include <cstdint>
@@ -7,21 +7,21 @@
 
 namespace beamwood {
 
-// One softmax of a row: `draws` draws among the columns [first, stop), and its share of the loss.
+// One softmax of a row: `draws` draws among the columns [first, stop), with `share` of the loss.
 struct DrawnPart {
     std::int64_t first, stop, draws;
     float share;
 };
 
-// Row b draws by softmax(scores - less) among what is not masked; draw j stands at (j + its start) equal steps of the
-// weights, summed in the order of CHAINS interleaved chains: columns 0, 16, 32, .., 1, 17, .. A row that is masked
-// throughout has no draws. scores, masked [rows, columns]; less [columns]; starts [rows, parts], each in [0, 1).
+// Row b draws by softmax(scores - less) among unmasked columns. Draw j is at (j + start) equal steps of the cumulated
+// weights, summed in the order of CHAINS interleaved chains: columns 0, 16, 32, .., 1, 17, .. A fully masked row has no
+// draws. scores, masked [rows, columns]; less [columns]; starts [rows, parts], each in [0, 1).
 struct ResampleKernels {
-    // counts [rows, columns], one part that holds every column.
+    // counts [rows, columns], with one part of all columns.
     void (*systematic)(std::int64_t rows, std::int64_t columns, const float* scores, const float* less,
                        const bool* masked, const float* starts, std::int64_t draws, float* counts, int threads);
     // losses[b] = sum over parts of share * (-positive + log(exp(positive) + sum of exp(scores) of the draws)).
-    // `scores` becomes its gradient, own[b] that by `positive` plus 1, drawn[columns] how often each column was drawn.
+    // `scores` becomes its gradient; own[b]: the gradient by `positive`, plus 1; drawn[columns]: the counts of draws.
     void (*softmax)(std::int64_t rows, std::int64_t columns, float* scores, const float* less, const bool* masked,
                     const float* positive, const float* starts, const DrawnPart* parts, int num_parts, float* losses,
                     float* own, std::int64_t* drawn, int threads);

@@ -10,12 +10,12 @@
 namespace beamwood::BEAMWOOD_LEVEL {
 namespace {
 
-// One lane a list: value i of a layer is the vector at i * LANES, so no layer's width has a remainder.
+// One lane per list: value i of a layer is the vector at i * LANES, so widths need no padding.
 BEAMWOOD_INLINE Vec at(const float* values, std::int64_t i) { return load(values + i * LANES); }
 BEAMWOOD_INLINE void put(float* values, std::int64_t i, Vec value) { store(values + i * LANES, value); }
 BEAMWOOD_INLINE void add(float* values, std::int64_t i, Vec value) { put(values, i, at(values, i) + value); }
 
-// A layer's place in the flat weights, and so in the sums of their gradients.
+// The offsets of a layer in the flat weights and in the sums of their gradients.
 struct Layer {
     std::int64_t matrix, bias, in, out;
 };
@@ -24,7 +24,7 @@ struct Layer {
 void forward(const Layer& layer, const float* weights, const float* in, float* out) {
     const float *matrix = weights + layer.matrix, *bias = weights + layer.bias;
     std::int64_t o = 0;
-    for (; o + 4 <= layer.out; o += 4) {  // four sums side by side, as one alone would wait for each of its terms
+    for (; o + 4 <= layer.out; o += 4) {  // four independent sums, to hide latency
         Vec sums[4];
         for (int j = 0; j < 4; ++j) sums[j] = splat(bias[o + j]);
         for (std::int64_t i = 0; i < layer.in; ++i) {
@@ -40,7 +40,7 @@ void forward(const Layer& layer, const float* weights, const float* in, float* o
     }
 }
 
-// From the gradient of `out`, which becomes that before tanh: sums of the weights' gradients, and d_in set where wanted.
+// From the gradient of `out`, which becomes that before tanh: adds the weights' gradients to `sums`, and sets `d_in`.
 void backward(const Layer& layer, const float* weights, const float* in, const float* out, float* d_out, float* sums,
               float* d_in) {
     const float* matrix = weights + layer.matrix;
@@ -59,7 +59,7 @@ void backward(const Layer& layer, const float* weights, const float* in, const f
     }
 }
 
-// The layers' values for as many lists as there are lanes, and their gradients.
+// The layers' values and gradients for one list per lane.
 struct Block {
     Aligned<float> memory;
     float *x, *v1, *v2, *z, *mean, *pooled, *e, *joined, *h1, *out;
@@ -109,7 +109,7 @@ public:
         BEAMWOOD_LEVEL::forward(h2_, weights_, b.h1, b.out);
     }
 
-    // After `forward`, with d_out set. `sums` (of the weights' gradients, null: none) grow; d_x is set where wanted.
+    // Called after `forward`, with d_out set. Adds the weights' gradients to `sums` (may be null); sets d_x if `want_x`.
     void backward(Block& b, float* sums, bool want_x) const {
         const std::int64_t width = sizes_.width;
         BEAMWOOD_LEVEL::backward(h2_, weights_, b.h1, b.out, b.d_out, sums, b.d_h1);
@@ -132,7 +132,7 @@ public:
     }
 
 private:
-    // z_k = tanh(g (p_k, y_k)), their mean over the list, and what the next layer takes: the mean, or Z mean.
+    // z_k = tanh(g (p_k, y_k)), their mean over the list, and the input of the next layer: the mean, or Z mean.
     void pool(Block& b) const {
         const std::int64_t size = sizes_.size, width = sizes_.width;
         const float *matrix = weights_ + g_.matrix, *bias = weights_ + g_.bias;
@@ -199,7 +199,7 @@ void run(const SurrogateSizes& sizes, std::int64_t rows, const float* p, const f
     for (std::int64_t first = 0; first < rows; first += LANES) {
         const std::int64_t here = std::min<std::int64_t>(LANES, rows - first);
         for (std::int64_t lane = 0; lane < LANES; ++lane)
-            for (std::int64_t k = 0; k < size; ++k) {  // lanes without a list hold zeros and get no gradient
+            for (std::int64_t k = 0; k < size; ++k) {  // lanes without a list are zero and have no gradient
                 const std::int64_t from = (first + lane) * size + k;
                 block.x[k * LANES + lane] = lane < here ? p[from] : 0.0f;
                 block.x[(size + k) * LANES + lane] = lane < here ? labels[from] : 0.0f;

@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["indptr_of", "places_in_rows", "ranges"]
+from beamwood.errors import InputError
+
+__all__ = ["indptr_of", "places_in_rows", "ranges", "whole_numbers"]
 
 
 def indptr_of(lengths: ArrayLike) -> NDArray[np.int64]:
@@ -28,3 +30,18 @@ def ranges(starts: NDArray[np.integer[Any]], lengths: NDArray[np.integer[Any]]) 
     """int64[E], `lengths[b]` consecutive numbers from `starts[b]` for each row: 5, 9 with lengths 2, 1 give 5, 6, 9."""
     indptr = indptr_of(lengths)
     return np.arange(indptr[-1]) + np.repeat(starts - indptr[:-1], lengths)
+
+
+def whole_numbers(name: str, values: Any, dtype: type[np.integer[Any]]) -> NDArray[Any]:
+    """The values as a contiguous, aligned array of a type of integers. Errors: `InputError` on other values."""
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise InputError(f"{name} must hold whole numbers: {error}") from None
+    if array.dtype != dtype and array.size:
+        most, is_integer = np.iinfo(dtype).max, array.dtype.kind in "iu"
+        if not is_integer or array.max() > most or array.min() < -most:
+            found = array.max() if is_integer else array.dtype
+            raise InputError(f"{name} must hold whole numbers up to {most}; got {found}")
+    array = np.ascontiguousarray(array, dtype)
+    return array if array.flags.aligned else array.copy()

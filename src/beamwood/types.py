@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamwood.errors import InputError
-from beamwood.ragged import indptr_of, ranges
+from beamwood.ragged import indptr_of, ranges, whole_numbers
 
 __all__ = [
     "BoolArray",
@@ -50,13 +50,10 @@ class ItemLists:
     items: NDArray[np.int32]
 
     def __post_init__(self) -> None:
-        try:
-            indptr, items = (np.ascontiguousarray(*each) for each in ((self.indptr, np.int64), (self.items, np.int32)))
-        except (TypeError, ValueError, OverflowError) as error:
-            raise InputError(f"indptr or items do not convert to int64 and int32: {error}") from error
+        indptr, items = whole_numbers("indptr", self.indptr, np.int64), whole_numbers("items", self.items, np.int32)
         if indptr.ndim != 1 or items.ndim != 1 or len(indptr) == 0 or indptr[0] != 0 or indptr[-1] != len(items):
             raise InputError(f"indptr must be 1-d, start at 0 and end at len(items)={len(items)}; got {indptr[-1:]}")
-        if np.any(np.diff(indptr) < 0) or items.min(initial=0) < 0:
+        if (indptr[1:] < indptr[:-1]).any() or items.min(initial=0) < 0:
             raise InputError("indptr must not decrease, items must be 0 or more; build them with ItemLists.from_lists")
         for name, array in (("indptr", indptr), ("items", items)):
             object.__setattr__(self, name, array)
@@ -72,7 +69,7 @@ class ItemLists:
     @classmethod
     def from_lists(cls, rows: Iterable[Sequence[int] | IndexArray]) -> Self:
         """Lists from an iterable of sequences of item indices."""
-        arrays = [np.asarray(row, dtype=np.int32) for row in rows]
+        arrays = [whole_numbers("items", row, np.int32) for row in rows]
         return cls(indptr_of([len(row) for row in arrays]), np.concatenate([np.empty(0, np.int32), *arrays]))
 
     @classmethod

@@ -253,7 +253,7 @@ def test_compare_takes_a_preset(log, monkeypatch, capsys):
 
 def test_the_words_that_a_setting_may_be(capsys):
     assert beamwood("settings", "dtr") == 0
-    assert 'loss.negatives = "uniform" (uniform | tree)\n    how the softmax' in capsys.readouterr().out
+    assert 'loss.negatives = "uniform" (uniform | tree)\n    sampler of the softmax' in capsys.readouterr().out
     assert beamwood("settings", "dtrr") == 2
     assert "did you mean 'dtr'" in capsys.readouterr().err
 

@@ -43,7 +43,7 @@ def test_bits_do_not_depend_on_threads_and_what_does_not_fit_is_refused():
     assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
     arrays = [x.numpy(), slope.numpy(), direction.numpy(), np.empty((333, 24), np.float32), np.empty(24, np.float32)]
     native().prelu_backward(*arrays)
-    with pytest.raises(ValueError, match="d_slope does not fit"):
+    with pytest.raises(ValueError, match="d_slope does not match"):
         native().prelu_backward(*arrays[:4], np.empty(23, np.float32))
     with pytest.raises(TypeError):
         native().prelu_backward(x.double().numpy(), *arrays[1:])
@@ -55,3 +55,10 @@ def test_autocast_trains():
         out = prelu(x, slope)
     out.sum().backward()
     assert torch.allclose(x.grad, torch.where(x > 0, 1.0, slope), atol=1e-2)
+
+
+def test_one_slope_for_all_columns_has_torch_s_gradients():
+    x, slope, direction = torch.randn(9, 4), torch.rand(1), torch.randn(9, 4)
+    got = values_and_gradients(prelu, x, slope, direction)
+    for mine, expected in zip(got, values_and_gradients(functional.prelu, x, slope, direction), strict=True):
+        assert torch.equal(mine, expected)

@@ -173,7 +173,7 @@ def test_the_native_module_refuses_what_does_not_fit():
     arrays[6] = arrays[6][0]
     out = np.empty((4, 5, 6), np.float32)
     native().attention_forward(*arrays, out)
-    with pytest.raises(ValueError, match="weights does not fit"):
+    with pytest.raises(ValueError, match="weights does not match"):
         native().attention_forward(*arrays, np.empty((4, 6, 5), np.float32))
     with pytest.raises(TypeError):
         native().attention_forward(*[x.astype(np.float64) for x in arrays], out)

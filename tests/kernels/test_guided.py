@@ -111,20 +111,20 @@ def test_what_does_not_fit_is_refused_and_what_is_not_a_number_stays_so():
     call, move = native().ndcg_surrogate, native().guided_move
     call(p, y, weights, 3, True, 2, out)
     for asked, wrong, match in [
-        (call, (p, y[:2], weights, 3, True, 2, out), "labels does not fit"),
-        (call, (p, y, weights[1:], 3, True, 2, out), "weights does not fit"),
+        (call, (p, y[:2], weights, 3, True, 2, out), "labels does not match"),
+        (call, (p, y, weights[1:], 3, True, 2, out), "weights does not match"),
         (call, (p, y, weights, 3, False, 0, out), "degree must be"),
         (call, (p, y, weights, 0, True, 2, out), "out of range"),
-        (call, (p, y, weights, 3, True, 2, out[1:]), "predicted does not fit"),
+        (call, (p, y, weights, 3, True, 2, out[1:]), "predicted does not match"),
         (call, (p, y, weights, 3, True, 2, out, None, p), "need a gradient"),
-        (call, (p, y, weights, 3, True, 2, out, out[1:]), "gradient does not fit"),
-        (call, (p, y, weights, 3, True, 2, out, out, p[1:].copy()), "gradient of the lists does not fit"),
-        (call, (p, y, weights, 3, True, 2, out, out, None, out), "d_weights does not fit"),
-        (move, (p, y[:2], weights, 3, True, 2, 10), "labels does not fit"),
-        (move, (p, y, weights[1:], 3, True, 2, 10), "weights does not fit"),
+        (call, (p, y, weights, 3, True, 2, out, out[1:]), "gradient does not match"),
+        (call, (p, y, weights, 3, True, 2, out, out, p[1:].copy()), "gradient of the lists does not match"),
+        (call, (p, y, weights, 3, True, 2, out, out, None, out), "d_weights does not match"),
+        (move, (p, y[:2], weights, 3, True, 2, 10), "labels does not match"),
+        (move, (p, y, weights[1:], 3, True, 2, 10), "weights does not match"),
         (move, (p, y, weights, 3, True, 2, -1), "k must be 0 or more"),
-        (move, (p, y, weights, 3, True, 2, 0, p[1:].copy()), "gradient of the lists does not fit"),
-        (move, (p, y, weights, 3, True, 2, 0, None, out), "d_weights does not fit"),
+        (move, (p, y, weights, 3, True, 2, 0, p[1:].copy()), "gradient of the lists does not match"),
+        (move, (p, y, weights, 3, True, 2, 0, None, out), "d_weights does not match"),
     ]:
         with pytest.raises(ValueError, match=match):
             asked(*wrong)

@@ -172,7 +172,7 @@ def test_arrays_round_trip_and_are_checked(more):
         ({"similarity.vectors": None}, "lack 'similarity.vectors'"),
         ({"similarity.places": None}, "lack 'similarity.places'"),
         ({"seen.weights": np.zeros(3, np.float32)}, "seen.weights has shape"),
-        ({"seen.weights": np.zeros(10)}, "seen.weights is float64; expected contiguous float32"),
+        ({"seen.weights": np.zeros(10)}, "seen.weights is float64; expected contiguous, aligned float32"),
         ({"seen.weights": None}, "lack 'seen.weights'"),
         ({"trend.weights": np.zeros(3, np.float32)}, "'trend.weights' is an array neither of the scorer nor of its"),
         ({"similarity.weights": np.zeros(3, np.float32)}, "'similarity.weights' is an array neither of"),

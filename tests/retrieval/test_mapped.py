@@ -12,9 +12,11 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from safetensors.numpy import save
 
 import beamwood
 from beamwood.artefact import read_artefact
+from beamwood.artefact.mapped import map_arrays
 from beamwood.data import Vocabulary
 from beamwood.errors import ArtefactError, InputError
 from beamwood.retrieval.popularity import PopularitySearcher
@@ -76,6 +78,20 @@ def test_damage_is_found_when_asked(tmp_path):
         beamwood.load(tmp_path / "model")
     with pytest.raises(InputError, match="threads=0"):
         beamwood.load(tmp_path / "model", threads=0)
+
+
+def test_arrays_at_odd_addresses_are_copied(tmp_path):
+    arrays = {"a": np.arange(6, dtype=np.float32).reshape(2, 3), "b": np.arange(5, dtype=np.int8)}
+    content = save(arrays)
+    size = int.from_bytes(content[:8], "little")
+    # Another writer need not pad its header.
+    shifted = (size + 1).to_bytes(8, "little") + content[8 : 8 + size] + b" " + content[8 + size :]
+    (tmp_path / "arrays").write_bytes(shifted)
+    with open(tmp_path / "arrays", "rb") as file:
+        found = map_arrays(file.fileno())
+    for name, array in arrays.items():
+        assert found[name].flags.aligned
+        assert np.array_equal(found[name], array)
 
 
 ASK = """

@@ -6,6 +6,7 @@ from scipy import sparse
 
 from beamwood.errors import InputError
 from beamwood.retrieval.neighbours import NeighbourSearcher
+from beamwood.retrieval.popularity import PopularitySearcher
 from beamwood.retrieval.top_k import top_k
 from beamwood.types import ItemLists, Query, SearchOptions
 
@@ -84,3 +85,11 @@ def test_scores_of_few_rows_are_those_of_many(monkeypatch, seen, least):
         many = own.score(query, items)
         few = [own.score(query.take(np.array([row])), items[row : row + 1])[0] for row in range(30)]
         assert np.array_equal(np.array(few), many)
+
+
+@pytest.mark.parametrize("items", [[[2**32], [0]], [[5], [0]], [[-2], [0]], [[0]], [[0], [0], [0]], [0, 0]], ids=str)
+def test_items_to_score_that_do_not_fit_are_refused(items):
+    query = Query.of(ItemLists.from_lists([[1], [2]]))
+    for tested in (searcher(np.random.default_rng(0), 5, 0.5)[0], PopularitySearcher(np.arange(5))):
+        with pytest.raises(InputError, match=r"items (holds an index outside|has shape)"):
+            tested.score(query, np.array(items))

@@ -176,7 +176,7 @@ def test_a_wrong_wish_says_how_to_mend_it(client, models, known):
 
     alone = error(client, {"history": history})
     assert alone["field"] == "exclude_rejected"
-    assert "give user or session" in alone["message"]
+    assert "needs user or session" in alone["message"]
     with serving(models / "plain") as plain:
         assert "--negative-events" in error(plain, {"user": user})["message"]
     assert error(client, {"user": user, "exclude_rejected": 1})["field"] == "exclude_rejected"

@@ -270,7 +270,7 @@ def test_first_events_that_cannot_be_taken_up_at_once_are_later(models, monkeypa
 def test_what_the_store_lacks_of_what_was_learned_is_trouble():
     store = MemoryStore()
     store.put("catalogue", "0" * 32)
-    with pytest.raises(StoreUnavailable, match="put back"):
+    with pytest.raises(StoreUnavailable, match="restore the store"):
         read_learned(store, None)
 
 

@@ -42,7 +42,8 @@ def map_arrays(file: int) -> dict[str, NDArray[Any]]:
     for name, (dtype, shape, offset) in entries.items():
         count = math.prod(shape)
         array = np.frombuffer(pages, dtype, count, start + offset) if count else np.empty(0, dtype)
-        arrays[name] = array.reshape(shape)
+        # Another writer may have put it at an odd address, which processors and kernels do not all accept.
+        arrays[name] = (array if array.flags.aligned else array.copy()).reshape(shape)
     return arrays
 
 

@@ -40,12 +40,12 @@ def compare(
     ] = METHODS,
     folders: Annotated[
         o.Texts,
-        typer.Option("--folders", metavar="A B C", help="Compare folders that `beamwood fit` saved, all of one split."),
+        typer.Option("--folders", metavar="A B C", help="Compare folders of fitted models that share one split."),
     ] = None,
     split: o.SplitName = SPLIT,
     seed: o.Seed = SEED,
     k: Annotated[
-        o.Text, typer.Option("--k", metavar="N,N", help="Lengths of the lists that are judged; 20 unless given.")
+        o.Text, typer.Option("--k", metavar="N,N", help="Lengths of the evaluated lists; 20 by default.")
     ] = None,
     tail: o.Tail = None,
     tail_of: o.TailOf = None,
@@ -91,7 +91,7 @@ def fit_and_compare(
     k: str | None,
     tail: TailRule | None,
 ) -> Comparison:
-    """Fit several methods on the same training users and measure them on the same test users."""
+    """Fit several methods on the same training users, and evaluate them on the same test users."""
     from beamwood.recipes import compare as recipe
 
     named = [name.strip() for name in methods.split(",") if name.strip()]

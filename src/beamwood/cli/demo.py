@@ -31,15 +31,15 @@ OPTIMUM = "best possible"
 
 
 def demo(
-    out: Annotated[str, typer.Option("--out", metavar="FOLDER", help="Where to save the tree.")] = "runs/demo",
+    out: Annotated[str, typer.Option("--out", metavar="FOLDER", help="Output folder of the tree.")] = "runs/demo",
     seed: o.Seed = 0,
     time_limit: Annotated[
-        float, typer.Option("--seconds", min=5.0, metavar="X", help="Time for training the tree.")
+        float, typer.Option("--seconds", min=5.0, metavar="X", help="Training time of the tree in seconds.")
     ] = 120.0,
     overwrite: o.Overwrite = False,
     json: o.Json = False,
 ) -> None:
-    """Plant a market whose probabilities are known, fit methods on it, and compare them with the optimum."""
+    """Simulate a market with known probabilities, fit methods on it, and compare them with the optimum."""
     from beamwood.artefact import check_output
     from beamwood.data.synthetic import make_market
     from beamwood.methods import load_method

@@ -29,7 +29,7 @@ _MOST_STEPS, _MOST_WAYS = 4, 4
 
 @expanded
 def describe(log: o.LogPath, *, reading: o.ReadOptions, html: o.Page = None, json: o.Json = False) -> None:
-    """Say what LOG holds, what a fit takes of it and leaves out, what each split leaves, and the command to go on.
+    """Describe LOG: its contents, what a fit uses and leaves out, the size of each split, and the next command.
 
     A log that a fit refuses is refused here too, with every option that would make it readable, each of them tried.
     """

@@ -20,7 +20,7 @@ LIBRARIES = ("numpy", "scipy", "polars", "pydantic", "safetensors", "array-api-c
 
 
 def doctor(json: o.Json = False) -> None:
-    """Show versions, extras that are missing, which kernels are live, processors, memory and disk."""
+    """Show versions, missing extras, active kernels, processors, memory and disk."""
     from beamwood.kernels import live
 
     document = {

@@ -30,12 +30,12 @@ _GAP_QUERIES = 2000
 # For a ranker, which scores every pair separately.
 _DEAR_GAP_QUERIES = 200
 
-_Cuts = Annotated[
-    o.Text, typer.Option("--k", metavar="N,N", help="Lengths of the lists that are judged; 20,40 unless given.")
-]
+_Cuts = Annotated[o.Text, typer.Option("--k", metavar="N,N", help="Lengths of the evaluated lists; 20,40 by default.")]
 _Sampled = Annotated[
     o.Count,
-    typer.Option("--sampled", min=1, metavar="N", help="Also rank each label among N drawn items; 99 in many papers."),
+    typer.Option(
+        "--sampled", min=1, metavar="N", help="Also rank each label among N sampled items; 99 in many papers."
+    ),
 ]
 _OneStageQueries = Annotated[
     o.Count,
@@ -44,7 +44,7 @@ _OneStageQueries = Annotated[
         min=0,
         metavar="N",
         hidden=True,
-        help="Two stages: the test users for whom the ranker also orders the whole catalogue; 0: none. By default 200, "
+        help="two_stage: test users for whom the ranker also ranks the whole catalogue; 0: none. Default: 200, "
         "or as many as need two million scores.",
     ),
 ]

@@ -20,12 +20,16 @@ if TYPE_CHECKING:
 __all__ = ["events"]
 
 _ACTIONS = ("erase", "export")
-_Action = Annotated[str, typer.Argument(metavar="ACTION", help="export: a log; erase: a model without erased users.")]
-_Store = Annotated[
-    str, typer.Argument(metavar="STORE", help="sqlite:PATH, redis://.. or postgresql://.., as of `beamwood serve`.")
+_Action = Annotated[
+    str, typer.Argument(metavar="ACTION", help="export: write a log; erase: write a model without erased users.")
 ]
-_Out = Annotated[str, typer.Option("--out", metavar="PATH", help="The .parquet of an export, the folder of an erase.")]
-_Folder = Annotated[o.Text, typer.Option("--from", metavar="FOLDER", help="erase: the model, which stays as it is.")]
+_Store = Annotated[
+    str, typer.Argument(metavar="STORE", help="sqlite:PATH, redis://.. or postgresql://.., as in `beamwood serve`.")
+]
+_Out = Annotated[
+    str, typer.Option("--out", metavar="PATH", help="The .parquet file of `export`, the folder of `erase`.")
+]
+_Folder = Annotated[o.Text, typer.Option("--from", metavar="FOLDER", help="erase: the model, which is not changed.")]
 
 
 def events(
@@ -37,7 +41,7 @@ def events(
     overwrite: o.Overwrite = False,
     json: o.Json = False,
 ) -> None:
-    """Take out what a server's store holds: its events as a log, or its erasures into a model. A server may run on."""
+    """Export the events of a server's store as a log, or apply its erasures to a model. The server may keep running."""
     if action not in _ACTIONS:
         raise InputError(f"the action {action!r} is unknown{nearest(action, _ACTIONS)}")
     if (folder is not None) != (action == "erase"):

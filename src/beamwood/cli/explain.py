@@ -17,10 +17,12 @@ from beamwood.extras import asking_for
 
 __all__ = ["explain"]
 
-_Request = Annotated[str, typer.Argument(metavar="REQUEST_ID", help="Of an answer of the last day.")]
-_Store = Annotated[str, typer.Option("--store", metavar="ADDRESS", help="That of the server, such as sqlite:PATH.")]
+_Request = Annotated[str, typer.Argument(metavar="REQUEST_ID", help="The request_id of an answer from the last day.")]
+_Store = Annotated[
+    str, typer.Option("--store", metavar="ADDRESS", help="Address of the server's store, such as sqlite:PATH.")
+]
 _Folder = Annotated[o.Text, typer.Option("--folder", metavar="FOLDER", help="The model, if it has moved.")]
-_Items = Annotated[o.Text, typer.Option("--items", metavar="FILE", help="The item table that the server had.")]
+_Items = Annotated[o.Text, typer.Option("--items", metavar="FILE", help="The item table of the server.")]
 
 
 def explain(
@@ -32,7 +34,7 @@ def explain(
     method: o.MethodFile = None,
     json: o.Json = False,
 ) -> None:
-    """Give an answer of a server again, with its reasons: path, parts of the score, attention on the history."""
+    """Explain an earlier answer of a server: path, parts of the score, and attention on the history."""
     with asking_for("beamwood explain"):
         import msgspec
 

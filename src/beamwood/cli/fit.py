@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["fit", "fit_method", "fit_named", "starting_anew"]
 
-_METHOD_HELP = f"None: find the best. Or {', '.join(METHODS)}; sums, as dtr+ease; FILE.py."
+_METHOD_HELP = f"Default: find the best. Or {', '.join(METHODS)}; a sum, dtr+ease; FILE.py."
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +45,13 @@ class SettingOptions:
     preset: o.Preset = None
     config: Annotated[
         o.Text,
-        typer.Option("--config", metavar="FILE", hidden=True, help="A TOML file of settings, the groups its tables."),
+        typer.Option(
+            "--config", metavar="FILE", hidden=True, help="A TOML file of settings, with one table per group."
+        ),
     ] = None
     setting: Annotated[
         o.Texts,
-        typer.Option("--set", metavar="NAME=VALUE", help="One setting; `beamwood settings METHOD` lists them."),
+        typer.Option("--set", metavar="NAME=VALUE", help="A setting; `beamwood settings METHOD` lists all."),
     ] = None
     start: Annotated[
         o.Text,
@@ -57,7 +59,7 @@ class SettingOptions:
             "--from",
             metavar="FOLDER",
             hidden=True,
-            help="A fitted model that the method goes on from.",
+            help="A fitted model from which the method continues.",
         ),
     ] = None
     retriever: Annotated[
@@ -70,7 +72,7 @@ class SettingOptions:
             "--ranker",
             metavar="FOLDER",
             hidden=True,
-            help="The second stage of two_stage, a folder or a method that counts; without it a ranker is trained.",
+            help="The second stage of two_stage: a folder or a counting method. Default: train a ranker.",
         ),
     ] = None
 
@@ -109,7 +111,7 @@ def fit(
     log: o.LogPath,
     *,
     out: Annotated[
-        o.Text, typer.Option("--out", metavar="FOLDER", help="Where to save; else runs/ and the log's name.")
+        o.Text, typer.Option("--out", metavar="FOLDER", help="Output folder; default: runs/ and the log's name.")
     ] = None,
     method: Annotated[
         o.Text, typer.Option("--method", metavar="NAME", help=_METHOD_HELP, autocompletion=o.beginning(*METHODS))
@@ -122,10 +124,10 @@ def fit(
     reading: o.ReadOptions,
     user_table: Annotated[
         o.Text,
-        typer.Option("--user-table", metavar="FILE", hidden=True, help="A table of users, for rankers that read it."),
+        typer.Option("--user-table", metavar="FILE", hidden=True, help="The user table, for rankers that use it."),
     ] = None,
     keep_columns: Annotated[
-        o.Text, typer.Option("--keep-columns", help="Item columns that recommend --where asks: price:number,brand.")
+        o.Text, typer.Option("--keep-columns", help="Item columns for `recommend --where`, such as price:number,brand.")
     ] = None,
     run: RunOptions,
     written: WrittenOptions,

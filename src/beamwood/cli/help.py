@@ -100,13 +100,13 @@ def _of_every_command(
     quiet: Annotated[
         bool,
         typer.Option(
-            "-q", "--quiet", hidden=True, expose_value=False, callback=_note, help="Say only results and errors."
+            "-q", "--quiet", hidden=True, expose_value=False, callback=_note, help="Print only results and errors."
         ),
     ] = False,
     verbose: Annotated[
         bool,
         typer.Option(
-            "-v", "--verbose", hidden=True, expose_value=False, callback=_note, help="Also say what each step took."
+            "-v", "--verbose", hidden=True, expose_value=False, callback=_note, help="Also print the time of each step."
         ),
     ] = False,
 ) -> None:

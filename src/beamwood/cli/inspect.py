@@ -34,7 +34,9 @@ def inspect(
     folder: o.FittedFolder,
     users: Annotated[
         int,
-        typer.Option("--users", min=0, metavar="N", help="Validation users to diagnose a tree on; 0: only describe."),
+        typer.Option(
+            "--users", min=0, metavar="N", help="Number of validation users for diagnostics of a tree; 0: none."
+        ),
     ] = 200,
     widths: Annotated[
         str, typer.Option("--widths", metavar="N,N", help="Beam widths to compare with exact search.")

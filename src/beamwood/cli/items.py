@@ -23,17 +23,20 @@ from beamwood.steps import tell
 
 __all__ = ["export", "score", "similar"]
 
-_Item = Annotated[list[str], typer.Option("--item", metavar="ID", help="An item; may be given again.")]
-_By = Annotated[str, typer.Option("--by", metavar="WORD", help="What says they are alike: model, vectors or tree.")]
-_Where = Annotated[o.Text, typer.Option("--where", metavar="TEXT", help="Columns of items, as of recommend.")]
-_Category = Annotated[o.Texts, typer.Option("--category", metavar="NAME", help="Only items of this category.")]
-_Items = Annotated[str, typer.Option("--items", metavar="FILE", help="The items to order, an id a line.")]
-_User = Annotated[o.Text, typer.Option("--user", metavar="ID", help="A user of the log.")]
-_History = Annotated[o.Text, typer.Option("--history", metavar="IDS", help="What somebody took, oldest first: 5,9,2.")]
-_Vectors = Annotated[
-    str, typer.Option("--vectors", metavar="FILE", help="The .parquet to write: item, vector, for trees bias.")
+_Item = Annotated[list[str], typer.Option("--item", metavar="ID", help="An item; repeatable.")]
+_By = Annotated[str, typer.Option("--by", metavar="WORD", help="Measure of similarity: model, vectors or tree.")]
+_Where = Annotated[
+    o.Text, typer.Option("--where", metavar="TEXT", help="Condition on item columns, as in `recommend`.")
 ]
-_Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the file.")]
+_Category = Annotated[o.Texts, typer.Option("--category", metavar="NAME", help="Only items of this category.")]
+_Items = Annotated[str, typer.Option("--items", metavar="FILE", help="A file of item ids to rank, one per line.")]
+_User = Annotated[o.Text, typer.Option("--user", metavar="ID", help="A user of the log.")]
+_History = Annotated[o.Text, typer.Option("--history", metavar="IDS", help="Item ids, oldest first: 5,9,2.")]
+_Vectors = Annotated[
+    str,
+    typer.Option("--vectors", metavar="FILE", help="The .parquet file to write: item, vector and, for trees, bias."),
+]
+_Overwrite = Annotated[bool, typer.Option("--overwrite", help="Overwrite the file.")]
 _BLOCK_ROWS = 100_000
 
 
@@ -48,7 +51,7 @@ def similar(
     method: o.MethodFile = None,
     json: o.Json = False,
 ) -> None:
-    """Items like given ones."""
+    """Find items that are similar to given ones."""
     from beamwood.retrieval.where_text import parse_where
 
     retriever = load(folder, method)
@@ -71,7 +74,7 @@ def score(
     method: o.MethodFile = None,
     json: o.Json = False,
 ) -> None:
-    """Order a given list of items for a user or a history, best first."""
+    """Rank a given list of items for a user or a history, best first."""
     retriever = load(folder, method)
     if (user is None) == (history is None):
         raise InputError("give either --user or --history")

@@ -32,8 +32,8 @@ OK, FAULT, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 130
 app = typer.Typer(
     name="beamwood",
     cls=HelpfulGroup,
-    help="Learn from a log of who took what, and recommend. The log is a table with a column of users, one of items "
-    "and, if known, one of times.",
+    help="Learn from a log of interactions, and recommend items. The log is a table with a column of users, one of "
+    "items and, if known, one of times.",
     pretty_exceptions_enable=False,
 )
 

@@ -50,16 +50,18 @@ Texts = Optional[list[str]]  # noqa: UP045
 Count = Optional[int]  # noqa: UP045
 Number = Optional[float]  # noqa: UP045
 
-FittedFolder = Annotated[str, typer.Argument(metavar="FOLDER", help="What `beamwood fit` saved.")]
-NumItems = Annotated[Count, typer.Option("-k", "--k", metavar="N", help="How many items; 10 unless given.")]
+FittedFolder = Annotated[
+    str, typer.Argument(metavar="FOLDER", help="The folder of a fitted model (see `beamwood fit`).")
+]
+NumItems = Annotated[Count, typer.Option("-k", "--k", metavar="N", help="Number of items; 10 by default.")]
 LogPath = Annotated[
     str,
     typer.Argument(
-        metavar="LOG", help="The log: Parquet, CSV, JSON lines, Arrow or RecBole .inter; a file, or a folder of parts."
+        metavar="LOG", help="The log, a file or a folder: Parquet, CSV, JSON lines, Arrow or RecBole .inter."
     ),
 ]
 MovedItems = Annotated[
-    Text, typer.Option("--items", metavar="FILE", hidden=True, help="The table of items, if it has moved.")
+    Text, typer.Option("--items", metavar="FILE", hidden=True, help="The item table, if it has moved.")
 ]
 MovedLog = Annotated[Text, typer.Option("--log", metavar="FILE", hidden=True, help="The log, if it has moved.")]
 
@@ -79,20 +81,22 @@ SplitName = Annotated[
         "--split",
         metavar="NAME",
         callback=_known_split,
-        help="What tests: users, leave-one-out, time or boundary.",
+        help="Split of the log: users, leave-one-out, time or boundary.",
         autocompletion=beginning("users", "leave-one-out", "time", "boundary"),
     ),
 ]
 Seed = Annotated[
     int,
-    typer.Option(
-        "--seed", min=0, max=2**63 - 1, metavar="N", hidden=True, help="Seeds the split, the tree and the training."
-    ),
+    typer.Option("--seed", min=0, max=2**63 - 1, metavar="N", hidden=True, help="Seed of split, tree and training."),
 ]
 Tail = Annotated[
     Number,
     typer.Option(
-        "--tail", min=0.001, max=0.999, metavar="SHARE", help="Also judge by this share of the rarest items, as 0.2."
+        "--tail",
+        min=0.001,
+        max=0.999,
+        metavar="SHARE",
+        help="Also evaluate on this share of the rarest items, such as 0.2.",
     ),
 ]
 TailOf = Annotated[
@@ -101,7 +105,7 @@ TailOf = Annotated[
         "--tail-of",
         metavar="WORD",
         hidden=True,
-        help="What the tail is a share of: items, interactions, or prefixes (items, as LPO4Rec counts).",
+        help="Unit of --tail: items, interactions, or prefixes (items, as LPO4Rec counts).",
     ),
 ]
 MethodFile = Annotated[
@@ -110,7 +114,7 @@ MethodFile = Annotated[
         "--method",
         metavar="FILE",
         hidden=True,
-        help="The .py file of a method of your own that FOLDER was fitted with.",
+        help="The .py file of the custom method that FOLDER was fitted with.",
     ),
 ]
 TimeLimit = Annotated[
@@ -118,15 +122,13 @@ TimeLimit = Annotated[
     typer.Option(
         "--time-limit",
         metavar="TIME",
-        help="End the training or the search after: 90s, 30m, 1h.",
+        help="Stop training or search after: 90s, 30m, 1h.",
     ),
 ]
-Page = Annotated[Text, typer.Option("--html", metavar="FILE", help="Also write a page for the browser.")]
-Overwrite = Annotated[
-    bool, typer.Option("--overwrite", help="Replace what an earlier fit has written in the same place.")
-]
+Page = Annotated[Text, typer.Option("--html", metavar="FILE", help="Also write an HTML page.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Overwrite the output of an earlier fit.")]
 Preset = Annotated[
-    Text, typer.Option("--preset", metavar="NAME", help="Settings by one word, as paper: the paper's own form.")
+    Text, typer.Option("--preset", metavar="NAME", help="Named settings, such as paper: as in the paper.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
@@ -137,21 +139,25 @@ class ReadOptions:
 
     items: Annotated[
         Text,
-        typer.Option("--items", metavar="FILE", help="A table of items; recommend filters by its column 'category'."),
+        typer.Option(
+            "--items", metavar="FILE", help="The item table; `recommend` can filter by its column 'category'."
+        ),
     ] = None
     user_column: Annotated[
-        Text, typer.Option("--user-column", metavar="NAME", help="Column of users, if it has an unusual name.")
+        Text, typer.Option("--user-column", metavar="NAME", help="Column of user ids, if its name is not recognised.")
     ] = None
-    item_column: Annotated[Text, typer.Option("--item-column", metavar="NAME", help="Column of items.")] = None
+    item_column: Annotated[Text, typer.Option("--item-column", metavar="NAME", help="Column of item ids.")] = None
     time_column: Annotated[
-        Text, typer.Option("--time-column", metavar="NAME", help="Column of times; none: the order of rows counts.")
+        Text, typer.Option("--time-column", metavar="NAME", help="Column of times; none: use the order of the rows.")
     ] = None
     weight_column: Annotated[
         Text, typer.Option("--weight-column", metavar="NAME", hidden=True, help="Column of weights, for --min-weight.")
     ] = None
     min_weight: Annotated[
         Number,
-        typer.Option("--min-weight", metavar="X", help="Keep rows of at least this weight, such as ratings from 4."),
+        typer.Option(
+            "--min-weight", metavar="X", help="Keep rows of at least this weight, such as ratings of 4 or more."
+        ),
     ] = None
     boundary_column: Annotated[
         Text,
@@ -159,7 +165,7 @@ class ReadOptions:
             "--boundary-column",
             metavar="NAME",
             hidden=True,
-            help="Column that says 'history' or 'future' ('train' or 'test') of each row.",
+            help="Column with 'history' or 'future' ('train' or 'test') for each row.",
         ),
     ] = None
     items_column: Annotated[
@@ -171,7 +177,7 @@ class ReadOptions:
             "--unlisted-items",
             metavar="WORD",
             hidden=True,
-            help="Items of the log that the item table lacks: error or keep.",
+            help="Items of the log that are missing in the item table: error or keep.",
         ),
     ] = "error"
     missing: Annotated[
@@ -186,18 +192,16 @@ class ReadOptions:
     ] = "error"
     drop_duplicates: Annotated[
         bool,
-        typer.Option(
-            "--drop-duplicates", hidden=True, help="Leave out rows that repeat another one in all that is read."
-        ),
+        typer.Option("--drop-duplicates", hidden=True, help="Drop rows that are equal in all columns read."),
     ] = False
     time_format: Annotated[
         Text,
-        typer.Option("--time-format", metavar="TEXT", hidden=True, help="How times are written, as '%d.%m.%Y %H:%M'."),
+        typer.Option("--time-format", metavar="TEXT", hidden=True, help="Format of times, such as '%d.%m.%Y %H:%M'."),
     ] = None
     separator: Annotated[
         Text,
         typer.Option(
-            "--separator", metavar="MARK", hidden=True, help="What is between a text file's columns: ';', '::', tab."
+            "--separator", metavar="MARK", hidden=True, help="Column separator of a text file: ';', '::', tab."
         ),
     ] = None
     columns: Annotated[
@@ -206,16 +210,16 @@ class ReadOptions:
             "--columns",
             metavar="NAME,NAME",
             hidden=True,
-            help="A text file without a line of names: its columns, as user,item,-,time.",
+            help="Columns of a text file without a header, such as user,item,-,time.",
         ),
     ] = None
     event_column: Annotated[
         Text,
-        typer.Option("--event-column", metavar="NAME", hidden=True, help="Column of kinds of events, for --events."),
+        typer.Option("--event-column", metavar="NAME", hidden=True, help="Column of event types, for --events."),
     ] = None
     events: Annotated[
         Text,
-        typer.Option("--events", metavar="KIND,KIND=X", help="Kinds of events that count, weighed as buy,view=0.3."),
+        typer.Option("--events", metavar="KIND,KIND=X", help="Event types that count, with weights: buy,view=0.3."),
     ] = None
     negative_events: Annotated[
         Text,
@@ -223,6 +227,6 @@ class ReadOptions:
             "--negative-events",
             metavar="KIND,KIND",
             hidden=True,
-            help="Kinds that mean no, as skip: in no history, kept for --without-rejected.",
+            help="Negative event types, such as skip: excluded from histories, used by --without-rejected.",
         ),
     ] = None

@@ -31,40 +31,46 @@ if TYPE_CHECKING:
 
 __all__ = ["allowed_of", "recommend"]
 
-_HISTORY_HELP = 'What somebody took, oldest first: 5,9,2; ids with commas as JSON: ["a,b", "c"].'
-_User = Annotated[o.Texts, typer.Option("--user", metavar="ID", help="A user of the log; may be given again.")]
-_Users = Annotated[o.Text, typer.Option("--users", metavar="FILE", help="User ids, one a line.")]
-_Histories = Annotated[o.Text, typer.Option("--histories", metavar="FILE", help="Histories, one a line, as --history.")]
-_AllUsers = Annotated[bool, typer.Option("--all-users", help="Every user of the log; with --out.")]
-_Out = Annotated[o.Text, typer.Option("--out", metavar="FILE", help="Write .parquet, .csv or .jsonl instead.")]
-_Threads = Annotated[int, typer.Option("--threads", metavar="N", min=1, max=1024, help="Rows searched at once.")]
-_Resume = Annotated[bool, typer.Option("--resume", help="Go on with an --out that was broken off.")]
-_Replace = Annotated[bool, typer.Option("--overwrite", help="Replace the file of --out.")]
+_HISTORY_HELP = 'Item ids, oldest first: 5,9,2; ids with commas as JSON: ["a,b", "c"].'
+_User = Annotated[o.Texts, typer.Option("--user", metavar="ID", help="A user of the log; repeatable.")]
+_Users = Annotated[o.Text, typer.Option("--users", metavar="FILE", help="A file of user ids, one per line.")]
+_Histories = Annotated[
+    o.Text,
+    typer.Option("--histories", metavar="FILE", help="A file of histories, one per line, in the form of --history."),
+]
+_AllUsers = Annotated[bool, typer.Option("--all-users", help="All users of the log; requires --out.")]
+_Out = Annotated[o.Text, typer.Option("--out", metavar="FILE", help="Write a .parquet, .csv or .jsonl file.")]
+_Threads = Annotated[
+    int, typer.Option("--threads", metavar="N", min=1, max=1024, help="Number of rows searched in parallel.")
+]
+_Resume = Annotated[bool, typer.Option("--resume", help="Continue an interrupted --out.")]
+_Replace = Annotated[bool, typer.Option("--overwrite", help="Overwrite the file of --out.")]
 _History = Annotated[o.Texts, typer.Option("--history", metavar="IDS", help=_HISTORY_HELP)]
 _Category = Annotated[
-    o.Texts, typer.Option("--category", metavar="NAME", help="Only items of this category; may be given again.")
+    o.Texts, typer.Option("--category", metavar="NAME", help="Only items of this category; repeatable.")
 ]
 _AllowedItems = Annotated[
-    o.Text, typer.Option("--allowed-items", metavar="FILE", help="Only these items, an id a line.")
+    o.Text, typer.Option("--allowed-items", metavar="FILE", help="A file of allowed item ids, one per line.")
 ]
 _Where = Annotated[
-    o.Text, typer.Option("--where", metavar="TEXT", help="Columns of items: 'price<=20 and brand in (a, b)'.")
+    o.Text, typer.Option("--where", metavar="TEXT", help="Condition on item columns: 'price<=20 and brand in (a, b)'.")
 ]
-_IncludeSeen = Annotated[bool, typer.Option("--include-seen", help="Keep seen items among the answers.")]
+_IncludeSeen = Annotated[bool, typer.Option("--include-seen", help="Include seen items.")]
 _WithoutRejected = Annotated[
-    bool, typer.Option("--without-rejected", help="Leave out what the user had a negative event of last.")
+    bool, typer.Option("--without-rejected", help="Exclude items whose latest event of the user is negative.")
 ]
 _Context = Annotated[
     o.Texts,
-    typer.Option("--context", metavar="NAME=VALUE", hidden=True, help="A column of the context that the model reads."),
+    typer.Option("--context", metavar="NAME=VALUE", hidden=True, help="A context column of the model."),
 ]
 _Effort = Annotated[
-    o.Number, typer.Option("--effort", metavar="X", help="Of a tree, 0 the cheapest search to 1 its full beam.")
+    o.Number,
+    typer.Option("--effort", metavar="X", help="Trees only: search effort, from 0 (fastest) to 1 (full beam)."),
 ]
 _BeamWidth = Annotated[
-    o.Count, typer.Option("--beam-width", metavar="N", hidden=True, help="Of a tree: a full beam of so many nodes.")
+    o.Count, typer.Option("--beam-width", metavar="N", hidden=True, help="Trees only: width of a full beam.")
 ]
-_OnUnknown = Annotated[str, typer.Option("--on-unknown", metavar="WORD", help="Ids that are unknown: error or ignore.")]
+_OnUnknown = Annotated[str, typer.Option("--on-unknown", metavar="WORD", help="Unknown ids: error or ignore.")]
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,11 +35,11 @@ class BudgetOptions:
 
     budget_ms: Annotated[
         o.Number,
-        typer.Option("--budget-ms", metavar="X", help="Milliseconds that an answer may take, without --method."),
+        typer.Option("--budget-ms", metavar="X", help="Maximum latency in milliseconds, without --method."),
     ] = None
     budget_mb: Annotated[
         o.Number,
-        typer.Option("--budget-mb", metavar="X", hidden=True, help="Megabytes that it may need, without --method."),
+        typer.Option("--budget-mb", metavar="X", hidden=True, help="Maximum memory in megabytes, without --method."),
     ] = None
 
     def check_unused(self, method: str) -> None:

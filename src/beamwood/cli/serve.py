@@ -22,70 +22,85 @@ if TYPE_CHECKING:
 __all__ = ["serve"]
 
 _Host = Annotated[
-    str, typer.Option("--host", metavar="ADDRESS", help="Where to listen; others than this machine need --tokens.")
+    str, typer.Option("--host", metavar="ADDRESS", help="Address to listen on; remote access needs --tokens.")
 ]
-_Port = Annotated[int, typer.Option("--port", metavar="N", min=0, max=65535, help="0: any free one.")]
-_Threads = Annotated[str, typer.Option("--threads", metavar="N", help="Searches at once; auto: one a core.")]
+_Port = Annotated[int, typer.Option("--port", metavar="N", min=0, max=65535, help="Port; 0: any free port.")]
+_Threads = Annotated[str, typer.Option("--threads", metavar="N", help="Parallel searches; auto: one per core.")]
 _Items = Annotated[
-    o.Text, typer.Option("--items", metavar="FILE", help="A table of items: fields of answers and filters.")
+    o.Text, typer.Option("--items", metavar="FILE", help="The item table, for fields of answers and filters.")
 ]
-_Timeout = Annotated[str, typer.Option("--timeout", metavar="TIME", help="An answer later than this is given up.")]
-_MaxWait = Annotated[str, typer.Option("--max-wait", metavar="TIME", help="Who would wait longer is refused at once.")]
-_MinBeam = Annotated[int, typer.Option("--min-beam", metavar="N", min=1, help="Under load beams narrow down to this.")]
+_Timeout = Annotated[str, typer.Option("--timeout", metavar="TIME", help="Maximum time of a request.")]
+_MaxWait = Annotated[
+    str, typer.Option("--max-wait", metavar="TIME", help="Reject requests with a longer expected wait.")
+]
+_MinBeam = Annotated[int, typer.Option("--min-beam", metavar="N", min=1, help="Minimum beam width under load.")]
 _NewItems = Annotated[
     float,
     typer.Option(
-        "--new-item-share", metavar="SHARE", min=0, max=1, help="Places of an answer at most for items after the fit."
+        "--new-item-share",
+        metavar="SHARE",
+        min=0,
+        max=1,
+        help="Maximum share of positions for items added after training.",
     ),
 ]
 _ByCategory = Annotated[
     bool,
     typer.Option(
-        "--new-items-by-category", hidden=True, help="A category places a new item of which nothing else is known."
+        "--new-items-by-category", hidden=True, help="Place new items without other information by their category."
     ),
 ]
-_FilterCache = Annotated[str, typer.Option("--filter-cache", metavar="SIZE", help="Room for prepared filters.")]
-_Tokens = Annotated[o.Text, typer.Option("--tokens", metavar="FILE", help="Lines 'name scope,scope sha256' of tokens.")]
-_Insecure = Annotated[bool, typer.Option("--insecure", help="Let others ask without tokens.")]
-_Rate = Annotated[float, typer.Option("--rate", metavar="N", min=0, help="Requests a second of each token; 0: any.")]
+_FilterCache = Annotated[
+    str, typer.Option("--filter-cache", metavar="SIZE", help="Size of the cache of prepared filters.")
+]
+_Tokens = Annotated[
+    o.Text, typer.Option("--tokens", metavar="FILE", help="A file of tokens, with lines 'name scope,scope sha256'.")
+]
+_Insecure = Annotated[bool, typer.Option("--insecure", help="Allow remote requests without tokens.")]
+_Rate = Annotated[
+    float, typer.Option("--rate", metavar="N", min=0, help="Maximum requests per second and token; 0: any.")
+]
 _Cors = Annotated[
     o.Texts,
-    typer.Option("--cors", metavar="ORIGIN", hidden=True, help="Pages of this origin may ask; may be given again."),
+    typer.Option("--cors", metavar="ORIGIN", hidden=True, help="Allow requests from pages of this origin; repeatable."),
 ]
 _Forwarded = Annotated[
-    o.Text, typer.Option("--forwarded-allow", metavar="IPS", hidden=True, help="Proxies whose headers are believed.")
+    o.Text, typer.Option("--forwarded-allow", metavar="IPS", hidden=True, help="IP addresses of trusted proxies.")
 ]
 _Store = Annotated[
     o.Text,
     typer.Option(
         "--store",
         metavar="ADDRESS",
-        help="Of histories: sqlite:PATH (FOLDER.events.db unless given), redis://.., postgresql://.. or memory.",
+        help="Histories: sqlite:PATH (default FOLDER.events.db), redis://.., postgresql://.. or memory.",
     ),
 ]
 _KeepEvents = Annotated[
-    o.Count, typer.Option("--keep-events", metavar="N", min=1, help="Keep so many events of a user; all unless given.")
+    o.Count, typer.Option("--keep-events", metavar="N", min=1, help="Retention: maximum events per user; default: all.")
 ]
 _KeepDays = Annotated[
-    o.Number, typer.Option("--keep-days", metavar="N", help="Keep events so long; for ever unless given.")
+    o.Number,
+    typer.Option("--keep-days", metavar="N", help="Retention: maximum age in days; default: unlimited."),
 ]
-_Models = Annotated[o.Text, typer.Option("--models-dir", metavar="FOLDER", help="Below it other models may be loaded.")]
-_Watch = Annotated[bool, typer.Option("--watch", help="Load a newer model of --models-dir, or of a linked FOLDER.")]
-_Drain = Annotated[str, typer.Option("--drain", metavar="TIME", help="After SIGTERM requests come in so long.")]
+_Models = Annotated[
+    o.Text, typer.Option("--models-dir", metavar="FOLDER", help="Parent folder of other models that may be loaded.")
+]
+_Watch = Annotated[bool, typer.Option("--watch", help="Load newer models of --models-dir or a linked FOLDER.")]
+_Drain = Annotated[str, typer.Option("--drain", metavar="TIME", help="Time to accept requests after SIGTERM.")]
 _Grace = Annotated[
-    str, typer.Option("--grace", metavar="TIME", hidden=True, help="After --drain, what runs is finished within this.")
+    str, typer.Option("--grace", metavar="TIME", hidden=True, help="Time to finish running requests after --drain.")
 ]
 _Limit = Annotated[
     o.Texts,
-    typer.Option(
-        "--limit", metavar="NAME=N", hidden=True, help="How much one request may ask: k=2000; may be given again."
-    ),
+    typer.Option("--limit", metavar="NAME=N", hidden=True, help="Limit of a request, such as k=2000; repeatable."),
 ]
-_Log = Annotated[str, typer.Option("--log", metavar="WORD", help="A line a request, as json or text; none: no lines.")]
-_LogUsers = Annotated[bool, typer.Option("--log-users", help="User ids in the log as they are, not hashed.")]
-_Otlp = Annotated[o.Text, typer.Option("--otlp", metavar="URL", help="The collector of a span of each request.")]
-_Page = Annotated[bool, typer.Option("--page/--no-page", help="The page at /.")]
-_Check = Annotated[bool, typer.Option("--check", help="Load, verify, answer once, and exit 0 or 2.")]
+_Log = Annotated[
+    str, typer.Option("--log", metavar="WORD", help="Access log, one line per request: json, text or none.")
+]
+_LogUsers = Annotated[bool, typer.Option("--log-users", help="Log user ids in clear instead of hashed.")]
+_Otlp = Annotated[o.Text, typer.Option("--otlp", metavar="URL", help="OpenTelemetry collector for a span per request.")]
+_Page = Annotated[bool, typer.Option("--page/--no-page", help="Serve the page at /.")]
+_Check = Annotated[bool, typer.Option("--check", help="Load, verify, answer one request, and exit with 0 or 2.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +166,7 @@ def serve(
     check: _Check = False,
     json: o.Json = False,
 ) -> None:
-    """Answer over HTTP until it is told to stop."""
+    """Serve recommendations over HTTP until stopped."""
     with asking_for("beamwood serve"):
         from beamwood.serve import check as checking
         from beamwood.serve.server import serve as run

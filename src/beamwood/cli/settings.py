@@ -19,13 +19,13 @@ def settings(
         o.Text,
         typer.Argument(
             metavar="METHOD",
-            help="A method, as dtr, or a .py file; without one all methods are listed.",
+            help="A method, such as dtr, or a .py file; default: list all methods.",
             autocompletion=o.beginning(*METHODS),
         ),
     ] = None,
     json: o.Json = False,
 ) -> None:
-    """List the methods, or a method's settings with their defaults, choices, meanings and presets."""
+    """List all methods, or the settings of a method with defaults, choices, descriptions and presets."""
     from beamwood.methods import load_method
     from beamwood.methods.sums import parts
 

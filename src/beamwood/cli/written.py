@@ -26,7 +26,7 @@ class WrittenOptions:
     """The saved parts of a fit: everything, or nothing of users; and a page."""
 
     without_histories: Annotated[
-        bool, typer.Option("--without-histories", hidden=True, help="Save no users and nothing of what they took.")
+        bool, typer.Option("--without-histories", hidden=True, help="Save neither users nor histories.")
     ] = False
     html: o.Page = None
 
@@ -46,11 +46,13 @@ class WrittenOptions:
 class RunOptions:
     """Whether a run is resumed or replaced, and where its curves are written."""
 
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run.")] = False
+    resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run.")] = False
     overwrite: o.Overwrite = False
     tensorboard: Annotated[
         o.Text,
-        typer.Option("--tensorboard", metavar="FOLDER", hidden=True, help="Also write the curves for TensorBoard."),
+        typer.Option(
+            "--tensorboard", metavar="FOLDER", hidden=True, help="Also write the training curves for TensorBoard."
+        ),
     ] = None
 
 

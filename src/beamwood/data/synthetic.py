@@ -30,7 +30,7 @@ class MarketConfig(BaseModel):
 
     num_users: int = Field(3000, ge=2)
     num_items: int = Field(1000, ge=2)
-    num_groups: int = Field(6, ge=1, description="groups of categories; a drifting taste mostly stays in its group")
+    num_groups: int = Field(6, ge=1, description="groups of categories; a taste that drifts mostly stays in its group")
     categories_per_group: int = Field(5, ge=1)
     num_tastes: int = Field(30, ge=1)
     min_events: int = Field(30, ge=2)

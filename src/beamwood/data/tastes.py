@@ -33,11 +33,11 @@ class TasteConfig(BaseModel):
     max_events: int = Field(60, ge=1)
     items_per_taste: int = Field(50, ge=2, description="n")
     num_contexts: int = Field(4, ge=1, description="C")
-    tastes_per_context: int = Field(2, ge=1, description="K, of a user")
-    exponent: float = Field(1.0, ge=0, description="a, of the weights of a taste's items")
+    tastes_per_context: int = Field(2, ge=1, description="K: tastes of a user")
+    exponent: float = Field(1.0, ge=0, description="a: exponent of the weights of a taste's items")
     partners: tuple[float, ...] = Field((0.6, 0.3, 0.1), min_length=1, description="w; as many as are named")
-    pair_share: float = Field(0.3, ge=0, lt=1, description="b, the probability of a partner")
-    stay: float = Field(0.85, ge=0, le=1, description="q, the probability that the context stays")
+    pair_share: float = Field(0.3, ge=0, lt=1, description="b: probability of a partner")
+    stay: float = Field(0.85, ge=0, le=1, description="q: probability that the context stays the same")
 
     @property
     def num_tastes(self) -> int:

@@ -38,7 +38,7 @@ Decay = Annotated[float, Field(gt=0, le=1)]
 """The factor of a history item's weight against the next newer one."""
 Power = Annotated[float, Field(ge=0, le=10)]
 """The exponent of a frequency."""
-CountLast = Annotated[int, Field(ge=2, description="of longer histories, the latest so many interactions form pairs")]
+CountLast = Annotated[int, Field(ge=2, description="latest interactions per history that form pairs")]
 """The pairs of a history grow with the square of its length, so those of automated users could take hours."""
 
 
@@ -48,13 +48,15 @@ class GridSettings(SettingsGroup):
     seen: tuple[SeenPlace, ...] = Field(
         ("counted", "first", "last"),
         min_length=1,
-        description="seen items: as counted (the plain method), before all others, or behind all that has a score",
+        description="rank of seen items: by score (the plain method), first, or after all scored items",
     )
     decay: tuple[Decay, ...] = Field(
-        (1.0, 0.98, 0.95, 0.9, 0.8), min_length=1, description="weight of a history item against the next newer one"
+        (1.0, 0.98, 0.95, 0.9, 0.8),
+        min_length=1,
+        description="factor by which an item's weight falls with each newer item",
     )
     length: HistoryLength = 69
-    num_neighbours: int = Field(1000, ge=1, description="neighbours kept for each item")
+    num_neighbours: int = Field(1000, ge=1, description="neighbours stored per item")
 
     @field_validator("*", mode="before")
     @classmethod

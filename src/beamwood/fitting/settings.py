@@ -61,15 +61,17 @@ LayerWidth = Annotated[int, Field(ge=1, lt=2**14)]
 """The width of a layer or of a vector, up to the limit of the native kernels."""
 
 # Fields that several groups have, each with its description.
-Width = Annotated[LayerWidth, Field(description="columns of the vectors of items, or of nodes")]
-HistoryLength = Annotated[int, Field(ge=1, le=MAX_HISTORY, description="latest history items that count")]
-Dropout = Annotated[float, Field(ge=0, lt=1, description="share of the values that training leaves out")]
+Width = Annotated[LayerWidth, Field(description="embedding width of items or nodes")]
+HistoryLength = Annotated[int, Field(ge=1, le=MAX_HISTORY, description="number of latest history items used")]
+Dropout = Annotated[float, Field(ge=0, lt=1, description="dropout rate in training")]
 Mlp = Annotated[tuple[LayerWidth, ...], Field(min_length=1, description="widths of the layers above the attention")]
 ItemColumns = Annotated[tuple[str, ...], Field(description="columns of the item table, as name or name:kind")]
-Horizon = Annotated[int, Field(ge=0, description="how far ahead targets are drawn; 1: the next item only, 0: no bound")]
-NumTargets = Annotated[int, Field(ge=1, description="items of the user's future that one history is trained on")]
+Horizon = Annotated[
+    int, Field(ge=0, description="farthest target, in steps ahead; 1: only the next item; 0: unlimited")
+]
+NumTargets = Annotated[int, Field(ge=1, description="future items used as targets of one history")]
 NumNegatives = Annotated[
-    int, Field(ge=1, description="negatives of a target: drawn a level (trees), of an example, or of a list")
+    int, Field(ge=1, description="negatives per target and level (trees), per example, or per list")
 ]
 
 
@@ -240,15 +242,15 @@ class OptimiserSettings(SettingsGroup):
     """The learning rate, its schedule and gradient clipping."""
 
     learning_rate: float | None = Field(
-        1e-3, gt=0, description="its peak; null: by where the scores start (trees alone)"
+        1e-3, gt=0, description="peak learning rate; null: chosen by the initial scores (trees only)"
     )
     schedule: Literal["constant", "linear", "cosine", "exponential"] = Field(
-        "linear", description="how the learning rate falls after the warm-up"
+        "linear", description="decay of the learning rate after the warm-up"
     )
     warmup_steps: int = Field(0, ge=0, description="steps in which the learning rate rises to its peak")
-    decay_steps: int | None = Field(None, ge=1, description="length of the decay; null: the rest of the run")
-    floor: float = Field(0.0, ge=0, description="the learning rate never falls below this")
-    clip_norm: float | None = Field(5.0, gt=0, description="gradients are scaled to this norm at most; null: never")
+    decay_steps: int | None = Field(None, ge=1, description="decay length in steps; null: the rest of the run")
+    floor: float = Field(0.0, ge=0, description="minimum learning rate")
+    clip_norm: float | None = Field(5.0, gt=0, description="maximum gradient norm; null: no clipping")
 
     @property
     def peak(self) -> float:
@@ -263,30 +265,30 @@ class TableOptimiserSettings(OptimiserSettings):
     weight_decay: float = Field(
         0.0,
         ge=0,
-        description="decay of weights: decoupled (AdamW), of trees without embeddings; of two_tower L2 (coupled)",
+        description="weight decay: decoupled (AdamW); trees exclude embeddings; two_tower uses coupled L2",
     )
     embeddings: EmbeddingOptimiser = Field(
         "auto",
-        description="lazy-adam moves only the vectors that a step used; large (so auto): of tables from 100,000 on",
+        description="lazy-adam updates only vectors used in a step; large (and auto): for tables of 100,000 or more",
     )
 
 
 class LoopSettings(SettingsGroup):
     """The length of a training, its batches and its validations."""
 
-    batch_size: int = Field(64, ge=1, description="examples a step: histories, windows, pairs, lists or items")
-    max_steps: int | None = Field(None, ge=1, description="steps at most; null: max_epochs alone counts")
-    max_epochs: int | None = Field(None, ge=1, description="epochs at most; null: max_steps alone counts")
+    batch_size: int = Field(64, ge=1, description="examples per step: histories, windows, pairs, lists or items")
+    max_steps: int | None = Field(None, ge=1, description="maximum steps; null: only max_epochs applies")
+    max_epochs: int | None = Field(None, ge=1, description="maximum epochs; null: only max_steps applies")
     evaluate_every: int = Field(200, ge=1, description="steps between validations")
-    patience: int = Field(8, ge=1, description="validations without a better one before training stops")
+    patience: int = Field(8, ge=1, description="validations without improvement before training stops")
     log_every: int = Field(50, ge=1, description="steps between lines of the metrics file")
-    device: DeviceName = Field("cpu", description="where steps are computed: cpu, or cuda (one NVIDIA GPU)")
+    device: DeviceName = Field("cpu", description="training device: cpu, or cuda (one NVIDIA GPU)")
 
 
 class ChoiceSettings(SettingsGroup):
     """The users who choose."""
 
-    validation_users: int = Field(2000, ge=1, description="validation users who choose, drawn once")
+    validation_users: int = Field(2000, ge=1, description="validation users for model selection, sampled once")
 
 
 class WeightChoiceSettings(ChoiceSettings):
@@ -294,7 +296,7 @@ class WeightChoiceSettings(ChoiceSettings):
 
     monitor: str = Field(
         "removed/f@20",
-        description="view/metric that chooses: seen kept (kept/), seen removed (removed/), their mean (both/)",
+        description="metric for model selection: seen kept (kept/), seen removed (removed/), or their mean (both/)",
     )
 
 
@@ -305,7 +307,7 @@ class SeenChoiceSettings(WeightChoiceSettings):
         None,
         ge=-MOST,
         le=MOST,
-        description="added to the score of a seen item; null: chosen on validation users; the papers: 0",
+        description="added to the score of seen items; null: chosen on validation users; the papers: 0",
     )
 
 
@@ -314,14 +316,16 @@ class ItemStartSettings(SettingsGroup):
 
     items: Start = Field(
         "auto",
-        description="item vectors: random (the papers) or transitions (what follows what); auto: that, up to 2,000,000",
+        description="item vectors: random (the papers) or from transitions; auto: transitions up to 2,000,000 items",
     )
 
 
 class AttentionStartSettings(SettingsGroup):
     """The initial attention."""
 
-    attention: float | None = Field(0.3, description="the attention's output at first; null: as drawn (the papers)")
+    attention: float | None = Field(
+        0.3, description="initial output of the attention; null: random initialisation (the papers)"
+    )
 
 
 class TrainedConfig(MethodConfig):

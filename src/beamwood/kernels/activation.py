@@ -16,6 +16,7 @@ __all__ = ["prelu"]
 def prelu(x_NC: Tensor, slope_C: Tensor) -> Tensor:
     """`x if x > 0 else slope * x`, a slope a column; float32 on the CPU takes the native backward."""
     simple = x_NC.ndim == 2 and x_NC.dtype == slope_C.dtype == torch.float32 and x_NC.device.type == "cpu"
+    simple = simple and slope_C.shape == x_NC.shape[1:]
     # Under autocast torch decides the type; its own form then fits both ways.
     simple = simple and torch.is_grad_enabled() and not torch.is_autocast_enabled("cpu")
     if simple and native() is not None:

@@ -13,12 +13,14 @@ from numpy.typing import DTypeLike, NDArray
 from beamwood.errors import ArtefactError, unsound_score
 
 __all__ = [
+    "aligned",
     "all_finite",
     "check_floats",
     "check_integers",
     "linear_shapes",
     "shape_of",
     "sound",
+    "storage",
     "unread",
     "values_unread",
 ]
@@ -52,6 +54,20 @@ def unread() -> bool:
 def all_finite(array: NDArray[Any]) -> bool:
     """Whether no value is NaN or infinite."""
     return unread() or bool(np.isfinite(array).all())
+
+
+def aligned(array: Any, dtype: DTypeLike) -> NDArray[Any]:
+    """The array in the form of the native core: of this type, contiguous and aligned; copied where it is not."""
+    return np.require(array, dtype, ["C", "A"])
+
+
+def storage(array: NDArray[Any], dtype: DTypeLike) -> str:
+    """How an array differs from the form of `aligned`, "" where it does not: its type, "strided" or "unaligned"."""
+    if array.dtype != dtype:
+        return str(array.dtype)
+    if not array.flags.c_contiguous:
+        return "strided"
+    return "" if array.flags.aligned else "unaligned"
 
 
 def shape_of(arrays: Arrays, name: str, axes: int) -> tuple[int, ...]:

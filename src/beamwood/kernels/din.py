@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamwood.errors import ArtefactError
-from beamwood.kernels.arrays import all_finite, check_integers
+from beamwood.kernels.arrays import all_finite, check_integers, storage
 from beamwood.kernels.light import LightHead
 from beamwood.kernels.terms import Term, TermArrays
 from beamwood.tree.tree import Shape
@@ -69,6 +69,8 @@ class DinWeights:
         if self.nodes.ndim != 2 or self.nodes.shape[1] == 0:
             raise ArtefactError(f"nodes has shape {self.nodes.shape}; expected (nodes, width)")
         width = self.nodes.shape[1]
+        if wrong := storage(self.windows, np.int64):
+            raise ArtefactError(f"windows is {wrong}; expected contiguous, aligned int64")
         if self.windows.ndim != 1 or len(self.windows) == 0 or self.windows.min() < 1:
             raise ArtefactError(f"windows={self.windows.tolist()}; expected one length of 1 or more a window")
         # Each length first, as their sum may overflow int64.
@@ -90,8 +92,8 @@ class DinWeights:
                 continue
             if array.size == 0:
                 raise ArtefactError(f"{name} is empty")
-            if array.dtype != np.float32 or not array.flags.c_contiguous:
-                raise ArtefactError(f"{name} is {array.dtype}; expected contiguous float32")
+            if wrong := storage(array, np.float32):
+                raise ArtefactError(f"{name} is {wrong}; expected contiguous, aligned float32")
             if not all_finite(array):
                 raise ArtefactError(f"{name} holds NaN or infinity; the model was not saved from a sound training")
         for part in self.terms.values():

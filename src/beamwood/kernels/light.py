@@ -22,7 +22,7 @@ from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
 from beamwood.errors import ArtefactError, InputError, nearest
-from beamwood.kernels.arrays import all_finite
+from beamwood.kernels.arrays import all_finite, storage
 from beamwood.kernels.mixtures import Mixtures
 from beamwood.types import IndexArray
 
@@ -111,9 +111,10 @@ class LightHead:
         for name, shape in shapes.items():
             array = getattr(self, name)
             dtype = np.int8 if name in _INT8 else np.float32
-            if array.shape != shape or array.dtype != dtype or not array.flags.c_contiguous:
+            wrong = storage(array, dtype)
+            if array.shape != shape or wrong:
                 raise ArtefactError(
-                    f"light.{name} is {array.dtype} of shape {array.shape}; expected contiguous "
+                    f"light.{name} is {wrong or array.dtype} of shape {array.shape}; expected contiguous, aligned "
                     f"{np.dtype(dtype)} of {shape}"
                 )
             if dtype == np.float32 and not all_finite(array):

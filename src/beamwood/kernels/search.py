@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from beamwood.errors import InputError, nearest, unsound_score
 from beamwood.kernels import reference, steering
+from beamwood.kernels.arrays import aligned
 from beamwood.kernels.din import DinWeights
 from beamwood.kernels.dispatch import native, native_level
 from beamwood.kernels.light import Way
@@ -25,6 +26,8 @@ from beamwood.types import IndexArray
 __all__ = ["PRECISIONS", "DinSearch", "Queue"]
 
 PRECISIONS = ("exact", "float32", "bf16")
+_MOST = 2**31
+"""The largest k of the native core."""
 _NATIVE = ("similarity", "seen", "neighbours")
 """The terms implemented in the native core (native/search)."""
 Live = tuple[NDArray[np.int32], ...]
@@ -123,6 +126,7 @@ class DinSearch:
         """
         if not 1 <= k <= beam_width:
             raise InputError(f"k={k} is outside 1..beam_width={beam_width}; raise beam_width or lower k")
+        _check_k(k)
 
         def ask(history: IndexArray, live: Live, lists: Excluded | None) -> SearchResult:
             if self._core is None:
@@ -183,7 +187,7 @@ class DinSearch:
     ) -> Visited:
         """The candidates of a beam on each level, with the scorer's scores: see `steering.visit`."""
         if self.by_path or (steered and self.weights.light is None):
-            raise InputError("a light head steers no search by path, and there must be one to be steered by")
+            raise InputError("a steered visit needs a light head, and no visit supports scores by path")
         history, live = self._checked(history_BL), self._checked_live(live)
         if self._core is None:
             return steering.visit(
@@ -196,7 +200,7 @@ class DinSearch:
                 offsets=offsets,
                 live=live,
             )
-        offsets = np.ascontiguousarray(offsets, np.float64)
+        offsets = aligned(offsets, np.float64)
         return Visited(*self._asked(self._core.visit, history, beam_width, steered, most, offsets, list(live)))
 
     def score(self, history_BL: IndexArray, leaves_BM: IndexArray) -> NDArray[np.float32]:
@@ -213,6 +217,7 @@ class DinSearch:
         """The k best of all live leaves for each row, each scored: brute force, which a beam approximates."""
         if k < 1:
             raise InputError(f"k={k} is below 1; ask for at least one leaf")
+        _check_k(k)
         if self.by_path:
             capacity = self.shape.capacity
             found = self.beam(history_BL, beam_width=max(k, capacity), k=min(k, capacity), live=live, excluded=excluded)
@@ -274,7 +279,7 @@ class DinSearch:
             raise InputError(
                 f"{name} holds {leaves.min()}..{leaves.max()}; leaves are 0..{self.shape.capacity - 1}, -1 for none"
             )
-        return np.ascontiguousarray(leaves, dtype=np.int32)
+        return aligned(leaves, np.int32)
 
     def _checked_live(self, live: Live) -> Live:
         if len(live) != self.shape.depth + 1:
@@ -285,10 +290,10 @@ class DinSearch:
             size = self.shape.level_size(level)
             if counts.shape != (size,) or counts.dtype != np.int32:
                 raise InputError(f"live[{level}] is {counts.dtype}{counts.shape}; expected int32({size},)")
-        return tuple(np.ascontiguousarray(counts) for counts in live)
+        return tuple(aligned(counts, np.int32) for counts in live)
 
     def _checked_excluded(self, excluded: Excluded, num_rows: int) -> Excluded:
-        indptr = np.ascontiguousarray(excluded[0], dtype=np.int64)
+        indptr = aligned(excluded[0], np.int64)
         leaves = self._checked_leaves("excluded", np.asarray(excluded[1])[None])[0]
         if (
             indptr.shape != (num_rows + 1,)
@@ -305,6 +310,11 @@ class DinSearch:
         if len(leaves) and (leaves.min() < 0 or (keys[1:] <= keys[:-1]).any()):
             raise InputError("excluded must hold leaves of 0 or more, ascending and without repeats within a row")
         return indptr, leaves
+
+
+def _check_k(k: int) -> None:
+    if k > _MOST:
+        raise InputError(f"k={k} is above {_MOST}; lower k")
 
 
 def _no_lists(num_rows: int) -> Excluded:

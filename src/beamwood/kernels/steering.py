@@ -122,7 +122,8 @@ def visit(
             best = len(nodes) if len(nodes) <= most else most // 2
             spread = min(len(nodes), most) - best
             rest, stands_for = np.sort(order[best:]), (len(nodes) - best) / max(spread, 1)
-            picked = rest[((np.arange(spread) + offsets[row]) * stands_for).astype(np.int64)]
+            # Rounded, an offset just below 1 would be 1.
+            picked = rest[np.minimum((np.arange(spread) + offsets[row]) * stands_for, len(rest) - 1).astype(np.int64)]
             at, count = np.concatenate([order[:best], picked]), best + spread
             visited.nodes[row, level - 1, :count] = nodes[at]
             own = score_level(weights, shape, level, history_L, nodes[at]) if steered else values[at]

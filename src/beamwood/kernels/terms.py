@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from beamwood.errors import ArtefactError, InputError
-from beamwood.kernels.arrays import all_finite
+from beamwood.kernels.arrays import all_finite, storage
 from beamwood.kernels.mixtures import Mixtures
 from beamwood.tree.tree import Shape, Tree
 from beamwood.types import FloatArray, IndexArray, ItemLists
@@ -195,8 +195,8 @@ class Term:
             raise ArtefactError(f"{full} has shape {array.shape}; expected {axes}{', any' * (like.ndim - 1)})")
         if array.size == 0:
             raise ArtefactError(f"{full} is empty")
-        if array.dtype != like.dtype or not array.flags.c_contiguous:
-            raise ArtefactError(f"{full} is {array.dtype}; expected contiguous {like.dtype}")
+        if wrong := storage(array, like.dtype):
+            raise ArtefactError(f"{full} is {wrong}; expected contiguous, aligned {like.dtype}")
         if array.dtype.kind == "f" and not all_finite(array):
             raise ArtefactError(f"{full} holds NaN or infinity; the model was not saved from a sound training")
 

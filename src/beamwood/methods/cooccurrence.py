@@ -24,9 +24,9 @@ class CosineGridSettings(GridSettings):
     """The grid of the cosine: shrinkage and power."""
 
     shrinkage: tuple[NonNegativeFloat, ...] = Field(
-        (10.0, 100.0), min_length=1, description="added to the denominator: larger trusts rare pairs less"
+        (10.0, 100.0), min_length=1, description="added to the denominator; larger values trust rare pairs less"
     )
-    power: tuple[Power, ...] = Field((0.5,), min_length=1, description="of the item frequencies; 0.5 is the cosine")
+    power: tuple[Power, ...] = Field((0.5,), min_length=1, description="exponent of the item frequencies; 0.5: cosine")
     count_last: CountLast = 2500
 
 

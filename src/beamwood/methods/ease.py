@@ -42,14 +42,13 @@ class RidgeGridSettings(GridSettings):
     """The grid of the closed form: regularisation, and the items with weights."""
 
     regularisation: tuple[Annotated[float, Field(ge=1e-3, le=1e9)], ...] = Field(
-        (300.0, 1000.0), min_length=1, description="lambda: larger trusts pairs that are rarely seen less"
+        (300.0, 1000.0), min_length=1, description="lambda: larger values trust rare pairs less"
     )
     max_items: int = Field(
         10_000,
         ge=1,
         le=100_000,
-        description="the most frequent items that get weights; time grows with the cube of items or users, whichever "
-        "are fewer",
+        description="maximum items with weights, most frequent first; time is cubic in the fewer of items and users",
     )
     count_last: CountLast = 2500
 

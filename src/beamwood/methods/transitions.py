@@ -25,9 +25,13 @@ __all__ = ["METHOD", "Config"]
 class StepGridSettings(GridSettings):
     """The grid of directed counts: powers and steps."""
 
-    source_power: tuple[Power, ...] = Field((0.7, 1.0), min_length=1, description="of the earlier item's frequency")
-    target_power: tuple[Power, ...] = Field((0.3, 0.5), min_length=1, description="of the later item's frequency")
-    steps: int = Field(10, ge=1, description="how many steps later still counts")
+    source_power: tuple[Power, ...] = Field(
+        (0.7, 1.0), min_length=1, description="exponent of the earlier item's frequency"
+    )
+    target_power: tuple[Power, ...] = Field(
+        (0.3, 0.5), min_length=1, description="exponent of the later item's frequency"
+    )
+    steps: int = Field(10, ge=1, description="farthest transition counted, in steps")
 
 
 class Config(CountingConfig):

@@ -17,8 +17,8 @@ from beamwood.models.parameters import Parameter, Sizes
 __all__ = ["Encoder", "Forward", "NumBlocks", "NumHeads"]
 
 # Sizes that several encoders have.
-NumBlocks = Annotated[int, Field(ge=1, description="blocks of the encoder, one after the other")]
-NumHeads = Annotated[int, Field(ge=1, description="heads of attention; they divide the width")]
+NumBlocks = Annotated[int, Field(ge=1, description="number of encoder blocks")]
+NumHeads = Annotated[int, Field(ge=1, description="attention heads; must divide the width")]
 
 
 class Forward(Protocol):

@@ -31,10 +31,10 @@ LayerWidth = Annotated[int, Field(ge=1, lt=2**14)]
 class Sizes(declared.Sizes):
     """The number and width of components."""
 
-    query_components: Count = Field(4, description="unit vectors of a query")
-    item_components: Count = Field(2, description="unit vectors of an item")
-    component_width: LayerWidth = Field(32, description="columns of each of these")
-    gate_hidden: LayerWidth = Field(32, description="units of the layer within each gate")
+    query_components: Count = Field(4, description="number of unit vectors per query")
+    item_components: Count = Field(2, description="number of unit vectors per item")
+    component_width: LayerWidth = Field(32, description="width of each unit vector")
+    gate_hidden: LayerWidth = Field(32, description="hidden units of each gate")
 
     @property
     def pairs(self) -> int:

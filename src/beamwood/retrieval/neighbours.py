@@ -18,7 +18,7 @@ from beamwood.kernels.arrays import check_floats, check_integers, shape_of
 from beamwood.kernels.dispatch import native
 from beamwood.kernels.rows import sum_of_rows
 from beamwood.retrieval.stored import MOST, StoredConfig
-from beamwood.retrieval.top_k import check_histories, check_search, no_hits
+from beamwood.retrieval.top_k import check_histories, check_items, check_search, no_hits
 from beamwood.types import BoolArray, Hits, IndexArray, ItemLists, Query, QueryNeeds, SearchOptions
 
 __all__ = ["NeighbourSearcher", "SeenPlace"]
@@ -132,6 +132,8 @@ class NeighbourSearcher:
 
     def score(self, query: Query, items_BM: IndexArray) -> NDArray[np.float32]:
         """float32[B, M], the score of each given item; -inf where the item index is -1."""
+        items_BM = np.asarray(items_BM)
+        check_items(items_BM, len(query), self.num_items)
         columns_BM = np.maximum(items_BM, 0).astype(np.int32)
         sums_BM = np.empty(columns_BM.shape, np.float32)
         for row, (_, sums, places) in enumerate(self._sums(query.histories, columns_BM)):

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from beamwood.errors import InputError
 from beamwood.kernels.arrays import check_floats, shape_of
 from beamwood.retrieval.stored import StoredConfig
-from beamwood.retrieval.top_k import check_search, no_hits
+from beamwood.retrieval.top_k import check_items, check_search, no_hits
 from beamwood.types import BoolArray, Hits, IndexArray, Query, QueryNeeds, SearchOptions
 
 __all__ = ["PopularitySearcher"]
@@ -61,8 +61,9 @@ class PopularitySearcher:
     def _allowed(self, allowed: BoolArray) -> NDArray[np.int32]:
         return self._order[allowed[self._order]]
 
-    def score(self, query: Query, items_BM: IndexArray) -> NDArray[np.float32]:  # noqa: ARG002
+    def score(self, query: Query, items_BM: IndexArray) -> NDArray[np.float32]:
         """float32[B, M], the count of each given item; -inf where the item index is -1."""
+        check_items(np.asarray(items_BM), len(query), self.num_items)
         return np.where(items_BM < 0, np.float32(-np.inf), self.counts[items_BM])
 
     def export(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:

@@ -34,8 +34,10 @@ class Arm(Body):
     """`model`: "current", or a folder below --models-dir."""
 
     model: str
-    share: Annotated[float, Meta(ge=0, le=1, description="Of the users; those of all arms sum to 1.")]
-    name: Annotated[Annotated[str, Meta(max_length=64)] | None, Meta(description="The model, if left out.")] = None
+    share: Annotated[float, Meta(ge=0, le=1, description="Share of users; the shares of all arms sum to 1.")]
+    name: Annotated[
+        Annotated[str, Meta(max_length=64)] | None, Meta(description="Name of the arm; defaults to the model.")
+    ] = None
 
     @property
     def label(self) -> str:
@@ -44,7 +46,7 @@ class Arm(Body):
 
 
 class Experiment(Body):
-    """Users are divided among arms; another name divides them differently."""
+    """A split of users into arms; a different name splits them differently."""
 
     name: Annotated[str, Meta(min_length=1, max_length=64)]
     arms: Annotated[list[Arm], Meta(min_length=1, max_length=_MOST_ARMS)]

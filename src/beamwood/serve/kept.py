@@ -1,4 +1,4 @@
-"""What a store keeps of who asks: the history after the model's log, and which items the user rejected."""
+"""Stored events of a requesting user: the history after the model's log, and rejected items."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ __all__ = ["kept_of", "owner_of", "rejected_of"]
 
 
 def owner_of(body: Asking) -> Owner | None:
-    """Who asks, None for a history alone."""
+    """The user or session of a request, None for a plain history."""
     return body.user if body.user is not None else None if body.session is None else Session(body.session)
 
 
 def kept_of(
     store: HistoryStore, owner: Owner, snapshot: Snapshot, body: Asking, limits: Limits, *, until: int | None = None
 ) -> StoredHistory:
-    """What came of an owner after the model's log ended, of events that count; `until`: as it was at that number.
+    """The owner's counted events after the end of the model's log; `until`: the highest seq to include.
 
-    Where the body leaves out what was rejected, also what the owner's latest events say of each item, of so many as a
-    filter may have ids.
+    If the request excludes rejected items, the result also has the verdict of the owner's latest event on each item,
+    limited to the number of ids of a filter.
     """
     kinds, last = snapshot.kinds, limits.history
     cut = snapshot.end is not None and snapshot.names.histories is not None and not isinstance(owner, Session)
@@ -38,7 +38,7 @@ def kept_of(
     stored = store.history(owner, after=after, last=last, until=until, types=kinds.counted)
     erased = snapshot.hides(stored.erased)
     if erased and after > -math.inf:
-        # Nothing of the model's own history counts, so that all that came later does.
+        # The model's own history does not count after an erasure, so all stored events do.
         after = -math.inf
         stored = store.history(owner, last=last, until=until, types=kinds.counted)
     judged: dict[Any, bool] = {}
@@ -49,16 +49,16 @@ def kept_of(
 
 
 def rejected_of(snapshot: Snapshot, body: Recommend, kept: StoredHistory, user: Any) -> NDArray[np.int32]:
-    """int32[M], items by index of which the latest event is negative: the store's and the body's, else the model's own.
+    """int32[M], indices of items whose latest event is negative, in the store and the request, else in the model.
 
-    `user`: the id, None where the model does not know it. Errors: `Problem` where nobody can have rejected anything.
+    `user`: the id, None if the model does not know it. Errors: `Problem` if the request or the model has no rejections.
     """
     names, kinds = snapshot.names, snapshot.kinds
     if owner_of(body) is None:
-        message = "exclude_rejected asks for what a user rejected; give user or session, or list these items in exclude"
+        message = "exclude_rejected needs user or session; give one, or list the items in exclude"
         raise Problem("invalid_request", message, field="exclude_rejected")
     if names.rejected is None and not kinds.negative:
-        message = "this model knows no negative events, so none was rejected; fit it with --negative-events"
+        message = "exclude_rejected needs a model with negative events; fit it with --negative-events"
         raise Problem("invalid_request", message, field="exclude_rejected")
     judged = {**kept.judged, **dict.fromkeys(body.events or (), False)}
     places = indices_of(names.items, list(judged)) if judged else np.empty(0, np.int32)

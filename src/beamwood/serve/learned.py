@@ -1,6 +1,6 @@
-"""What is learned of items while a service runs: a document by its name, those of a while ago, and the latest's name.
+"""The catalogue learned while a service runs: documents by name, recent earlier ones, and the name of the latest.
 
-Who looks for a change reads the name alone.
+A change is detected by the name alone.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from beamwood.serve.store.protocol import HistoryStore, StoreUnavailable
 __all__ = ["CatalogueItem", "Learned", "earlier_learned", "name_of", "read_learned", "text_of", "write_learned"]
 
 _DOCUMENT = "catalogue"
-# So many characters of its name say where one is kept; a newer one takes the place, so space is bounded: of what is
-# longer than this fewer are.
+# The number of characters of a document's name that select its slot. A newer document overwrites the slot, so space is
+# bounded; documents longer than `_LONG` have fewer slots.
 _SLOTS, _LONG = (2, 1), 2**18
 
 
 class CatalogueItem(Struct, frozen=True, omit_defaults=True):
-    """A new item as it was put; `near`: by known id how often each stood near its first events; `events`: how many.
+    """A new item; `near`: known ids with their counts near the item's first events; `events`: the number of events.
 
-    One that is `gone` keeps its place, so that pages of answers that were begun stay right.
+    An item that is `gone` keeps its index, so that later pages of an answer stay consistent.
     """
 
     item: int | str
@@ -38,18 +38,18 @@ class CatalogueItem(Struct, frozen=True, omit_defaults=True):
 
 
 class Learned(Struct):
-    """The whole of it: new items in the order in which they came, known ones that are unavailable or erased."""
+    """The whole catalogue document: new items in order of arrival, and unavailable and erased known items."""
 
     items: list[CatalogueItem] = field(default_factory=list)
     unavailable: list[int | str] = field(default_factory=list)
     erased: list[int | str] = field(default_factory=list)
 
     def copy(self) -> Learned:
-        """One whose lists may be changed."""
+        """A copy with lists of its own."""
         return Learned(list(self.items), list(self.unavailable), list(self.erased))
 
     def by_id(self) -> dict[int | str, CatalogueItem]:
-        """All new items, gone or not, in their order; as ids are whole numbers or text, 1 is not "1"."""
+        """All new items, gone or not, in order; ids keep their type, so 1 and "1" differ."""
         return {each.item: each for each in self.items}
 
 
@@ -60,12 +60,12 @@ class _Stored(Struct):
 
 
 def text_of(learned: Learned) -> str:
-    """The document."""
+    """The document as JSON."""
     return msgspec.json.encode(learned).decode()
 
 
 def name_of(learned: Learned) -> str:
-    """What an answer keeps of it; empty where nothing was learned."""
+    """The name that an answer stores; empty if nothing was learned."""
     if not (learned.items or learned.unavailable or learned.erased):
         return ""
     return _name(text_of(learned))
@@ -76,7 +76,7 @@ def _name(text: str) -> str:
 
 
 def write_learned(store: HistoryStore, before: str | None, learned: Learned) -> str | None:
-    """Keep it, unless the latest is not that of the name `before` any more; its name, None where it is not kept."""
+    """Store the document if the latest is still `before`; return its name, None if it was not stored."""
     text = text_of(learned)
     name = _name(text)
     slot = name[: _SLOTS[len(text) > _LONG]]
@@ -84,24 +84,24 @@ def write_learned(store: HistoryStore, before: str | None, learned: Learned) -> 
 
 
 def read_learned(store: HistoryStore, known: str | None) -> tuple[str | None, Learned | None]:
-    """The name of the latest, None where nothing was learned, and itself where that name is not `known`."""
+    """The name of the latest document, None if nothing was learned, and the document unless its name is `known`."""
     name, found = store.get(_DOCUMENT), None
     while name is not None and name != known and found is None:
         asked, found = name, earlier_learned(store, name)
         if found is None:
-            # A later one may have taken its place meanwhile.
+            # A later document may have overwritten the slot.
             name = store.get(_DOCUMENT)
         if name == asked and found is None:
-            raise StoreUnavailable("what was learned of items is not there; put back what the store had")
+            raise StoreUnavailable("the learned catalogue is missing in the store; restore the store")
     return name, found
 
 
 def earlier_learned(store: HistoryStore, name: str) -> Learned | None:
-    """That of a name, None where it is kept no more."""
+    """The document of a name, None if it was overwritten."""
     texts = (store.get(f"{_DOCUMENT}@{name[:digits]}") for digits in _SLOTS)
     text = next((each for each in texts if each is not None and _name(each) == name), None)
     if text is None:
         return None
-    # One after another, as one call for all would hold up the other threads.
+    # Decoded one by one, as a single call would block other threads.
     stored, item = msgspec.json.decode(text, type=_Stored), msgspec.json.Decoder(CatalogueItem)
     return Learned([item.decode(each) for each in stored.items], stored.unavailable, stored.erased)

@@ -34,23 +34,23 @@ Part = Annotated[float, Meta(ge=0, le=1)]
 
 
 class Body(Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True, gc=False):
-    """What is posted."""
+    """A request body."""
 
 
 class Filter(Body):
-    """Which items may be shown; what is given holds together."""
+    """Conditions on the recommended items; an item must meet all of them."""
 
-    category: Annotated[list[str] | None, Meta(description="Items of any of these categories.")] = None
-    all_of: Annotated[list[str] | None, Meta(description="Items that have each of these categories.")] = None
-    none_of: Annotated[list[str] | None, Meta(description="Items that have none of these categories.")] = None
-    items: Annotated[Ids | None, Meta(description="These items alone.")] = None
+    category: Annotated[list[str] | None, Meta(description="Only items of at least one of these categories.")] = None
+    all_of: Annotated[list[str] | None, Meta(description="Only items that have all of these categories.")] = None
+    none_of: Annotated[list[str] | None, Meta(description="Only items that have none of these categories.")] = None
+    items: Annotated[Ids | None, Meta(description="Only these items.")] = None
     where: Annotated[
-        dict[str, Any] | None, Meta(description='Conditions on columns of items: {"price": {"lte": 20}}.')
+        dict[str, Any] | None, Meta(description='Conditions on item columns, such as {"price": {"lte": 20}}.')
     ] = None
 
 
 class Promote(Body):
-    """Places for the best items of a filter, spread evenly."""
+    """A share of the positions for the best items of a filter, evenly spread."""
 
     filter: Filter
     share: Annotated[float, Meta(gt=0, le=1)]
@@ -58,44 +58,48 @@ class Promote(Body):
 
 
 class Recommend(Body):
-    """Who asks (exactly one of user, history and session), for how many items, of which."""
+    """A request for k items for exactly one of user, history and session."""
 
     user: Id | None = None
     history: Annotated[Ids | None, Meta(description="Item ids, oldest first.")] = None
     session: str | None = None
-    events: Annotated[Ids | None, Meta(description="Item ids on top of what is kept, oldest first.")] = None
+    events: Annotated[Ids | None, Meta(description="Item ids that follow the stored history, oldest first.")] = None
     k: Count = 20
     exclude_seen: bool = True
-    exclude_rejected: Annotated[
-        bool, Meta(description="Leave out items of which the user had a negative event last.")
-    ] = False
-    exclude: Annotated[Ids, Meta(description="Items that are not shown.")] = field(default_factory=list)
+    exclude_rejected: Annotated[bool, Meta(description="Exclude items whose latest event of the user is negative.")] = (
+        False
+    )
+    exclude: Annotated[Ids, Meta(description="Items to exclude.")] = field(default_factory=list)
     context: dict[str, Any] | None = None
     filter: Filter | None = None
-    max_per_category: Annotated[int | dict[str, int] | None, Meta(description="At most so many of a category.")] = None
+    max_per_category: Annotated[
+        int | dict[str, int] | None, Meta(description="Maximum number of items per category.")
+    ] = None
     diversity: Part = 0.0
     promote: list[Promote] = field(default_factory=list)
-    beam_width: Annotated[Count | None, Meta(description="Of a tree: the full beam, so wide.")] = None
-    effort: Annotated[Part | None, Meta(description="Of a tree: 0 its cheapest way to search, 1 its full beam.")] = None
+    beam_width: Annotated[Count | None, Meta(description="Trees only: use a full beam of this width.")] = None
+    effort: Annotated[
+        Part | None, Meta(description="Trees only: search effort, from 0 (fastest) to 1 (full beam).")
+    ] = None
     explain: Explain = "none"
-    fields: Annotated[list[str], Meta(description="Columns of --items that answers show.")] = field(
+    fields: Annotated[list[str], Meta(description="Columns of the item table (--items) to return.")] = field(
         default_factory=list
     )
-    cursor: Annotated[str | None, Meta(description="That of the answer before: its next page.")] = None
-    pages: Annotated[bool, Meta(description="The answer brings a cursor for the next page.")] = False
+    cursor: Annotated[str | None, Meta(description="Cursor of the previous answer; returns its next page.")] = None
+    pages: Annotated[bool, Meta(description="Return a cursor for the next page.")] = False
     deadline_ms: Deadline | None = None
-    dry_run: Annotated[bool, Meta(description="All is checked, nothing is searched.")] = False
+    dry_run: Annotated[bool, Meta(description="Validate the request without a search.")] = False
     on_unknown: Literal["ignore", "error"] = "ignore"
 
 
 class Batch(Body):
-    """Many requests, answered one by one behind those that wait for an answer."""
+    """A batch of requests, processed at lower priority than single requests."""
 
     requests: list[Recommend]
 
 
 class Similar(Body):
-    """Items like given ones: one of item and items."""
+    """A request for similar items: exactly one of item and items."""
 
     item: Id | None = None
     items: Ids | None = None
@@ -107,7 +111,7 @@ class Similar(Body):
 
 
 class Score(Body):
-    """A list of items to order for a user, a history or a session."""
+    """Items to rank for a user, a history or a session."""
 
     items: Ids
     user: Id | None = None
@@ -143,7 +147,7 @@ class Took(Struct, gc=False):
 
 
 class Answer(Struct, omit_defaults=True, kw_only=True):
-    """What was found, and how; `explain`: what goes for the whole answer."""
+    """Recommended items with their source and timings; `explain` describes the whole answer."""
 
     request_id: str
     model: str
@@ -156,10 +160,10 @@ class Answer(Struct, omit_defaults=True, kw_only=True):
     arm: str | None = None
     beam_width: int | None = None
     degraded: bool
-    allowed: Annotated[int | None, Meta(description="How many items the filter allows.")] = None
+    allowed: Annotated[int | None, Meta(description="Number of items that the filter allows.")] = None
     took_ms: Took
     items: list[Item]
-    unknown_items: Annotated[list[Any], Meta(description="Ids that the catalogue lacks.")]
+    unknown_items: Annotated[list[Any], Meta(description="Ids that are not in the catalogue.")]
     cursor: str | None = None
     explain: dict[str, Any] | None = None
 

@@ -93,7 +93,7 @@ def test_a_file_that_is_moved_or_replaced_keeps_nothing_that_would_be_lost(tmp_p
         with closing(sqlite3.connect(path)) as live, closing(sqlite3.connect(tmp_path / "backup.db")) as copy:
             live.backup(copy)
         path.rename(away)
-        assert "put it back" in refused(store, 2)
+        assert "restore it" in refused(store, 2)
         with pytest.raises(StoreUnavailable, match="replaced"):
             store.history(1)
         shutil.copy(tmp_path / "backup.db", path)

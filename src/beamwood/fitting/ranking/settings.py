@@ -48,17 +48,21 @@ class PairModelSettings(SettingsGroup):
     """The inputs and sizes of a ranker."""
 
     kind: Literal["graphrec", "neumf", "din"] = Field(
-        "graphrec", description="din looks at histories, the others at who"
+        "graphrec", description="din reads the history; the others use the user id"
     )
-    width: Width | None = Field(None, description="null: 20 (graphrec), 8 (neumf), 64 (din; the study: 96)")
+    width: Width | None = Field(
+        None, description="embedding width; null: 20 (graphrec), 8 (neumf), 64 (din; the study uses 96)"
+    )
     length: HistoryLength = 69
     attention: tuple[LayerWidth, ...] = Field(
-        (36,), min_length=1, description="layers of din's attention; the study's, 64 and 16, take six times as long"
+        (36,),
+        min_length=1,
+        description="widths of din's attention layers; 64 and 16, as in the study, take six times as long",
     )
     mlp: Mlp = (128, 64)
     item_columns: ItemColumns = ()
     user_columns: tuple[str, ...] = Field((), description="columns of the user table, as name or name:kind")
-    graph: bool = Field(False, description="graphrec: also the neighbours in the graph of interactions")
+    graph: bool = Field(False, description="graphrec: also use neighbours in the interaction graph")
 
 
 class PairStartSettings(ItemStartSettings, AttentionStartSettings):
@@ -89,14 +93,14 @@ class RankerStartSettings(PairStartSettings):
 
     surrogate: Literal["auto", "small", "wide"] = Field(
         "auto",
-        description="spread of its first weights: .01 (the study), 1 / sqrt(inputs); auto: wide for nfm1 and din",
+        description="scale of initial weights: .01 (the study) or 1 / sqrt(inputs); auto: wide for nfm1 and din",
     )
 
 
 class RankerExampleSettings(SettingsGroup):
     """The lists of a training."""
 
-    num_positives: int = Field(5, ge=1, description="of a list, with replacement")
+    num_positives: int = Field(5, ge=1, description="positives per list, drawn with replacement")
     horizon: Horizon = 10
 
 
@@ -113,28 +117,32 @@ class RankerLossSettings(SettingsGroup):
         "approx-ndcg",
         "gumbel-ndcg",
         "neural-sort",
-    ] = Field("guided", description="guided: a learned NDCG beside the logistic loss (GuidedRec)")
+    ] = Field("guided", description="guided: learned NDCG in addition to the logistic loss (GuidedRec)")
     num_negatives: NumNegatives = 5
-    surrogate: Literal["ensemble", "mlp", "nfm1", "nfm2"] = Field("ensemble", description="what learns the NDCG")
-    ndcg_at: int = Field(10, ge=1, description="the cut of the learned NDCG")
+    surrogate: Literal["ensemble", "mlp", "nfm1", "nfm2"] = Field(
+        "ensemble", description="network that predicts the NDCG"
+    )
+    ndcg_at: int = Field(10, ge=1, description="cutoff k of the learned NDCG")
     logistic_weight: float = Field(1.0, gt=0, description="beta: weight of the logistic loss")
-    with_logloss: bool = Field(True, description="false: train on the predicted NDCG alone")
-    leaky: bool = Field(False, description="neither detach the scores nor freeze the surrogate")
+    with_logloss: bool = Field(True, description="false: train only on the predicted NDCG")
+    leaky: bool = Field(False, description="do not detach the scores or freeze the surrogate")
 
 
 class RankerOptimiserSettings(TableOptimiserSettings):
     """The ranker's optimiser, and GuidedRec's other two."""
 
-    ndcg_learning_rate: float = Field(1.3e-3, gt=0, description="of the ranker by the predicted NDCG")
-    ndcg_weight_decay: float = Field(0.0615, ge=0, description="of the ranker by the predicted NDCG")
-    surrogate_learning_rate: float = Field(2e-3, gt=0, description="of what learns the NDCG")
-    surrogate_weight_decay: float = Field(5e-4, ge=0, description="of what learns the NDCG")
+    ndcg_learning_rate: float = Field(1.3e-3, gt=0, description="for the ranker's updates by the predicted NDCG")
+    ndcg_weight_decay: float = Field(0.0615, ge=0, description="for the ranker's updates by the predicted NDCG")
+    surrogate_learning_rate: float = Field(2e-3, gt=0, description="for the network that predicts the NDCG")
+    surrogate_weight_decay: float = Field(5e-4, ge=0, description="for the network that predicts the NDCG")
 
 
 class RankerChoiceSettings(WeightChoiceSettings):
     """The validation users, and the items that are ranked for them."""
 
-    protocol: Literal["sampled", "full"] = Field("sampled", description="each label among 99 others, or all items")
+    protocol: Literal["sampled", "full"] = Field(
+        "sampled", description="rank each label among 99 sampled items, or among all items"
+    )
 
 
 class RankerConfig(PairConfig):
@@ -170,10 +178,10 @@ class StageModelSettings(PairModelSettings):
     """The ranker, and its candidates."""
 
     num_candidates: int = Field(
-        100, ge=1, le=MOST, description="K: what the retriever brings; the study has 40, 80, 120"
+        100, ge=1, le=MOST, description="K: candidates from the retriever; the study uses 40, 80, 120"
     )
     context_columns: tuple[str, ...] = Field(
-        (), description="columns of the log that say in which context an item was taken, as name or name:kind"
+        (), description="log columns with the context of an interaction, as name or name:kind"
     )
 
 
@@ -183,7 +191,7 @@ class StageStartSettings(PairStartSettings):
     retriever: str | None = Field(None, description="folder of the fitted retriever (--retriever); required")
     ranker: str | None = Field(
         None,
-        description="--ranker: folder of a fitted ranker or retriever, or a method that counts; null: trained here",
+        description="--ranker: folder of a fitted ranker or retriever, or a counting method; null: train one",
     )
 
 
@@ -191,11 +199,11 @@ class StageExampleSettings(SettingsGroup):
     """The training examples of the ranker."""
 
     pairs: Literal["all", "harmonised"] = Field(
-        "all", description="all pairs (TS), or those that this retriever retrieves (H-TS)"
+        "all", description="all pairs (TS), or only those that this retriever returns (H-TS)"
     )
     horizon: Horizon = 10
     num_targets: NumTargets = 8
-    max_examples: int = Field(200_000, ge=1, description="histories to train on, drawn from all")
+    max_examples: int = Field(200_000, ge=1, description="maximum number of training histories, sampled from all")
 
 
 class StageLossSettings(SettingsGroup):
@@ -203,7 +211,7 @@ class StageLossSettings(SettingsGroup):
 
     negatives: Literal["unseen", "uniform", "candidates"] = Field(
         "unseen",
-        description="unseen by the user (for seen removed), all items (for seen kept), or the retriever's candidates",
+        description="negatives: unseen items (for seen removed), all items (for seen kept), or retrieved candidates",
     )
     num_negatives: NumNegatives = 60
 
@@ -215,7 +223,7 @@ class StageChoiceSettings(SeenChoiceSettings):
         None,
         ge=0,
         le=MOST,
-        description="w: candidates are ordered by ranker + w retriever; null: chosen on validation users; the study: 0",
+        description="w in ranker score + w * retriever score; null: chosen on validation users; the study: 0",
     )
 
 

@@ -58,40 +58,41 @@ class TreeModelSettings(SettingsGroup):
         (20, 20, 10, 10, 2, 2, 2, 1, 1, 1),
         min_length=1,
         max_length=2**14 - 1,
-        description="lengths of the parts of a history, oldest first, each with a sum of its own",
+        description="lengths of the history windows, oldest first; each window is summed separately",
     )
     mlp: Mlp = (128, 64, 24)
-    norm: Literal["none", "batch"] = Field("none", description="normalisation before the activations of the layers")
-    activation: Literal["prelu", "relu"] = Field("relu", description="of the layers; prelu: the paper's program")
-    unit_coordinate: bool = Field(True, description="the first coordinate of every vector stays 1; the paper has none")
+    norm: Literal["none", "batch"] = Field("none", description="normalisation before the activations")
+    activation: Literal["prelu", "relu"] = Field(
+        "relu", description="activation of the layers; prelu: the authors' code"
+    )
+    unit_coordinate: bool = Field(True, description="keep the first coordinate of every vector at 1; not in the paper")
     dropout: Dropout = 0.0
-    recompute: bool = Field(False, description="a third of the training memory, for more time")
+    recompute: bool = Field(False, description="recompute activations: a third of the training memory, but slower")
     similarity_width: int | None = Field(
         None,
         ge=0,
         lt=2**14,
-        description="columns of the fixed similarity that is added to scores; 0: none (the papers); null: 256 or fewer",
+        description="columns of the fixed similarity added to scores; 0: none (the papers); null: at most 256",
     )
     num_neighbours: int | None = Field(
         None,
         ge=0,
         le=4096,
-        description="neighbours of a node whose lifts are added; 0: none (the papers); null: 128 for sessions, "
+        description="neighbours per node whose lifts are added; 0: none (the papers); null: 128 for sessions, "
         "large catalogues, ordered logs",
     )
     # Chosen on data, not from facts, and so omitted in a plan without a choice.
     neighbours: NeighbourKind | None = Field(
         None,
         exclude_if=lambda kind: kind is None,
-        description="near an item: around (ten steps either way), after (ten later), next (later, nearer more); null: "
-        "by validation users",
+        description="neighbours: around (ten steps both ways), after (ten later), next (later, weighted by proximity); "
+        "null: by validation",
     )
     light_width: int = Field(
         64,
         ge=0,
         lt=2**14,
-        description="columns of the light head that steers searches, learned from the fitted scorer; 0: none (the "
-        "papers)",
+        description="columns of the light head that steers searches, distilled from the scorer; 0: none (the papers)",
     )
 
 
@@ -100,13 +101,13 @@ class TreeSettings(SettingsGroup):
 
     start: str = Field(
         "auto",
-        description="transitions, pifa, category, random, papers (category, else random), kmeans, codes:COLUMN (of the "
-        "item table), or a fitted tree's folder",
+        description="transitions, pifa, category, random, papers (category, else random), kmeans, codes:COLUMN (item "
+        "table), or a fitted tree's folder",
     )
     shape: ShapeName | tuple[int, int] = Field(
         "compact",
-        description="compact: few empty leaves; complete: all nodes have all children (the papers); or [root's "
-        "children, depth]",
+        description="compact: few empty leaves; complete: every node has all children (the papers); or [root "
+        "fan-out, depth]",
     )
     # Omitted in a plan, whose shape contains it.
     spare: float | None = Field(
@@ -114,26 +115,26 @@ class TreeSettings(SettingsGroup):
         gt=0,
         le=10,
         exclude_if=lambda spare: spare is None,
-        description="empty leaves an item at least, as room for new items; null: what the shape leaves",
+        description="minimum empty leaves per item, as room for new items; null: as the shape leaves",
     )
-    vectors: str | None = Field(None, description="start=kmeans: folder of a fitted method whose item vectors to use")
-    branching: int = Field(16, ge=2, le=256, description="children of a node")
-    beam_width: int = Field(150, ge=1, le=MOST, description="nodes that a search keeps on a level")
-    updates: int = Field(0, ge=0, description="how often the tree is learned anew, evenly over the run")
+    vectors: str | None = Field(None, description="for start=kmeans: folder of a fitted method with the item vectors")
+    branching: int = Field(16, ge=2, le=256, description="children per node")
+    beam_width: int = Field(150, ge=1, le=MOST, description="nodes kept per level in a search")
+    updates: int = Field(0, ge=0, description="number of tree updates, evenly spaced over the run")
     learner: Literal["softmax", "binary", "kmeans"] = Field(
-        "softmax", description="by the softmax among candidates (DTR), binary likelihood (JTM) or k-means (TDM)"
+        "softmax", description="tree update by softmax over candidates (DTR), binary likelihood (JTM) or k-means (TDM)"
     )
     stride: int | None = Field(
-        None, ge=1, description="levels an item goes at once; null: at most 128 candidates, or one level"
+        None, ge=1, description="levels an item descends at once; null: at most 128 candidates, or one level"
     )
-    max_instances: int = Field(30, ge=1, description="training examples of an item that an update looks at")
+    max_instances: int = Field(30, ge=1, description="maximum training examples per item in a tree update")
     embeddings: Literal["node", "item"] = Field(
-        "item", description="after an update leaf embeddings go with the item, or stay with the node (the program)"
+        "item", description="after a tree update, leaf embeddings follow the item or stay with the node (authors' code)"
     )
     after_update: Literal["keep", "restart"] = Field(
-        "restart", description="the optimiser's state and the warm-up after an update; restart: the authors' program"
+        "restart", description="optimiser state and warm-up after a tree update; restart: the authors' code"
     )
-    rollback: bool = Field(False, description="take an update back when it lowers the monitored metric")
+    rollback: bool = Field(False, description="revert a tree update that lowers the monitored metric")
 
     @field_validator("shape", mode="before")
     @classmethod
@@ -163,14 +164,14 @@ class TreeStartSettings(AttentionStartSettings):
 
     scores: Start = Field(
         "auto",
-        description="transitions: the similarity of history and node; auto: that, up to 2,000,000 items; random: the "
-        "papers",
+        description="transitions: similarity of history and node; random: the papers; auto: transitions up to "
+        "2,000,000 items",
     )
     seen: float | None = Field(
         None,
         ge=-MOST,
         le=MOST,
-        description="score of a seen item for each of its places at first; null: 0, or what validation likes",
+        description="initial score of a seen item per occurrence; null: 0, or chosen on validation users",
     )
 
 
@@ -180,18 +181,18 @@ class TreeExampleSettings(SettingsGroup):
     num_targets: NumTargets = 8
     horizon: Horizon = 10
     of: Literal["users", "positions"] = Field(
-        "users", description="what an epoch goes through: users, each with one position, or all positions (the papers)"
+        "users", description="an epoch covers users, with one position each, or all positions (the papers)"
     )
     window: WindowsOfUsers = Field(
-        "all", description="windows of a user that are examples: all, or the last (DTR's paper; its program: all)"
+        "all", description="training windows of a user: all (DTR's code), or the last (DTR's paper)"
     )
-    min_history: int = Field(1, ge=1, description="training histories shorter than this are left out; DTR: 15")
+    min_history: int = Field(1, ge=1, description="minimum length of training histories; DTR: 15")
 
 
 class TreeLossSettings(SettingsGroup):
     """The reduction of the losses of levels."""
 
-    level_reduction: Literal["mean", "sum"] = Field("mean", description="over the levels of the tree")
+    level_reduction: Literal["mean", "sum"] = Field("mean", description="reduction of the loss over levels")
 
 
 class DrawnLossSettings(TreeLossSettings):
@@ -204,22 +205,26 @@ class BeamLossSettings(TreeLossSettings):
     """The loss over the candidates of a beam."""
 
     num_candidates: int = Field(
-        300, ge=2, description="nodes compared a level: the children of a beam of this many over the branching"
+        300, ge=2, description="nodes compared per level: the children of a beam of num_candidates / branching nodes"
     )
 
 
 class DtrLossSettings(TreeLossSettings):
     """The softmax of each level, its negatives and its labels."""
 
-    negatives: Literal["uniform", "tree"] = Field("uniform", description="how the softmax of a level is sampled")
-    num_negatives: NumNegatives | None = Field(None, description="draws a level; null: 70, of the tree's walks 20")
-    depth_alpha: float = Field(0.0, ge=0, description="adaptive sampling of appendix I; 0 samples levels alike")
-    labels: Literal["summed", "rectified", "one-step"] = Field(
-        "summed", description="rectified: the paper's equation 14; one-step: the authors' program"
+    negatives: Literal["uniform", "tree"] = Field("uniform", description="sampler of the softmax on a level")
+    num_negatives: NumNegatives | None = Field(
+        None, description="samples per level; null: 70, or 20 for walks of the tree"
     )
-    normalised: bool = Field(False, description="divide rectified labels by their level's mass (definition 3)")
+    depth_alpha: float = Field(
+        0.0, ge=0, description="adaptive sampling (appendix I); 0: the same number on every level"
+    )
+    labels: Literal["summed", "rectified", "one-step"] = Field(
+        "summed", description="rectified: equation 14 of the paper; one-step: the authors' code"
+    )
+    normalised: bool = Field(False, description="divide rectified labels by the mass of their level (definition 3)")
     estimator: str | None = Field(
-        None, description="of rectified labels: a method that is fitted first (null: sasrec), or a folder (./sasrec)"
+        None, description="estimator of rectified labels: a method to fit first (null: sasrec), or a folder (./sasrec)"
     )
 
 
@@ -227,11 +232,13 @@ class TreeOptimiserSettings(TableOptimiserSettings):
     """The optimiser of trees: the embeddings of nodes have no decay."""
 
     decay: Literal["decoupled", "coupled"] = Field(
-        "decoupled", description="of weight_decay; coupled: L2, of embeddings too (the authors' program)"
+        "decoupled", description="type of weight_decay; coupled: L2, also on embeddings (the authors' code)"
     )
-    amsgrad: bool = Field(False, description="Adam divides by the largest second moment so far (the authors' program)")
+    amsgrad: bool = Field(
+        False, description="AMSGrad: Adam divides by the largest second moment so far (the authors' code)"
+    )
     bf16: bool | None = Field(
-        None, description="the layers' products in bfloat16 while training; null: on a processor that has them"
+        None, description="matrix products in bfloat16 during training; null: if the processor supports it"
     )
 
 

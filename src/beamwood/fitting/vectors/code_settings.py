@@ -16,18 +16,20 @@ __all__ = ["CodeConfig"]
 class CodeModelSettings(sasrec.Sizes, EncoderModelSettings):
     """SASRec over coded items."""
 
-    num_codes: int = Field(3, ge=1, le=16, description="codes of an item, before the one that tells equal ones apart")
-    num_words: int = Field(256, ge=2, le=256, description="codewords of each place")
-    beam_width: int = Field(50, ge=1, description="prefixes that a search keeps at each place; k where that is more")
+    num_codes: int = Field(3, ge=1, le=16, description="codes per item, not counting the one that resolves collisions")
+    num_words: int = Field(256, ge=2, le=256, description="codewords per position")
+    beam_width: int = Field(50, ge=1, description="prefixes kept per position in a search; at least k")
 
 
 class CodeStartSettings(FolderStartSettings):
     """The source of codes."""
 
     codes: Literal["vectors", "random"] = Field(
-        "vectors", description="by residual quantisation of vectors, or drawn at random, which is the control"
+        "vectors", description="codes by residual quantisation of vectors, or random codes as a control"
     )
-    item_column: str | None = Field(None, description="list column of the item table with vectors, as of a text")
+    item_column: str | None = Field(
+        None, description="list column of the item table with vectors, such as text embeddings"
+    )
 
 
 class CodeConfig(AheadConfig):

@@ -16,16 +16,16 @@ class GraphModelSettings(SettingsGroup):
     """Vectors over a graph."""
 
     width: Width = 64
-    num_layers: int = Field(3, ge=0, le=16, description="layers of the graph, K; 0: matrix factorisation, users by id")
+    num_layers: int = Field(3, ge=0, le=16, description="K, graph layers; 0: matrix factorisation by user id")
     known_users: Literal["trained", "history"] = Field(
-        "history", description="users of training by their own vectors, or by their history as all others are"
+        "history", description="training users by their own vectors, or by their history like all other users"
     )
 
 
 class GraphLossSettings(SettingsGroup):
     """BPR."""
 
-    regularisation: float = Field(1e-4, ge=0, description="lambda: L2 of the vectors that a batch draws")
+    regularisation: float = Field(1e-4, ge=0, description="lambda: L2 penalty on the vectors of a batch")
 
 
 class GraphConfig(VectorConfig):

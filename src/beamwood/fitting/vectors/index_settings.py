@@ -18,7 +18,7 @@ class IndexKindSettings(SettingsGroup):
     Errors: `ValueError` on a setting of another index than the chosen one, unless it is its default.
     """
 
-    kind: IndexName = Field("exact", description="what finds the largest products; hnsw needs the extra ann")
+    kind: IndexName = Field("exact", description="index for the largest inner products; hnsw needs the extra ann")
 
     @model_validator(mode="after")
     def _the_index_has_it(self) -> Self:

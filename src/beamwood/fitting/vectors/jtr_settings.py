@@ -20,7 +20,7 @@ class JtrLossSettings(SequenceLossSettings):
     """The softmax over the catalogue, and one over the nodes of each level."""
 
     level_negatives: int | None = Field(
-        None, ge=1, description="negatives of a node: siblings first, then others of its level; null: the whole level"
+        None, ge=1, description="negatives per node: siblings first, then others of its level; null: the whole level"
     )
 
 

@@ -14,17 +14,17 @@ __all__ = ["MixtureConfig"]
 class MixtureModelSettings(mol.Sizes, sasrec.Sizes, SequenceModelSettings):
     """SASRec, and the components of its mixture."""
 
-    temperature: float = Field(0.05, gt=0, description="scores are divided by it")
+    temperature: float = Field(0.05, gt=0, description="divisor of the scores")
     num_candidates: int | None = Field(
-        100, ge=1, description="items that each pair of components brings to be mixed; null: all, exactly"
+        100, ge=1, description="candidates per pair of components; null: all items, exactly"
     )
 
 
 class MixtureLossSettings(SequenceLossSettings):
     """The sampled softmax of a mixture."""
 
-    sampled_negatives: int = Field(128, ge=1, description="uniform negatives that a step's examples share, with log q")
-    load_balance: float = Field(1e-3, ge=0, description="weight of what gates pay for leaving pairs of components idle")
+    sampled_negatives: int = Field(128, ge=1, description="uniform negatives shared by a batch, with log q correction")
+    load_balance: float = Field(1e-3, ge=0, description="weight of the load-balancing loss of the gates")
 
 
 class MixtureConfig(SequenceConfig):

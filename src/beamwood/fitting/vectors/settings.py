@@ -57,7 +57,7 @@ _WHOLE, _SAMPLED = 15_000, 4_000
 # The fewest steps between validations of two towers, however short an epoch is.
 _LEAST_STEPS = 20
 
-MaxContexts = Annotated[int, Field(ge=1, description="occurrences of an item that are looked at")]
+MaxContexts = Annotated[int, Field(ge=1, description="maximum occurrences used per item")]
 
 
 class VectorConfig(SeenConfig):
@@ -77,8 +77,8 @@ class EncoderModelSettings(SettingsGroup):
 class SequenceModelSettings(EncoderModelSettings):
     """An encoder and the items' vectors."""
 
-    tied: bool = Field(True, description="score with the vectors that the encoder reads; false: a table of its own")
-    item_column: str | None = Field(None, description="list column of the item table to make item vectors from")
+    tied: bool = Field(True, description="score with the encoder's input vectors; false: a separate table")
+    item_column: str | None = Field(None, description="list column of the item table to compute item vectors from")
 
 
 class SequenceExampleSettings(SettingsGroup):
@@ -106,15 +106,17 @@ class SequenceLossSettings(SettingsGroup):
 
     sampled_negatives: Annotated[int, Field(ge=1)] | Literal["auto"] | None = Field(
         "auto",
-        description="uniform negatives of a step, with log q; null: the whole catalogue; auto: that, above 15,000 "
-        "items 4,000 of it",
+        description="uniform negatives per step, with log q correction; null: all items; auto: 4,000 above 15,000 "
+        "items, else all",
     )
 
 
 class SequenceOptimiserSettings(TableOptimiserSettings):
     """The optimiser of sequence encoders."""
 
-    item_decay: float | None = Field(None, ge=0, description="the decay of item vectors instead; null: the same")
+    item_decay: float | None = Field(
+        None, ge=0, description="separate weight decay of item vectors; null: weight_decay"
+    )
 
 
 class WindowConfig(AheadConfig):
@@ -170,7 +172,7 @@ class FolderStartSettings(SettingsGroup):
 class AlignedModelSettings(AnySizes, SequenceModelSettings):
     """An encoder by name."""
 
-    encoder: EncoderName = Field("sasrec", description="what reads histories")
+    encoder: EncoderName = Field("sasrec", description="encoder of histories")
 
 
 class AlignedStartSettings(ItemStartSettings, FolderStartSettings):
@@ -192,23 +194,23 @@ class PreferenceLossSettings(SequenceLossSettings):
     """A preference loss beside the cross-entropy."""
 
     preference: Literal["lpo", "dpo", "s-dpo", "simpo", "orpo", "none"] = Field(
-        "lpo", description="the preference loss; dpo and s-dpo need start.folder"
+        "lpo", description="preference loss; dpo and s-dpo need start.folder"
     )
     pi: Literal["prob", "logit", "logprob"] = Field(
-        "logit", description="what LPO compares and Gumbel noise is added to; logit and logprob give the same loss"
+        "logit", description="what LPO compares, with Gumbel noise added; logit and logprob give the same loss"
     )
     tau: float = Field(1.0, gt=0, description="temperature of LPO")
     strength: float = Field(0.5, ge=0, description="lambda: weight of the preference loss")
-    beta: float = Field(1.0, gt=0, description="of DPO, S-DPO and SimPO")
+    beta: float = Field(1.0, gt=0, description="beta of DPO, S-DPO and SimPO")
     gamma: float = Field(0.5, description="margin of SimPO")
     num_negatives: NumNegatives = 10
-    negatives: Literal["gumbel", "top", "uniform"] = Field("gumbel", description="which head items are compared with")
-    reweight: bool = Field(True, description="weigh tail labels e^reweight_strength : 1 within a batch")
-    reweight_strength: float = Field(1.0, ge=0, description="alpha of tail labels; 1: LPO4Rec, 2: R2Rec")
-    tail_of: TailOf = Field(
-        "items", description="what tail_share is a share of; prefixes: as the paper's program counts"
+    negatives: Literal["gumbel", "top", "uniform"] = Field(
+        "gumbel", description="sampling of the head items used as negatives"
     )
-    tail_share: float = Field(0.2, gt=0, lt=1, description="how much of it is the tail")
+    reweight: bool = Field(True, description="weight tail labels e^reweight_strength : 1 within a batch")
+    reweight_strength: float = Field(1.0, ge=0, description="alpha of tail labels; 1: LPO4Rec, 2: R2Rec")
+    tail_of: TailOf = Field("items", description="unit of tail_share; prefixes: as in the authors' code")
+    tail_share: float = Field(0.2, gt=0, lt=1, description="share that forms the tail")
 
     @property
     def compares_probabilities(self) -> bool:
@@ -231,8 +233,8 @@ class PreferenceConfig(ContinuedConfig, VectorConfig):
 class MeltExampleSettings(SettingsGroup):
     """Which users and items are rare, and the contexts of items."""
 
-    user_quantile: float = Field(0.8, gt=0, lt=1, description="users with shorter histories than this share are rare")
-    item_quantile: float = Field(0.78, gt=0, lt=1, description="items with fewer interactions than this share are rare")
+    user_quantile: float = Field(0.8, gt=0, lt=1, description="quantile of history length below which users are rare")
+    item_quantile: float = Field(0.78, gt=0, lt=1, description="quantile of interactions below which items are rare")
     max_contexts: MaxContexts = 50
 
 
@@ -254,9 +256,9 @@ class ContextModelSettings(SettingsGroup):
 class CitiesExampleSettings(SettingsGroup):
     """Which items are rare, and the contexts of items."""
 
-    reach: int = Field(24, ge=1, description="items to each side of an occurrence")
+    reach: int = Field(24, ge=1, description="context items on each side of an occurrence")
     max_contexts: MaxContexts = 10
-    rare: int = Field(5, ge=1, description="items with at most so many interactions get a new vector")
+    rare: int = Field(5, ge=1, description="items with at most this many interactions get a new vector")
 
 
 class CitiesConfig(VectorConfig):
@@ -273,10 +275,10 @@ class TowerModelSettings(AnySizes, EncoderModelSettings):
     """Two towers."""
 
     user_tower: UserTower = Field(
-        "mean", description="by user id (mf), or from the history: its mean, or a sequence encoder"
+        "mean", description="user vector by user id (mf), by the history's mean, or by a sequence encoder"
     )
-    normalise: bool = Field(False, description="score by directions alone; then set temperature to about 0.1")
-    temperature: float = Field(1.0, gt=0, description="scores are divided by it")
+    normalise: bool = Field(False, description="score by cosine; then set temperature to about 0.1")
+    temperature: float = Field(1.0, gt=0, description="divisor of the scores")
     item_columns: ItemColumns = ()
 
 
@@ -284,21 +286,22 @@ class TowerLossSettings(SettingsGroup):
     """The softmax of an item among its negatives."""
 
     negatives: Literal["full", "ssl", "ssl-pop", "mns", "g-tower", "bir", "xir"] = Field(
-        "xir", description="the rivals of an item: the whole catalogue, or those of the batch by one of the samplers"
+        "xir", description="negatives of an item: the whole catalogue, or in-batch items by one of the samplers"
     )
     correction: Literal["sampled", "program"] = Field(
-        "sampled", description="weights of negatives: unbiased for what is not masked, or as public programs have them"
+        "sampled", description="correction of sampling bias: unbiased for unmasked items, or as in public code"
     )
-    form: Literal["resampled", "weighted", "corrected"] = Field("resampled", description="of BIR")
-    draw: Literal["systematic", "independent"] = Field("systematic", description="of BIR and XIR")
-    cache_share: float = Field(0.5, ge=0, le=1, description="XIR's lambda: the share of the cache's softmax")
+    form: Literal["resampled", "weighted", "corrected"] = Field("resampled", description="form of BIR")
+    draw: Literal["systematic", "independent"] = Field("systematic", description="sampling scheme of BIR and XIR")
+    cache_share: float = Field(0.5, ge=0, le=1, description="lambda of XIR: share of the cache's softmax")
     cache_counts: Literal["step", "all"] = Field(
-        "step", description="XIR's cache is drawn by how often its items were, in the last step or in all"
+        "step", description="XIR samples its cache by item counts of the last step or of all steps"
     )
-    num_uniform: int | None = Field(None, ge=1, description="of MNS; null: as many as the batch")
-    rate: float = Field(0.01, gt=0, le=1, description="of G-Tower; the paper's 1e-4 for long streams")
+    num_uniform: int | None = Field(None, ge=1, description="uniform negatives of MNS; null: the batch size")
+    rate: float = Field(0.01, gt=0, le=1, description="rate of G-Tower; the paper uses 1e-4 for long streams")
     mask_known: bool | None = Field(
-        None, description="a user's other training items are not negatives; null: but for bir and xir, which it harms"
+        None,
+        description="exclude a user's other training items as negatives; null: except for bir and xir, which it harms",
     )
 
 

@@ -25,7 +25,7 @@ class Sizes(declared.Sizes):
     """Those of Caser: filters L x 1, and of each height 1..L with relu and the maximum over places."""
 
     num_vertical: int = Field(4, ge=1, description="vertical filters, over all positions")
-    num_horizontal: int = Field(16, ge=1, description="horizontal filters of each height")
+    num_horizontal: int = Field(16, ge=1, description="horizontal filters per height")
 
 
 def parameters(width: int, length: int, sizes: Sizes) -> Iterator[Parameter]:

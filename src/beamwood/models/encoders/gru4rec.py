@@ -22,7 +22,7 @@ __all__ = ["ENCODER", "Sizes"]
 class Sizes(declared.Sizes):
     """Those of GRU4Rec."""
 
-    hidden: int = Field(128, ge=1, description="gated recurrent units, in one layer")
+    hidden: int = Field(128, ge=1, description="units of the GRU layer")
 
 
 def parameters(width: int, length: int, sizes: Sizes) -> Iterator[Parameter]:

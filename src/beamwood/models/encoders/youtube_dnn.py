@@ -29,7 +29,7 @@ class Sizes(declared.Sizes):
     """Those of YouTubeDNN."""
 
     layers: tuple[LayerWidth, ...] = Field(
-        (128, 64), description="widths of the layers over the mean, before the last one, which has the vectors' width"
+        (128, 64), description="widths of the layers over the mean, without the last, which has the embedding width"
     )
 
 

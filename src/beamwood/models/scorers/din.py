@@ -25,8 +25,8 @@ _SLOPE = 0.25
 class Sizes(declared.Sizes):
     """Those of DIN; the defaults are the two-stage study's."""
 
-    attention: tuple[int, ...] = Field((64, 16), min_length=1, description="outputs of the attention's layers")
-    mlp: tuple[int, ...] = Field((200, 80), description="outputs of the layers above the attention")
+    attention: tuple[int, ...] = Field((64, 16), min_length=1, description="widths of the attention layers")
+    mlp: tuple[int, ...] = Field((200, 80), description="widths of the layers above the attention")
 
 
 def tables(width: int, sizes: Sizes) -> dict[str, int]:

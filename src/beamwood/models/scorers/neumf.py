@@ -22,8 +22,8 @@ __all__ = ["SCORE", "Sizes"]
 class Sizes(declared.Sizes):
     """Those of NeuMF; its MLP reads 2 D values."""
 
-    factors: int = Field(8, ge=1, description="width of the product's embeddings")
-    layers: tuple[int, ...] = Field((16, 8, 8), description="outputs of the MLP's layers")
+    factors: int = Field(8, ge=1, description="width of the embeddings of the product")
+    layers: tuple[int, ...] = Field((16, 8, 8), description="widths of the MLP layers")
 
 
 def tables(width: int, sizes: Sizes) -> dict[str, int]:

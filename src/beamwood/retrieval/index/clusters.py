@@ -41,9 +41,9 @@ class ClusterSettings(IndexSettings):
 
     num_probed: NumProbed = None
     num_children: NumChildren = None
-    leaf_size: int = Field(100, ge=2, le=MOST, description="of clusters: so many items, or more, are split again")
+    leaf_size: int = Field(100, ge=2, le=MOST, description="clusters: minimum items of a node that is split again")
     num_homes: int = Field(
-        2, ge=1, le=64, description="of clusters: leaves that an item may be in, where its queries arrive"
+        2, ge=1, le=64, description="clusters: maximum leaves per item, chosen by where its queries arrive"
     )
 
 

@@ -37,17 +37,15 @@ __all__ = [
 
 # Fields that several indexes have.
 NumCodewords = Annotated[
-    int | None, Field(ge=2, le=256, description="values that a code has; null: 16 for scann, 256 for qinco")
+    int | None, Field(ge=2, le=256, description="codewords per code; null: 16 for scann, 256 for qinco")
 ]
 NumChildren = Annotated[
     int | None,
-    Field(ge=2, le=141, description="of rotlex and clusters: children of a node; null: for 25 items a bucket, and 10"),
+    Field(ge=2, le=141, description="rotlex and clusters: children per node; null: for 25 items per bucket, and 10"),
 ]
-Hidden = Annotated[int, Field(ge=1, le=4096, description="of qinco and rotlex: columns inside their networks")]
-NumEpochs = Annotated[int, Field(ge=1, le=2**31 - 1, description="of qinco and rotlex: passes over all examples")]
-Rate = Annotated[
-    float | None, Field(gt=0, description="of qinco and rotlex: learning rate of Adam; null: 1e-3 and 3e-3")
-]
+Hidden = Annotated[int, Field(ge=1, le=4096, description="qinco and rotlex: hidden width of their networks")]
+NumEpochs = Annotated[int, Field(ge=1, le=2**31 - 1, description="qinco and rotlex: training epochs")]
+Rate = Annotated[float | None, Field(gt=0, description="qinco and rotlex: learning rate of Adam; null: 1e-3 and 3e-3")]
 
 
 class IndexSettings(BaseModel):

@@ -35,10 +35,10 @@ class HnswSettings(IndexSettings):
     """The settings of the graph; the defaults are common ones of faiss."""
 
     num_links: int = Field(
-        32, ge=2, le=256, description="of hnsw: neighbours of an item in the graph, twice on level 0"
+        32, ge=2, le=256, description="hnsw: neighbours per item in the graph, twice as many on level 0"
     )
-    build_width: int = Field(40, ge=1, le=2**16, description="of hnsw: candidates kept while an item's links are found")
-    search_width: int = Field(128, ge=1, le=2**16, description="of hnsw: candidates that a search keeps (its beam)")
+    build_width: int = Field(40, ge=1, le=2**16, description="hnsw: candidates kept when an item is inserted")
+    search_width: int = Field(128, ge=1, le=2**16, description="hnsw: candidates kept in a search (its beam)")
 
 
 class _Stored(StoredConfig):

@@ -22,14 +22,15 @@ from beamwood.types import FloatArray, Hits, SearchOptions
 __all__ = ["IvfIndex", "IvfSettings", "NumBuckets", "NumProbed", "bucketed"]
 
 NumBuckets = Annotated[
-    int | None, Field(ge=1, le=2**20, description="of ivf and scann: buckets of items; null: the root of their number")
+    int | None,
+    Field(ge=1, le=2**20, description="ivf and scann: number of buckets; null: square root of the number of items"),
 ]
 NumProbed = Annotated[
     int | None,
     Field(
         ge=1,
         le=2**20,
-        description="buckets that a search opens, of clusters nodes a level; null: a tenth, at least eight",
+        description="buckets opened per search (clusters: nodes per level); null: a tenth, at least eight",
     ),
 ]
 

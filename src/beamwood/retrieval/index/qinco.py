@@ -47,15 +47,15 @@ _ROWS = 1024
 class QincoSettings(IndexSettings):
     """The codes, the network, and its training."""
 
-    num_codes: int = Field(8, ge=1, le=64, description="of qinco: M, codes of a vector, a byte each")
+    num_codes: int = Field(8, ge=1, le=64, description="qinco: M, codes per vector, one byte each")
     num_codewords: NumCodewords = None
-    num_layers: int = Field(2, ge=0, le=64, description="of qinco: L, layers of the network of a code")
+    num_layers: int = Field(2, ge=0, le=64, description="qinco: L, layers of the network of each code")
     hidden: Hidden = 128
     num_near: int | None = Field(
         8,
         ge=1,
         le=256,
-        description="of qinco: codewords that are tried, the nearest by plain ones; null: all",
+        description="qinco: nearest plain codewords that are tried; null: all",
     )
     num_epochs: NumEpochs = 30
     rate: Rate = None

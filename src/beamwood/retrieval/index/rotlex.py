@@ -55,7 +55,7 @@ class RotlexSettings(IndexSettings):
     num_children: NumChildren = None
     hidden: Hidden = 128
     num_epochs: NumEpochs = 30
-    regroup_every: int = Field(10, ge=1, le=MOST, description="of rotlex: passes between changes of the buckets")
+    regroup_every: int = Field(10, ge=1, le=MOST, description="rotlex: epochs between bucket updates")
     rate: Rate = None
 
 

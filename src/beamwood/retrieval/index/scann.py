@@ -36,13 +36,16 @@ class ScannSettings(IndexSettings):
 
     num_buckets: NumBuckets = None
     num_probed: NumProbed = None
-    block_width: int = Field(2, ge=1, le=256, description="of scann: columns of a vector that one code stands for")
+    block_width: int = Field(2, ge=1, le=256, description="scann: vector columns per code")
     num_codewords: NumCodewords = None
     threshold: float = Field(
-        0.2, ge=0, lt=1, description="of scann: T, products that count, over a vector's typical length; 0: all equally"
+        0.2,
+        ge=0,
+        lt=1,
+        description="scann: T, threshold of relevant products, relative to a vector's typical norm; 0: none",
     )
     num_reordered: int = Field(
-        100, ge=0, le=MOST, description="of scann: best items by codes that get exact products; 0: codes alone decide"
+        100, ge=0, le=MOST, description="scann: candidates re-scored by exact products; 0: codes only"
     )
 
 

@@ -13,7 +13,7 @@ __all__ = ["routes"]
 
 def routes(service: Service) -> list[Route]:  # noqa: ARG001
     """The description of all endpoints."""
-    return [Route("GET", "/openapi.json", _document, "recommend", "This document")]
+    return [Route("GET", "/openapi.json", _document, "recommend", "Get this OpenAPI document")]
 
 
 async def _document(call: Call) -> Plain:

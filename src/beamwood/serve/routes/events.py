@@ -24,33 +24,35 @@ _APART = 1e-6
 
 
 class NewEvent(Body):
-    """Who (one of user and session) took what."""
+    """An interaction of exactly one of user and session with an item."""
 
     item: Id
     user: Id | None = None
     session: str | None = None
     time: Annotated[
-        str | float | None, Meta(description="Seconds since 1970, or ISO 8601 (UTC without a zone); now, if left out.")
+        str | float | None, Meta(description="Seconds since 1970, or ISO 8601 (UTC if no zone); defaults to now.")
     ] = None
     type: Annotated[
         Annotated[str, Meta(min_length=1)] | None,
-        Meta(description="Its kind, as the model's log has them; without one it counts."),
+        Meta(description="Event type, as in the model's log; untyped events always count."),
     ] = None
     weight: float = 1.0
-    key: Annotated[str | None, Meta(description="Names the event: sent again under it, it counts once.")] = None
-    request_id: Annotated[str | None, Meta(description="The answer that it follows.")] = None
+    key: Annotated[
+        str | None, Meta(description="Idempotency key; an event sent again with the same key counts once.")
+    ] = None
+    request_id: Annotated[str | None, Meta(description="request_id of the answer that led to the event.")] = None
 
 
 class NewEvents(Body):
-    """Events of any users."""
+    """Events of any number of users and sessions."""
 
     events: list[NewEvent]
 
 
 class Accepted(Struct, kw_only=True):
-    """What was kept; `durable`: it outlives a power cut; `seq`: the store's last number.
+    """The stored events; `durable`: they survive a power loss; `seq`: the store's last sequence number.
 
-    `uncounted_types`: types that the model does not count and that do not mean no; such events are in no history.
+    `uncounted_types`: types that are neither counted by the model nor negative; their events are in no history.
     """
 
     request_id: str
@@ -65,7 +67,7 @@ class Accepted(Struct, kw_only=True):
 def routes(service: Service) -> list[Route]:
     """The endpoint that takes events."""
     limits = service.settings.limits
-    summary = f"Keep at most {limits.events:,} events, all or none; answered once they are"
+    summary = f"Append at most {limits.events:,} events in one transaction; the response follows the commit"
     return [
         Route("POST", "/v1/events", _events, "events", summary, Accepted, NewEvents, body_bytes=4 * limits.body_bytes)
     ]

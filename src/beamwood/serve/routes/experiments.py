@@ -15,9 +15,9 @@ __all__ = ["routes"]
 
 
 class Group(Struct):
-    """Answers of one model in one arm, and the events that followed them by request_id.
+    """Answers of one model in one arm, and the events attributed to them by request_id.
 
-    `hits`: answers one of whose items was taken; `misses`: of events with other items, where those were lost.
+    `hits`: answers with an event on one of their items; `misses`: events on other items, by the stage that lost them.
     """
 
     experiment: str
@@ -30,7 +30,7 @@ class Group(Struct):
 
 
 class Report(Struct):
-    """What runs, and what became of all answers so far."""
+    """The experiment, and counts of all answers so far."""
 
     experiment: Experiment | None
     groups: list[Group]
@@ -40,9 +40,9 @@ def routes(service: Service) -> list[Route]:  # noqa: ARG001
     """The endpoints of experiments."""
     path = "/v1/experiments"
     return [
-        Route("GET", path, _report, "admin", "What runs, and hit rates by arm", Report),
-        Route("PUT", path, _start, "admin", "Divide users among models", Report, Experiment),
-        Route("DELETE", path, _stop, "admin", "Let one model answer all", Report),
+        Route("GET", path, _report, "admin", "Get the experiment and hit rates by arm", Report),
+        Route("PUT", path, _start, "admin", "Start an experiment that splits users among models", Report, Experiment),
+        Route("DELETE", path, _stop, "admin", "Stop the experiment", Report),
     ]
 
 

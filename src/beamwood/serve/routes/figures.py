@@ -11,7 +11,7 @@ __all__ = ["routes"]
 
 def routes(service: Service) -> list[Route]:  # noqa: ARG001
     """What Prometheus reads."""
-    return [Route("GET", "/metrics", _metrics, "metrics", "Figures, as Prometheus reads them", quiet=True)]
+    return [Route("GET", "/metrics", _metrics, "metrics", "Get metrics in the Prometheus format", quiet=True)]
 
 
 async def _metrics(call: Call) -> Plain:

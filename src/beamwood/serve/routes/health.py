@@ -12,7 +12,7 @@ __all__ = ["Health", "routes"]
 
 
 class Health(Struct):
-    """What a probe reads."""
+    """The status of a probe."""
 
     status: str
 
@@ -20,8 +20,8 @@ class Health(Struct):
 def routes(service: Service) -> list[Route]:  # noqa: ARG001
     """`/livez` and `/readyz`."""
     return [
-        Route("GET", "/livez", _alive, None, "The process answers", Health, quiet=True),
-        Route("GET", "/readyz", _ready, None, "Requests may be sent here", Health, quiet=True),
+        Route("GET", "/livez", _alive, None, "Liveness probe", Health, quiet=True),
+        Route("GET", "/readyz", _ready, None, "Readiness probe", Health, quiet=True),
     ]
 
 

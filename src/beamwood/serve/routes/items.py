@@ -21,12 +21,12 @@ from beamwood.serve.widened import mixture_of
 __all__ = ["routes"]
 
 _MOST = 1000
-Category = Annotated[str | None, Meta(description='With "|" between several.')]
-Similar = Annotated[Ids, Meta(description="Known items that it is like.")]
+Category = Annotated[str | None, Meta(description='Several categories are separated by "|".')]
+Similar = Annotated[Ids, Meta(description="Similar items that the model knows.")]
 
 
 class NewItem(Body):
-    """An item, put whole: what is left out is empty."""
+    """A complete item; omitted fields are empty."""
 
     item: Id
     category: Category = None
@@ -36,13 +36,13 @@ class NewItem(Body):
 
 
 class NewItems(Body):
-    """Items that the model was not fitted with."""
+    """Items that are not in the training data."""
 
     items: list[NewItem]
 
 
 class ItemChange(Body):
-    """What is to be different of a new item."""
+    """Changes of a new item; omitted fields stay unchanged."""
 
     category: Category | UnsetType = UNSET
     fields: dict[str, Any] | UnsetType = UNSET
@@ -51,14 +51,14 @@ class ItemChange(Body):
 
 
 class Availability(Body):
-    """Items that are available from now on, and items that are not."""
+    """Items to make available (`set`) and unavailable (`clear`)."""
 
     set: Ids = field(default_factory=list)
     clear: Ids = field(default_factory=list)
 
 
 class Placed(Struct):
-    """A new item; `source`: what its place comes from; `shown`: how often this process has answered with it."""
+    """A new item; `source`: how it was placed; `shown`: how often this process has recommended it."""
 
     item: Any
     source: Source
@@ -68,7 +68,7 @@ class Placed(Struct):
 
 
 class Catalogued(Struct):
-    """New items, of the snapshot that answers with them."""
+    """New items, and the snapshot that contains them."""
 
     request_id: str
     snapshot: int
@@ -76,7 +76,7 @@ class Catalogued(Struct):
 
 
 class Changed(Struct):
-    """How many items are different now."""
+    """The number of changed items."""
 
     request_id: str
     snapshot: int
@@ -85,13 +85,21 @@ class Changed(Struct):
 
 def routes(service: Service) -> list[Route]:  # noqa: ARG001
     """The endpoints that change the catalogue."""
-    put = f"At most {_MOST:,} items that the model was not fitted with; answered once they are found"
+    put = f"Add or replace at most {_MOST:,} new items; the response follows once they can be recommended"
     return [
-        Route("GET", "/v1/items", _list, "items", "The items that came after the fit", Catalogued),
+        Route("GET", "/v1/items", _list, "items", "List items added after training", Catalogued),
         Route("PUT", "/v1/items", _put, "items", put, Catalogued, NewItems, body_bytes=4 * 2**20),
-        Route("PUT", "/v1/items/availability", _availability, "items", "Show or hide items", Changed, Availability),
-        Route("PATCH", "/v1/items/{id}", _patch, "items", "Change a new item", Catalogued, ItemChange),
-        Route("DELETE", "/v1/items/{id}", _delete, "items", "Take an item out of all answers and histories", Changed),
+        Route(
+            "PUT",
+            "/v1/items/availability",
+            _availability,
+            "items",
+            "Set the availability of items",
+            Changed,
+            Availability,
+        ),
+        Route("PATCH", "/v1/items/{id}", _patch, "items", "Update a new item", Catalogued, ItemChange),
+        Route("DELETE", "/v1/items/{id}", _delete, "items", "Erase an item from all answers and histories", Changed),
     ]
 
 

@@ -31,10 +31,8 @@ Found = tuple[NDArray[np.int32], NDArray[np.float32], list[Any]]
 def routes(service: Service) -> list[Route]:  # noqa: ARG001
     """The endpoints that order items."""
     return [
-        Route("POST", "/v1/similar", _similar, "recommend", "Items like given ones", ListAnswer, Similar, waits=True),
-        Route(
-            "POST", "/v1/score", _score, "recommend", "Given items in order, best first", ListAnswer, Score, waits=True
-        ),
+        Route("POST", "/v1/similar", _similar, "recommend", "Find similar items", ListAnswer, Similar, waits=True),
+        Route("POST", "/v1/score", _score, "recommend", "Rank given items, best first", ListAnswer, Score, waits=True),
     ]
 
 

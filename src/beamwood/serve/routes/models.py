@@ -15,13 +15,13 @@ __all__ = ["Load", "Models", "routes"]
 
 
 class Load(Body):
-    """`path`: of a folder below --models-dir."""
+    """`path`: a folder below --models-dir."""
 
     path: str
 
 
 class Models(Struct):
-    """What answers, and what answered before, the latest last."""
+    """The active model, and earlier ones, the latest last."""
 
     model: str
     snapshot: int
@@ -38,9 +38,9 @@ class Models(Struct):
 def routes(service: Service) -> list[Route]:  # noqa: ARG001
     """The endpoints of models."""
     return [
-        Route("GET", "/v1/models", _models, "admin", "The model that answers", Models),
-        Route("POST", "/v1/models/load", _load, "admin", "Let another model answer", Loaded, Load),
-        Route("POST", "/v1/models/rollback", _rollback, "admin", "Let the model before answer again", Loaded),
+        Route("GET", "/v1/models", _models, "admin", "Get the active model", Models),
+        Route("POST", "/v1/models/load", _load, "admin", "Activate another model", Loaded, Load),
+        Route("POST", "/v1/models/rollback", _rollback, "admin", "Roll back to the previous model", Loaded),
     ]
 
 

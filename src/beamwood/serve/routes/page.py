@@ -21,7 +21,7 @@ _HTML = "text/html; charset=utf-8"
 
 
 class Live(Struct):
-    """Figures of now; `search_ms` is the mean of late, `refused` counts what was not answered."""
+    """Current metrics; `search_ms`: recent mean; `refused`: number of rejected requests."""
 
     answered: int
     refused: int

@@ -18,13 +18,13 @@ from beamwood.serve.store.protocol import HistoryStore, Record
 __all__ = ["routes"]
 
 _MOST, _FEW = 1000, 100
-_SESSION = {"session": "1: the name is a session's, no user's"}
+_SESSION = {"session": "1: the id is a session, not a user"}
 
 
 class KeptEvent(Struct, omit_defaults=True):
-    """An event; `time` in seconds since 1970; without `type` where it was sent without one.
+    """An event; `time` in seconds since 1970; `type` is absent if none was sent.
 
-    `user`: as whom it is kept, where that is a number and the model's users are text, or the other way.
+    `user`: the id under which it is stored, if its type (number or text) differs from the model's.
     """
 
     seq: int
@@ -37,7 +37,7 @@ class KeptEvent(Struct, omit_defaults=True):
 
 
 class History(Struct, kw_only=True, omit_defaults=True):
-    """Events by seq; `next`: what to give as `after` for more; `model`: items that the model keeps, oldest first."""
+    """Events by seq; `next`: the value of `after` for the next page; `model`: items in the model, oldest first."""
 
     request_id: str
     events: list[KeptEvent]
@@ -46,7 +46,7 @@ class History(Struct, kw_only=True, omit_defaults=True):
 
 
 class Erased(Struct, kw_only=True):
-    """How many events went, and how many items that the model keeps are answered with no more."""
+    """The number of deleted events, and of history items in the model that are no longer used."""
 
     request_id: str
     events: int
@@ -54,14 +54,14 @@ class Erased(Struct, kw_only=True):
 
 
 class Merge(Body):
-    """The session's events become the user's."""
+    """A session whose events are moved to a user."""
 
     session: str
     user: Id
 
 
 class Merged(Struct, kw_only=True):
-    """How many events moved."""
+    """The number of moved events."""
 
     request_id: str
     events: int
@@ -69,11 +69,21 @@ class Merged(Struct, kw_only=True):
 
 def routes(service: Service) -> list[Route]:  # noqa: ARG001
     """The endpoints of users."""
-    pages = {"limit": f"how many events, at most {_MOST}", "after": "the last seq that was read"} | _SESSION
+    pages = {"limit": f"maximum number of events, at most {_MOST}", "after": "return events after this seq"} | _SESSION
     return [
-        Route("GET", "/v1/users/{id}/history", _history, "events", "What is kept of a user", History, query=pages),
-        Route("DELETE", "/v1/users/{id}", _erase, "admin", "Forget a user, in the model too", Erased, query=_SESSION),
-        Route("POST", "/v1/users/merge", _merge, "events", "Make a session a user's", Merged, Merge),
+        Route(
+            "GET", "/v1/users/{id}/history", _history, "events", "Get the stored events of a user", History, query=pages
+        ),
+        Route(
+            "DELETE",
+            "/v1/users/{id}",
+            _erase,
+            "admin",
+            "Erase a user, also from the model's answers",
+            Erased,
+            query=_SESSION,
+        ),
+        Route("POST", "/v1/users/merge", _merge, "events", "Merge a session into a user", Merged, Merge),
     ]
 
 

@@ -1,1 +1,1 @@
-"""Histories that are never lost: an event log by user, in memory, SQLite, Redis or PostgreSQL, behind one protocol."""
+"""Stores of histories: an event log per user in memory, SQLite, Redis or PostgreSQL, behind one protocol."""

@@ -1,4 +1,4 @@
-"""A kept answer as text."""
+"""Stored answers as text."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ __all__ = ["answer_text", "owner_or_nobody", "read_answer"]
 
 
 def answer_text(answer: Answered) -> str:
-    """Items and text; the rest of it stands in columns of its own, or beside it."""
+    """The items and the text as JSON; other fields are stored separately."""
     return json.dumps([[id_text(item) for item in answer.items], answer.text], separators=(",", ":"))
 
 
 def read_answer(request_id: str, owner: str | None, time: float, group: str, body: str) -> Answered:
-    """The answer that was written."""
+    """The answer from its stored fields; the inverse of `answer_text`."""
     items, text = json.loads(body)
     who = None if owner is None else read_owner(owner)
     return Answered(request_id, who, float(time), group, tuple(read_id(item) for item in items), text)
 
 
 def owner_or_nobody(answer: Answered) -> str:
-    """The owner as text, empty where nobody is known."""
+    """The owner as text, empty if unknown."""
     return "" if answer.owner is None else owner_text(answer.owner)

@@ -1,4 +1,4 @@
-"""An event as it is kept: who took what and when, with the key that makes a repeated send harmless."""
+"""Stored events: user, item and time, with a key that makes a retried send idempotent."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ __all__ = [
 ]
 
 Id = int | str
-# How far a client's clock may be ahead.
+# The accepted lead of a client's clock.
 AHEAD_SECONDS = 24 * 3600.0
 UNTYPED = ""
-"""The type of an event that came without one."""
+"""The type of an event sent without one."""
 _LONGEST = 512
-# What a calendar has names for, in seconds since 1970.
+# The range of representable dates, in seconds since 1970.
 _FIRST, _LAST = -62_135_596_800.0, 253_402_300_799.0
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """Somebody who has no user id yet; `HistoryStore.merge` makes a user of it."""
+    """A visitor without a user id; `HistoryStore.merge` moves its events to a user."""
 
     name: str
 
@@ -44,10 +44,10 @@ Owner = int | str | Session
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """`time` is in seconds, UTC. `key` names the event: sent again, it counts once.
+    """An event. `time` is in seconds, UTC. `key` is an idempotency key: events with the same key count once.
 
-    Without a key, events of equal user, item, time and type are one. `timed` is False where the client gave no time, so
-    that a repeated send may arrive at another one. Errors: `InputError` on what no store can keep.
+    Without a key, events with equal user, item, time and type are duplicates. `timed` is False if the client sent no
+    time; a retried send may then have a different one. Errors: `InputError` on values that no store accepts.
     """
 
     user: Owner
@@ -69,18 +69,18 @@ class Event:
                 _check_text(name, value)
         for name, number in (("time", self.time), ("weight", self.weight)):
             if not math.isfinite(number):
-                raise InputError(f"{name}={number} is no finite number; give one")
+                raise InputError(f"{name}={number} is not finite; give a finite number")
         if not _FIRST <= self.time <= _LAST:
-            raise InputError(f"time={self.time:g} is not of the years 1 to 9999; give seconds since 1970")
+            raise InputError(f"time={self.time:g} is outside the years 1 to 9999; give seconds since 1970")
 
     @property
     def identity(self) -> bytes:
-        """16 bytes, equal for two sends of one event."""
+        """16 bytes, equal for retried sends of an event."""
         return _digest("derived", *self._what) if self.key is None else _digest("key", self.key)
 
     @property
     def content(self) -> bytes:
-        """16 bytes that differ where one key comes with another body."""
+        """16 bytes that differ if a key is reused with a different body."""
         if self.key is None:
             return self.identity
         time = repr(self.time) if self.timed else ""
@@ -92,22 +92,22 @@ class Event:
 
 
 def id_text(name: Id) -> str:
-    """An id as text that keeps its type: 42 and "42" differ."""
+    """An id as text with its type, so that 42 and "42" differ."""
     return f"n{name}" if isinstance(name, int) else f"t{name}"
 
 
 def read_id(text: str) -> Id:
-    """The id that `id_text` wrote."""
+    """The inverse of `id_text`."""
     return int(text[1:]) if text[0] == "n" else text[1:]
 
 
 def owner_text(owner: Owner) -> str:
-    """A user or a session as text; no session is like a user."""
+    """A user or a session as text; the two never coincide."""
     return f"s{owner.name}" if isinstance(owner, Session) else id_text(owner)
 
 
 def read_owner(text: str) -> Owner:
-    """The user or session that `owner_text` wrote."""
+    """The inverse of `owner_text`."""
     return Session(text[1:]) if text[0] == "s" else read_id(text)
 
 
@@ -119,14 +119,14 @@ def _check_id(name: str, value: Any) -> None:
     if isinstance(value, str):
         _check_text(name, value)
     elif isinstance(value, bool) or not isinstance(value, int) or not -(2**63) <= value < 2**63:
-        raise InputError(f"{name}={value!r} is no id; give text, or a whole number from -2^63 to 2^63 - 1")
+        raise InputError(f"{name}={value!r} is not an id; give text, or a whole number from -2^63 to 2^63 - 1")
 
 
 def _check_text(name: str, value: str) -> None:
     if not 0 < len(value) <= _LONGEST:
         raise InputError(f"{name} has {len(value)} characters; give 1 to {_LONGEST}")
     if "\0" in value or any("\ud800" <= character <= "\udfff" for character in value):
-        raise InputError(f"{name}={value!a} holds a character that is no text; leave it out")
+        raise InputError(f"{name}={value!a} holds a character that is not valid text; remove it")
 
 
 def _digest(*parts: str) -> bytes:

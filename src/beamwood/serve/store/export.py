@@ -1,4 +1,4 @@
-"""A store's events as the next training log."""
+"""Export of a store's events as a training log."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _ROWS = 100_000
 
 
 def export_events(store: HistoryStore, out: str | os.PathLike[str]) -> dict[str, int]:
-    """Write the columns user, item, time, type and weight, ordered by time; how many events, and how many were left.
+    """Write the columns user, item, time, type and weight, ordered by time; return the counts of exported and omitted
+    events.
 
-    Sessions that never became a user's are left out; an event without a type has null there. Ids are whole
-    numbers where all are, else text. Errors: `InputError` on another ending than .parquet, without any event of a user,
-    or where the file cannot be written.
+    Events of sessions without a user are omitted. The type is null if none was sent. Ids are integers if all are, else
+    text. Errors: `InputError` if `out` does not end in .parquet, no user has an event, or the file cannot be written.
     """
     target, left_out = Path(out), 0
     if target.suffix != ".parquet":
-        raise InputError(f"--out {out} does not end in .parquet; write log.parquet")
+        raise InputError(f"--out {out} does not end in .parquet; give a name such as log.parquet")
     frames: list[pl.DataFrame] = []
     records = iter(store.records())
     while rows := list(islice(records, _ROWS)):
@@ -45,7 +45,7 @@ def export_events(store: HistoryStore, out: str | os.PathLike[str]) -> dict[str,
         with whole_file(target) as fresh:
             ordered.write_parquet(fresh)
     except (OSError, pl.exceptions.PolarsError) as error:
-        raise InputError(f"--out {out} could not be written ({error}); what was there is untouched") from error
+        raise InputError(f"--out {out} could not be written ({error}); an existing file is unchanged") from error
     return {"events": len(ordered), "left_out": left_out}
 
 

@@ -1,4 +1,4 @@
-"""Group commit: appends that come at the same time share one commit, on a thread of its own."""
+"""Group commit: concurrent appends share one commit on a dedicated thread."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from beamwood.serve.store.protocol import Appended, KeyReused, StoreUnavailable
 __all__ = ["Batch", "Commit", "GroupWriter", "checked_keys"]
 
 Batch = Sequence[Event]
-# For each batch what became of it, once all that was kept is committed.
+# The result of each batch, after the commit.
 Commit = Callable[[list[Batch]], list[Appended | KeyReused]]
 _Result = TypeVar("_Result")
 _EVENTS, _SECONDS = 500, 0.010
 
 
 class GroupWriter:
-    """Runs every write of a store on one thread, in order; nothing else may write.
+    """Runs all writes of a store on one thread, in order; no other thread may write.
 
-    Appends within 10 ms, or up to 500 events, are one commit. A group waits only while others come: a single append is
-    committed at once, and those that arrive during its commit are the next group. What is cancelled before its turn is
-    not written; later it cannot be cancelled.
+    Appends within 10 ms are committed together, up to 500 events. A group does not wait for further appends: a single
+    one is committed at once, and appends during its commit form the next group. An append that is cancelled before its
+    commit starts is not written; later it cannot be cancelled.
     """
 
     def __init__(self, name: str, commit: Commit) -> None:
@@ -37,15 +37,15 @@ class GroupWriter:
         self._thread.start()
 
     def append(self, batch: Batch) -> Future[Appended]:
-        """Done once the batch is committed."""
+        """A future that completes after the commit of the batch."""
         return cast("Future[Appended]", self._put(list(batch)))
 
     def call(self, work: Callable[[], _Result]) -> _Result:
-        """What `work` returns on the writer's thread, behind all appends so far."""
+        """The result of `work`, run on the writer thread after all earlier appends."""
         return cast("Future[_Result]", self._put(work)).result()
 
     def close(self) -> None:
-        """Finish what is queued; later writes fail."""
+        """Complete all queued writes; later writes fail."""
         with self._closed:
             if self._open:
                 self._open = False
@@ -77,7 +77,7 @@ class GroupWriter:
             waiting = waiting or self._queue.get()
 
     def _gather(self, batch: Batch, future: Future[Any]) -> tuple[list[tuple[Batch, Future[Any]]], Any]:
-        """The group that begins with this batch, and what came that is no part of it."""
+        """The group that starts with this batch, and the next queued call that is not an append."""
         group, size, end = [(batch, future)], len(batch), time.monotonic() + _SECONDS
         while size < _EVENTS and time.monotonic() < end:
             try:
@@ -109,9 +109,9 @@ class GroupWriter:
 
 
 def checked_keys(batch: Batch, known: dict[bytes, bytes]) -> list[Event] | KeyReused:
-    """The events of a batch that are new, each once; `known`: content by identity of what is kept.
+    """The new events of a batch without duplicates; `known`: content by identity of stored events.
 
-    What is new is put into `known`, unless a key of the batch came with another body.
+    New events are added to `known`, unless a key is reused with a different body.
     """
     fresh: dict[bytes, Event] = {}
     contents: dict[bytes, bytes] = {}

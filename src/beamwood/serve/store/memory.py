@@ -1,4 +1,4 @@
-"""Histories in memory, for trials and tests: gone when the process ends."""
+"""Histories in memory, for trials and tests; lost when the process ends."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from beamwood.serve.store.protocol import (
 __all__ = ["MemoryStore"]
 
 
-# Of the answers, so many of the latest are kept: memory does not grow with the time that a service runs.
+# The maximum number of stored answers, so that memory stays bounded.
 _MOST_ANSWERS = 2000
 
 
 class MemoryStore:
-    """The twin of the other stores in plain Python: one lock, a list of records by owner in the order of histories."""
+    """The reference store in plain Python: one lock, and a list of records per owner in history order."""
 
     kind, durable = "memory", False
 
@@ -43,7 +43,7 @@ class MemoryStore:
         self._lock = threading.Lock()
         self._records: dict[Owner, list[Record]] = {}
         self._known: dict[bytes, bytes] = {}
-        # By seq what a repeated send is known by.
+        # The identity of each event by seq, to detect duplicates.
         self._identities: dict[int, bytes] = {}
         self._erased: dict[Owner, float] = {}
         self._documents: dict[str, str] = {}
@@ -105,7 +105,7 @@ class MemoryStore:
             self._check()
             gone = self._records.pop(owner, [])
             self._forget(gone)
-            # In the order of their times, as each is the latest.
+            # Ordered by time, as each new tombstone is the latest.
             latest = self._erased[next(reversed(self._erased))] if self._erased else None
             self._erased.pop(owner, None)
             self._erased[owner] = at = later_tombstone(latest, now)
@@ -184,7 +184,7 @@ class MemoryStore:
                 if each.time > erased and each.request_id not in self._answers:
                     self._answers[each.request_id] = each
                     self._tallies[each.group, "answers"] += 1
-            # The oldest come first, so that only what goes is looked at.
+            # Answers are ordered by time, so the scan stops at the first that stays.
             while self._answers and self._is_spent(name := next(iter(self._answers)), oldest):
                 del self._answers[name]
                 self._hits.discard(name)

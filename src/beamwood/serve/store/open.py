@@ -1,4 +1,4 @@
-"""Which store an address names."""
+"""Opening a store by its address."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _KINDS = ("memory", "sqlite:", "redis://", "rediss://", "unix://", "valkey://", 
 def open_store(address: str, *, read_only: bool = False) -> HistoryStore:
     """The store of `memory`, `sqlite:PATH`, `redis://...` (or valkey) or `postgresql://...`.
 
-    `read_only`: beside the server that has a SQLite file. Errors: `InputError` on another address or a missing extra,
-    `StoreUnavailable` where its server is down.
+    `read_only`: for a SQLite file that a running server uses. Errors: `InputError` on an unknown address or a missing
+    extra, `StoreUnavailable` if its server is down.
     """
     check_address(address)
     with asking_for(f"the store {address.split(':')[0]}"):
@@ -41,8 +41,8 @@ def open_store(address: str, *, read_only: bool = False) -> HistoryStore:
 
 
 def check_address(address: str) -> None:
-    """Errors: an address of no store."""
+    """Errors: an unknown address."""
     if address != "memory" and not re.match(rf"(?:{'|'.join(_KINDS[1:])}).", address):
-        # A password is nobody's to read in a log.
+        # A password must not appear in a log.
         shown = re.sub(r"^([a-z+]*:)?.*@", r"\1//..@", address, flags=re.DOTALL)
         raise InputError(f"the store {shown!r} is unknown{nearest(shown, _KINDS)}")

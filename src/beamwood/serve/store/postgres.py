@@ -1,4 +1,4 @@
-"""Histories in PostgreSQL: durable, shared by a fleet, beside the user's own tables."""
+"""Histories in PostgreSQL: durable, and shared by several servers."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from beamwood.serve.store.sql import TABLES, Cursor, SqlStore
 __all__ = ["PostgresStore"]
 
 _Result = TypeVar("_Result")
-# "beamwood" as a number: one writer at a time, so that numbers grow in the order of commits.
+# "beamwood" as a number. One writer holds the lock at a time, so that sequence numbers grow in commit order.
 _LOCK = "select pg_advisory_xact_lock(7092161519)"
-# Seconds that an answer of the server may take.
+# Timeout of the server in seconds.
 _SECONDS = 2
 _SCHEMA = """
 create table if not exists beamwood_events (
@@ -30,10 +30,9 @@ create index if not exists beamwood_events_owner on beamwood_events (owner colla
 
 
 class PostgresStore(SqlStore):
-    """The durable store of a fleet; makes its tables where they are missing.
+    """A durable store for several servers; creates missing tables.
 
-    Errors: `InputError` on an address that cannot be read; a server that is down is `StoreUnavailable`, at the opening
-    too.
+    Errors: `InputError` on an invalid address; `StoreUnavailable` if the server is down, also when the store is opened.
     """
 
     kind, durable = "postgres", True
@@ -66,7 +65,7 @@ class PostgresStore(SqlStore):
             try:
                 return self._readers.own().execute(_in_words(statement), arguments).fetchall()
             except psycopg.Error as error:
-                # A connection that broke while nobody used it says nothing of the server.
+                # A lost idle connection does not mean that the server is down.
                 lost = isinstance(error, psycopg.OperationalError) and not isinstance(
                     error, psycopg.errors.QueryCanceled
                 )
@@ -75,7 +74,7 @@ class PostgresStore(SqlStore):
                 if attempt == 2 or not (lost or empty):
                     raise StoreUnavailable(f"PostgreSQL does not answer: {error}") from error
                 if empty:
-                    # It came back without what it had.
+                    # The server restarted without its tables.
                     self._writer.call(lambda: self._transaction(_made))
         raise AssertionError
 
@@ -86,15 +85,15 @@ class PostgresStore(SqlStore):
                 result = work(_Translated(cursor))
                 self._connection.commit()
             except BaseException:
-                # What went wrong may be of this connection, as where its server only reads by now.
+                # The connection may be the cause, for example if its server has become read-only.
                 self._connection.close()
                 raise
         except psycopg.Error as error:
-            raise StoreUnavailable(f"PostgreSQL did not keep it: {error}") from error
+            raise StoreUnavailable(f"PostgreSQL did not commit: {error}") from error
         return result
 
     def _begun(self) -> psycopg.Cursor[Any]:
-        """A cursor in a transaction that holds the lock; a connection that broke while idle is made anew."""
+        """A cursor in a transaction that holds the lock; a lost idle connection is replaced."""
         try:
             if not self._connection.closed:
                 return self._connection.cursor().execute(_LOCK)
@@ -119,12 +118,12 @@ class PostgresStore(SqlStore):
 
 
 def _made(cursor: Any) -> None:
-    """The tables, where they are missing."""
+    """Create missing tables."""
     cursor.execute(_SCHEMA + TABLES)
 
 
 class _Translated:
-    """A cursor that takes `?` as placeholder."""
+    """A cursor with `?` as placeholder."""
 
     def __init__(self, cursor: psycopg.Cursor[Any]) -> None:
         self._cursor = cursor
@@ -148,7 +147,7 @@ def _in_words(statement: str) -> Any:
 
 
 def _check_address(url: str) -> None:
-    """Errors: what cannot be read, or has more than one "@". Nothing is quoted, as it may be a part of a password."""
+    """Errors: an invalid address, or one with several "@". Nothing is quoted, as it may be part of a password."""
     try:
         psycopg.conninfo.conninfo_to_dict(url)
         read = url.partition("?")[0].count("@") <= 1
@@ -156,6 +155,6 @@ def _check_address(url: str) -> None:
         read = False
     if not read:
         raise InputError(
-            "the address of PostgreSQL cannot be read; write postgresql://USER:PASSWORD@HOST:PORT/DATABASE, and "
-            "signs in a password as %40 for @, %2F for / and %25 for %"
+            "the address of PostgreSQL is invalid; use postgresql://USER:PASSWORD@HOST:PORT/DATABASE, and "
+            "escape characters of a password: %40 for @, %2F for / and %25 for %"
         )

@@ -1,7 +1,7 @@
-"""What every history store promises, and what it answers with.
+"""The contract of history stores, and their data types.
 
-An answered append is committed. The order of a history is (time, seq), so that late events sort in. A read after an
-answered append sees it, from any process on the same store.
+An acknowledged append is committed. A history is ordered by (time, seq), so late events are sorted in. A read after an
+acknowledged append sees it, from any process on the same store.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ __all__ = [
 
 
 class StoreUnavailable(Exception):
-    """The store cannot be reached, or did not keep what it was given; nothing of it was acknowledged."""
+    """The store cannot be reached, or a write failed; the write was not acknowledged."""
 
 
 class KeyReused(InputError):
-    """An idempotency key came again with another body; nothing of the append was kept."""
+    """An idempotency key was reused with a different body; nothing of the append was stored."""
 
     def __init__(self, key: str | None) -> None:
         super().__init__(f"key={key!r} was used for another event; give each event a key of its own")
@@ -44,7 +44,7 @@ class KeyReused(InputError):
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """How many events of an append are new, how many were there; `seq` is the store's last number after it."""
+    """The numbers of new and of duplicate events of an append; `seq`: the store's last sequence number after it."""
 
     accepted: int
     duplicates: int
@@ -53,7 +53,7 @@ class Appended:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A kept event, without its key, under its number, which grows in the order of commits."""
+    """A stored event without its key; `seq` grows in commit order."""
 
     seq: int
     event: Event
@@ -63,7 +63,7 @@ class Record:
 class Stored:
     """The items of a history, oldest first, with the times and types of their events.
 
-    `seq` is the owner's last number, 0 without events; `erased` the time of the owner's tombstone, None without one.
+    `seq`: the owner's last sequence number, 0 without events; `erased`: the time of the owner's tombstone, if any.
     """
 
     items: tuple[Id, ...] = ()
@@ -74,19 +74,19 @@ class Stored:
 
 
 def later_tombstone(latest: float | None, now: float) -> float:
-    """The time of a tombstone that is set now, behind the latest."""
+    """The time of a new tombstone: `now`, or just after the latest."""
     return now if latest is None else max(now, math.nextafter(latest, math.inf))
 
 
 def stored_history(records: Sequence[Record], seq: int, erased: float | None) -> Stored:
-    """The history of these records, oldest first."""
+    """The history of records that are ordered oldest first."""
     events = [record.event for record in records]
     items, times = tuple(event.item for event in events), tuple(event.time for event in events)
     return Stored(items, times, tuple(event.type for event in events), seq, erased)
 
 
 class Answered(Struct, frozen=True, gc=False):
-    """What was recommended: `group` is what is compared (experiment, arm, model), `text` what explains the answer."""
+    """A recommendation; `group`: the compared unit (experiment, arm, model); `text`: data to explain the answer."""
 
     request_id: str
     owner: Owner | None
@@ -98,7 +98,7 @@ class Answered(Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """What `compact` keeps: so many events of each owner, none older than so many days. None keeps all."""
+    """Retention of events: their maximum number per owner, and their maximum age in days. None: unlimited."""
 
     keep_events: int | None = None
     keep_days: float | None = None
@@ -109,22 +109,22 @@ class Retention:
                 raise InputError(f"{name}={value} is not above 0; leave it out to keep everything")
 
     def oldest(self, now: float) -> float:
-        """The time in seconds before which nothing is kept."""
+        """The time in seconds before which events are deleted."""
         return -math.inf if self.keep_days is None else now - self.keep_days * 86400
 
 
 class HistoryStore(Protocol):
     """An append-only log of events. Every method may be called from any thread.
 
-    `kind` is "memory", "sqlite", "redis" or "postgres"; `durable` says whether an answered append outlives a power
-    cut. Errors: `StoreUnavailable` from every method where the store is down.
+    `kind` is "memory", "sqlite", "redis" or "postgres"; `durable`: whether an acknowledged append survives a power
+    loss. Errors: `StoreUnavailable` from every method if the store is down.
     """
 
     kind: str
     durable: bool
 
     def append(self, events: Sequence[Event]) -> Future[Appended]:
-        """Keep all of the events or none; done once they are committed. Fails with `KeyReused`."""
+        """Append all events in one transaction; the future completes after the commit. Errors: `KeyReused`."""
         ...
 
     def history(
@@ -136,72 +136,71 @@ class HistoryStore(Protocol):
         until: int | None = None,
         types: Collection[str] | None = None,
     ) -> Stored:
-        """The owner's `last` events whose time is above `after` and whose type is among `types`, any if None.
+        """The owner's `last` events with a time above `after` and one of `types`; None: any type.
 
-        `until` leaves out those of a higher seq.
+        `until`: the highest seq to include.
         """
         ...
 
     def page(self, owner: Owner, *, after: int = 0, limit: int = 100) -> list[Record]:
-        """The owner's next events of a seq above `after`, by seq."""
+        """The owner's next `limit` events with a seq above `after`, by seq."""
         ...
 
     def erase(self, owner: Owner, now: float) -> tuple[int, float]:
-        """Delete all of the owner, answers too, and leave a tombstone; how many events there were, and its time.
+        """Delete the owner's events and answers, and set a tombstone; return the number of events and its time.
 
-        That is `now`, or later than all tombstones so far: in the order of their commits times grow, whatever clocks
-        say.
+        The time is `now`, or just after the latest tombstone: times grow in commit order, whatever the clocks say.
         """
         ...
 
     def erased(self, after: float = -math.inf) -> Mapping[Owner, float]:
-        """The tombstones of a time above `after`: when each owner was erased last."""
+        """The tombstones with a time above `after`: the latest erasure of each owner."""
         ...
 
     def merge(self, session: Session, user: Id) -> int:
-        """Make the session's events the user's, under new numbers, and its answers too; how many events there were."""
+        """Move the session's events, with new seqs, and its answers to the user; return the number of events."""
         ...
 
     def records(self) -> Iterator[Record]:
-        """Every event once, in no stated order."""
+        """Every event once, in any order."""
         ...
 
     def compact(self, retention: Retention, now: float, owners: int = 500) -> int:
-        """Apply the retention to the next so many owners, in turn over the calls; how many events went."""
+        """Apply the retention to the next `owners` owners, in turn over calls; return the number of deleted events."""
         ...
 
     def put(self, name: str, value: str) -> None:
-        """Keep a small document, such as the experiments, for every process on the store."""
+        """Store a small document, such as the experiments, for all processes on the store."""
         ...
 
     def replace(self, name: str, before: str | None, value: str, beside: Mapping[str, str] | None = None) -> bool:
-        """Keep a document where that of its name is `before`, None: where there is none; whether it was kept.
+        """Store a document if its current value is `before` (None: it must not exist); return whether it was stored.
 
-        With it, or not at all, those `beside` it are kept, by name, whatever was there.
+        The documents `beside` it, by name, are overwritten in the same transaction.
         """
         ...
 
     def get(self, name: str) -> str | None:
-        """The document of that name, None where there is none."""
+        """The document of that name, if any."""
         ...
 
     def note(self, answers: Sequence[Answered], seconds: float) -> None:
-        """Keep answers for so many seconds, and count each in its group as "answers"; not as durable as events.
+        """Store answers for a number of seconds, and count each in its group as "answers"; less durable than events.
 
-        The first of a request counts. Those of an owner who was erased since are left out.
+        Only the first answer of a request counts. Answers of an owner who was erased after them are not stored.
         """
         ...
 
     def noted(self, request_id: str) -> Answered | None:
-        """The answer of that request, None where it is not kept (any more)."""
+        """The answer of that request, None if it is not stored or has expired."""
         ...
 
     def hit(self, request_id: str) -> bool:
-        """Count the answer's group as "hits", once for each answer that is kept; whether it was the first time."""
+        """Count a hit in the answer's group, once per stored answer; return whether it was counted."""
         ...
 
     def tally(self, group: str, name: str) -> None:
-        """Count one more of a name in a group."""
+        """Increment the count of a name in a group."""
         ...
 
     def tallies(self) -> Mapping[tuple[str, str], int]:
@@ -209,5 +208,5 @@ class HistoryStore(Protocol):
         ...
 
     def close(self) -> None:
-        """Finish what was appended and let go of the store; may be called again."""
+        """Complete pending appends and release the store; idempotent."""
         ...

@@ -1,4 +1,4 @@
-"""A connection for each thread that reads."""
+"""One read connection per thread."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _Connection = TypeVar("_Connection", bound=Closable)
 
 
 class Readers(Generic[_Connection]):
-    """The connections of all threads that read, each made by `connect` when its thread first asks."""
+    """The read connections of all threads, each created by `connect` at its thread's first use."""
 
     def __init__(self, connect: Callable[[], _Connection]) -> None:
         self._connect, self._all = connect, list[_Connection]()
         self._local, self._guard = _OfThread(), threading.Lock()
 
     def own(self) -> _Connection:
-        """That of this thread."""
+        """The connection of this thread."""
         own: _Connection | None = self._local.connection
         if own is None:
             own = self._local.connection = self._connect()
@@ -37,7 +37,7 @@ class Readers(Generic[_Connection]):
         return own
 
     def drop(self) -> None:
-        """Close that of this thread, where it has one; the next is made anew."""
+        """Close the connection of this thread, if any; the next use creates another."""
         own: _Connection | None = self._local.connection
         if own is not None:
             self._local.connection = None
@@ -46,7 +46,7 @@ class Readers(Generic[_Connection]):
             own.close()
 
     def close(self) -> None:
-        """Close all."""
+        """Close all connections."""
         with self._guard:
             for connection in self._all:
                 connection.close()

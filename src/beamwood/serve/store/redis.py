@@ -1,6 +1,6 @@
-"""Histories in Redis or Valkey: one script a write, so that a key and its event are kept together or not at all.
+"""Histories in Redis or Valkey: one script per write, so that a key and its event are stored atomically.
 
-A history is a sorted set: score time, members that begin with the number, so that equal times stand by number.
+A history is a sorted set with the time as score. Members start with the sequence number, which orders equal times.
 """
 
 from __future__ import annotations
@@ -37,20 +37,19 @@ _Result = TypeVar("_Result")
 _PREFIX = "beamwood:"
 _OWNERS, _LAST, _ERASED = f"{_PREFIX}owners", f"{_PREFIX}last", f"{_PREFIX}erased"
 _DOCUMENTS, _TALLIES = f"{_PREFIX}documents", f"{_PREFIX}tallies"
-# What says whether an acknowledged write is on the disk.
+# The settings that determine whether an acknowledged write is on disk.
 _SYNC = "append*"
 _SEQ_DIGITS, _IDENTITY = 16, 16
-# Seconds that an answer of the server may take.
+# Timeout of the server in seconds.
 _SECONDS = 2.0
-# Above every number and every count; a script's numbers are exact up to here.
+# Above every sequence number and count; numbers of a script are exact up to here.
 _ANY = 2**53
 
 
 class RedisStore:
-    """The fast store of a fleet. `durable` only with `appendfsync always`: everysec may lose the last second.
+    """A fast store for several servers. `durable` only with `appendfsync always`; everysec may lose the last second.
 
-    Errors: `InputError` on an address that cannot be read; a server that is down is `StoreUnavailable`, at the opening
-    too.
+    Errors: `InputError` on an invalid address; `StoreUnavailable` if the server is down, also when the store is opened.
     """
 
     kind = "redis"
@@ -61,11 +60,14 @@ class RedisStore:
                 url, socket_timeout=_SECONDS, socket_connect_timeout=_SECONDS, retry=Retry(NoBackoff(), 1)
             )
             pool = self._client.connection_pool
-            pool.connection_class(**pool.connection_kwargs)  # refuses parameters that it does not know
+            pool.connection_class(**pool.connection_kwargs)  # raises on unknown parameters
         except (ValueError, TypeError):
-            # What the parser says may quote a password.
-            hint = "write redis://USER:PASSWORD@HOST:PORT/DATABASE, and signs in a password as %2F for / and %3F for ?"
-            raise InputError(f"the address of Redis cannot be read; {hint}") from None
+            # The parser's message may quote a password.
+            hint = (
+                "use redis://USER:PASSWORD@HOST:PORT/DATABASE, and escape characters of a password: %2F for / and %3F "
+                "for ?"
+            )
+            raise InputError(f"the address of Redis is invalid; {hint}") from None
         self._scripts = {name: self._client.register_script(text) for name, text in SCRIPTS.items()}
         self._cursor = 0
         self._asked(self._client.ping)
@@ -82,7 +84,7 @@ class RedisStore:
             return work()
         except redis.RedisError as error:
             if isinstance(error, redis.exceptions.ReadOnlyError):
-                # Another one is the primary by now: whoever asks next looks for it.
+                # Another server has become the primary; the next command connects to it.
                 self._client.connection_pool.disconnect(inuse_connections=False)
             raise StoreUnavailable(f"Redis does not answer: {error}") from error
 
@@ -97,7 +99,7 @@ class RedisStore:
             with self._client.pipeline(transaction=False) as pipe:
                 for batch in batches:
                     self._run("append", *(part for event in batch for part in _parts(event)), client=pipe)
-                # The server that keeps it may be another than the one before.
+                # The primary may have changed.
                 pipe.config_get(_SYNC)
                 answers = list(pipe.execute(raise_on_error=False))
                 settings = answers.pop()
@@ -152,7 +154,7 @@ class RedisStore:
         while True:
             cursor, names = self._owners(cursor, 500)
             for name in names:
-                # A scan may name an owner twice.
+                # A scan may return an owner twice.
                 if name not in known:
                     yield from self._of(name)
             known.update(names)
@@ -252,7 +254,7 @@ def _appended(batch: Batch, answer: Sequence[int]) -> Appended | KeyReused:
 
 
 def _is_synced(settings: Any) -> bool:
-    """Hosted servers hide their settings, an error in their place, so nothing is promised."""
+    """Whether writes are synced to disk; False where a hosted server does not reveal its settings."""
     if isinstance(settings, redis.RedisError):
         return False
     plain = {_text(name): _text(value) for name, value in settings.items()}

@@ -1,9 +1,9 @@
-"""The scripts that Redis runs whole; each takes the prefix of all keys, and owners as `owner_text` writes them.
+"""Lua scripts that Redis runs atomically; each takes the key prefix, and owners in the form of `owner_text`.
 
-Keys: `seq`, the last number; `key:` and identity, its content; `events:` and owner, the history; `owners`, `last`
-(owner to last number), `erased` (a sorted set of owners by time); `answer:` and `hit:` with a request, `answers:` and
-owner, its requests. A member is number (16 digits), identity (16 bytes), body. An answer is the length of its owner in
-bytes, a blank, owner, body.
+Keys: `seq`, the last sequence number; `key:IDENTITY`, the content; `events:OWNER`, the history; `owners`; `last`, the
+last sequence number by owner; `erased`, a sorted set of owners by time; `answer:REQUEST`; `hit:REQUEST`;
+`answers:OWNER`, the requests. A member is the sequence number (16 digits), the identity (16 bytes) and the body. An
+answer is the length of its owner in bytes, a space, the owner and the body.
 """
 
 __all__ = ["SCRIPTS"]
@@ -26,8 +26,8 @@ local function drop(owner)
 end
 """
 
-# Arguments: identity, content, owner, time, body of each event. Accepted, duplicates and seq, or -1 and the place of
-# the event whose key had another body.
+# Arguments: identity, content, owner, time and body of each event. Returns accepted, duplicates and seq, or -1 and the
+# index of the event whose key was reused with a different body.
 APPEND = (
     _ADD
     + """
@@ -50,7 +50,7 @@ return {#fresh, #ARGV / 5 - #fresh, tonumber(redis.call('get', prefix .. 'seq') 
 """
 )
 
-# Arguments: owner, time of now. How many events there were, and the time of the tombstone, above all others.
+# Arguments: owner, current time. Returns the number of events, and the time of the tombstone, above all others.
 ERASE = (
     _ADD
     + """
@@ -72,8 +72,8 @@ return {#members, at}
 """
 )
 
-# Arguments: owner, bound of the times, how many events, highest number, 1 where types follow and these types. The last
-# number, the time of the tombstone (both empty where there is none), and latest first each member with its time.
+# Arguments: owner, lower bound of times, maximum of events, highest seq, 1 if types follow, and the types. Returns the
+# last seq and the time of the tombstone, each empty if none, then each member with its time, latest first.
 HISTORY = """
 local prefix = KEYS[1]
 local most, highest, typed, asked = tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5] == '1', {}
@@ -99,7 +99,7 @@ end
 return found
 """
 
-# Arguments: request, name of the tally. 1 where the answer is kept and this is its first hit.
+# Arguments: request, name of the tally. Returns 1 if the answer is stored and this is its first hit.
 HIT = """
 local prefix = KEYS[1]
 local left = redis.call('pttl', prefix .. 'answer:' .. ARGV[1])
@@ -116,7 +116,7 @@ local function own(owner, id, milliseconds)
 end
 """
 
-# Arguments: request, owner (empty: nobody), time, body, seconds to keep it, name of the tally. 1 where it is new.
+# Arguments: request, owner (empty: unknown), time, body, expiry in seconds, name of the tally. Returns 1 if it is new.
 NOTE = (
     _ADD
     + _OWNED
@@ -131,7 +131,7 @@ return 1
 """
 )
 
-# Arguments: session, user. How many events moved, in the order of their numbers.
+# Arguments: session, user. Returns the number of moved events; they move in the order of seq.
 MERGE = (
     _ADD
     + _OWNED
@@ -155,8 +155,8 @@ return #moved
 """
 )
 
-# Arguments: name of a document, its value, 1 where one was before and that one (0 and empty: none), and of each that is
-# kept beside it name and value. 1 where it was that.
+# Arguments: name and new value of a document; 1 and its expected value, or 0 and empty if it must not exist; name and
+# value of each further document. Returns 1 if the expectation held.
 REPLACE = """
 local documents = KEYS[1] .. 'documents'
 if (redis.call('hget', documents, ARGV[1]) or nil) ~= (ARGV[3] == '1' and ARGV[4] or nil) then return 0 end
@@ -165,7 +165,7 @@ for i = 5, #ARGV, 2 do redis.call('hset', documents, ARGV[i], ARGV[i + 1]) end
 return 1
 """
 
-# Arguments: owner, oldest time, events to keep (0: all). How many events went.
+# Arguments: owner, oldest time, events to keep (0: all). Returns the number of deleted events.
 TRIM = (
     _ADD
     + """
@@ -200,4 +200,4 @@ SCRIPTS = {
     "replace": REPLACE,
     "trim": TRIM,
 }
-"""By name."""
+"""The scripts by name."""

@@ -1,4 +1,4 @@
-"""What the stores on SQL have in common: the statements, in the words that SQLite and PostgreSQL share."""
+"""The common part of the SQL stores: statements in the dialect that SQLite and PostgreSQL share."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ create index if not exists beamwood_answers_time on beamwood_answers (time);
 create table if not exists beamwood_tallies (
   category text, name text, count bigint not null, primary key (category, name));
 """
-"""Those that are written alike in both."""
+"""The tables with the same definition in both dialects."""
 
 
 class Cursor(Protocol):
-    """What statements run on."""
+    """The part of a database cursor that the stores use."""
 
     @property
     def rowcount(self) -> int: ...
@@ -69,9 +69,9 @@ class Cursor(Protocol):
 
 
 class SqlStore(ABC):
-    """A history store whose subclass says how statements are read and written; placeholders are `?`.
+    """A history store whose subclass runs the statements; placeholders are `?`.
 
-    `last_seq` is the statement for the last number that was given.
+    `last_seq`: the statement that returns the last sequence number.
     """
 
     last_seq: str
@@ -82,15 +82,15 @@ class SqlStore(ABC):
 
     @abstractmethod
     def _read(self, statement: str, arguments: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """The rows of one statement, on any thread."""
+        """The rows of one read statement; called on any thread."""
 
     @abstractmethod
     def _transaction(self, work: Callable[[Cursor], _Result]) -> _Result:
-        """What `work` returns, once all that it wrote is committed; on the writer's thread alone."""
+        """The result of `work`, run in one transaction and committed; called only on the writer thread."""
 
     @abstractmethod
     def _contents(self, cursor: Cursor, identities: list[bytes]) -> dict[bytes, bytes]:
-        """The content of those identities that are kept."""
+        """The content of the stored events among these identities."""
 
     def append(self, events: Sequence[Event]) -> Future[Appended]:
         return self._writer.append(events)

@@ -1,4 +1,4 @@
-"""Histories in one SQLite file: write-ahead log, synchronous=FULL, group commit; one process at a time writes it."""
+"""Histories in one SQLite file: write-ahead log, synchronous=FULL, group commit; a single writing process."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ _MOST_PARAMETERS = 500
 
 
 class SqliteStore(SqlStore):
-    """The store of a single server: no service to run, and durable.
+    """A durable store for a single server, without a database service.
 
-    `read_only` opens it beside a running server, as the export does. Errors: `InputError` where another process writes
-    the file (the message has its process id), where its folder is missing, or where it is no SQLite database. While
-    another file has the path, the store is down.
+    `read_only` opens it while a server runs, as the export does. Errors: `InputError` if another process holds the lock
+    (the message has its process id), the folder is missing, or the file is not a SQLite database. While the path names
+    another file, the store is unavailable.
     """
 
     kind, durable = "sqlite", True
     last_seq = "select seq from sqlite_sequence where name = 'beamwood_events'"
 
     def __init__(self, path: str | os.PathLike[str], *, read_only: bool = False) -> None:
-        # By whatever links it is named, it has one lock.
+        # Links are resolved, so that a file has one lock.
         self._path, self._lock_file = Path(path).resolve(), -1
         if read_only and not self._path.exists():
             raise InputError(f"{path} does not exist; give the file of a server's store")
         if not self._path.parent.is_dir():
-            raise InputError(f"the folder of {path} does not exist; make it, or name another file")
+            raise InputError(f"the folder of {path} does not exist; create it, or give another file")
         self._readers, self._open = Readers(lambda: self._connected("ro")), True
         if not read_only:
             self._lock_file = _locked(self._path)
@@ -54,7 +54,7 @@ class SqliteStore(SqlStore):
                 self._prepare()
         except sqlite3.DatabaseError as error:
             self._unlock()
-            raise InputError(f"{path} cannot be opened as a store ({error}); name another file") from error
+            raise InputError(f"{path} cannot be opened as a store ({error}); give another file") from error
         self._file = self._there()
         super().__init__("sqlite")
 
@@ -71,7 +71,7 @@ class SqliteStore(SqlStore):
         self._connection.executescript(_SCHEMA + TABLES)
 
     def _there(self) -> tuple[int, int] | None:
-        """Which file has the path, None where there is none."""
+        """Device and inode of the file at the path, None if there is no file."""
         try:
             found = self._path.stat()
         except OSError:
@@ -79,9 +79,9 @@ class SqliteStore(SqlStore):
         return found.st_dev, found.st_ino
 
     def _check_file(self) -> None:
-        """Errors: another file, or none, has the path: what is written to the one that is open would be lost."""
+        """Errors: the path names another file or none, so that writes to the open file would be lost."""
         if self._there() != self._file:
-            message = "was moved, removed or replaced while it was served; put it back, or stop the service first"
+            message = "was moved, removed or replaced while in use; restore it, or stop the service first"
             raise StoreUnavailable(f"{self._path.name} {message}")
 
     def _read(self, statement: str, arguments: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
@@ -140,13 +140,13 @@ class SqliteStore(SqlStore):
 
 
 def _locked(path: Path) -> int:
-    """The lock beside the file, held until it is closed, by whatever end of the process; it names who holds it."""
+    """The descriptor of the locked lock file, released when the process ends; the file contains the process id."""
     lock = path.with_name(f"{path.name}.lock")
     try:
         descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
         raise InputError(
-            f"{lock} cannot be written ({error.strerror}); give another place, as --store sqlite:PATH"
+            f"{lock} cannot be written ({error.strerror}); give another path with --store sqlite:PATH"
         ) from error
     try:
         hold_file(descriptor)
@@ -155,7 +155,7 @@ def _locked(path: Path) -> int:
         holder = os.read(descriptor, 20).decode(errors="replace").strip() or "unknown"
         os.close(descriptor)
         raise InputError(
-            f"{path} is in use by process {holder}; stop it, give another file, or share Redis or PostgreSQL"
+            f"{path} is in use by process {holder}; stop it, give another file, or use Redis or PostgreSQL"
         ) from None
     os.ftruncate(descriptor, 0)
     os.lseek(descriptor, 0, os.SEEK_SET)
