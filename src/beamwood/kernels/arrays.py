@@ -58,7 +58,8 @@ def all_finite(array: NDArray[Any]) -> bool:
 
 def aligned(array: Any, dtype: DTypeLike) -> NDArray[Any]:
     """The array in the form of the native core: of this type, contiguous and aligned; copied where it is not."""
-    return np.require(array, dtype, ["C", "A"])
+    array = np.ascontiguousarray(array, dtype)
+    return array if array.flags.aligned else array.copy()
 
 
 def storage(array: NDArray[Any], dtype: DTypeLike) -> str:
