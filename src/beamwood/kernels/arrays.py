@@ -58,8 +58,8 @@ def all_finite(array: NDArray[Any]) -> bool:
 
 def aligned(array: Any, dtype: DTypeLike) -> NDArray[Any]:
     """The array in the form of the native core: of this type, contiguous and aligned; copied where it is not."""
-    array = np.ascontiguousarray(array, dtype)
-    return array if array.flags.aligned else array.copy()
+    found: NDArray[Any] = np.ascontiguousarray(array, dtype)
+    return found if found.flags.aligned else found.copy()
 
 
 def storage(array: NDArray[Any], dtype: DTypeLike) -> str:
