@@ -52,6 +52,7 @@ EXTRAS = {
         },
         "serve --otlp URL: spans of requests for a collector",
     ),
+    "ray": Extra({"ray": "ray"}, "recommend --ray-address: many users on several machines"),
     "testing": Extra({"pytest": "pytest"}, "beamwood.testing: contract tests for parts of your own"),
 }
 

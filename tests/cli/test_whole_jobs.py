@@ -8,7 +8,9 @@ import pytest
 
 import beamwood as package
 from beamwood.errors import InputError
+from beamwood.retrieval import group_answers
 from beamwood.retrieval import job as jobs
+from beamwood.retrieval.group_answers import GroupAnswers
 from beamwood.retrieval.where_text import parse_where
 from cli_cases import beamwood
 
@@ -22,7 +24,7 @@ def read(path):
 @pytest.mark.parametrize("threads", [1, 2])
 def test_all_users_in_a_file(fitted, tmp_path, suffix, threads, monkeypatch, capsys):
     monkeypatch.setattr(jobs, "GROUP_ROWS", 50)
-    monkeypatch.setattr(jobs, "_ROWS", 7)
+    monkeypatch.setattr(group_answers, "_ROWS", 7)
     out = tmp_path / f"recs{suffix}"
     assert beamwood("recommend", fitted, "--all-users", "-k", 4, "--out", out, "--threads", threads, "--json") == 0
     counts = {"rows": 120, "answered": 120, "short": 0, "empty": 0}
@@ -86,7 +88,7 @@ def test_a_broken_job_goes_on(fitted, tmp_path, monkeypatch):
     monkeypatch.setattr(jobs, "GROUP_ROWS", 50)
     whole, out = tmp_path / "whole.parquet", tmp_path / "recs.parquet"
     assert beamwood("recommend", fitted, "--all-users", "-k", 4, "--out", whole) == 0
-    frame, calls = jobs.Job._frame, []
+    frame, calls = GroupAnswers._frame, []
 
     def breaking(self, rows, labels):
         calls.append(labels[0])
@@ -94,7 +96,7 @@ def test_a_broken_job_goes_on(fitted, tmp_path, monkeypatch):
             raise KeyboardInterrupt
         return frame(self, rows, labels)
 
-    monkeypatch.setattr(jobs.Job, "_frame", breaking)
+    monkeypatch.setattr(GroupAnswers, "_frame", breaking)
     assert beamwood("recommend", fitted, "--all-users", "-k", 4, "--out", out) == 130
     assert not out.exists()
     assert beamwood("recommend", fitted, "--all-users", "-k", 4, "--out", out) == 2

@@ -66,11 +66,11 @@ def command(arguments):
     from beamwood import __main__ as program
     from beamwood.recipes.portfolio import find as finding
     from beamwood.recipes.portfolio.members import Member
-    from beamwood.retrieval import job
+    from beamwood.retrieval import group_answers, job
     from beamwood.training import checkpoint_times
     from survive.jobs import SMALL
 
-    job.GROUP_ROWS, job._ROWS = 25, 10
+    job.GROUP_ROWS, group_answers._ROWS = 25, 10
     checkpoint_times.MOST_LOST, checkpoint_times.MOST_SPENT = 0.0, 1.0
     whole = finding.find
     members = [Member("popularity", "popularity", blends=False), Member("cooccurrence", "cooccurrence")]

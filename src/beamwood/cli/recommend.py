@@ -6,6 +6,7 @@ import json
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from beamwood.steps import step, tell
 
 if TYPE_CHECKING:
     from beamwood.data.vocabulary import Vocabulary
+    from beamwood.retrieval.group_answers import Engine
     from beamwood.retrieval.request import Allowed, Recommendations, Request
     from beamwood.retrieval.retriever import Retriever
 
@@ -42,6 +44,10 @@ _AllUsers = Annotated[bool, typer.Option("--all-users", help="All users of the l
 _Out = Annotated[o.Text, typer.Option("--out", metavar="FILE", help="Write a .parquet, .csv or .jsonl file.")]
 _Threads = Annotated[
     int, typer.Option("--threads", metavar="N", min=1, max=1024, help="Number of rows searched in parallel.")
+]
+_RayAddress = Annotated[
+    o.Text,
+    typer.Option("--ray-address", metavar="ADDRESS", help="Compute --out on a Ray cluster: auto, HOST:PORT, or local."),
 ]
 _Resume = Annotated[bool, typer.Option("--resume", help="Continue an interrupted --out.")]
 _Replace = Annotated[bool, typer.Option("--overwrite", help="Overwrite the file of --out.")]
@@ -131,6 +137,7 @@ class FileOptions:
 
     out: _Out = None
     threads: _Threads = 1
+    ray_address: _RayAddress = None
     resume: _Resume = False
     overwrite: _Replace = False
 
@@ -158,8 +165,10 @@ def recommend(
     from beamwood.retrieval.request import Request
     from beamwood.retrieval.where_text import parse_where
 
-    if writing.out is None and (asking.all_users or writing.resume or writing.overwrite):
-        raise InputError("--all-users, --resume and --overwrite are about a file; name it with --out recs.parquet")
+    if writing.out is None and (asking.all_users or writing.resume or writing.overwrite or writing.ray_address):
+        raise InputError(
+            "--all-users, --resume, --overwrite and --ray-address are about a file; name it with --out recs.parquet"
+        )
     # Before it is loaded: groups of a folder that is replaced meanwhile are gone on with by neither model.
     origin = None if writing.out is None else _checksum(folder)
     retriever = load(folder, method, threads=writing.threads)
@@ -178,7 +187,8 @@ def recommend(
         beam_width=beam_width,
     )
     if origin is not None:
-        _write_all(retriever, request, asked, origin, writing, json=json)
+        engine = None if writing.ray_address is None else _on_ray(writing.ray_address, folder, origin, method)
+        _write_all(retriever, request, asked, origin, writing, engine, json=json)
         return
     _print_lists(asked.labels, retriever.answer(request), json=json)
 
@@ -209,8 +219,21 @@ def _checksum(folder: str) -> str:
     return str(read_artefact(folder, kind="retriever", verify=False).manifest["checksum"])
 
 
+def _on_ray(address: str, folder: str, checksum: str, method: str | None) -> Engine:
+    from beamwood.scale.ray_groups import RayGroups
+
+    return RayGroups(address, Path(folder), checksum, None if method is None else str(Path(method).absolute()))
+
+
 def _write_all(
-    retriever: Retriever, request: Request, asked: QueryRows, origin: str, writing: FileOptions, *, json: bool
+    retriever: Retriever,
+    request: Request,
+    asked: QueryRows,
+    origin: str,
+    writing: FileOptions,
+    engine: Engine | None,
+    *,
+    json: bool,
 ) -> None:
     """The answers of all rows in one file, group by group."""
     from beamwood.retrieval.job import Job, check_file, count_by_rank
@@ -221,7 +244,7 @@ def _write_all(
     target = check_file(writing.out, overwrite=writing.overwrite, resume=writing.resume)
     # Users from a file get the log's type, unless one does not convert.
     labels = asked.rows if asked.by_users and None not in asked.rows else asked.labels
-    job = Job(retriever, request, asked.rows, labels, asked.by_users, origin, writing.threads)
+    job = Job(retriever, request, asked.rows, labels, asked.by_users, origin, writing.threads, engine)
 
     kept = f"what is finished is in {target}.parts; the same command with --resume goes on"
     with step("answering", len(asked.rows)) as answering, keeping(lambda: kept):

@@ -12,14 +12,11 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
 
 from beamwood.artefact.manifest import check_outside
@@ -28,7 +25,7 @@ from beamwood.artefact.replace import whole_file
 from beamwood.blocks import slices
 from beamwood.data.offsets import has_offsets
 from beamwood.errors import InputError, nearest
-from beamwood.kernels.arrays import sound
+from beamwood.retrieval.group_answers import Engine, Group, GroupOptions, in_process
 from beamwood.retrieval.request import Request
 from beamwood.retrieval.retriever import Retriever
 
@@ -36,8 +33,6 @@ __all__ = ["FORMATS", "GROUP_ROWS", "Job", "check_file", "count_by_rank"]
 
 GROUP_ROWS = 10_000
 """Users of a group."""
-# Rows of one search, whose histories are in memory for each thread.
-_ROWS = 250
 FORMATS = (".parquet", ".csv", ".jsonl")
 """Formats by file suffix; a line or row is one recommendation: query, rank, item, score."""
 
@@ -115,7 +110,7 @@ class Job:
     """`rows`: users or histories, one query each; `labels`: their names in the output; `request`: the options.
 
     `by_users`: rows are user ids, None where an id is unknown; `labels` are the same ids. `origin` identifies the
-    model: groups of another are not continued.
+    model: groups of another are not continued. `engine` computes the groups; None: this process.
     """
 
     retriever: Retriever
@@ -125,6 +120,7 @@ class Job:
     by_users: bool
     origin: str
     threads: int = 1
+    engine: Engine | None = None
 
     def run(self, target: Path, *, resume: bool = False, say: Say | None = None) -> int:
         """Write the file; returns the rows answered in this run. Errors: groups of another job."""
@@ -140,20 +136,25 @@ class Job:
 
     def _run(self, target: Path, folder: Path, *, resume: bool, say: Say | None) -> int:
         self._prepare(folder, resume=resume)
-        groups = list(slices(len(self.rows), GROUP_ROWS))
-        parts = [folder / f"{number:06d}{target.suffix}" for number in range(len(groups))]
-        began, answered = time.monotonic(), 0
-        for group, part in zip(groups, parts, strict=True):
-            if part.exists():
-                continue
-            with whole_file(part) as fresh:
-                _write(self._answers(group), fresh, target.suffix)
-            answered += group.stop - group.start
+        cuts = list(slices(len(self.rows), GROUP_ROWS))
+        parts = [folder / f"{number:06d}{target.suffix}" for number in range(len(cuts))]
+        missing = [number for number, part in enumerate(parts) if not part.exists()]
+        groups = (Group(number, self.rows[cuts[number]], self.labels[cuts[number]]) for number in missing)
+        left = sum(cuts[number].stop - cuts[number].start for number in missing)
+        began, answered, before = time.monotonic(), 0, len(self.rows) - left
+        for number, encoded in (self.engine or in_process(self.retriever))(self._options(target), groups):
+            with whole_file(parts[number]) as fresh:
+                fresh.write_bytes(encoded)
+            answered += cuts[number].stop - cuts[number].start
             if say is not None:
-                say(group.stop, len(self.rows), answered / max(time.monotonic() - began, 1e-9))
+                say(before + answered, len(self.rows), answered / max(time.monotonic() - began, 1e-9))
         _join(parts, target)
         shutil.rmtree(folder)
         return answered
+
+    def _options(self, target: Path) -> GroupOptions:
+        plain = replace(self.request, histories=None, users=[])
+        return GroupOptions(plain, self.by_users, self._label_type(), target.suffix, self.threads)
 
     def _prepare(self, folder: Path, *, resume: bool) -> None:
         about = folder / _ABOUT
@@ -178,33 +179,6 @@ class Job:
             digest.update(repr(row).encode() + b"\n")
         return digest.hexdigest()
 
-    def _answers(self, group: slice) -> pl.DataFrame:
-        """One row a recommendation, in the order of the queries, computed by several threads."""
-        rows, labels = self.rows[group], self.labels[group]
-        blocks = [(rows[block], labels[block]) for block in slices(len(rows), _ROWS)]
-        if self.threads == 1 or len(blocks) == 1:
-            return pl.concat([self._frame(*block) for block in blocks])
-        with ThreadPoolExecutor(self.threads) as pool:
-            return pl.concat(pool.map(self._frame, *zip(*blocks, strict=True)))
-
-    def _frame(self, rows: Sequence[Any], labels: Sequence[Any]) -> pl.DataFrame:
-        users, histories = (rows, None) if self.by_users else (None, rows)
-        hits, _ = self.retriever.hits(replace(self.request, users=users, histories=histories))
-        found = hits.items >= 0
-        sound(hits.scores[found])
-        # Built from whole columns, which is faster than by rows.
-        named = pl.Series(labels, dtype=self._label_type)
-        row_of, places = np.nonzero(found)
-        return pl.DataFrame(
-            {
-                "query": named.gather(row_of),
-                "rank": (places + 1).astype(np.int32),
-                "item": pl.Series(self.retriever.items.decode(hits.items[found]), dtype=self.retriever.items.dtype),
-                "score": hits.scores[found].astype(np.float64),
-            }
-        )
-
-    @cached_property
     def _label_type(self) -> Any:
         """The type of the log's user ids; text for histories, and for users that may be unknown."""
         if self.by_users and self.retriever.users is not None and None not in self.rows:
@@ -242,16 +216,6 @@ def _reporting(target: Path) -> Iterator[None]:
             f"--out {target} could not be written ({error}); finished groups are kept: fix that, and run the same "
             "command with --resume"
         ) from error
-
-
-def _write(frame: pl.DataFrame, path: Path, suffix: str) -> None:
-    """Write one group, without a header where lines are concatenated."""
-    if suffix == ".parquet":
-        frame.write_parquet(path)
-    elif suffix == ".csv":
-        frame.write_csv(path, include_header=False)
-    else:
-        frame.write_ndjson(path)
 
 
 def _join(parts: Sequence[Path], target: Path) -> None:

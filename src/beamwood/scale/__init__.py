@@ -1,0 +1,1 @@
+"""Adapters to engines that run work on several machines."""
