@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,6 +19,8 @@ from beamwood.kernels.search import DinSearch
 from cli_cases import ENVIRONMENT
 from din_cases import random_case, random_light, random_weights
 
+TESTS = Path(__file__).parents[1]
+WITH_TESTS = ENVIRONMENT | {"PYTHONPATH": os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])}
 core = native()
 native_only = pytest.mark.skipif(core is None, reason="the native core was not built")
 bounded = pytest.mark.skipif(
@@ -80,7 +83,7 @@ def test_windows_are_counted_before_memory_is_taken():
         "resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))\n"
         "border.searcher(weights, shape, np.full(16000, (1 << 20) - 1))\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=ENVIRONMENT, check=False)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=WITH_TESTS, check=False)
     assert "ValueError: windows" in done.stderr
     with pytest.raises(ValueError, match="windows"):
         searcher(weights, shape, np.array([2**63 - 1]))
@@ -204,7 +207,7 @@ def test_daemon_threads_in_a_search_do_not_abort_the_end_of_the_interpreter():
         "        for _ in range(30): sleep(.01)\n"
         "sys.kept = Slow()\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=ENVIRONMENT, check=False)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=WITH_TESTS, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -224,7 +227,7 @@ def test_more_threads_than_rows_take_no_memory():
         "native().drawn_softmax(floats, less, masked, row, starts, parts, losses, own, drawn, most)\n"
         "assert counts.sum(axis=1).tolist() == [5] * 4 and drawn.sum() == 20\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=ENVIRONMENT, check=False)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=WITH_TESTS, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 
 

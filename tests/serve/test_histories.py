@@ -206,7 +206,7 @@ def test_history_by_pages(folder, users):
         ({"user": 1, "item": 1, "time": "yesterday"}, "events[0].time", "ISO 8601"),
         ({"user": 1, "item": 1, "time": -1e300}, "events[0].time", "years 1 to 9999"),
         ({"user": 1, "item": 1, "time": "0001-01-01T00:00:00+14:00"}, "events[0].time", "years 1 to 9999"),
-        ({"user": 1, "item": "a\0b"}, "events[0].item", "no text"),
+        ({"user": 1, "item": "a\0b"}, "events[0].item", "not valid text"),
         ({"user": 2**70, "item": 1}, None, ""),
         ({"user": 1, "item": 1, "key": ""}, "events[0].key", "give 1 to 512"),
         ({"user": 1, "item": 1, "colour": 1}, "events[0].colour", "does not exist"),
