@@ -123,3 +123,12 @@ def test_a_table_that_is_none_is_refused():
     for wrong in ({"near": table.near.astype(np.int64)}, {"near": table.near[:0]}, {"near": table.near - 5}):
         with pytest.raises(InputError, match="the table of 4 ids is"):
             restore_ids({"values": table.values, **wrong})
+
+
+@pytest.mark.parametrize("ids", [list(range(0, 1000, 3)), [f"item {n}" for n in range(400)]])
+def test_a_small_column_of_ids_is_not_joined_with_all(ids, monkeypatch):
+    known = Vocabulary.stored(restore_ids(id_table(pl.Series(ids)).arrays()))
+    asked = pl.Series([ids[7], ids[3], ids[7]])
+    expected = known._joined(asked)
+    monkeypatch.setattr(Vocabulary, "_joined", lambda *_: pytest.fail("all ids were read"))
+    assert known.encode(asked).tolist() == expected.tolist() == [7, 3, 7]

@@ -71,7 +71,12 @@ class Vocabulary:
         """int32[len(ids)], the index of each id. An unknown id is an `InputError`, or -1 with `on_unknown="ignore"`."""
         if on_unknown not in ON_UNKNOWN:
             raise InputError(f"on_unknown='{on_unknown}' is unknown; known: {', '.join(ON_UNKNOWN)}")
-        indices = None if isinstance(ids, pl.Series) or self.table is None else self.table.find(ids)
+        if isinstance(ids, pl.Series):
+            # A join reads all known ids, which pays only for a large part of them.
+            table = self.__dict__.get("table") if len(ids) * _JOINED <= len(self) else None
+            indices = None if table is None else table.find(ids.to_list())
+        else:
+            indices = None if self.table is None else self.table.find(ids)
         if indices is None:
             indices = self._joined(self.typed(ids, on_unknown))
         if on_unknown == "error":
@@ -179,6 +184,8 @@ def _plain(texts: pl.Series) -> pl.Series:
     return bare.str.replace_all(r"(^|\D)0+(\d)", "${1}${2}")
 
 
+# A column with fewer ids than the known ones over this is looked up in the table.
+_JOINED = 8
 # Up to this many indices a list is faster than a reduction.
 _FEW = 256
 _MOST_NAMED = 3
