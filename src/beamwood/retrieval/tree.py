@@ -27,7 +27,7 @@ from beamwood.retrieval.stored import MOST, StoredConfig
 from beamwood.retrieval.top_k import check_histories, check_items, check_search, num_allowed, sort_candidates
 from beamwood.retrieval.ways import StoredWay, Ways, narrower_beams
 from beamwood.tree.tree import Shape, Tree
-from beamwood.types import BoolArray, Hits, IndexArray, ItemLists, Query, QueryNeeds, SearchOptions
+from beamwood.types import Hits, IndexArray, ItemLists, Query, QueryNeeds, SearchOptions
 
 __all__ = ["TreeSearcher", "searcher_with"]
 
@@ -205,12 +205,7 @@ class TreeSearcher:
             raise
 
     def _live(self, options: SearchOptions) -> tuple[NDArray[np.int32], ...]:
-        return self.tree.live_counts if options.allowed is None else options.of_filter(self, self._live_below)
-
-    def _live_below(self, allowed: BoolArray) -> tuple[NDArray[np.int32], ...]:
-        mask = np.zeros(self.tree.shape.capacity, bool)
-        mask[self.tree.leaf_of_item[allowed]] = True
-        return self.tree.counts_below(mask)
+        return self.tree.live_counts if options.allowed is None else options.of_filter(self, self.tree.counts_of)
 
     def _excluded(self, options: SearchOptions) -> tuple[NDArray[np.int64], NDArray[np.int32]] | None:
         """Each row's leaves to exclude, sorted, distinct, and only live ones."""
