@@ -12,7 +12,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from beamwood.arguments import naming_arguments
-from beamwood.data.id_table import IdTable, id_table
+from beamwood.data.id_table import IdTable, NumberIds, id_table
 from beamwood.errors import InputError, UnknownIdError
 from beamwood.types import IndexArray
 
@@ -72,9 +72,7 @@ class Vocabulary:
         if on_unknown not in ON_UNKNOWN:
             raise InputError(f"on_unknown='{on_unknown}' is unknown; known: {', '.join(ON_UNKNOWN)}")
         if isinstance(ids, pl.Series):
-            # A join reads all known ids, which pays only for a large part of them.
-            table = self.__dict__.get("table") if len(ids) * _JOINED <= len(self) else None
-            indices = None if table is None else table.find(ids.to_list())
+            indices = self._of_column(ids)
         else:
             indices = None if self.table is None else self.table.find(ids)
         if indices is None:
@@ -171,6 +169,13 @@ class Vocabulary:
     def _wrong_type(self, value: Any) -> InputError:
         like = f"; give ids as the log writes them, such as {self.decode(np.zeros(1, int))[0]!r}" if len(self) else ""
         return InputError(f"id {value!r} is not of type {self.dtype}, which the log's ids have{like}")
+
+    def _of_column(self, ids: pl.Series) -> NDArray[np.int32] | None:
+        """The indices by the table, if there is one and a join, which reads all known ids, would take longer."""
+        table = self.__dict__.get("table")
+        if isinstance(table, NumberIds) and table.near is not None and ids.dtype == self.dtype and not ids.has_nulls():
+            return table.find(ids.to_numpy())
+        return table.find(ids.to_list()) if table is not None and len(ids) * _JOINED <= len(self) else None
 
     def _joined(self, ids: pl.Series) -> NDArray[np.int32]:
         known = pl.DataFrame({"id": self.ids, "index": np.arange(len(self), dtype=np.int32)})

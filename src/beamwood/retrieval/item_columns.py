@@ -78,13 +78,19 @@ class LabelColumn:
     def of(cls, lists: pl.Series) -> LabelColumn:
         """The column of lists of text; null and empty text are not labels."""
         frame = pl.DataFrame({"item": np.arange(len(lists), dtype=np.int32), "label": lists}).explode("label")
-        frame = frame.filter(pl.col("label").is_not_null() & (pl.col("label") != "")).unique(maintain_order=True)
+        frame = frame.filter(pl.col("label").is_not_null() & (pl.col("label") != ""))
+        rows = frame["item"].to_numpy()
+        # Only an item of several labels can have one twice.
+        if (rows[1:] == rows[:-1]).any():
+            frame = frame.unique(maintain_order=True)
+            rows = frame["item"].to_numpy()
         names = frame["label"].unique().sort()
         codes = frame["label"].cast(pl.Enum(names)).to_physical().to_numpy().astype(np.int32)
-        rows = frame["item"].to_numpy()
         indptr = indptr_of(np.bincount(rows, minlength=len(lists)))
         starts = indptr_of(np.bincount(codes, minlength=len(names)))
-        return cls(TextIds.of(names), indptr, codes, starts, rows[np.argsort(codes, kind="stable")].astype(np.int32))
+        # Short integers are sorted by their digits, in one pass.
+        short = codes.astype(np.uint16) if len(names) < 2**16 else codes
+        return cls(TextIds.of(names), indptr, codes, starts, rows[np.argsort(short, kind="stable")].astype(np.int32))
 
     kind = "labels"
 
@@ -120,9 +126,13 @@ class LabelColumn:
     def having(self, codes: Iterable[int]) -> BoolArray:
         """bool[N], the items with any of the labels."""
         mask = np.zeros(len(self.indptr) - 1, bool)
-        for code in codes:
-            mask[self.items[self.starts[code] : self.starts[code + 1]]] = True
+        mask[self.items_of(codes)] = True
         return mask
+
+    def items_of(self, codes: Iterable[int]) -> NDArray[np.int32]:
+        """int32[M], the items of each of the labels, one after another; an item of several as often."""
+        parts = (self.items[self.starts[code] : self.starts[code + 1]] for code in codes)
+        return np.concatenate([np.empty(0, np.int32), *parts])
 
     def lists(self) -> pl.Series:
         """The labels of each item, as lists of text."""
