@@ -1,5 +1,7 @@
 """A service's work for a request or a change grows with it, not with the catalogue."""
 
+from collections import Counter
+
 import numpy as np
 import pytest
 
@@ -84,3 +86,12 @@ def test_new_items_of_a_category_look_at_its_items_once(folder, monkeypatch):
         items = client.request("GET", "/v1/items").json()["items"]
     assert [each["source"] for each in items] == ["category"] * 7
     assert len(asked) == 1
+
+
+@pytest.mark.parametrize("count", [0, 1, 40, 90])
+def test_the_most_common_labels_are_counted_together(folder, count, monkeypatch):
+    column = folder[1].columns.columns["category"]
+    below = np.random.default_rng(count).permutation(90)[:count].astype(np.int32)
+    expected = Counter(code for item in below.tolist() for code in column.of_item(item)).most_common(3)
+    monkeypatch.setattr(LabelColumn, "of_item", lambda *_: pytest.fail("one by one"))
+    assert column.most_common(below, 3) == expected

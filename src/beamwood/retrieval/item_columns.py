@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from beamwood.data.id_table import TextIds, restore_ids
 from beamwood.data.labels import label_lists
 from beamwood.errors import InputError, nearest
-from beamwood.ragged import indptr_of
+from beamwood.ragged import indptr_of, ranges
 from beamwood.types import BoolArray
 
 __all__ = ["CATEGORY", "ItemColumns", "LabelColumn", "NumberColumn", "NumberKind"]
@@ -143,6 +143,14 @@ class LabelColumn:
         """The codes of an item's labels."""
         codes: list[int] = self.codes[self.indptr[item] : self.indptr[item + 1]].tolist()
         return codes
+
+    def most_common(self, items: NDArray[np.int32], count: int) -> list[tuple[int, int]]:
+        """The codes of the most frequent labels of items, and how many have each; ties by the first that comes."""
+        starts = self.indptr[items]
+        codes = self.codes[ranges(starts, self.indptr[items + 1] - starts)]
+        found, first, counts = np.unique(codes, return_index=True, return_counts=True)
+        best = np.lexsort((first, -counts))[:count]
+        return list(zip(found[best].tolist(), counts[best].tolist(), strict=True))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
