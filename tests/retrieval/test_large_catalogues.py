@@ -8,7 +8,7 @@ from scipy import sparse
 
 from beamwood.retrieval.neighbours import NeighbourSearcher
 from beamwood.retrieval.similar import similar_items
-from beamwood.retrieval.top_k import in_order
+from beamwood.retrieval.top_k import descending, in_order
 from beamwood.retrieval.tree import TreeSearcher
 from beamwood.tree import Shape, Tree
 from beamwood.types import ItemLists, Prepared, Query, SearchOptions
@@ -120,3 +120,14 @@ def test_near_leaves_of_millions_are_told_apart():
         patched.setattr("beamwood.retrieval.similar._near", lambda *_: near)
         hits = similar_items(searcher, asked, 19, SearchOptions(), by="tree")
     assert hits.items[0].tolist() == [*range(1, 20)]
+
+
+@pytest.mark.parametrize("most", [0, 3, 2**16 - 1, 2**16, 2**20])
+@pytest.mark.parametrize("step", [1, 0.25])
+def test_the_order_of_counts(most, step):
+    rng = np.random.default_rng(3)
+    counts = (rng.integers(0, most + 1, 4000) * step).astype(np.float32)
+    np.testing.assert_array_equal(descending(counts), np.argsort(-counts, kind="stable"))
+    ours = NeighbourSearcher(sparse.csr_matrix((4000, 4000), dtype=np.float32), counts)
+    np.testing.assert_array_equal(ours._by_filler, np.argsort(1 / (1 + counts), kind="stable"))
+    assert descending(np.empty(0, np.float32)).tolist() == []

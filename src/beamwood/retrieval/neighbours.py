@@ -18,7 +18,7 @@ from beamwood.kernels.arrays import check_floats, check_integers, shape_of
 from beamwood.kernels.dispatch import native
 from beamwood.kernels.rows import sum_of_rows
 from beamwood.retrieval.stored import MOST, StoredConfig
-from beamwood.retrieval.top_k import check_histories, check_search, in_order, no_hits, num_allowed
+from beamwood.retrieval.top_k import check_histories, check_search, descending, in_order, no_hits, num_allowed
 from beamwood.types import BoolArray, Hits, IndexArray, ItemLists, Query, QueryNeeds, SearchOptions
 
 __all__ = ["NeighbourSearcher", "SeenPlace"]
@@ -80,7 +80,9 @@ class NeighbourSearcher:
         self.decay, self.length, self.seen = decay, length, seen
         # Below every positive score, so that it only orders items without one.
         self._filler = -1 / (1 + self.popularity)
-        self._by_filler = np.argsort(-self._filler, kind="stable").astype(np.int32)
+        # Whole numbers below 2^16, which are sorted fast, have a filler each; of others several may share one.
+        whole = self.popularity.max(initial=0) < 2**16 and not (self.popularity % 1).any()
+        self._by_filler = descending(self.popularity if whole else self._filler)
 
     @property
     def num_items(self) -> int:

@@ -19,6 +19,7 @@ __all__ = [
     "check_histories",
     "check_items",
     "check_search",
+    "descending",
     "in_order",
     "join_hits",
     "mask_scores",
@@ -187,6 +188,16 @@ def no_hits(num_rows: int, k: int) -> Hits:
 def num_allowed(allowed: BoolArray) -> int:
     """How many items a filter bool[N] allows, for `SearchOptions.of_filter`."""
     return int(np.count_nonzero(allowed))
+
+
+def descending(values_N: FloatArray) -> NDArray[np.int32]:
+    """int32[N], the items by descending values, ties by the lower index; small whole numbers are sorted by digits."""
+    most = values_N.max(initial=0)
+    if values_N.min(initial=0) >= 0 and most < 2**16:
+        whole = values_N.astype(np.uint16)
+        if (whole == values_N).all():
+            return np.argsort(np.uint16(most) - whole, kind="stable").astype(np.int32)
+    return np.argsort(-values_N, kind="stable").astype(np.int32)
 
 
 def in_order(order: NDArray[np.int32], values: FloatArray, allowed: BoolArray) -> NDArray[np.int32]:
