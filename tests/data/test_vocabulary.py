@@ -143,7 +143,9 @@ def test_a_column_of_text_is_cut_from_its_bytes(ids, others):
     assert table.find(ids + others).tolist() == [ids.index(each) if each in ids else -1 for each in ids + others]
 
 
-@given(st.lists(st.text("aB\u00df\u212a 0179x", max_size=5), min_size=1, unique=True), st.text("aB\u00df 0179", max_size=4))
+@given(
+    st.lists(st.text("aB\u00df\u212a 0179x", max_size=5), min_size=1, unique=True), st.text("aB\u00df 0179", max_size=4)
+)
 def test_only_what_may_be_meant_is_compared(ids, text):
     known = pl.Series(ids, dtype=pl.String)
     (key,) = _plain(pl.Series([text]))

@@ -1,11 +1,13 @@
-"""The cost of an answer grows with what is asked for, and that of a change with what changes, not with the catalogue."""
+"""The cost of an answer grows with what is asked for, that of a change with what changes: not with the catalogue."""
 
 import tracemalloc
 
 import numpy as np
+import polars as pl
 import pytest
 from scipy import sparse
 
+from beamwood.retrieval.item_columns import _coded
 from beamwood.retrieval.neighbours import NeighbourSearcher
 from beamwood.retrieval.similar import similar_items
 from beamwood.retrieval.top_k import descending, in_order
@@ -131,3 +133,15 @@ def test_the_order_of_counts(most, step):
     ours = NeighbourSearcher(sparse.csr_matrix((4000, 4000), dtype=np.float32), counts)
     np.testing.assert_array_equal(ours._by_filler, np.argsort(1 / (1 + counts), kind="stable"))
     assert descending(np.empty(0, np.float32)).tolist() == []
+
+
+@pytest.mark.parametrize("distinct", [3, 11_000, 10**9])
+def test_labels_that_mostly_differ_are_coded_as_others(distinct, monkeypatch):
+    rng = np.random.default_rng(4)
+    texts = pl.Series([f"title {n} \u00e9" for n in rng.integers(0, distinct, 20_000)], dtype=pl.String)
+    names, codes = _coded(texts)
+    monkeypatch.setattr("beamwood.retrieval.item_columns._MANY", 10**6)
+    plain_names, plain = _coded(texts)
+    assert names.to_list() == plain_names.to_list() == sorted(set(texts.to_list()))
+    np.testing.assert_array_equal(codes, plain)
+    assert codes.dtype == np.int32

@@ -84,8 +84,7 @@ class LabelColumn:
         if (rows[1:] == rows[:-1]).any():
             frame = frame.unique(maintain_order=True)
             rows = frame["item"].to_numpy()
-        names = frame["label"].unique().sort()
-        codes = frame["label"].cast(pl.Enum(names)).to_physical().to_numpy().astype(np.int32)
+        names, codes = _coded(frame["label"])
         indptr = indptr_of(np.bincount(rows, minlength=len(lists)))
         starts = indptr_of(np.bincount(codes, minlength=len(names)))
         # Short integers are sorted by their digits, in one pass.
@@ -151,6 +150,19 @@ class LabelColumn:
         found, first, counts = np.unique(codes, return_index=True, return_counts=True)
         best = np.lexsort((first, -counts))[:count]
         return list(zip(found[best].tolist(), counts[best].tolist(), strict=True))
+
+
+def _coded(labels: pl.Series) -> tuple[pl.Series, NDArray[np.int32]]:
+    """The distinct labels in order, and int32[E], which of them each is."""
+    if len(labels) < _MANY or pl.select(pl.lit(labels).approx_n_unique()).item() * 2 < len(labels):
+        names = labels.unique().sort()
+        return names, labels.cast(pl.Enum(names)).to_physical().to_numpy().astype(np.int32)
+    # Where most differ, as titles do, one sort takes less than two tables of them.
+    order, codes = labels.arg_sort().to_numpy(), np.empty(len(labels), np.int32)
+    ascending = labels.gather(order)
+    first = ascending.ne_missing(ascending.shift())
+    codes[order] = np.cumsum(first.to_numpy(), dtype=np.int32) - 1
+    return ascending.filter(first), codes
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -123,9 +123,7 @@ def arranged(
     for row in range(len(query)):
         rows = np.array([row])
         picking = _Picking(searcher, query.take(rows), options.take(rows), rules)
-        promoted = [
-            (*pick, each.name) for each in rules.promotions for pick in picking.pick(each.count, each.filter)
-        ]
+        promoted = [(*pick, each.name) for each in rules.promotions for pick in picking.pick(each.count, each.filter)]
         rest = [(*pick, None) for pick in picking.pick(k - len(promoted), None)]
         listed = _placed(promoted, rest, k)
         for place, (item, score, _) in enumerate(listed):
