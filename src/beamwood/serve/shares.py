@@ -43,7 +43,9 @@ def with_share_of_new(
 
 
 def _in_order(hits: Hits, new: BoolArray, share: float, k: int) -> Hits:
-    order = order_by_share(hits.scores[0], new, share, k)
+    # Places without an item stay behind the items.
+    there = int(np.count_nonzero(hits.items[0] >= 0))
+    order = [*order_by_share(hits.scores[0, :there], new[:there], share, k), *range(there, len(new))]
     return Hits(hits.items[:, order], hits.scores[:, order], hits.scored, hits.parts)
 
 
