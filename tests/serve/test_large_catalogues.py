@@ -3,9 +3,11 @@
 from collections import Counter
 
 import numpy as np
+import polars as pl
 import pytest
 
 from beamwood.data import Vocabulary
+from beamwood.data.id_table import MoreTexts, TextIds
 from beamwood.retrieval.item_columns import LabelColumn
 from beamwood.tree import Tree
 from served import post, saved, serving
@@ -95,3 +97,33 @@ def test_the_most_common_labels_are_counted_together(folder, count, monkeypatch)
     expected = Counter(code for item in below.tolist() for code in column.of_item(item)).most_common(3)
     monkeypatch.setattr(LabelColumn, "of_item", lambda *_: pytest.fail("one by one"))
     assert column.most_common(below, 3) == expected
+
+
+def test_new_labels_share_the_table_of_the_known(folder, monkeypatch, tmp_path):
+    """A title of its own for each new item makes no table of all titles anew."""
+    retriever = folder[1]
+    frame = pl.DataFrame({"item_id": retriever.items.ids, "title": [f"title {n}" for n in range(90)]})
+    frame.write_parquet(tmp_path / "items.parquet")
+    with serving(folder[0], items=tmp_path / "items.parquet") as client:
+        monkeypatch.setattr(TextIds, "of", lambda *_: pytest.fail("a table was made"))
+        for number in range(3):
+            item = {"item": -1 - number, "fields": {"title": f"new {number}"}}
+            assert client.request("PUT", "/v1/items", json={"items": [item]}).status_code == 200
+        asked = {"history": [], "filter": {"where": {"title": ["new 1", "title 7"]}}, "k": 5}
+        found = post(client, "/v1/recommend", asked)["items"]
+    assert {each["item"] for each in found} == {-2, retriever.items.decode(np.array([7]))[0]}
+
+
+@pytest.mark.parametrize("known", [0, 1, 7])
+def test_more_texts_are_as_one_table_of_all(known):
+    texts = [f"text {n} é" for n in range(12)]
+    ours = MoreTexts(MoreTexts(TextIds.of(pl.Series(texts[:known], dtype=pl.String)), texts[known:9]), texts[9:])
+    plain = TextIds.of(pl.Series(texts))
+    asked = ["text 9 é", "no", "text 0 é", "text 8 é", "text 9 é"]
+    assert ours.find(asked).tolist() == plain.find(asked).tolist() == [9, -1, 0, 8, 9]
+    assert ours.find([1]) is None
+    assert ours.ids(np.array([11, 0, 8, 0])) == plain.ids(np.array([11, 0, 8, 0]))
+    assert len(ours) == 12
+    assert ours.series().to_list() == texts
+    assert all((array == plain.arrays()[name]).all() for name, array in ours.arrays().items())
+    ours.check()

@@ -20,7 +20,7 @@ from beamwood.kernels.rows import places_of
 from beamwood.ragged import indptr_of
 from beamwood.types import IndexArray
 
-__all__ = ["IdTable", "NumberIds", "TextIds", "id_table", "restore_ids"]
+__all__ = ["IdTable", "MoreTexts", "NumberIds", "TextIds", "id_table", "restore_ids"]
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -243,6 +243,44 @@ class TextIds:
             raise InputError(f"an id is not UTF-8: {error}") from None
         if found is None or (found != np.arange(len(self))).any():
             raise InputError("a vocabulary holds repeated ids, or one that its bucket does not find; remove them")
+
+
+class MoreTexts(TextIds):
+    """The texts of a table, then new ones, which are none of its; the table is shared, not made anew."""
+
+    def __init__(self, first: TextIds, new: Sequence[str]) -> None:
+        if isinstance(first, MoreTexts):
+            first, new = first.first, [*first.new, *new]
+        self.first, self.new = first, [*new]
+        self._at = {text: place for place, text in enumerate(self.new, start=len(first))}
+
+    def __len__(self) -> int:
+        return len(self.first) + len(self.new)
+
+    def find(self, ids: Sequence[Any]) -> NDArray[np.int32] | None:
+        """See `TextIds`."""
+        found = self.first.find(ids)
+        for place in () if found is None else np.flatnonzero(found < 0).tolist():
+            found[place] = self._at.get(ids[place], -1)  # type: ignore[index]
+        return found
+
+    def ids(self, indices: IndexArray) -> list[Any]:
+        """See `TextIds`."""
+        known = len(self.first)
+        places, own = indices.tolist(), iter(self.first.ids(indices[indices < known]))
+        return [next(own) if place < known else self.new[place - known] for place in places]
+
+    def series(self) -> pl.Series:
+        """See `TextIds`."""
+        return pl.concat([self.first.series(), pl.Series("id", self.new, dtype=pl.String)])
+
+    def arrays(self) -> Arrays:
+        """See `TextIds`."""
+        return TextIds.of(self.series()).arrays()
+
+    def check(self) -> None:
+        """See `TextIds`."""
+        TextIds.of(self.series()).check()
 
 
 IdTable = NumberIds | TextIds
