@@ -249,10 +249,9 @@ class MoreTexts(TextIds):
     """The texts of a table, then new ones, which are none of its; the table is shared, not made anew."""
 
     def __init__(self, first: TextIds, new: Sequence[str]) -> None:
-        if isinstance(first, MoreTexts):
-            first, new = first.first, [*first.new, *new]
-        self.first, self.new = first, [*new]
-        self._at = {text: place for place, text in enumerate(self.new, start=len(first))}
+        self.first: TextIds = first.first if isinstance(first, MoreTexts) else first
+        self.new: list[str] = [*(first.new if isinstance(first, MoreTexts) else ()), *new]
+        self._at = {text: place for place, text in enumerate(self.new, start=len(self.first))}
 
     def __len__(self) -> int:
         return len(self.first) + len(self.new)
