@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beamwood.data import Vocabulary
+from beamwood.data import Vocabulary, open_vocabulary, vocabulary
 from beamwood.data.id_table import id_table, restore_ids
-from beamwood.errors import InputError
+from beamwood.data.open_vocabulary import OpenVocabulary
+from beamwood.data.vocabulary import _may_be, _plain
+from beamwood.errors import InputError, UnknownIdError
 
 
 @pytest.mark.parametrize(
@@ -123,3 +125,41 @@ def test_a_table_that_is_none_is_refused():
     for wrong in ({"near": table.near.astype(np.int64)}, {"near": table.near[:0]}, {"near": table.near - 5}):
         with pytest.raises(InputError, match="the table of 4 ids is"):
             restore_ids({"values": table.values, **wrong})
+
+
+@pytest.mark.parametrize("ids", [list(range(0, 1000, 3)), [f"item {n}" for n in range(400)]])
+def test_a_small_column_of_ids_is_not_joined_with_all(ids, monkeypatch):
+    known = Vocabulary.stored(restore_ids(id_table(pl.Series(ids)).arrays()))
+    asked = pl.Series([ids[7], ids[3], ids[7]])
+    expected = known._joined(asked)
+    monkeypatch.setattr(Vocabulary, "_joined", lambda *_: pytest.fail("all ids were read"))
+    assert known.encode(asked).tolist() == expected.tolist() == [7, 3, 7]
+
+
+@given(st.lists(st.text(), unique=True), st.lists(st.text(max_size=3), max_size=3))
+def test_a_column_of_text_is_cut_from_its_bytes(ids, others):
+    table = id_table(pl.Series(ids, dtype=pl.String))
+    assert table.series().to_list() == ids
+    assert table.find(ids + others).tolist() == [ids.index(each) if each in ids else -1 for each in ids + others]
+
+
+@given(
+    st.lists(st.text("aB\u00df\u212a 0179x", max_size=5), min_size=1, unique=True), st.text("aB\u00df 0179", max_size=4)
+)
+def test_only_what_may_be_meant_is_compared(ids, text):
+    known = pl.Series(ids, dtype=pl.String)
+    (key,) = _plain(pl.Series([text]))
+    assert known.filter(_may_be(known, key)).to_list() or not (_plain(known) == key).any()
+    assert (_may_be(known, key) | (_plain(known) != key)).all()
+
+
+def test_an_unknown_text_is_compared_with_the_alike_alone(monkeypatch):
+    known = Vocabulary(pl.Series([f"item {n}" for n in range(5000)]))
+    seen, plain = [], vocabulary._plain
+    monkeypatch.setattr(vocabulary, "_plain", lambda texts: seen.append(len(texts)) or plain(texts))
+    with pytest.raises(UnknownIdError, match="did you mean 'item 47'"):
+        known.encode(["ITEM 0047"])
+    assert sum(seen) < 200
+    opened = OpenVocabulary(known, len(known), ["new"])
+    monkeypatch.setattr(open_vocabulary, "id_table", lambda *_: pytest.fail("a table of all ids was made"))
+    assert opened.parse_all([" item 7 ", "new", "item 8"]) == ["item 7", "new", "item 8"]

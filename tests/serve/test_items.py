@@ -92,6 +92,14 @@ def test_new_items_take_a_share_of_an_answer_at_most(folder):
         assert alone[:9] == ["model"] * 9, "the first places are of known ones"
 
 
+def test_where_a_filter_leaves_less_than_k_new_items_are_answered_too(folder):
+    (old,) = known(folder, 7)
+    with serving(folder[0]) as client:
+        put(client, {"item": "fresh", "similar": [old]}, {"item": "bare"})
+        assert set(ids(client, history=[], filter={"items": ["fresh", old]}, k=5)) == {"fresh", old}
+        assert set(ids(client, history=[], filter={"items": ["fresh", "bare", old]}, k=5)) == {"fresh", "bare", old}
+
+
 def test_items_are_hidden_shown_changed_and_erased(client, folder):
     twin, other = known(folder, 3, 4)
     put(client, {"item": "new-1", "similar": [twin]})

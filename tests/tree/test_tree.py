@@ -88,3 +88,26 @@ def test_branching_out_of_range(branching):
         random_tree(10, np.random.default_rng(0), branching=branching)
     with pytest.raises(InputError, match="below 1"):
         choose_shape(0)
+
+
+@pytest.mark.parametrize("count", [0, 1, 30, 900, 1700, 1998, 1999, 2000])
+def test_counts_of_allowed_items(count, monkeypatch):
+    """Few allowed items, and few others, are counted without a pass over the leaves."""
+    rng = np.random.default_rng(count)
+    tree = random_tree(2000, rng, branching=4)
+    grown = tree.with_items(np.array([np.flatnonzero(tree.item_of_leaf < 0)[0], -1], np.int32))
+    for each in (tree, grown):
+        allowed = rng.permutation(each.num_items) < count
+        leaves = each.leaf_of_item[allowed]
+        mask = np.zeros(each.shape.capacity, bool)
+        mask[leaves[leaves >= 0]] = True
+        expected, before = each.counts_below(mask), [counts.copy() for counts in each.live_counts]
+        with monkeypatch.context() as patched:
+            if not 125 < count < 1875:
+                patched.setattr(Tree, "counts_below", lambda *_: pytest.fail("all leaves were counted"))
+            found = each.counts_of(allowed)
+        for ours, theirs in zip(found, expected, strict=True):
+            assert ours.dtype == np.int32
+            np.testing.assert_array_equal(ours, theirs)
+        for after, counts in zip(each.live_counts, before, strict=True):
+            np.testing.assert_array_equal(after, counts)

@@ -13,14 +13,14 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from beamwood.blocks import blocks, slices
+from beamwood.blocks import slices
 from beamwood.errors import InputError
 from beamwood.kernels.dispatch import native
 from beamwood.kernels.rows import places_of
 from beamwood.ragged import indptr_of
 from beamwood.types import IndexArray
 
-__all__ = ["IdTable", "NumberIds", "TextIds", "id_table", "restore_ids"]
+__all__ = ["IdTable", "MoreTexts", "NumberIds", "TextIds", "id_table", "restore_ids"]
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -28,8 +28,8 @@ Arrays = dict[str, NDArray[Any]]
 _PLACES = 8
 # The entries of the cache of texts looked up lately, about 8 MiB.
 _AT_HAND = 2**16
-# Texts converted to Python strings at a time.
-_BLOCK = 2**16
+# Texts converted from Python strings at a time, and cut for a column at a time.
+_BLOCK, _CUT = 2**16, 2**20
 
 
 class NumberIds:
@@ -216,10 +216,16 @@ class TextIds:
     def series(self) -> pl.Series:
         """All ids."""
         try:
-            parts = [pl.Series("id", self.ids(block), dtype=pl.String) for block in blocks(len(self), _BLOCK)]
-        except UnicodeDecodeError as error:
-            raise InputError(f"an id is not UTF-8: {error}") from None
+            parts = [self._cut(self.stops[part.start : part.stop + 1]) for part in slices(len(self), _CUT)]
+        except pl.exceptions.ComputeError as error:
+            raise InputError(f"an id is not UTF-8: {str(error).splitlines()[0]}") from None
         return pl.concat(parts) if parts else pl.Series("id", dtype=pl.String)
+
+    def _cut(self, stops: NDArray[np.int64]) -> pl.Series:
+        """Consecutive ids, cut out of their text by Polars, without a Python object for each."""
+        text = self.text[stops[0] : stops[-1]].tobytes()
+        places = pl.DataFrame({"start": stops[:-1] - stops[0], "length": np.diff(stops)})
+        return places.select(pl.lit(text).bin.slice("start", "length").cast(pl.String).alias("id"))["id"]
 
     def arrays(self) -> Arrays:
         """What `restore_ids` takes."""
@@ -237,6 +243,43 @@ class TextIds:
             raise InputError(f"an id is not UTF-8: {error}") from None
         if found is None or (found != np.arange(len(self))).any():
             raise InputError("a vocabulary holds repeated ids, or one that its bucket does not find; remove them")
+
+
+class MoreTexts(TextIds):
+    """The texts of a table, then new ones, which are none of its; the table is shared, not made anew."""
+
+    def __init__(self, first: TextIds, new: Sequence[str]) -> None:
+        self.first: TextIds = first.first if isinstance(first, MoreTexts) else first
+        self.new: list[str] = [*(first.new if isinstance(first, MoreTexts) else ()), *new]
+        self._at = {text: place for place, text in enumerate(self.new, start=len(self.first))}
+
+    def __len__(self) -> int:
+        return len(self.first) + len(self.new)
+
+    def find(self, ids: Sequence[Any]) -> NDArray[np.int32] | None:
+        """See `TextIds`."""
+        found = self.first.find(ids)
+        for place in () if found is None else np.flatnonzero(found < 0).tolist():
+            found[place] = self._at.get(ids[place], -1)  # type: ignore[index]
+        return found
+
+    def ids(self, indices: IndexArray) -> list[Any]:
+        """See `TextIds`."""
+        known = len(self.first)
+        places, own = indices.tolist(), iter(self.first.ids(indices[indices < known]))
+        return [next(own) if place < known else self.new[place - known] for place in places]
+
+    def series(self) -> pl.Series:
+        """See `TextIds`."""
+        return pl.concat([self.first.series(), pl.Series("id", self.new, dtype=pl.String)])
+
+    def arrays(self) -> Arrays:
+        """See `TextIds`."""
+        return TextIds.of(self.series()).arrays()
+
+    def check(self) -> None:
+        """See `TextIds`."""
+        TextIds.of(self.series()).check()
 
 
 IdTable = NumberIds | TextIds

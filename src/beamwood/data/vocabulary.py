@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
@@ -12,7 +13,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from beamwood.arguments import naming_arguments
-from beamwood.data.id_table import IdTable, id_table
+from beamwood.data.id_table import IdTable, NumberIds, id_table
 from beamwood.errors import InputError, UnknownIdError
 from beamwood.types import IndexArray
 
@@ -71,14 +72,17 @@ class Vocabulary:
         """int32[len(ids)], the index of each id. An unknown id is an `InputError`, or -1 with `on_unknown="ignore"`."""
         if on_unknown not in ON_UNKNOWN:
             raise InputError(f"on_unknown='{on_unknown}' is unknown; known: {', '.join(ON_UNKNOWN)}")
-        indices = None if isinstance(ids, pl.Series) or self.table is None else self.table.find(ids)
+        if isinstance(ids, pl.Series):
+            indices = self._of_column(ids)
+        else:
+            indices = None if self.table is None else self.table.find(ids)
         if indices is None:
             indices = self._joined(self.typed(ids, on_unknown))
         if on_unknown == "error":
             try:
                 check_known(ids, indices)
             except UnknownIdError:
-                if self.table is not None:
+                if self.dtype == pl.String:
                     self._name_the_meant([str(ids[int(place)]) for place in np.flatnonzero(indices < 0)[:_MOST_NAMED]])
                 raise
         return indices
@@ -123,27 +127,24 @@ class Vocabulary:
         return values
 
     def _name_the_meant(self, texts: list[str]) -> None:
-        assert self.table is not None
-        found = self.table.find(texts)
-        unknown = [text for text, place in zip(texts, found, strict=True) if place < 0] if found is not None else []
-        if not unknown:
-            return
-        plain = _plain(self.ids)
-        for text, key in zip(unknown, _plain(pl.Series(unknown)), strict=True):
-            meant = self.ids.filter(plain == key)
+        found = self.encode(texts, on_unknown="ignore").tolist()
+        unknown = [text for text, place in zip(texts, found, strict=True) if place < 0]
+        for text, key in zip(unknown, _plain(pl.Series(unknown, dtype=pl.String)), strict=True):
+            alike = self.ids.filter(_may_be(self.ids, key))
+            meant = alike.filter(_plain(alike) == key)
             if len(meant):
                 raise UnknownIdError(
                     f"id {text!r} is unknown; did you mean {meant[0]!r}? Else leave it out or pass on_unknown='ignore'"
                 )
 
     def _but_for_blanks(self, texts: pl.Series) -> list[Any]:
-        assert self.table is not None
-        found = self.table.find(texts.to_list())
+        exact = pl.Series(self.encode(texts.to_list(), on_unknown="ignore") >= 0)
         # Only unmatched text is compared with all ids.
-        if found is not None and (len(found) == 0 or int(found.min()) >= 0):
+        if exact.all():
             return texts.to_list()
-        exact, stripped = texts.is_in(self.ids.implode()), texts.str.strip_chars()
-        known = pl.DataFrame({"id": self.ids, "key": self.ids.str.strip_chars()}).unique("key", keep="none")
+        stripped, keys = texts.str.strip_chars(), self.ids.str.strip_chars()
+        alike = keys.is_in(stripped.unique().implode())
+        known = pl.DataFrame({"id": self.ids.filter(alike), "key": keys.filter(alike)}).unique("key", keep="none")
         asked = pl.DataFrame({"key": stripped})
         near = asked.join(known, on="key", how="left", maintain_order="left")["id"].fill_null(stripped)
         return texts.zip_with(exact, near).to_list()
@@ -167,6 +168,13 @@ class Vocabulary:
         like = f"; give ids as the log writes them, such as {self.decode(np.zeros(1, int))[0]!r}" if len(self) else ""
         return InputError(f"id {value!r} is not of type {self.dtype}, which the log's ids have{like}")
 
+    def _of_column(self, ids: pl.Series) -> NDArray[np.int32] | None:
+        """The indices by the table, if there is one and a join, which reads all known ids, would take longer."""
+        table = self.__dict__.get("table")
+        if isinstance(table, NumberIds) and table.near is not None and ids.dtype == self.dtype and not ids.has_nulls():
+            return table.find(ids.to_numpy())
+        return table.find(ids.to_list()) if table is not None and len(ids) * _JOINED <= len(self) else None
+
     def _joined(self, ids: pl.Series) -> NDArray[np.int32]:
         known = pl.DataFrame({"id": self.ids, "index": np.arange(len(self), dtype=np.int32)})
         found = pl.DataFrame({"id": ids}).join(known, on="id", how="left", maintain_order="left")
@@ -179,6 +187,16 @@ def _plain(texts: pl.Series) -> pl.Series:
     return bare.str.replace_all(r"(^|\D)0+(\d)", "${1}${2}")
 
 
+def _may_be(ids: pl.Series, key: str) -> pl.Series:
+    """Whether `_plain` of an id may be this: its last run of digits, or of others, is there, unless it is not ASCII."""
+    end = re.search(r"(\d+|\D*)$", key)
+    assert end is not None, "a text ends in digits or others"
+    ends = ids.str.strip_chars().str.to_lowercase().str.ends_with(end[0])
+    return ends | (ids.str.len_bytes() != ids.str.len_chars())
+
+
+# A column with fewer ids than the known ones over this is looked up in the table.
+_JOINED = 8
 # Up to this many indices a list is faster than a reduction.
 _FEW = 256
 _MOST_NAMED = 3

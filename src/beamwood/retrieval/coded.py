@@ -6,7 +6,7 @@ prefix.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -76,7 +76,7 @@ class CodeSearcher(EncodedSearcher):
         """The k best items of each row; see `types.Searcher`."""
         check_search(len(query), self.num_items, k, excluded=options.excluded, allowed=options.allowed)
         states_BD, parts, beam = self.encode(query), [], max(self.beam_width, k)
-        alive = self._alive(options.allowed)
+        alive = None if options.allowed is None else options.of_filter(self, self._alive)
         for rows in blocks(len(query), self._rows_at_a_time(min(beam, self.num_items))):
             some = options.take(rows)
             hits = self._walk(states_BD[rows], k, beam, alive, some)
@@ -92,11 +92,12 @@ class CodeSearcher(EncodedSearcher):
             parts.append(hits)
         return join_hits(parts, k)
 
-    def _alive(self, allowed: BoolArray | None) -> list[BoolArray] | None:
-        places = range(self.prefixes.num_places)
-        return None if allowed is None else [self.prefixes.alive(place, allowed) for place in places]
+    def _alive(self, allowed: BoolArray) -> tuple[BoolArray, ...]:
+        return tuple(self.prefixes.alive(place, allowed) for place in range(self.prefixes.num_places))
 
-    def _walk(self, states_BD: Array, k: int, beam: int, alive: list[BoolArray] | None, options: SearchOptions) -> Hits:
+    def _walk(
+        self, states_BD: Array, k: int, beam: int, alive: Sequence[BoolArray] | None, options: SearchOptions
+    ) -> Hits:
         """The best leaves that a beam reaches."""
         prefixes, size = self.prefixes, len(states_BD)
         # Pairs of a row and a prefix, sorted by row; initially the empty prefix for each row.

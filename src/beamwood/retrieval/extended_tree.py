@@ -18,7 +18,7 @@ from beamwood.retrieval.extended import NOWHERE, export_extended, restore_extend
 from beamwood.retrieval.extra_leaves import ExtraLeaves
 from beamwood.retrieval.slots import slots_of
 from beamwood.retrieval.tree import TreeSearcher
-from beamwood.types import BoolArray, Hits, IndexArray, ItemLists, Query, SearchOptions
+from beamwood.types import Hits, IndexArray, ItemLists, Query, SearchOptions
 
 __all__ = ["MOST_BESIDE", "ExtendedTree"]
 
@@ -125,11 +125,6 @@ class ExtendedTree(TreeSearcher):
         extra = standing_BL >= capacity
         leaves_BL[extra] = self._heaviest[standing_BL[extra] - capacity]
         return leaves_BL
-
-    def _live_below(self, allowed: BoolArray) -> tuple[NDArray[np.int32], ...]:
-        mask, leaves = np.zeros(self.tree.shape.capacity, bool), self.tree.leaf_of_item[allowed]
-        mask[leaves[leaves >= 0]] = True
-        return self.tree.counts_below(mask)
 
     def _excluded(self, options: SearchOptions) -> tuple[NDArray[np.int64], NDArray[np.int32]] | None:
         if options.excluded is None:

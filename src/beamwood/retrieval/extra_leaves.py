@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from beamwood.kernels.arrays import values_unread
 from beamwood.kernels.din import DinWeights
 from beamwood.kernels.lists import from_padded_rows, padded_rows
 from beamwood.kernels.mixtures import Mixtures
@@ -34,7 +35,9 @@ class ExtraLeaves:
     """
 
     def __init__(self, weights: DinWeights, core: DinSearch, mixtures: Mixtures) -> None:
-        self._weights = replace(weights, light=None)
+        # The weights were checked when they were read; a pass over all of them would be for each change.
+        with values_unread():
+            self._weights = replace(weights, light=None)
         self._core, self._shape = core, core.shape
         self._mixtures, self._heaviest = mixtures, mixtures.heaviest()
         self._first = self._shape.level_offset(self._shape.depth)

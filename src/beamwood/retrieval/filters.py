@@ -16,7 +16,7 @@ from beamwood.data.vocabulary import Vocabulary
 from beamwood.errors import InputError
 from beamwood.retrieval.item_columns import CATEGORY, ItemColumns, LabelColumn
 from beamwood.retrieval.request import Allowed, as_list, truth_values
-from beamwood.retrieval.where import where_mask
+from beamwood.retrieval.where import all_of, where_mask
 from beamwood.types import BoolArray, IndexArray, Prepared
 
 __all__ = ["FILTER_BYTES", "Filters", "mask_of"]
@@ -67,8 +67,7 @@ class Filters:
         masks = [] if allowed is None else [self._of_category(allowed)]
         masks += [] if where is None else [where_mask(where, self.columns)]
         masks += [] if self.alive is None else [self.alive.mask]
-        both: BoolArray = np.logical_and.reduce(masks)
-        return both
+        return all_of(masks)
 
     def _once(self, key: Any, make: Callable[[], BoolArray]) -> Prepared:
         with self._lock:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from beamwood.data.id_table import TextIds, restore_ids
 from beamwood.data.labels import label_lists
 from beamwood.errors import InputError, nearest
-from beamwood.ragged import indptr_of
+from beamwood.ragged import indptr_of, ranges
 from beamwood.types import BoolArray
 
 __all__ = ["CATEGORY", "ItemColumns", "LabelColumn", "NumberColumn", "NumberKind"]
@@ -78,13 +78,18 @@ class LabelColumn:
     def of(cls, lists: pl.Series) -> LabelColumn:
         """The column of lists of text; null and empty text are not labels."""
         frame = pl.DataFrame({"item": np.arange(len(lists), dtype=np.int32), "label": lists}).explode("label")
-        frame = frame.filter(pl.col("label").is_not_null() & (pl.col("label") != "")).unique(maintain_order=True)
-        names = frame["label"].unique().sort()
-        codes = frame["label"].cast(pl.Enum(names)).to_physical().to_numpy().astype(np.int32)
+        frame = frame.filter(pl.col("label").is_not_null() & (pl.col("label") != ""))
         rows = frame["item"].to_numpy()
+        # Only an item of several labels can have one twice.
+        if (rows[1:] == rows[:-1]).any():
+            frame = frame.unique(maintain_order=True)
+            rows = frame["item"].to_numpy()
+        names, codes = _coded(frame["label"])
         indptr = indptr_of(np.bincount(rows, minlength=len(lists)))
         starts = indptr_of(np.bincount(codes, minlength=len(names)))
-        return cls(TextIds.of(names), indptr, codes, starts, rows[np.argsort(codes, kind="stable")].astype(np.int32))
+        # Short integers are sorted by their digits, in one pass.
+        short = codes.astype(np.uint16) if len(names) < 2**16 else codes
+        return cls(TextIds.of(names), indptr, codes, starts, rows[np.argsort(short, kind="stable")].astype(np.int32))
 
     kind = "labels"
 
@@ -120,9 +125,13 @@ class LabelColumn:
     def having(self, codes: Iterable[int]) -> BoolArray:
         """bool[N], the items with any of the labels."""
         mask = np.zeros(len(self.indptr) - 1, bool)
-        for code in codes:
-            mask[self.items[self.starts[code] : self.starts[code + 1]]] = True
+        mask[self.items_of(codes)] = True
         return mask
+
+    def items_of(self, codes: Iterable[int]) -> NDArray[np.int32]:
+        """int32[M], the items of each of the labels, one after another; an item of several as often."""
+        parts = (self.items[self.starts[code] : self.starts[code + 1]] for code in codes)
+        return np.concatenate([np.empty(0, np.int32), *parts])
 
     def lists(self) -> pl.Series:
         """The labels of each item, as lists of text."""
@@ -133,6 +142,27 @@ class LabelColumn:
         """The codes of an item's labels."""
         codes: list[int] = self.codes[self.indptr[item] : self.indptr[item + 1]].tolist()
         return codes
+
+    def most_common(self, items: NDArray[np.int32], count: int) -> list[tuple[int, int]]:
+        """The codes of the most frequent labels of items, and how many have each; ties by the first that comes."""
+        starts = self.indptr[items]
+        codes = self.codes[ranges(starts, self.indptr[items + 1] - starts)]
+        found, first, counts = np.unique(codes, return_index=True, return_counts=True)
+        best = np.lexsort((first, -counts))[:count]
+        return list(zip(found[best].tolist(), counts[best].tolist(), strict=True))
+
+
+def _coded(labels: pl.Series) -> tuple[pl.Series, NDArray[np.int32]]:
+    """The distinct labels in order, and int32[E], which of them each is."""
+    if len(labels) < _MANY or pl.select(pl.lit(labels).approx_n_unique()).item() * 2 < len(labels):
+        names = labels.unique().sort()
+        return names, labels.cast(pl.Enum(names)).to_physical().to_numpy().astype(np.int32)
+    # Where most differ, as titles do, one sort takes less than two tables of them.
+    order, codes = labels.arg_sort().to_numpy(), np.empty(len(labels), np.int32)
+    ascending = labels.gather(order)
+    first = ascending.ne_missing(ascending.shift())
+    codes[order] = np.cumsum(first.to_numpy(), dtype=np.int32) - 1
+    return ascending.filter(first), codes
 
 
 @dataclass(frozen=True, slots=True, eq=False)

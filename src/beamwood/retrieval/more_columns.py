@@ -9,10 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
-from beamwood.data.id_table import TextIds
+from beamwood.data.id_table import MoreTexts
 from beamwood.errors import InputError, nearest
 from beamwood.ragged import indptr_of
 from beamwood.retrieval.item_columns import CATEGORY, ItemColumns, LabelColumn, NumberColumn
@@ -47,7 +46,7 @@ def _numbers(name: str, column: NumberColumn, known: int, values: Sequence[Any])
     whole = column.values.dtype.kind == "i" and not all(isinstance(value, int) for value in new)
     dtype = np.float64 if whole else column.values.dtype
     present = np.ones(known, bool) if column.present is None else column.present[:known]
-    joined = np.concatenate([column.values[:known].astype(dtype), np.array(new, dtype)])
+    joined = np.concatenate([column.values[:known], np.array(new, dtype)], dtype=dtype)
     there = np.concatenate([present, given])
     return NumberColumn(column.kind, joined, None if there.all() else there)
 
@@ -66,14 +65,14 @@ def _names(name: str, value: Any) -> list[str]:
 def _labels(column: LabelColumn, known: int, rows: Sequence[Sequence[str]]) -> LabelColumn:
     stop = int(column.indptr[known])
     new = list(dict.fromkeys(label for row in rows for label in row if label not in column))
-    labels = column.labels if not new else TextIds.of(pl.Series([*column.names, *new], dtype=pl.String))
+    labels = MoreTexts(column.labels, new) if new else column.labels
     found = labels.find([label for row in rows for label in row])
     assert found is not None, "labels are text"
     lengths = np.array([len(row) for row in rows], np.int64)
-    codes = np.concatenate([column.codes[:stop], found])
-    indptr = np.concatenate([column.indptr[: known + 1], stop + np.cumsum(lengths)]).astype(np.int64)
+    codes = np.concatenate([column.codes[:stop], found], dtype=np.int32)
+    indptr = np.concatenate([column.indptr[: known + 1], stop + np.cumsum(lengths)], dtype=np.int64)
     starts, items = _by_label(column, known, codes[stop:], np.repeat(np.arange(len(rows)), lengths), len(labels))
-    return LabelColumn(labels, indptr, codes.astype(np.int32), starts, items)
+    return LabelColumn(labels, indptr, codes, starts, items)
 
 
 def _by_label(
@@ -87,7 +86,7 @@ def _by_label(
         counts = np.bincount(of_label[column.items < known], minlength=len(counts))
     stops = np.concatenate([np.cumsum(counts), np.full(num_labels - len(counts), len(before))])
     order = np.argsort(codes, kind="stable")
-    items = np.insert(before, stops[codes[order]], known + rows[order]).astype(np.int32)
+    items = np.insert(before, stops[codes[order]], known + rows[order]).astype(np.int32, copy=False)
     more = np.concatenate([counts, np.zeros(num_labels - len(counts), np.int64)])
     more = more + np.bincount(codes, minlength=num_labels)
     return indptr_of(more), items

@@ -5,7 +5,7 @@ Shape legend: B rows, L history length, N items.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
@@ -18,7 +18,15 @@ from beamwood.kernels.arrays import check_floats, check_integers, shape_of
 from beamwood.kernels.dispatch import native
 from beamwood.kernels.rows import sum_of_rows
 from beamwood.retrieval.stored import MOST, StoredConfig
-from beamwood.retrieval.top_k import check_histories, check_items, check_search, no_hits
+from beamwood.retrieval.top_k import (
+    check_histories,
+    check_items,
+    check_search,
+    descending,
+    in_order,
+    no_hits,
+    num_allowed,
+)
 from beamwood.types import BoolArray, Hits, IndexArray, ItemLists, Query, QueryNeeds, SearchOptions
 
 __all__ = ["NeighbourSearcher", "SeenPlace"]
@@ -80,7 +88,9 @@ class NeighbourSearcher:
         self.decay, self.length, self.seen = decay, length, seen
         # Below every positive score, so that it only orders items without one.
         self._filler = -1 / (1 + self.popularity)
-        self._by_filler = np.argsort(-self._filler, kind="stable").astype(np.int32)
+        # Whole numbers below 2^16, which are sorted fast, have a filler each; of others several may share one.
+        whole = self.popularity.max(initial=0) < 2**16 and not (self.popularity % 1).any()
+        self._by_filler = descending(self.popularity if whole else self._filler)
 
     @property
     def num_items(self) -> int:
@@ -89,46 +99,48 @@ class NeighbourSearcher:
     def search(self, query: Query, k: int, options: SearchOptions = SearchOptions()) -> Hits:
         """The k best items of each row, among the history's neighbours and the most popular; see `types.Searcher`.
 
-        Only neighbours are scored; a filter takes one pass over the catalogue.
+        Only neighbours are scored; a filter is ordered by popularity once, where neighbours are too few.
         """
         histories, excluded, allowed = query.histories, options.excluded, options.allowed
         check_search(len(histories), self.num_items, k, excluded=excluded, allowed=allowed)
-        free = np.ones(self.num_items, bool) if allowed is None else allowed.copy()
-        fillers = self._by_filler if allowed is None else self._by_filler[allowed[self._by_filler]]
         hits = no_hits(len(histories), k)
-        hits.scored[:] = len(fillers)
-        for row, (near, sums, _) in enumerate(self._sums(histories)):
+        hits.scored[:] = self.num_items if allowed is None else options.of_filter(num_allowed, num_allowed)
+        for row, (near, sums, places) in enumerate(self._sums(histories, excluded)):
             banned = np.empty(0, np.int32) if excluded is None else np.unique(excluded[row])
-            banned = banned[free[banned]]
-            free[banned] = False
-            items, scores = self._best(near, sums, free, fillers, len(banned), k)
-            hits.items[row, : len(items)], hits.scores[row, : len(items)] = items, scores
+            banned = banned if allowed is None else banned[allowed[banned]]
             hits.scored[row] -= len(banned)
-            free[banned] = True
+            sums[places] = 0
+            known = sums != 0
+            if allowed is not None:
+                known &= allowed[near]
+            items, scores = self._best(near[known], sums[known], banned, k, options)
+            hits.items[row, : len(items)], hits.scores[row, : len(items)] = items, scores
         return hits
 
     def _best(
         self,
         items: NDArray[np.int32],
         sums: NDArray[np.float32],
-        free: BoolArray,
-        fillers: NDArray[np.int32],
-        num_banned: int,
+        banned: NDArray[np.int32],
         k: int,
+        options: SearchOptions,
     ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-        """At most k items that are `free` and their scores, best first: of the neighbours and of `fillers`."""
-        known = free[items] & (sums != 0)
-        items, sums = items[known], sums[known]
+        """At most k items and their scores, best first: of the given neighbours and of the most popular."""
         if np.count_nonzero(sums > 0) < k:
+            allowed = options.allowed
+            order = self._by_filler if allowed is None else options.of_filter(self, self._allowed)
             # Enough for k that are neither banned nor neighbours.
-            others = fillers[: k + num_banned + len(items)]
-            others = others[free[others] & ~np.isin(others, items)][:k]
+            others = order[: k + len(banned) + len(items)]
+            others = others[~np.isin(others, np.concatenate([banned, items]))][:k]
             items, sums = np.concatenate([items, others]), np.concatenate([sums, self._filler[others]])
         if len(items) > k:
             reached = sums >= np.partition(sums, len(sums) - k)[len(sums) - k]
             items, sums = items[reached], sums[reached]
-        order = np.lexsort((items, -sums))[:k]
-        return items[order], sums[order]
+        best = np.lexsort((items, -sums))[:k]
+        return items[best], sums[best]
+
+    def _allowed(self, allowed: BoolArray) -> NDArray[np.int32]:
+        return in_order(self._by_filler, self._filler, allowed)
 
     def score(self, query: Query, items_BM: IndexArray) -> NDArray[np.float32]:
         """float32[B, M], the score of each given item; -inf where the item index is -1."""
@@ -136,7 +148,7 @@ class NeighbourSearcher:
         check_items(items_BM, len(query), self.num_items)
         columns_BM = np.maximum(items_BM, 0).astype(np.int32)
         sums_BM = np.empty(columns_BM.shape, np.float32)
-        for row, (_, sums, places) in enumerate(self._sums(query.histories, columns_BM)):
+        for row, (_, sums, places) in enumerate(self._sums(query.histories, [*columns_BM])):
             sums_BM[row] = sums[places]
         return np.where(items_BM < 0, np.float32(-np.inf), np.where(sums_BM != 0, sums_BM, self._filler[columns_BM]))
 
@@ -148,8 +160,11 @@ class NeighbourSearcher:
         recent, _, weights = self._recent(history)
         if self.seen != "counted" and item in recent.items:
             return []
-        first, near = len(history.items) - len(recent.items), self.similarity[:, [item]].toarray().ravel()
-        added = weights * near[recent.items]
+        first = len(history.items) - len(recent.items)
+        # By row, as a column of compressed rows takes a pass over all entries.
+        rows, near = self.similarity[recent.items].tocoo(), np.zeros(len(recent.items), np.float32)
+        np.add.at(near, rows.row[rows.col == item], rows.data[rows.col == item])
+        added = weights * near
         return [(first + int(at), float(added[at])) for at in np.argsort(-np.abs(added), kind="stable") if added[at]]
 
     def export(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
@@ -173,14 +188,14 @@ class NeighbourSearcher:
         age = np.repeat(recent.indptr[1:], recent.lengths) - 1 - np.arange(len(recent.items))
         return recent, age, (self.decay**age).astype(np.float32)
 
-    def _sums(self, histories: ItemLists, columns_BM: NDArray[np.int32] | None = None) -> Iterator[Row]:
-        """For each history the neighbours, their weighted sums, and the positions of the given columns."""
+    def _sums(self, histories: ItemLists, columns: Sequence[NDArray[np.int32]] | ItemLists | None) -> Iterator[Row]:
+        """For each history the neighbours, their weighted sums, and the positions of its row of given columns."""
         module, (recent, age, weights) = native(), self._recent(histories)
         for row in range(len(recent)):
             at = slice(recent.indptr[row], recent.indptr[row + 1])
             seen = asked = recent.items[at]
-            if columns_BM is not None:
-                asked = np.concatenate([seen, columns_BM[row]])
+            if columns is not None:
+                asked = np.concatenate([seen, columns[row]])
             items, sums, places = sum_of_rows(module, self.similarity, seen, weights[at], asked)
             if self.seen != "counted":
                 # Assigned last, the newest of several occurrences wins.

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from beamwood.errors import InputError
 from beamwood.kernels.arrays import check_floats, shape_of
 from beamwood.retrieval.stored import StoredConfig
-from beamwood.retrieval.top_k import check_items, check_search, no_hits
+from beamwood.retrieval.top_k import check_items, check_search, descending, in_order, no_hits
 from beamwood.types import BoolArray, Hits, IndexArray, Query, QueryNeeds, SearchOptions
 
 __all__ = ["PopularitySearcher"]
@@ -56,10 +56,10 @@ class PopularitySearcher:
     @cached_property
     def _order(self) -> NDArray[np.int32]:
         """int32[N], the items by count, ties by the lower index."""
-        return np.argsort(-self.counts, kind="stable").astype(np.int32)
+        return descending(self.counts)
 
     def _allowed(self, allowed: BoolArray) -> NDArray[np.int32]:
-        return self._order[allowed[self._order]]
+        return in_order(self._order, self.counts, allowed)
 
     def score(self, query: Query, items_BM: IndexArray) -> NDArray[np.float32]:
         """float32[B, M], the count of each given item; -inf where the item index is -1."""

@@ -20,7 +20,7 @@ from beamwood.retrieval.item_columns import LabelColumn
 from beamwood.retrieval.item_vectors import directions, item_vectors
 from beamwood.retrieval.request import Request, is_number
 from beamwood.retrieval.top_k import no_hits
-from beamwood.types import BoolArray, Hits, ItemLists, Prepared, Query, Searcher, SearchOptions
+from beamwood.types import Hits, ItemLists, Prepared, Query, Searcher, SearchOptions
 
 __all__ = ["Caps", "Promotion", "Rules", "arranged", "rules_of"]
 
@@ -123,9 +123,7 @@ def arranged(
     for row in range(len(query)):
         rows = np.array([row])
         picking = _Picking(searcher, query.take(rows), options.take(rows), rules)
-        promoted = [
-            (*pick, each.name) for each in rules.promotions for pick in picking.pick(each.count, each.filter.mask)
-        ]
+        promoted = [(*pick, each.name) for each in rules.promotions for pick in picking.pick(each.count, each.filter)]
         rest = [(*pick, None) for pick in picking.pick(k - len(promoted), None)]
         listed = _placed(promoted, rest, k)
         for place, (item, score, _) in enumerate(listed):
@@ -158,7 +156,7 @@ class _Picking:
         self.counts: Counter[int] = Counter()
         self.scored = 0
 
-    def pick(self, wanted: int, among: BoolArray | None) -> list[tuple[int, float]]:
+    def pick(self, wanted: int, among: Prepared | None) -> list[tuple[int, float]]:
         """At most `wanted` items with their scores, of `among` if given."""
         picked: list[tuple[int, float]] = []
         while len(picked) < wanted:
@@ -173,10 +171,12 @@ class _Picking:
                 break
         return picked
 
-    def _search(self, wanted: int, among: BoolArray | None) -> tuple[list[int], list[float]]:
+    def _search(self, wanted: int, among: Prepared | None) -> tuple[list[int], list[float]]:
         """The best items that are neither taken nor of a full category."""
         options, caps = self.options, self.rules.caps
-        mask = options.allowed if among is None else among if options.allowed is None else options.allowed & among
+        if among is not None:
+            options = _within(options, among)
+        mask = options.allowed
         full = set() if caps is None else caps.full(self.counts)
         if caps is not None and full:
             mask = ~caps.column.having(full) if mask is None else mask & ~caps.column.having(full)
@@ -227,3 +227,11 @@ class _Picking:
         taken = directions(item_vectors(self.searcher, np.array(self.taken)))
         nearest_one: NDArray[np.float32] = (own @ taken.T).max(axis=1)
         return nearest_one
+
+
+def _within(options: SearchOptions, among: Prepared) -> SearchOptions:
+    """The options with what both they and `among` allow; where that is `among`, with its derived arrays."""
+    if options.allowed is not None:
+        both = options.allowed & among.mask
+        among = among if np.array_equal(both, among.mask) else Prepared(both)
+    return replace(options, allowed=among.mask, prepared=among)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from beamwood.blocks import slices
 from beamwood.errors import InputError, nearest
+from beamwood.retrieval.candidates import showable
 from beamwood.retrieval.item_vectors import directions, item_vectors, part_with
 from beamwood.retrieval.new_items import fitted_of, mixtures_of, num_known
 from beamwood.retrieval.popularity import PopularitySearcher
-from beamwood.retrieval.top_k import top_k
+from beamwood.retrieval.top_k import no_hits, top_k
 from beamwood.retrieval.tree import TreeSearcher
 from beamwood.types import Hits, ItemLists, Query, Searcher, SearchOptions
 
@@ -19,6 +22,8 @@ __all__ = ["By", "similar_items"]
 
 By = Literal["model", "vectors", "tree"]
 """The measures of similarity."""
+# Items whose directions are in memory at a time.
+_BLOCK = 2**16
 
 
 def similar_items(searcher: Searcher, items: NDArray[np.int32], k: int, options: SearchOptions, *, by: By) -> Hits:
@@ -35,8 +40,9 @@ def similar_items(searcher: Searcher, items: NDArray[np.int32], k: int, options:
     if by == "model":
         _check_reads(searcher)
         return searcher.search(Query.of(asked), k, SearchOptions(excluded, options.allowed, prepared=options.prepared))
-    scores_N = _by_vectors(searcher, items) if by == "vectors" else _by_tree(searcher, items)
-    return top_k(scores_N[None], k, excluded=excluded, allowed=options.allowed)
+    if by == "tree":
+        return _by_tree(searcher, items, k, replace(options, excluded=excluded))
+    return top_k(_by_vectors(searcher, items)[None], k, excluded=excluded, allowed=options.allowed)
 
 
 def _check_reads(searcher: Searcher) -> None:
@@ -47,27 +53,57 @@ def _check_reads(searcher: Searcher) -> None:
 
 
 def _by_vectors(searcher: Searcher, items: NDArray[np.int32]) -> NDArray[np.float32]:
-    own = directions(item_vectors(searcher, np.arange(searcher.num_items)))
-    scores: NDArray[np.float32] = own @ own[items].mean(axis=0)
+    """float32[N], the cosines, a block at a time, as the directions of all would take as much memory as the model."""
+    mean, scores = directions(item_vectors(searcher, items)).mean(axis=0), np.empty(searcher.num_items, np.float32)
+    for part in slices(searcher.num_items, _BLOCK):
+        scores[part] = directions(item_vectors(searcher, np.arange(part.start, part.stop))) @ mean
     return scores
 
 
-def _by_tree(searcher: Searcher, items: NDArray[np.int32]) -> NDArray[np.float32]:
-    """The depth of the lowest common ancestor, plus less than 1 for near leaves."""
+def _by_tree(searcher: Searcher, items: NDArray[np.int32], k: int, options: SearchOptions) -> Hits:
+    """Best first by the depth of the lowest common ancestor, then by near leaves, for which a score has less than 1."""
     found = part_with(searcher, TreeSearcher)
     if found is None:
         raise InputError("this model has no tree; ask by 'model', or fit a method that has one, such as dtr")
     tree, shape = found.tree, found.tree.shape
-    scores = np.full(tree.num_items, -np.inf, np.float32)
     mixtures, known = mixtures_of(searcher), items
     if mixtures is not None:
         # An item beside the tree counts as the one with the largest weight in its mixture.
-        whole = np.concatenate([np.arange(num_known(searcher)), mixtures.heaviest()])
-        known = np.where(tree.leaf_of_item[items] < 0, whole[items], items)
-    for leaf in tree.leaf_of_item[known[known >= 0]].tolist():
-        common = np.zeros(tree.num_items, np.float32)
+        heaviest, beside = mixtures.heaviest(), tree.leaf_of_item[items] < 0
+        known = items.copy()
+        known[beside] = heaviest[items[beside] - num_known(searcher)]
+    asked = tree.leaf_of_item[known[known >= 0]].astype(np.int64)
+    near = showable(_near(found, asked, k, options)[None], options)[0]
+    near = near[near >= 0]
+    keys = np.full(len(near), -1, np.int64)
+    for leaf in asked.tolist():
+        leaves, common = tree.leaf_of_item[near].astype(np.int64), np.zeros(len(near), np.int64)
         for level in range(1, shape.depth + 1):
-            common += shape.ancestors(tree.leaf_of_item, level) == leaf // shape.leaves_below(level)
-        near = 1 - np.abs(tree.leaf_of_item.astype(np.float32) - leaf) / (shape.capacity + 1)
-        scores = np.maximum(scores, common + np.float32(0.999) * near)
-    return scores
+            common += shape.ancestors(leaves, level) == leaf // shape.leaves_below(level)
+        # A float32 would not tell near leaves of millions apart.
+        keys = np.maximum(keys, common * (shape.capacity + 1) + shape.capacity - np.abs(leaves - leaf))
+    hits, best = no_hits(1, k), np.lexsort((near, -keys))[: k if len(asked) else 0]
+    common, rest = np.divmod(keys[best], shape.capacity + 1)
+    distances = (shape.capacity - rest).astype(np.float32)
+    hits.items[0, : len(best)], hits.scored[0] = near[best], len(near)
+    scores = common.astype(np.float32) + np.float32(0.999) * (1 - distances / (shape.capacity + 1))
+    hits.scores[0, : len(best)] = scores
+    return hits
+
+
+def _near(found: TreeSearcher, asked: NDArray[np.int64], k: int, options: SearchOptions) -> NDArray[np.int32]:
+    """The items below the lowest ancestor of each asked leaf that has enough of them for k; others come after these."""
+    tree, shape = found.tree, found.tree.shape
+    live = tree.live_counts if options.allowed is None else options.of_filter(found, tree.counts_of)
+    wanted = k + (0 if options.excluded is None else len(options.excluded.items))
+    parts = [np.empty(0, np.int32)]
+    for leaf in asked.tolist():
+        level = shape.depth
+        while level > 0 and live[level][leaf // shape.leaves_below(level)] < wanted:
+            level -= 1
+        if level == 0:
+            return np.arange(tree.num_items, dtype=np.int32)
+        start = leaf // shape.leaves_below(level) * shape.leaves_below(level)
+        parts.append(tree.item_of_leaf[start : start + shape.leaves_below(level)])
+    near: NDArray[np.int32] = np.unique(np.concatenate(parts))
+    return near

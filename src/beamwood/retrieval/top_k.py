@@ -19,15 +19,20 @@ __all__ = [
     "check_histories",
     "check_items",
     "check_search",
+    "descending",
+    "in_order",
     "join_hits",
     "mask_scores",
     "no_hits",
+    "num_allowed",
     "sort_candidates",
     "top_k",
 ]
 
 # Cells copied at a time (16 MiB): a larger block is no faster.
 _BLOCK_CELLS = 2**22
+# A filter of fewer items than all over this is sorted.
+_SPARSE = 16
 _NOT_A_NUMBER = "a score is NaN; items can only be ordered by numbers"
 
 
@@ -178,6 +183,32 @@ def no_hits(num_rows: int, k: int) -> Hits:
     """Hits of k empty places a row, to be filled; nothing was scored."""
     items, scores = np.full((num_rows, k), -1, np.int32), np.full((num_rows, k), -np.inf, np.float32)
     return Hits(items, scores, np.zeros(num_rows, np.int64))
+
+
+def num_allowed(allowed: BoolArray) -> int:
+    """How many items a filter bool[N] allows, for `SearchOptions.of_filter`."""
+    return int(np.count_nonzero(allowed))
+
+
+def descending(values_N: FloatArray) -> NDArray[np.int32]:
+    """int32[N], the items by descending values, ties by the lower index; small whole numbers are sorted by digits."""
+    most = values_N.max(initial=0)
+    if values_N.min(initial=0) >= 0 and most < 2**16:
+        whole = values_N.astype(np.uint16)
+        if (whole == values_N).all():
+            return np.argsort(np.uint16(most) - whole, kind="stable").astype(np.int32)
+    return np.argsort(-values_N, kind="stable").astype(np.int32)
+
+
+def in_order(order: NDArray[np.int32], values: FloatArray, allowed: BoolArray) -> NDArray[np.int32]:
+    """int32[M], the allowed items in an order of all N: by descending `values` [N], ties by the lower index.
+
+    Few are sorted; of many the order is read, out of the sequence of memory.
+    """
+    items = np.flatnonzero(allowed)
+    if len(items) * _SPARSE > len(order):
+        return order[allowed[order]]
+    return items[np.argsort(-values[items], kind="stable")].astype(np.int32)
 
 
 def join_hits(parts: Sequence[Hits], k: int) -> Hits:

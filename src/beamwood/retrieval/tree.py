@@ -24,10 +24,10 @@ from beamwood.kernels.terms import Term, by_name
 from beamwood.models.terms import TERMS
 from beamwood.retrieval.candidates import Candidates, showable
 from beamwood.retrieval.stored import MOST, StoredConfig
-from beamwood.retrieval.top_k import check_histories, check_items, check_search, sort_candidates
+from beamwood.retrieval.top_k import check_histories, check_items, check_search, num_allowed, sort_candidates
 from beamwood.retrieval.ways import StoredWay, Ways, narrower_beams
 from beamwood.tree.tree import Shape, Tree
-from beamwood.types import BoolArray, Hits, IndexArray, ItemLists, Query, QueryNeeds, SearchOptions
+from beamwood.types import Hits, IndexArray, ItemLists, Query, QueryNeeds, SearchOptions
 
 __all__ = ["TreeSearcher", "searcher_with"]
 
@@ -205,12 +205,7 @@ class TreeSearcher:
             raise
 
     def _live(self, options: SearchOptions) -> tuple[NDArray[np.int32], ...]:
-        return self.tree.live_counts if options.allowed is None else options.of_filter(self, self._live_below)
-
-    def _live_below(self, allowed: BoolArray) -> tuple[NDArray[np.int32], ...]:
-        mask = np.zeros(self.tree.shape.capacity, bool)
-        mask[self.tree.leaf_of_item[allowed]] = True
-        return self.tree.counts_below(mask)
+        return self.tree.live_counts if options.allowed is None else options.of_filter(self, self.tree.counts_of)
 
     def _excluded(self, options: SearchOptions) -> tuple[NDArray[np.int64], NDArray[np.int32]] | None:
         """Each row's leaves to exclude, sorted, distinct, and only live ones."""
@@ -226,7 +221,7 @@ class TreeSearcher:
 
     def _scores_all(self, options: SearchOptions, way: Way) -> bool:
         most = _EXACT_FACTOR * (way.judged or way.beam_width)
-        return options.allowed is not None and options.of_filter(_count, _count) <= most
+        return options.allowed is not None and options.of_filter(num_allowed, num_allowed) <= most
 
     def _with_history(self, hits: Hits, query: Query, k: int, options: SearchOptions) -> Hits:
         """The k best of `hits` and of the history's allowed items that are not among them."""
@@ -249,10 +244,6 @@ class TreeSearcher:
         # The core orders ties by leaf, an answer by item.
         items = items_of_leaves(self._search.module, self.tree.item_of_leaf, found.leaves, found.scores)
         return Hits(items, found.scores, found.scored)
-
-
-def _count(allowed: BoolArray) -> int:
-    return int(np.count_nonzero(allowed))
 
 
 def searcher_with(*terms: Term) -> type[TreeSearcher]:

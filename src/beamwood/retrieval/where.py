@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from beamwood.retrieval.item_columns import ItemColumns, LabelColumn, NumberColu
 from beamwood.retrieval.request import as_list
 from beamwood.types import BoolArray
 
-__all__ = ["OPERATORS", "where_mask"]
+__all__ = ["OPERATORS", "all_of", "where_mask"]
 
 _COMPARED: dict[str, Callable[[Any, Any], Any]] = {
     "lt": operator.lt,
@@ -40,27 +41,30 @@ def where_mask(where: Any, columns: ItemColumns) -> BoolArray:
     """
     if not isinstance(where, Mapping) or not where:
         raise InputError(f"where={where!r} is not a condition; write a mapping, such as {{'price': {{'lte': 20}}}}")
-    mask = np.ones(columns.num_items, bool)
+    met: list[BoolArray] = []
     for name, wanted in where.items():
         if name in ("all", "any"):
             if not isinstance(wanted, list | tuple) or not wanted:
                 raise InputError(f"where: '{name}' needs a list of conditions; write {{'{name}': [{{..}}, {{..}}]}}")
             parts = [where_mask(part, columns) for part in wanted]
-            mask &= np.logical_and.reduce(parts) if name == "all" else np.logical_or.reduce(parts)
+            met.append(all_of(parts) if name == "all" else reduce(np.logical_or, parts))
         elif name == "not":
-            mask &= ~where_mask(wanted, columns)
+            met.append(~where_mask(wanted, columns))
         else:
-            mask &= _condition(str(name), columns[str(name)], wanted)
-    return mask
+            met.append(_condition(str(name), columns[str(name)], wanted))
+    return all_of(met)
+
+
+def all_of(masks: Sequence[BoolArray]) -> BoolArray:
+    """bool[N], true where each of at least one mask is, pair by pair: numpy's own reduction copies them into one."""
+    return reduce(np.logical_and, masks)
 
 
 def _condition(name: str, column: NumberColumn | LabelColumn, wanted: Any) -> BoolArray:
     if isinstance(wanted, Mapping):
         if not wanted:
             raise InputError(f"where: '{name}' has no condition; write {{'{name}': {{'eq': ..}}}}")
-        parts = [_said(name, column, str(word), value) for word, value in wanted.items()]
-        both: BoolArray = np.logical_and.reduce(parts)
-        return both
+        return all_of([_said(name, column, str(word), value) for word, value in wanted.items()])
     return _said(name, column, "in" if _is_list(wanted) else "eq", wanted)
 
 
@@ -92,8 +96,7 @@ def _of_labels(name: str, column: LabelColumn, word: str, value: Any) -> BoolArr
     codes = column.codes_of(name, [value] if word == "eq" else list(value))
     if word != "all_of":
         return column.having(codes.tolist())
-    every: BoolArray = np.logical_and.reduce([column.having([code]) for code in codes.tolist()] or [column.having([])])
-    return every
+    return all_of([column.having([code]) for code in codes.tolist()] or [column.having([])])
 
 
 def _seems(column: LabelColumn) -> str:

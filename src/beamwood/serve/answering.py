@@ -19,6 +19,7 @@ from beamwood.retrieval.new_items import fitted_of
 from beamwood.retrieval.popularity import PopularitySearcher
 from beamwood.retrieval.request import Request
 from beamwood.retrieval.rules import arranged, rules_of
+from beamwood.retrieval.top_k import num_allowed
 from beamwood.serve.asking import KnownHistory, StoredHistory, known_of
 from beamwood.serve.explaining import explained
 from beamwood.serve.filter_form import allowed_and_where
@@ -112,7 +113,7 @@ def _recommended(
         unknown_user=known.unknown_user,
         beam_width=rung.beam_width,
         degraded=rung is not snapshot.rungs[0] and body.beam_width is None and body.effort is None,
-        allowed=None if options.allowed is None else options.of_filter(_count, _count),
+        allowed=None if options.allowed is None else options.of_filter(num_allowed, num_allowed),
         took_ms=Took(search=round(1000 * searched, 3), rank=_ranked_ms(hits)),
         items=items,
         unknown_items=known.unknown_items,
@@ -228,7 +229,7 @@ def _filled(
     """The most popular of the allowed items that the model did not find, up to k in total; None where none are left."""
     own = ItemLists.from_lists([found]).distinct()
     excluded = own if options.excluded is None else options.excluded.union(own)
-    hits = popular.search(query, k - len(found), SearchOptions(excluded, options.allowed))
+    hits = popular.search(query, k - len(found), SearchOptions(excluded, options.allowed, prepared=options.prepared))
     there = hits.items[0] >= 0
     items = hits.items[0][there].tolist()
     count = len(items)
@@ -265,7 +266,3 @@ def answer_items(snapshot: Snapshot, found: FoundItems, count: int, wanted: list
 def _ranked_ms(hits: Hits | None) -> float:
     """The milliseconds of the parts after the first, where the search reports them."""
     return 0.0 if hits is None else round(1000 * sum(part.seconds for part in hits.parts[1:]), 3)
-
-
-def _count(allowed: NDArray[np.bool_]) -> int:
-    return int(np.count_nonzero(allowed))

@@ -5,7 +5,6 @@ Shape legend: k results.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -123,8 +122,6 @@ def _of_step(snapshot: Snapshot, tree: TreeSearcher, step: PathNode) -> dict[str
         size = tree.tree.shape.leaves_below(step.level)
         below = tree.tree.item_of_leaf[step.node * size : (step.node + 1) * size]
         below = below[below >= 0][:_BELOW]
-        found = Counter(code for item in below.tolist() for code in column.of_item(item))
-        about["categories"] = [
-            {"category": column.names[code], "items": count} for code, count in found.most_common(_MOST_COMMON)
-        ]
+        most = column.most_common(below, _MOST_COMMON)
+        about["categories"] = [{"category": column.names[code], "items": count} for code, count in most]
     return about

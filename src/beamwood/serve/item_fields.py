@@ -161,11 +161,13 @@ def _in_order(frame: pl.DataFrame, column: str, items: Vocabulary, path: Path) -
     ids = frame[column]
     if ids.dtype != items.dtype:
         ids = ids.cast(items.dtype, strict=False)
-    frame = frame.with_columns(ids).filter(ids.is_not_null()).unique(column, keep="last", maintain_order=True)
-    at = items.encode(frame[column], on_unknown="ignore")
+    known = ids.is_not_null()
+    at = np.full(len(frame), -1, np.int32)
+    at[known.to_numpy()] = items.encode(ids.filter(known), on_unknown="ignore")
     if not (at >= 0).any():
         raise InputError(f"--items {path} names no item of the model in its column '{column}'")
     places = np.full(len(items), -1, np.int64)
+    # Of several rows of an item the last one stays.
     places[at[at >= 0]] = np.flatnonzero(at >= 0)
     rows = pl.Series(places).set(pl.Series(places < 0), None)
     return frame.drop(column).select(pl.all().gather(rows.cast(pl.UInt32)))

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from beamwood.serve.snapshot import Snapshot
-from beamwood.types import BoolArray, FloatArray, Hits, Query, SearchOptions
+from beamwood.types import BoolArray, FloatArray, Hits, Prepared, Query, SearchOptions
 
 __all__ = ["with_share_of_new", "order_by_share"]
 
@@ -28,9 +28,12 @@ def with_share_of_new(
     room = math.ceil(share * k)
     if np.count_nonzero(new) <= room:
         return _in_order(hits, new, share, k)
-    known = options.allowed if options.allowed is not None else np.ones(snapshot.num_items, bool)
-    known = known & _fitted(snapshot)
-    others = snapshot.searcher.search(query, k, replace(options, allowed=known, prepared=None, explain=False))
+    known = snapshot.fitted_alone
+    if options.allowed is not None:
+        # Kept with the filter, as searchers derive arrays from it.
+        known = options.of_filter(with_share_of_new, lambda allowed: Prepared(allowed & snapshot.fitted_alone.mask))
+    asked = replace(options, allowed=known.mask, prepared=known, explain=False)
+    others = snapshot.searcher.search(query, k, asked)
     there = np.count_nonzero(others.items[0] >= 0)
     kept = np.flatnonzero(new)[: max(room, k - there)]
     items = np.concatenate([hits.items[:, kept], others.items[:, :there]], axis=1)
@@ -40,7 +43,9 @@ def with_share_of_new(
 
 
 def _in_order(hits: Hits, new: BoolArray, share: float, k: int) -> Hits:
-    order = order_by_share(hits.scores[0], new, share, k)
+    # Places without an item stay behind the items.
+    there = int(np.count_nonzero(hits.items[0] >= 0))
+    order = [*order_by_share(hits.scores[0, :there], new[:there], share, k), *range(there, len(new))]
     return Hits(hits.items[:, order], hits.scores[:, order], hits.scored, hits.parts)
 
 
@@ -68,8 +73,3 @@ def _placed(scores: FloatArray, new: BoolArray, share: float, k: int) -> Iterato
             taken += 1
         else:
             yield known[rest]
-
-
-def _fitted(snapshot: Snapshot) -> BoolArray:
-    mask: BoolArray = np.arange(snapshot.num_items) < snapshot.known
-    return mask

@@ -32,7 +32,7 @@ from beamwood.retrieval.tree import TreeSearcher
 from beamwood.serve.item_fields import ItemFields
 from beamwood.serve.kinds import Kinds
 from beamwood.serve.rungs import Rung, rungs_of
-from beamwood.types import Searcher
+from beamwood.types import Prepared, Searcher
 
 __all__ = ["Snapshot", "indices_of", "open_snapshot", "typed_id", "without_index"]
 
@@ -68,6 +68,8 @@ class Snapshot:
     end: float | None = None
     kinds: Kinds = field(default_factory=Kinds)
     opened: float = field(default_factory=time.time)
+    by_label: dict[str, dict[int, float]] = field(default_factory=dict, repr=False)
+    """The mixtures of new items by category, as far as they were asked for."""
 
     def hides(self, erased: float | None) -> bool:
         """Whether a user's tombstone applies to the data here; the folder may have been written after it."""
@@ -83,6 +85,11 @@ class Snapshot:
     def num_items(self) -> int:
         """N."""
         return len(self.names.items)
+
+    @cached_property
+    def fitted_alone(self) -> Prepared:
+        """The items that the model was fitted with."""
+        return Prepared(np.arange(self.num_items) < self.known)
 
     @cached_property
     def tree(self) -> TreeSearcher | None:

@@ -41,12 +41,13 @@ def widened(base: Snapshot, learned: Learned, number: int) -> Snapshot:
         retriever = retriever.without_items(names.items.decode(gone))
     columns = names.filters.columns
     cells = [_cells(each, columns.columns.keys()) for each in new]
-    retriever = retriever.with_items([_mixed(base, each) for each in new])
+    # Its own columns would be copied, and `names` has them all.
+    retriever = replace(retriever, columns=None).with_items([_mixed(base, each) for each in new])
     mask = np.ones(base.known + len(new), bool)
     mask[hidden] = False
     mask[gone] = False
     mask[base.known :] = [each.available and not each.gone for each in new]
-    whole = with_cells(columns, base.known, cells)
+    whole = with_cells(columns, base.known, cells) if new else columns
     alive = None if mask.all() else Prepared(mask)
     filters = Filters(retriever.items, whole, names.filters.max_bytes, alive)
     return replace(
@@ -77,9 +78,11 @@ def mixture_of(base: Snapshot, item: CatalogueItem) -> tuple[dict[int, float], S
         return sources.events([np.repeat(places, times)]), "events"
     column = base.names.filters.columns.columns.get(CATEGORY)
     if base.by_category and item.category is not None and isinstance(column, LabelColumn):
-        labels = [label for label in item.category.split("|") if label in column]
-        alike = column.having(column.codes_of(CATEGORY, labels).tolist() if labels else [])
-        mixture = sources.category(np.flatnonzero(alike[: base.known]))
+        if (mixture := base.by_label.get(item.category)) is None:
+            labels = [label for label in item.category.split("|") if label in column]
+            alike = column.items_of(column.codes_of(CATEGORY, labels).tolist() if labels else [])
+            mixture = sources.category(alike[alike < base.known])
+            base.by_label[item.category] = mixture
         if mixture:
             return mixture, "category"
     return {}, "none"

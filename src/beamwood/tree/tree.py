@@ -9,6 +9,7 @@ Source: DTR, section 3.2.1 (complete B-ary tree, the case R = B); the free root 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -28,6 +29,8 @@ MAX_BRANCHING = 256
 EMPTY = -1
 # The share of empty leaves relative to items.
 _SLACK = 0.05
+# At most the items over this are counted one by one.
+_SPARSE = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +127,7 @@ class Tree:
         assert (item_of_leaf[leaves[placed]] == EMPTY).all(), "a new item goes to an empty leaf"
         item_of_leaf[leaves[placed]] = self.num_items + np.flatnonzero(placed)
         counts = [count.copy() for count in self.live_counts]
-        for level, count in enumerate(counts):
-            np.add.at(count, self.shape.ancestors(leaves[placed], level), np.int32(1))
+        self._add(counts, leaves[placed], 1)
         # Bypasses the constructor, which requires a leaf for every item.
         made = object.__new__(Tree)
         of_item = np.concatenate([self.leaf_of_item, leaves])
@@ -151,11 +153,35 @@ class Tree:
         """For each level 0..H an int32 array: the number of items below each node."""
         return self.counts_below(self.item_of_leaf != EMPTY)
 
+    def counts_of(self, allowed: BoolArray) -> tuple[NDArray[np.int32], ...]:
+        """For each level 0..H the number of `allowed` bool[N] items below each node; items beside the leaves are left
+        out.
+
+        Few items are counted one by one, few others taken from `live_counts`: either changes few numbers.
+        """
+        count = int(np.count_nonzero(allowed))
+        few = min(count, len(allowed) - count)
+        if few * _SPARSE > len(allowed):
+            # Leaf by leaf, as reads out of sequence are cheaper than writes.
+            return self.counts_below(allowed[self.item_of_leaf] & (self.item_of_leaf != EMPTY))
+        added = few == count
+        leaves = self.leaf_of_item[np.flatnonzero(allowed if added else ~allowed)]
+        # Of fresh zeros only what is written takes memory.
+        counts = [np.zeros(each.shape, np.int32) if added else each.copy() for each in self.live_counts]
+        self._add(counts, leaves[leaves >= 0], 1 if added else -1)
+        return tuple(counts)
+
+    def _add(self, counts: Sequence[NDArray[np.int32]], leaves: NDArray[np.int32], number: int) -> None:
+        """Add a number to the counts of all nodes above some leaves, and of the leaves."""
+        for level, count in enumerate(counts):
+            np.add.at(count, self.shape.ancestors(leaves, level), np.int32(number))
+
     def counts_below(self, leaf_mask: BoolArray) -> tuple[NDArray[np.int32], ...]:
         """For each level 0..H the number of set leaves below each node; `leaf_mask` bool[capacity]."""
         counts = [leaf_mask.astype(np.int32)]
         for _ in range(self.shape.depth - 1):
-            counts.append(counts[-1].reshape(-1, self.shape.branching).sum(axis=1, dtype=np.int32))
+            # Several times as fast as a sum along so short an axis.
+            counts.append(np.einsum("ij->i", counts[-1].reshape(-1, self.shape.branching)))
         counts.append(counts[-1].sum(keepdims=True, dtype=np.int32))
         return tuple(reversed(counts))
 

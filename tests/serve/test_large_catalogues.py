@@ -1,0 +1,129 @@
+"""A service's work for a request or a change grows with it, not with the catalogue."""
+
+from collections import Counter
+
+import numpy as np
+import polars as pl
+import pytest
+
+from beamwood.data import Vocabulary
+from beamwood.data.id_table import MoreTexts, TextIds
+from beamwood.retrieval.item_columns import LabelColumn
+from beamwood.tree import Tree
+from served import post, saved, serving
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return saved(tmp_path_factory.mktemp("large") / "model")
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """The names of calls, as they come."""
+    calls = []
+
+    def count(owner, name):
+        plain = getattr(owner, name)
+        monkeypatch.setattr(owner, name, lambda *args, **more: calls.append(name) or plain(*args, **more))
+        return calls
+
+    return count
+
+
+def put(client, count, **more):
+    items = [{"item": -1 - number} | more for number in range(count)]
+    answer = client.request("PUT", "/v1/items", json={"items": items})
+    assert answer.status_code == 200, answer.text
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"filter": {"category": ["c1"]}},
+        {"promote": [{"filter": {"category": ["c1"]}, "share": 0.2}]},
+        {"promote": [{"filter": {"where": {"price": {"lte": 20}}}, "share": 0.2}]},
+        # New items have more than their share of the best.
+        {},
+        {"filter": {"where": {"price": {"missing": True}}}},
+    ],
+)
+@pytest.mark.parametrize("hides", [False, True])
+def test_what_was_asked_before_derives_nothing_anew(folder, body, hides, counted):
+    retriever = folder[1]
+    history = retriever.items.decode(np.arange(4))
+    with serving(folder[0]) as client:
+        best = [each["item"] for each in post(client, "/v1/recommend", {"history": history, "k": 10})["items"]]
+        put(client, 12, similar=best[:1])
+        if hides:
+            hidden = {"clear": retriever.items.decode(np.array([50]))}
+            assert client.request("PUT", "/v1/items/availability", json=hidden).json()["changed"] == 1
+        asked = {"history": history, "k": 10, "exclude_seen": False} | body
+        before = post(client, "/v1/recommend", asked)
+        calls = counted(Tree, "counts_of")
+        assert post(client, "/v1/recommend", asked)["items"] == before["items"]
+    assert calls == []
+
+
+def test_a_change_reads_neither_all_ids_nor_all_weights(folder, counted, monkeypatch):
+    calls, sizes, plain = counted(Vocabulary, "_joined"), [0], np.isfinite
+    with serving(folder[0]) as client:
+        weights = client.service.snapshot.tree.weights
+        monkeypatch.setattr(np, "isfinite", lambda values: sizes.append(np.size(values)) or plain(values))
+        put(client, 80, similar=folder[1].items.decode(np.array([3])))
+        erased = folder[1].items.decode(np.array([7]))[0]
+        assert client.request("DELETE", f"/v1/items/{erased}").status_code == 200
+        assert len(client.service.snapshot.tree._beside.rows_O) > 0, "some have no leaf"
+    assert calls == []
+    assert max(sizes) < weights.nodes.size
+
+
+def test_new_items_of_a_category_look_at_its_items_once(folder, monkeypatch):
+    asked, plain = [], LabelColumn.items_of
+    monkeypatch.setattr(LabelColumn, "items_of", lambda own, codes: asked.append(codes) or plain(own, codes))
+    monkeypatch.setattr(LabelColumn, "having", lambda *_: pytest.fail("a mask of the catalogue was made"))
+    with serving(folder[0], by_category=True) as client:
+        put(client, 5, category="c1|c2")
+        put(client, 7, category="c1|c2")
+        items = client.request("GET", "/v1/items").json()["items"]
+    assert [each["source"] for each in items] == ["category"] * 7
+    assert len(asked) == 1
+
+
+@pytest.mark.parametrize("count", [0, 1, 40, 90])
+def test_the_most_common_labels_are_counted_together(folder, count, monkeypatch):
+    column = folder[1].columns.columns["category"]
+    below = np.random.default_rng(count).permutation(90)[:count].astype(np.int32)
+    expected = Counter(code for item in below.tolist() for code in column.of_item(item)).most_common(3)
+    monkeypatch.setattr(LabelColumn, "of_item", lambda *_: pytest.fail("one by one"))
+    assert column.most_common(below, 3) == expected
+
+
+def test_new_labels_share_the_table_of_the_known(folder, monkeypatch, tmp_path):
+    """A title of its own for each new item makes no table of all titles anew."""
+    retriever = folder[1]
+    frame = pl.DataFrame({"item_id": retriever.items.ids, "title": [f"title {n}" for n in range(90)]})
+    frame.write_parquet(tmp_path / "items.parquet")
+    with serving(folder[0], items=tmp_path / "items.parquet") as client:
+        monkeypatch.setattr(TextIds, "of", lambda *_: pytest.fail("a table was made"))
+        for number in range(3):
+            item = {"item": -1 - number, "fields": {"title": f"new {number}"}}
+            assert client.request("PUT", "/v1/items", json={"items": [item]}).status_code == 200
+        asked = {"history": [], "filter": {"where": {"title": ["new 1", "title 7"]}}, "k": 5}
+        found = post(client, "/v1/recommend", asked)["items"]
+    assert {each["item"] for each in found} == {-2, retriever.items.decode(np.array([7]))[0]}
+
+
+@pytest.mark.parametrize("known", [0, 1, 7])
+def test_more_texts_are_as_one_table_of_all(known):
+    texts = [f"text {n} é" for n in range(12)]
+    ours = MoreTexts(MoreTexts(TextIds.of(pl.Series(texts[:known], dtype=pl.String)), texts[known:9]), texts[9:])
+    plain = TextIds.of(pl.Series(texts))
+    asked = ["text 9 é", "no", "text 0 é", "text 8 é", "text 9 é"]
+    assert ours.find(asked).tolist() == plain.find(asked).tolist() == [9, -1, 0, 8, 9]
+    assert ours.find([1]) is None
+    assert ours.ids(np.array([11, 0, 8, 0])) == plain.ids(np.array([11, 0, 8, 0]))
+    assert len(ours) == 12
+    assert ours.series().to_list() == texts
+    assert all((array == plain.arrays()[name]).all() for name, array in ours.arrays().items())
+    ours.check()
