@@ -163,3 +163,25 @@ def test_an_unknown_text_is_compared_with_the_alike_alone(monkeypatch):
     opened = OpenVocabulary(known, len(known), ["new"])
     monkeypatch.setattr(open_vocabulary, "id_table", lambda *_: pytest.fail("a table of all ids was made"))
     assert opened.parse_all([" item 7 ", "new", "item 8"]) == ["item 7", "new", "item 8"]
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "value", "message"),
+    [
+        ("text", 3, 255, "not UTF-8"),
+        ("text", 3, ord("1"), "repeated"),
+        ("text", 0, ord("z"), "does not find"),
+        ("members", 0, 1, "one bucket each"),
+        ("stops", 1, 9, "fall"),
+    ],
+)
+def test_a_damaged_table_of_texts_is_refused(name, place, value, message, monkeypatch):
+    arrays = {each: array.copy() for each, array in id_table(pl.Series([f"id {n}" for n in range(9)])).arrays().items()}
+    table = restore_ids(arrays)
+    monkeypatch.setattr(type(table), "_look_up", lambda *_: pytest.fail("ids were looked up one by one"))
+    table.check()
+    arrays["members"] = arrays["members"] if name != "members" else arrays["members"][[0, 0, *range(2, 9)]]
+    if name != "members":
+        arrays[name][place] = value
+    with pytest.raises(InputError, match=message):
+        restore_ids(arrays).check()
