@@ -192,5 +192,5 @@ def test_wrong_configuration(split):
         Config(lerning_rate=1)
 
 
-def test_batches_hold_only_tensors(split):
+def test_batches_are_tree_batches(split):
     assert isinstance(make_task(split).batch(np.arange(2)), TreeBatch)

@@ -201,7 +201,7 @@ def test_presets_of_papers_choose_no_neighbours(chain, monkeypatch, method):
         assert method.configured(without).chosen(chain, {}) == {}
 
 
-def test_plans_with_lists_leave_the_choice_to_the_fit(chain):
+def test_neighbour_lists_depend_on_kind_and_catalogue_size(chain):
     config = load_method("dtr").configured
     many = Facts(100, LARGEST + 1, 100.0)
     for kind in ("after", "next"):

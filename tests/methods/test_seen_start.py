@@ -110,7 +110,7 @@ def test_after_training_they_get_the_best_addition_on_validation(case, method):
     assert np.array_equal(others[0].items, others[1].items)
 
 
-def test_path_scores_only_use_a_given_start(case):
+def test_path_scores_have_only_a_given_weight(case):
     _, split = case
     assert without_a_start(plt, split, **{"choose.seen_weight": None}).metadata["training"]["seen_weight"] == 0
     given = without_a_start(plt, split, **{"choose.seen_weight": -3})
