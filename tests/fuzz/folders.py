@@ -1,4 +1,4 @@
-"""Saved folders with changed, removed and moved bytes, with or without valid checksums: they answer or give one error."""
+"""Saved folders with changed, removed or moved bytes, with valid checksums or not: they answer or give one error."""
 
 import json
 

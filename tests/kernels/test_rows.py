@@ -122,7 +122,7 @@ def test_sums_of_rows_equal_a_product(seed, size, length, density, num_asked):
 
 
 @pytest.mark.parametrize("module", MODULES, ids=["numpy", "native"][: len(MODULES)])
-def test_a_repeated_column_counts_twice_and_no_rows_give_no_sums(module):
+def test_a_repeated_column_counts_twice_and_an_unknown_row_is_refused(module):
     matrix = sparse.csr_matrix((np.array([1, 2], np.float32), np.array([1, 1]), np.array([0, 2, 2])), shape=(2, 2))
     one, none = np.ones(1, np.float32), np.empty(0, np.int32)
     columns, sums, _ = sum_of_rows(module, matrix, np.zeros(1, np.int32), one, none)
