@@ -1,4 +1,4 @@
-# `make demo` and `make test` do all the set-up themselves on a fresh machine.
+# `make demo` and `make test` include the whole set-up on a new machine.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -10,9 +10,9 @@ WORKERS ?= 2
 comma := ,
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
-# Debian's packages that tests run, where they may be installed; without them these tests are skipped and say so.
+# Debian packages that some tests need, installed if possible; without them, these tests are skipped with a reason.
 define debian
-	@if [ "$$(id -u)" != 0 ] || ! command -v apt-get > /dev/null; then echo "$(1): to be installed by root with apt-get"; \
+	@if [ "$$(id -u)" != 0 ] || ! command -v apt-get > /dev/null; then echo "$(1): not installed; as root, run apt-get install $(1)"; \
 	else apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install --yes --no-install-recommends $(1) \
 	> /dev/null || echo "$(1): could not be installed"; fi
 endef
@@ -24,16 +24,16 @@ demo: $(STAMP)
 test: $(STAMP) browser servers
 	$(PYTEST) -m "not slow and not real_data"
 
-# The rest: long trainings, wheels, other processors, and real logs where they are.
+# The other tests: long trainings, wheels, emulated processors, and real logs if available.
 test-long: $(STAMP) browser servers emulators
 	-$(MAKE) aarch64
 	$(PYTEST) -m "slow or real_data"
 
-# Drawn calls, commands, damaged folders and logs; the head of tests/fuzz/run.py says what the environment sets.
+# Random calls, commands, damaged folders and logs; tests/fuzz/run.py documents the environment variables.
 fuzz: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python tests/fuzz/run.py
 
-# Commands killed at 200 drawn points; the head of tests/survive/run.py says what the environment sets.
+# Commands killed at 200 random points; tests/survive/run.py documents the environment variables.
 survive: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python tests/survive/run.py
 
@@ -49,7 +49,7 @@ types: $(STAMP)
 imports: $(STAMP)
 	PYTHONPATH=src $(BIN)/lint-imports
 
-# Tables are what their lines say, and no measured figure is typed.
+# Checks that tables match their lines and that no measured figure is typed by hand.
 report: $(STAMP)
 	$(BIN)/python -m benchmarks report --check
 
@@ -57,11 +57,11 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-# The site is build/docs/index.html.
+# Builds the documentation site, build/docs/index.html.
 docs: $(STAMP)
 	$(BIN)/python -m sphinx -W --keep-going -b html -d build/doctrees docs build/docs
 
-# torch comes first, pinned: one that another package asks for would bring gigabytes of CUDA.
+# torch is pinned and installed first: as a dependency of another package it would include gigabytes of CUDA.
 $(STAMP): pyproject.toml constraints.txt $(shell find native -type f 2>/dev/null)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
@@ -81,25 +81,25 @@ emulators:
 	$(if $(shell command -v aarch64-linux-gnu-g++),,$(call debian,g++-aarch64-linux-gnu))
 	$(if $(shell command -v cmake),,$(call debian,cmake))
 
-# What is published: the sdist, and the wheel that is made of it.
+# The distributions: the sdist, and the wheel built from it.
 dist: $(STAMP)
 	rm -rf dist
 	$(BIN)/python -m build
 
-# An aarch64 Python that runs beamwood under emulation, for the tests.
+# An aarch64 Python with beamwood under emulation, for the tests.
 aarch64: $(STAMP) emulators
 	native/aarch64.sh build/aarch64 $(BIN)/python
 
 clean:
 	rm -rf build dist .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
-# A development build: the module goes into src/beamwood, for use with PYTHONPATH=src.
+# A development build of the native module into src/beamwood, for use with PYTHONPATH=src.
 native: $(STAMP)
 	cmake -S native -B build/native -DCMAKE_BUILD_TYPE=Release -DPython_EXECUTABLE=$(abspath $(BIN)/python) -DBEAMWOOD_OUTPUT=$(CURDIR)/src/beamwood
 	cmake --build build/native --parallel 2
 
-# The native core's tests under sanitizers: memory and undefined behaviour, or what threads do to each other. Python itself
-# is not built for the leak check, and with threads watched Polars cannot be imported: these tests are of kernels alone.
+# The native core's tests under sanitizers: address and undefined behaviour, or threads. Leak checks are off because Python
+# is not built for them. Polars cannot be imported under the thread sanitizer, so its tests cover only kernels.
 SANITIZED = BEAMWOOD_SANITIZED=1 OMP_NUM_THREADS=1 BEAMWOOD_KERNELS=native ASAN_OPTIONS=detect_leaks=0 \
 	UBSAN_OPTIONS=print_stacktrace=1
 NATIVE_TESTS = tests/kernels tests/sampling/test_in_batch_resampling.py tests/sampling/test_resample.py \

@@ -1,9 +1,9 @@
-"""Evidence as data: make the runs of the suite, render their tables, and check both.
+"""Evidence as data: run the suite, render its tables, and check both.
 
-python -m benchmarks list [PATTERN ...]         what is made, missing, or of other settings than today
-python -m benchmarks run PATTERN ... | --all    make what is missing, one after another; resumes where it stopped
-python -m benchmarks report [--check]           render the tables of all pages; --check: say what is wrong instead
-python -m benchmarks verify NAME                make one run again and say whether it agrees with its line
+python -m benchmarks list [PATTERN ...]         list runs as made, missing or stale
+python -m benchmarks run PATTERN ... | --all    make missing runs in sequence; an interrupted run resumes
+python -m benchmarks report [--check]           render the tables of all pages; --check: report errors instead
+python -m benchmarks verify NAME                repeat one run and compare it with its stored line
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ ROOT = Path(__file__).parents[1]
 
 
 def run(bench: Bench, arguments: argparse.Namespace) -> int:
-    """Make what is missing; 1 where any run failed."""
+    """Make the missing runs; return 1 if any run failed."""
     if not arguments.patterns and not arguments.all:
-        raise InputError("run what? name runs or patterns, as main/ml1m, or give --all")
+        raise InputError("no runs were named; name runs or patterns such as main/ml1m, or give --all")
     chosen = list(bench.suite) if arguments.all else bench.suite.matching(arguments.patterns)
     wanted = bench.missing(chosen)
     if arguments.stale:
@@ -50,33 +50,33 @@ def run_one(bench: Bench, arguments: argparse.Namespace) -> int:
 
 
 def folders_by_name(given: Sequence[str]) -> dict[str, Path]:
-    """By name the folders of "NAME=FOLDER". Errors: what is none."""
+    """Folders by name, from "NAME=FOLDER". Errors: the text has another form, or the folder does not exist."""
     found = {}
     for each in given:
         name, _, folder = each.partition("=")
         if not (name and folder and Path(folder).is_dir()):
-            raise InputError(f"--folder {each} must be NAME=FOLDER, the folder one that `beamwood fit` saved")
+            raise InputError(f"--folder {each} must be NAME=FOLDER, with a folder that `beamwood fit` saved")
         found[name] = Path(folder).resolve()
     return found
 
 
 def listed(bench: Bench, arguments: argparse.Namespace) -> int:
-    """Say what is made and what is not."""
+    """Print which runs are made, stale or missing."""
     chosen = bench.suite.matching(arguments.patterns) if arguments.patterns else list(bench.suite)
     _missing, stale = set(bench.missing(chosen)), set(bench.stale(chosen))
     for each in chosen:
         line = bench.lines.get(each)
-        state = "missing" if line is None else "of other settings" if each in stale else "made"
+        state = "missing" if line is None else "stale" if each in stale else "made"
         print(f"{state:<18} {each.name}" + ("" if line is None else f"  {line.commit}  {line.date}"))
     lines = [line for line in map(bench.lines.get, chosen) if line is not None]
     hours = sum(sum(line.seconds.values()) - line.seconds.get("processor", 0) for line in lines) / 3600
-    made = f"{len(lines)} of {len(chosen)} made, {len(stale)} of other settings than today"
-    print(f"{made}; what is made took {hours:.1f} hours by the clock")
+    made = f"{len(lines)} of {len(chosen)} made, {len(stale)} stale"
+    print(f"{made}; the runs took {hours:.1f} hours of wall time")
     return 0
 
 
 def report(bench: Bench, arguments: argparse.Namespace) -> int:
-    """Render, or check: 1 where anything is wrong."""
+    """Render the tables, or check them; a check returns 1 if it finds errors."""
     if not arguments.check:
         changed = [page.relative_to(bench.place.root).as_posix() for page in render(bench)]
         print(f"{len(changed)} pages changed: {', '.join(changed) or 'none'}")
@@ -84,12 +84,12 @@ def report(bench: Bench, arguments: argparse.Namespace) -> int:
     wrong = faults(bench)
     for each in wrong:
         print(each)
-    print(f"{len(wrong)} things are wrong" if wrong else "every table is what its lines say, and no figure is typed")
+    print(f"{len(wrong)} errors" if wrong else "every table matches its lines, and no figure is typed by hand")
     return 1 if wrong else 0
 
 
 def verify(bench: Bench, arguments: argparse.Namespace) -> int:
-    """Make a run again; 1 where it does not agree."""
+    """Repeat a run; return 1 if it does not agree with its line."""
     each = bench.suite.find(arguments.name)
     with bench.alone():
         said, agrees = agreement(bench, each)
@@ -98,7 +98,7 @@ def verify(bench: Bench, arguments: argparse.Namespace) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The commands."""
+    """The parser of all commands."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -115,10 +115,12 @@ def parser() -> argparse.ArgumentParser:
         elif name == "report":
             command.add_argument("--check", action="store_true")
         else:
-            command.add_argument("patterns", nargs="*", help="names, their beginnings, or patterns as main/*/dtr/0")
+            command.add_argument(
+                "patterns", nargs="*", help="names, prefixes of names, or patterns such as main/*/dtr/0"
+            )
         if name == "run":
             command.add_argument("--all", action="store_true")
-            command.add_argument("--stale", action="store_true", help="also what was made with other settings")
+            command.add_argument("--stale", action="store_true", help="also repeat runs made with other settings")
     return parser
 
 

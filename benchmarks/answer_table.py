@@ -1,4 +1,4 @@
-"""Answers side by side as Markdown: a table a log, what it says of the tree and of an index, and whether bars hold."""
+"""Answers side by side as Markdown: a table for each log, findings on the tree and the indexes, and the bars."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _HEADINGS = (
     "ms, median",
     "ms, 99th percentile",
     "multiply-adds at peak, M",
-    "Python around, ms",
+    "Python overhead, ms",
     "scored",
     "F@20, seen kept",
     "F@20, seen removed",
@@ -33,7 +33,7 @@ _HEADINGS = (
 
 
 def answer_table(suite: Suite, line: Line, values: Values) -> str:
-    """The table of a log's line, and the sentences that its outcome selects."""
+    """The table of a log's line, and the sentences that its results select."""
     sizes = " users, ".join(f"{line.data[key]:,}" for key in ("users", "items")) + " items"
     heading = f"**{suite.logs[line.log].title}** (`{line.log}`): {sizes}; {line.queries:,} test users; {made_on(line)}"
     sentences = "\n".join(f"- {each}" for each in said(line, values))
@@ -41,7 +41,7 @@ def answer_table(suite: Suite, line: Line, values: Values) -> str:
 
 
 def bar_table(lines: Sequence[Line]) -> str:
-    """Which bars hold, over all logs."""
+    """The bars of all logs, and whether each holds."""
     rows = [
         [line.log, name, number(bar.value, 3), f"{'≤' if bar.most else '≥'} {number(bar.bound, 3)}", _yes(bar.holds)]
         for line in lines
@@ -51,22 +51,23 @@ def bar_table(lines: Sequence[Line]) -> str:
 
 
 def made_on(line: Line) -> str:
-    """What the line was made on."""
+    """The date and the machine of the line."""
     peak, load = line.figures["machine/multiply_adds_a_ms"] / 1e6, line.figures["machine/load"]
     kernels = f"{line.date}, kernels of level {line.machine.get('level')}"
-    return f"{kernels}, {number(peak, 1)} M multiply-adds a ms at peak, a load of {number(load, 1)}"
+    return f"{kernels}, {number(peak, 1)} M multiply-adds a ms at peak, load {number(load, 1)}"
 
 
 def said(line: Line, values: Values) -> list[str]:
-    """What the figures say of the tree as fitted, and of an index with the tree's scorer behind it."""
+    """Findings on the tree as fitted, and on indexes whose candidates the tree's scorer reranks."""
     return [*_of_tree(line), *_of_indexes(line, values)]
 
 
 def equal_time(line: Line, values: Values) -> dict[str, tuple[str | None, Interval, float]]:
-    """For each row in which the scorer judges what an index brings: the tree's best way that takes no longer (None:
-    there is none, and it is compared with the quickest), the gain in F@20 over that, and its p-value after Holm.
+    """For each row in which the scorer reranks an index's candidates: the best search of the tree that is no slower,
+    the gain in F@20 over it, and the p-value after Holm's correction.
 
-    The mean over both views, paired over users.
+    If no search of the tree is as fast, the first is None and the fastest is compared. F@20 is the mean over both
+    views, paired over users.
     """
     figures, trees = line.figures, [key for key in line.training["titles"] if key.startswith("tree")]
     found: dict[str, tuple[str | None, Interval, float]] = {}
@@ -112,9 +113,9 @@ def _of_tree(line: Line) -> Iterator[str]:
     nodes, ms = (figures[f"tree full/{name}"] / figures[f"tree/{name}"] for name in ("scored", "ms/median"))
     lost = {view: number(figures[f"lost/{view}"], 2) for view in ("kept", "removed")}
     yield (
-        f"The tree as fitted judges {number(nodes, 1)} times fewer nodes than its full beam and answers in "
-        f"{number(ms, 1)} times less. It loses {lost['kept']} % of F@20 with seen items kept, {lost['removed']} % "
-        "with seen items removed (below 0: it gains)."
+        f"The tree as fitted scores {number(nodes, 1)} times fewer nodes than its full beam, and its latency is "
+        f"{number(ms, 1)} times lower. It loses {lost['kept']} % of F@20 with seen items kept, {lost['removed']} % "
+        "with seen items removed (a negative loss is a gain)."
     )
 
 
@@ -124,17 +125,20 @@ def _of_indexes(line: Line, values: Values) -> Iterator[str]:
     within = {key: each for key, each in found.items() if each[0] and key not in better}
     for key, (tree, change, p) in better.items():
         yield (
-            f"**At equal milliseconds {titles[key]} finds more than the tree** ({titles[str(tree)]}): F@20 "
+            f"**At equal latency, {titles[key]} has a higher F@20 than the tree** ({titles[str(tree)]}): "
             f"{_interval(change)}, p {p_value(p)}."
         )
     if within:
         listed = "; ".join(f"{titles[key]} {_interval(each[1])}" for key, each in within.items())
         start = "No other index" if better else "No index"
-        yield f"{start} with the tree's scorer behind it is surely above the tree's best way of no more ms: {listed}."
+        yield (
+            f"{start} reranked by the tree's scorer is significantly above the best search of the tree at equal latency"
+            f": {listed}."
+        )
     for key, (tree, change, _) in found.items():
         if tree is None:
             yield (
-                f"{titles[key]} is quicker than each way of the tree here; next to the quickest of these its F@20 is "
+                f"{titles[key]} is faster than every search of the tree here; its F@20 against the fastest of them: "
                 f"{_interval(change)}."
             )
 

@@ -1,11 +1,11 @@
-"""Answers in milliseconds, side by side: the tree in each of its ways, its rivals, and the bars that must hold.
+"""Latency and quality of single answers, side by side: each way to search the tree, its rivals, and the bars.
 
-python -m benchmarks.answers [LOG ...]           measure these logs, all unless named, and keep a line of each
-python -m benchmarks.answers --again LOG ...     measure anew what has a line; what was found is not looked for again
-python -m benchmarks.answers --short [--json]    ml1m, where it is there, and a planted market, fitted in minutes
-python -m benchmarks.answers --folder ml1m=runs/mine ml1m    with what was fitted already, of a method of the rows
+python -m benchmarks.answers [LOG ...]           measure these logs, by default all, and keep a line for each
+python -m benchmarks.answers --again LOG ...     measure logs that have a line again; stored answers are reused
+python -m benchmarks.answers --short [--json]    ml1m, if available, and a planted market, fitted in minutes
+python -m benchmarks.answers --folder ml1m=runs/mine ml1m    with a model already fitted by a method of the rows
 
-A fit that is missing is made first, by the settings of the suite. `python -m benchmarks report` renders the lines.
+Missing models are fitted first, with the settings of the suite. `python -m benchmarks report` renders the lines.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def wanted_runs(bench: Bench, logs: Sequence[str]) -> list[Run]:
-    """The runs of these logs, of all that are there where none is named. Errors: a log that is not measured."""
+    """The runs of these logs, by default of all available logs. Errors: a log that is not measured."""
     runs = {run.log: run for run in bench.suite if bench.suite.row(run).recipe == "answers"}
     for log in logs:
         if log not in runs:
@@ -45,14 +45,14 @@ def wanted_runs(bench: Bench, logs: Sequence[str]) -> list[Run]:
 
 
 def given_folders(bench: Bench, runs: Sequence[Run], given: Sequence[str]) -> dict[str, dict[str, Path]]:
-    """By log, and by method, the folders of "LOG=FOLDER". Errors: what is none, or of no log or method that is run."""
+    """Folders by log and method, from "LOG=FOLDER". Errors: not a saved folder, or its log or method is not run."""
     found: dict[str, dict[str, Path]] = {}
     measured = {run.log: bench.suite.row(run).start for run in runs}
     for each in given:
         log, _, name = each.partition("=")
         folder = Path(name).resolve()
         if not name or not (folder / "manifest.json").is_file():
-            raise InputError(f"--folder {each} must be LOG=FOLDER, the folder one that `beamwood fit` saved")
+            raise InputError(f"--folder {each} must be LOG=FOLDER, with a folder that `beamwood fit` saved")
         method = str(read_manifest(folder).get("method"))
         for part, value, known in (("log", log, measured), ("method", method, measured.get(log, {}))):
             if value not in known:
@@ -64,7 +64,7 @@ def given_folders(bench: Bench, runs: Sequence[Run], given: Sequence[str]) -> di
 def measured(
     bench: Bench, runs: Sequence[Run], given: Mapping[str, Mapping[str, Path]], *, again: bool
 ) -> tuple[list[Line], bool]:
-    """The lines of these runs, made where they are missing, and whether all were made."""
+    """The lines of these runs, and whether all exist; missing ones are made first."""
     made = True
     with bench.alone():
         for run in runs:
@@ -75,7 +75,7 @@ def measured(
 
 
 def document(bench: Bench, lines: Sequence[Line]) -> dict[str, Any]:
-    """All of it, as JSON can hold it."""
+    """All results as a JSON document."""
     logs = {}
     for line in lines:
         values = bench.lines.values(line)
@@ -95,16 +95,18 @@ def parser() -> argparse.ArgumentParser:
         prog="python -m benchmarks.answers", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("logs", nargs="*", metavar="LOG")
-    parser.add_argument("--short", action="store_true", help="fits of minutes, whose lines are not kept")
-    parser.add_argument("--again", action="store_true", help="also what has a line")
-    parser.add_argument("--folder", action="append", default=[], metavar="LOG=FOLDER", help="what was fitted already")
-    parser.add_argument("--json", action="store_true", help="one JSON document on stdout, with a member `bars`")
+    parser.add_argument("--short", action="store_true", help="short fits, whose lines are not kept")
+    parser.add_argument("--again", action="store_true", help="also measure logs that have a line")
+    parser.add_argument(
+        "--folder", action="append", default=[], metavar="LOG=FOLDER", help="a model that is already fitted"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON document, with a member `bars`")
     parser.add_argument("--root", type=Path, default=ROOT, help=argparse.SUPPRESS)
     return parser
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """0 where all was measured, whatever the bars say."""
+    """Exit code: 0 if everything was measured, even if a bar fails."""
     bench = Bench(Place(arguments.root, arguments.short))
     runs = wanted_runs(bench, arguments.logs)
     given = given_folders(bench, runs, arguments.folder)

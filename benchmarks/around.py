@@ -1,4 +1,4 @@
-"""What stands around a search, of a saved folder: Python, filters, threads, whole jobs, its start and its memory."""
+"""Costs around a search of a saved folder: Python, filters, threads, batch jobs, start-up and memory."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ print(json.dumps({"s": seconds, "imports_mb": before, "private_mb": anonymous()}
 
 
 def around(folder: Path, queries: Queries, count: int) -> dict[str, float]:
-    """The figures by name, over so many queries; see the functions below."""
+    """The figures by name, over this many queries; see the functions below."""
     retriever = beamwood.load(folder)
     queries = queries.take(np.arange(min(count, len(queries))))
     histories = [retriever.items.decode(row) for row in queries.histories]
@@ -63,7 +63,7 @@ def around(folder: Path, queries: Queries, count: int) -> dict[str, float]:
 
 
 def _started(folder: Path, histories: list[list[Any]]) -> dict[str, float]:
-    """In a fresh process: processor seconds of `load` beyond imports, and what memory no other process shares."""
+    """In a fresh process: processor seconds of `load` without imports, and the private memory."""
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         json.dump([[str(item) if isinstance(item, str) else int(item) for item in row] for row in histories], file)
         file.flush()
@@ -74,8 +74,8 @@ def _started(folder: Path, histories: list[list[Any]]) -> dict[str, float]:
 
 
 def _python(retriever: Retriever, queries: Queries, histories: list[list[Any]]) -> dict[str, float]:
-    """Median milliseconds around compiled code: by history, by user, by a filter that is kept; and what filters cost
-    next to the native search with their mask. Of three rounds the quickest counts: what else runs only adds."""
+    """Median milliseconds outside compiled code: by history, by user and with a cached filter; and the cost of filters
+    relative to the native search with their mask. The fastest of three rounds counts: other load only adds time."""
     order = np.random.default_rng(2026).permutation(len(retriever.items))
     columns = ItemColumns.of(pl.DataFrame({"order": order}))
     filtered = Retriever(retriever.searcher, retriever.items, columns=columns)
@@ -100,7 +100,10 @@ def _python(retriever: Retriever, queries: Queries, histories: list[list[Any]]) 
 
 
 def _native_with_masks(retriever: Retriever, queries: Queries, order: Any) -> dict[str, float]:
-    """Median milliseconds of compiled code, of the quicker of the chosen way and every allowed leaf, counts ready."""
+    """Median milliseconds in compiled code, of the faster of the chosen search and a scan of every allowed leaf.
+
+    The mask's counts are computed in advance.
+    """
     tree = part_with(retriever.searcher, TreeSearcher)
     if not isinstance(tree, TreeSearcher):
         return {}
@@ -124,14 +127,14 @@ def _native_with_masks(retriever: Retriever, queries: Queries, order: Any) -> di
 
 
 def _light_share(tree: TreeSearcher, folder: Path) -> dict[str, float]:
-    """The light head's arrays as a share of the folder."""
+    """The size of the light head's arrays as a share of the folder."""
     size = sum(each.stat().st_size for each in folder.rglob("*") if each.is_file())
     own = 0 if tree.weights.light is None else sum(array.nbytes for array in tree.weights.light.arrays().values())
     return {"light/share": own / size}
 
 
 def _threads(folder: Path, queries: Queries) -> dict[str, float]:
-    """How many times as many users two threads answer in a time as one does, by the quickest of turns of each."""
+    """The throughput of two threads over that of one, by the fastest turn of each."""
     batch, seconds = queries.take(np.arange(_BATCH) % len(queries)), {}
     searchers = {threads: beamwood.load(folder, threads=threads).searcher for threads in (1, 2)}
     for _ in range(_TURNS):
@@ -144,9 +147,10 @@ def _threads(folder: Path, queries: Queries) -> dict[str, float]:
 
 
 def _beside(folder: Path, queries: Queries) -> dict[str, float]:
-    """How many searches one query waits for, beside a batch on the same searcher of one thread: median by the clock.
+    """How many searches one query waits for while a batch runs on the same one-thread searcher: median wall time.
 
-    A query comes each 5 ms, alone too: after such a pause its code is in no cache, which is no waiting for others.
+    A query comes every 5 ms, also in the run without a batch. After such a pause its code is in no cache, and that
+    delay is not waiting for other queries.
     """
     searcher = beamwood.load(folder).searcher
     batch = queries.take(np.arange(_ROWS) % len(queries)).query(searcher.needs)
@@ -174,9 +178,9 @@ def _beside(folder: Path, queries: Queries) -> dict[str, float]:
 
 
 def _job(retriever: Retriever, histories: list[list[Any]]) -> dict[str, float]:
-    """What share of a whole job's processor time compiled searches are, writing its Parquet included.
+    """The share of a batch job's processor time in compiled searches; the job includes writing its Parquet file.
 
-    A job of the same size goes before it: what libraries load at their first call is no part of a million users.
+    A job of the same size runs first, so that what libraries load at their first call is not counted.
     """
     rows = (histories * (1 + 2000 // len(histories)))[:2000]
     job = Job(retriever, Request(histories=rows[:1], k=K), rows, [*range(len(rows))], by_users=False, origin="here")

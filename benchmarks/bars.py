@@ -1,4 +1,4 @@
-"""The bars of fast answers: of what is measured, what must hold; a machine without AVX-512 and nothing else to do."""
+"""The bars of fast answers: bounds on the measured figures, for an idle machine without AVX-512."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 __all__ = ["Bar", "bars", "bars_of"]
 
-# From so many items on twice the nodes and the time are allowed.
+# From this many items on, twice the nodes and the time are allowed.
 _LARGE = 40_000
 _MILLION = 900_000
 
 
 @dataclass(frozen=True)
 class Bar:
-    """A value, and the bound that it must keep: `most`, at most; else at least."""
+    """A value and its bound: the upper one if `most`, else the lower one."""
 
     value: float
     bound: float
@@ -22,11 +22,11 @@ class Bar:
 
     @property
     def holds(self) -> bool:
-        """Does it keep the bound?"""
+        """Whether the value is within the bound."""
         return bool(self.value <= self.bound if self.most else self.value >= self.bound)
 
     def as_dict(self) -> dict[str, float | bool]:
-        """As JSON can hold it."""
+        """The bar as a JSON object."""
         return {"value": round(self.value, 5), "bound": self.bound, "holds": self.holds}
 
     def line(self, name: str) -> str:
@@ -35,12 +35,12 @@ class Bar:
 
 
 def bars(logs: Mapping[str, tuple[int, Mapping[str, float]]]) -> dict[str, Bar]:
-    """By name the bars of logs, by which their number of items and the figures of their line are given."""
+    """Bars by name; `logs` gives for each log the number of items and the figures of its line."""
     return {f"{log}: {name}": bar for log, (items, own) in logs.items() for name, bar in bars_of(log, items, own)}
 
 
 def bars_of(log: str, items: int, figures: Mapping[str, float]) -> Iterator[tuple[str, Bar]]:
-    """Those of one log; none of what has no figure there."""
+    """The bars of one log; a bar without a figure there is left out."""
     large = items >= _LARGE
     known = {
         "nodes judged": ("tree/scored", 420 if large else 220),
@@ -51,7 +51,7 @@ def bars_of(log: str, items: int, figures: Mapping[str, float]) -> Iterator[tupl
         "python by user, ms": ("python/user", 0.15),
         "python with a kept filter, ms": ("python/filter .1 %", 0.15),
         "light head, share of the artefact": ("light/share", 1 / 3),
-        "searches that one waits for": ("threads/waits", 2.0),
+        "searches that one query waits for": ("threads/waits", 2.0),
     }
     if items >= _MILLION:
         known |= {

@@ -1,4 +1,4 @@
-"""Making runs: what is missing, one heavy job at a time, resumed where it was stopped, a line as each ends."""
+"""Makes missing runs, one heavy job at a time; an interrupted run resumes, and each finished run appends a line."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ __all__ = ["Bench", "Place"]
 
 @dataclass(frozen=True)
 class Place:
-    """A checkout: the suite, the committed lines, and `work`, where fitted models are kept and git looks away.
+    """A checkout: the suite, the committed lines, and `work`, the folder of fitted models, which git ignores.
 
-    `short`: the suite that is measured in minutes, whose lines nobody commits.
+    `short`: the suite that takes minutes, whose lines are not committed.
     """
 
     root: Path
@@ -62,24 +62,24 @@ class Place:
 
 
 class Bench:
-    """The suite at a place, and what has been made of it."""
+    """The suite at a place, and the runs made so far."""
 
     def __init__(self, place: Place) -> None:
         self.place, self.suite, self.lines = place, Suite.read(place.suite), Lines(place.lines)
 
     def missing(self, runs: Sequence[Run] | Suite) -> list[Run]:
-        """Those without a line, in the order of the suite."""
+        """The runs without a line, in the order of the suite."""
         return [run for run in runs if self.lines.get(run) is None]
 
     def stale(self, runs: Sequence[Run] | Suite) -> list[Run]:
-        """Those whose line was made with another recipe or resolved plan than the suite gives today."""
+        """The runs whose line has another recipe or resolved plan than the suite gives now."""
         lines = ((run, self.lines.get(run)) for run in runs)
         return [run for run, line in lines if line is not None and not line.is_planned(self.suite.row(run))]
 
     def make(self, run: Run, given: Mapping[str, Path] | None = None) -> None:
-        """Make a run in this process and append its line; `given`: folders by setting, in place of those of runs.
+        """Make a run in this process and append its line; `given`: folders by setting, used instead of those of runs.
 
-        Errors: its log is not there, and as its method's fit.
+        Errors: the log is not available, and those of the method's fit.
         """
         split = self._split(run)
         measured, row = self._measured(run, split, self.work(run), given or {}), self.suite.row(run)
@@ -88,10 +88,10 @@ class Bench:
         self.lines.append(self._line(run, row, split, measured, self._names(run, given or {}), bool(values)), values)
 
     def again(self, run: Run) -> tuple[Measured, Mapping[str, NDArray[np.float64]]]:
-        """Make a run anew beside the one of its line, and drop what it fitted: what it measured now, and then."""
+        """Repeat a run and delete the model it fitted; return the new results and the stored values by user."""
         line = self.lines.get(run)
         if line is None:
-            raise InputError(f"{run.name} has no line that could be verified; make it by `python -m benchmarks run`")
+            raise InputError(f"{run.name} has no line to verify; make it with `python -m benchmarks run`")
         work = self.place.work / "verify" / run.name
         shutil.rmtree(work, ignore_errors=True)
         try:
@@ -100,33 +100,33 @@ class Bench:
             shutil.rmtree(work, ignore_errors=True)
 
     def work(self, run: Run) -> Path:
-        """Where a run keeps its training and its fitted retriever."""
+        """The folder of a run's checkpoints and its fitted retriever."""
         return self.place.work / run.name
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Keep other runs of this checkout out. Errors: one is at work."""
+        """Hold the lock of this checkout, so that no other run starts. Errors: another run is in progress."""
         self.place.work.mkdir(parents=True, exist_ok=True)
         with open(self.place.work / "lock", "w") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
-                raise InputError("another run of this checkout is at work; wait for it or stop it") from error
+                raise InputError("another run of this checkout is in progress; wait for it or stop it") from error
             yield
 
     def in_process(self, run: Run, given: Mapping[str, Path] | None = None) -> bool:
-        """Make a run in a process of its own, for its peak of memory and its limit; was it done?"""
+        """Make a run in a separate process, to measure its memory and enforce its limit; return whether it finished."""
         row = self.suite.row(run)
         limit, environment = row.limit, ONE_THREAD | (AVX2 if row.recipe == "answers" else {})
         command = [sys.executable, "-m", "benchmarks", "one", run.name, "--root", str(self.place.root)]
         command += ["--short"] if self.place.short else []
         command += [part for name, path in (given or {}).items() for part in ("--folder", f"{name}={path}")]
-        # What a run says goes beside what its caller prints.
+        # The output of a run goes to stderr, so that stdout has only what the caller prints.
         process = subprocess.Popen(command, env=os.environ | environment, stdout=2)
         try:
             code = process.wait(timeout=limit)
         except subprocess.TimeoutExpired:
-            print(f"{run.name}: stopped after {limit:g} seconds; it goes on from there when run again", flush=True)
+            print(f"{run.name}: stopped after {limit:g} seconds; run it again to resume", flush=True)
             code = _stopped(process)
         except KeyboardInterrupt:
             _stopped(process)
@@ -149,13 +149,13 @@ class Bench:
         return RECIPES[row.recipe](Job(self.suite.logs[run.log], split, row, run.seed, ks, work, folders))
 
     def _fitted(self, run: Run, split: Split) -> Path:
-        """The folder that a run left, made again where it is gone or of another plan."""
+        """The folder of a run's fit; it is fitted again if the folder is missing or has another plan."""
         job = Job(self.suite.logs[run.log], split, self.suite.row(run), run.seed, (), self.work(run))
         plan = self._plan(run, job.row, split)
         if not _is_of(job.saved, plan):
-            print(f"{run.name} is fitted first: its folder is not there, or of other settings", flush=True)
+            print(f"{run.name} is fitted first: its folder is missing or has other settings", flush=True)
             begun = job.work / "begun.json"
-            # A training of the same plan that was stopped goes on.
+            # An interrupted training of the same plan resumes.
             if not (begun.is_file() and json.loads(begun.read_text()) == json.loads(json.dumps(plan))):
                 shutil.rmtree(job.work, ignore_errors=True)
                 job.work.mkdir(parents=True)
@@ -168,7 +168,7 @@ class Bench:
         return plan_of(row, self._names(run), Facts.of(split.train))
 
     def _names(self, run: Run, given: Mapping[str, Path] = MappingProxyType({})) -> dict[str, str]:
-        """What a run starts from, by setting: the names of runs, and of folders that were given what they are."""
+        """What a run starts from, by setting: the name of a run, or the description of a folder that was given."""
         names = {setting: other.name for setting, other in self.suite.before(run).items()}
         return names | {setting: _described(folder) for setting, folder in given.items()}
 
@@ -206,7 +206,7 @@ class Bench:
 
 
 def _is_of(folder: Path, plan: Mapping[str, Any]) -> bool:
-    """Does a folder hold a retriever of this plan?"""
+    """Whether a folder holds a retriever of this plan."""
     try:
         read_manifest(folder)
         return bool(json.loads((folder.parent / "plan.json").read_text()) == json.loads(json.dumps(plan)))
@@ -215,13 +215,13 @@ def _is_of(folder: Path, plan: Mapping[str, Any]) -> bool:
 
 
 def _described(folder: Path) -> str:
-    """A folder that was given, by what its manifest says."""
+    """The description of a given folder, from its manifest."""
     manifest = read_manifest(folder)
     return f"a folder of {manifest.get('method')}, seed {manifest.get('seed')}, of {manifest.get('created')}"
 
 
 def _mark(folder: Path, plan: Mapping[str, Any]) -> None:
-    """Say beside a folder which plan it is of."""
+    """Write the plan of a folder next to it."""
     if folder.is_dir():
         (folder.parent / "plan.json").write_text(json.dumps(plan))
 

@@ -1,4 +1,4 @@
-"""Who answers side by side: a fitted tree in each way that it can be searched, and its rivals, of saved folders.
+"""The contenders: a fitted tree, searched in each possible way, and its rivals, all loaded from saved folders.
 
 Shape legend: B rows, L history length, N items, D width.
 """
@@ -24,19 +24,19 @@ from beamwood.types import Hits, Query, QueryNeeds, Searcher, SearchOptions
 __all__ = ["BEHIND", "TREE", "Contender", "contenders", "natives"]
 
 TREE = "dtr"
-"""The folder whose tree judges behind the others."""
+"""The folder whose tree reranks the candidates of the others."""
 Graphs = Callable[[str, NDArray[np.float32]], HnswIndex]
-"""The graph of a name's vectors."""
+"""Gives the HNSW graph of the vectors under a name."""
 BEHIND = (50, 100, 200, 500)
-"""Candidates that two towers in HNSW bring for the tree's scorer to order."""
+"""Numbers of candidates from two towers in HNSW that the tree's scorer reranks."""
 
 
 @dataclass(frozen=True)
 class Contender:
-    """A row: `searcher` answers; the row `exact` finds the best of the same scores among all items (None: itself).
+    """A row: `searcher` answers; `exact` names the row that searches all items by the same scores (None: this row).
 
-    `dear`: the tree's scorer looks at every item, so a sample of users has to do. `behind`: it orders what an index
-    of vectors brings. `holds`: the searchers whose arrays it needs.
+    `dear`: the tree's scorer scores every item, so a sample of users is measured. `behind`: the tree's scorer reranks
+    the candidates of a vector index. `holds`: the searchers whose arrays the row needs.
     """
 
     key: str
@@ -49,13 +49,13 @@ class Contender:
 
     @property
     def megabytes(self) -> float:
-        """1e6 bytes of these arrays."""
+        """The size of these arrays in units of 1e6 bytes."""
         arrays = [array for each in self.holds for array in each.export()[1].values()]
         return sum({id(array): array.nbytes for array in arrays}.values()) / 1e6
 
 
 class TreeInWay:
-    """The tree searched one way, whatever its fit chose."""
+    """The tree, searched in one given way instead of the one that its fit chose."""
 
     def __init__(self, tree: TreeSearcher, way: Way) -> None:
         self.tree, self.way, self.needs, self.num_items = tree, way, tree.needs, tree.num_items
@@ -66,7 +66,7 @@ class TreeInWay:
 
 
 class ExactTree:
-    """Every item by the tree's scorer."""
+    """The tree's scorer applied to every item."""
 
     def __init__(self, tree: TreeSearcher) -> None:
         self.tree, self.needs, self.num_items = tree, tree.needs, tree.num_items
@@ -94,7 +94,7 @@ class LightQueries:
 
     @property
     def vectors(self) -> NDArray[np.float32]:
-        """float32[N, D + 1], what these are multiplied with."""
+        """float32[N, D + 1], the item side of the same product."""
         rows, head = self.offset + self.tree.leaf_of_item, self.head
         vectors_ND = head.nodes[rows].astype(np.float32) * head.node_scales[rows, None]
         return np.concatenate([vectors_ND, head.biases[rows, None]], axis=1)
@@ -113,14 +113,14 @@ class LightQueries:
         return np.concatenate([vectors_BD, np.ones((len(query), 1), np.float32)], axis=1)
 
     def export(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """Nothing beside the head, which is counted with its tree."""
+        """Nothing: the head is counted with its tree."""
         return {}, {}
 
 
 def contenders(found: Mapping[str, Retriever], hnsw: Graphs) -> list[Contender]:
-    """The rows that saved folders, by name, make; `hnsw` gives the graph of a name's vectors.
+    """The rows for the saved folders, by name; `hnsw` gives the graph of the vectors under a name.
 
-    The folder `TREE` is searched in each of its ways, and judges behind the others.
+    The folder `TREE` is searched in each way, and its scorer reranks the candidates of the others.
     """
     tree = part_with(found[TREE].searcher, TreeSearcher) if TREE in found else None
     rows: list[Contender] = []
@@ -133,7 +133,7 @@ def contenders(found: Mapping[str, Retriever], hnsw: Graphs) -> list[Contender]:
 
 
 def natives(searcher: Any) -> Iterator[tuple[Any, str]]:
-    """Where a searcher calls compiled code: an object, and the name under which it holds what is called."""
+    """Where a searcher calls compiled code: pairs of an object and the attribute that is called."""
     if isinstance(searcher, Blend):
         for part in searcher.parts:
             yield from natives(part.searcher)
@@ -146,7 +146,7 @@ def natives(searcher: Any) -> Iterator[tuple[Any, str]]:
 
 
 def _of_tree(tree: TreeSearcher) -> Iterator[Contender]:
-    """As its fit chose first, then all ways of the ladder that a head steers, its full beam, and every leaf."""
+    """The search that the fit chose, then the steered searches of the ladder, the full beam, and a scan."""
     chosen = tree.ways.default
     yield Contender("tree", f"the tree as fitted: {worded(chosen)}", tree, (tree,), "exact")
     for way in tree.ways.ladder:
@@ -159,7 +159,7 @@ def _of_tree(tree: TreeSearcher) -> Iterator[Contender]:
 
 
 def _of_light_head(tree: TreeSearcher, hnsw: Graphs) -> Iterator[Contender]:
-    """The head over every leaf, and in a graph, with the same judge behind it."""
+    """The head over every leaf and in an HNSW graph, each reranked by the tree's scorer."""
     if tree.weights.light is None:
         return
     judged = tree.ways.default.judged or 100
@@ -179,7 +179,7 @@ def _of_rival(
     tree: TreeSearcher | None,
     hnsw: Graphs,
 ) -> Iterator[Contender]:
-    """By itself; where it has vectors also in a graph, and there, of two towers, with the tree's scorer behind it."""
+    """A rival alone; if it has vectors, also in an HNSW graph; two towers in the graph also with reranking."""
     vectors = part_with(searcher, VectorSearcher)
     if not isinstance(vectors, VectorSearcher):
         yield Contender(name, f"`{name}`", searcher, (searcher,))
@@ -196,7 +196,7 @@ def _of_rival(
 
 
 def worded(way: Way) -> str:
-    """A way in words."""
+    """A description of a search."""
     kinds = {
         "steer": f"the light head keeps {way.beam_width} of a level, {way.judged} leaves judged",
         "cascade": f"{way.judged} of each level judged, {way.beam_width} kept",
@@ -206,12 +206,12 @@ def worded(way: Way) -> str:
 
 
 def _behind(first: Searcher, tree: TreeSearcher, num: int) -> Blend:
-    """What the first brings, ordered by the tree's scorer alone."""
+    """The candidates of the first searcher, ordered by the tree's scorer alone."""
     return Blend([Part(first, 0.0), Part(tree)], num_candidates=min(num, tree.num_items))
 
 
 def _with_vectors(searcher: Searcher, vectors: VectorSearcher) -> Searcher:
-    """The same, searched by an index of another kind."""
+    """The same vectors in an index of another kind."""
     if not isinstance(searcher, Blend):
         return vectors
     first = replace(searcher.parts[0], searcher=vectors)

@@ -1,7 +1,7 @@
-"""What the lines say of a table: each row's figures over its seeds, intervals over users, and paired tests.
+"""The evidence behind a table: each row's figures over its seeds, intervals over users, and paired tests.
 
-A user's value is the mean over a row's seeds. Intervals and tests are Student's, over users; the p-values of a table's
-column are adjusted after Holm.
+A user's value is the mean over a row's seeds. Intervals and tests are Student's, over users. The p-values of a
+table's column have Holm's correction.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ __all__ = ["Evidence", "Paired", "gather", "paired"]
 
 @dataclass(frozen=True)
 class Evidence:
-    """The lines of a row on one log, and the mean over seeds of each user's values; `as_of`: the commits of lines
-    whose recipe or resolved plan the suite does not give today."""
+    """The lines of a row on one log, and each user's values, averaged over seeds.
+
+    `as_of`: the commits of lines whose recipe or resolved plan differs from the suite's.
+    """
 
     row: str
     title: str
@@ -32,30 +34,30 @@ class Evidence:
     as_of: tuple[str, ...]
 
     def figure(self, name: str) -> float | None:
-        """The mean over seeds; None where the lines do not have it."""
+        """The mean over seeds; None if the lines do not have the figure."""
         found = [line.figures[name] for line in self.lines if name in line.figures]
         return float(np.mean(found)) if found else None
 
     def interval(self, name: str) -> Interval | None:
-        """Over users; None where their values were not kept."""
+        """The interval over users; None if their values were not kept."""
         return t_interval(self.values[name]) if name in self.values else None
 
     def seconds(self) -> float | None:
-        """The mean of the processor's seconds of a fit, of the clock's over all attempts where one was resumed."""
+        """The mean processor seconds of a fit; for a resumed fit, wall seconds over all attempts."""
         found = [line.seconds.get("processor", _clock_of(line)) for line in self.lines]
         known = [value for value in found if value is not None]
         return float(np.mean(known)) if known else None
 
 
 def _clock_of(line: Line) -> float | None:
-    """The clock's seconds of a fit; a training says its own of all attempts, the line those of the last."""
+    """Wall seconds of a fit. The training's record covers all attempts, the line's the last one."""
     fit, training = line.seconds.get("fit"), line.training.get("seconds")
     return fit if fit is None or not isinstance(training, int | float) else max(fit, float(training))
 
 
 @dataclass(frozen=True)
 class Paired:
-    """A row against another on the same users: the difference's interval, and p after Holm."""
+    """A row against another on the same users: the interval of the difference, and p after Holm's correction."""
 
     row: str
     difference: Interval
@@ -63,12 +65,12 @@ class Paired:
 
     @property
     def is_certain(self) -> bool:
-        """Is p below .05?"""
+        """Whether p is below .05."""
         return self.p < 0.05
 
 
 def gather(bench: Bench, topic: str, log: str) -> dict[str, Evidence]:
-    """By row of a topic what there is on a log, in the suite's order; rows without a line are left out."""
+    """The evidence of each row of a topic on a log, in the suite's order; rows without a line are left out."""
     found = {}
     for key, row in bench.suite.topics[topic].rows.items():
         made = [(run, bench.lines.get(run)) for run in bench.suite.shown(topic, log, key)]
@@ -82,7 +84,7 @@ def gather(bench: Bench, topic: str, log: str) -> dict[str, Evidence]:
 
 
 def paired(rows: Mapping[str, Evidence], against: str, figure: str) -> dict[str, Paired]:
-    """Each other row minus `against` over the users' values of a figure; rows without such values are left out."""
+    """Paired tests of each other row against `against`, over users; rows without values of the figure are left out."""
     if against not in rows or figure not in rows[against].values:
         return {}
     base = rows[against].values[figure]
@@ -91,7 +93,7 @@ def paired(rows: Mapping[str, Evidence], against: str, figure: str) -> dict[str,
         if key == against or figure not in evidence.values:
             continue
         if len(evidence.values[figure]) != len(base):
-            raise InputError(f"{evidence.lines[0].name} and {rows[against].lines[0].name} are of other users")
+            raise InputError(f"{evidence.lines[0].name} and {rows[against].lines[0].name} have different users")
         differences[key] = evidence.values[figure] - base
     adjusted = holm(np.array([paired_t(difference) for difference in differences.values()]))
     return {

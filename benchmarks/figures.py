@@ -1,4 +1,4 @@
-"""How figures and tables of them are written."""
+"""The format of figures, and of tables of figures."""
 
 from collections.abc import Sequence
 
@@ -13,13 +13,13 @@ def markdown(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def number(value: float, digits: int) -> str:
-    """With so many digits, thousands parted, and no zero before the point."""
+    """A number with this many decimals, commas between thousands, and no zero before the point."""
     text = f"{value:,.{digits}f}"
     return text.replace("0.", ".", 1) if text.startswith(("0.", "-0.")) else text
 
 
 def p_value(p: float) -> str:
-    """Two or three places, or a power of ten below a thousandth."""
+    """A p-value with two or three decimals, or as a power of ten if below .001."""
     if p >= 0.995:
         return "1"
     if p >= 0.001:

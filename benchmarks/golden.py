@@ -1,13 +1,13 @@
-"""Golden records: what every method makes of two small logs, to see that a change of the code changes no number.
+"""Golden records: the results of every method on two small logs, to check that a code change changes no number.
 
     python -m benchmarks.golden record OUT [--only dtr,ranker] [--source SRC] [--log LOG [--items ITEMS]] [--users 150]
     python -m benchmarks.golden compare A B [--only dtr,ranker] [--allow-renamed]
 
-`record` drives the command line of the code in SRC, by default of this checkout: each case is fitted by a fixed number
-of steps, evaluated and asked. One JSON a case, OUT/<log>/<case>.json: metrics, answers, and hashes of all arrays, those
-of the artefact ("tensors") and of the last checkpoint ("run": the weights and optimisers of the last step); refused
-commands are in refusals.json. One log is planted, the other is LOG, of which the first users are taken. Records are of
-one machine: another processor rounds otherwise. `--only` takes cases, methods and "refusals".
+`record` runs the command line of the code in SRC, by default this checkout. Each case is fitted for a fixed number of
+steps, evaluated and asked for recommendations. OUT/<log>/<case>.json has its metrics, answers and hashes of all arrays:
+those of the artefact ("tensors") and of the last checkpoint ("run": weights and optimisers of the last step). Refused
+commands are in refusals.json. One log is planted, the other has the first users of LOG. Records are valid on one
+machine: another processor rounds differently. `--only` takes cases, methods and "refusals".
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from benchmarks.golden_cases import CASES, REFUSED_CALLS, REFUSED_FITS, Case, Lo
 
 @dataclass(frozen=True)
 class Call:
-    """What a command said; `error` is the last line on stderr of one that failed."""
+    """The result of a command; `error` is the last line on stderr if it failed."""
 
     code: int
     out: str
@@ -57,7 +57,7 @@ class Call:
 
 
 class Program:
-    """The command line of the code in `source`, each call a process of its own, all started from a warm one."""
+    """The command line of the code in `source`; each call is a process, forked from one with all modules loaded."""
 
     def __init__(self, source: Path, folder: Path) -> None:
         threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
@@ -79,7 +79,7 @@ class Program:
             )
 
     def close(self) -> None:
-        """End the warm process."""
+        """End the process that calls are forked from."""
         assert self.process.stdin is not None
         self.process.stdin.close()
         self.process.wait()
@@ -101,7 +101,7 @@ class Program:
 
 
 def answer_commands() -> None:
-    """Load all modules once, then fork for every command that a line of stdin names; say its exit code."""
+    """Load all modules once, then fork for each command on a line of stdin and print its exit code."""
     import beamwood
 
     modules = [module.name for module in pkgutil.walk_packages(beamwood.__path__, "beamwood.")]
@@ -127,21 +127,21 @@ def answer_commands() -> None:
         except BaseException:
             traceback.print_exc()
         finally:
-            # Not taken apart by Python: that would copy all that the modules hold.
+            # No interpreter shutdown: it would touch, and so copy, all memory shared with the parent.
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(code)
 
 
 class Recorder:
-    """Fits the cases on one log, each once, and notes what came of them."""
+    """Fits the cases on one log, each once, and records the results."""
 
     def __init__(self, program: Program, log: Log) -> None:
         self.program, self.log = program, log
         self.fitted = cache(self._fitted)
 
     def _placed(self, text: str) -> str:
-        """The text with the folder of each case named in braces, which is fitted first, and the table of users."""
+        """The text with "{name}" replaced by the folder of that case, which is fitted first, or by the user table."""
         for name in set(re.findall(r"{([a-z0-9_+-]+)}", text)) & {*CASES, "users"}:
             text = text.replace(f"{{{name}}}", "users.parquet" if name == "users" else f"fits/{name}")
             assert name == "users" or self.fitted(name)
@@ -163,7 +163,7 @@ class Recorder:
         return self.fit(CASES[name], f"fits/{name}")
 
     def record(self, name: str) -> dict[str, Any]:
-        """How a case was fitted, what it measured on the way, its arrays, its metrics, its answers."""
+        """The record of a case: fit, training metrics, arrays, evaluation and answers."""
         fitted, folder = self.fitted(name), f"fits/{name}"
         if fitted.code:
             return {"fit": noted(fitted)}
@@ -185,7 +185,7 @@ class Recorder:
         }
 
     def refusals(self) -> dict[str, Any]:
-        """Exit code and last line of each command that is refused."""
+        """The exit code and error line of each refused command."""
         found = {name: noted(self.fit(case, f"fits/{name}")) for name, case in REFUSED_FITS.items()}
         for name, words in REFUSED_CALLS.items():
             found[name] = noted(self.program(*self._placed(words).split()))
@@ -193,12 +193,12 @@ class Recorder:
 
 
 def noted(call: Call) -> dict[str, Any]:
-    """The exit code, and of a refusal its line."""
+    """The exit code, and the error line of a failure."""
     return {"exit": call.code, "error": call.error}
 
 
 def numbers(document: Any, name: str = "", *, all_kinds: bool = False) -> dict[str, Any]:
-    """The numbers of a document by their path (with `all_kinds` its words too), but for what is of time."""
+    """The numbers of a document by path, without times; with `all_kinds` also its strings."""
     parts = (
         document.items() if isinstance(document, dict) else enumerate(document) if isinstance(document, list) else ()
     )
@@ -221,12 +221,12 @@ def tensors(folder: Path) -> dict[str, tuple[str, list[int], str]]:
 
 
 def chosen(name: str, case: Case | None, only: list[str]) -> bool:
-    """Whether `--only` takes a case."""
+    """Whether `--only` selects a case."""
     return not only or name in only or (case is not None and case.method in only)
 
 
 def record_log(recorder: Recorder, only: list[str]) -> int:
-    """Write the record of each case that `--only` takes; how many could not be fitted."""
+    """Write the record of each selected case; return how many could not be fitted."""
     failed, folder = 0, recorder.log.folder
     for name, case in (*CASES.items(), ("refusals", None)):
         if not chosen(name, case, only):
@@ -241,7 +241,7 @@ def record_log(recorder: Recorder, only: list[str]) -> int:
 
 
 def record(arguments: argparse.Namespace) -> int:
-    """1 where a case could not be fitted."""
+    """Return 1 if a case could not be fitted."""
     out, failed = Path(arguments.out).resolve(), 0
     logs = [planted_log(out / "planted")]
     if arguments.log:
@@ -258,7 +258,7 @@ def record(arguments: argparse.Namespace) -> int:
 
 
 def changed(what: str, a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[str]:
-    """Which of the values, by their names, are in one alone or differ, and the numbers by how much at most."""
+    """Differences of named values: those in one record alone, those that differ, and the largest difference."""
     for side, names in (("first", a.keys() - b.keys()), ("second", b.keys() - a.keys())):
         if names:
             yield f"{what}: only in the {side}: {few(sorted(names))}"
@@ -271,17 +271,17 @@ def changed(what: str, a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[s
 
 
 def few(names: list[str]) -> str:
-    """The first names, and how many there are besides."""
+    """The first names, and the number of the others."""
     return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
 
 
 def distance(a: Any, b: Any) -> float:
-    """How far two values are from each other; words are infinitely far."""
+    """The absolute difference of two numbers; infinite for other values."""
     return abs(a - b) if all(isinstance(value, int | float) for value in (a, b)) else float("inf")
 
 
 def changed_rows(what: str, a: list[dict[str, Any]], b: list[dict[str, Any]]) -> Iterator[str]:
-    """How many queries are answered by other items or scores, and how far scores are apart at most."""
+    """The number of queries with other items, and the largest difference of scores."""
     pairs = list(zip(a, b, strict=False))
     items = sum(left["items"] != right["items"] for left, right in pairs) + abs(len(a) - len(b))
     far = [abs(x - y) for left, right in pairs for x, y in zip(left["scores"], right["scores"], strict=False)]
@@ -291,7 +291,7 @@ def changed_rows(what: str, a: list[dict[str, Any]], b: list[dict[str, Any]]) ->
 
 
 def changed_tensors(part: str, a: Mapping[str, Any], b: Mapping[str, Any], *, allow_renamed: bool) -> Iterator[str]:
-    """Arrays with other content, those that only their name tells apart, and those in one record alone."""
+    """Arrays with other content, arrays that only have another name, and arrays in one record alone."""
     differing = [name for name in a if name in b and a[name] != b[name]]
     gone, new = ([name for name in one if name not in other] for one, other in ((a, b), (b, a)))
     moved: dict[str, str] = {}
@@ -308,7 +308,7 @@ def changed_tensors(part: str, a: Mapping[str, Any], b: Mapping[str, Any], *, al
 
 
 def differences(a: dict[str, Any], b: dict[str, Any], *, allow_renamed: bool = False) -> Iterator[str]:
-    """All in which two records of a case differ, a line each."""
+    """All differences of two records of a case, one line each."""
     if "fit" not in a or "fit" not in b:
         for name in sorted(a.keys() | b.keys()):
             yield from changed(name, a.get(name, {}), b.get(name, {}))
@@ -329,7 +329,7 @@ def differences(a: dict[str, Any], b: dict[str, Any], *, allow_renamed: bool = F
 
 
 def compare(arguments: argparse.Namespace) -> int:
-    """1 where a case differs, or none is there."""
+    """Return 1 if a case differs or there is none."""
     folders, differ = [Path(arguments.a), Path(arguments.b)], 0
     found = sorted({str(file.relative_to(folder)) for folder in folders for file in folder.glob("*/*.json")})
     names = [name for name in found if chosen(Path(name).stem, CASES.get(Path(name).stem), arguments.only)]

@@ -1,4 +1,4 @@
-"""What `benchmarks.golden` fits, asks and sees refused, and the two logs that it does so on."""
+"""The fits, queries and refused commands of `benchmarks.golden`, and its two logs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Settings = dict[str, Any]
 
 @dataclass(frozen=True)
 class Case:
-    """One fit. In options and settings "{sasrec}" is the folder of another case, "{users}" that table of the log."""
+    """One fit. In options and settings, "{sasrec}" is the folder of another case and "{users}" the log's user table."""
 
     method: str
     settings: Settings = field(default_factory=dict)
@@ -200,14 +200,14 @@ REFUSED_CALLS: dict[str, str] = {
 
 @dataclass(frozen=True)
 class Log:
-    """A folder with log.parquet, items.parquet and users.parquet, and what is asked of models fitted on it."""
+    """A folder with log.parquet, items.parquet and users.parquet, and the queries for models fitted on it."""
 
     folder: Path
     asks: dict[str, list[str]]
 
     @classmethod
     def write(cls, folder: Path, log: pl.DataFrame, items: pl.DataFrame) -> Log:
-        """Add what the cases look at: the boundary, a context of each row, two columns of users."""
+        """Add the columns that cases use: the boundary, a context of each row, and two columns of users."""
         users = log["user_id"].unique().sort()
         place = pl.int_range(pl.len()).over("user_id")
         half = pl.when(place < pl.len().over("user_id") // 2).then(pl.lit("history")).otherwise(pl.lit("future"))
@@ -232,7 +232,7 @@ class Log:
 
 
 def planted_log(folder: Path) -> Log:
-    """Users who stay in a category and mostly go on to its next item; some items are taken again."""
+    """A log of users who stay in a category and mostly continue with its next item; some items repeat."""
     rng, num_items, num_categories = np.random.default_rng(7), 160, 8
     rows: dict[str, list[Any]] = {"user_id": [], "item_id": [], "timestamp": []}
     for user in range(240):
@@ -255,7 +255,7 @@ def planted_log(folder: Path) -> Log:
 
 
 def real_log(folder: Path, log: str, items: str | None, num_users: int) -> Log:
-    """The first users of a log in the common columns, and the items of its table; without one, each a category."""
+    """The first users of a log with the standard columns, and its item table; without one, each item is a category."""
     rows = pl.read_parquet(log).select("user_id", "item_id", "timestamp")
     rows = rows.filter(pl.col("user_id").is_in(rows["user_id"].unique().sort().head(num_users).implode()))
     if items is None:

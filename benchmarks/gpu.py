@@ -1,9 +1,9 @@
-"""Steps a second of each method on the processor, with all of its cores, and on a GPU of the same machine.
+"""Training steps per second of each method, on all processor cores and on a GPU of the same machine.
 
 python -m benchmarks.gpu [--seconds 4] [--only "dtr,lightgcn"] [--devices cpu,cuda]
 
-One line of JSON a case. Logs are planted or random: what a step costs does not depend on what there is to learn.
-A step is all of it, the draws of a batch included; validations and what comes before the first step are not in it.
+Each case prints one line of JSON. Logs are planted or random: the cost of a step does not depend on what is learned.
+A step includes the sampling of its batch, but neither validation nor the set-up before the first step.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from beamwood.training.device import computes_on, device_of
 from beamwood.training.loop_config import LoopConfig
 from beamwood.training.trainable import Stepper, Trainable
 
-# Of MovieLens-1M's size, and of a million items.
+# A log of MovieLens-1M's size, and one of a million items.
 SMALL = MarketConfig(num_users=6040, num_items=3700, min_events=20, max_events=310)
 LARGE = MarketConfig(num_users=100_000, num_items=1_000_000, min_events=10, max_events=30)
-# Of Gowalla's, as LightGCN's authors have it: users, items, edges.
+# The size of Gowalla in the version of LightGCN's authors: users, items, edges.
 GRAPH = (29_858, 40_981, 810_128)
 RANDOM_TREE = {"tree.start": "random"}
 
-# By name: the log, the method, its preset and settings.
+# Cases by name: the log, the method, its preset and its settings.
 CASES: dict[str, tuple[str, str, str | None, Mapping[str, Any]]] = {
     "dtr": ("small", "dtr", None, RANDOM_TREE),
     "dtr paper-u": ("small", "dtr", "paper-u", RANDOM_TREE),
@@ -62,7 +62,7 @@ CASES: dict[str, tuple[str, str, str | None, Mapping[str, Any]]] = {
 
 
 class Timed(Exception):
-    """What was timed in the place of a training."""
+    """The result of timing that takes the place of a training."""
 
 
 @cache
@@ -78,7 +78,7 @@ def split_of(name: str) -> Split:
 
 
 def rates(task: Trainable[Any], config: LoopConfig, devices: Sequence[str], seconds: float) -> dict[str, float]:
-    """Steps a second on each device, the first ones left out."""
+    """Steps per second on each device, without the first steps."""
     stepper = Stepper(task, learning_rate=config.learning_rate)
     order, found = BatchOrder(task.num_examples, config.batch_size, np.random.default_rng(0)), {}
     for name in devices:
@@ -92,13 +92,13 @@ def rates(task: Trainable[Any], config: LoopConfig, devices: Sequence[str], seco
             while (took := time.perf_counter() - began) < seconds:
                 stepper.step(order.next(), number=steps + 4, clip_norm=config.clip_norm)
                 steps += 1
-            # Each step waits for its loss, so that nothing is under way.
+            # Reading the loss waits for the GPU, so no work is pending when the clock is read.
             found[name] = steps / took
     return found
 
 
 def timed(name: str, devices: Sequence[str], seconds: float) -> dict[str, Any]:
-    """The rates of a case, by a fit whose training they take the place of."""
+    """The rates of a case, measured in a fit in place of its training."""
     log, method, preset, settings = CASES[name]
 
     def instead(task: Trainable[Any], config: LoopConfig, **_: Any) -> None:
@@ -106,7 +106,7 @@ def timed(name: str, devices: Sequence[str], seconds: float) -> dict[str, Any]:
 
     run.run_loop = instead  # type: ignore[assignment]
     if log == "large":
-        # Where a million nodes start takes minutes, and changes no step.
+        # The initial tree of a million nodes takes minutes to build and does not change the cost of a step.
         TreeTask._start = lambda *_: None  # type: ignore[method-assign]
     try:
         load_method(method).fitted(split_of(log), settings, preset=preset, progress=False)
@@ -117,7 +117,7 @@ def timed(name: str, devices: Sequence[str], seconds: float) -> dict[str, Any]:
 
 
 def machine() -> dict[str, Any]:
-    """What it was measured on."""
+    """The machine and the library versions."""
     with open("/proc/cpuinfo") as lines:
         processor = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), "unknown")
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
@@ -130,7 +130,7 @@ def machine() -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=4.0, help="of each case and device")
-    parser.add_argument("--only", default="", help="names of cases, by commas")
+    parser.add_argument("--only", default="", help="names of cases, separated by commas")
     parser.add_argument("--devices", default="cpu,cuda")
     options = parser.parse_args()
     if native() is None:

@@ -1,4 +1,4 @@
-"""A split without some of its items, as if they came after the fit; and what is known of them then."""
+"""A split without some of its items, as if they were added after the fit, and what is known of them by then."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Held", "draw"]
 
 @dataclass(frozen=True)
 class Held:
-    """`whole`: the split; `fitted`: the same without `items` int64[H], whose other items are numbered anew in order."""
+    """`whole`: the split; `fitted`: the split without `items` int64[H], its other items renumbered in order."""
 
     whole: Split
     fitted: Split
@@ -26,18 +26,18 @@ class Held:
 
     @property
     def place(self) -> NDArray[np.int32]:
-        """int32[N]: of each item of the whole its index behind the fit, the held ones last."""
+        """int32[N]: the index of each item of the whole split after the fit; the held-out items come last."""
         place = np.full(self.whole.train.num_items, -1, np.int32)
         others = np.setdiff1d(np.arange(len(place)), self.items)
         place[np.concatenate([others, self.items])] = np.arange(len(place))
         return place
 
     def queries(self, queries: Queries) -> Queries:
-        """Queries of the whole split by the indices behind the fit."""
+        """Queries of the whole split, with the item indices after the fit."""
         return renamed(queries, self.place)
 
     def first_events(self, item: int, count: int) -> Iterator[tuple[NDArray[np.int32], int]]:
-        """The histories and the places of an item's first events in training, by time or, without, in random order."""
+        """Histories and positions of an item's first training events, by time, or in random order without times."""
         histories, times = self.whole.train.histories, self.whole.train.times
         entries = np.flatnonzero(histories.items == item)
         order = np.random.default_rng(item).permutation(len(entries)) if times is None else np.argsort(times[entries])
@@ -47,7 +47,7 @@ class Held:
 
 
 def draw(split: Split, share: float, *, events: int, seed: int) -> Held:
-    """The split and the same without a share of its items, drawn among those with so many training events."""
+    """The split with and without a share of its items, drawn from those with at least this many training events."""
     counts = split.train.item_counts
     size = round(share * len(counts))
     items = np.sort(np.random.default_rng(seed).choice(np.flatnonzero(counts >= events), size, replace=False))
@@ -60,7 +60,7 @@ def draw(split: Split, share: float, *, events: int, seed: int) -> Held:
 
 
 def without(dataset: Dataset, kept: BoolArray, place: NDArray[np.int32]) -> Dataset:
-    """The data set without items."""
+    """The data set without these items."""
     histories, table = dataset.histories, dataset.item_table
     entries = np.flatnonzero(kept[histories.items])
     part = dataset.keeping(entries, np.bincount(histories.rows[entries], minlength=len(histories)))
@@ -73,7 +73,7 @@ def without(dataset: Dataset, kept: BoolArray, place: NDArray[np.int32]) -> Data
 
 
 def renamed(queries: Queries, place: NDArray[np.int32]) -> Queries:
-    """The queries by other indices, without items whose index is -1."""
+    """The queries with other item indices, without items whose index is -1."""
 
     def moved(lists: ItemLists) -> ItemLists:
         items = place[lists.items]
@@ -84,5 +84,5 @@ def renamed(queries: Queries, place: NDArray[np.int32]) -> Queries:
 
 
 def answerable(queries: Queries) -> Queries:
-    """Those with a label left."""
+    """The queries that still have a label."""
     return queries.take(np.flatnonzero(queries.labels.lengths > 0))

@@ -1,4 +1,4 @@
-"""What a recipe is given, and what it gives."""
+"""The input of a recipe, and its result."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Job", "Measured"]
 
 @dataclass(frozen=True)
 class Job:
-    """What a recipe is given: the log and its split, the row, the seed, the cuts, where to work, folders by setting."""
+    """The input of a recipe: a log and its split, the row, seed and cutoffs, the work folder, and the start folders."""
 
     log: LogEntry
     split: Split
@@ -30,13 +30,13 @@ class Job:
 
     @property
     def saved(self) -> Path:
-        """Where the fitted retriever stands."""
+        """The folder of the fitted retriever."""
         return self.work / "fitted"
 
 
 @dataclass
 class Measured:
-    """What a run measured: `figures` by name, `values` by user for those that tests need, and facts of the fit."""
+    """The results of a run: `figures` by name, `values` by user for paired tests, and facts of the fit."""
 
     figures: dict[str, float]
     values: dict[str, NDArray[np.float64]] = field(default_factory=dict)

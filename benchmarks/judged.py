@@ -1,4 +1,4 @@
-"""What the contenders find: F@20 in both views, and how much of it is what the same scores put first of all items."""
+"""The quality of the contenders: F@20 in both views, and the overlap with exact search by the same scores."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from benchmarks.origin import source_digest
 __all__ = ["Found", "Judge", "overlaps", "seeded"]
 
 K = 20
-# Users that every row is judged by, and the leaves that the tree's scorer looks at for those of a dear one.
+# The users of every row, and the number of leaves that the tree's scorer may score for the users of a `dear` row.
 _USERS, _LEAVES = 4000, 10_000_000
-# Users whose answers are compared item by item.
+# The users whose answers are compared item by item.
 _COMPARED = 300
 
 
 @dataclass(frozen=True)
 class Found:
-    """Of the first `users` in the seeded order: F@20 of each in both views, and nodes or products scored.
+    """Results for the first `users` in the seeded order: F@20 of each in both views, and nodes or products scored.
 
-    `items` int32[Q, 20], what was answered to the first of them, seen items removed.
+    `items` int32[Q, 20]: the answers to the first Q of them, seen items removed.
     """
 
     kept: NDArray[np.float64]
@@ -44,28 +44,28 @@ class Found:
 
     @property
     def both(self) -> NDArray[np.float64]:
-        """float64[users], the mean over views."""
+        """float64[users]: the mean over the views."""
         return (self.kept + self.removed) / 2
 
 
 def seeded(split: Split) -> Queries:
-    """Test queries with labels in an order drawn with seed 2026, of which a sample is the beginning."""
+    """Test queries with labels, in an order drawn with seed 2026; a sample is a prefix of it."""
     judged = np.flatnonzero(split.test.labels.distinct().lengths > 0)
     return split.test.take(np.random.default_rng(2026).permutation(judged))
 
 
 class Judge:
-    """Judges contenders on test queries in their seeded order, and keeps what it found in a folder.
+    """Evaluates contenders on test queries in their seeded order, and keeps the results in a folder.
 
-    `whole`: keys of those that all users are asked for; the others are judged by at most 4,000, and who scores every
-    item with the tree's scorer by as many as 10 million scores allow.
+    `whole`: keys of the contenders that are evaluated on all users. The others use at most 4,000 users; a contender
+    that scores every item with the tree's scorer uses as many users as 10 million scores allow.
     """
 
     def __init__(self, queries: Queries, folder: Path, whole: Sequence[str]) -> None:
         self.queries, self.folder, self.whole = queries, folder, whole
 
     def found(self, contenders: Sequence[Contender], state: str) -> Iterator[tuple[str, Found]]:
-        """By key what each finds; of one source, and of folders in one `state`, it is not looked for again."""
+        """Results by key; stored results of the same source and of folders in the same `state` are reused."""
         for contender in contenders:
             users = self._users(contender)
             named = json.dumps([contender.key, contender.title, users, state, source_digest(), _core_digest()])
@@ -97,7 +97,7 @@ class Judge:
 
 
 class Once:
-    """A searcher that finds the best of all items, asked once for both views: seen items go out afterwards."""
+    """An exact searcher whose one search serves both views: seen items are removed afterwards."""
 
     def __init__(self, searcher: Any, queries: Queries) -> None:
         self.searcher, self.needs = searcher, searcher.needs
@@ -105,7 +105,7 @@ class Once:
         self.known: dict[bytes, Hits] = {}
 
     def search(self, query: Query, k: int, options: SearchOptions = SearchOptions()) -> Hits:
-        """See `types.Searcher`; `options` may exclude, and no more."""
+        """See `types.Searcher`; `options` may only exclude items."""
         for row, user in enumerate(query.users):
             if user.tobytes() not in self.known:
                 one = query.take(np.array([row]))
@@ -119,7 +119,7 @@ class Once:
 
 
 def overlaps(found: Mapping[str, Found], contenders: Sequence[Contender]) -> dict[str, float]:
-    """By key the share of 20 answers that the row `exact` has too, over the users that both were asked for."""
+    """The share of 20 answers that the row `exact` also has, by key, over the users of both."""
     shares = {}
     for each in contenders:
         if each.exact in found:
@@ -131,7 +131,7 @@ def overlaps(found: Mapping[str, Found], contenders: Sequence[Contender]) -> dic
 
 
 def _core_digest() -> str:
-    """Of the compiled core, which is no part of the source's digest."""
+    """The digest of the compiled core, which the source's digest does not cover."""
     spec = find_spec("beamwood._native")
     if spec is None or spec.origin is None:
         return ""

@@ -1,4 +1,4 @@
-"""Rectified labels of many instances: the native scan, its numpy twin, and the definition level by level.
+"""Time of rectified labels for many instances: the native scan, its numpy twin, and the definition by levels.
 
 python -m benchmarks.labels [--json] [--rows 20000] [--items 7129] [--width 64]
 """
@@ -23,7 +23,7 @@ BLOCK_ROWS = 256
 
 
 def by_definition(queries: Float32, vectors: Float32, tree: Tree, targets: NDArray[np.int64]) -> NDArray[np.uint8]:
-    """For each level, whether the target has the largest score below its ancestor (these data have no ties)."""
+    """For each level, whether the target has the largest score under its ancestor (the data have no ties)."""
     shape = tree.shape
     levels = np.full(len(queries), shape.depth, np.uint8)
     live = tree.item_of_leaf >= 0
@@ -41,7 +41,7 @@ def by_definition(queries: Float32, vectors: Float32, tree: Tree, targets: NDArr
 
 
 def levels(queries: Float32, vectors: Float32, tree: Tree, targets: NDArray[np.int64]) -> NDArray[np.uint8]:
-    """As a training step asks for them: products with all items, a block of rows at a time."""
+    """Labels as a training step computes them: products with all items, in blocks of rows."""
     every = slices(len(queries), BLOCK_ROWS)
     parts = [rectified_levels(queries[rows] @ vectors.T, tree, targets[rows, None])[:, 0] for rows in every]
     return np.concatenate(parts)
@@ -61,12 +61,12 @@ def main() -> None:
 
 
 def costs(rows: int, num_items: int, width: int) -> dict[str, Any]:
-    """Microseconds a row of each way, how they compare, and whether they agree."""
+    """Microseconds per row of each variant, their ratios, and whether their labels agree."""
     rng = np.random.default_rng(0)
     tree = random_tree(num_items, rng)
     queries = rng.normal(size=(rows, width)).astype(np.float32)
     vectors = rng.normal(size=(num_items, width)).astype(np.float32)
-    # Targets that score well, as those of a trained estimator do.
+    # Targets have high scores, as under a trained estimator.
     drawn = rng.integers(0, num_items, (rows, 64))
     best = np.stack([vectors[some] @ query for some, query in zip(drawn, queries, strict=True)]).argmax(axis=1)
     targets = drawn[np.arange(rows), best]

@@ -1,9 +1,9 @@
-"""A training step over a large catalogue: torch's Adam moves every vector, lazy Adam those that the step used.
+"""A training step over a large catalogue: torch's Adam updates every vector, lazy Adam those that the step used.
 
 python -m benchmarks.large_step [--json] [--items 1000000] [--repeats 5] [--cases "dtr;two_tower"]
 
-Milliseconds of processor of one thread, each case in a process of its own. Items and histories are random: what a step
-costs does not depend on what there is to learn.
+Times are processor milliseconds of one thread; each case has its own process. Items and histories are random: the cost
+of a step does not depend on what is learned.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ OPTIMIZERS = ("adam", "lazy-adam")
 
 
 def random_histories(num_items: int) -> Any:
-    """A data set of two interactions an item, 50 a user."""
+    """A data set with two interactions per item and 50 per user."""
     import polars as pl
 
     from beamwood.data import Dataset, read_log
@@ -31,7 +31,7 @@ def random_histories(num_items: int) -> Any:
 
 
 def dtr_task(train: Any, optimizer: Any) -> tuple[Any, int]:
-    """The trainable of a tree, and how many examples its step takes."""
+    """The training task of a tree, and the number of examples per step."""
     from beamwood.data import disjoint_users
     from beamwood.fitting.plan import Facts
     from beamwood.fitting.tree.dtr import make_objective
@@ -45,7 +45,7 @@ def dtr_task(train: Any, optimizer: Any) -> tuple[Any, int]:
 
 
 def two_tower_task(train: Any, optimizer: Any) -> tuple[Any, int]:
-    """That of two towers."""
+    """The task of two towers."""
     from beamwood.fitting.plan import Facts
     from beamwood.fitting.vectors.towers import TwoTowerTask
     from beamwood.methods import two_tower
@@ -56,7 +56,7 @@ def two_tower_task(train: Any, optimizer: Any) -> tuple[Any, int]:
 
 
 def sasrec_task(train: Any, optimizer: Any) -> tuple[Any, int]:
-    """That of a sequence encoder."""
+    """The task of a sequence encoder."""
     from beamwood.fitting.plan import Facts
     from beamwood.fitting.vectors.sequence import SequenceTask
     from beamwood.methods import sasrec
@@ -68,7 +68,7 @@ def sasrec_task(train: Any, optimizer: Any) -> tuple[Any, int]:
 
 
 def ranker_task(train: Any, optimizer: Any) -> tuple[Any, int]:
-    """That of a ranker of pairs."""
+    """The task of a ranker of pairs."""
     from beamwood.fitting.plan import Facts
     from beamwood.fitting.ranking.lists import ListTask
     from beamwood.methods import ranker

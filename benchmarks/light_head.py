@@ -1,12 +1,12 @@
-"""The light head learned inside the training, by the training's own draws, against distilled after the fit.
+"""A light head trained during the fit, on the nodes that the fit samples, against one distilled after the fit.
 
 python -m benchmarks.light_head LOG [--steps 1000] [--users 600] [--histories 1500 3000 6000] [--rows 64 16]
                                  [--json]
 
-One training of `dtr` as the suite's `main/LOG/dtr/0`, which neither way changes. Inside, each step's draws teach the
-head the scorer's softmax over them. After, it is distilled from so many histories: anew, or from where the training
-left it. Rows: processor seconds that the head took, F@20 (mean of both views) of steering by it with 100 and 200 leaves
-judged, over the full beam's, and the overlap@20 with it, by validation users.
+`dtr` is trained once, as the suite's `main/LOG/dtr/0`; neither variant changes that training. "Inside": in each step
+the head learns the scorer's softmax over the sampled nodes. "After": the head is distilled from a number of histories,
+from random weights or from those of the training. A row has the head's processor seconds, and on validation users F@20
+(mean of both views, relative to the full beam) and overlap@20 of a steered search that scores 100 or 200 leaves.
 
 Shape legend: B histories, L history length, M nodes a row.
 """
@@ -53,7 +53,7 @@ RATE, K = 3e-3, 20
 
 
 class Spent:
-    """Processor seconds of the parts that it is told of."""
+    """Accumulates the processor seconds of marked parts."""
 
     seconds = 0.0
 
@@ -65,7 +65,7 @@ class Spent:
 
 
 class Inside:
-    """A light head that each step of a training teaches, by the first `rows` of its batch."""
+    """A light head that learns in each training step from the first `rows` of the batch."""
 
     def __init__(self, task: TaughtTask, rows: int) -> None:
         self.task, self.rows, self.spent, self.taught = task, rows, Spent(), 0
@@ -79,7 +79,7 @@ class Inside:
         self.schedule = Schedule(kind="cosine", warmup_steps=task.steps // 5)
 
     def teach(self, batch: TreeBatch, levels: list[ScoredLevel]) -> None:
-        """One step of its own: the KL divergence from the scorer's softmax over the draws of each level."""
+        """One step of the head on the KL divergence from the scorer's softmax over the sampled nodes of each level."""
         task, first = self.task, slice(self.rows)
         self.taught += 1
         self.own.param_groups[0]["lr"] = self.schedule.learning_rate(self.taught, RATE, task.steps)
@@ -100,7 +100,7 @@ class Inside:
 
 
 class TaughtTask(TreeTask):
-    """A tree's task whose steps teach light heads beside the scorer, which they do not change."""
+    """A tree's task whose steps also train light heads; the scorer is not affected."""
 
     steps: int
     rows: tuple[int, ...]
@@ -108,7 +108,7 @@ class TaughtTask(TreeTask):
     def prepare(self, rng: torch.Generator, budget: Budget) -> None:
         super().prepare(rng, budget)
         self.inside = {rows: Inside(self, rows) for rows in self.rows}
-        # The best weights are kept with their heads.
+        # The heads are saved with the best weights.
         self.model.add_module("heads", torch.nn.ModuleList(each.head for each in self.inside.values()))
 
     def _scored(self, batch: TreeBatch) -> list[ScoredLevel]:
@@ -121,21 +121,21 @@ class TaughtTask(TreeTask):
 
     @torch.no_grad()
     def added(self, query: TermQuery) -> Tensor | float:
-        """What the sparse terms add to the nodes."""
+        """The scores that the sparse terms add to the nodes."""
         is_leaf, terms = query.level == self.tree.shape.depth, self.model.scorer.held_terms().values()
         parts = [module(query) for module in terms if module.term.sparse and (is_leaf or not module.term.leaves_only)]
         return sum(parts, 0.0)
 
 
 def f20_and_found(searcher: TreeSearcher, queries: Queries, way: Way) -> tuple[float, np.ndarray[Any, Any]]:
-    """F@20, the mean of both views, and what is found with seen items kept."""
+    """F@20, averaged over both views, and the items found with seen items kept."""
     by = SearchedBy(searcher, way)
     views = [found.means()[f"f@{K}"] for found in evaluate_both(by, queries, ks=(K,)).values()]
     return float(np.mean(views)), by.search(queries.query(searcher.needs), K).items
 
 
 def rows_of_heads(task: TaughtTask, counts: list[int]) -> Iterator[tuple[str, LightHead, float]]:
-    """Each way to learn the head, what it learned, and its seconds of a processor."""
+    """For each variant its name, the trained head and its processor seconds."""
     searcher, length = task.searcher(threads=1), task.model.scorer.history_length
     for each in task.inside.values():
         yield f"inside, {each.rows} rows", each.head.export(), each.spent.seconds

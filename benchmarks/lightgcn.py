@@ -1,9 +1,9 @@
-"""LightGCN on the published split of Gowalla, beside what its authors' program says of the same epoch.
+"""LightGCN on the published split of Gowalla, compared with its authors' program at the same epoch.
 
     python -m benchmarks.lightgcn [--data FOLDER] [--epochs 5] [--seed 0] [--json]
 
-All rows that the log calls train are trained on, and nothing is chosen: the weights are those of the last step. Test
-users are ranked over all items but those of their training. An epoch takes some minutes of one core.
+All rows that the log marks as train are used for training, and no checkpoint is chosen: the weights are those of the
+last step. Metrics rank all items except a user's training items. An epoch takes a few minutes of one core.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from beamwood.methods.lightgcn import METHOD
 from benchmarks.logs import data_folder
 
 ROOT = Path(__file__).parents[1]
-# By epoch, from the log in the README of the authors' program: recall@20 and NDCG@20.
+# Recall@20 and NDCG@20 by epoch, from the training log in the README of the authors' program.
 PUBLISHED = {5: (0.1071, 0.0894), 1000: (0.1824, 0.1547)}
 
 
@@ -35,7 +35,7 @@ def published_split(folder: Path) -> Split:
 
 
 def on_published(split: Split) -> Split:
-    """A split by the log's own column, with the rows that `by_boundary` would validate on in training as well."""
+    """The log's own split, with the validation rows of `by_boundary` moved into training."""
     inside = split.dataset.in_history
     assert inside is not None
     lengths = np.bincount(split.dataset.histories.rows[inside], minlength=len(split.dataset.histories))
@@ -45,7 +45,7 @@ def on_published(split: Split) -> Split:
 def figures_after(
     split: Split, *, epochs: int, seed: int = 0, progress: bool = True, **settings: Any
 ) -> dict[str, Any]:
-    """The figures after so many epochs of the preset `paper`, and the seconds of the processor."""
+    """The figures after this many epochs of the preset `paper`, and the processor seconds."""
     steps = epochs * -(-len(split.train.histories.items) // 2048)
     given = {"loop.max_epochs": epochs, "loop.evaluate_every": steps, **settings}
     began = time.process_time()
@@ -65,10 +65,12 @@ def figures_after(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, help="the folder of the log; else gowalla_lightgcn where the suite's are")
+    parser.add_argument(
+        "--data", type=Path, help="the folder of the log; by default gowalla_lightgcn in the suite's data folder"
+    )
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", action="store_true", help="print one document instead of a line each")
+    parser.add_argument("--json", action="store_true", help="print one JSON document instead of lines")
     given = parser.parse_args()
     split = published_split(given.data or data_folder(ROOT) / "gowalla_lightgcn")
     result = figures_after(split, epochs=given.epochs, seed=given.seed)

@@ -1,6 +1,6 @@
-"""What was measured, as data: one JSON line a run in `runs/<topic>.jsonl`, and beside it the values by user.
+"""Measurements as data: one JSON line for each run in `runs/<topic>.jsonl`, and files with the values by user.
 
-Of several lines of one name the last one counts; none is ever changed.
+Of several lines with one name the last counts; lines are never changed.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ __all__ = ["Line", "Lines"]
 
 
 class Line(BaseModel):
-    """One run, as it was made.
+    """The record of one run.
 
-    `commit`: the last one that changed the package's source, `source` the digest of that source. `arguments`: the row
-    of the suite as it was. `before`: the runs whose folders it started from. `facts`: what the plan looked at in the
-    training data. `plan`: settings without automatic values. `seconds`: of fitting, by the clock and (null where an
-    attempt was resumed) of processor, and of judging.
+    `commit`: the last commit that changed the package's source; `source`: the digest of that source. `arguments`: the
+    suite's row at that time. `before`: the runs whose folders it started from. `facts`: properties of the training
+    data that the plan depends on. `plan`: resolved settings, without automatic values. `seconds`: wall and processor
+    time of the fit (no processor time if it was resumed), and time of the evaluation.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -60,7 +60,7 @@ class Line(BaseModel):
     values: str | None
 
     def is_planned(self, row: Row) -> bool:
-        """Does the row mean today what it meant then? False where its recipe or its resolved plan has changed."""
+        """Whether the row still has the recipe and the resolved plan of this line."""
         try:
             plan = plan_of(row, self.before, Facts(**self.facts))
         except (InputError, ValueError, TypeError):
@@ -69,7 +69,7 @@ class Line(BaseModel):
 
 
 class Lines:
-    """The committed lines of a folder, read once; `append` writes and keeps one more."""
+    """The committed lines of a folder, read once; `append` adds one."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -86,11 +86,11 @@ class Lines:
         return len(self._latest)
 
     def get(self, run: Run) -> Line | None:
-        """The line of a run, None where it has not been made."""
+        """The line of a run; None if it has not been made."""
         return self._latest.get(run.name)
 
     def values(self, line: Line) -> Mapping[str, NDArray[np.float64]]:
-        """By figure, the value of each user. Errors: the file is gone, or is none."""
+        """The value of each user, by figure. Errors: the file is missing or invalid."""
         if line.values is None:
             return {}
         path = self.folder / line.values
@@ -103,7 +103,7 @@ class Lines:
             ) from error
 
     def append(self, line: Line, values: Mapping[str, NDArray[np.float64]]) -> None:
-        """Write the values, and then the line; what is interrupted leaves no line."""
+        """Write the values and then the line; an interruption leaves no line."""
         self.folder.mkdir(parents=True, exist_ok=True)
         if line.values is not None:
             path = self.folder / line.values
@@ -121,4 +121,4 @@ def _parsed(file: Path, number: int, text: str) -> Line:
     try:
         return Line.model_validate_json(text)
     except ValidationError as error:
-        raise InputError(f"{file}, line {number}: {first_problem(error)}; remove what is no line") from error
+        raise InputError(f"{file}, line {number}: {first_problem(error)}; remove the invalid line") from error

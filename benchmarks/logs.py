@@ -1,7 +1,7 @@
-"""Where the suite's logs are, and how each is read and split.
+"""The location of the suite's logs, and how each is read and split.
 
-They are research copies that this project does not ship: folders with `interactions.parquet`, and `items.parquet` where
-items have categories.
+The logs are research copies that this project does not ship. Each is a folder with `interactions.parquet`, and with
+`items.parquet` if its items have categories.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ __all__ = ["READINGS", "data_folder", "is_there", "split_of", "taste_market"]
 
 
 def data_folder(root: Path) -> Path:
-    """Where logs are: BEAMWOOD_DATA, else the folder shared/data beside the checkout."""
+    """The folder of the logs: BEAMWOOD_DATA, by default shared/data next to the checkout."""
     return Path(os.environ.get("BEAMWOOD_DATA") or root.parent / "shared" / "data")
 
 
 def split_of(entry: LogEntry, data: Path) -> Split:
-    """The log of an entry, read or drawn, and split; every split has the seed 2026. Errors: the log is not there."""
+    """The log of an entry, read or generated, and split with seed 2026. Errors: the log is not available."""
     if entry.split not in SPLITS:
         raise InputError(f"split='{entry.split}' is unknown{nearest(entry.split, SPLITS)}")
     split = SPLITS[entry.split](_dataset(entry, data), seed=2026)
@@ -41,14 +41,14 @@ def split_of(entry: LogEntry, data: Path) -> Split:
 
 
 def is_there(entry: LogEntry, data: Path) -> bool:
-    """Can it be read or drawn?"""
+    """Whether the log can be read or generated."""
     return (
         entry.market is not None or entry.tastes is not None or (data / entry.folder / "interactions.parquet").is_file()
     )
 
 
 def taste_market(entry: LogEntry) -> TasteMarket:
-    """The market of an entry with `tastes`: item i has the id i. Errors: it has none."""
+    """The market of an entry with `tastes`: item i has the id i. Errors: the entry has none."""
     if entry.tastes is None:
         raise InputError(f"the optimum of '{entry.title}' is not known; give the log `tastes`")
     return make_taste_market(TasteConfig(**entry.tastes), seed=0)
@@ -83,7 +83,7 @@ def _plain(path: Path) -> Any:
 
 
 def _liked(path: Path) -> Any:
-    """Ratings at or above their user's mean; a random fifth of each user's, drawn with seed 2026, tests."""
+    """Ratings at or above their user's mean; a random fifth of each user's, drawn with seed 2026, is for testing."""
     rated = pl.read_parquet(path).sort("user_id", "timestamp", "item_id")
     liked = rated.filter(pl.col("rating") >= pl.col("rating").mean().over("user_id"))
     order = pl.Series("order", np.random.default_rng(2026).random(len(liked)))

@@ -1,4 +1,4 @@
-"""Timing and peak memory for the benchmarks: each case in its own process, one thread, medians."""
+"""Timing and peak memory for the benchmarks: one process per case, one thread, medians."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THRE
 
 
 def status_kib(key: str) -> int:
-    """A line of /proc/self/status in KiB: VmRSS (now) or VmHWM (peak)."""
+    """A field of /proc/self/status in KiB: VmRSS (current) or VmHWM (peak)."""
     with open("/proc/self/status") as status:
         return next(int(line.split()[1]) for line in status if line.startswith(f"{key}:"))
 
 
 def seconds_of(work: Callable[[], Any]) -> float:
-    """By the clock."""
+    """Wall time of `work`."""
     start = time.perf_counter()
     work()
     return time.perf_counter() - start
 
 
 def processor_seconds_of(work: Callable[[], Any]) -> float:
-    """With one thread what the clock says on an idle machine, and close to it on a busy one."""
+    """Processor time of `work`: with one thread about its wall time on an idle machine, even if the machine is busy."""
     start = time.process_time()
     work()
     return time.process_time() - start
 
 
 def timed(work: Callable[[], Any], *, repeats: int, warm: int = 1) -> dict[str, float]:
-    """Median and best seconds of `work`, its median processor seconds, and the MiB by which the peak of memory rose.
+    """Median and best wall seconds of `work`, its median processor seconds, and the increase of peak memory in MiB.
 
-    On a machine that others use, processor seconds of one thread compare better than seconds.
+    On a shared machine, processor seconds of one thread compare better than wall seconds.
     """
     gc.collect()
     before = status_kib("VmRSS")
@@ -59,7 +59,7 @@ def timed(work: Callable[[], Any], *, repeats: int, warm: int = 1) -> dict[str, 
 
 
 def in_process(function: Callable[..., Any], *args: Any, environment: dict[str, str] | None = None) -> Any:
-    """`function(*args)` in a fresh process with `environment` added, so that peaks of memory do not mix."""
+    """`function(*args)` in a fresh process with `environment` added, so that memory peaks are separate."""
     before = dict(os.environ)
     os.environ.update(environment or {})
     try:
@@ -71,7 +71,7 @@ def in_process(function: Callable[..., Any], *args: Any, environment: dict[str, 
 
 
 def gemm_gflops() -> float:
-    """The rate of a 1024 x 1024 float32 product on one thread: what this processor reaches now."""
+    """The rate of a 1024 x 1024 float32 product on one thread, at the processor's current speed."""
     import numpy as np
 
     a = np.random.default_rng(0).random((1024, 1024), dtype=np.float32)
@@ -79,9 +79,9 @@ def gemm_gflops() -> float:
 
 
 def memory_pace(seconds: float) -> dict[str, float]:
-    """How evenly the machine's memory answers, by writes to 48 MiB of pages, one after the other for so long.
+    """The variation of the machine's memory latency, by repeated writes to 48 MiB of pages for this many seconds.
 
-    `slow_share`: of writes that took above five times their median; `slow_times`: how many times it those took.
+    `slow_share`: the share of writes above five times the median; `slow_times`: their median as a multiple of it.
     """
     import numpy as np
 
@@ -97,14 +97,14 @@ def memory_pace(seconds: float) -> dict[str, float]:
 
 
 def one_thread() -> None:
-    """Run again with one thread for every library, unless that is how this process was started."""
+    """Restart this process with one thread for every library, unless it was started that way."""
     if any(os.environ.get(name) != value for name, value in ONE_THREAD.items()):
         os.environ.update(ONE_THREAD)
         os.execv(sys.executable, sys.orig_argv)
 
 
 def print_results(results: dict[str, Any], *, as_json: bool) -> None:
-    """One JSON document on stdout, or lines for people."""
+    """Print one JSON document, or readable lines."""
     if as_json:
         print(json.dumps(results, indent=2))
         return

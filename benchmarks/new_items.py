@@ -1,10 +1,11 @@
-"""What each source of new items is worth: recall of items that came after the fit, and NDCG of all.
+"""The value of each source of new items: recall of items added after the fit, and NDCG over all items.
 
-`python -m benchmarks.new_items [LOG] [--items ITEMS] [--methods dtr,two_tower] [--steps N] [--json]`. Without a log it
-is a planted market. A share of the items is held out of the fit, and added by a source: their category alone, their
-first 3 or 10 events, or 10 items that an operator names (those near all of their events). They have a share of an
-answer's places at most, as the service gives them. `recall` is recall@100 of the held items, as a share of what a model
-fitted with them reaches; `ndcg` is NDCG@20 of all targets, against no new items at all. Exit 0 whenever it measured.
+`python -m benchmarks.new_items [LOG] [--items ITEMS] [--methods dtr,two_tower] [--steps N] [--json]`. Without a log,
+a planted market is used. A share of the items is held out of the fit and added from a source: their category, their
+first 3 or 10 events, or 10 items that an operator names (here the items near all of their events). New items get at
+most a share of an answer's positions, as in the service. `recall` is recall@100 of the held-out items, relative to a
+model fitted with them. `ndcg` is NDCG@20 of all targets, relative to no new items. The exit code is 0 once all is
+measured.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ from benchmarks.held_items import Held, draw, renamed
 from benchmarks.measure import one_thread, print_results
 
 BARS = {"category": 0.5, "3 events": 0.7, "10 events": 0.9, "similar": 0.9}
-"""By source the least share of the recall of a model that was fitted with the items."""
+"""The bound of each source: the least recall, as a share of that of a model fitted with the items."""
 LEAST_NDCG = 0.99
 _FEWEST, _MANY, _K, _CUT = 10, 10**9, 100, 20
 Judged = dict[str, float]
 
 
 def source_mixture(held: Held, sources: Sources, item: int, source: str) -> dict[int, float]:
-    """By known index what the held item is a mixture of."""
+    """The mixture of a held-out item: weights by index of known items."""
     if source == "category":
         table = held.whole.train.item_table
         if table is None or table.categories[item] < 0:
@@ -53,7 +54,7 @@ def source_mixture(held: Held, sources: Sources, item: int, source: str) -> dict
 
 
 def with_held(retriever: Retriever, held: Held, source: str) -> Retriever:
-    """The retriever of `held.fitted` with the held items, in their order."""
+    """The retriever of `held.fitted` with the held-out items added, in their order."""
     sources, ids = Sources(held.fitted.train.item_counts), held.whole.train.items.decode(held.items)
     new = []
     for item, name in zip(held.items.tolist(), ids, strict=True):
@@ -64,7 +65,7 @@ def with_held(retriever: Retriever, held: Held, source: str) -> Retriever:
 
 
 def found_by(retriever: Retriever, queries: Queries, k: int, *, known: int, share: float) -> Hits:
-    """The k best of each query, seen items removed, those behind the `known` ones on a share of the places at most."""
+    """The k best unseen items of each query; items with an index of at least `known` get at most a `share` of them."""
     searcher, options = retriever.searcher, SearchOptions(queries.seen.distinct())
     query = queries.query(searcher.needs)
     hits = searcher.search(query, k, options)
@@ -84,7 +85,7 @@ def found_by(retriever: Retriever, queries: Queries, k: int, *, known: int, shar
 
 
 def judged(retriever: Retriever, queries: Queries, new: NDArray[np.bool_], *, known: int, share: float) -> Judged:
-    """recall@100 of the labels that are new, and NDCG@20 of all; a label that was seen is no target."""
+    """Recall@100 of the new labels, and NDCG@20 of all labels; a seen item is not a target."""
     is_label = np.zeros((len(queries), len(new)), bool)
     is_label[queries.labels.rows, queries.labels.items] = True
     is_label[queries.seen.rows, queries.seen.items] = False
@@ -108,7 +109,7 @@ def judged(retriever: Retriever, queries: Queries, new: NDArray[np.bool_], *, kn
 def measured_sources(
     split: Split, method: str, settings: Mapping[str, Any], *, held_share: float, share: float, seed: int
 ) -> dict[str, Any]:
-    """One method: the model fitted with the items, without them, and without them plus each source."""
+    """Results of one method: a model fitted with the items, without them, and without them plus each source."""
     held = draw(split, held_share, events=_FEWEST, seed=seed)
     options: dict[str, Any] = {"seed": seed}
     if load_method(method).needs.steps:
@@ -119,7 +120,7 @@ def measured_sources(
     of_whole, behind = np.zeros(num_items, bool), np.arange(num_items) >= known
     of_whole[held.items] = True
     queries = held.queries(held.whole.test)
-    # Labels stay as they are: what cannot be found is missed.
+    # The labels keep the new items, so they count as misses.
     without = renamed(held.whole.test, np.where(held.place < known, held.place, -1))
     without = Queries(queries.users, without.histories, queries.labels, without.seen, queries.context)
     alone = {"known": num_items, "share": 1.0}
@@ -133,7 +134,7 @@ def measured_sources(
 
 
 def source_bars(method: str, found: Mapping[str, Any]) -> Iterator[tuple[str, Bar]]:
-    """Both sides of each source."""
+    """The bars of each source: recall and NDCG."""
     reached, before = found["fitted with them"]["recall"], found["none"]["ndcg"]
     for source, least in BARS.items():
         own = found["sources"][source]
@@ -142,7 +143,7 @@ def source_bars(method: str, found: Mapping[str, Any]) -> Iterator[tuple[str, Ba
 
 
 def market(num_items: int) -> Split:
-    """A planted one."""
+    """The split of a planted market."""
     from beamwood.data.synthetic import MarketConfig, make_market
 
     made = make_market(MarketConfig(num_items=num_items), seed=0)
@@ -153,15 +154,17 @@ def market(num_items: int) -> Split:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("log", nargs="?", help="a log, else a planted market is drawn")
-    parser.add_argument("--items", help="its table of items, with a category")
+    parser.add_argument("log", nargs="?", help="a log; by default a planted market")
+    parser.add_argument("--items", help="the log's item table, with a category")
     parser.add_argument("--methods", default="dtr,two_tower")
-    parser.add_argument("--steps", type=int, help="steps of each training; those of the method unless given")
-    parser.add_argument("--held", type=float, default=0.05, help="the share of items that are held out")
-    parser.add_argument("--share", type=float, default=0.1, help="of an answer's places for new items; 1: all")
-    parser.add_argument("--num-items", type=int, default=1000, help="of the planted market")
+    parser.add_argument("--steps", type=int, help="steps of each training; by default those of the method")
+    parser.add_argument("--held", type=float, default=0.05, help="the share of items to hold out")
+    parser.add_argument(
+        "--share", type=float, default=0.1, help="the largest share of an answer's positions for new items; 1: no limit"
+    )
+    parser.add_argument("--num-items", type=int, default=1000, help="size of the planted market")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
     given = parser.parse_args()
     one_thread()
     if given.log is None:

@@ -1,4 +1,4 @@
-"""What a run was made with: the commit and digest of the source, the versions, the machine."""
+"""The origin of a run: the commit and digest of the source, the versions, the machine."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ _LIBRARIES = ("numpy", "scipy", "torch", "polars")
 
 
 def commit(root: Path) -> str | None:
-    """The last commit that changed what is measured, the package and its native core; None outside a checkout."""
+    """The last commit that changed the package or its native core; None outside a checkout."""
     found = _git(root, "log", "-1", "--format=%h", "--abbrev=9", "--", *_MEASURED)
     return found or None
 
 
 def check_committed(root: Path) -> None:
-    """Errors: the package has changes that no commit holds, so that no line could say what it measured."""
+    """Errors: the package has uncommitted changes, so a line could not name the source that it measured."""
     changed = _git(root, "status", "--porcelain", "--", *_MEASURED)
     if changed:
         first = changed.splitlines()[0].split()[-1]
-        raise InputError(f"{first} has changes that no commit holds; commit them, so that a line can name its source")
+        raise InputError(f"{first} has uncommitted changes; commit them, so that a line can name its source")
 
 
 def source_digest() -> str:
-    """The sha256 of the package's Python source, its first 12 digits: the same for the same code in any history."""
+    """The first 12 digits of the sha256 of the package's Python source; equal code has equal digests in any history."""
     folder, digest = Path(beamwood.__file__).parent, hashlib.sha256()
     for file in sorted(folder.rglob("*.py")):
         digest.update(file.relative_to(folder).as_posix().encode() + b"\0" + file.read_bytes() + b"\0")
@@ -44,7 +44,7 @@ def source_digest() -> str:
 
 
 def versions() -> dict[str, str]:
-    """Those of Python and of the libraries that compute."""
+    """The versions of Python and of the numerical libraries."""
     found = {"beamwood": beamwood.__version__, "python": platform.python_version()}
     for name in _LIBRARIES:
         try:
@@ -55,7 +55,7 @@ def versions() -> dict[str, str]:
 
 
 def machine() -> dict[str, Any]:
-    """The processor, how many cores this process may use, its threads, and the kernels that run."""
+    """The processor, the cores available to this process, its threads, and the kernels in use."""
     kernels = live()
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     threads = int(os.environ.get("OMP_NUM_THREADS", 0)) or cores
@@ -64,7 +64,7 @@ def machine() -> dict[str, Any]:
 
 
 def peak_mib() -> int:
-    """The most memory that this process has had."""
+    """The peak memory of this process."""
     return round(status_kib("VmHWM") / 1024)
 
 

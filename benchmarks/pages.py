@@ -21,19 +21,19 @@ from benchmarks.typed import typed_figures
 __all__ = ["faults", "pages", "render"]
 
 _MARKER = re.compile(r"^<!-- (\w+) (\S+) -->$")
-# Where our own past may stand.
+# The pages that may describe the project's history.
 _EXEMPT = ("docs/lab",)
 
 
 def pages(root: Path) -> list[Path]:
-    """README, the documentation and the results; not the log of experiments."""
+    """README, documentation and results, without the log of experiments."""
     found = [root / "README.md", *sorted((root / "docs").rglob("*.md"))]
     found += sorted((root / "benchmarks").rglob("*.md"))
     return [page for page in found if page.is_file() and not page.relative_to(root).as_posix().startswith(_EXEMPT)]
 
 
 def render(bench: Bench) -> list[Path]:
-    """Write every table anew; the pages that changed."""
+    """Render every table; return the pages that changed."""
     changed, made = [], _Tables(bench)
     for page in pages(bench.place.root):
         text = page.read_text()
@@ -45,7 +45,7 @@ def render(bench: Bench) -> list[Path]:
 
 
 def faults(bench: Bench) -> list[str]:
-    """What is wrong: tables that are not as rendered, figures typed by hand, lines that could not be made again."""
+    """Errors: outdated tables, figures typed by hand, and lines that could not be repeated."""
     return [*_wrong_pages(bench), *_wrong_lines(bench)]
 
 
@@ -56,9 +56,9 @@ class _Tables:
         self.bench, self._found = bench, dict[str, str]()
 
     def into(self, page: Path, text: str) -> str:
-        """The text with every table in its place; what stands between markers of another kind stays.
+        """The text with every table filled in; text between other kinds of markers is kept.
 
-        Errors: a marker without its pair, a table that there is not.
+        Errors: a marker without its pair, an unknown table.
         """
         kept: list[str] = []
         inside: tuple[str, str] | None = None
@@ -89,22 +89,22 @@ def _wrong_pages(bench: Bench) -> Iterator[str]:
     for page in pages(bench.place.root):
         text, where = page.read_text(), page.relative_to(bench.place.root).as_posix()
         if made.into(page, text) != text:
-            yield f"{where}: a table is not what the lines say; run `python -m benchmarks report`"
+            yield f"{where}: a table does not match its lines; run `python -m benchmarks report`"
         for number, figures in groupby(typed_figures(text), key=itemgetter(0)):
             named = ", ".join(figure for _, figure in figures)
-            yield f"{where}:{number}: typed by hand: {named}; show it in a rendered table, or leave it out"
+            yield f"{where}:{number}: typed by hand: {named}; put it in a rendered table, or remove it"
 
 
 def _wrong_lines(bench: Bench) -> Iterator[str]:
     known = {run.name for run in bench.suite}
     for line in bench.lines:
         if line.recipe not in RECIPES:
-            yield f"{line.name}: its recipe '{line.recipe}' is gone{nearest(line.recipe, RECIPES)}"
+            yield f"{line.name}: its recipe '{line.recipe}' does not exist{nearest(line.recipe, RECIPES)}"
         elif line.arguments.get("method") not in (None, *METHODS):
-            yield f"{line.name}: its method '{line.arguments['method']}' is gone"
+            yield f"{line.name}: its method '{line.arguments['method']}' does not exist"
         elif line.name not in known:
-            yield f"{line.name}: the suite has no such run; put its row back, or take out the line"
+            yield f"{line.name}: the suite has no such run; restore its row, or remove the line"
         elif line.commit is None:
-            yield f"{line.name}: no commit is named; make it again in a checkout"
+            yield f"{line.name}: it names no commit; repeat the run in a checkout"
         if line.values is not None and not (bench.lines.folder / line.values).is_file():
-            yield f"{line.name}: {line.values} is gone; restore it from git, or make the run again"
+            yield f"{line.name}: {line.values} is missing; restore it from git, or repeat the run"

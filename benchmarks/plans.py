@@ -1,4 +1,4 @@
-"""What a row of the suite means for a log: its settings without automatic values, from facts of the log alone."""
+"""The plan of a suite's row for a log: its settings with automatic values resolved, from facts of the log alone."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["plan_of"]
 
 
 def plan_of(row: Row, before: Mapping[str, str], facts: Facts) -> dict[str, Any]:
-    """The resolved settings of a row by dotted name, but for the device that computes, which a line's machine says.
+    """The resolved settings of a row by dotted name, without the device, which the line's `machine` records.
 
-    A folder is named by the run of `before` that left it.
+    A folder appears as the name of the run in `before` that fitted it.
     """
     if row.method is None:
         return {}

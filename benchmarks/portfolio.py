@@ -1,12 +1,12 @@
-"""`beamwood fit LOG`, which finds the best, against methods that were named.
+"""`beamwood fit LOG`, which searches for the best method, against named methods.
 
-python -m benchmarks.portfolio                          all logs that are there, 15 minutes each; it goes on later
-python -m benchmarks.portfolio --logs ml100k ml1m       these alone
-python -m benchmarks.portfolio --minutes 3 1 [--json]   a search of three, a named method of one; a third if not given
+python -m benchmarks.portfolio                          all available logs, 15 minutes each; resumable
+python -m benchmarks.portfolio --logs ml100k ml1m       only these logs
+python -m benchmarks.portfolio --minutes 3 1 [--json]   limits of the search and of a named method (default: a third)
 
-Each log becomes one line of `benchmarks/runs/portfolio/lines.jsonl`, of the metric of its test users; `python -m
-benchmarks report` renders them. What was fitted on the way is kept in `runs/portfolio`, and what each was worth is said
-as it ends. An interrupted study goes on with the method at which it stopped.
+Each log adds one line with the metric of its test users to `benchmarks/runs/portfolio/lines.jsonl`; `python -m
+benchmarks report` renders them. Fitted models are kept in `runs/portfolio`, and each result is printed as soon as it is
+known. An interrupted study resumes with the method at which it stopped.
 """
 
 from __future__ import annotations
@@ -51,17 +51,17 @@ LOGS = {
         *("yelp_s3rec", "tmall_sessions", "retailrocket_sessions", "ml1m", "globo_news"),
     )
 } | {"mind_dtr": LogEntry(title="mind_dtr", folder="mind_dtr", boundary="part")}
-"""The twelve, by the split that suits them."""
+"""The twelve logs, each with its split."""
 
-# Test users who are asked, at most.
+# The largest number of test users.
 _USERS = 10_000
 METRIC = f"f@{CUT}"
 
 
 class Study:
-    """One log under one limit: what was fitted and judged is kept, so that nothing is fitted twice.
+    """One log under one pair of limits; fits and results are kept, so that nothing is fitted twice.
 
-    `minutes` of the search, and of a method that is named.
+    `minutes`: the limits of the search and of a named method.
     """
 
     def __init__(self, log: str, minutes: tuple[float, float], folder: Path, data: Path) -> None:
@@ -73,7 +73,7 @@ class Study:
         self.failed: dict[str, TimeLimitError] = {}
 
     def judged(self, name: str) -> dict[str, Any]:
-        """The values by test user and view of a method, a sum, or of what is found; and its seconds."""
+        """The values by test user and view of a method, a sum, or the search; and its seconds."""
         path = self.folder / f"{name}.npz"
         if not path.exists():
             began = time.perf_counter()
@@ -106,7 +106,7 @@ class Study:
         return found.retriever, {"chosen": found.document["chosen"], "rows": rows}
 
     def _named(self, name: str) -> tuple[Retriever, dict[str, Any]]:
-        """A sum's parts have the limit each."""
+        """Fit a method or a sum; each part of a sum has the whole limit."""
         for part in name.split("+"):
             if part in self.failed:
                 raise self.failed[part]
@@ -132,7 +132,7 @@ def _say(line: str) -> None:
 
 
 def line_of_log(log: str, minutes: tuple[float, float], root: Path) -> dict[str, Any]:
-    """The line of a log, made where there is none; `minutes` of the search, and of a method that is named."""
+    """The line of a log, measured first if it does not exist; `minutes`: limits of the search and of a named method."""
     path = root / LINES
     for known in read(path):
         if (known["log"], known["minutes"], known["named_minutes"]) == (log, *minutes):
@@ -162,12 +162,12 @@ def line_of_log(log: str, minutes: tuple[float, float], root: Path) -> dict[str,
 
 
 def document(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """All of it, as JSON can hold it."""
+    """All results as a JSON document."""
     return {"logs": list(lines), "bars": {name: bar.as_dict() for name, bar in bars_of_logs(lines).items()}}
 
 
 def log_rows(lines: Sequence[dict[str, Any]]) -> str:
-    """A row a log, and the bars."""
+    """A table with one row per log, and the bars."""
     names = (FOUND, *SINGLES, *BLENDS)
     rows = [("log", "users", "chosen", *names)]
     for line in lines:
@@ -192,27 +192,27 @@ def parser() -> argparse.ArgumentParser:
         type=float,
         default=[15.0],
         metavar="X",
-        help="of the search, 15 unless given, and of a method that is named, a third of it unless given",
+        help="time limits: of the search (default 15) and of a named method (default: a third of it)",
     )
-    parser.add_argument("--json", action="store_true", help="one JSON document on stdout, with a member `bars`")
+    parser.add_argument("--json", action="store_true", help="print one JSON document, with a member `bars`")
     parser.add_argument("--root", type=Path, default=ROOT, help=argparse.SUPPRESS)
     return parser
 
 
 def wanted_logs(given: Sequence[str] | None, root: Path) -> list[str]:
-    """The logs that are named, else those that are there. Errors: a log that is not measured, or none is there."""
+    """The named logs, by default all available ones. Errors: a log that is not measured; no log is available."""
     names = list(given or ())
     for name in names:
         if name not in LOGS:
             raise InputError(f"log '{name}' is not measured{nearest(name, LOGS)}")
     found = names or [name for name, entry in LOGS.items() if is_there(entry, data_folder(root))]
     if not found:
-        raise InputError(f"no log is in {data_folder(root)}; set BEAMWOOD_DATA to the folder that holds them")
+        raise InputError(f"{data_folder(root)} has no log; set BEAMWOOD_DATA to the folder that holds them")
     return found
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """0 wherever it measured, whatever the bars say."""
+    """Exit code: 0 if everything was measured, even if a bar fails."""
     given = arguments.minutes
     if len(given) > 2 or not all(each > 0 for each in given):
         raise InputError(f"--minutes {' '.join(f'{each:g}' for each in given)} is not one or two numbers above 0")

@@ -1,4 +1,4 @@
-"""What must hold of the search for the best method, against methods that were named: by log, and over all logs."""
+"""The bars of the search for the best method against named methods, by log and over all logs."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from benchmarks.bars import Bar
 __all__ = ["FOUND", "bars_of_logs", "compared"]
 
 FOUND = "fit"
-"""What the search is called beside the methods."""
+"""The name of the search among the methods."""
 
 LEVEL = 0.05
-# From so many test users on, and by so much of the best at most.
+# Logs with more test users than this have a bar of this size, in percent of the best.
 _USERS, _BELOW = 1000, 2.0
 
 
 def compared(values: Mapping[str, FloatArray]) -> dict[str, dict[str, Any]]:
-    """By name the mean, and of each rival how far the found one is above it: paired, with the interval and Holm's p."""
+    """The mean of each method, and the paired difference of the search from each rival, with interval and Holm's p."""
     rivals = [name for name in values if name != FOUND]
     differences = {name: np.asarray(values[FOUND], float) - np.asarray(values[name], float) for name in rivals}
     adjusted = holm(np.array([paired_t(differences[name]) for name in rivals]))
@@ -35,10 +35,10 @@ def compared(values: Mapping[str, FloatArray]) -> dict[str, dict[str, Any]]:
 
 
 def bars_of_logs(lines: Sequence[Mapping[str, Any]]) -> dict[str, Bar]:
-    """The bars of all that was measured, `lines` with log, users and figures as of `compared`.
+    """The bars of all measured logs; `lines` have the log, its users and the figures of `compared`.
 
-    On no log is the found one significantly below the best; on none of more than 1,000 test users more than 2 % below;
-    and its mean over the logs is above that of each rival that was measured on them.
+    The search is on no log significantly below the best method. On logs with more than 1,000 test users it is at most
+    2 % below. Its mean over the logs is above that of each rival that was measured on them.
     """
     bars = {}
     for line in lines:

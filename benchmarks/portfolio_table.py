@@ -1,4 +1,4 @@
-"""The search for the best method against named ones as Markdown: a table for each pair of limits, and its bars."""
+"""The search for the best method against named methods as Markdown: a table and bars for each pair of limits."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from benchmarks.portfolio_bars import FOUND, bars_of_logs
 __all__ = ["LINES", "portfolio_tables", "read"]
 
 LINES = Path("benchmarks", "runs", "portfolio", "lines.jsonl")
-"""Where the lines are, below a checkout."""
+"""The path of the lines in a checkout."""
 
 Lines = Sequence[Mapping[str, Any]]
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """The lines of a study, of one log and its limits the last. Errors: what is no line."""
+    """The lines of a study; of several lines for a log and its limits the last counts. Errors: an invalid line."""
     found: dict[tuple[Any, ...], dict[str, Any]] = {}
     for place, text in enumerate(path.read_text().splitlines() if path.exists() else (), start=1):
         try:
             line = json.loads(text)
             found[line["log"], line["minutes"], line["named_minutes"]] = line
         except (ValueError, KeyError, TypeError) as error:
-            raise InputError(f"{path}, line {place}: {error!r}; remove what is no line") from error
+            raise InputError(f"{path}, line {place}: {error!r}; remove the invalid line") from error
     return list(found.values())
 
 
 def portfolio_tables(lines: Lines) -> str:
-    """Longest limits first; "" where there is no line."""
+    """The tables, longest limits first; "" without lines."""
     limits = sorted({(line["minutes"], line["named_minutes"]) for line in lines}, reverse=True)
     by_limit = [[line for line in lines if (line["minutes"], line["named_minutes"]) == each] for each in limits]
     return "\n\n".join(_of_limits(each) for each in by_limit)

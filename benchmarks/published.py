@@ -1,6 +1,6 @@
-"""The DTR paper's Table 2 beside ours: F@20 of each method as a share of YouTubeDNN's, row for row.
+"""The DTR paper's Table 2 against our results: F@20 of each method relative to YouTubeDNN's.
 
-Its MIND log has five times the users of ours, so shares are compared, and not figures.
+The paper's MIND log has five times the users of ours, so only relative figures are comparable.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ PUBLISHED = {
     "dtr-t": ("trees", 0.2250),
     "dtr-t-rl": ("trees", 0.2350),
 }
-"""By row the topic that measures it, and F@20 on MIND: DTR, Table 2."""
-# What is nearer to YouTubeDNN than this is level with it.
+"""Each row's topic, and its F@20 on MIND in Table 2 of the DTR paper."""
+# A smaller relative difference from YouTubeDNN counts as level.
 _LEVEL = 0.02
 
 
 def shares(bench: Bench) -> dict[str, tuple[Evidence, float, float]]:
-    """By row what was measured, its share of YouTubeDNN's F@20, and the paper's; without YouTubeDNN's line none."""
+    """Each measured row, and its F@20 relative to YouTubeDNN here and in the paper; empty without YouTubeDNN's line."""
     found = {topic: gather(bench, topic, LOG) for topic in {topic for topic, _ in PUBLISHED.values()}}
     base = found[PUBLISHED[BASE][0]].get(BASE)
     own = None if base is None else base.figure(FIGURE)
@@ -52,7 +52,7 @@ def shares(bench: Bench) -> dict[str, tuple[Evidence, float, float]]:
 
 
 def published_table(bench: Bench) -> str:
-    """The table, and a sentence for each row that turns out differently."""
+    """The table, and a sentence for each row whose result differs from the paper's."""
     found = shares(bench)
     if not found:
         return EMPTY
@@ -60,7 +60,7 @@ def published_table(bench: Bench) -> str:
     for key, (evidence, own, told) in found.items():
         figures = number(evidence.figure(FIGURE) or 0.0, 4), number(PUBLISHED[key][1], 4)
         rows.append([evidence.title, figures[0], number(own, 2), figures[1], number(told, 2)])
-    headings = ["", "F@20 here", "of YouTubeDNN's", "F@20 in the paper", "of YouTubeDNN's there"]
+    headings = ["", "F@20 here", "relative to YouTubeDNN", "F@20 in the paper", "relative to YouTubeDNN there"]
     return "\n\n".join(part for part in (markdown(headings, rows), "\n".join(_differently(found))) if part)
 
 

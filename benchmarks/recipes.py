@@ -1,4 +1,4 @@
-"""How a run is made and judged: each recipe is a function, and a committed line names the one that made it."""
+"""How a run is fitted and evaluated: each recipe is a function, and a committed line names its recipe."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["RECIPES"]
 
 
 def fitted(job: Job) -> tuple[Retriever, dict[str, float]]:
-    """The row's method fitted on the split and saved, going on where an earlier attempt was stopped."""
+    """Fit the row's method on the split and save it; an interrupted attempt resumes."""
     from beamwood.training.run_folder import RunFolder
 
     assert job.row.method is not None
@@ -41,7 +41,7 @@ def fitted(job: Job) -> tuple[Retriever, dict[str, float]]:
     began, processor = time.perf_counter(), time.process_time()
     retriever = beamwood.fit(job.split, job.row.method, settings, preset=job.row.preset, **options)
     seconds = {"fit": time.perf_counter() - began}
-    # What an earlier attempt used is not known to this process.
+    # This process cannot know the processor time of an earlier attempt.
     if not resumed:
         seconds["processor"] = time.process_time() - processor
     retriever.save(job.saved, overwrite=True)
@@ -55,7 +55,7 @@ def whole(job: Job) -> Measured:
 
 
 def tail(job: Job) -> Measured:
-    """As `whole`, and again by the labels alone that stand among the rarest fifth of the items."""
+    """As `whole`, and again with only the labels among the rarest fifth of the items."""
     retriever, seconds = fitted(job)
     measured = _judged(job, retriever, seconds)
     _, _, views = measure_tail(retriever.searcher, job.split, job.ks, TailRule())
@@ -64,7 +64,7 @@ def tail(job: Job) -> Measured:
 
 
 def sampled(job: Job) -> Measured:
-    """As `whole`, and each label among 99 items that its user has not seen, drawn with the run's seed."""
+    """As `whole`, and each label ranked among 99 unseen items, drawn with the run's seed."""
     retriever, seconds = fitted(job)
     measured = _judged(job, retriever, seconds)
     lists = Sampled(job.split.test, job.split.train.num_items, num_negatives=99, seed=job.seed)
@@ -74,7 +74,7 @@ def sampled(job: Job) -> Measured:
 
 
 def published(job: Job) -> Measured:
-    """LightGCN on its authors' split, of the epoch of which they tell figures; see `benchmarks.lightgcn`."""
+    """LightGCN on its authors' split, at the epoch of their published figures; see `benchmarks.lightgcn`."""
     from benchmarks.lightgcn import figures_after, on_published
 
     found = figures_after(
@@ -86,7 +86,7 @@ def published(job: Job) -> Measured:
 
 
 def optimum(job: Job) -> Measured:
-    """The best that a market of tastes allows, told the context of the next event or not; nothing is fitted."""
+    """The optimum of a market of tastes, with or without the context of the next event; nothing is fitted."""
     searcher, began = TasteOptimum(taste_market(job.log), **job.row.settings), time.perf_counter()
     measured = Measured({}, queries=len(job.split.test))
     _add(measured, evaluate_both(searcher, job.split.test, ks=job.ks), "")
@@ -95,13 +95,13 @@ def optimum(job: Job) -> Measured:
 
 
 def fit_only(job: Job) -> Measured:
-    """Fit, for others to start from: nothing is judged."""
+    """Fit a model for other runs to start from; nothing is evaluated."""
     _, seconds = fitted(job)
     return Measured({}, seconds=seconds)
 
 
 def served(job: Job) -> Measured:
-    """`beamwood serve` of the tree, beside FastAPI around two towers: `benchmarks.serve` with a short steady load."""
+    """`beamwood serve` with the tree, against FastAPI with two towers: `benchmarks.serve` with a short steady load."""
     from benchmarks.serve import SUITE, fit
     from benchmarks.serve_run import Run
 

@@ -1,10 +1,10 @@
-"""Models and indexes side by side, and the bars that must hold.
+"""Models and indexes side by side, and their bars.
 
-python -m benchmarks.rivals [--json]           of the lines that `python -m benchmarks run rivals` has made
+python -m benchmarks.rivals [--json]           the bars of the lines made by `python -m benchmarks run rivals`
 python -m benchmarks.rivals --short [--json]   a planted market, fitted and measured in minutes; its lines are not kept
 
-Bars: how much of exact search each index finds, the tree against the best of the rivals, and LightGCN against what its
-authors' program says of the same epoch. Exit 0 wherever it measured.
+Bars: F@20 of each index relative to exact search, the tree against the best rival, and LightGCN against its authors'
+figures at the same epoch. The exit code is 0 once all is measured.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ __all__ = ["document", "main"]
 ROOT = Path(__file__).parents[1]
 TOPIC, FIGURE = "rivals", "removed/f@20"
 TOLD = "lightgcn"
-"""The topic of what others have published the figures of."""
+"""The topic with published figures."""
 INDEXED = "two_tower"
-"""Whose vectors the indexes hold."""
-# The share of exact search that an index must find.
+"""The method whose vectors the indexes hold."""
+# The least F@20 of an index, as a share of exact search.
 INDEXES = {"hnsw": 0.98, "ivf": 0.95, "clusters": 0.9, "scann": 0.98, "qinco": 0.9, "rotlex": 0.95}
 TREES = ("dtr", "dtr+cooccurrence")
-# How far LightGCN may be from its published figures, as a share of them.
+# The largest relative difference of LightGCN from its published figures.
 _AWAY = 0.02
 
 
 def rival_bars(bench: Bench) -> dict[str, Bar]:
-    """By name, of what has a line."""
+    """The bars by name, for rows that have a line."""
     found: dict[str, Bar] = {}
     for topic, made in ((TOPIC, _of_log), (TOLD, _of_published)):
         for log in bench.suite.topics[topic].logs if topic in bench.suite.topics else ():
@@ -53,11 +53,11 @@ def _of_log(rows: Mapping[str, Evidence]) -> Iterator[tuple[str, Bar]]:
     figures = {key: value for key, row in rows.items() if (value := row.figure(FIGURE)) is not None}
     for kind, least in INDEXES.items():
         if kind in figures and figures.get(INDEXED):
-            yield f"{kind}, of exact F@20", Bar(figures[kind] / figures[INDEXED], least, most=False)
+            yield f"{kind}, share of exact F@20", Bar(figures[kind] / figures[INDEXED], least, most=False)
     trees = [figures[key] for key in TREES if key in figures]
     others = [value for key, value in figures.items() if key not in TREES]
     if trees and others:
-        yield "a tree over the best other", Bar(max(trees) / max(max(others), 1e-9), 1.0, most=False)
+        yield "the best tree over the best rival", Bar(max(trees) / max(max(others), 1e-9), 1.0, most=False)
 
 
 def _of_published(rows: Mapping[str, Evidence]) -> Iterator[tuple[str, Bar]]:
@@ -67,11 +67,11 @@ def _of_published(rows: Mapping[str, Evidence]) -> Iterator[tuple[str, Bar]]:
             if name.startswith("published/"):
                 figure = name.removeprefix("published/")
                 away = abs(line.figures[f"removed/{figure}"] / told - 1)
-                yield f"{figure} away from what is published", Bar(away, _AWAY)
+                yield f"{figure}, deviation from the published figure", Bar(away, _AWAY)
 
 
 def document(bench: Bench) -> dict[str, Any]:
-    """All of it, as JSON can hold it."""
+    """All results as a JSON document."""
     logs: dict[str, Any] = {}
     for log in bench.suite.topics[TOPIC].logs:
         rows = gather(bench, TOPIC, log)
@@ -83,7 +83,7 @@ def document(bench: Bench) -> dict[str, Any]:
     told = {} if bench.place.short else {key: {"here": a, "paper": b} for key, (_, a, b) in shares(bench).items()}
     missing = [run.name for run in bench.missing([run for run in bench.suite if run.topic in (TOPIC, TOLD)])]
     own = {name: bar.as_dict() for name, bar in rival_bars(bench).items()}
-    return {"logs": logs, "of YouTubeDNN's F@20": told, "missing": missing, "bars": own}
+    return {"logs": logs, "relative to YouTubeDNN's F@20": told, "missing": missing, "bars": own}
 
 
 def parser() -> argparse.ArgumentParser:
@@ -92,13 +92,13 @@ def parser() -> argparse.ArgumentParser:
         prog="python -m benchmarks.rivals", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--short", action="store_true", help="fit and measure a planted market, in minutes")
-    parser.add_argument("--json", action="store_true", help="one JSON document on stdout, with a member `bars`")
+    parser.add_argument("--json", action="store_true", help="print one JSON document, with a member `bars`")
     parser.add_argument("--root", type=Path, default=ROOT, help=argparse.SUPPRESS)
     return parser
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """0 where all was measured, whatever the bars say."""
+    """Exit code: 0 if everything was measured, even if a bar fails."""
     bench, made = Bench(Place(arguments.root, arguments.short)), True
     if arguments.short:
         with redirect_stdout(sys.stderr), bench.alone():

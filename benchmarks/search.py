@@ -1,8 +1,8 @@
-"""Beam search with a DIN scorer: the native kernels against the paper's form and against good eager torch.
+"""Beam search with a DIN scorer: the native kernels against the paper's form and against optimised eager torch.
 
-`python -m benchmarks.search [--items 10000 100000 1000000] [--users 40] [--json]`, one thread, ratios in one run: the
-candidates take turns on the same users, and medians over the turns are compared. Random weights, random histories of
-69 items (the shape of DTR on MIND: width 24, hidden 36, MLP 264-128-64-24-1), a beam of 150, k = 150.
+`python -m benchmarks.search [--items 10000 100000 1000000] [--users 40] [--json]`, one thread. The
+candidates take turns on the same users in one run, and medians over the turns are compared. Weights are random, as are
+histories of 69 items (the shape of DTR on MIND: width 24, hidden 36, MLP 264-128-64-24-1); beam 150, k = 150.
 
 Shape legend: M nodes, L history length, D width, A hidden.
 """
@@ -30,7 +30,7 @@ K = 150
 
 
 def make_case(num_items: int, num_users: int) -> tuple[Tree, DinWeights, np.ndarray]:
-    """A tree, random weights for it, and the leaves of random histories, all full."""
+    """A tree, random weights for it, and the leaves of random histories of full length."""
     rng = np.random.default_rng(2026)
     tree = random_tree(num_items, rng)
 
@@ -52,7 +52,7 @@ def make_case(num_items: int, num_users: int) -> tuple[Tree, DinWeights, np.ndar
 
 
 class TorchSearch:
-    """The same beam search with torch scoring each level: `plain` builds every pair, else the user is folded in."""
+    """The same beam search, scored by torch: `plain` builds every pair, else the user is folded into the weights."""
 
     def __init__(self, tree: Tree, weights: DinWeights, *, plain: bool) -> None:
         self.tree, self.weights, self.plain = tree, weights, plain
@@ -88,7 +88,7 @@ class TorchSearch:
         return torch.cat([weight @ a for weight, a in parts], dim=1)
 
     def beam(self, histories: np.ndarray) -> reference.SearchResult:
-        """`reference.beam_search` with this class's scores."""
+        """`reference.beam_search` with the scores of this class."""
         shape = self.tree.shape
         leaves, scores, scored = [], [], []
         for history in histories:
@@ -115,7 +115,7 @@ def dense(layer: list[torch.Tensor], x: torch.Tensor) -> torch.Tensor:
 
 
 def multiplications_a_node() -> int:
-    """What the folded form needs: attention, its output, windows and node through the first layer, the rest."""
+    """The weights of the folded form: attention, its output, windows and node through the first layer, the rest."""
     length, sizes = sum(WINDOWS), [*MLP, 1]
     rest = sum(a * b for a, b in itertools.pairwise(sizes))
     return length * HIDDEN * WIDTH + length * HIDDEN + (length + WIDTH) * MLP[0] + rest
@@ -135,7 +135,7 @@ def candidates(tree: Tree, weights: DinWeights) -> dict[str, Any]:
 
 
 def compared_searches(num_items: int, num_users: int, turns: int) -> dict[str, Any]:
-    """Median milliseconds a query of each candidate, and how they compare."""
+    """Median milliseconds per query of each candidate, and their ratios."""
     tree, weights, histories = make_case(num_items, 500)
     searches = candidates(tree, weights)
     few = histories[:num_users]
@@ -145,7 +145,7 @@ def compared_searches(num_items: int, num_users: int, turns: int) -> dict[str, A
     slow = ("straightforward", "eager")
     for turn in range(turns):
         for name, search in searches.items():
-            # Each turn takes its own share of the users; the quick ones repeat theirs until it can be timed.
+            # Each turn has its own share of the users; fast candidates repeat it until it is long enough to time.
             part = few[turn::turns]
             repeats = 1 if name in slow else 5
             times[name].append(processor_seconds_of(lambda s=search, p=part, r=repeats: [s(p) for _ in range(r)]))
@@ -176,7 +176,7 @@ def compared_searches(num_items: int, num_users: int, turns: int) -> dict[str, A
 
 
 def batch_over_single(search: Any, histories: np.ndarray) -> float:
-    """Time a user in a batch of 500 over time a user asked for alone."""
+    """Time per user in a batch of 500, relative to single queries."""
     batch, single = [], []
     for _ in range(3):
         batch.append(processor_seconds_of(lambda: search(histories)))
@@ -185,7 +185,7 @@ def batch_over_single(search: Any, histories: np.ndarray) -> float:
 
 
 def peak_above_weights(num_items: int, name: str) -> float:
-    """MiB by which memory peaks above what the tree and the weights take."""
+    """Peak memory in MiB above that of the tree and the weights."""
     tree, weights, histories = make_case(num_items, 20)
     return timed(lambda: candidates(tree, weights)[name](histories), repeats=1, warm=0)["peak_mib"]
 
@@ -193,9 +193,9 @@ def peak_above_weights(num_items: int, name: str) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--items", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
-    parser.add_argument("--users", type=int, default=40, help="users the medians are taken over")
+    parser.add_argument("--users", type=int, default=40, help="number of users for the medians")
     parser.add_argument("--turns", type=int, default=10)
-    parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
     options = parser.parse_args()
     one_thread()
     torch.set_num_threads(1)

@@ -1,11 +1,11 @@
-"""`beamwood serve` under load, against the package in process and FastAPI around two towers in an HNSW graph.
+"""`beamwood serve` under load, against the package in process and FastAPI with two towers in an HNSW graph.
 
-`python -m benchmarks.serve [--short] [--folder FOLDER --full FOLDER --rival FOLDER] [--json]`. What is not named is
-fitted on a planted market. Two trees answer: one as a fit leaves it, whose search is as fast as the HTTP around it, and
-one that a full beam answers, so that the search threads are what is saturated. Load comes from another process of this
-machine, whose processor time is reported apart. What a bar compares is measured in turns, and is the median over them,
-as a machine does not keep its pace. `server_held_up_ms` says how long a request's threads had no processor, as other
-programs had it. Exit 0 whenever it measured.
+`python -m benchmarks.serve [--short] [--folder FOLDER --full FOLDER --rival FOLDER] [--json]`. Models that are not
+given are fitted on a planted market. Two trees are served: one as fitted, whose search takes about as long as its HTTP,
+and one with a full beam, so that the search threads saturate first. Load comes from another process on the same
+machine; its processor time is reported separately. The speed of a machine drifts, so bars compare medians over turns.
+`server_held_up_ms` is the time that a request's threads waited for a processor. The exit code is 0 once all is
+measured.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from benchmarks.serve_turns import Turns
 __all__ = ["LONG", "SHORT", "SUITE", "fit", "main"]
 
 _MARKET: dict[str, Any] = {"items": 10_000, "full": 10_000, "users": 3000, "swaps": 20}
-# Of so few users the light head of a tree has little to learn from, which takes most of a short fit.
+# Few users give the tree's light head little to learn from, and it takes most of the time of a short fit.
 SHORT = Times(items=1000, full=4000, users=60, steps=50, part=Turns(1, 2.0), steady=Turns(1, 6.0), warm=5.0, swaps=4)
 LONG = Times(steps=3000, part=Turns(5, 30.0), steady=Turns(5, 600.0), warm=300.0, **_MARKET)
 SUITE = Times(steps=300, part=Turns(5, 10.0), steady=Turns(5, 120.0), warm=120.0, **_MARKET)
@@ -35,7 +35,7 @@ FITS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def fit(folder: Path, name: str, times: Times) -> None:
-    """A model of `FITS` on a planted market, saved in the folder."""
+    """Fit a model of `FITS` on a planted market and save it in the folder."""
     from beamwood.data.synthetic import MarketConfig, make_market
 
     num_items = times.full if name == "full" else times.items
@@ -49,10 +49,10 @@ def fit(folder: Path, name: str, times: Times) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--short", action="store_true", help="within four minutes")
-    parser.add_argument("--folder", type=Path, help="a saved tree, else one is fitted")
-    parser.add_argument("--full", type=Path, help="a saved tree that a full beam answers, else one is fitted")
-    parser.add_argument("--rival", type=Path, help="saved two towers with integer ids, else they are fitted too")
-    parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
+    parser.add_argument("--folder", type=Path, help="a saved tree; by default one is fitted")
+    parser.add_argument("--full", type=Path, help="a saved tree to search by a full beam; by default one is fitted")
+    parser.add_argument("--rival", type=Path, help="saved two towers with integer ids; by default they are fitted")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
     options = parser.parse_args()
     one_thread()
     times = SHORT if options.short else LONG

@@ -1,8 +1,8 @@
-"""A load generator for HTTP in a process of its own, so that its processor time is told apart from the server's.
+"""An HTTP load generator in a separate process, so that its processor time is not counted with the server's.
 
 `python -m benchmarks.serve_load '{"address": "127.0.0.1:8000", "seconds": 5, "connections": 4, ...}'` prints a JSON
-document. Closed loop: each connection sends when its answer has come. Open loop (`rate`): requests arrive by a Poisson
-process and are timed from their arrival, so that a slow server cannot slow down its own load.
+document. Closed loop: each connection sends as soon as its last answer has arrived. Open loop (`rate`): requests arrive
+by a Poisson process and are timed from their arrival, so that a slow server cannot slow down its own load.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ import numpy as np
 
 @dataclass
 class Counts:
-    """Answers by status, each with its seconds, and what went wrong otherwise."""
+    """Latencies of answers by status, and counts of other errors."""
 
     seconds: dict[int, list[float]] = field(default_factory=dict)
     errors: int = 0
     degraded: int = 0
     late: list[float] = field(default_factory=list)
-    """How much later than due requests were sent: above a millisecond the load itself is short of processor."""
+    """How late requests were sent: above a millisecond, the load generator itself lacks processor time."""
 
     def add(self, status: int, seconds: float) -> None:
         self.seconds.setdefault(status, []).append(seconds)
 
     def document(self, wall: float) -> dict[str, Any]:
-        """Rates, and milliseconds at percentiles, by status."""
+        """Rates and latency percentiles in milliseconds, by status."""
         by_status = {}
         for status, seconds in sorted(self.seconds.items()):
             p50, p90, p99 = np.percentile(seconds, [50, 90, 99]) * 1e3
@@ -51,7 +51,7 @@ class Counts:
 
 
 class Connection:
-    """One kept connection."""
+    """A persistent connection."""
 
     def __init__(self, address: str) -> None:
         self.host, _, port = address.partition(":")
@@ -59,7 +59,7 @@ class Connection:
         self.reader: asyncio.StreamReader | None = None
 
     async def send(self, request: bytes) -> tuple[int, bytes]:
-        """Status and body of the answer."""
+        """The status and body of the answer."""
         if self.reader is None:
             self.reader, self.writer = await asyncio.open_connection(self.host, self.port)
         try:
@@ -82,7 +82,7 @@ class Connection:
 
 
 def requests_of(plan: dict[str, Any]) -> list[bytes]:
-    """The bodies of the plan as requests of HTTP."""
+    """The plan's bodies as HTTP requests."""
     made = []
     for body in plan["bodies"]:
         content = json.dumps(body).encode()
@@ -102,7 +102,7 @@ async def ask(connection: Connection, request: bytes, arrived: float, counts: Co
 
 
 async def closed(plan: dict[str, Any], counts: Counts) -> None:
-    """Each connection sends as soon as it may."""
+    """Closed loop: each connection sends as soon as its last answer has arrived."""
     requests, until = requests_of(plan), time.perf_counter() + plan["seconds"]
 
     async def one(number: int) -> None:
@@ -116,7 +116,7 @@ async def closed(plan: dict[str, Any], counts: Counts) -> None:
 
 
 async def opened(plan: dict[str, Any], counts: Counts) -> None:
-    """Requests arrive whether or not earlier ones are answered."""
+    """Open loop: requests arrive even if earlier ones have no answer yet."""
     requests, rng = requests_of(plan), random.Random(1)
     free = deque(Connection(plan["address"]) for _ in range(plan["connections"]))
     running: set[asyncio.Task[None]] = set()
@@ -140,12 +140,12 @@ async def opened(plan: dict[str, Any], counts: Counts) -> None:
 
 
 def offered_load(**plan: Any) -> dict[str, Any]:
-    """What a process of its own found by the plan; `bodies`, `path`, `address`, `seconds`, `connections`, `rate`."""
+    """Run the load in a separate process. Plan: `bodies`, `path`, `address`, `seconds`, `connections`, `rate`."""
     return start(**plan)()
 
 
 def start(**plan: Any) -> Any:
-    """The same, begun; a call gives what was found once it has ended."""
+    """Start the load in a separate process; calling the result waits for its end and returns the measurements."""
     process = subprocess.Popen(
         [sys.executable, "-m", "benchmarks.serve_load"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )

@@ -1,4 +1,4 @@
-"""A server as a process that is measured: its processor time, its memory, what it has loaded, its figures."""
+"""Measurements of a server process: processor time, memory, loaded libraries, metrics."""
 
 from __future__ import annotations
 
@@ -26,29 +26,29 @@ class Process:
 
     @property
     def processor(self) -> float:
-        """Seconds of processor so far, of all its threads."""
+        """Processor seconds of all its threads so far."""
         words = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
         return (int(words[11]) + int(words[12])) / _TICKS
 
     @property
     def held_up(self) -> float:
-        """Seconds so far that its threads could have run and had no processor, as others had it."""
+        """Seconds so far that its threads were ready to run but waited for a processor."""
         tasks = Path(f"/proc/{self.process.pid}/task")
         return sum(int((each / "schedstat").read_text().split()[1]) for each in tasks.iterdir()) / 1e9
 
     def mib(self, key: str) -> float:
-        """RssAnon, RssFile or VmRSS."""
+        """Memory in MiB: RssAnon, RssFile or VmRSS."""
         text = Path(f"/proc/{self.process.pid}/status").read_text()
         found = re.search(rf"^{key}:\s+(\d+)", text, re.MULTILINE)
         assert found is not None
         return int(found[1]) / 1024
 
     def has_mapped(self, name: str) -> bool:
-        """Is a library of that name loaded?"""
+        """Whether a library of this name is loaded."""
         return name in Path(f"/proc/{self.process.pid}/maps").read_text()
 
     def get(self, path: str, body: bytes | None = None) -> bytes:
-        """What is answered."""
+        """The body of the answer."""
         request = urllib.request.Request(f"http://{self.address}{path}", data=body)
         request.add_header("content-type", "application/json")
         with urllib.request.urlopen(request, timeout=120) as answer:
@@ -56,14 +56,14 @@ class Process:
             return content
 
     def lags(self) -> dict[float, float]:
-        """How often the event loop was at most so late: counts by seconds, summed up."""
+        """Cumulative counts of event loop lags, by upper bound in seconds."""
         text = self.get("/metrics").decode()
         found = re.findall(r'^beamwood_loop_lag_seconds_bucket\{le="([^"]+)"\} (\S+)', text, re.MULTILINE)
         return {float(bound.replace("+Inf", "inf")): float(count) for bound, count in found}
 
 
 def lag_at(before: dict[float, float], after: dict[float, float], share: float) -> float:
-    """The bound in seconds below which that share of the lags between two readings lies."""
+    """A quantile of the lags between two readings: the bound in seconds below which this share lies."""
     counts = {bound: after[bound] - before[bound] for bound in after}
     return next(bound for bound, count in sorted(counts.items()) if count >= share * counts[float("inf")])
 
@@ -92,7 +92,7 @@ def _started(module: str, *arguments: str) -> Iterator[Process]:
     try:
         while not _is_ready(address):
             if process.poll() is not None or time.perf_counter() - began > 120:
-                raise RuntimeError(f"{module} did not come up; run it by hand: {' '.join(arguments)}")
+                raise RuntimeError(f"{module} did not start; run it by hand: {' '.join(arguments)}")
             time.sleep(0.02)
         yield Process(process, address, began)
     finally:
@@ -116,7 +116,7 @@ def _free_port() -> int:
 
 
 def memory_slope(samples: list[tuple[float, float]]) -> Any:
-    """By what share memory grew from the first quarter of the samples to the last, by their medians."""
+    """The relative growth of memory from the first quarter of the samples to the last, by medians."""
     quarter = max(1, len(samples) // 4)
     first, last = (sorted(mib for _, mib in part)[quarter // 2] for part in (samples[:quarter], samples[-quarter:]))
     return last / first - 1

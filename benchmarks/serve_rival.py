@@ -1,6 +1,6 @@
-"""What a user would build instead of `beamwood serve`: FastAPI around two towers in an HNSW graph.
+"""The usual alternative to `beamwood serve`: FastAPI with two towers in an HNSW graph.
 
-`python -m benchmarks.serve_rival FOLDER PORT`; the handler is the one of FastAPI's own pages, on its thread pool.
+`python -m benchmarks.serve_rival FOLDER PORT`; the handler follows FastAPI's documentation and runs in its thread pool.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def build(folder: str) -> FastAPI:
         rows = zip(found.item_ids[0], found.scores[0], found.rank[0], strict=True)
         return Answer(items=[Found(item=item, score=score, rank=rank) for item, score, rank in rows])
 
-    # The types are given, as those of a function within another are not found by their names.
+    # FastAPI cannot resolve annotations of a nested function by name, so they are set as types.
     recommend.__annotations__ = {"wanted": Wanted, "return": Answer}
     app.post("/v1/recommend")(recommend)
     app.get("/readyz")(lambda: {"status": "ready"})

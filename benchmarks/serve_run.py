@@ -1,4 +1,4 @@
-"""The parts of `benchmarks.serve`: what is offered to which server, and which bars that has."""
+"""The parts of `benchmarks.serve`: the load of each server, and its bars."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ PATIENT = ("--timeout", "30s", "--max-wait", "30s")
 
 @dataclass(frozen=True)
 class Times:
-    """How long parts run, in how many turns, how many steps the models are trained, how often they are swapped.
+    """Durations and turns of the parts, training steps, numbers of swaps and market sizes.
 
-    `items`: of the market of the tree as a fit leaves it; `full`: of the one that a full beam answers; `users`: of
-    both; `warm`: the most seconds until memory stands.
+    `items`: items of the market of the tree as fitted; `full`: items of that of the tree with a full beam; `users`:
+    users of both; `warm`: the longest warm-up, in seconds, until memory is stable.
     """
 
     items: int
@@ -45,7 +45,7 @@ class Times:
 
 
 class Run:
-    """One run over the services: what was found, and which bars hold."""
+    """One run over the services: the measurements and the bars."""
 
     def __init__(self, model: Path, full: Path, rival: Path, times: Times) -> None:
         self.model, self.full, self.rival = Service("model", model), Service("full", full), Service("rival", rival)
@@ -54,7 +54,7 @@ class Run:
         self.bars: dict[str, Bar] = {}
 
     def whole(self, say: Callable[[str], None]) -> dict[str, Any]:
-        """All parts, one after the other."""
+        """All parts in sequence."""
         say("the machine")
         self.found["machine"] = memory_pace(self.times.part.seconds)
         say("one connection, beside the rival")
@@ -74,15 +74,15 @@ class Run:
         return self.found | {"bars": {name: bar.as_dict() for name, bar in self.bars.items()}}
 
     def bar(self, name: str, value: float, bound: float, *, at_most: bool = True) -> None:
-        """Keep a bar: `value` must be at most, or at least, `bound`."""
+        """Add a bar: `value` must be at most, or at least, `bound`."""
         self.bars[name] = Bar(float(value), bound, at_most)
 
     def note(self, service: Service, part: str, figures: dict[str, Any]) -> None:
-        """Keep what a part found."""
+        """Store the measurements of a part."""
         self.found.setdefault(service.name, {})[part] = figures
 
     def one_by_one(self) -> None:
-        """What HTTP adds to the package, and what it adds for the rival; the start, the memory."""
+        """The overhead of HTTP over the package, also for the rival; start-up time and memory."""
         own, theirs = _OneByOne(self.model), _OneByOne(self.rival)
         with beamwood_server(self.model.folder, *PATIENT) as server, rival_server(self.rival.folder) as other:
             self.idle(server)
@@ -105,7 +105,7 @@ class Run:
         self.bar("http_cpu_over_rival", own.added_cpu_ms / theirs.added_cpu_ms, 1)
 
     def idle(self, server: Process) -> None:
-        """The start of a server that nobody has asked, and its memory."""
+        """Start-up time and memory of a server before its first request."""
         rss = server.mib("VmRSS")
         self.found["start"] = {
             "anon_mib": server.mib("RssAnon"),
@@ -116,7 +116,7 @@ class Run:
         self.bar("idle_rss_mib_above_weights", rss - self.model.mib, 120)
 
     def saturation(self) -> None:
-        """Threads add up."""
+        """Throughput at saturation, and its scaling with threads."""
         full, counts = self.full, sorted({1, 2, self.threads})
         turns: list[tuple[dict[str, float], dict[int, dict[str, Any]]]] = []
         with contextlib.ExitStack() as running:
@@ -142,7 +142,7 @@ class Run:
         self.bar("two_threads_over_one", middle([rate[2] / rate[1] for rate in rates]), 1.8, at_most=False)
 
     def beside_a_batch(self, service: Service) -> None:
-        """How much longer a caller waits while batches of 256 are answered, in single searches."""
+        """How much longer a request takes while batches of 256 are answered, in units of one search."""
         quiet, beside, waited = [], [], []
         batches = {"path": "/v1/recommend/batch", "bodies": [{"requests": (service.asked * 2)[:256]}], "connections": 1}
         with beamwood_server(service.folder, *PATIENT) as server:
@@ -160,7 +160,7 @@ class Run:
         self.bar("wait_beside_batch_in_searches", middle(waited), 2)
 
     def steady(self, service: Service) -> None:
-        """Four fifths of the capacity, open loop."""
+        """Steady load: four fifths of the capacity, open loop."""
         found: list[dict[str, Any]] = []
         with beamwood_server(service.folder, *PATIENT) as server:
             service.warm(server, self.times.warm)
@@ -178,13 +178,13 @@ class Run:
         self.bar(f"{service.name}_steady_loop_lag_p99_ms", figures["loop_lag_p99_ms"], 5)
 
     def steadily(self, service: Service, server: Process) -> Iterator[dict[str, Any]]:
-        """Turns of four fifths of the capacity, which each of them measures first."""
+        """Turns at four fifths of the capacity, which each turn measures first."""
         for seconds, whole in zip(self.times.part, self.times.steady, strict=True):
             rate = 0.8 * flat(service.capacity(server, seconds, self.threads))["a_second"]
             yield service.load(server, whole, rate=rate, connections=64)
 
     def overload(self, service: Service, *, beside: bool = False) -> None:
-        """Twice the capacity, then back to normal; `beside` it a server that narrows no search."""
+        """Overload: twice the capacity, then one connection; `beside`: also a server that does not narrow beams."""
         narrowed = _Overloaded(service, self.threads)
         as_wide = _Overloaded(service, self.threads, "--min-beam", str(10**6))
         for seconds in self.times.part:
@@ -203,7 +203,7 @@ class Run:
             self.bar("narrowed_over_as_wide", middle(more), 1.5, at_most=False)
 
     def swaps(self, service: Service) -> None:
-        """Models are swapped at half of the capacity; a damaged one is refused."""
+        """Model swaps at half the capacity; a damaged model is refused."""
         quiet, under, peak = [], [], 0.0
         each = -(-self.times.swaps // self.times.part.count)
         with (
@@ -229,13 +229,13 @@ class Run:
         self.bar("swaps_failed_requests", wrong(under), 0)
         self.bar("swaps_p99_over_quiet", middle(longer), 2)
         if service.mib >= 100:
-            # Of a small one it would measure Python.
+            # For a small model this would measure the memory of Python.
             self.bar("swaps_anon_peak_of_artefact", max(0.0, peak - base) / service.mib, 0.15)
         self.bar("swaps_anon_after_over_base", after / base - 1, 0.05)
 
 
 class _OneByOne:
-    """One caller of a service, beside the package in a process of its own, turn by turn."""
+    """One connection to a service, and the package in a separate process, in alternating turns."""
 
     def __init__(self, service: Service) -> None:
         self.service = service
@@ -243,29 +243,29 @@ class _OneByOne:
         self.packages: list[dict[str, float]] = []
 
     def turn(self, server: Process, seconds: float) -> None:
-        """Both, one after the other."""
+        """One turn of each."""
         self.packages.append(self.service.in_process())
         self.found.append(self.service.load(server, seconds))
 
     @property
     def package(self) -> dict[str, float]:
-        """Of all turns."""
+        """The package's figures, medians over the turns."""
         return {name: middle([turn[name] for turn in self.packages]) for name in self.packages[0]}
 
     @property
     def added_cpu_ms(self) -> float:
-        """What HTTP takes of the processor."""
+        """Processor milliseconds that HTTP adds."""
         return self.added("server_cpu_ms", "cpu_ms")
 
     def added(self, figure: str, of_package: str) -> float:
-        """How much more a request takes than the package alone."""
+        """The median difference between a request and the package alone."""
         return middle(
             [flat(turn)[figure] - own[of_package] for turn, own in zip(self.found, self.packages, strict=True)]
         )
 
 
 class _Overloaded:
-    """What a service does at twice its capacity, turn by turn."""
+    """Measurements of a service at twice its capacity, in turns."""
 
     def __init__(self, service: Service, threads: int, *options: str) -> None:
         self.service, self.threads, self.options = service, threads, options
@@ -274,7 +274,7 @@ class _Overloaded:
         self.recovered: list[float] = []
 
     def turn(self, seconds: float) -> None:
-        """One caller, as many as it can answer, twice as many, and one again."""
+        """One connection, then the capacity, then twice the capacity, then one connection again."""
         service = self.service
         with beamwood_server(service.folder, "--timeout", "2s", *self.options) as server:
             service.load(server, 1)
@@ -290,7 +290,7 @@ class _Overloaded:
 
 @contextlib.contextmanager
 def _watched(server: Process) -> Iterator[list[tuple[float, float]]]:
-    """Times and MiB of a server, until the end."""
+    """Samples of a server's memory, (seconds, MiB), until the context ends."""
     samples: list[tuple[float, float]] = []
     ended = threading.Event()
 
@@ -309,7 +309,7 @@ def _watched(server: Process) -> Iterator[list[tuple[float, float]]]:
 
 @contextlib.contextmanager
 def _models(folder: Path) -> Iterator[Path]:
-    """A folder of two copies of a model, and of a damaged one."""
+    """A folder with two copies of a model and a damaged one."""
     with tempfile.TemporaryDirectory() as root:
         for name in ("m0", "m1", "broken"):
             shutil.copytree(folder, Path(root) / name)
@@ -319,7 +319,7 @@ def _models(folder: Path) -> Iterator[Path]:
 
 
 def _swap(server: Process, times: int) -> float:
-    """Swap models, and give the peak of anonymous memory in MiB."""
+    """Swap models and return the peak of anonymous memory in MiB."""
     peak = 0.0
     for number in range(times):
         _load_model(server, f"m{(number + 1) % 2}")
@@ -328,12 +328,12 @@ def _swap(server: Process, times: int) -> float:
 
 
 def _load_model(server: Process, path: str) -> None:
-    """Have the model of that path answer. Errors: `OSError` where the server refuses it."""
+    """Make the server load the model at this path. Errors: `OSError` if it refuses."""
     server.get("/v1/models/load", json.dumps({"path": path}).encode())
 
 
 def _takes(server: Process, path: str) -> bool:
-    """Does the server load the model of that path?"""
+    """Whether the server loads the model at this path."""
     try:
         _load_model(server, path)
     except OSError:

@@ -1,4 +1,4 @@
-"""A service under load: its folder, what it is asked, what a request costs it."""
+"""A service under load: its folder, its requests, and the cost of a request."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from benchmarks.serve_process import Process
 __all__ = ["Service"]
 
 K = 20
-# Memory stands where so many seconds of load add no more than this share.
+# Memory is stable if this many seconds of load add at most this share.
 _WARM_SECONDS, _STANDS = 5.0, 0.001
 
 
 class Service:
-    """One of the services under load: its folder, and what it is asked."""
+    """A service under load: its folder and its requests."""
 
     def __init__(self, name: str, folder: Path) -> None:
         self.name, self.folder, self.asked = name, folder, _bodies(folder)
 
     @property
     def mib(self) -> float:
-        """Of its weights."""
+        """The size of its weights."""
         return (self.folder / "weights.safetensors").stat().st_size / 2**20
 
     def in_process(self) -> dict[str, float]:
-        """`recommend` without HTTP, in a process of its own."""
+        """`recommend` without HTTP, in a separate process."""
         found: dict[str, float] = in_process(_alone, str(self.folder), [body["history"] for body in self.asked])
         return found
 
     def load(self, server: Process, seconds: float, **plan: Any) -> dict[str, Any]:
-        """Offer it, and say what a request cost the server."""
+        """Run a load, and measure the server's cost of a request."""
         plan = {"path": "/v1/recommend", "bodies": self.asked, "connections": 1} | plan
         before, held = server.processor, server.held_up
         found = offered_load(address=server.address, seconds=seconds, **plan)
@@ -48,14 +48,14 @@ class Service:
         return found
 
     def capacity(self, server: Process, seconds: float, threads: int) -> dict[str, Any]:
-        """The load of callers who wait for nothing but answers, enough of them for every thread."""
+        """Closed-loop load, with enough connections to saturate every thread."""
         return self.load(server, seconds, connections=4 * threads)
 
     def warm(self, server: Process, seconds: float) -> None:
-        """Searches until memory stands, for at most so long: what is kept of answers has reached its bound.
+        """Run searches until memory is stable, for at most this long: the store of answers has then reached its bound.
 
-        Half of them are short, so that many are answered; the other half need the memory of the searches as asked.
-        As many wait as ever will, as memory that a queue once took stays.
+        Half of the requests are short, so that many are answered; the other half need as much memory as those measured.
+        The queue is as long as in any part, because memory once taken for a queue is not returned.
         """
         short, until = [body | {"beam_width": K} for body in self.asked], time.perf_counter() + seconds
         asked = [body for pair in zip(short, self.asked, strict=True) for body in pair]
@@ -66,7 +66,7 @@ class Service:
 
 
 def _bodies(folder: Path, count: int = 400) -> list[dict[str, Any]]:
-    """Requests of histories that the model knows, and of random ones where it keeps none."""
+    """Requests with histories that the model knows, or random ones if it keeps none."""
     retriever = beamwood.load(folder)
     rng, ids = np.random.default_rng(1), retriever.items
     if retriever.histories is None:
@@ -78,7 +78,7 @@ def _bodies(folder: Path, count: int = 400) -> list[dict[str, Any]]:
 
 
 def _alone(folder: str, histories: list[list[Any]]) -> dict[str, float]:
-    """Milliseconds of `recommend` in this process: of the processor and by the clock, medians and means."""
+    """Milliseconds of `recommend` in this process: processor and wall time, medians and means."""
     retriever = beamwood.load(folder)
     for history in histories[:50]:
         retriever.recommend([history], K)

@@ -1,4 +1,4 @@
-"""A service under load as Markdown: which bars hold, and what each part of the run cost."""
+"""A service under load as Markdown: the bars, and the cost of each part of the run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from benchmarks.lines import Line
 
 __all__ = ["flattened", "serve_table"]
 
-# Parts of a run that have requests, and what is told of each.
+# The parts of a run that have requests, and the columns.
 _PARTS = {
     "model/one_connection": "as fitted, one connection",
     "model/saturated_2": "as fitted, saturated",
@@ -29,11 +29,11 @@ _PARTS = {
     "rival/steady": "FastAPI, four fifths of capacity",
 }
 _TOLD = {"a_second": 1, "p50_ms": 2, "p99_ms": 2, "server_cpu_ms": 3}
-_HEADINGS = ("", "answers a second", "ms, median", "ms, 99th percentile", "processor ms a request")
+_HEADINGS = ("", "answers per second", "ms, median", "ms, 99th percentile", "processor ms per request")
 
 
 def flattened(found: Mapping[str, Any], before: str = "") -> dict[str, float]:
-    """Every number of a nested document, by the names that lead to it."""
+    """Every number of a nested document, by its path."""
     figures: dict[str, float] = {}
     for name, value in found.items():
         if isinstance(value, Mapping):
@@ -47,9 +47,7 @@ def serve_table(title: str, line: Line) -> str:
     """The bars and the parts of one run."""
     load = number(line.figures["load_average"], 1)
     threads = number(line.figures["threads"], 0)
-    heading = (
-        f"**{title}** (`{line.log}`): {line.data['items']:,} items; {line.date}, {threads} threads, a load of {load}"
-    )
+    heading = f"**{title}** (`{line.log}`): {line.data['items']:,} items; {line.date}, {threads} threads, load {load}"
     bars = markdown(["bar", "measured", "bound", "holds"], list(_bars(line.figures)))
     return f"{heading}{_pace(line.figures)}\n\n{bars}\n\n{markdown(_HEADINGS, list(_rows(line.figures)))}"
 
@@ -59,8 +57,8 @@ def _pace(figures: Mapping[str, float]) -> str:
     if not share:
         return ""
     return (
-        f".\nBefore the run, with nothing else on the machine, {number(100 * share, 1)} % of writes to memory took "
-        f"{number(figures['machine/slow_times'], 1)} times their median"
+        f".\nBefore the run, on the idle machine, {number(100 * share, 1)} % of memory writes were slow: they took "
+        f"{number(figures['machine/slow_times'], 1)} times the median"
     )
 
 

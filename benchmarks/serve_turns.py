@@ -1,4 +1,4 @@
-"""What is compared is measured in turns, as a machine's pace changes from minute to minute: medians over the turns."""
+"""Measurement in turns, with medians over the turns, because the speed of a machine changes from minute to minute."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 __all__ = ["Turns", "flat", "middle", "together", "wrong"]
 
-# Of the server's process and of the load's, beside what was answered.
+# Figures of the server's and the load generator's process.
 _MORE = ("server_cpu_ms", "server_held_up_ms", "load_cpu_s", "late_p99_ms", "loop_lag_p99_ms", "after_p50_ms")
 _TIMES = ("p50_ms", "p90_ms", "p99_ms")
 _NOTHING = {"count": 0.0, "a_second": 0.0} | dict.fromkeys(_TIMES, float("nan"))
@@ -19,7 +19,7 @@ _NOTHING = {"count": 0.0, "a_second": 0.0} | dict.fromkeys(_TIMES, float("nan"))
 
 @dataclass(frozen=True)
 class Turns:
-    """How many turns a part has, and its seconds in all."""
+    """The number of turns of a part, and its total seconds."""
 
     count: int
     seconds: float
@@ -30,18 +30,18 @@ class Turns:
 
 
 def middle(values: Sequence[float]) -> float:
-    """Their median; NaN where a turn answered nothing."""
+    """The median; NaN if a turn had no answers."""
     return float(np.median(values))
 
 
 def flat(found: Mapping[str, Any]) -> dict[str, float]:
-    """What was answered well in one turn, and what it cost."""
+    """The successful answers of one turn, and their cost."""
     good = found["status"].get("200", _NOTHING)
     return {name: float(value) for name, value in (good | {k: found[k] for k in _MORE if k in found}).items()}
 
 
 def together(turns: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The figures of a part: counts are summed over its turns, of all others it is the median."""
+    """The figures of a part: counts are summed over its turns, other figures are medians."""
     each = [flat(turn) for turn in turns]
     figures: dict[str, Any] = {
         name: sum(turn[name] for turn in each) if name == "count" else middle([turn[name] for turn in each])
@@ -59,6 +59,6 @@ def together(turns: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def wrong(turns: Sequence[Mapping[str, Any]], *expected: int) -> int:
-    """How many requests had another end than an answer or an expected status."""
+    """The number of requests that ended in an error or an unexpected status."""
     ends = [(int(status), each["count"]) for turn in turns for status, each in turn["status"].items()]
     return sum(int(turn["errors"]) for turn in turns) + sum(n for status, n in ends if status not in (200, *expected))

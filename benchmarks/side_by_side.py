@@ -1,4 +1,4 @@
-"""Answers side by side: the same users, one machine, one run, one thread; what each costs, and what it finds."""
+"""Cost and quality of answers side by side: the same users, one machine, one run, one thread."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ from benchmarks.timing import multiply_adds_a_ms, spent_in_turns
 __all__ = ["answers"]
 
 K = 20
-# Answers that are timed, and the items that the tree's scorer looks at for those of a dear row.
+# The number of timed answers, and the number of items that the tree's scorer may score for those of a `dear` row.
 _TIMED, _LEAVES = 300, 3_000_000
-# Users that the tree as fitted and its full beam are judged by: all.
+# The tree as fitted and its full beam are evaluated on all users.
 _WHOLE = ("tree", "tree full")
 
 
 def answers(job: Job) -> Measured:
-    """Each contender that the given folders make: figures "KEY/NAME" by its key, and what the machine can do.
+    """Measures each contender of the given folders: figures "KEY/NAME" by its key, and the speed of the machine.
 
-    `values`: "KEY/both", F@20 of each user in the seeded order, the mean over both views. `training`: the rows' titles,
-    and in which rows the tree's scorer judges what an index brings. Errors: a folder that was not fitted on the split.
+    `values`: "KEY/both", F@20 of each user in the seeded order, averaged over both views. `training`: the rows' titles,
+    and the rows in which the tree's scorer reranks candidates. Errors: a folder that was not fitted on the split.
     """
     began = time.perf_counter()
     found = {name: _loaded(folder, job) for name, folder in job.folders.items()}
@@ -74,7 +74,7 @@ def _figures(own: Found, row: Contender, shares: Mapping[str, float]) -> dict[st
 
 
 def _lost(judged: Mapping[str, Found]) -> dict[str, float]:
-    """What the tree as fitted loses of its full beam's F@20, in percent, by view."""
+    """The loss in F@20 of the tree as fitted against its full beam, in percent, by view."""
     if not set(_WHOLE) <= judged.keys():
         return {}
     own, full = (judged[key] for key in _WHOLE)
@@ -83,7 +83,7 @@ def _lost(judged: Mapping[str, Found]) -> dict[str, float]:
 
 
 def _timed(rows: Sequence[Contender], names: Retriever, queries: Queries) -> dict[str, float]:
-    """Milliseconds of `recommend` by history, seen items removed, and the machine's multiply-adds in the same run."""
+    """Milliseconds of `recommend` by history, seen items removed, and the machine's rate of multiply-adds."""
     count = {row.key: min(_TIMED, len(queries)) for row in rows}
     for row in rows:
         if row.dear:
@@ -106,13 +106,13 @@ def _timed(rows: Sequence[Contender], names: Retriever, queries: Queries) -> dic
 
 
 class _Graphs:
-    """HNSW graphs of vectors, each built once and kept in a folder."""
+    """HNSW graphs, each built once and stored in a folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def __call__(self, name: str, vectors_ND: NDArray[np.float32]) -> HnswIndex:
-        """The graph of a name's vectors."""
+        """The graph of the vectors under a name."""
         vectors_ND = np.ascontiguousarray(vectors_ND, np.float32)
         digest = hashlib.sha256(vectors_ND.tobytes()).hexdigest()[:16]
         path = self.folder / f"{name}-{digest}.npz"
@@ -132,10 +132,10 @@ def _loaded(folder: Path, job: Job) -> Retriever:
     retriever = beamwood.load(folder)
     fitted_on = retriever.metadata.get("data", {}).get("fingerprint")
     if fitted_on != job.split.dataset.fingerprint():
-        raise InputError(f"{folder} was not fitted on this log; leave --folder out, or name a folder of it")
+        raise InputError(f"{folder} was not fitted on this log; omit --folder, or give a folder fitted on it")
     return retriever
 
 
 def _state(folders: Mapping[str, Path]) -> str:
-    """What the folders hold, by their checksums."""
+    """The content of the folders, by checksums."""
     return " ".join(f"{name}={read_manifest(folder).get('checksum')}" for name, folder in sorted(folders.items()))

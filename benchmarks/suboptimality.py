@@ -1,9 +1,9 @@
-"""What summed labels cost: training to convergence on a planted market, summed against rectified labels.
+"""The cost of summed labels: training to convergence on a planted market, with summed or with rectified labels.
 
     python -m benchmarks.suboptimality [--steps 3000] [--seeds 0,1,2] [--k 8] [--json]
 
-Every level is trained on all its nodes, so sampling plays no part; the estimator of the rectified labels is the market
-itself, so the estimate plays none either. What is left is the label.
+Every level is trained on all its nodes, so sampling has no effect. The estimator of the rectified labels is the market
+itself, so estimation has none either. The labels are the only difference.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class NextItem:
 
 
 def hard_categories(market: Market) -> Any:
-    """Items in categories whose tree is hard for sums: 8 of one strong and 3 weak items, 8 of 4 middling ones."""
+    """Categories whose tree is hard for summed labels: 8 with one strong and 3 weak items, and 8 with 4 medium ones."""
     rank = np.argsort(np.argsort(-market.emission.mean(axis=0)))
     group = np.where(rank < 8, rank, np.where(rank < 40, 8 + (rank - 8) % 8, (rank - 40) % 8))
     return market.item_frame.with_columns(pl.Series("category", [f"group {number}" for number in group]))

@@ -1,7 +1,7 @@
-"""The suite: which runs there are, as `suite.toml` names them.
+"""The suite: the runs that `suite.toml` defines.
 
-A topic is a table: rows (what is fitted) on logs, each with seeds. A run is one row on one log with one seed, and its
-name is `topic/log/row/seed`.
+A topic is a table: rows (models) on logs, each with seeds. A run is one row on one log with one seed, and its name is
+`topic/log/row/seed`.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ class _Entry(BaseModel):
 
 
 class LogEntry(_Entry):
-    """How a log is read and split: the folder, `reading` a name of `logs.READINGS`, the split of `beamwood.splits`.
+    """How a log is read and split: its folder, `reading` from `logs.READINGS`, and a split of `beamwood.splits`.
 
-    `market` and `tastes`: settings of a planted market instead, drawn with seed 0, which needs no folder; `tastes` are
-    of one whose optimum is known. `test_users`: so many of them test, drawn once (None: all).
+    `market` and `tastes`: settings of a planted market instead of a folder, generated with seed 0; the optimum of
+    `tastes` is known. `test_users`: the number of test users, drawn once (None: all).
     """
 
     folder: str = ""
@@ -43,13 +43,13 @@ class LogEntry(_Entry):
 
 
 class Row(_Entry):
-    """What is fitted, and by which recipe it is judged.
+    """A model, and the recipe that evaluates it.
 
-    `start`: settings that name the folder of another row's fit, as {"start.folder": "sasrec"} or "main/dtr" of another
-    topic; for the recipe `answers`, which fits nothing, by what each is called. `same`: a row of another topic
-    whose lines are shown here too, so that nothing is run. `once`: nothing is drawn, so the first seed stands for all.
-    `on`: other settings on single logs. `logs`: those of the topic that the row is run on (None: all). `limit`: seconds
-    after which a run is stopped. A setting "null" is none, which TOML lacks.
+    `start`: settings whose value is the folder of another row's fit, such as {"start.folder": "sasrec"}, or "main/dtr"
+    of another topic; for the recipe `answers`, which fits nothing, folders by name. `same`: a row of another topic
+    whose lines are also shown here, so nothing is run. `once`: nothing is random, so only the first seed is run.
+    `on`: other settings on single logs. `logs`: the topic's logs that the row is run on (None: all). `limit`: seconds
+    until a run is stopped. The setting "null" means None, which TOML lacks.
     """
 
     title: str
@@ -66,10 +66,10 @@ class Row(_Entry):
 
 
 class Column(_Entry):
-    """A column of a topic's table: a figure of the lines, as "removed/f@20", its heading, and how it is written.
+    """A column of a topic's table: a figure of the lines, such as "removed/f@20", its heading and its format.
 
-    `interval`: with half of its 95 % interval; `test`: with the p-value of the paired test against the topic's row;
-    `of`: as a share of that row's figure.
+    `interval`: show half the width of the 95 % interval; `test`: show the p-value of the paired test against the
+    topic's `against`; `of`: show the figure relative to this row.
     """
 
     figure: str
@@ -81,10 +81,10 @@ class Column(_Entry):
 
 
 class Topic(_Entry):
-    """A table: its rows on its logs. `keep`: figures, or patterns of them, of which the value of each user is kept.
+    """A table: its rows on its logs. `keep`: figures, or patterns of them, whose values by user are stored.
 
-    `seeds_of`: other seeds on single logs. `against`: the row that the others are tested with (None: the best one).
-    `judged`: the figures that verdicts are of.
+    `seeds_of`: other seeds on single logs. `against`: the row that the others are tested against (None: the best one).
+    `judged`: the figures with a verdict.
     """
 
     title: str
@@ -116,7 +116,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Suite:
-    """All of `suite.toml`."""
+    """The content of `suite.toml`."""
 
     logs: Mapping[str, LogEntry]
     topics: Mapping[str, Topic]
@@ -129,13 +129,13 @@ class Suite:
 
     @classmethod
     def read(cls, path: Path) -> Suite:
-        """Errors: no such file, what is no TOML, unknown and missing keys, rows and logs that do not exist."""
+        """Errors: a missing or invalid file, unknown and missing keys, rows and logs that do not exist."""
         try:
             document = tomllib.loads(path.read_text())
         except OSError as error:
             raise InputError(f"{path} cannot be read ({error.strerror}); run from the root of the checkout") from error
         except tomllib.TOMLDecodeError as error:
-            raise InputError(f"{path} is no TOML: {error}") from error
+            raise InputError(f"{path} is not valid TOML: {error}") from error
         try:
             logs = {name: LogEntry(**entry) for name, entry in document.get("logs", {}).items()}
             topics = {name: Topic(**entry) for name, entry in document.get("topics", {}).items()}
@@ -147,20 +147,20 @@ class Suite:
         return iter(self._runs.values())
 
     def row(self, run: Run) -> Row:
-        """What a run fits, its settings those of its log."""
+        """The row of a run, with the settings of its log."""
         row = self.topics[run.topic].rows[run.row]
         settings = row.settings | row.on.get(run.log, {})
         settings = {name: None if value == "null" else value for name, value in settings.items()}
         return row.model_copy(update={"settings": settings})
 
     def find(self, name: str) -> Run:
-        """The run of a name. Errors: none has it."""
+        """The run with this name. Errors: there is none."""
         if name not in self._runs:
             raise InputError(f"run '{name}' is not in the suite{nearest(name, self._runs)}")
         return self._runs[name]
 
     def matching(self, patterns: Sequence[str]) -> list[Run]:
-        """The runs whose name matches a pattern, as "main/ml1m/*"; a part of a name stands for all below it."""
+        """The runs whose name matches a pattern, such as "main/ml1m/*"; "main/ml1m" matches all runs below it."""
         found = {}
         for pattern in patterns:
             own = [run for run in self if fnmatchcase(run.name, pattern) or run.name.startswith(f"{pattern}/")]
@@ -170,23 +170,23 @@ class Suite:
         return list(found.values())
 
     def behind(self, run: Run, named: str) -> Run:
-        """The run that a row names: "sasrec" of the same topic, "main/dtr" of another; on the same log."""
+        """The run that a row refers to, on the same log: "sasrec" of the same topic, "main/dtr" of another."""
         topic, _, row = named.rpartition("/")
         for seed in (run.seed, 0):
             name = Run(topic or run.topic, run.log, row, seed).name
             if name in self._runs:
                 return self._runs[name]
-        raise InputError(f"{run.name} names '{named}', which is not run on {run.log}; name a row of the suite")
+        raise InputError(f"{run.name} names '{named}', which is not run on {run.log}; name a row that is")
 
     def shown(self, topic: str, log: str, row: str) -> list[Run]:
-        """The runs of a row of a table, by seed; of a row that is the `same` as another's, that one's."""
+        """The runs of a row by seed; if the row has `same`, those of that row."""
         same = self.topics[topic].rows[row].same
         if same is not None:
             topic, _, row = same.rpartition("/")
         return [run for run in self if (run.topic, run.log, run.row) == (topic, log, row)]
 
     def before(self, run: Run) -> dict[str, Run]:
-        """The runs that must have left a folder first, by setting."""
+        """The runs whose folder a run needs, by setting."""
         return {setting: self.behind(run, name) for setting, name in self.row(run).start.items()}
 
     def _expanded(self) -> Iterator[Run]:
@@ -201,12 +201,16 @@ class Suite:
         topic = self.topics[name]
         for log in (*topic.logs, *topic.seeds_of, *(log for row in topic.rows.values() for log in row.logs or ())):
             if log not in self.logs:
-                raise InputError(f"topic {name}: log '{log}' is not among the logs{nearest(log, self.logs)}")
+                raise InputError(f"topic {name}: log '{log}' does not exist{nearest(log, self.logs)}")
         if topic.against is not None and topic.against not in topic.rows:
-            raise InputError(f"topic {name}: against='{topic.against}' is no row{nearest(topic.against, topic.rows)}")
+            raise InputError(
+                f"topic {name}: against='{topic.against}' is not a row{nearest(topic.against, topic.rows)}"
+            )
         for run in self:
             if run.topic == name:
                 self.before(run)
         for key, row in topic.rows.items():
             if row.same is not None and not any(self.shown(name, log, key) for log in topic.logs):
-                raise InputError(f"topic {name}: row {key} is the same as '{row.same}', which is no row of the suite")
+                raise InputError(
+                    f"topic {name}: row {key} is the same as '{row.same}', which is not a row of the suite"
+                )

@@ -1,4 +1,4 @@
-"""Tables of the lines as Markdown. Nothing here judges: what is said of a table is selected by its tests."""
+"""Tables of the lines as Markdown, with the findings that their paired tests select."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ README = ("cooccurrence", "ease", "two_tower", "sasrec", "dtr", "dtr+cooccurrenc
 
 
 def names(bench: Bench) -> list[str]:
-    """What may stand between markers."""
+    """The names of all tables."""
     return [*bench.suite.topics, "readme", "published", "portfolio", *(f"method-{name}" for name in METHODS)]
 
 
 def rendered(bench: Bench, name: str) -> str:
-    """The table of a name. Errors: there is none."""
+    """The table with this name. Errors: there is none."""
     if name not in names(bench):
         raise InputError(f"table '{name}' is unknown{nearest(name, names(bench))}")
     if name == "readme":
@@ -76,7 +76,7 @@ def _served(bench: Bench, name: str) -> str:
 
 
 def _of_method(bench: Bench, method: str) -> str:
-    """Of topics without `against` a table of the logs for each row; else the rows and what they are tested with."""
+    """The tables of a method: for topics without `against` one per row, over logs; else its rows and `against`."""
     parts = []
     for name, topic in bench.suite.topics.items():
         own = [key for key, row in topic.rows.items() if row.method == method and row.recipe != "fitted"]
@@ -108,7 +108,7 @@ def _readme(bench: Bench) -> str:
     topic = bench.suite.topics["main"]
     found = {log: gather(bench, "main", log) for log in topic.logs}
     keys = [key for key in README if key in topic.rows and any(key in found[log] for log in topic.logs)]
-    # A log where a rival is still to be run would show another as the best.
+    # Logs with a missing run are left out, because they could show the wrong row as the best.
     logs = [log for log in topic.logs if all(key in found[log] for key in keys)]
     if not keys or not logs:
         return EMPTY
@@ -162,7 +162,7 @@ def _as_of(evidence: Evidence) -> str:
 
 
 def _cost(evidence: Evidence) -> list[str]:
-    """Seconds of a fit, and the peak of memory."""
+    """Seconds of a fit, and peak memory."""
     seconds = evidence.seconds()
     return ["" if seconds is None else f"{seconds:,.0f}", f"{max(line.peak_mib for line in evidence.lines):,}"]
 

@@ -1,6 +1,6 @@
-"""What an answer takes of one core: contenders take turns over the same users, so that drift of the machine hits all.
+"""The time of an answer on one core; contenders take turns over the same users, so that drift affects all alike.
 
-Times are of this process's processor: on a machine that others use they compare better than those of the clock.
+Times are processor time of this process, which compares better than wall time on a shared machine.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from benchmarks.measure import processor_seconds_of
 __all__ = ["AVX2", "Spent", "multiply_adds_a_ms", "seconds_inside", "spent_in_turns"]
 
 AVX2 = {"BEAMWOOD_LEVEL": "v3", "OPENBLAS_CORETYPE": "Haswell", "FAISS_OPT_LEVEL": "AVX2"}
-"""An environment in which kernels, numpy and faiss use what a processor with AVX2 has, and no more."""
+"""An environment that limits kernels, numpy and faiss to AVX2."""
 
 _TURN, _WARM = 20, 3
 
 
 @dataclass
 class Spent:
-    """Milliseconds of each answer, and of these the ones inside compiled code."""
+    """Milliseconds of each answer: in total, and inside compiled code."""
 
     ms: list[float] = field(default_factory=list)
     inside_ms: list[float] = field(default_factory=list)
 
     def figures(self) -> dict[str, float]:
-        """Median, 99th percentile, and the median of what is around compiled code, where any was seen."""
+        """Median, 99th percentile, and the median outside compiled code, if any was called."""
         ms, inside = np.array(self.ms), np.array(self.inside_ms)
         figures = {"ms/median": float(np.median(ms)), "ms/p99": float(np.quantile(ms, 0.99))}
         return figures | ({"ms/around": float(np.median(ms - inside))} if inside.any() else {})
 
 
 class _Timed:
-    """An object whose calls are timed; `seconds` of all so far."""
+    """A wrapper that times all calls of an object; `seconds`: their total."""
 
     def __init__(self, inner: Any) -> None:
         self._inner, self.seconds = inner, 0.0
@@ -60,7 +60,7 @@ class _Timed:
 
 @contextmanager
 def seconds_inside(places: Sequence[tuple[Any, str]]) -> Iterator[Callable[[], float]]:
-    """Within it, a function that says how long the objects held under these names have been at work."""
+    """A context that times the objects under these attributes; its value returns their seconds so far."""
     before = [(owner, name, getattr(owner, name)) for owner, name in places if getattr(owner, name) is not None]
     timed = []
     for owner, name, inner in before:
@@ -79,9 +79,9 @@ def spent_in_turns(
     count: Mapping[str, int],
     between: Callable[[], Any] = lambda: None,
 ) -> dict[str, Spent]:
-    """By contender what each of its `count` answers took: `asks[key](number)` answers query `number`.
+    """The times of each contender's `count` answers; `asks[key](number)` answers query `number`.
 
-    Each turn of 20 answers begins with 3 that are not counted; `between` is called after a round of turns.
+    Each turn of 20 answers starts with 3 that are not counted; `between` is called after each round of turns.
     """
     spent = {key: Spent() for key in asks}
     for start in range(0, max(count.values()), _TURN):
@@ -105,7 +105,7 @@ def _take(ask: Callable[[int], Any], turn: range, spent: Spent, seconds: Callabl
 
 
 def multiply_adds_a_ms() -> float:
-    """How many multiply-adds one core makes in a millisecond at its best: in a product of 768 x 768 matrices."""
+    """The peak number of multiply-adds of one core per millisecond, from a product of 768 x 768 matrices."""
     a = np.random.default_rng(0).random((768, 768), dtype=np.float32)
     best = min(processor_seconds_of(lambda: a @ a) for _ in range(4))
     return 768**3 / best / 1000

@@ -1,4 +1,4 @@
-"""Time and memory of one training step of MIND's shape: the paper's form, node-major eager, and the native kernel.
+"""Time and memory of a training step with MIND's shape: the paper's form, node-major eager, and the native kernel.
 
 python -m benchmarks.train_step [--json] [--users 100] [--straight-users 100] [--repeats 5] [--norm none]
 
@@ -24,12 +24,12 @@ from beamwood.tree import Shape, Tree
 from benchmarks.measure import gemm_gflops, in_process, one_thread, print_results, timed
 
 NUM_ITEMS, NUM_NEGATIVES, LENGTH, WIDTH, HIDDEN = 7129, 70, 69, 24, 36
-# Level, targets, and draws with their log q; None where the level is scored whole.
+# Level, targets, and samples with their log q; None if the whole level is scored.
 Drawn = list[tuple[int, Tensor, Tensor | None, Tensor | None]]
 
 
 class PaperScorer(DinScorer):
-    """The same scores by the paper's equations as they stand: every pair's [a; a * w; w] and every window's sum."""
+    """The same scores by the paper's literal equations: every pair's [a; a * w; w] and every window's sum."""
 
     def first_layer(self, leaves_BL: Tensor, entry: LevelNodes) -> Tensor:
         offset, size = self.shape.level_offset(entry.level), self.shape.level_size(entry.level)
@@ -51,7 +51,7 @@ def build(
 ) -> tuple[Tree, DinScorer, Tensor, Tensor, torch.Generator]:
     torch.set_num_threads(1)
     generator = torch.Generator().manual_seed(0)
-    # The paper's tree: complete and binary.
+    # The paper's tree is complete and binary.
     tree = Tree.of_order(np.random.default_rng(0).permutation(NUM_ITEMS), Shape(2, 2, 13))
     model = scorer(tree.shape, norm=norm, dropout=0.1, unit_coordinate=False, recompute=recompute, generator=generator)
     leaves = torch.from_numpy(tree.leaf_of_item.astype(np.int64))
@@ -86,7 +86,7 @@ def step_loss(model: DinScorer, history: Tensor, levels: Drawn) -> Tensor:
 
 
 def run_step(scorer: str, users: int, repeats: int, sampling: str, norm: str) -> dict[str, float]:
-    """One whole step: draw, forward, backward, dense Adam."""
+    """A whole step: sampling, forward, backward, dense Adam."""
     tree, model, history, targets, generator = build(
         PaperScorer if scorer == "paper" else DinScorer, users, norm=norm, recompute=scorer == "recompute"
     )
@@ -112,7 +112,7 @@ def run_step(scorer: str, users: int, repeats: int, sampling: str, norm: str) ->
 
 
 def run_attention(users: int, repeats: int) -> dict[str, float]:
-    """The attention kernel alone on one level: forward and backward, and its share of the GEMM's rate."""
+    """The attention kernel alone on one level, forward and backward, relative to the rate of a GEMM."""
     _, model, _, _, generator = build(DinScorer, 1)
     a = torch.randn(users, LENGTH, WIDTH, generator=generator).requires_grad_()
     w = torch.randn(users, NUM_NEGATIVES + 1, WIDTH, generator=generator).requires_grad_()
@@ -125,7 +125,7 @@ def run_attention(users: int, repeats: int) -> dict[str, float]:
         "forward_s": forward,
         "both_s": both,
         "forward_share_of_gemm": flops / forward / 1e9 / peak,
-        # The hidden layer again, the folded matrix's gradient and the nodes': three more products.
+        # Three more products: the hidden layer again, and the gradients of the folded matrix and of the nodes.
         "both_share_of_gemm": 4 * flops / both / 1e9 / peak,
         "gemm_gflops": peak,
     }
@@ -135,9 +135,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--users", type=int, default=100)
-    parser.add_argument("--straight-users", type=int, default=100, help="users of the paper's form, scaled to --users")
+    parser.add_argument(
+        "--straight-users", type=int, default=100, help="users for the paper's form; its time is scaled to --users"
+    )
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--norm", choices=("none", "batch"), default="none", help="of the MLP, in every variant")
+    parser.add_argument(
+        "--norm", choices=("none", "batch"), default="none", help="normalisation of the MLP in every variant"
+    )
     options = parser.parse_args()
     one_thread()
     if native() is None:

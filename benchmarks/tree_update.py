@@ -1,8 +1,8 @@
-"""One tree update of DTR on `mind_dtr`'s training set, scored natively; rivals are timed on fewer instances.
+"""Time of a DTR tree update on `mind_dtr`'s training set with native scoring; rivals are timed on fewer instances.
 
 python -m benchmarks.tree_update [--json] [--max-instances 100] [--data ../shared/data/mind_dtr/interactions.parquet]
 
-Weights are random: the time does not depend on them.
+Weights are random, because the time does not depend on them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from benchmarks.train_step import LENGTH, PaperScorer
 
 
 def tree_updates(train: Dataset, *, max_instances: int, stride: int, rival_instances: int) -> dict[str, Any]:
-    """Seconds of an update with up to `max_instances` of each item, and how much faster it is than the rivals."""
+    """Seconds of an update with up to `max_instances` per item, and its speed-up over the rivals."""
     rng = np.random.default_rng(0)
     examples = windows(train.histories, length=LENGTH + 1)
     targets = examples.targets(np.arange(len(examples)))
@@ -72,7 +72,9 @@ def tree_updates(train: Dataset, *, max_instances: int, stride: int, rival_insta
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--max-instances", type=int, default=100, help="a cap on an item's instances; 0: all of them")
+    parser.add_argument(
+        "--max-instances", type=int, default=100, help="the largest number of instances per item; 0: no limit"
+    )
     parser.add_argument("--stride", type=int, default=7)
     parser.add_argument("--rival-instances", type=int, default=2000)
     shared = Path(os.environ.get("BEAMWOOD_SHARED", Path(__file__).resolve().parents[2] / "shared"))

@@ -1,7 +1,7 @@
-"""Figures that were typed by hand: decimals and powers of ten in prose and tables, outside markers and code.
+"""Finds figures typed by hand: decimals and powers of ten in prose and tables, outside markers and code.
 
-Code may hold decimals, as settings have them, but a code span that is nothing but a number counts as prose. So may
-numbers of versions, sections, theorems, equations and the like.
+Code may have decimals, because settings do, but a code span with only a number counts as prose. Numbers of versions,
+sections, theorems, equations and the like are allowed.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _NUMBERED = re.compile(
     r"[ -]\d+(?:\.\d+)+(?:(?:,| and| to| or|-) ?\d+(?:\.\d+)+)*\+?",
     re.IGNORECASE,
 )
-# Between such comments others put what a program says, as they do tables.
+# Text between such comments is generated: tables, or the output of a program.
 _BEGIN, _END = re.compile(r"^<!-- (?!end )(\w+ \S+) -->$"), re.compile(r"^<!-- end \S+ -->$")
 
 
 def typed_figures(text: str) -> Iterator[tuple[int, str]]:
-    """The number of the line and the figure, of each that stands in a page of Markdown."""
+    """The line number and the text of each typed figure in a Markdown page."""
     fence, marked = "", False
     for number, line in enumerate(text.splitlines(), start=1):
         opened = re.match(r"\s*(```+|~~~+)", line)
@@ -42,6 +42,6 @@ def typed_figures(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _prose(line: str) -> str:
-    """The line without code, links and numbered things."""
+    """The line without code, links and numbered references."""
     line = _SPAN.sub(lambda span: span[2] if _FIGURE.fullmatch(span[2].strip()) else " ", line)
     return _NUMBERED.sub(" ", _LINK.sub(" ", line))

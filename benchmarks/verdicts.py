@@ -1,4 +1,4 @@
-"""What is said of a table: sentences that the outcome of its paired tests selects."""
+"""The findings of a table: sentences that its paired tests select."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _VIEWS = {
 
 
 def verdict(topic: Topic, rows: Mapping[str, Evidence]) -> str:
-    """Of each of the topic's judged figures: which rows are above, below, or cannot be told from another.
+    """For each judged figure of the topic: the rows above, below, and not significantly different from a reference.
 
-    The other is `against`, else the row with the highest figure. Nothing is said of fewer than two rows.
+    The reference is `against`, else the row with the highest figure. Fewer than two rows have no verdict.
     """
     said = [_of_figure(topic, figure, rows) for figure in topic.judged]
     return "\n".join(f"- {each}" for each in said if each)
@@ -46,9 +46,9 @@ def _of_figure(topic: Topic, figure: str, rows: Mapping[str, Evidence]) -> str:
     below = [key for key, test in tests.items() if test.is_certain and test.difference.mean < 0]
     level = [key for key, test in tests.items() if not test.is_certain]
     said = [
-        f"above {base}: {_listed(above, having)}." if above else f"no row is above {base} for certain.",
+        f"above {base}: {_listed(above, having)}." if above else f"no row is significantly above {base}.",
         f"Below it: {_listed(below, having)}." if below else "",
-        f"Not to be told from it with so many users: {_listed(level, having)}." if level else "",
+        f"Not significantly different from it: {_listed(level, having)}." if level else "",
     ]
     return f"By {_words(figure)}, " + " ".join(part for part in said if part)
 
@@ -60,7 +60,7 @@ def _of_the_highest(figure: str, rows: Mapping[str, Evidence]) -> str:
     beaten = [key for key in order[1:] if tests[key].is_certain]
     said = [
         f"By {_words(figure)}, {rows[first].title} has the highest figure.",
-        f"Not to be told from it with so many users: {_listed(level, rows)}." if level else "",
+        f"Not significantly different from it: {_listed(level, rows)}." if level else "",
         f"It is above {'the' if level else 'all'} others: {_next(tests[beaten[0]], rows)}." if beaten else "",
     ]
     return " ".join(part for part in said if part)

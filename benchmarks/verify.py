@@ -1,4 +1,4 @@
-"""Does a run, made again, agree with its line?"""
+"""Checks whether a repeated run agrees with its line."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__ = ["agreement"]
 
 
 def agreement(bench: Bench, run: Run) -> tuple[list[str], bool]:
-    """What is said of each figure whose values by user were kept, and whether all agree.
+    """The comparison of each figure that has values by user, and whether all agree.
 
-    Equal to float32's last digit on the same source, machine and data, mostly. Elsewhere processors round otherwise and
-    trainings part, so a figure agrees where a paired test over users finds no difference (p at least .01).
+    On the same source, machine and data, values are mostly equal to the last digit of float32. Other processors round
+    differently and trainings diverge, so a figure agrees if a paired test over users has p at least .01.
     """
     measured, then = bench.again(run)
     line = bench.lines.get(run)

@@ -1,4 +1,4 @@
-"""A virtual environment of a package's core dependencies and nothing else, out of what is installed here, offline."""
+"""An offline virtual environment with only the core dependencies of a package, linked from the installed ones."""
 
 import json
 import os
@@ -30,7 +30,7 @@ print(json.dumps(done))
 
 @dataclass(frozen=True)
 class Bare:
-    """An environment, and how to run things in it."""
+    """An environment, and functions that run programs in it."""
 
     folder: Path
 
@@ -39,7 +39,7 @@ class Bare:
         return self.folder / "bin" / "python"
 
     def run(self, *arguments, asked=None):
-        """Run its Python; returns stdout."""
+        """Run its Python and return stdout."""
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "BEAMWOOD"))}
         done = subprocess.run(
             [self.python, *map(str, arguments)],
@@ -53,21 +53,21 @@ class Bare:
         return done.stdout
 
     def beamwood(self, *commands):
-        """Run command lines one after the other in one process; returns (exit code, stdout, stderr) of each."""
+        """Run command lines in sequence in one process; return (exit code, stdout, stderr) of each."""
         asked = json.dumps([[str(part) for part in command] for command in commands])
         return [tuple(done) for done in json.loads(self.run("-c", COMMANDS, asked=asked))]
 
     def install(self, wheel):
-        """Install a wheel by pip, and have pip check that all it asks for is there."""
+        """Install a wheel with pip, and let pip check that its requirements are met."""
         pip = [sys.executable, "-m", "pip", "--python", self.python, "--disable-pip-version-check"]
         subprocess.run([*pip, "install", "--quiet", "--no-index", "--no-deps", wheel], check=True)
         subprocess.run([*pip, "check"], check=True)
 
 
 def bare_environment(folder, *, source=False, more=()):
-    """Make one of `dependencies` in pyproject.toml and what they need, by links; `more` are further distributions.
+    """Build an environment by links: the `dependencies` in pyproject.toml with their own, and `more` distributions.
 
-    With `source` this checkout is in it too, with the core as it runs here.
+    With `source` it also has this checkout, with the native core in use.
     """
     venv.create(folder, symlinks=True)
     bare = Bare(folder)
@@ -92,7 +92,7 @@ def core_dependencies():
 
 
 def with_all_they_need(requirements):
-    """The names of the distributions, and of those that they need in turn."""
+    """The names of the distributions and all their dependencies."""
     found, left = set(), list(requirements)
     while left:
         asked = left.pop()
@@ -105,8 +105,8 @@ def with_all_they_need(requirements):
 
 
 def tops(name):
-    """The files and folders in site-packages that a distribution brings."""
+    """The files and folders of a distribution in site-packages."""
     known = distribution(name)
-    assert known.files, f"{name} does not say what it brings"
+    assert known.files, f"{name} has no list of its files"
     parts = {file.parts[0] for file in known.files} - {"..", "__pycache__"}
     return [Path(known.locate_file(part)) for part in sorted(parts)]

@@ -1,4 +1,4 @@
-"""Waits that end, whatever a process or a thread does."""
+"""Waits with a time limit for processes and threads."""
 
 import subprocess
 import threading
@@ -9,8 +9,10 @@ SECONDS = 120.0
 
 
 def line_of(process, stream=None, seconds=SECONDS):
-    """The next line of a process's output (or of another stream of it), "" where it ended; one that says nothing in
-    that time is killed."""
+    """The next line of a process's output or another of its streams, "" at its end.
+
+    A process that writes nothing in this time is killed.
+    """
     timer = threading.Timer(seconds, process.kill)
     timer.daemon = True
     timer.start()
@@ -21,14 +23,14 @@ def line_of(process, stream=None, seconds=SECONDS):
 
 
 def joined(threads, seconds=SECONDS):
-    """Wait for threads. Errors: one has not ended in that time."""
+    """Wait for threads. Errors: a thread has not ended in this time."""
     for thread in threads:
         thread.join(seconds)
         assert not thread.is_alive(), f"{thread.name} has not ended in {seconds:.0f} s"
 
 
 def ended(process, seconds=SECONDS):
-    """The exit code of a process that is about to end. Errors: it is killed, as it has not ended in that time."""
+    """The exit code of a process. Errors: it has not ended in this time, and is killed."""
     try:
         return process.wait(timeout=seconds)
     except subprocess.TimeoutExpired:

@@ -1,4 +1,4 @@
-"""Pages in Debian's Chromium, driven by its devtools protocol over a pipe: errors, requests, widths, pictures."""
+"""Pages in Debian's Chromium, driven by the DevTools protocol over a pipe: errors, requests, widths, screenshots."""
 
 import base64
 import json
@@ -12,16 +12,16 @@ from pathlib import Path
 import pytest
 
 PROGRAM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-needs_chromium = pytest.mark.skipif(PROGRAM is None, reason="there is no Chromium; apt-get install chromium")
+needs_chromium = pytest.mark.skipif(PROGRAM is None, reason="Chromium is not installed; apt-get install chromium")
 WIDTHS = (360, 1280)
-PATIENCE = 120  # seconds for an answer of a browser on a busy machine
-PAPER = 740  # of an A4 sheet between its margins, in pixels of CSS
+PATIENCE = 120  # Seconds to wait for the browser on a busy machine.
+PAPER = 740  # The width of an A4 page without margins, in CSS pixels.
 FLAGS = ["--headless=new", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe", "--no-first-run"]
 FLAGS += ["--disable-dev-shm-usage", "--disable-background-networking", "--no-proxy-server"]
 
 
 class Chromium:
-    """A browser with one tab. Use it as a context."""
+    """A browser with one tab; a context manager."""
 
     def __init__(self, folder):
         self.folder, self.events, self.number, self.buffer = Path(folder), [], 0, b""
@@ -54,7 +54,7 @@ class Chromium:
         os.close(self.answers)
 
     def call(self, method, **parameters):
-        """What the browser answers; events that come meanwhile are kept."""
+        """The browser's answer; events that arrive before it are kept."""
         self.number += 1
         message = {"id": self.number, "method": method, "params": parameters}
         if method.partition(".")[0] != "Target":
@@ -69,7 +69,7 @@ class Chromium:
 
     def _next(self):
         while b"\0" not in self.buffer:
-            # A tab that has crashed answers nothing more.
+            # A crashed tab does not answer.
             assert select.select([self.answers], [], [], PATIENCE)[0], f"no answer of the browser in {PATIENCE} s"
             read = os.read(self.answers, 2**20)
             assert read, "the browser has ended"
@@ -78,17 +78,17 @@ class Chromium:
         return json.loads(line)
 
     def ask(self, expression):
-        """The value of a JavaScript expression, a promise's when it is fulfilled."""
+        """The value of a JavaScript expression; for a promise, its result."""
         result = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in result, result["exceptionDetails"]
         return result["result"].get("value")
 
     def open(self, page, width, *, dark=False, media="screen"):
-        """Show a page of a file; returns when all its charts are drawn."""
+        """Show the page in a file; return when all its charts are drawn."""
         self.visit(Path(page).resolve().as_uri(), width, dark=dark, media=media)
 
     def visit(self, address, width, *, dark=False, media="screen", drawn="drawn"):
-        """Show an address in a width; returns when the page says that it is `drawn`."""
+        """Show an address at a width; return when the page is marked as `drawn`."""
         self.events.clear()
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", media=media, features=[scheme])
@@ -104,17 +104,17 @@ class Chromium:
             time.sleep(0.05)
 
     def errors(self):
-        """What the console has said, and what went wrong otherwise."""
+        """Console messages and other errors."""
         wrong = ("Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded", "Network.loadingFailed")
         return [event["params"] for event in self.events if event.get("method") in wrong]
 
     def requested(self):
-        """Every address that was asked for."""
+        """Every requested address."""
         sent = [event for event in self.events if event.get("method") == "Network.requestWillBeSent"]
         return [event["params"]["request"]["url"] for event in sent]
 
     def picture(self, path, top=0, height=None):
-        """The page as a PNG, or so much of it from the top."""
+        """The page as a PNG, or its top part of this height."""
         size = self.ask("[document.documentElement.scrollWidth, document.documentElement.scrollHeight]")
         clip = {"x": 0, "y": top, "width": size[0], "height": height or size[1] - top, "scale": 1}
         shot = self.call("Page.captureScreenshot", captureBeyondViewport=True, format="png", clip=clip)
@@ -131,7 +131,7 @@ def numbers(value):
 
 
 def check_page(page, document, folder):
-    """A page is fit for a guest: nothing loaded, no error, no sideways scroll, and all its numbers are the JSON's."""
+    """Check a page: no requests, no errors, no horizontal scrolling, and all numbers equal those in the JSON."""
     known = numbers(document)
     with Chromium(folder) as browser:
         for width in WIDTHS:
@@ -156,14 +156,14 @@ def check_page(page, document, folder):
 
 
 def rows_of(specification):
-    """Every row that a chart draws, of all its layers, each once."""
+    """The distinct rows that a chart draws in all its layers."""
     parts = [specification, *specification.get("layer", [])]
     rows = [row for part in parts for row in part.get("data", {}).get("values", [])]
     return [row for place, row in enumerate(rows) if row not in rows[:place]]
 
 
 def reads_as(value, text):
-    """Is the text this number, rounded?"""
+    """Whether the text is this number, rounded."""
     if float(text.removesuffix("%").replace(",", "")) == float(f"{value:.4g}"):
         return True
     scaled = 100 * value if text.endswith("%") else value
@@ -172,12 +172,12 @@ def reads_as(value, text):
     return abs(float(plain) - scaled) <= 0.5 * 10**-digits * (1 + 1e-9)
 
 
-# What stands beside the page, but for what scrolls in a place of its own.
+# Elements outside the page's width, except those that scroll on their own.
 _OUTSIDE = """[...document.querySelectorAll('main *')]
   .filter(each => !each.closest('.wide') && !each.closest('svg') && each.getBoundingClientRect().right > innerWidth + 1)
   .map(each => each.outerHTML.slice(0, 80))"""
 _ALL_DRAWN = """[...document.querySelectorAll('figure.chart')].every(
   each => each.querySelector('svg .mark-symbol path, svg .mark-rect path'))"""
-# What each chart draws, by its name.
+# The data of each chart, by name.
 _SPECS = """Object.fromEntries([...document.querySelectorAll('figure.chart')].map(each =>
   [each.id, JSON.parse(each.querySelector('script').textContent)]))"""

@@ -1,4 +1,4 @@
-"""Calls of the command line within a test's process, and a small market to call it on."""
+"""Calls of the command line in the test's process, and a small market for them."""
 
 import os
 
@@ -17,5 +17,5 @@ TINY = [
 
 
 def beamwood(*arguments):
-    """Run in this process; returns the exit code."""
+    """Run a command in this process and return its exit code."""
     return main([str(argument) for argument in arguments])

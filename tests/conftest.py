@@ -1,13 +1,13 @@
-"""Settings of every test."""
+"""Settings of all tests."""
 
 import pytest
 from hypothesis import settings
 
-# A machine that is busy with something else must not fail a property: no test is timed.
+# Load on the machine must not fail a property test, so no test is timed.
 settings.register_profile("beamwood", deadline=None)
 settings.load_profile("beamwood")
 
-# Far above what any takes, so that only what never ends is ended.
+# Far longer than any test takes, so that only tests that hang are stopped.
 SHORT, LONG = 900, 4 * 3600
 
 

@@ -1,6 +1,6 @@
-"""Saved retrievers of every kind, and every way in which a folder with right checksums can hold wrong content.
+"""Saved retrievers of every kind, and systematic damage of folders with valid checksums but invalid content.
 
-Run as a program it tries the kinds that are named, so that a crash of the process is seen from outside.
+As a program it tests the named kinds, so that a crash of the process can be seen from outside.
 """
 
 import contextlib
@@ -152,14 +152,14 @@ for _name, _kind in INDEXES.items():
     if _name not in ("exact", "hnsw"):
         KINDS[f"tower-{_name}"] = lambda kind=_kind: two_tower("mean").indexed(kind, settings_of(kind, SMALL))
 
-# A wrong value in the place of any other of a manifest.
+# Wrong values for any entry of a manifest.
 WRONG_VALUES = (None, "zzz", -1, 0, 1.5, True, 10**12, [], ["a"], {}, {"a": None})
-# Content that cannot be right, whatever the array is for.
+# Content that is invalid in any array.
 CERTAIN = ("gone", "an axis more", "empty", "nan", "infinite", "too large", "far below 0")
 
 
 def array_damages(array):
-    """(what, the array damaged; None for left out)."""
+    """Pairs of a description and the damaged array, None for a missing one."""
     yield "gone", None
     yield "an axis more", array[None]
     yield "empty", array[:0]
@@ -186,7 +186,7 @@ def array_damages(array):
 
 
 def table_damages(frame):
-    """(what, the table damaged; None for left out)."""
+    """Pairs of a description and the damaged table, None for a missing one."""
     ids = frame["id"]
     for name, column in {
         "repeated": ids.clone().gather([0] * len(ids)),
@@ -204,7 +204,7 @@ def table_damages(frame):
 
 
 def value_damages(value, path=()):
-    """(path of keys, a wrong value or "gone") for every value inside."""
+    """Pairs of a path of keys and a wrong value or "gone", for every nested value."""
     if path:
         yield path, "gone"
         for wrong in WRONG_VALUES:
@@ -216,7 +216,7 @@ def value_damages(value, path=()):
 
 
 def changed(document, path, wrong):
-    """A copy of the document with that value in that place."""
+    """A copy of the document with this value at this path."""
     document = copy.deepcopy(document)
     part = document
     for key in path[:-1]:
@@ -229,14 +229,14 @@ def changed(document, path, wrong):
 
 
 def put_manifest(folder, document):
-    """Write a manifest under a right checksum."""
+    """Write a manifest with a valid checksum."""
     content = {name: value for name, value in document.items() if name != "checksum"}
     content["checksum"] = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
     (folder / "manifest.json").write_text(json.dumps(content))
 
 
 class Folder:
-    """A saved retriever of a kind whose parts can be damaged one by one."""
+    """A saved retriever of one kind, whose parts can be damaged one at a time."""
 
     def __init__(self, kind, path):
         self.path = Path(path)
@@ -249,7 +249,7 @@ class Folder:
             metadata={"method": kind},
         ).save(self.path)
         artefact = read_artefact(self.path)
-        # Copies: what is mapped must not be written over.
+        # Copies, because the originals are memory-mapped.
         self.arrays = {
             name: {key: array.copy() for key, array in artefact.arrays(name).items()}
             for name in artefact.names("arrays")
@@ -260,7 +260,7 @@ class Folder:
         self.other = set()
 
     def put(self, document, **files):
-        """The folder as it was saved but for the given files (None: gone) and its manifest, under right checksums."""
+        """The saved folder with other files (None: missing) and another manifest, with valid checksums."""
         document = copy.deepcopy(document)
         for name in self.other - set(files):
             (self.path / name).write_bytes(self.files[name])
@@ -274,21 +274,21 @@ class Folder:
         put_manifest(self.path, document)
 
     def put_arrays(self, name, arrays):
-        """The folder with other arrays in a file."""
+        """The folder with other arrays in one file."""
         document = copy.deepcopy(self.manifest)
         shapes = {key: {"dtype": str(array.dtype), "shape": list(array.shape)} for key, array in arrays.items()}
         document["files"][f"{name}.safetensors"]["arrays"] = shapes
         self.put(document, **{f"{name}.safetensors": safetensors.numpy.save(arrays)})
 
     def put_table(self, name, frame):
-        """The folder with another table, None for none."""
+        """The folder with another table, None for no table."""
         content = io.BytesIO()
         if frame is not None:
             frame.write_parquet(content)
         self.put(self.manifest, **{f"{name}.parquet": None if frame is None else content.getvalue()})
 
     def damages(self):
-        """Damage the folder in every way, one after the other: (what was done, whether it must be refused)."""
+        """Damage the folder in every way, one at a time; yields the damage and whether it must be refused."""
         for file, arrays in self.arrays.items():
             for name, array in arrays.items():
                 for what, damaged in array_damages(array):
@@ -304,7 +304,7 @@ class Folder:
             yield f"manifest {path} {wrong!r}", False
 
     def common_damages(self):
-        """As `damages`, of what is the same whatever the kind: the manifest's own parts and the files' bytes."""
+        """As `damages`, for parts common to all kinds: the manifest's own entries and the bytes of files."""
         for path, wrong in value_damages(self.manifest):
             if path[0] not in ("searcher_config", "libraries"):
                 self.put(changed(self.manifest, path, wrong))
@@ -320,7 +320,7 @@ class Folder:
 
 
 def ask(folder, *, verify=True):
-    """Load and ask for users and for histories where the kind can: the answers are well-formed, or it is an error."""
+    """Load, and recommend by user and by history if the kind can; answers must be well-formed, else it is an error."""
     retriever = Retriever.load(folder, verify=verify)
     known = set(retriever.items.ids.to_list())
     some = retriever.items.ids.to_list()[:3]
@@ -337,7 +337,7 @@ def ask(folder, *, verify=True):
 
 
 def try_all(kind, path, *, common=False):
-    """Damage a folder of the kind in every way and load it each time; `AssertionError` names what went otherwise."""
+    """Damage a folder of the kind in every way and load it each time; `AssertionError` names the failed damage."""
     torch.manual_seed(0)
     folder = Folder(kind, Path(path) / "model")
     ask(folder.path)
@@ -351,11 +351,13 @@ def try_all(kind, path, *, common=False):
             refusal = str(error)
         except Exception as error:
             raise AssertionError(f"{kind}: {what}: {type(error).__name__}: {error}") from error
-        # What is taken at its word may be answered with any error, but never with the end of the process.
+        # Damage that loading does not check may raise any error, but must not crash the process.
         with contextlib.suppress(Exception):
             ask(folder.path, verify=False)
-        assert refusal is not None or not certain, f"{kind}: {what} was not noticed"
-        assert refusal is None or str(folder.path) in refusal, f"{kind}: {what}: the folder is not named: {refusal}"
+        assert refusal is not None or not certain, f"{kind}: {what} was not detected"
+        assert refusal is None or str(folder.path) in refusal, (
+            f"{kind}: {what}: the error does not name the folder: {refusal}"
+        )
     assert count > 20
 
 

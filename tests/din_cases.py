@@ -34,7 +34,7 @@ def random_weights(
     similarity: int = 0,
     neighbours: int = 0,
 ) -> DinWeights:
-    """`similarity`: its columns, and weights of what was seen beside it, `neighbours`: those of each node; 0: none."""
+    """A random scorer. `similarity`: columns of that term, with seen weights; `neighbours`: their number per node."""
     sizes = [(len(windows) + 1) * width, *mlp, 1]
     terms = {}
     if similarity:
@@ -61,7 +61,7 @@ def random_weights(
 def random_light(
     rng: np.random.Generator, num_nodes: int, length: int, *, width: int = 64, hidden: int = 12
 ) -> LightHead:
-    """A light head whose query vectors are exact in float32, whatever the order of sums: small whole numbers."""
+    """A light head of small integers, so that query vectors are exact in float32 for any order of summation."""
 
     def whole(*size: int, most: int = 3) -> np.ndarray:
         return rng.integers(-most, most + 1, size).astype(np.float32)
@@ -82,7 +82,7 @@ def random_light(
 
 
 def with_term(scorer: DinWeights, name: str, **arrays: np.ndarray) -> DinWeights:
-    """The scorer with other arrays of a term that it has."""
+    """The scorer with other arrays in an existing term."""
     term = scorer.terms[name]
     return replace(scorer, terms=scorer.terms | {name: replace(term, arrays=term.arrays | arrays)})
 

@@ -1,4 +1,4 @@
-"""A log in which each item is followed by one of two others, and what the tests of sequence methods do with it."""
+"""A log in which one of two items follows each item, and helpers for tests of sequence methods."""
 
 import numpy as np
 import polars as pl
@@ -13,7 +13,7 @@ NUM_ITEMS = 60
 
 
 def followed(items=None):
-    """Item n is followed by n + 1 or n + 7; `items`: their table."""
+    """Item n is followed by n + 1 or n + 7; `items`: the item table."""
     rng = np.random.default_rng(0)
     rows = []
     for user in range(200):
@@ -26,7 +26,7 @@ def followed(items=None):
 
 
 def far_from_start(task):
-    """The trainable, its parameters moved from where they were drawn."""
+    """The training task, with its parameters moved away from their initial values."""
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for parameter in task.model.parameters():
@@ -42,7 +42,7 @@ def queries(rows=12):
 
 
 def without_gradient(task):
-    """The parameters that a step does not move. A softmax does not see what all keys have in common."""
+    """The parameters that a step does not change. A softmax is invariant to a constant common to all keys."""
     task.model.train()
     task.loss(task.batch(np.arange(64))).backward()
     silent = [name for name, each in task.model.named_parameters() if each.grad is None or not each.grad.any()]
@@ -50,7 +50,7 @@ def without_gradient(task):
 
 
 def gain_over_popularity(method, split, settings):
-    """How much more of what was left out a fit finds than the most popular items do: recall@20."""
+    """The gain in recall@20 of a fit over popularity."""
     fitted = method.fitted(split, settings | {"optimiser.warmup_steps": 10}, progress=False)
     popular = load_method("popularity").fitted(split)
     found = [beamwood.evaluate(each, split)["kept"].means()["recall@20"] for each in (fitted, popular)]

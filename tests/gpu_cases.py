@@ -1,4 +1,4 @@
-"""A short fit of each method that a GPU can train, without dropout, so that every device has the same draws."""
+"""A short fit of each method that trains on a GPU, without dropout, so that all devices draw the same numbers."""
 
 import json
 
@@ -17,7 +17,7 @@ TOWERS = {"model.width": 8, "model.length": 8}
 
 
 def _case(method, *parts, of=""):
-    """The settings of the parts together; `of` says what is tried."""
+    """The combined settings; `of` names the tested part."""
     return pytest.param(
         (method, {key: value for part in parts for key, value in part.items()}), id=f"{method} {of}".strip()
     )
@@ -63,13 +63,13 @@ CASES = [
 
 
 def small_split():
-    """A market of 90 items, each user's last item for testing."""
+    """A market of 90 items, with each user's last item for testing."""
     market = make_market(MarketConfig(num_users=60, num_items=90, min_events=10, max_events=20), seed=1)
     return leave_one_out(Dataset.from_log(read_log(market.log), market.item_frame))
 
 
 def fitted(split, given, folder, *, max_steps, resume=False, **settings):
-    """The retriever of a case after so many steps, and the loss of each."""
+    """The retriever of a case after this many steps, and the loss of each step."""
     name, settings = given[0], given[1] | settings
     preset = settings.pop("preset", None)
     for key in settings.keys() & {"start.folder", "start.retriever"}:

@@ -1,4 +1,4 @@
-"""A small task with everything a resume must restore: dropout, batch statistics, a sampler, two optimisers."""
+"""A small task with all state that a resume must restore: dropout, batch statistics, a sampler, two optimisers."""
 
 import numpy as np
 import torch
@@ -25,7 +25,7 @@ class Network(nn.Module):
 
 
 class LinearTask(Trainable):
-    """Rows whose number is even are 1, others 0, with noise of the run's generator."""
+    """Labels 1 for even rows and 0 for odd ones, with noise from the run's generator."""
 
     num_examples = NUM_ROWS
 

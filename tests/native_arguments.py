@@ -1,7 +1,7 @@
-"""Every function of the native core called with an argument of every wrong kind, one at a time.
+"""Calls every function of the native core with each kind of wrong argument, one at a time.
 
-Functions take zeros otherwise; the search of a tree takes what a real tree gives it. As a program it prints each call
-before it is made, so that one that ends the process is the last line.
+Other arguments are zeros; the tree search gets those of a real tree. As a program it prints each call before it is
+made, so that a call that crashes the process is the last line.
 """
 
 import inspect
@@ -17,7 +17,7 @@ WRONG += tuple((None,) * length for length in range(1, 9))
 
 
 def split(text):
-    """The parts of a list of types, at the commas outside brackets."""
+    """The parts of a list of types, split at commas outside brackets."""
     parts, depth, start = [], 0, 0
     for place, character in enumerate(text):
         depth += (character in "[(") - (character in "])")
@@ -28,7 +28,7 @@ def split(text):
 
 
 def value_of(kind):
-    """A value of a type as nanobind writes it, all zeros and of length 1; a list of those within, where it has some."""
+    """A value of a type in nanobind's notation: zeros of length 1; for a container type, a list of such values."""
     kind = kind.removesuffix(" | None").strip()
     array = re.match(r"(?:numpy\.)?ndarray\[dtype=(\w+), shape=\(([^)]*)\)", kind)
     if array:
@@ -45,7 +45,7 @@ def value_of(kind):
 
 
 def damaged(value):
-    """The value with each part of it replaced by each wrong one."""
+    """The value with each part replaced by each wrong value."""
     yield from WRONG
     if isinstance(value, tuple | list):
         kind = type(value)
@@ -61,7 +61,7 @@ def damaged(value):
 
 
 def calls():
-    """(name, what is called, its arguments): every function with zeros, and the search as a tree calls it."""
+    """Triples of a name, a callable and its arguments: every function with zeros, and the search as a tree calls it."""
     for name, found in sorted(vars(native).items()):
         if not name.startswith("__") and not inspect.isclass(found) and callable(found):
             yield name, found, [value_of(kind) for kind in types_of(found.__doc__)]
@@ -69,7 +69,7 @@ def calls():
 
 
 def searches():
-    """The construction of a search and its methods, with the arguments that a small tree was seen to give."""
+    """The constructor and the methods of a search, with arguments recorded from a small tree."""
     import damaged_folders
     from beamwood.types import ItemLists, Query
 
@@ -103,7 +103,7 @@ def searches():
 
 
 def types_of(words):
-    """The types of a signature that nanobind wrote, None for what it names alone."""
+    """The types in a nanobind signature, None for an argument without a type."""
     inside = words[words.index("(") + 1 : words.index(" -> ") - 1]
     return [part.partition(": ")[2].partition(" = ")[0] or None for part in split(inside)]
 

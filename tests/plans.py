@@ -1,4 +1,4 @@
-"""Settings of tests, and what they mean for the data of a test, as `Method.fitted` plans them before it trains."""
+"""Settings for tests, resolved for a data set as `Method.fitted` does before training."""
 
 from beamwood.fitting.plan import Facts
 
@@ -13,5 +13,5 @@ SMALL_TREE = {
 
 
 def planned(config, train):
-    """The plan of a configuration for a data set."""
+    """The resolved configuration for a data set."""
     return config.plan(Facts.of(train))

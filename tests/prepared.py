@@ -1,10 +1,10 @@
-"""A trainable as a test takes it apart: made ready, and its generator given along."""
+"""A training task that is prepared for a test of its parts, with its generator."""
 
 from beamwood.training.trainable import Stepper
 
 
 class Prepared(Stepper):
-    """What it does not have itself is the trainable's."""
+    """Other attributes are those of the task."""
 
     def __getattr__(self, name):
         return getattr(self.task, name)

@@ -1,4 +1,4 @@
-"""Markdown pages as tests read them: their sentences, their links, and their fenced examples."""
+"""Parses Markdown pages for tests: sentences, links and fenced examples."""
 
 import re
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ _SENTENCE_ENDS = re.compile(r"(?<=[.?!])[)\"']?\s+(?=[\"'(]?[A-Z0-9])")
 
 @dataclass(frozen=True)
 class Fenced:
-    """A fenced block: the lines where it begins and ends, its language, and its text."""
+    """A fenced block: its first and last line, its language, and its text."""
 
     line: int
     end: int
@@ -19,7 +19,7 @@ class Fenced:
 
 
 def fenced(text):
-    """The fenced blocks of a page, in order; those within another are its text."""
+    """The fenced blocks of a page, in order; nested blocks belong to the text of the outer one."""
     blocks, opened, inside = [], None, []
     for number, line in enumerate(text.splitlines(), start=1):
         mark = _FENCE.match(line)
@@ -36,7 +36,7 @@ def fenced(text):
 
 
 def without_fences(text):
-    """The lines of a page, those of fenced blocks empty."""
+    """The lines of a page, with those of fenced blocks emptied."""
     lines = text.splitlines()
     for block in fenced(text):
         lines[block.line - 1 : block.end] = [""] * (block.end - block.line + 1)
@@ -44,7 +44,7 @@ def without_fences(text):
 
 
 def sentences(text):
-    """Line and words of each sentence: prose, list entries and headings, but no code, tables, comments or addresses."""
+    """The line and the words of each sentence in prose, lists and headings, without code, tables, comments and URLs."""
     text = re.sub(r"<!--.*?-->", lambda comment: re.sub(r"[^\n]", "", comment[0]), text, flags=re.DOTALL)
     blocks, block = [], []
     for number, line in enumerate(without_fences(text), start=1):
@@ -63,7 +63,7 @@ def sentences(text):
 
 
 def docstring_sentences(text):
-    """The sentences of a docstring: no code, no equations, and what stands apart by a colon or a semicolon apart."""
+    """The sentences of a docstring, without code and equations, split at colons and semicolons too."""
     for block in re.split(r"\n\s*\n", text):
         if not block.startswith("    ") and not block.lstrip().startswith((">>>", "Shape legend")):
             plain = re.sub(r"`[^`]*`", "Code", " ".join(block.split()))
@@ -71,7 +71,7 @@ def docstring_sentences(text):
 
 
 def _plain(text):
-    """Code is one word, and a link is its words."""
+    """The text with code as one word and links as their text."""
     text = re.sub(r"\{[\w:-]+\}`([^`<]*)(<[^`]*>)?`", r"\1", text)
     text = re.sub(r"`[^`]*`", "Code", text)
     text = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", text)
@@ -79,13 +79,13 @@ def _plain(text):
 
 
 def links(text):
-    """Line and address of each link and picture outside of code."""
+    """The line and the address of each link and image outside code."""
     for number, line in enumerate(without_fences(text), start=1):
         for found in re.finditer(r"\]\(([^)\s]+)\)", re.sub(r"`[^`]*`", "", line)):
             yield number, found[1]
 
 
 def anchors(text):
-    """The names that a link can have behind its `#`: one for each heading."""
+    """The anchors of a page, one for each heading."""
     heads = [line.lstrip("# ") for line in without_fences(text) if line.startswith("#")]
     return {re.sub(r"\s+", "-", re.sub(r"[^\w\s-]", "", head.lower()).strip()) for head in heads}

@@ -1,4 +1,4 @@
-"""Files that are refused with a command that mends them, and what the command makes of them."""
+"""Refused files whose error names a repair command, and the result of that command."""
 
 import subprocess
 import sys
@@ -21,7 +21,7 @@ def refused(source, **options):
 
 
 def typed(message, folder):
-    """Run the command at the end of a message in a folder; the file that it wrote."""
+    """Run the command at the end of a message in a folder; return the file that it wrote."""
     command = message.partition("as with: ")[2].replace("python3", sys.executable)
     subprocess.run(["sh", "-c", command], cwd=folder, check=True, capture_output=True)
     return folder / command.rpartition("> ")[2].strip()

@@ -1,4 +1,4 @@
-"""A training that ends before its time and is resumed."""
+"""A training that is interrupted and resumed."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from beamwood.training.run_folder import RunFolder
 
 
 def assert_same_arrays(one, other):
-    """Two retrievers hold the same arrays, bit for bit."""
+    """Assert that two retrievers have the same arrays, bit for bit."""
     ours, theirs = one.searcher.export()[1], other.searcher.export()[1]
     assert ours.keys() == theirs.keys()
     for name, array in ours.items():
@@ -14,7 +14,7 @@ def assert_same_arrays(one, other):
 
 
 def whole_as_in_parts(method, split, config, folder, *, steps=3):
-    """The retriever of a configuration, once as it is, and equal where a run of so many steps is resumed."""
+    """The retriever of a configuration, after asserting that a run resumed at this step gives the same one."""
     whole = method.fitted(split, config, run=RunFolder(folder / "whole"), progress=False)
     first = config.changed({"loop.max_steps": steps})
     method.fitted(split, first, run=RunFolder(folder / "parts"), progress=False)

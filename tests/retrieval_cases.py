@@ -1,4 +1,4 @@
-"""A retriever over a small tree with columns of every kind, and brute force to hold its answers against."""
+"""A retriever over a small tree with item columns of every type, and brute force to compare its answers with."""
 
 import datetime as dt
 from dataclasses import replace
@@ -23,7 +23,7 @@ from din_cases import random_light
 
 
 def item_frame(num_items, seed=0):
-    """A category of one or two labels, a price with gaps, a brand, a stock flag and a day."""
+    """Item columns: one or two categories, a price with gaps, a brand, a stock flag and a day."""
     rng = np.random.default_rng(seed)
     labels = rng.integers(0, 5, (num_items, 2))
     days = rng.integers(0, 300, num_items).tolist()
@@ -44,7 +44,7 @@ def layer(rng, inputs, outputs):
 
 
 def tree_searcher(num_items, seed=0, *, beam_width=8, width=4, steered=False):
-    """`steered`: by a light head unless a call says otherwise, 0 the cheapest of three ways."""
+    """A searcher of a random tree. `steered`: with a light head and a ladder of three ways to search."""
     rng = np.random.default_rng(seed)
     tree = random_tree(num_items, rng)
     nodes = rng.normal(0, 1, (tree.shape.num_nodes, width)).astype(np.float32)

@@ -1,4 +1,4 @@
-"""A service over a small saved tree: asked within the process, or as a process of its own."""
+"""A service over a small saved tree, in the test's process or in its own."""
 
 import json
 import socket
@@ -29,14 +29,14 @@ def small_retriever(seed=0, *, text=False, num_items=NUM_ITEMS):
 
 
 def saved(folder, seed=0, *, text=False, num_items=NUM_ITEMS):
-    """The folder of a small tree; its items have the columns of `item_frame`."""
+    """The folder of a small tree whose items have the columns of `item_frame`."""
     retriever = small_retriever(seed, text=text, num_items=num_items)
     retriever.save(folder)
     return Path(folder), retriever
 
 
 def item_table(path, retriever, seed=0):
-    """A file of the items with titles, in another order than the catalogue's."""
+    """An item table with titles, not in the catalogue's order."""
     frame = item_frame(len(retriever.items), seed).with_columns(item_id=retriever.items.ids)
     frame = frame.with_columns(title=pl.format("Title of {}", "item_id")).drop("category")
     frame.sample(fraction=1, shuffle=True, seed=1).write_parquet(path)
@@ -53,30 +53,32 @@ def serving(folder, **settings):
 
 
 def post(client, path, body, status=200, **more):
-    """The JSON that is answered."""
+    """The JSON of the answer."""
     answer = client.post(path, json=body, **more)
     assert answer.status_code == status, answer.text
     return answer.json()
 
 
 def wait_until(holds, seconds=30):
-    """Ask again and again, until it holds."""
+    """Poll until the condition holds."""
     until = time.monotonic() + seconds
     while not holds():
-        assert time.monotonic() < until, "it never came"
+        assert time.monotonic() < until, "the condition was never met"
         time.sleep(0.01)
 
 
 class Server:
-    """`beamwood serve` in a process of its own on a free port. Use it as a context; `ask(path, body)` gives status and
-    JSON."""
+    """`beamwood serve` in a separate process on a free port; a context manager.
+
+    `ask(path, body)` returns the status and the JSON.
+    """
 
     def __init__(self, folder, *arguments, log=None):
         self.program = [sys.executable, "-m", "beamwood", "serve", str(folder), "--port", "0", *arguments]
         self.log = log
 
     def __enter__(self):
-        # A log that nobody reads would fill a pipe.
+        # An unread log would fill the pipe.
         out = subprocess.DEVNULL if self.log is None else open(self.log, "wb")
         self.process = subprocess.Popen(self.program, stdout=out, stderr=subprocess.PIPE, text=True)
         self.said, self.address = [], None
@@ -87,11 +89,11 @@ class Server:
             time.sleep(0.01)
         if self.address is None:
             self.__exit__()
-            raise AssertionError(f"the server has not begun: {''.join(self.said)}")
+            raise AssertionError(f"the server has not started: {''.join(self.said)}")
         return self
 
     def _read(self):
-        # All of it, as a process waits whose pipe is full.
+        # Read all of it, because a process with a full pipe blocks.
         for line in self.process.stderr:
             self.said.append(line)
             if " answers at http://" in line:

@@ -1,4 +1,4 @@
-"""Servers of Redis and PostgreSQL for tests: on free ports of the loopback, each in its own folder."""
+"""Redis and PostgreSQL servers for tests, on free loopback ports, each in its own folder."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ def address_of(kind: str, request: pytest.FixtureRequest, folder: Path) -> str:
 
 
 def free_port() -> int:
-    """A port of the loopback that nobody listens on."""
+    """A free loopback port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 def wait_for_port(port: int, process: subprocess.Popen[bytes], seconds: float = 20.0) -> None:
-    """Until something listens there. Errors: the process ended, or too long."""
+    """Wait until the port accepts connections. Errors: the process ended, or it takes too long."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         assert process.poll() is None, f"{process.args} ended with {process.returncode}"
@@ -70,7 +70,7 @@ def wait_for_port(port: int, process: subprocess.Popen[bytes], seconds: float = 
 
 
 def stop(process: subprocess.Popen[bytes], how: int = signal.SIGTERM) -> None:
-    """End a process that a test started, by its id."""
+    """End a process that a test started, by its process id."""
     if process.poll() is None:
         process.send_signal(how)
     try:
@@ -81,10 +81,10 @@ def stop(process: subprocess.Popen[bytes], how: int = signal.SIGTERM) -> None:
 
 
 def wait_until_unused(folder: Path, seconds: float = 60.0) -> None:
-    """Until no process works in the folder. Errors: too long."""
+    """Wait until no process uses the folder. Errors: it takes too long."""
     end = time.monotonic() + seconds
     while any(_works_in(process, folder) for process in Path("/proc").glob("[0-9]*")):
-        assert time.monotonic() < end, f"a process still works in {folder}"
+        assert time.monotonic() < end, f"a process still uses {folder}"
         time.sleep(0.02)
 
 
@@ -97,7 +97,7 @@ def _works_in(process: Path, folder: Path) -> bool:
 
 @contextmanager
 def redis_server(folder: Path, *, port: int | None = None, sync: str = "always") -> Running:
-    """Its address and its process; started again in the same folder, it has what it kept."""
+    """The address and the process; a restart in the same folder finds the stored data."""
     program = shutil.which("redis-server")
     if program is None:
         pytest.skip("redis-server is not installed: apt-get install redis-server")
@@ -114,7 +114,7 @@ def redis_server(folder: Path, *, port: int | None = None, sync: str = "always")
 
 @contextmanager
 def postgres_server(folder: Path, *, port: int | None = None) -> Running:
-    """Its address and its process; the folder is filled where it is empty, and has to be one that others may enter."""
+    """The address and the process; an empty folder is initialised, and other users must be able to enter it."""
     programs = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
     if not programs:
         pytest.skip("postgresql is not installed: apt-get install postgresql-15")
@@ -139,7 +139,7 @@ def postgres_server(folder: Path, *, port: int | None = None) -> Running:
         _wait_until_it_answers(address)
         yield address, process
     finally:
-        # At once: nothing of it is needed again but what is committed.
+        # Immediate shutdown: only committed data is needed again.
         stop(process, signal.SIGQUIT)
 
 
@@ -152,21 +152,21 @@ def _wait_until_it_answers(address: str, seconds: float = 20.0) -> None:
             psycopg.connect(address, connect_timeout=5).close()
             return
         except psycopg.OperationalError:
-            # It listens while it still recovers what it kept.
+            # PostgreSQL accepts connections during recovery.
             assert time.monotonic() < end
             time.sleep(0.02)
 
 
 def _unprivileged(folder: Path) -> list[str]:
-    """What makes a command run as another user where this is the superuser, whom PostgreSQL refuses."""
+    """The prefix that runs a command as another user, because PostgreSQL refuses to run as root."""
     if os.getuid() != 0:
         return []
     try:
         other = pwd.getpwnam("postgres")
     except KeyError:
-        pytest.skip("there is no user postgres to run PostgreSQL as")
+        pytest.skip("there is no user postgres, as which PostgreSQL would run")
     program = shutil.which("setpriv")
     if program is None:
-        pytest.skip("setpriv is not installed, which runs PostgreSQL as another user")
+        pytest.skip("setpriv, which runs PostgreSQL as another user, is not installed")
     os.chown(folder, other.pw_uid, other.pw_gid)
     return [program, f"--reuid={other.pw_uid}", f"--regid={other.pw_gid}", "--clear-groups"]

@@ -1,4 +1,4 @@
-"""Rows a few at a time, and a few of many."""
+"""Iteration over rows in blocks, and evenly spread rows."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from beamwood.blocks import blocks, cell_blocks, evenly, slices, weighted_slices
 
 
 @given(st.integers(0, 50), st.integers(0, 60))
-def test_every_row_once_in_order(num_rows, size):
+def test_blocks_have_every_row_once_in_order(num_rows, size):
     parts = list(blocks(num_rows, size))
     assert [row for part in parts for row in part] == list(range(num_rows))
     assert all(len(part) == max(1, size) for part in parts[:-1])
@@ -17,7 +17,7 @@ def test_every_row_once_in_order(num_rows, size):
 
 
 @given(st.integers(0, 12), st.integers(0, 12), st.integers(0, 40))
-def test_every_cell_once_and_few_at_a_time(num_rows, num_columns, num_cells):
+def test_blocks_of_cells_have_every_cell_once_and_are_small(num_rows, num_columns, num_cells):
     taken = np.zeros((num_rows, num_columns), int)
     for part in cell_blocks(num_rows, num_columns, num_cells):
         taken[part] += 1
@@ -26,7 +26,7 @@ def test_every_cell_once_and_few_at_a_time(num_rows, num_columns, num_cells):
 
 
 @pytest.mark.parametrize(("num_rows", "most"), [(1, 1), (5, 9), (10, 4), (1000, 999), (7, 1)])
-def test_evenly_spread_rows_are_distinct_and_reach_the_ends(num_rows, most):
+def test_evenly_spread_rows_are_distinct_and_include_both_ends(num_rows, most):
     rows = evenly(num_rows, most)
     assert len(rows) == min(num_rows, most)
     assert rows[0] == 0

@@ -1,4 +1,4 @@
-"""What the package imports is what its installation brings, without the tools of development."""
+"""The package imports only its declared dependencies, not development tools."""
 
 import ast
 import subprocess
@@ -32,15 +32,15 @@ def test_every_import_is_declared():
 
 
 def test_extras_are_those_of_the_project():
-    """What `beamwood doctor` and errors say of an extra is what pip installs for it."""
+    """Extras in `beamwood doctor` and in errors match those that pip installs."""
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert set(declared) - {"dev"} == set(EXTRAS)
     for name, extra in EXTRAS.items():
         assert {Requirement(line).name for line in declared[name]} == set(extra.modules.values())
 
 
-def test_all_that_is_declared_is_pinned():
-    """`make` installs what was tested, on every machine."""
+def test_every_dependency_is_pinned():
+    """`make` installs the tested versions on every machine."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     declared = [
         *project["dependencies"],
@@ -62,7 +62,7 @@ def test_nothing_is_declared_twice():
 
 
 def test_methods_and_their_settings_need_no_torch():
-    """Each is one file, which loads torch within its functions alone."""
+    """Each method is one file that imports torch only inside functions."""
     program = (
         "import sys\nfrom beamwood.cli.main import main\nfrom beamwood.methods import METHODS, load_method\n"
         "assert not any(name in sys.modules for name in METHODS.values())\n"

@@ -1,4 +1,4 @@
-"""The house holds: rooms import downwards only, files and functions stay small, nothing asks what a thing may have."""
+"""Architecture rules: packages import lower layers only, files and functions stay small, attribute checks are rare."""
 
 import ast
 import re
@@ -23,7 +23,7 @@ def room_of(path: Path) -> str:
 
 
 def imported(tree: ast.AST) -> Iterator[str]:
-    """The rooms that a module imports at run time, wherever in it; imports for types alone do not count."""
+    """The packages that a module imports at run time, anywhere in it; imports only for types do not count."""
     typing_only = {
         node
         for block in ast.walk(tree)
@@ -47,13 +47,13 @@ def imported(tree: ast.AST) -> Iterator[str]:
         yield from (name.split(".")[1] for name in names if name.startswith("beamwood."))
 
 
-def test_every_room_has_a_floor():
+def test_every_package_has_a_layer():
     top = {"__init__", "__main__"}
     assert {room_of(path) for path in FILES} - top == set(FLOOR)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
-def test_imports_run_downwards(path):
+def test_packages_import_only_lower_layers(path):
     own = room_of(path)
     if own not in FLOOR:
         return
@@ -72,7 +72,7 @@ def test_files_and_functions_are_small(path):
             assert length <= 55, f"{node.name} has {length} lines"
 
 
-def test_nothing_asks_what_a_thing_may_have():
+def test_attribute_checks_are_rare():
     text = "\n".join(path.read_text() for path in FILES)
     assert len(re.findall(r"\bhasattr\(", text)) <= 5
     assert len(re.findall(r"\bgetattr\(", text)) <= 8

@@ -1,4 +1,4 @@
-"""What notebooks show: small tables of what a person asked for, ids as text alone, and progress in plain lines."""
+"""Display in notebooks: small tables of results, ids as plain text, and progress as plain lines."""
 
 import builtins
 import warnings
@@ -17,7 +17,7 @@ BAD = "<script>alert('&\"')</script>"
 
 
 class Page(HTMLParser):
-    """Whether every tag is closed, which tags there are, and the text."""
+    """Collects the tags and the text of HTML, and checks that every tag is closed."""
 
     def __init__(self, html):
         super().__init__()
@@ -60,7 +60,7 @@ def shown(value):
     return page
 
 
-def test_what_a_person_has_in_hand_is_shown(log, fitted):
+def test_public_objects_have_a_display(log, fitted):
     split, retriever = fitted
     assert any("180 rows" in cell for cell in shown(log).cells)
     assert {"users", "30", "items", "12", "180"} <= set(shown(split.dataset).cells)
@@ -68,7 +68,7 @@ def test_what_a_person_has_in_hand_is_shown(log, fitted):
     assert shown(retriever).cells == ["retriever by cooccurrence", "items", "12", "users", "30"]
 
 
-def test_recommendations_are_a_table_with_their_ids_as_text(rows, fitted):
+def test_recommendations_are_shown_as_a_table_with_ids_as_text(rows, fitted):
     _, retriever = fitted
     found = retriever.recommend([[rows[0][1]], [rows[1][1]]], k=3)
     cells = shown(found).cells
@@ -93,8 +93,8 @@ def test_figures_are_shown_by_view_and_by_method(fitted):
     assert {"popularity", "ease", compared.conclusion} <= set(cells)
 
 
-def test_a_terminal_shows_few_lines_of_them(log, fitted):
-    """And not the arrays that they hold."""
+def test_a_terminal_shows_a_few_lines(log, fitted):
+    """It does not show their arrays."""
     split, retriever = fitted
     dataset = split.dataset
     for value in (dataset, dataset.users, split, split.test, retriever):
@@ -113,22 +113,22 @@ def test_a_terminal_shows_few_lines_of_them(log, fitted):
     assert repr(compared).endswith(compared.conclusion)
 
 
-def test_a_description_is_its_lines(rows):
+def test_a_description_is_shown_as_its_lines(rows):
     document = describe_log(pl.DataFrame(rows, ["user_id", "item_id", "timestamp"], orient="row"))
     (lines,) = shown(document).cells
     assert "180 rows" in lines
     assert "split users" in lines
 
 
-def test_a_page_does_not_grow_with_the_data():
+def test_a_display_does_not_grow_with_the_data():
     page = Page(table(("a", "b"), ((number, None) for number in range(70))))
     assert page.cells[-1] == "and 20 more"
     assert Page(facts(BAD, {"a": 1200, "b": None, "c": ""})).cells == [BAD, "a", "1,200"]
     assert Page(text([BAD, "b"])).cells == [f"{BAD}\nb"]
 
 
-def test_training_says_plain_lines_in_a_notebook(monkeypatch, capsys):
-    """As a kernel has it: rich takes such a shell for a terminal, and would ask for widgets."""
+def test_training_prints_plain_lines_in_a_notebook(monkeypatch, capsys):
+    """In a Jupyter kernel, rich would take the shell for a terminal and require widgets."""
     shell = type("ZMQInteractiveShell", (), {})
     monkeypatch.setattr(builtins, "get_ipython", shell, raising=False)
     with warnings.catch_warnings():
@@ -139,5 +139,5 @@ def test_training_says_plain_lines_in_a_notebook(monkeypatch, capsys):
     assert capsys.readouterr().err == "step 3/9: loss 0.5000, 100 examples/s\nstep 3: f@3 0.2500 (best so far)\n"
 
 
-def test_ids_are_shown_as_they_are():
+def test_ids_are_shown_unchanged():
     assert "<td>1234567</td>" in Recommendations([[1234567]], [[0.5]])._repr_html_()

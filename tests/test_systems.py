@@ -1,4 +1,4 @@
-"""What one operating system alone has is used only where it is asked which one runs; Windows' own locks, on a twin."""
+"""Features of one operating system are used only after a check of the system; Windows locks, on an emulation."""
 
 import ast
 import importlib.util
@@ -13,7 +13,7 @@ import pytest
 from beamwood import system
 
 SOURCE = Path(system.__file__).parent
-# Names that the documentation of Python marks as of one system or several.
+# Names that Python's documentation marks as available only on some systems.
 OF_PYTHON = "fcntl resource pwd grp termios pty tty msvcrt winreg syslog readline curses"
 OF_OS = (
     "fork forkpty register_at_fork sched_getaffinity sched_setaffinity getuid geteuid getgid getegid setsid killpg "
@@ -33,12 +33,12 @@ ATTRIBUTES = {
 }
 METHODS = {"add_signal_handler", "renameat2"}
 TEXT = re.compile(r"^/(proc|dev|sys)(/|$)|\bflock\b|renameat2")
-# What must be imported, and fails where it is not, is a way around of its own.
+# An import that may fail is a check by itself.
 MISSES = ("ImportError", "ModuleNotFoundError", "AttributeError", "NotImplementedError")
 
 
 def own_of_a_system(node):
-    """The name of what not every system has, None for anything else."""
+    """The name of a feature that not every system has, None for other code."""
     if isinstance(node, ast.Import):
         return next((each.name for each in node.names if each.name.split(".")[0] in MODULES), None)
     if isinstance(node, ast.ImportFrom):
@@ -54,7 +54,7 @@ def own_of_a_system(node):
 
 
 def asks(node):
-    """Whether a statement asks which system runs, or catches that something is missing."""
+    """Whether a statement checks the system, or catches the error of a missing feature."""
     if isinstance(node, ast.If | ast.IfExp):
         return "sys.platform" in ast.unparse(node.test)
     if isinstance(node, ast.Try):
@@ -66,7 +66,7 @@ def asks(node):
 
 
 def unasked(tree):
-    """Lines and names of what one system has, where nothing asks for the system."""
+    """Lines and names of system-specific features without a check."""
     parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
     texts = {
         node.value for node in ast.walk(tree) if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
@@ -91,7 +91,7 @@ def is_asked(node, parents):
 
 
 @pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda path: str(path.relative_to(SOURCE)))
-def test_what_one_system_has_is_asked_for(path):
+def test_system_specific_features_are_checked_for(path):
     assert [*unasked(ast.parse(path.read_text()))] == []
 
 
@@ -110,7 +110,7 @@ def test_what_one_system_has_is_asked_for(path):
         ("def f():\n    os.fork()\n    if sys.platform == 'win32':\n        return", "fork"),
     ],
 )
-def test_what_is_not_asked_for_is_found(text, found):
+def test_missing_checks_are_found(text, found):
     assert [name for _, name in unasked(ast.parse(text))] == [found]
 
 
@@ -125,7 +125,7 @@ def test_what_is_not_asked_for_is_found(text, found):
         "self.nice = os.getpid()",
     ],
 )
-def test_what_is_asked_for_is_not(text):
+def test_checked_features_are_accepted(text):
     assert [*unasked(ast.parse(text))] == []
 
 
@@ -134,7 +134,7 @@ def test_what_is_asked_for_is_not(text):
 
 @pytest.fixture(params=["own", "win32"])
 def ways(request, monkeypatch):
-    """The module as this system has it, and as Windows would, by a twin of its locks that refuses as they do."""
+    """The module on this system, and as on Windows with an emulation of its locks."""
     if request.param == "own":
         return system
     fcntl = pytest.importorskip("fcntl")
@@ -155,7 +155,7 @@ def ways(request, monkeypatch):
     return module
 
 
-def test_a_folder_is_held_by_one(ways, tmp_path):
+def test_a_folder_can_be_locked_once(ways, tmp_path):
     folder = tmp_path / "run"
     with pytest.raises(FileNotFoundError):
         ways.hold_path(folder)
@@ -172,7 +172,7 @@ def test_a_folder_is_held_by_one(ways, tmp_path):
     assert [*folder.iterdir()] == []
 
 
-def test_a_file_is_held_by_one_and_can_be_read(ways, tmp_path):
+def test_a_file_can_be_locked_once_and_still_be_read(ways, tmp_path):
     path = tmp_path / "lock"
     first, second = (os.open(path, os.O_RDWR | os.O_CREAT) for _ in range(2))
     ways.hold_file(first)
@@ -187,7 +187,7 @@ def test_a_file_is_held_by_one_and_can_be_read(ways, tmp_path):
     os.close(second)
 
 
-def test_what_is_on_the_disk_and_processors(ways, tmp_path):
+def test_disk_space_and_processors(ways, tmp_path):
     (tmp_path / "file").write_text("x")
     ways.sync(tmp_path / "file")
     ways.sync(tmp_path)

@@ -1,4 +1,4 @@
-"""What `import beamwood` offers, by its own examples."""
+"""The public names of `import beamwood`, and the examples in its docstring."""
 
 import doctest
 import pydoc
@@ -17,15 +17,15 @@ def test_the_examples_run():
     assert tried > 8
 
 
-def test_all_of_it_is_there():
+def test_all_public_names_exist():
     for name in beamwood.__all__:
         assert vars(beamwood).get(name) or beamwood.__getattr__(name)
     with pytest.raises(AttributeError, match="no attribute 'recommend'; it has: Dataset"):
         beamwood.recommend  # noqa: B018
 
 
-def test_completion_and_help_show_what_is_offered():
-    """Names that are imported later too, and none that the module only uses."""
+def test_completion_and_help_show_the_public_names():
+    """They include names that are imported lazily, and no names that the module only uses."""
     assert sorted(dir(beamwood)) == sorted(beamwood.__all__)
     page = pydoc.render_doc(beamwood, renderer=pydoc.plaintext)
     assert "class Dataset" in page
@@ -34,6 +34,6 @@ def test_completion_and_help_show_what_is_offered():
     assert sorted(dir(beamwood.testing)) == sorted(beamwood.testing.__all__)
 
 
-def test_nothing_is_imported_before_it_is_asked_for():
+def test_imports_are_lazy():
     program = "import sys, beamwood; assert 'numpy' not in sys.modules and 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", program], check=True)

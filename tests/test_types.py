@@ -25,7 +25,7 @@ def test_agrees_with_lists(rows, length):
 
 
 @given(rows_of_items, rows_of_items)
-def test_two_lists_a_row(rows, others):
+def test_two_lists_are_joined_row_by_row(rows, others):
     others = [*others, *rows][: len(rows)]
     first, second = ItemLists.from_lists(rows), ItemLists.from_lists(others)
     both = first.union(second)
@@ -76,7 +76,7 @@ def test_nearest_names_the_closest():
     assert nearest("xyz", ["dtr", "tdm"]) == "; known: dtr, tdm"
 
 
-def test_a_query_is_taken_apart_with_all_that_it_holds():
+def test_rows_of_a_query_keep_all_its_parts():
     query = Query(np.array([4, -1, 2]), ItemLists.from_lists([[1], [], [2, 3]]), {"device": np.array([[1], [0], [2]])})
     part = query.take([2, 0])
     assert part.users.tolist() == [2, 4]
@@ -89,7 +89,7 @@ def test_a_query_is_taken_apart_with_all_that_it_holds():
         Query(query.users, query.histories, {"device": np.zeros((1, 2))})
 
 
-def test_what_an_owner_makes_of_a_query_is_made_once():
+def test_a_result_cached_on_a_query_is_computed_once_per_owner():
     query, made = Query.of(ItemLists.empty(2)), []
 
     def make():
@@ -99,7 +99,7 @@ def test_what_an_owner_makes_of_a_query_is_made_once():
     owners = [object(), object()]
     assert [query.once(owner, make) for owner in (*owners, *owners)] == [0, 1, 0, 1]
     assert query.take([0]).once(owners[0], make) == 2
-    # An owner that nobody else holds is not taken for the next one.
+    # A new owner at the same address must not get the result of a deleted one.
     assert len({query.once(object(), make) for _ in range(50)}) == 50
 
 

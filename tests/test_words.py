@@ -1,4 +1,4 @@
-"""One thing has one word, sentences are short, and pages speak of what is: in code, messages, help and pages."""
+"""One term for each concept, short sentences, and pages about the present: in code, messages, help and pages."""
 
 import ast
 import re
@@ -10,15 +10,15 @@ from prose import docstring_sentences, sentences
 
 ROOT = Path(__file__).parents[1]
 GLOSSARY = ROOT / "docs" / "reference" / "glossary.md"
-# What tells of our own past may use the words of then.
+# Pages that describe the project's history may use earlier terms.
 PAGES = [
     *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")),
     *sorted(path for path in (ROOT / "docs").rglob("*.md") if path.parent.name != "lab"),
 ]
-# Sentences there have figures in them, by rule.
+# Rendered sentences may contain figures.
 RENDERED = sorted((ROOT / "benchmarks").rglob("*.md"))
 MOST_WORDS = 25
-# Equations in words, shapes and lists of errors make docstrings a little longer.
+# Equations, shapes and lists of errors make sentences in docstrings longer.
 MOST_IN_DOCSTRINGS = 30
 
 
@@ -35,7 +35,7 @@ def test_the_glossary_is_read():
     assert {"consumed", "asker", "renewal"} <= set(ruled_out())
 
 
-def test_what_it_rules_out_stands_nowhere():
+def test_excluded_terms_are_not_used():
     words = re.compile("|".join(rf"\b{word}" for word in ruled_out()), re.IGNORECASE)
     for path in [*(ROOT / "src").rglob("*.py"), *PAGES, *RENDERED]:
         if path == GLOSSARY:
@@ -75,7 +75,7 @@ def test_sentences_of_docstrings_are_short():
 
 
 @pytest.mark.parametrize("path", [*PAGES, *RENDERED], ids=name)
-def test_pages_do_not_speak_of_our_past(path):
+def test_pages_do_not_describe_the_project_history(path):
     for number, line in enumerate(path.read_text().splitlines(), start=1):
         found = re.search(r"since then|before that|a script|a patch", line, re.IGNORECASE)
         assert found is None, f"{name(path)}:{number} says '{found[0]}'"

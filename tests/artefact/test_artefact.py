@@ -1,4 +1,4 @@
-"""Saved folders come back equal; wrong, damaged and foreign ones are refused by name."""
+"""Saved folders round-trip; invalid, damaged and foreign ones are refused with their name."""
 
 import contextlib
 import hashlib
@@ -44,7 +44,7 @@ def save(path, *, overwrite=False, mark=1):
     )
 
 
-def test_everything_comes_back(tmp_path):
+def test_everything_round_trips(tmp_path):
     save(tmp_path / "deep" / "model")
     artefact = read_artefact(tmp_path / "deep" / "model", kind="retriever")
     found = artefact.arrays("weights")
@@ -75,7 +75,7 @@ def test_everything_comes_back(tmp_path):
     ),
     transposed=st.booleans(),
 )
-def test_any_numeric_array_comes_back(tmp_path_factory, array, transposed):
+def test_any_numeric_array_round_trips(tmp_path_factory, array, transposed):
     array = array.T if transposed else array
     path = tmp_path_factory.mktemp("any") / "model"
     write_artefact(path, manifest={"kind": "test"}, arrays={"w": {"x": array}})
@@ -93,7 +93,7 @@ def test_no_torch_is_imported(tmp_path):
     subprocess.run([sys.executable, "-c", code, str(tmp_path / "model")], check=True)
 
 
-def test_an_unknown_part_names_the_nearest(tmp_path):
+def test_an_unknown_part_gets_a_suggestion(tmp_path):
     save(tmp_path / "model")
     artefact = read_artefact(tmp_path / "model")
     with pytest.raises(ArtefactError, match=r"retriever.*no arrays 'weight'; did you mean 'weights'"):
@@ -102,7 +102,7 @@ def test_an_unknown_part_names_the_nearest(tmp_path):
         artefact.table("weights")
 
 
-def test_replacing_must_be_asked_for(tmp_path):
+def test_replacing_needs_overwrite(tmp_path):
     save(tmp_path / "model")
     with pytest.raises(ArtefactError, match="already holds an artefact; pass --overwrite"):
         save(tmp_path / "model", mark=2)
@@ -113,7 +113,7 @@ def test_replacing_must_be_asked_for(tmp_path):
 
 
 @pytest.mark.parametrize("content", [{"notes.txt": "mine"}, {"manifest.json": "{}"}, {"manifest.json": '{"format": 1'}])
-def test_what_is_not_ours_is_never_replaced(tmp_path, content):
+def test_other_folders_are_never_replaced(tmp_path, content):
     folder = tmp_path / "model"
     folder.mkdir()
     for name, text in content.items():
@@ -125,7 +125,7 @@ def test_what_is_not_ours_is_never_replaced(tmp_path, content):
     assert {p.name: p.read_text() for p in folder.iterdir()} == content
 
 
-def test_a_strangers_file_in_an_artefact_is_not_lost(tmp_path):
+def test_a_foreign_file_in_an_artefact_is_not_lost(tmp_path):
     save(tmp_path / "model")
     (tmp_path / "model" / "thesis.tex").write_text("years of work")
     assert read_artefact(tmp_path / "model").text("notes.md")
@@ -133,7 +133,7 @@ def test_a_strangers_file_in_an_artefact_is_not_lost(tmp_path):
         save(tmp_path / "model", overwrite=True)
 
 
-def test_outputs_that_cannot_be(tmp_path):
+def test_invalid_outputs_are_refused(tmp_path):
     (tmp_path / "file").write_text("x")
     with pytest.raises(ArtefactError, match="is a file, not a folder"):
         check_output(tmp_path / "file", overwrite=True)
@@ -156,12 +156,12 @@ def test_outputs_that_cannot_be(tmp_path):
 
 
 @pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="no /proc")
-def test_a_file_system_that_makes_no_folders_is_refused_before_anything_is_computed():
+def test_a_file_system_without_new_folders_is_refused_in_advance():
     with pytest.raises(ArtefactError, match=r"could not be saved .*check that the folder can be written"):
         check_output("/proc/beamwood/model")
 
 
-def test_an_empty_folder_and_a_link_are_fine(tmp_path):
+def test_an_empty_folder_and_a_link_are_accepted(tmp_path):
     (tmp_path / "empty").mkdir()
     save(tmp_path / "empty")
     (tmp_path / "link").symlink_to(tmp_path / "empty")
@@ -239,7 +239,7 @@ def test_no_flipped_bit_passes(tmp_path, name):
         flipped[position] ^= 1 << int(rng.integers(8))
         path.write_bytes(flipped)
         if name == "manifest.json":
-            # White space may change; what is said may not.
+            # White space may change, the content may not.
             with contextlib.suppress(ArtefactError):
                 assert read_manifest(tmp_path / "model") == expected
         else:
@@ -248,7 +248,7 @@ def test_no_flipped_bit_passes(tmp_path, name):
 
 
 def rewrite_manifest(folder, change):
-    """A manifest whose checksum fits, as a newer or a malicious writer would leave it."""
+    """A manifest with a valid checksum, as by a newer or a malicious writer."""
     path = folder / "manifest.json"
     content = json.loads(path.read_bytes())
     change(content)
@@ -256,7 +256,7 @@ def rewrite_manifest(folder, change):
     path.write_text(json.dumps(content))
 
 
-def test_a_newer_version_says_upgrade(tmp_path):
+def test_a_newer_version_asks_for_an_upgrade(tmp_path):
     save(tmp_path / "model")
     rewrite_manifest(tmp_path / "model", lambda m: m.update(format_version=FORMAT_VERSION + 1, files={}, new=[]))
     with pytest.raises(ArtefactError, match=rf"format_version={FORMAT_VERSION + 1} is newer.*upgrade beamwood"):
@@ -268,7 +268,7 @@ def test_a_newer_version_says_upgrade(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["../secret.txt", "/etc/passwd", "a/b.txt", "..", ".", "", "a\x00b", "manifest.json"])
-def test_no_name_reaches_out_of_the_folder(tmp_path, name):
+def test_names_cannot_refer_outside_the_folder(tmp_path, name):
     save(tmp_path / "model")
     (tmp_path / "secret.txt").write_text("secret")
     about = {"kind": "text", "size": 6, "sha256": manifest.digest(tmp_path / "secret.txt")[1]}
@@ -286,7 +286,7 @@ def test_a_shape_that_differs_from_the_manifest(tmp_path):
         read_artefact(tmp_path / "model")
 
 
-def test_what_was_opened_is_read_whole_though_it_was_replaced(tmp_path):
+def test_an_opened_artefact_is_read_completely_after_its_replacement(tmp_path):
     save(tmp_path / "model")
     old = read_artefact(tmp_path / "model")
     before = {name: array.copy() for name, array in read_artefact(tmp_path / "model").arrays("weights").items()}
@@ -296,7 +296,7 @@ def test_what_was_opened_is_read_whole_though_it_was_replaced(tmp_path):
     assert read_artefact(tmp_path / "model").text("notes.md") == "mark 2\n"
 
 
-def test_a_file_that_is_written_to_after_it_was_verified_is_refused(tmp_path):
+def test_a_file_changed_after_verification_is_refused(tmp_path):
     save(tmp_path / "model")
     opened = read_artefact(tmp_path / "model")
     (tmp_path / "model" / "notes.md").write_text("mark 9\n!")
@@ -306,7 +306,7 @@ def test_a_file_that_is_written_to_after_it_was_verified_is_refused(tmp_path):
 
 @pytest.mark.parametrize("name", ["manifest.json", "weights.safetensors", "notes.md"])
 @pytest.mark.parametrize("kind", ["pipe", "socket", "device"])
-def test_what_is_no_file_is_refused_at_once(tmp_path, monkeypatch, name, kind):
+def test_non_regular_files_are_refused_at_once(tmp_path, monkeypatch, name, kind):
     save(tmp_path / "model")
     monkeypatch.chdir(tmp_path / "model")
     Path(name).unlink()
@@ -322,7 +322,7 @@ def test_what_is_no_file_is_refused_at_once(tmp_path, monkeypatch, name, kind):
         save(tmp_path / "model" / name)
 
 
-def test_a_save_that_lands_between_manifest_and_files_is_read_whole(tmp_path, monkeypatch):
+def test_a_save_between_reading_manifest_and_files_is_consistent(tmp_path, monkeypatch):
     from beamwood.artefact import read
 
     save(tmp_path / "model")
@@ -339,10 +339,10 @@ def test_a_save_that_lands_between_manifest_and_files_is_read_whole(tmp_path, mo
     assert read_artefact(tmp_path / "model").text("notes.md") == "mark 2\n"
 
 
-def test_numbers_that_numpy_lacks_are_refused(tmp_path):
+def test_number_types_that_numpy_lacks_are_refused(tmp_path):
     write_artefact(tmp_path / "model", manifest={"kind": "test"}, arrays={"w": {"x": np.zeros(2, np.float16)}})
     file = tmp_path / "model" / "w.safetensors"
-    # One of the spaces that pad the header makes room.
+    # The longer name uses one of the header's padding spaces.
     content = file.read_bytes().replace(b'"F16"', b'"BF16"').replace(b"}}  ", b"}} ")
     file.write_bytes(content)
     about = json.loads((tmp_path / "model" / "manifest.json").read_text())

@@ -1,4 +1,4 @@
-"""Whatever stops a save, the old artefact or the new one is there, whole."""
+"""An interrupted save leaves the old or the new artefact complete."""
 
 import errno
 import fcntl
@@ -35,7 +35,7 @@ def mark_of(path):
     return mark
 
 
-# Each fork of this child dies by SIGKILL just before its n-th call to the disk; it prints where.
+# Each fork of this child is killed by SIGKILL before its n-th disk operation; the parent prints its status.
 CHILD = textwrap.dedent("""
     import os, shutil, signal, sys
     import numpy as np
@@ -82,7 +82,7 @@ CHILD = textwrap.dedent("""
 
 
 @pytest.mark.parametrize("lacks_exchange", [False, True])
-def test_a_kill_at_any_moment_leaves_old_or_new_whole(tmp_path, lacks_exchange):
+def test_a_kill_at_any_moment_leaves_the_old_or_the_new_artefact(tmp_path, lacks_exchange):
     target = tmp_path / "model"
     save(target, 1)
     arguments = [sys.executable, "-c", CHILD, str(target), str(lacks_exchange), __file__]
@@ -91,7 +91,7 @@ def test_a_kill_at_any_moment_leaves_old_or_new_whole(tmp_path, lacks_exchange):
         while True:
             status = int(line_of(child))
             seen.append(mark_of(target))
-            # From the killed state a reader and the next save both find their way.
+            # After the kill, a reader and the next save both work.
             save(target, 1)
             assert mark_of(target) == 1
             assert os.listdir(tmp_path) == ["model"]
@@ -105,7 +105,7 @@ def test_a_kill_at_any_moment_leaves_old_or_new_whole(tmp_path, lacks_exchange):
     assert set(seen) == {1, 2}
 
 
-def test_a_kill_between_the_two_renames_is_healed_by_reading(tmp_path):
+def test_a_kill_between_the_two_renames_is_repaired_by_reading(tmp_path):
     target = tmp_path / "model"
     save(target, 1)
     os.rename(target, tmp_path / ".model.0123456789ab.aside")
@@ -115,7 +115,7 @@ def test_a_kill_between_the_two_renames_is_healed_by_reading(tmp_path):
         save(target, 2, overwrite=False)
 
 
-def test_a_reader_that_heals_too_early_only_delays_the_save(tmp_path, monkeypatch):
+def test_a_reader_that_repairs_too_early_only_delays_the_save(tmp_path, monkeypatch):
     target = tmp_path / "model"
     save(target, 1)
     rename, healed = os.rename, []
@@ -133,7 +133,7 @@ def test_a_reader_that_heals_too_early_only_delays_the_save(tmp_path, monkeypatc
     assert os.listdir(tmp_path) == ["model"]
 
 
-def test_a_live_writers_folder_is_left_alone(tmp_path):
+def test_the_folder_of_a_live_writer_is_not_changed(tmp_path):
     target = tmp_path / "model"
     live, dead = tmp_path / ".model.0123456789ab.saving", tmp_path / ".model.ba9876543210.saving"
     others = [tmp_path / ".modelled.0123456789ab.saving", tmp_path / ".model.backup"]
@@ -155,7 +155,7 @@ def test_a_live_writers_folder_is_left_alone(tmp_path):
     ("where", "call"),
     [("fsync", 1), ("fsync", 5), ("save_file", 1), ("save_file", 2), *[("rename", n) for n in (1, 2, 3)]],
 )
-def test_a_full_disk_leaves_the_old_one(tmp_path, monkeypatch, where, call):
+def test_a_full_disk_keeps_the_old_artefact(tmp_path, monkeypatch, where, call):
     target = tmp_path / "model"
     save(target, 1)
     count = 0
@@ -185,7 +185,7 @@ def test_a_full_disk_leaves_the_old_one(tmp_path, monkeypatch, where, call):
     assert os.listdir(tmp_path) == ["model"]
 
 
-def test_a_write_the_kernel_refuses_leaves_the_old_one(tmp_path):
+def test_a_refused_write_keeps_the_old_artefact(tmp_path):
     target = tmp_path / "model"
     save(target, 1)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -214,7 +214,7 @@ def test_an_interrupt_leaves_nothing_behind(tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == ["model"]
 
 
-def test_an_artefact_that_appears_meanwhile_is_not_replaced_unasked(tmp_path, monkeypatch):
+def test_an_artefact_created_during_a_save_is_not_replaced(tmp_path, monkeypatch):
     target = tmp_path / "model"
     fsync, done = os.fsync, []
 
@@ -245,7 +245,7 @@ WRITER = textwrap.dedent("""
 
 
 @pytest.mark.parametrize("lacks_exchange", [False, True])
-def test_readers_see_the_old_folder_or_the_new_one_while_another_process_replaces_it(tmp_path, lacks_exchange):
+def test_readers_see_the_old_or_the_new_folder_during_replacement(tmp_path, lacks_exchange):
     target = tmp_path / "model"
     save(target, 1)
     arguments = [sys.executable, "-c", WRITER, str(target), str(lacks_exchange), __file__]
@@ -261,7 +261,7 @@ def test_readers_see_the_old_folder_or_the_new_one_while_another_process_replace
     assert len(set(seen)) > 1
 
 
-def test_a_save_that_was_quicker_is_not_replaced_unasked(tmp_path, monkeypatch):
+def test_a_concurrent_save_that_finished_first_is_not_replaced(tmp_path, monkeypatch):
     place = write.put_in_place
 
     def late(*given, **options):

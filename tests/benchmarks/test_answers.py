@@ -1,4 +1,4 @@
-"""Answers side by side on a small planted market: fitted, measured, rendered, and each part against a slow twin."""
+"""Answers side by side on a small planted market: fits, measurements, tables, and each part against a slow twin."""
 
 import json
 import sys
@@ -15,7 +15,7 @@ title = "A planted market"
 
 [logs.absent]
 folder = "absent"
-title = "A log that is not there"
+title = "An absent log"
 
 [topics.answers]
 title = "One user's answer"
@@ -54,7 +54,7 @@ def benchmarks_are_found():
 
 
 def called(module, root, *arguments):
-    """The exit code of a command; runs are made in this process."""
+    """The exit code of a command; runs are in this process."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BEAMWOOD_DATA", str(root / "data"))
         patch.setattr(sys, "argv", ["benchmarks", *arguments, "--root", str(root)])
@@ -103,7 +103,7 @@ def tree(made):
     return part_with(beamwood.load(made / "runs/benchmarks/answers/market/dtr/0/fitted").searcher, TreeSearcher)
 
 
-def test_a_log_that_is_there_gets_one_line_of_all_rows(line):
+def test_an_available_log_gets_one_line_with_all_rows(line):
     titles = line["training"]["titles"]
     judged = [f"two_tower hnsw {num}" for num in (50, 100, 200, 500)]
     assert {"tree", "tree full", "exact", "light exact", "light hnsw", *judged} <= titles.keys()
@@ -120,15 +120,15 @@ def test_a_log_that_is_there_gets_one_line_of_all_rows(line):
     assert line["figures"]["light exact/scored"] <= line["figures"]["tree full/scored"]
 
 
-def test_exact_rows_lose_nothing_and_others_are_compared_with_them(line):
+def test_exact_rows_lose_nothing_and_others_have_an_overlap_with_them(line):
     figures = line["figures"]
     assert "exact/overlap" not in figures
-    # 500 of 640 items, in the order of the same scores.
+    # 500 of 640 items are candidates, ordered by the same scores.
     assert figures["two_tower hnsw 500/overlap"] > figures["two_tower hnsw 50/overlap"] > 0
     assert figures["two_tower hnsw/overlap"] > 0.9
 
 
-def test_what_is_around_a_search_is_measured(line):
+def test_costs_around_a_search_are_measured(line):
     figures = line["figures"]
     for name in ("python/history", "python/user", "filter/.1 %", "threads/2 over 1", "job/share", "load/s"):
         assert figures[name] > 0, name
@@ -137,7 +137,7 @@ def test_what_is_around_a_search_is_measured(line):
     assert figures["machine/multiply_adds_a_ms"] > 1e4
 
 
-def test_the_document_has_each_bar_and_what_it_says(made, capsys):
+def test_the_document_has_each_bar_and_finding(made, capsys):
     from benchmarks import answers
 
     capsys.readouterr()
@@ -150,7 +150,7 @@ def test_the_document_has_each_bar_and_what_it_says(made, capsys):
     assert compared.keys() == {"light hnsw", *(f"two_tower hnsw {num}" for num in (50, 100, 200, 500))}
 
 
-def test_what_was_found_is_not_looked_for_again(made, monkeypatch, capsys):
+def test_stored_answers_are_reused(made, monkeypatch, capsys):
     from benchmarks.judged import Judge
 
     from benchmarks import answers
@@ -158,14 +158,14 @@ def test_what_was_found_is_not_looked_for_again(made, monkeypatch, capsys):
     monkeypatch.setattr(Judge, "_judged", lambda *_: pytest.fail("looked for again"))
     folder = made / "runs/benchmarks/answers/market/dtr/0/fitted"
     assert called(answers, made, "market", "--again", "--folder", f"market={folder}") == 0
-    assert "The tree as fitted judges" in capsys.readouterr().out
+    assert "The tree as fitted scores" in capsys.readouterr().out
     lines = made / "benchmarks" / "runs" / "answers.jsonl"
     first, again = lines.read_text().splitlines()
     assert json.loads(again)["before"]["dtr"].startswith("a folder of dtr, seed 0, of 20")
     lines.write_text(first + "\n")
 
 
-def test_the_report_shows_and_checks_it(made, capsys):
+def test_the_report_renders_and_checks_the_table(made, capsys):
     from benchmarks import __main__
 
     assert called(__main__, made, "report") == 0
@@ -183,7 +183,7 @@ def test_the_report_shows_and_checks_it(made, capsys):
         (["absent"], ""),
     ],
 )
-def test_what_is_asked_wrongly_names_the_fix(made, capsys, arguments, said):
+def test_wrong_arguments_name_the_fix(made, capsys, arguments, said):
     from benchmarks import answers
 
     assert called(answers, made, *arguments) == 2
@@ -209,7 +209,7 @@ def test_a_folder_of_another_log_or_method_is_refused(made, tmp_path, capsys):
         assert said in capsys.readouterr().err
 
 
-def test_a_light_head_in_vectors_scores_as_in_the_tree(bench, tree):
+def test_a_light_head_as_vectors_scores_as_in_the_tree(bench, tree):
     from benchmarks.contenders import LightQueries
     from benchmarks.judged import seeded
 
@@ -253,12 +253,20 @@ def test_a_bar_allows_a_large_catalogue_twice_as_much(items, nodes, holds):
 @pytest.mark.parametrize(
     ("gain", "ms", "said"),
     [
-        (0.02, 0.9, "**At equal milliseconds a graph, 50 judged finds more than the tree** (the tree)"),
-        (-0.02, 0.9, "No index with the tree's scorer behind it is surely above the tree's best way of no more ms"),
-        (0.02, 0.3, "a graph, 50 judged is quicker than each way of the tree here; next to the quickest of these"),
+        (0.02, 0.9, "**At equal latency, a graph, 50 judged has a higher F@20 than the tree** (the tree)"),
+        (
+            -0.02,
+            0.9,
+            "No index reranked by the tree's scorer is significantly above the best search of the tree at equal",
+        ),
+        (
+            0.02,
+            0.3,
+            "a graph, 50 judged is faster than every search of the tree here; its F@20 against the fastest of them",
+        ),
     ],
 )
-def test_the_outcome_selects_the_sentence(bench, line, gain, ms, said):
+def test_the_result_selects_the_sentence(bench, line, gain, ms, said):
     from benchmarks.answer_table import said as sentences
     from benchmarks.lines import Line
 
@@ -270,7 +278,7 @@ def test_the_outcome_selects_the_sentence(bench, line, gain, ms, said):
     assert sentence.startswith(said)
 
 
-def test_turns_count_what_is_inside_and_give_objects_back():
+def test_turns_count_time_inside_and_restore_objects():
     from benchmarks.timing import spent_in_turns
 
     class Owner:

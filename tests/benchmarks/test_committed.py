@@ -1,4 +1,4 @@
-"""What is committed holds: every table is what its lines say, no figure is typed, every line can be made again."""
+"""Checks of what is committed: every table matches its lines, no figure is typed, every line can be repeated."""
 
 from pathlib import Path
 
@@ -15,13 +15,13 @@ def bench(monkeypatch):
     return Bench(Place(ROOT))
 
 
-def test_the_report_holds(bench):
+def test_the_report_check_passes(bench):
     from benchmarks.pages import faults
 
     assert faults(bench) == []
 
 
-def test_every_row_is_of_a_recipe_and_settings_that_there_are(bench):
+def test_every_row_has_a_known_recipe_and_known_settings(bench):
     from benchmarks.recipes import RECIPES
 
     from beamwood.methods import load_method
@@ -35,7 +35,7 @@ def test_every_row_is_of_a_recipe_and_settings_that_there_are(bench):
             load_method(row.method).configured(row.settings | started, row.preset)
 
 
-def test_every_line_has_the_values_that_its_table_tests(bench):
+def test_every_line_has_the_values_for_its_paired_tests(bench):
     for line in bench.lines:
         topic = bench.suite.topics[line.topic]
         values = bench.lines.values(line)
@@ -46,12 +46,12 @@ def test_every_line_has_the_values_that_its_table_tests(bench):
 
 
 def test_the_suite_fits_in_ten_hours(bench):
-    """By what its lines took: each seed as another of its row."""
+    """By the seconds of its lines; a missing seed counts as another of its row."""
     spent = {}
     for line in bench.lines:
         by_clock = line.seconds.get("fit", 0.0) + line.seconds.get("evaluate", 0.0) + line.seconds.get("answers", 0.0)
         spent[line.topic, line.log, line.row] = line.seconds.get("processor", by_clock)
     assert sum(spent.get((run.topic, run.log, run.row), 0.0) for run in bench.suite) <= 10 * 3600
-    # Lines of answers and of the service fit what they lack first; what is published says how long it is.
+    # Lines of answers and of the service include missing fits; a published reproduction documents its own duration.
     rows, long = [bench.suite.row(run) for run in bench.suite], ("answers", "serve", "published")
     assert all(row.limit <= (120 if row.recipe in long else 20) * 60 for row in rows)

@@ -1,4 +1,4 @@
-"""`benchmarks.golden` finds what two records differ in, and its cases name what there is."""
+"""`benchmarks.golden` finds the differences of two records, and its cases are valid."""
 
 import json
 import re
@@ -92,7 +92,7 @@ def test_each_difference_is_found(run, tmp_path, record, line):
     assert "planted/refusals: equal" in out
 
 
-def test_equal_records_and_other_names_of_arrays(run, tmp_path):
+def test_equal_records_and_renamed_arrays(run, tmp_path):
     moved = {"weights:a": TENSORS["weights:a"], "weights:c": TENSORS["weights:b"]}
     for name, record in (("a", RECORD), ("b", RECORD), ("c", changed("tensors", value=moved))):
         write(tmp_path / name, record)
@@ -102,7 +102,7 @@ def test_equal_records_and_other_names_of_arrays(run, tmp_path):
     assert run("compare", tmp_path / "a", tmp_path / "c", "--allow-renamed")[0] == 0
 
 
-def test_refusals_and_lost_cases_are_compared(run, tmp_path):
+def test_refusals_and_missing_cases_are_compared(run, tmp_path):
     write(tmp_path / "a", RECORD)
     write(tmp_path / "b", RECORD, {"k is 0": {"exit": 1, "error": "beamwood: a fault"}})
     code, out = run("compare", tmp_path / "a", tmp_path / "b", "--only", "refusals")
@@ -112,20 +112,20 @@ def test_refusals_and_lost_cases_are_compared(run, tmp_path):
     assert run("compare", tmp_path / "a", tmp_path / "b", "--only", "nothing")[0] == 1
 
 
-def test_cases_name_cases(golden):
-    """What stands in braces is another case, or the table of users."""
+def test_cases_refer_to_existing_cases(golden):
+    """A name in braces is another case or the user table."""
     for text in (*golden.REFUSED_CALLS.values(), *map(repr, golden.CASES.values())):
         for name in re.findall(r"{([a-z0-9_-]+)}", text):
             assert name in {*golden.CASES, "users"}
 
 
-def test_cases_are_settings_of_their_methods(golden):
+def test_cases_have_settings_of_their_methods(golden):
     for case in golden.CASES.values():
         assert set(case.settings) <= set(load_method(case.method.split("+")[0]).Config.names())
 
 
 @pytest.mark.slow
-def test_a_record_is_made_and_is_its_own_equal(run, tmp_path):
+def test_a_record_equals_itself(run, tmp_path):
     assert run("record", tmp_path / "a", "--only", "popularity")[0] == 0
     record = json.loads((tmp_path / "a/planted/popularity.json").read_text())
     assert record["fit"]["exit"] == record["evaluate"]["exit"] == 0

@@ -1,4 +1,4 @@
-"""`benchmarks.lightgcn` trains on all that the log calls train, and measures on the rest, nothing chosen."""
+"""`benchmarks.lightgcn` trains on all rows that the log marks as train, measures on the rest, and chooses nothing."""
 
 import json
 import sys
@@ -19,7 +19,7 @@ def lightgcn(monkeypatch):
 
 @pytest.fixture
 def folder(tmp_path):
-    """Users take items of their group of 12, of which the log calls three test."""
+    """Users have items of their group of 12; the log marks three of them as test."""
     rng = np.random.default_rng(0)
     rows = [
         (user, int(item) + 12 * (user % 4), "test" if place > 6 else "train")
@@ -30,7 +30,7 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_every_row_of_training_is_an_edge(lightgcn, folder):
+def test_every_training_row_is_an_edge(lightgcn, folder):
     split = lightgcn.published_split(folder)
     assert len(split.train.histories.items) == 80 * 7
     assert len(split.test) == 80
@@ -39,12 +39,12 @@ def test_every_row_of_training_is_an_edge(lightgcn, folder):
         assert not set(train) & set(labels)
 
 
-def test_it_prints_what_it_measured(lightgcn, folder, monkeypatch, capsys):
+def test_it_prints_its_measurements(lightgcn, folder, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["lightgcn", "--data", str(folder), "--epochs", "5", "--json"])
     lightgcn.main()
     said = json.loads(capsys.readouterr().out)
     assert said["published"] == {"recall@20": 0.1071, "ndcg@20": 0.0894}
     assert (said["epochs"], said["seed"]) == (5, 0)
-    # Five items of the group are left, three of them wanted.
+    # Five items of the group are unseen; three of them are labels.
     assert 0 < said["recall@20"] <= 1
     assert said["training_seconds"] > 0

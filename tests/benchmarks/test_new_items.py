@@ -1,4 +1,4 @@
-"""The experiment of new items: a planted market, a method that counts, and figures that can be told by hand."""
+"""The experiment on new items: a planted market, a counting method, and figures computed by hand."""
 
 import numpy as np
 import pytest
@@ -11,18 +11,18 @@ from beamwood.types import ItemLists
 from retrieval_cases import retriever_of
 
 
-def test_each_source_on_both_sides():
+def test_each_source_has_recall_and_ndcg():
     found = measured_sources(market(200), "cooccurrence", {}, held_share=0.05, share=0.1, seed=0)
     assert found["held"] == 10
-    assert found["none"]["recall"] == 0, "what is not there is not found"
+    assert found["none"]["recall"] == 0, "absent items cannot be found"
     assert found["fitted with them"]["recall"] > 0.2
     bars = dict(source_bars("cooccurrence", found))
     assert set(bars) == {f"cooccurrence {source} {side}" for source in BARS for side in ("recall", "ndcg")}
     assert bars["cooccurrence 10 events recall"].value > bars["cooccurrence category recall"].value > 0
 
 
-def test_recall_of_the_new_and_gain_of_all():
-    """Items by popularity: 9, 8, .., 0; the last two are new."""
+def test_recall_of_new_items_and_ndcg_of_all():
+    """Popularity decreases from item 9 to item 0; the last two items are new."""
     retriever = retriever_of(PopularitySearcher(np.arange(10.0)))
     lists = ItemLists.from_lists
     queries = Queries(np.array([0, 1]), lists([[], []]), lists([[9, 0], [8]]), lists([[], []]))

@@ -1,4 +1,4 @@
-"""Shares of the optimum on a planted market: run as any topic of the suite, and rendered."""
+"""Shares of the optimum on a planted market, run and rendered as a topic of the suite."""
 
 import sys
 from pathlib import Path
@@ -29,7 +29,7 @@ against = "transitions"
 judged = ["kept/hit_rate@20"]
 columns = [
   { figure = "kept/hit_rate@20", heading = "hit rate@20", interval = true },
-  { figure = "kept/hit_rate@20", heading = "of the optimum", of = "optimum", digits = 3 },
+  { figure = "kept/hit_rate@20", heading = "share of the optimum", of = "optimum", digits = 3 },
 ]
 
 [topics.planted.rows.optimum]
@@ -53,7 +53,7 @@ method = "transitions"
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """A checkout whose suite has been run."""
+    """A checkout with all runs made."""
     root = tmp_path_factory.mktemp("planted")
     (root / "benchmarks").mkdir()
     (root / "benchmarks" / "suite.toml").write_text(SUITE)
@@ -84,8 +84,8 @@ def test_no_method_has_more_than_the_optimum_and_the_context_helps(made):
     assert {row.lines[0].queries for row in evidence(made).values()} == {200}
 
 
-def test_the_optimum_is_of_the_market_that_was_split(made):
-    """The mean probability of what came next, at the optimum's first place, is what its lists find there."""
+def test_the_optimum_belongs_to_the_market_of_the_split(made):
+    """The market's likeliest next items are among the labels of the split."""
     from benchmarks.bench import Bench, Place
     from benchmarks.logs import split_of, taste_market
 
@@ -96,7 +96,7 @@ def test_the_optimum_is_of_the_market_that_was_split(made):
     assert evidence(made)["optimum"].figure("kept/hit_rate@20") >= found > 0.05
 
 
-def test_shares_are_of_the_optimum(made):
+def test_shares_are_relative_to_the_optimum(made):
     rows = evidence(made)
     page = (made / "README.md").read_text()
     hits = {key: row.figure("kept/hit_rate@20") for key, row in rows.items()}

@@ -1,4 +1,4 @@
-"""The study of the search against named methods: its statistics on made-up values, and that it goes on."""
+"""The study of the search against named methods: its statistics on synthetic values, and its resumption."""
 
 import json
 import sys
@@ -17,7 +17,7 @@ def benchmarks_are_found(monkeypatch):
 
 
 def line(log, users, **values):
-    """A line whose values scatter by user, the same way for all."""
+    """A line whose values vary by user, in the same way for all methods."""
     from benchmarks.portfolio_bars import compared
 
     scatter = np.random.default_rng(0).normal(0, 0.02, users)
@@ -28,7 +28,7 @@ def line(log, users, **values):
     return {"log": log, "users": users, "figures": compared(named)}
 
 
-def test_differences_are_paired_and_adjusted():
+def test_differences_are_paired_and_corrected():
     figures = line("a", 500, fit=0.30, ease=0.31, dtr=0.29, sasrec=0.30)["figures"]
     assert figures["ease"]["above"] == pytest.approx(-0.01, abs=1e-3)
     assert figures["ease"]["above_95"][1] < 0
@@ -36,7 +36,7 @@ def test_differences_are_paired_and_adjusted():
     assert figures["sasrec"]["p"] > 0.01
 
 
-def test_bars_say_what_must_hold():
+def test_bars_hold_for_good_and_fail_for_bad_results():
     from benchmarks.portfolio_bars import bars_of_logs
 
     good = [line("a", 2000, fit=0.30, ease=0.29, dtr=0.28), line("b", 100, fit=0.10, ease=0.08, dtr=0.09)]
@@ -51,7 +51,7 @@ def test_bars_say_what_must_hold():
     assert "mean of 2 logs: above ease" in {name for name, bar in bars_of_logs(worse).items() if not bar.holds}
 
 
-def test_a_log_becomes_one_line_and_is_not_measured_again(tmp_path, monkeypatch, capsys):
+def test_a_log_gets_one_line_and_is_not_measured_again(tmp_path, monkeypatch, capsys):
     from beamwood.data.synthetic import MarketConfig, make_market
     from beamwood.recipes.portfolio.members import Member
     from benchmarks import portfolio
@@ -86,16 +86,16 @@ def test_a_log_becomes_one_line_and_is_not_measured_again(tmp_path, monkeypatch,
     monkeypatch.setattr(sys, "argv", ["portfolio", "--minutes", "9", "--root", str(tmp_path), "--logs", "ml100k"])
     assert portfolio.main() == 0
     assert "| ml100k | 15 |" in capsys.readouterr().out
-    # Without its line the values that were kept make it again.
+    # Without its line, the stored values give it again.
     (tmp_path / portfolio.LINES).unlink()
     monkeypatch.setattr(portfolio.beamwood, "fit", None)
     assert portfolio.main() == 0
     assert len(calls) == 1
-    # What was fitted is not fitted again for a sum that was not judged yet.
+    # Fitted models are reused for a sum that has no values yet.
     (tmp_path / portfolio.LINES).unlink()
     (tmp_path / "runs" / "portfolio" / "ml100k-9m-3m" / "cooccurrence+ease.npz").unlink()
     assert portfolio.main() == 0
-    # Another limit of what is named is another study.
+    # Another limit of the named methods is another study.
     shorter = ["portfolio", "--minutes", "9", "1", "--root", str(tmp_path), "--logs", "ml100k"]
     monkeypatch.setattr(sys, "argv", shorter)
     with pytest.raises(TypeError):
@@ -103,7 +103,7 @@ def test_a_log_becomes_one_line_and_is_not_measured_again(tmp_path, monkeypatch,
     assert len(calls) == 2
 
 
-def test_lines_are_rendered_by_their_limits(tmp_path):
+def test_lines_are_grouped_by_their_limits(tmp_path):
     from benchmarks.portfolio_table import portfolio_tables, read
 
     from beamwood.errors import InputError
@@ -112,7 +112,7 @@ def test_lines_are_rendered_by_their_limits(tmp_path):
     limits = [{"chosen": "dtr", "minutes": each, "named_minutes": each / 3} for each in (3, 15)]
     lines = [own | limit for own, limit in zip(made, limits, strict=True)]
     path = tmp_path / "lines.jsonl"
-    # Of two lines of one log under one limit the last one counts.
+    # Of two lines for a log and its limits the last counts.
     old = line("a", 500, fit=0.50, ease=0.40) | limits[0]
     path.write_text("".join(json.dumps(each) + "\n" for each in (old, *lines)))
     shown = portfolio_tables(read(path))
@@ -138,7 +138,7 @@ def test_lines_are_rendered_by_their_limits(tmp_path):
         ([], "set BEAMWOOD_DATA"),
     ],
 )
-def test_what_is_wrong_is_said(tmp_path, monkeypatch, capsys, arguments, message):
+def test_errors_name_the_problem(tmp_path, monkeypatch, capsys, arguments, message):
     from benchmarks import portfolio
 
     monkeypatch.setenv("BEAMWOOD_DATA", str(tmp_path))

@@ -1,4 +1,4 @@
-"""Models and indexes side by side: bars of lines, the paper's table beside ours, and the whole way on a small log."""
+"""Models and indexes side by side: bars, the paper's table against ours, and the short form on a small log."""
 
 import json
 import sys
@@ -58,21 +58,21 @@ def test_bars_of_indexes_and_trees(rivals):
         "dtr+cooccurrence": row("dtr+cooccurrence", **{removed: 0.21}),
     }
     bars = dict(rivals._of_log(rows))
-    assert bars["hnsw, of exact F@20"].value == pytest.approx(0.995)
-    assert bars["hnsw, of exact F@20"].holds
-    assert not bars["scann, of exact F@20"].holds
-    assert bars["a tree over the best other"].value == pytest.approx(1.05)
-    assert "ivf, of exact F@20" not in bars
+    assert bars["hnsw, share of exact F@20"].value == pytest.approx(0.995)
+    assert bars["hnsw, share of exact F@20"].holds
+    assert not bars["scann, share of exact F@20"].holds
+    assert bars["the best tree over the best rival"].value == pytest.approx(1.05)
+    assert "ivf, share of exact F@20" not in bars
 
 
-def test_bars_of_what_is_published(rivals):
+def test_bars_of_published_figures(rivals):
     told = {"removed/recall@20": 0.1040, "published/recall@20": 0.1071}
     (bar,) = dict(rivals._of_published({"five": row("five", **told)})).values()
     assert bar.value == pytest.approx(0.0031 / 0.1071)
     assert not bar.holds
 
 
-def test_the_paper_s_table_is_of_shares(rivals, monkeypatch):
+def test_the_paper_is_compared_by_shares(rivals, monkeypatch):
     from benchmarks import published
 
     def gathered(bench, topic, log):
@@ -90,7 +90,7 @@ def test_the_paper_s_table_is_of_shares(rivals, monkeypatch):
     assert "- sasrec" not in table
 
 
-def test_the_short_form_goes_the_whole_way(rivals, tmp_path, monkeypatch, capsys):
+def test_the_short_form_fits_and_measures(rivals, tmp_path, monkeypatch, capsys):
     (tmp_path / "benchmarks").mkdir()
     for name in ("suite.toml", "short.toml"):
         (tmp_path / "benchmarks" / name).write_text(SUITE)
@@ -99,7 +99,7 @@ def test_the_short_form_goes_the_whole_way(rivals, tmp_path, monkeypatch, capsys
     monkeypatch.setattr(sys, "argv", ["rivals", "--short", "--json", "--root", str(tmp_path)])
     assert rivals.main() == 0
     document = json.loads(capsys.readouterr().out)
-    assert set(document["bars"]) == {"small: ivf, of exact F@20"}
+    assert set(document["bars"]) == {"small: ivf, share of exact F@20"}
     assert document["missing"] == []
     rows = document["logs"]["small"]
     assert {"ms", "mb", "scored", "removed/f@20"} <= rows["ivf"].keys()

@@ -1,4 +1,4 @@
-"""Figures of several turns as one: counts are summed, of all others it is the median."""
+"""Figures over several turns: counts are summed, other figures are medians."""
 
 import math
 
@@ -13,7 +13,7 @@ def _turn(rate: float, p99: float, *, refused: int = 0, errors: int = 0) -> dict
     return {"status": status, "errors": errors, "degraded": 1, "server_cpu_ms": rate / 100}
 
 
-def test_one_slow_turn_moves_no_median_and_no_answer_is_lost():
+def test_one_slow_turn_does_not_change_the_median_and_counts_are_complete():
     found = together([_turn(100, 5), _turn(90, 6), _turn(10, 900)])
     assert found["count"] == 30
     assert found["a_second"] == 90
@@ -23,19 +23,19 @@ def test_one_slow_turn_moves_no_median_and_no_answer_is_lost():
     assert "refused" not in found
 
 
-def test_what_was_refused_is_told_apart():
+def test_refused_requests_are_reported_separately():
     found = together([_turn(100, 5, refused=3), _turn(100, 5), _turn(100, 5, refused=4)])
     assert found["refused"]["count"] == 7
     assert found["refused"]["p99_ms"] == 0.3
 
 
-def test_every_end_but_an_answer_or_an_expected_one_is_wrong():
+def test_every_other_status_counts_as_wrong():
     turns = [_turn(100, 5, refused=3, errors=1), _turn(100, 5, errors=2)]
     assert wrong(turns) == 6
     assert wrong(turns, 429) == 3
 
 
-def test_a_turn_without_an_answer_is_no_figure():
+def test_a_turn_without_answers_gives_nan():
     nothing = {"status": {}, "errors": 4, "degraded": 0}
     assert flat(nothing)["count"] == 0
     assert math.isnan(middle([flat(nothing)["p99_ms"], 1.0]))

@@ -1,4 +1,4 @@
-"""A tiny suite on a planted log goes the whole way: run, stopped and resumed, rendered, checked, verified."""
+"""A tiny suite on a planted log: run, interrupted and resumed, rendered, checked, verified."""
 
 import json
 import os
@@ -88,7 +88,7 @@ def written(root):
 
 
 def called(root, *arguments):
-    """The exit code of a command; runs are made in this process, where their peak of memory does not matter."""
+    """The exit code of a command; runs are in this process, because their peak memory does not matter."""
     from benchmarks import __main__
 
     with pytest.MonkeyPatch.context() as patch:
@@ -127,7 +127,7 @@ def lines_of(root, topic="main"):
 
 
 def wrong(root, capsys):
-    """What `report --check` says, none where it holds."""
+    """The errors of `report --check`."""
     capsys.readouterr()
     code = called(root, "report", "--check")
     said = capsys.readouterr().out.splitlines()
@@ -135,7 +135,7 @@ def wrong(root, capsys):
     return said[:-1]
 
 
-def test_a_line_says_what_was_made_and_with_what(made):
+def test_a_line_records_the_run_and_its_origin(made):
     lines = {line["name"]: line for line in lines_of(made)}
     counted, trained = ["popularity/0", "cooccurrence/0"], ["sasrec/0", "sasrec/1"]
     both = ["sasrec+cooccurrence/0", "sasrec+cooccurrence/1"]
@@ -161,14 +161,14 @@ def test_each_recipe_adds_its_figures(made):
     assert {"removed/f@20", "sampled/ndcg@5"} <= sampled["figures"].keys()
 
 
-def test_what_is_made_is_not_made_again(made, capsys):
+def test_existing_runs_are_not_repeated(made, capsys):
     assert called(made, "run", "main") == 0
     assert "0 made, 0 failed" in capsys.readouterr().out
     assert called(made, "list") == 0
-    assert "8 of 8 made, 0 of other settings" in capsys.readouterr().out
+    assert "8 of 8 made, 0 stale" in capsys.readouterr().out
 
 
-def test_a_stopped_training_goes_on_and_leaves_one_line(tmp_path, monkeypatch, capsys):
+def test_an_interrupted_training_resumes_and_leaves_one_line(tmp_path, monkeypatch, capsys):
     written(tmp_path)
     from beamwood.evaluation import protocol
 
@@ -186,7 +186,7 @@ def test_a_stopped_training_goes_on_and_leaves_one_line(tmp_path, monkeypatch, c
     (line,) = lines_of(tmp_path)
     assert line["training"]["steps"] == 20
     assert "processor" not in line["seconds"]
-    # All of it was trained in the first attempt, so its table has that one's seconds.
+    # The first attempt did all of the training, so the table has its seconds.
     rows = {"name": line["name"], "seconds": line["seconds"], "training": line["training"] | {"seconds": 4000.0}}
     lines = tmp_path / "benchmarks" / "runs" / "main.jsonl"
     lines.write_text(json.dumps(line | rows, separators=(",", ":")) + "\n", encoding="utf-8")
@@ -194,7 +194,7 @@ def test_a_stopped_training_goes_on_and_leaves_one_line(tmp_path, monkeypatch, c
     assert "| 4,000 |" in (tmp_path / "README.md").read_text(encoding="utf-8")
 
 
-def test_each_run_has_a_process_and_a_limit_of_its_own(tmp_path):
+def test_each_run_has_its_own_process_and_limit(tmp_path):
     written(tmp_path)
     changed_suite(tmp_path, 'method = "sasrec"', 'method = "sasrec"\nlimit = 0.2')
     names = ["main/planted/sasrec/0", "main/planted/popularity"]
@@ -202,28 +202,28 @@ def test_each_run_has_a_process_and_a_limit_of_its_own(tmp_path):
     environment = os.environ | {"BEAMWOOD_DATA": str(tmp_path / "data")}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert "main/planted/sasrec/0: stopped after 0.2 seconds; it goes on from there when run again" in done.stdout
+    assert "main/planted/sasrec/0: stopped after 0.2 seconds; run it again to resume" in done.stdout
     assert "1 made, 1 failed: main/planted/sasrec/0" in done.stdout
     (line,) = lines_of(tmp_path)
     assert (line["name"], line["machine"]["threads"]) == ("main/planted/popularity/0", 1)
 
 
-def test_one_heavy_job_at_a_time(made, capsys):
+def test_a_second_run_of_a_checkout_is_refused(made, capsys):
     from benchmarks.bench import Bench, Place
 
     with Bench(Place(made)).alone():
         assert called(made, "run", "main") == 2
-    assert "another run of this checkout is at work" in capsys.readouterr().err
+    assert "another run of this checkout is in progress" in capsys.readouterr().err
 
 
-def test_a_report_is_the_same_to_the_byte(checkout, made, capsys):
+def test_a_repeated_report_changes_nothing(checkout, made, capsys):
     assert called(checkout, "report") == 0
     assert "0 pages changed" in capsys.readouterr().out
     assert (checkout / "README.md").read_bytes() == (made / "README.md").read_bytes()
     assert wrong(checkout, capsys) == []
 
 
-def test_tables_say_what_lines_say(made):
+def test_tables_match_lines(made):
     main = (made / "README.md").read_text()
     figures = {line["name"]: line["figures"]["removed/f@20"] for line in lines_of(made)}
     mean = np.mean([figures[f"main/planted/sasrec/{seed}"] for seed in (0, 1)])
@@ -240,9 +240,7 @@ def test_tables_say_what_lines_say(made):
 def test_a_changed_byte_is_found(checkout, capsys):
     page = checkout / "README.md"
     page.write_text(page.read_text().replace("`popularity` | 1 |", "`popularity` | 2 |"))
-    assert wrong(checkout, capsys) == [
-        "README.md: a table is not what the lines say; run `python -m benchmarks report`"
-    ]
+    assert wrong(checkout, capsys) == ["README.md: a table does not match its lines; run `python -m benchmarks report`"]
 
 
 @pytest.mark.parametrize("typed", ["F@20 is .156 here", "a gain of 0.5 %", "p 2e-6", "in `.156` of all", "1.5 times"])
@@ -265,7 +263,7 @@ def test_a_typed_decimal_is_found(checkout, capsys, typed):
         "<!-- settings dtr -->\n| `loss.tau` | 0.1 |\n<!-- end dtr -->",
     ],
 )
-def test_what_is_not_measured_may_be_typed(checkout, capsys, written):
+def test_numbers_that_are_not_measured_may_be_typed(checkout, capsys, written):
     (checkout / "docs" / "other.md").write_text(written + "\n")
     assert wrong(checkout, capsys) == []
 
@@ -284,7 +282,7 @@ def changed_suite(checkout, old, new):
 
 def test_a_missing_recipe_is_found(checkout, capsys, monkeypatch):
     monkeypatch.delitem(sys.modules["benchmarks.recipes"].RECIPES, "sampled")
-    assert "rest/planted/sampled/0: its recipe 'sampled' is gone" in "\n".join(wrong(checkout, capsys))
+    assert "rest/planted/sampled/0: its recipe 'sampled' does not exist" in "\n".join(wrong(checkout, capsys))
 
 
 def test_a_missing_row_is_found(checkout, capsys):
@@ -299,16 +297,16 @@ def test_missing_values_are_found(checkout, capsys):
     assert "restore it from git" in capsys.readouterr().err
 
 
-def test_a_row_of_another_plan_is_shown_as_of_its_commit(checkout, capsys):
+def test_a_row_with_another_plan_is_marked_with_its_commit(checkout, capsys):
     changed_suite(checkout, '"loop.max_steps" = 20', '"loop.max_steps" = 25')
     assert called(checkout, "report") == 0
     assert "| `sasrec` (as of 0123456) | 2 |" in (checkout / "README.md").read_text()
     assert wrong(checkout, capsys) == []
     assert called(checkout, "list", "main/planted/sasrec") == 0
-    assert "2 of 2 made, 2 of other settings than today" in capsys.readouterr().out
+    assert "2 of 2 made, 2 stale" in capsys.readouterr().out
 
 
-def test_a_run_made_again_agrees(checkout, capsys):
+def test_a_repeated_run_agrees(checkout, capsys):
     assert called(checkout, "verify", "main/planted/sasrec/0") == 0
     said = capsys.readouterr().out
     assert "equal for every user" in said
@@ -316,7 +314,7 @@ def test_a_run_made_again_agrees(checkout, capsys):
     assert len(lines_of(checkout)) == 6
 
 
-def test_a_line_that_was_never_measured_does_not_agree(checkout, capsys):
+def test_a_forged_line_does_not_agree(checkout, capsys):
     path = checkout / "benchmarks" / "runs" / "main" / "planted-popularity-0.npz"
     with np.load(path) as stored:
         values = {name: 1 - stored[name] for name in stored.files}
@@ -325,7 +323,7 @@ def test_a_line_that_was_never_measured_does_not_agree(checkout, capsys):
     assert "does not agree with its line" in capsys.readouterr().out
 
 
-def test_a_folder_that_is_gone_is_fitted_first(checkout, capsys):
+def test_a_missing_folder_is_fitted_first(checkout, capsys):
     shutil.rmtree(checkout / "runs")
     assert called(checkout, "verify", "main/planted/sasrec+cooccurrence/0") == 0
     said = capsys.readouterr().out
@@ -333,8 +331,8 @@ def test_a_folder_that_is_gone_is_fitted_first(checkout, capsys):
     assert "agrees with its line" in said
 
 
-def test_a_fit_that_was_stopped_on_the_way_goes_on(checkout, monkeypatch):
-    """Unless its settings are others by then."""
+def test_an_interrupted_fit_resumes(checkout, monkeypatch):
+    """Unless its settings have changed."""
     bench_of, halves = sys.modules["benchmarks.bench"], []
     shutil.rmtree(checkout / "runs")
 
@@ -359,12 +357,12 @@ def test_a_fit_that_was_stopped_on_the_way_goes_on(checkout, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["run"], "name runs or patterns, as main/ml1m, or give --all"),
+        (["run"], "name runs or patterns such as main/ml1m, or give --all"),
         (["run", "main/planed"], "no run matches 'main/planed'; did you mean"),
         (["verify", "main/planted/sasrec/9"], "run 'main/planted/sasrec/9' is not in the suite"),
     ],
 )
-def test_what_is_asked_wrongly_names_the_fix(made, capsys, arguments, said):
+def test_wrong_arguments_name_the_fix(made, capsys, arguments, said):
     assert called(made, *arguments) == 2
     assert said in capsys.readouterr().err
 
@@ -373,11 +371,11 @@ def test_what_is_asked_wrongly_names_the_fix(made, capsys, arguments, said):
     ("old", "new", "said"),
     [
         ('folder = "planted"', 'folders = "planted"', "folder"),
-        ('logs = ["planted"]', 'logs = ["plant"]', "log 'plant' is not among the logs; did you mean 'planted'?"),
-        ('against = "tail"', 'against = "tial"', "against='tial' is no row"),
+        ('logs = ["planted"]', 'logs = ["plant"]', "log 'plant' does not exist; did you mean 'planted'?"),
+        ('against = "tail"', 'against = "tial"', "against='tial' is not a row"),
         ('"start.retriever" = "sasrec"', '"start.retriever" = "sasrek"', "names 'sasrek', which is not run on planted"),
-        ('same = "main/popularity"', 'same = "main/pop"', "is the same as 'main/pop', which is no row"),
-        ("[topics.main]", "[topics.main", "is no TOML"),
+        ('same = "main/popularity"', 'same = "main/pop"', "is the same as 'main/pop', which is not a row"),
+        ("[topics.main]", "[topics.main", "is not valid TOML"),
     ],
 )
 def test_a_wrong_suite_names_the_fix(checkout, capsys, old, new, said):
@@ -386,7 +384,7 @@ def test_a_wrong_suite_names_the_fix(checkout, capsys, old, new, said):
     assert said in capsys.readouterr().err
 
 
-def test_a_log_that_is_not_there_names_the_fix(checkout, capsys):
+def test_an_absent_log_names_the_fix(checkout, capsys):
     shutil.rmtree(checkout / "data")
     assert called(checkout, "verify", "main/planted/popularity/0") == 2
     assert "set BEAMWOOD_DATA to the folder that holds the logs" in capsys.readouterr().err

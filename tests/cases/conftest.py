@@ -1,4 +1,4 @@
-"""A planted log, written with whatever one case changes, and the command line called on it."""
+"""A planted log, written in the form of a case, and the command line called on it."""
 
 import random
 
@@ -9,7 +9,7 @@ from cli_cases import beamwood
 
 
 def rows(users=40, items=30, per=8, seed=3):
-    """(user, item, rating, time): each user takes mostly items of one of three tastes; times in seconds, rising."""
+    """Rows of user, item, rating and time: each user has mostly items of one of three tastes, at increasing times."""
     chance, time, out = random.Random(seed), 1_650_000_000, []
     for user in range(users):
         own = chance.sample([item for item in range(items) if item % 3 == user % 3], per - 2)
@@ -26,7 +26,7 @@ def planted():
 
 @pytest.fixture
 def write(tmp_path):
-    """Rows as a CSV file, or a file of another separator and header."""
+    """Rows as a CSV file, or with another separator and header."""
 
     def written(data, name="log.csv", header="user_id,item_id,rating,timestamp", separator=","):
         lines = [*([header] if header else []), *(separator.join(map(str, row)) for row in data)]
@@ -38,7 +38,7 @@ def write(tmp_path):
 
 @pytest.fixture
 def say(tmp_path, capsys):
-    """Run a command; what it said on stdout and stderr. A fit goes to a folder beside the log and is by popularity."""
+    """Run a command and return its stdout and stderr. A fit is by popularity, into a folder next to the log."""
 
     def said(command, *arguments, code=0):
         if command == "fit" and "--method" not in arguments:

@@ -1,4 +1,4 @@
-"""What cannot be answered says why, in words of the command that was typed; advice is tried before it is given."""
+"""Empty answers give the reason in terms of the command's options, and advice works when followed."""
 
 import json
 import re
@@ -15,7 +15,7 @@ from beamwood.errors import InputError, UnknownIdError
 
 @pytest.fixture
 def folder(write, planted, say, tmp_path):
-    """A folder fitted on the planted log, in which user 777 has taken everything."""
+    """A folder fitted on the planted log, in which user 777 has all items."""
     rows = planted + [(777, item, 5, 1_900_000_000 + item) for item in range(30)]
     items = write([(item, "xyz"[item % 3]) for item in range(30)], "items.csv", "item_id,category")
     say("fit", write(rows), "--items", items)
@@ -25,7 +25,7 @@ def folder(write, planted, say, tmp_path):
 # Labels that were seen
 
 
-def test_leave_one_out_says_that_labels_were_seen(write, planted, say):
+def test_leave_one_out_reports_seen_labels(write, planted, say):
     twice = [row for row in planted for _ in range(2)]
     said = say("fit", write(twice), "--split", "leave-one-out")
     assert "40 of 40 test labels are items that their user had taken before; with seen items removed no" in said
@@ -33,7 +33,7 @@ def test_leave_one_out_says_that_labels_were_seen(write, planted, say):
     assert "test labels" not in say("fit", write(twice), "--split", "leave-one-out", advised)
 
 
-def test_other_repeats_are_not_told_to_be_dropped(write, planted, say):
+def test_other_repeats_get_no_advice_to_drop_them(write, planted, say):
     later = planted + [(user, item, rating, time + 10**8) for user, item, rating, time in planted]
     said = say("fit", write(later), "--split", "leave-one-out")
     assert "find them: read the view with seen items kept" in said
@@ -64,7 +64,7 @@ def data(lengths, times=None):
         (data([4] * 30, lambda rows: [place % 4 for place in range(rows)]), by_time),
     ],
 )
-def test_the_split_that_is_advised_works(dataset, split):
+def test_the_advised_split_works(dataset, split):
     with pytest.raises(InputError) as error:
         split(dataset)
     advised = str(error.value).split("choose --split ")[1].split(" or ")
@@ -72,7 +72,7 @@ def test_the_split_that_is_advised_works(dataset, split):
         assert len(SPLITS[name](dataset).test)
 
 
-def test_where_no_split_works_none_is_advised(write, say):
+def test_no_split_is_advised_if_none_works(write, say):
     path = write([(user, user % 7, 5, 1000 + user) for user in range(60)])
     for split in ("users", "leave-one-out", "time"):
         said = say("fit", path, "--split", split, code=2)
@@ -83,7 +83,7 @@ def test_where_no_split_works_none_is_advised(write, say):
 # Empty answers
 
 
-def test_an_empty_answer_says_why(folder, say):
+def test_an_empty_answer_gives_the_reason(folder, say):
     said = say("recommend", folder, "--user", "777", "-k", "5")
     assert "777: no items, as every one of the 30 items of the catalogue was seen; --include-seen has them" in said
     assert len(say("recommend", folder, "--user", "777", "-k", "5", "--include-seen").splitlines()) == 6
@@ -94,7 +94,7 @@ def test_an_empty_answer_says_why(folder, say):
 
 
 @pytest.mark.parametrize("ending", ["parquet", "csv", "jsonl"])
-def test_lists_in_a_file_that_are_short_or_empty_are_counted(folder, say, tmp_path, ending):
+def test_short_and_empty_lists_in_a_file_are_counted(folder, say, tmp_path, ending):
     out = tmp_path / f"recs.{ending}"
     said = say("recommend", folder, "--all-users", "-k", "30", "--out", out, "--category", "x", "--json")
     counts = {"rows": 41, "answered": 41, "short": 40, "empty": 1}
@@ -121,7 +121,7 @@ def test_reasons_are_those_of_each_row(folder):
     assert retriever.recommend([[0]], k=3).empty == {}
 
 
-def test_categories_that_are_all_empty_are_none(write, planted, say, tmp_path):
+def test_a_column_of_empty_categories_has_no_categories(write, planted, say, tmp_path):
     items = write([(item, "") for item in range(30)], "items.csv", "item_id,category")
     say("fit", write(planted), "--items", items)
     said = say("recommend", tmp_path / "out", "--user", "1", "--category", "x", code=2)
@@ -132,7 +132,7 @@ def test_categories_that_are_all_empty_are_none(write, planted, say, tmp_path):
 
 
 @pytest.mark.parametrize("user", ["newguy", "99999"])
-def test_an_unknown_user_is_no_wrong_type(folder, say, user):
+def test_an_unknown_user_is_not_reported_as_a_wrong_type(folder, say, user):
     said = say("recommend", folder, "--user", user, code=2)
     assert f"{user}" in said
     assert "unknown" in said
@@ -169,7 +169,7 @@ def test_unknown_ids_have_an_error_of_their_own(folder):
         ("evaluate", "--log", "other.csv"),
     ],
 )
-def test_errors_name_options_of_their_command_alone(folder, say, tmp_path, monkeypatch, arguments):
+def test_errors_name_only_options_of_their_command(folder, say, tmp_path, monkeypatch, arguments):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "users.txt").write_text("1\n4242\n")
     (tmp_path / "items.txt").write_text("1\n2\n")
@@ -207,6 +207,6 @@ def test_an_output_makes_its_folder(folder, say, tmp_path):
         ("", "weights that are missing or not finite"),
     ],
 )
-def test_weights_that_are_none(write, planted, say, word, message):
+def test_invalid_weights_are_refused(write, planted, say, word, message):
     path = write([(user, item, word, time) for user, item, _, time in planted])
     assert message in say("fit", path, "--min-weight", "4", code=2)

@@ -1,4 +1,4 @@
-"""A damaged log ends in one line with exit code 2, or is read as far as nobody could tell."""
+"""A damaged log gives one line and exit code 2, or is read if the damage cannot be detected."""
 
 import gzip
 import os
@@ -57,15 +57,15 @@ def test_a_file_that_ends_early_is_refused(name, small, tmp_path):
     path, chance = tmp_path / name, random.Random(name)
     WRITERS[name](small, path)
     whole = path.read_bytes()
-    # Of an Arrow stream the mark of the end may be missing.
+    # In an Arrow stream the end marker may be missing.
     last = len(whole) - 9 if name == "log.feather" else len(whole)
     for length in chance.sample(range(last), 40):
         path.write_bytes(whole[:length])
         assert not attempt(path), length
 
 
-def test_the_command_says_one_line_whatever_the_library_writes():
-    """Damage may make threads of the library panic, which they say by themselves."""
+def test_the_command_prints_one_line_despite_output_of_a_library():
+    """Damage may cause panics in threads of the library, which print their own messages."""
     code = """
 import os, sys, polars as pl
 from beamwood.cli.native_words import held_back
@@ -98,7 +98,7 @@ def test_a_pipe_or_a_device_is_refused_at_once(name, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", WRITERS)
 def test_every_byte_and_every_length(name, small, tmp_path):
-    """The whole form of what is drawn above."""
+    """The exhaustive form of the random test above."""
     path = tmp_path / name
     WRITERS[name](small, path)
     whole = path.read_bytes()

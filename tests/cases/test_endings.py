@@ -1,4 +1,4 @@
-"""Files by what they end in: packed ones, tables of RecBole, and those that say what they are and what to type."""
+"""Files by their ending: compressed files, RecBole tables, and unsupported files with advice."""
 
 import bz2
 import zipfile
@@ -20,7 +20,7 @@ def test_recbole_tables_and_packed_lines_are_read(frame, tmp_path):
     assert dataset.item_table.frame["title"][3] == 'The "Story 3'
 
 
-def test_packed_files_say_what_unpacks_them(write, planted, tmp_path):
+def test_archives_are_refused_with_the_unpacking_command(write, planted, tmp_path):
     whole = write(planted, "r.csv").read_bytes()
     with zipfile.ZipFile(tmp_path / "log.zip", "w") as archive:
         archive.writestr("set/README", "x")
@@ -47,13 +47,13 @@ def test_packed_files_say_what_unpacks_them(write, planted, tmp_path):
         ("log.zip", "x", "is not a whole archive; fetch it again"),
     ],
 )
-def test_files_that_are_not_read_say_what_they_are(tmp_path, name, content, message):
+def test_unsupported_files_are_identified(tmp_path, name, content, message):
     (tmp_path / name).write_text(content)
     assert message.format(folder=tmp_path) in refused(tmp_path / name)
 
 
 @pytest.mark.parametrize(("byte", "encoding"), [(b"\xe9", "WINDOWS-1252"), (b"\x81", "LATIN1")])
-def test_other_encodings_say_the_command(planted, tmp_path, byte, encoding):
+def test_other_encodings_are_refused_with_the_command(planted, tmp_path, byte, encoding):
     lines = [b"user,item,time", *(f"u{u},i{i}".encode() + byte + f",{t}".encode() for u, i, _, t in planted)]
     (tmp_path / "log.csv").write_bytes(b"\n".join(lines))
     message = refused(tmp_path / "log.csv")

@@ -1,4 +1,4 @@
-"""Kinds of events: which rows count, how much, and which say no; from the log to what is recommended."""
+"""Kinds of events: rows that count, their weights, and negative events, from the log to recommendations."""
 
 import json
 import re
@@ -35,7 +35,7 @@ def small(**options):
     return read_log(SMALL, columns=ColumnNames(event="event"), **options)
 
 
-def test_kinds_are_chosen_weighed_and_said():
+def test_kinds_are_chosen_weighted_and_reported():
     log = small(events={"buy": 1, "view": 0.25}, negative_events=["skip"])
     assert log.frame.select("user", "item", "event_weight").rows() == [
         *[(1, 10, 0.25), (1, 10, 1.0), (1, 12, 1.0)],
@@ -47,7 +47,7 @@ def test_kinds_are_chosen_weighed_and_said():
     )
 
 
-def test_the_last_event_of_a_pair_says_whether_it_is_rejected():
+def test_the_last_event_of_a_pair_decides_rejection():
     # User 1 bought 12 after a skip; user 2 skipped 10 after a view.
     log = small(negative_events=["skip"])
     assert log.rejected.rows() == [(1, 11), (2, 10), (3, 11)]
@@ -55,10 +55,10 @@ def test_the_last_event_of_a_pair_says_whether_it_is_rejected():
     assert read_log(shuffled, columns=ColumnNames(event="event"), negative_events=["skip"]).rejected.equals(
         log.rejected
     )
-    # Without times the order of the rows counts.
+    # Without times the row order is used.
     untimed = read_log(SMALL.drop("time"), columns=ColumnNames(event="event"), negative_events=["skip"])
     assert untimed.rejected.equals(log.rejected)
-    # Items that nobody took, and users who took nothing, are not known.
+    # Items and users without counted events are unknown.
     data = Dataset.from_log(log)
     assert [data.items.decode(row.tolist()) for row in np.split(data.rejected.items, data.rejected.indptr[1:-1])] == [
         [],
@@ -67,7 +67,7 @@ def test_the_last_event_of_a_pair_says_whether_it_is_rejected():
     assert "1 pairs of a user and an item have a negative event last" in data.report["notes"][-1]
 
 
-def test_the_kinds_are_remembered():
+def test_the_kinds_are_stored():
     assert small(negative_events=["skip"]).kinds.as_dict() == {
         "counted": {"view": 1.0, "buy": 1.0, "hover": 1.0},
         "negative": ["skip"],
@@ -76,7 +76,7 @@ def test_the_kinds_are_remembered():
     assert read_log(SMALL).kinds is None
 
 
-def test_rows_without_a_kind_count_where_only_negative_kinds_are_said():
+def test_rows_without_a_kind_count_if_only_negative_kinds_are_given():
     some = SMALL.with_columns(event=pl.when(pl.col("event") != "hover").then("event"))
     log = read_log(some, columns=ColumnNames(event="event"), negative_events=["skip"])
     assert len(log.frame) == 6
@@ -86,7 +86,7 @@ def test_rows_without_a_kind_count_where_only_negative_kinds_are_said():
     assert chosen.report.notes == ("'event': buy 2 count as 1; left out: skip 4, view 3, none 1",)
 
 
-def test_kinds_that_weigh_alike_are_as_no_weights():
+def test_equal_weights_are_as_no_weights():
     log = small(events=["buy", "view"])
     assert "event_weight" not in log.frame.columns
     assert log.rejected is None
@@ -116,7 +116,7 @@ def test_wrong_kinds_are_refused(options, message):
         small(**options)
 
 
-def test_the_column_is_found_or_asked_for():
+def test_the_event_column_is_found_or_required():
     assert len(read_log(SMALL.rename({"event": "Action_Type"}), events=["buy"]).frame) == 2
     with pytest.raises(InputError, match=r"no column of events by a usual name; it has: user, .*--event-column"):
         read_log(SMALL.rename({"event": "what"}), events=["buy"])
@@ -130,7 +130,7 @@ def test_the_column_is_found_or_asked_for():
     ("text", "expected"),
     [("buy", {"buy": 1}), ("buy, view=0.3", {"buy": 1, "view": 0.3}), ("a=b=2", {"a=b": 2}), (None, None)],
 )
-def test_kinds_are_typed_with_their_weights(text, expected):
+def test_kinds_are_parsed_with_their_weights(text, expected):
     assert parse_events(text) == expected
 
 
@@ -140,10 +140,10 @@ def test_kinds_that_are_mistyped_are_refused(text):
         parse_events(text)
 
 
-# Weights in methods that count
+# Weights in counting methods
 
 
-def test_weights_are_the_largest_of_a_pair_and_of_the_latest():
+def test_the_weight_of_a_pair_is_its_largest_or_latest():
     lists = ItemLists.from_lists([[0, 1, 0], [1], []])
     weights = np.array([1, 0.5, 0.25, 2], np.float32)
     np.testing.assert_allclose(interactions(lists, 3, weights=weights).toarray(), [[1, 0.5, 0], [0, 2, 0], [0, 0, 0]])
@@ -164,15 +164,17 @@ def test_the_cosine_of_weights_is_the_cosine():
     np.testing.assert_allclose(got, expected, rtol=1e-6)
 
 
-def test_what_follows_counts_the_product_of_weights():
+def test_transitions_count_the_product_of_weights():
     lists, weights = ItemLists.from_lists([[0, 1, 2], [1, 2]]), np.array([1, 0.5, 2, 4, 1], np.float32)
     got = counts_within(lists, 3, 2, of_events=weights).toarray()
     np.testing.assert_allclose(got, [[0, 0.5, 1], [0, 0, 5], [0, 0, 0]])
 
 
 def planted(write, planted_rows, bought=2):
-    """The planted log as views, a buy after each of a rating that is `bought`, and of every user a skip of an item
-    that it never takes."""
+    """The planted log as views, with a buy after each row whose rating is `bought`.
+
+    Every user also skips an item that it never has.
+    """
     rows = []
     for user, item, rating, time in planted_rows:
         rows += [(user, item, "view", time - 1), (user, item, "buy", time)][: 2 if rating >= bought else 1]
@@ -181,7 +183,7 @@ def planted(write, planted_rows, bought=2):
     return write(rows, "events.csv", "user_id,item_id,event,timestamp")
 
 
-def test_weights_stay_beside_what_trains(write, request):
+def test_weights_stay_aligned_with_training_events(write, request):
     path = planted(write, request.getfixturevalue("planted"))
     data = Dataset.from_log(read_log(path, events={"buy": 1, "view": 0.3}, negative_events=["skip"]))
     for split in (leave_one_out(data), disjoint_users(data)):
@@ -194,7 +196,7 @@ def test_weights_stay_beside_what_trains(write, request):
 
 
 @pytest.mark.parametrize("method", ["popularity", "cooccurrence", "transitions", "ease"])
-def test_methods_that_count_weigh(write, request, method):
+def test_counting_methods_use_weights(write, request, method):
     path = planted(write, request.getfixturevalue("planted"), bought=4)
     scores = []
     for events in (["buy", "view"], {"buy": 1, "view": 0.01}, {"buy": 100, "view": 1}):
@@ -207,10 +209,10 @@ def test_methods_that_count_weigh(write, request, method):
         np.testing.assert_allclose(100 * scores[1], scores[2], rtol=1e-5)
 
 
-# From the command line to what is recommended
+# From the command line to recommendations
 
 
-def test_negative_events_are_left_out_when_asked(write, request, say, tmp_path):
+def test_rejected_items_are_left_out_on_request(write, request, say, tmp_path):
     path = planted(write, request.getfixturevalue("planted"))
     said = say("fit", path, "--events", "buy,view=0.3", "--negative-events", "skip")
     assert "'event': buy 320 count as 1, view 320 count as 0.3; negative, in no history: skip 40" in said
@@ -230,13 +232,13 @@ def test_negative_events_are_left_out_when_asked(write, request, say, tmp_path):
     hidden = say("recommend", folder, "--user", "3", "-k", "22", "--without-rejected").split()
     assert str(rejected[3]) in shown[2::3]
     assert str(rejected[3]) not in hidden[2::3]
-    # Evaluated from what the folder remembers.
+    # Evaluated from the stored settings of the folder.
     assert "skip 40" in say("evaluate", folder)
     alone = say("recommend", folder, "--history", "1,2", "--without-rejected", "-k", "3")
     assert len(alone.splitlines()) == 4
 
 
-def test_a_folder_without_negative_events_says_so(write, request, say, tmp_path):
+def test_a_folder_without_negative_events_refuses_the_filter(write, request, say, tmp_path):
     say("fit", write(request.getfixturevalue("planted")))
     assert "events" not in beamwood.load(tmp_path / "out").metadata["data"]
     said = say("recommend", tmp_path / "out", "--user", "1", "--without-rejected", code=2)
@@ -269,7 +271,7 @@ def test_damaged_rejections_are_refused(write, request, say, tmp_path):
         beamwood.load(tmp_path / "out", verify=True)
 
 
-def test_a_log_with_kinds_says_how_to_choose(write, request, say):
+def test_a_log_with_kinds_of_events_names_the_options(write, request, say):
     path = planted(write, request.getfixturevalue("planted"))
     said = say("fit", path)
     assert "'event' has kinds of events (buy 320, view 320, skip 40), which count alike" in said
@@ -281,7 +283,7 @@ def test_a_log_with_kinds_says_how_to_choose(write, request, say):
     assert read_log(many).report.notes == ()
 
 
-def test_methods_that_train_say_that_they_do_not_weigh(write, request, say):
+def test_trained_methods_report_that_they_ignore_weights(write, request, say):
     from cli_cases import TINY
 
     path = planted(write, request.getfixturevalue("planted"))
@@ -291,7 +293,7 @@ def test_methods_that_train_say_that_they_do_not_weigh(write, request, say):
     assert "from each event alike" not in say("fit", path, "--events", "buy,view=0.3")
 
 
-def test_two_stages_keep_what_was_rejected(write, request):
+def test_two_stages_keep_rejections(write, request):
     from beamwood.fitting.stages import two_stage
 
     path = planted(write, request.getfixturevalue("planted"))

@@ -1,4 +1,4 @@
-"""Logs from any library, answers for any library, and the nearest name for whatever was mistyped."""
+"""Input from and output to any library, and suggestions for mistyped names."""
 
 import datetime as dt
 
@@ -42,7 +42,7 @@ BARE = {
 
 
 @pytest.mark.parametrize("source", SOURCES)
-def test_tables_of_every_library_are_one_log(planted, frame, source):
+def test_tables_of_every_library_give_one_log(planted, frame, source):
     assert fingerprint(SOURCES[source](planted)) == fingerprint(frame)
 
 
@@ -79,7 +79,7 @@ def test_a_sparse_matrix_has_a_row_for_each_entry(planted, made):
         ({"user": [1, 2], "item": [1]}, {}, "the dict cannot be read as a table"),
     ],
 )
-def test_what_is_no_table_is_refused(source, options, message):
+def test_invalid_tables_are_refused(source, options, message):
     with pytest.raises(InputError, match=message):
         read_log(source, **options)
 
@@ -89,7 +89,7 @@ def retriever(frame):
     return beamwood.fit(leave_one_out(Dataset.from_log(read_log(frame))), "popularity")
 
 
-def test_answers_are_of_the_library_that_is_asked_for(retriever):
+def test_answers_have_the_requested_library(retriever):
     plain = retriever.recommend(users=[3, 5], k=4)
     lists = retriever.recommend(users=[3, 5], k=4, as_="lists")
     assert lists == plain.item_ids
@@ -123,7 +123,7 @@ def test_a_frame_has_the_types_of_the_log_with_rows_or_without(kind):
     full = retriever.recommend(users=users, k=7, as_="polars")
     types = {"user": ids.dtype, "row": pl.Int64, "rank": pl.Int64, "item": ids.dtype, "score": pl.Float64}
     assert full.schema == types
-    # The largest comes last, behind more than a guess of the type looks at.
+    # The largest value is last, beyond the rows used for type inference.
     many = retriever.recommend(users=users * 100, k=7, seen="keep", as_="polars")
     assert many["item"].null_count() == 0
     assert set(many["item"]) == set(ids)
@@ -173,7 +173,7 @@ def test_an_unknown_form_names_the_nearest(retriever):
         (["settings", "cooccurence"], "cooccurrence"),
     ],
 )
-def test_what_was_mistyped_names_the_nearest(write, planted, say, arguments, nearest):
+def test_mistyped_names_get_a_suggestion(write, planted, say, arguments, nearest):
     path = write(planted)
     said = say(arguments[0], *[path if word == "LOG" else word for word in arguments[1:]], code=2)
     assert nearest in said.strip().splitlines()[-1]
@@ -190,7 +190,7 @@ def test_what_was_mistyped_names_the_nearest(write, planted, say, arguments, nea
         (["recommend", "FOLDER/run/mine", "--user", "3"], "FOLDER/runs/mine"),
     ],
 )
-def test_a_path_that_was_mistyped_names_the_nearest(write, planted, say, tmp_path, arguments, found):
+def test_a_mistyped_path_gets_a_suggestion(write, planted, say, tmp_path, arguments, found):
     write(planted)
     (tmp_path / "ease.toml").write_text("")
     (tmp_path / "runs" / "mine").mkdir(parents=True)
@@ -199,7 +199,7 @@ def test_a_path_that_was_mistyped_names_the_nearest(write, planted, say, tmp_pat
 
 
 @pytest.mark.parametrize("path", ["qqqq.parquet", "run/none", "log.csv/log.csv"])
-def test_a_path_with_nothing_near_is_to_be_checked(write, planted, say, tmp_path, path):
+def test_a_path_without_a_similar_one_gets_no_suggestion(write, planted, say, tmp_path, path):
     write(planted)
     (tmp_path / "runs").mkdir()
     said = say("fit", tmp_path / path, code=2).strip().splitlines()[-1]

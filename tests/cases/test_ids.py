@@ -1,4 +1,4 @@
-"""Ids that are not what they seem are refused or said, each with what to do."""
+"""Suspicious ids are refused or reported, each with advice."""
 
 import numpy as np
 import polars as pl
@@ -13,7 +13,7 @@ def items_of(values, dtype=None):
 
 
 @pytest.mark.parametrize(("dtype", "bits"), [(pl.Float32, 24), (pl.Float64, 53)])
-def test_floats_are_ids_only_where_they_are_exact(dtype, bits):
+def test_floats_are_ids_only_if_exact(dtype, bits):
     assert items_of([2.0**bits - 1, -3.0], dtype).frame["item"].to_list() == [2**bits - 1, -3]
     for wrong in (2.0**bits, -(2.0 ** (bits + 3))):
         with pytest.raises(InputError, match=rf"1 of 2 item ids from 2\^{bits} on as floats, .* in row 2; export them"):
@@ -53,7 +53,7 @@ WORDS = ["NaN", "null", "None", "undefined", "N/A", " nat ", "<NA>", "\\N"]
 
 
 @pytest.mark.parametrize("word", WORDS)
-def test_null_words_are_counted_and_left_out_where_asked(word, write, planted):
+def test_null_words_are_counted_and_dropped_on_request(word, write, planted):
     path = write([(word if user == 5 else user, *rest) for user, *rest in planted])
     log = read_log(path)
     assert any(f"8 rows have a null word as their user ({word!r} 8)" in note for note in log.report.notes)
@@ -65,7 +65,7 @@ def test_null_words_are_counted_and_left_out_where_asked(word, write, planted):
 
 
 @pytest.mark.parametrize("role", ["user_id", "item_id", "timestamp"])
-def test_rows_that_lack_something_are_refused_or_left_out(role, frame):
+def test_rows_with_missing_values_are_refused_or_dropped(role, frame):
     there = pl.int_range(pl.len()) % 50 != 7
     lacking = frame.with_columns(pl.when(there).then(pl.col(role)).alias(role))
     with pytest.raises(InputError, match=r"7 of 320 .*--missing drop"):
@@ -77,8 +77,8 @@ def test_rows_that_lack_something_are_refused_or_left_out(role, frame):
 
 @pytest.mark.parametrize("word", ["", " ", *WORDS])
 @pytest.mark.parametrize("written", ["%Y-%m-%d %H:%M:%S", "%s", "%d.%m.%Y %H:%M:%S"])
-def test_times_that_are_none_are_refused_left_out_or_no_order(word, written, frame):
-    """A cell without a time says so by a word as well as by null, whether few cells or most of them do."""
+def test_missing_times_are_refused_dropped_or_disable_the_order(word, written, frame):
+    """A missing time is a word or null, in few or in most cells."""
     format_ = written if written.startswith("%d") else None
     times = pl.from_epoch("timestamp").dt.strftime(written)
     for share in (7, 2):
@@ -91,7 +91,7 @@ def test_times_that_are_none_are_refused_left_out_or_no_order(word, written, fra
     assert "time: 'timestamp' is empty" in "\n".join(log.report.lines())
 
 
-def test_rows_of_errors_are_those_of_the_file(frame):
+def test_row_numbers_in_errors_are_those_of_the_file(frame):
     wrong = frame.cast(pl.String).with_columns(
         item_id=pl.when(pl.int_range(pl.len()) == 3).then(None).otherwise(pl.col("item_id")),
         timestamp=pl.when(pl.int_range(pl.len()) == 9).then(pl.lit("soon")).otherwise(pl.col("timestamp")),
@@ -100,7 +100,7 @@ def test_rows_of_errors_are_those_of_the_file(frame):
         read_log(wrong, missing="drop")
 
 
-def test_nothing_but_holes_is_refused():
+def test_a_log_without_a_complete_row_is_refused():
     with pytest.raises(InputError, match=r"each of its 2 rows lacks something: 1 without a user .*, 1 without an item"):
         read_log(pl.DataFrame({"user": [None, 2], "item": ["a", "nan"]}), missing="drop")
 
@@ -115,31 +115,31 @@ def test_nothing_but_holes_is_refused():
         (lambda item, odd: f"\uff21{item}" if odd else f"A{item}", "Unicode form"),
     ],
 )
-def test_ids_that_look_alike_are_told(change, what, write, planted, say):
+def test_similar_ids_are_reported(change, what, write, planted, say):
     path = write([(user, change(item, user % 2), *rest) for user, item, *rest in planted])
     assert f"30 of 60 items differ from another one only by {what}, such as" in say("fit", path)
 
 
-def test_ids_that_differ_are_not_told(write, planted, say):
+def test_different_ids_are_not_reported(write, planted, say):
     path = write([(user, f"SKU {item}", *rest) for user, item, *rest in planted])
     assert "differ from another" not in say("fit", path)
 
 
-def test_items_that_look_like_those_of_the_table(write, planted, say):
+def test_items_similar_to_those_of_the_table_are_reported(write, planted, say):
     path = write([(user, f"Sku{item}", *rest) for user, item, *rest in planted])
     table = write([(f"SKU{item} ", "a") for item in range(25)], "items.csv", header="item_id,category")
     assert "(25 of them are, but for blanks, case, Unicode form or zeros" in say("fit", path, "--items", table, code=2)
 
 
 @pytest.mark.parametrize("header", ["Item ID,asin,category", "asin,item.id,category"])
-def test_a_table_of_two_names_takes_that_of_the_log(header, write, planted, say):
+def test_a_table_with_two_id_columns_uses_the_logs_name(header, write, planted, say):
     path = write(planted)
     places = [name in ("Item ID", "item.id") for name in header.split(",")]
     cells = [(item if places[0] else f"B{item}", item if places[1] else f"B{item}", "a") for item in range(30)]
     assert "40 users, 30 items" in say("fit", path, "--items", write(cells, "items.csv", header=header))
 
 
-def test_categories_are_stripped_quoted_and_words_told(write, planted, say):
+def test_categories_are_stripped_and_null_words_reported(write, planted, say):
     path = write(planted)
     names = [" a", "a ", "b| c", "b|", "", "None", "  ", "NaN"]
     table = write([(item, names[item % 8]) for item in range(30)], "items.csv", header="item_id,category")
@@ -152,7 +152,7 @@ def test_categories_are_stripped_quoted_and_words_told(write, planted, say):
     assert np.flatnonzero(data.item_table.categories < 0).tolist() == [4, 6, 12, 14, 20, 22, 28]
 
 
-def test_repeated_rows_are_left_out_where_asked(write, planted, say):
+def test_repeated_rows_are_dropped_on_request(write, planted, say):
     path = write([row for row in planted for _ in range(3)])
     assert "640 rows repeat another one exactly; kept (--drop-duplicates leaves them out)" in say("fit", path)
     assert "640 rows repeat another one exactly; left out" in say("fit", path, "--drop-duplicates")

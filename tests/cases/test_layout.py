@@ -1,4 +1,4 @@
-"""Files of any layout: what separates their columns, what these are called, and logs that lie in several files."""
+"""Text layouts: separators, column names, and logs in several files."""
 
 import gzip
 import json
@@ -30,7 +30,7 @@ def fingerprint(source, **options):
 
 @pytest.mark.parametrize("ending", ["csv", "tsv", "txt", "dat", "data", "tab"])
 @pytest.mark.parametrize("separator", [",", ";", "\t", "|", "::", " "])
-def test_what_separates_columns_is_found_and_said(write, planted, whole, separator, ending):
+def test_separators_are_detected_and_reported(write, planted, whole, separator, ending):
     path = write(planted, f"log.{ending}", HEADER.replace(",", separator), separator)
     log = read_log(path)
     assert Dataset.from_log(log).fingerprint() == whole
@@ -59,12 +59,12 @@ def test_a_separator_fits_all_first_lines(lines, own, expected):
 
 
 @pytest.mark.parametrize("said", ["~", "tab", "\\t", "§", "||"])
-def test_a_separator_that_is_said_counts(write, planted, whole, say, said):
+def test_a_given_separator_is_used(write, planted, whole, say, said):
     mark = {"tab": "\t", "\\t": "\t"}.get(said, said)
     path = write(planted, "log.export", HEADER.replace(",", mark), mark)
     assert fingerprint(path, separator=said) == whole
     say("fit", path, "--separator", said)
-    # Evaluated from what the folder remembers of its log.
+    # Evaluated from the stored reading options of the folder.
     assert "40 users, 30 items" in say("evaluate", path.parent / "out")
 
 
@@ -76,7 +76,7 @@ def test_an_unusual_separator_is_named(write, planted, whole, say, mark):
 
 
 @pytest.mark.parametrize("separator", [",", "\t", "::"])
-def test_a_file_without_names_is_named_by_the_advice_it_gives(write, planted, whole, say, separator):
+def test_a_file_without_names_is_read_by_its_advice(write, planted, whole, say, separator):
     path = write(planted, "log.dat", None, separator)
     refused = say("fit", path, code=2)
     assert "its first line seems to hold values" in refused
@@ -101,7 +101,7 @@ def test_what_values_may_mean(cells, guess):
     assert ",".join(column_guess([cells])) == guess
 
 
-def test_columns_without_use_are_left_out(write, planted):
+def test_unused_columns_are_left_out(write, planted):
     path = write(planted, "log.csv", None)
     assert read_log(path, header=["user", "item", "-", "-"]).report.columns == {"user": "user", "item": "item"}
 
@@ -121,12 +121,12 @@ def test_names_that_do_not_fit_are_refused(write, planted, say, header, columns,
 
 
 @pytest.mark.parametrize("separator", ["", "\n", '"', "123456789", 5])
-def test_what_separates_nothing_is_refused(write, planted, separator):
+def test_a_separator_that_does_not_occur_is_refused(write, planted, separator):
     with pytest.raises(InputError, match="separates nothing; give ';'"):
         read_log(write(planted), separator=separator)
 
 
-def test_a_layout_is_of_text_alone(frame, tmp_path):
+def test_layout_options_are_only_for_text(frame, tmp_path):
     frame.write_parquet(tmp_path / "log.parquet")
     for source in (frame, tmp_path / "log.parquet"):
         with pytest.raises(InputError, match=r"--separator (and --columns are|is) about text files"):
@@ -135,13 +135,13 @@ def test_a_layout_is_of_text_alone(frame, tmp_path):
         read_log(frame, header="user")
 
 
-def test_a_line_of_other_length_is_refused_where_marks_are_long(write, planted):
+def test_rows_of_another_length_are_refused_with_long_separators(write, planted):
     path = write([*planted, (1, 2, 3)], "log.dat", HEADER.replace(",", "::"), "::")
     with pytest.raises(InputError, match="1 lines have another number of columns than 4, the first '1::2::3'"):
         read_log(path)
 
 
-def test_a_file_whose_separator_is_not_clear_asks(tmp_path):
+def test_an_ambiguous_separator_is_required(tmp_path):
     (tmp_path / "log.txt").write_text("user\n1\n")
     with pytest.raises(InputError, match="cannot be detected from its first lines; give it with --separator"):
         read_log(tmp_path / "log.txt")
@@ -181,7 +181,7 @@ def test_a_folder_of_parts_is_one_log(frame, whole, tmp_path, ending):
 
 
 @pytest.mark.parametrize(("folder", "called"), [("_delta_log", "Delta Lake"), (".hoodie", "Hudi")])
-def test_tables_whose_files_hold_deleted_rows_are_refused(frame, tmp_path, folder, called):
+def test_table_formats_that_contain_deleted_rows_are_refused(frame, tmp_path, folder, called):
     parts(frame, tmp_path / "logs" / "log", pl.DataFrame.write_parquet, "parquet")
     (tmp_path / "logs" / "log" / folder).mkdir()
     for source in (tmp_path / "logs" / "log", tmp_path / "logs"):
@@ -189,7 +189,7 @@ def test_tables_whose_files_hold_deleted_rows_are_refused(frame, tmp_path, folde
             read_log(source)
 
 
-def test_folders_called_by_a_value_are_a_column(frame, tmp_path):
+def test_partition_folders_are_a_column(frame, tmp_path):
     for day in ("2024-05-01", "2024-05-02"):
         frame.drop("timestamp").write_parquet(_made(tmp_path / "log" / f"day={day}") / "x.parquet")
     log = read_log(tmp_path / "log")
@@ -197,8 +197,8 @@ def test_folders_called_by_a_value_are_a_column(frame, tmp_path):
     assert log.frame["time"].n_unique() == 2
 
 
-def test_folders_are_called_as_hive_and_spark_call_them(frame, tmp_path):
-    """Signs that a name may not hold are escaped, and rows without a value have a folder too."""
+def test_partition_folders_follow_hive_and_spark(frame, tmp_path):
+    """Characters that names cannot contain are escaped, and rows without a value have a folder too."""
     named = frame.with_columns(user_id=pl.format("a/{}: 5%", "user_id"))
     for (user,), rows in named.partition_by("user_id", as_dict=True).items():
         rows.drop("user_id").write_parquet(_made(tmp_path / "log" / f"user_id={quote(user, safe=' ')}") / "x.parquet")
@@ -212,7 +212,7 @@ def test_folders_are_called_as_hive_and_spark_call_them(frame, tmp_path):
     assert read_log(tmp_path / "log", missing="drop").frame.height == 320
 
 
-def test_folders_of_other_keys_are_no_parts_of_one_table(tmp_path):
+def test_partition_folders_with_different_keys_are_refused(tmp_path):
     rows = pl.DataFrame({"user": [1, 2], "item": [3, 4], "*": ["a", "b"]})
     for folders in ("a=1/b=2", "b=3/a=4"):
         rows.write_csv(_made(tmp_path / "log" / folders) / "x.csv")
@@ -231,13 +231,13 @@ def test_parts_without_names_are_named_alike(frame, whole, tmp_path, say):
     assert "40 users, 30 items" in say("evaluate", tmp_path / "out")
 
 
-def test_what_lies_beside_parts_is_said(frame, tmp_path):
+def test_other_files_in_a_folder_are_reported(frame, tmp_path):
     parts(frame, tmp_path / "log", pl.DataFrame.write_csv, "csv")
     (tmp_path / "log" / "README.md").write_text("about")
     assert read_log(tmp_path / "log").report.notes[1] == "left out beside them: README.md"
 
 
-def test_parts_that_are_none_are_refused(frame, tmp_path):
+def test_inconsistent_parts_are_refused(frame, tmp_path):
     folder = _made(tmp_path / "log")
     with pytest.raises(InputError, match="is a folder without files of a known ending"):
         read_log(folder)
@@ -287,7 +287,7 @@ def test_json_may_be_one_list(frame, whole, tmp_path, packed):
         ("USER_ID", "songId", "playedAt"),
     ],
 )
-def test_usual_names_are_known_without_case_and_marks(user, item, time):
+def test_usual_names_are_recognised_in_any_case_and_punctuation(user, item, time):
     report = read_log(pl.DataFrame({user: [1], "quux": [2], item: [3], time: [4]})).report
     assert report.columns == {"user": user, "item": item, "time": time}
 
@@ -299,7 +299,7 @@ def test_usual_names_are_known_without_case_and_marks(user, item, time):
         (["user", "itm"], r"no item column; it has: user, itm\. Name it with --item-column.*'itm'"),
     ],
 )
-def test_a_missing_column_names_the_nearest_and_its_option(write, say, names, message):
+def test_a_missing_column_gets_a_suggestion_with_its_option(write, say, names, message):
     rows = [[random.Random(user).randrange(9) if name != names[0] else user for name in names] for user in range(20)]
     path = write(rows * 4, header=",".join(names))
     refused = say("fit", path, code=2)
@@ -309,7 +309,7 @@ def test_a_missing_column_names_the_nearest_and_its_option(write, say, names, me
     assert "20 users" in say("fit", path, option, name.strip("'"))
 
 
-def test_a_column_that_is_misspelt_names_the_nearest(frame):
+def test_a_misspelt_column_gets_a_suggestion(frame):
     from beamwood.data import ColumnNames
 
     for given, meant in (("usr_id", "user_id"), ("USER_ID", "user_id"), ("UserId", "user_id")):
@@ -321,7 +321,7 @@ def test_a_column_that_is_misspelt_names_the_nearest(frame):
 
 
 def own_split(planted, last, word=str):
-    """Each row with a word of its split: of each user the last rows, or all of the last users."""
+    """Each row with the name of its split: the last rows of each user, or all rows of the last users."""
     later = [place % 8 == 7 if last == "rows" else user >= 36 for place, (user, *_) in enumerate(planted)]
     return [(*row, word("test" if each else "train")) for row, each in zip(planted, later, strict=True)]
 
@@ -329,7 +329,7 @@ def own_split(planted, last, word=str):
 WITH_SPLIT = f"{HEADER},split"
 
 
-def test_a_log_that_has_a_split_of_its_own_says_how_to_keep_to_it(write, planted, say):
+def test_a_log_with_a_split_column_names_the_option(write, planted, say):
     path = write(own_split(planted, "rows", str.upper), header=WITH_SPLIT)
     said = say("describe", path)
     assert "'split' seems to be the log's own split (TRAIN 280, TEST 40), and all rows count alike; --split" in said
@@ -340,18 +340,18 @@ def test_a_log_that_has_a_split_of_its_own_says_how_to_keep_to_it(write, planted
     assert "own split" not in kept
 
 
-def test_a_split_by_users_is_to_be_left_out(write, planted, say):
+def test_a_split_column_by_users_gets_advice_to_drop_rows(write, planted, say):
     said = say("fit", write(own_split(planted, "users"), header=WITH_SPLIT))
     assert "no user has rows of both, so remove the rows that should not be trained on" in said
 
 
-def test_a_split_in_three_is_not_taken_as_it_is(write, planted, say):
+def test_a_split_column_with_three_values_needs_conversion(write, planted, say):
     rows = [(*row[:-1], "valid" if place % 8 == 6 else row[-1]) for place, row in enumerate(own_split(planted, "rows"))]
     said = say("fit", write(rows, header=WITH_SPLIT))
     assert "(train 240, test 40, valid 40), and all rows count alike; --split boundary needs a column with" in said
 
 
 @pytest.mark.parametrize("words", [("train", "bus"), ("north", "south"), ("1", "0"), ("test", "false")])
-def test_other_columns_of_that_name_are_no_split(write, planted, say, words):
+def test_other_columns_with_that_name_are_not_a_split(write, planted, say, words):
     rows = [(*row, words[place % 2]) for place, row in enumerate(planted)]
     assert "own split" not in say("fit", write(rows, header=WITH_SPLIT))

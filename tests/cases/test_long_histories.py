@@ -1,4 +1,4 @@
-"""One program that takes everything: pairs of its history are counted of the latest part, and that is said."""
+"""Extremely long histories: only their latest part forms pairs, and this is reported."""
 
 import json
 import random
@@ -20,7 +20,7 @@ SECONDS, KILOBYTES = 60, 1_200_000
 
 @pytest.fixture
 def with_programs(write):
-    """300 people with 8 items each, and two programs that took 15,000 of 30,000 items."""
+    """300 users with 8 items each, and two bots with 15,000 of 30,000 items."""
     chance = random.Random(4)
     rows = [(user, chance.randrange(30_000), 5, 1000 + place) for user in range(300) for place in range(8)]
     for program in (900, 901):
@@ -29,7 +29,7 @@ def with_programs(write):
 
 
 def test_counting_pairs_stays_within_time_and_memory(with_programs, tmp_path):
-    # All pairs would be 4.5e8, of which each needs some 12 bytes.
+    # All pairs would be 4.5e8, at about 12 bytes each.
     few = [word for name in ("decay=1", "shrinkage=10", "seen=counted") for word in ("--set", f"model.{name}")]
     fit = ["fit", with_programs, "--out", tmp_path / "out", "--method", "cooccurrence", *few, "--json"]
     done = subprocess.run(
@@ -47,11 +47,11 @@ def test_counting_pairs_stays_within_time_and_memory(with_programs, tmp_path):
 
 
 @pytest.mark.parametrize("method", ["cooccurrence", "ease"])
-def test_the_cap_is_a_setting_that_is_said(write, planted, say, method):
+def test_the_cap_is_a_setting_and_is_reported(write, planted, say, method):
     planted += [(777, item, 5, item) for item in range(30)] * 2
     path = write(planted)
     fit = ("fit", path, "--method", method, "--set")
-    # 80 % of the users train, so the program may be none of them; leave-one-out lets all train.
+    # 80 % of the users are for training, which may exclude the bots; leave-one-out trains on all.
     whole = say(*fit, "model.count_last=60", "--split", "leave-one-out")
     capped = say(*fit, "model.count_last=20", "--split", "leave-one-out")
     assert "long_histories" not in whole
@@ -59,13 +59,13 @@ def test_the_cap_is_a_setting_that_is_said(write, planted, say, method):
     assert "model.count_last=1" in say(*fit, "model.count_last=1", code=2)
 
 
-def test_a_comparison_says_it_too(write, planted, say):
+def test_a_comparison_reports_it_too(write, planted, say):
     planted += [(777, place % 30, 5, place) for place in range(2600)]
     said = say("compare", write(planted), "--methods", "popularity,cooccurrence", "--split", "leave-one-out")
     assert "cooccurrence: of 1 histories of more than 2,500 interactions the latest form pairs" in said
 
 
-def test_the_latest_interactions_are_the_ones_that_count():
+def test_only_the_latest_interactions_count():
     lists, facts = ItemLists.from_lists([[0, 1, 2, 3], [4, 0]]), {}
     taken = interactions(lists, 5, 2, facts).toarray()
     np.testing.assert_array_equal(taken, [[0, 0, 1, 1, 0], [1, 0, 0, 0, 1]])

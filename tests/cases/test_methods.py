@@ -1,4 +1,4 @@
-"""Methods of every kind on logs in odd forms: each command ends in an answer or in one line that names the fix."""
+"""Methods of every kind on unusual logs: each command gives an answer or one line that names the fix."""
 
 import itertools
 import json
@@ -16,12 +16,12 @@ TRAINED = [
     "two_tower", "sasrec", "gru4rec", "lightgcn", "youtube_dnn", "mol", "tiger", "jtr", "din", "dtr", "ranker",
 ]  # fmt: skip
 COUNTING = ["popularity", "cooccurrence", "transitions", "ease", "ease+transitions"]
-# What every change should run; the others take longer.
+# Cases for every change; the others take longer.
 SHORT = [
     (form, method) for form in ("text", "one item", "two users") for method in ("two_tower", "dtr", "cooccurrence")
 ]
 NAMES = ["user", "item", "time"]
-# Ids that other programs trip over, by their number.
+# Ids that are difficult for other programs, by their number.
 WORDS = ["  blanks {} ", "юзер-{}", "n" * 700 + "{}", '{}, "quoted" | barred', "-{}", "#{}", "e\u0301{}", "NaN{}"]
 
 
@@ -34,11 +34,11 @@ def planted_rows(planted):
 
 
 def bot(planted):
-    """One user with many times the rows of all others."""
+    """A log in which one user has far more rows than all others."""
     return planted_rows(planted) + [(999, place * 7 % 29, 1_600_000_000 + place) for place in range(30_000)]
 
 
-# What a log holds, and the words of its fit.
+# Logs, and the arguments of their fits.
 LOGS = {
     "text": (lambda planted: [(named(user), named(item), time) for user, item, time in planted_rows(planted)], ()),
     "unsigned": (lambda planted: [(2**64 - 1 - u, 2**63 + i, time) for u, i, time in planted_rows(planted)], ()),
@@ -73,7 +73,7 @@ def short(method):
 
 @pytest.fixture
 def ask(tmp_path, capsys, monkeypatch):
-    """Run a command; its exit code, and all that it said. It is never a fault of ours."""
+    """Run a command and return its exit code and output. An internal error fails the test."""
     from cli_cases import beamwood as run
 
     monkeypatch.chdir(tmp_path)
@@ -100,7 +100,7 @@ def test_a_method_on_an_odd_log(form, method, planted, ask, tmp_path):
     written(rows).write_parquet("log.parquet")
     code, said = ask("fit", "log.parquet", "--method", method, "--out", "out", *words, *short(method))
     if code == 2:
-        # A graph or a ranker learns from what a user has not taken; its users have taken all here.
+        # A graph or a ranker learns from unseen items, but users have all items here.
         assert method in ("lightgcn", "ranker")
         assert "; " in said.strip().splitlines()[-1]
         return
@@ -133,7 +133,7 @@ def test_a_method_on_an_odd_log(form, method, planted, ask, tmp_path):
         assert set(pl.read_parquet(exported)["item"]) == items
 
 
-# Models that know users alone
+# Models with only user ids
 
 
 @pytest.fixture
@@ -143,7 +143,7 @@ def users_alone(write, planted, ask):
 
 
 @pytest.mark.usefixtures("users_alone")
-def test_a_model_of_users_does_not_say_what_is_like_an_item(ask):
+def test_a_model_of_users_refuses_similar_by_model(ask):
     code, said = ask("similar", "out", "--item", 3)
     assert (code, "knows users, not histories" in said) == (2, True)
     with pytest.raises(InputError, match="ask by 'vectors'"):
@@ -151,7 +151,7 @@ def test_a_model_of_users_does_not_say_what_is_like_an_item(ask):
 
 
 @pytest.mark.usefixtures("users_alone")
-def test_new_users_are_not_told_to_give_what_is_not_read(ask):
+def test_errors_for_new_users_do_not_suggest_unused_histories(ask):
     for command in (("recommend", "out", "--user", 4444), ("score", "out", "--user", 4444, "--items", "items.txt")):
         pl.DataFrame({"item": [3, 4]}).write_csv("items.txt", include_header=False)
         code, said = ask(*command)
@@ -162,20 +162,20 @@ def test_new_users_are_not_told_to_give_what_is_not_read(ask):
 
 
 @pytest.mark.parametrize(("method", "setting"), [("ranker", "model.kind=neumf"), ("two_tower", "model.user_tower=mf")])
-def test_a_model_of_users_is_not_trained_to_be_saved_without_them(write, planted, ask, tmp_path, method, setting):
+def test_a_model_of_users_refuses_without_histories_before_training(write, planted, ask, tmp_path, method, setting):
     words = ("--split", "leave-one-out", "--set", setting, "--set", "loop.max_steps=3", "--without-histories")
     code, said = ask("fit", write(planted), "--method", method, *words, "--out", "out")
     assert (code, "needs users here, and --without-histories saves none" in said) == (2, True)
     assert not list(tmp_path.glob("out*"))
 
 
-def test_popularity_does_not_say_what_is_like_an_item(write, planted, say, tmp_path):
+def test_popularity_refuses_similar(write, planted, say, tmp_path):
     say("fit", write(planted))
     assert "the same list for everyone" in say("similar", tmp_path / "out", "--item", "3", code=2)
 
 
-def test_what_a_ranker_of_few_items_is_told_to_set_works(ask):
-    """Each user has seen nearly all, so no list can be drawn."""
+def test_the_advice_for_a_ranker_of_few_items_works(ask):
+    """Each user has almost all items, so no list can be drawn."""
     rows = [(user, item, item) for user in (1, 2) for item in range(9)]
     written(rows).write_parquet("log.parquet")
     fit = ("fit", "log.parquet", "--method", "ranker", "--split", "leave-one-out", "--set", "loop.max_steps=3")
@@ -193,7 +193,7 @@ def test_what_a_ranker_of_few_items_is_told_to_set_works(ask):
         ("3", "model.item_columns=3: give a list of values, each a text"),
     ],
 )
-def test_a_setting_that_is_a_list_says_how_it_is_written(write, planted, ask, typed, told):
+def test_a_list_setting_shows_its_notation(write, planted, ask, typed, told):
     fit = ("fit", write(planted), "--method", "two_tower", "--out", "out", "--set", f"model.item_columns={typed}")
     code, said = ask(*fit)
     assert (code, told in said) == (2, True)

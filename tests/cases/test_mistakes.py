@@ -1,4 +1,4 @@
-"""What people type wrong: one line says what to type instead, and nothing that was there is lost."""
+"""Typical mistakes: one line names the correct command, and no existing file is lost."""
 
 import io
 import json
@@ -24,7 +24,7 @@ FORMS = {
 
 @pytest.fixture
 def there(planted, write, tmp_path, monkeypatch, say):
-    """A folder with a log, a table of items, lists of ids and a fitted model, in which commands are run."""
+    """A folder with a log, an item table, id lists and a fitted model, in which commands run."""
     write(planted)
     (tmp_path / "items.csv").write_text("item_id,category\n" + "".join(f"{item},odd\n" for item in range(30)))
     (tmp_path / "users.csv").write_text("user_id,age\n" + "".join(f"{user},{user + 20}\n" for user in range(40)))
@@ -55,7 +55,7 @@ MISTAKES = {
     "recommend out --users out": "--users out is a folder; name a file in it",
     "evaluate log.csv": "log.csv is a file, not an artefact; give the folder that",
     "serve otu": "otu does not exist; did you mean",
-    # What is there stays
+    # Existing files are kept
     "fit log.csv --method popularity --out out/in": "which is a saved folder and holds nothing else; name another",
     "fit log.csv --method popularity --out new --html new/page.html": "--html new/page.html is in --out new",
     "evaluate out --html out/page.html": "which is a saved folder and holds nothing else; name another",
@@ -69,7 +69,7 @@ MISTAKES = {
     "score out --user 1 --items items.csv": "is a table, its columns between ',', such as 'item_id,category'",
     "recommend out --history <>": "--history is empty, as of a variable without a value; write ids, or [] for an",
     "recommend out --history 1,,2": "--history '1,,2' has a comma without an id beside it; write the ids as 5,9,2",
-    # What would be dropped
+    # Input that would be dropped
     "fit log.csv --method ease --method popularity": "--method is given twice and takes one value; give it once",
     "recommend out --user 1 -k 3 --k 4": "--k is given twice and takes one value; give it once",
     "fit log.csv --method ease --out new --set model.decay=1 --set model.decay=.9": "--set model.decay is given twice",
@@ -77,7 +77,7 @@ MISTAKES = {
     "evaluate out --tail-of items": "--tail-of says what --tail is a share of; give --tail too, as --tail 0.2",
     "evaluate out --method ease": "out was fitted with cooccurrence and not with ease; leave the method out",
     "recommend out --user 1 --overwrite": "--overwrite are about a file; name it with --out recs.parquet",
-    # Options of others, and none
+    # Options of other commands, and missing arguments
     "describe log.csv --time-limit 3": "No such option: --time-limit (of `beamwood fit`, `beamwood compare`)",
     "inspect out --item 1": "No such option: --item (of `beamwood similar`)",
     "describe": "Missing argument 'LOG'; `beamwood describe --help-all` says what there is",
@@ -87,7 +87,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("typed", MISTAKES)
-def test_a_mistake_is_one_line_with_its_fix(there, say, capsys, typed):
+def test_a_mistake_gives_one_line_with_the_fix(there, say, capsys, typed):
     words = ["" if word == "<>" else word for word in typed.split()]
     before = contents(there)
     assert beamwood(*words) == 2
@@ -98,7 +98,7 @@ def test_a_mistake_is_one_line_with_its_fix(there, say, capsys, typed):
     assert not (there / "new").exists()
 
 
-def test_a_refused_job_leaves_nothing_beside(there, capsys):
+def test_a_refused_job_leaves_no_files(there, capsys):
     (there / "typo.txt").write_text("1\n999\n")
     assert beamwood("recommend", "out", "--users", "typo.txt", "--out", "all.csv") == 2
     assert not [path.name for path in there.iterdir() if path.name.startswith("all.csv")]
@@ -110,7 +110,7 @@ def test_a_refused_job_leaves_nothing_beside(there, capsys):
     assert pl.read_csv("all.csv")["query"].unique().sort().to_list() == [1, 2]
 
 
-def test_home_is_meant_where_a_shell_leaves_its_sign(there, monkeypatch, capsys):
+def test_an_unexpanded_tilde_is_the_home_folder(there, monkeypatch, capsys):
     monkeypatch.setenv("HOME", str(there / "home"))
     (there / "home").mkdir()
     (there / "home" / "log.csv").write_bytes((there / "log.csv").read_bytes())
@@ -121,7 +121,7 @@ def test_home_is_meant_where_a_shell_leaves_its_sign(there, monkeypatch, capsys)
     assert json.loads(capsys.readouterr().out.split("saved")[1].split("\n", 1)[1])["method"] == "popularity"
 
 
-def test_paths_with_blanks_signs_and_links(there, say, capsys):
+def test_paths_with_blanks_special_characters_and_links(there, say, capsys):
     place = there / "été & 日 [1]"
     place.mkdir()
     os.replace(there / "log.csv", place / "mon log.csv")
@@ -138,8 +138,8 @@ def test_paths_with_blanks_signs_and_links(there, say, capsys):
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_signs_of_patterns_in_the_name_of_a_file(frame, tmp_path, form):
-    """As browsers name a second download; a pattern that is not a file's name is still one."""
+def test_wildcard_characters_in_a_file_name(frame, tmp_path, form):
+    """For example in the name of a second download; a pattern that is not a file name is still a pattern."""
     place = tmp_path / "{a} [x] *?"
     place.mkdir()
     for name, rows in (("log[1]", frame.head(9)), ("log*", frame.head(8)), ("log", frame.head(7))):
@@ -150,14 +150,14 @@ def test_signs_of_patterns_in_the_name_of_a_file(frame, tmp_path, form):
     assert len(read_log(tmp_path / f"other*.{form}").frame) == 11
 
 
-def test_a_sum_is_called_as_it_was_typed(there, say):
+def test_a_sum_has_the_name_as_typed(there, say):
     assert "saved popularity+cooccurrence in" in say("fit", "log.csv", "--method", "popularity+cooccurrence")
     assert "popularity+cooccurrence" in say("evaluate", "out", "--k", 3)
     assert "model popularity+cooccurrence@" in say("serve", "out", "--check")
     assert "popularity+cooccurrence" in say("inspect", "out")
 
 
-def test_what_lies_in_a_saved_folder_is_refused_by_its_manifest(there):
+def test_outputs_inside_a_saved_folder_are_refused(there):
     with pytest.raises(InputError, match="is a saved folder and holds nothing else"):
         check_outside(there / "out" / "a" / "b")
     (there / "other").mkdir()
@@ -165,11 +165,11 @@ def test_what_lies_in_a_saved_folder_is_refused_by_its_manifest(there):
     check_outside(there / "other" / "a")
 
 
-# From an odd log to the fit
+# From an unusual log to the fit
 
 
-def test_a_description_leads_to_the_fit_in_as_many_steps_as_it_takes(planted, write, say, tmp_path):
-    """Names in another language, times with the day first, a name of a file that a shell has to quote."""
+def test_following_describe_leads_to_the_fit(planted, write, say, tmp_path):
+    """Names in another language, dates with the day first, and a file name that needs quotes."""
     rows = [(user, item, f"{1 + time % 28:02}.{1 + time % 9:02}.2024 10:00") for user, item, _, time in planted]
     write([*rows, (1, 1, "31.01.2024 10:00")], "mon log (1).csv", "Benutzer;Artikel;Zeitpunkt", ";")
     said = say("describe", tmp_path / "mon log (1).csv", code=2)
@@ -178,12 +178,12 @@ def test_a_description_leads_to_the_fit_in_as_many_steps_as_it_takes(planted, wr
     assert said.index(wanted) < said.index("--time-column none")
 
 
-def test_what_comes_next_is_quoted_as_a_shell_needs_it(there, capsys):
+def test_the_suggested_next_command_is_quoted(there, capsys):
     assert beamwood("fit", "log.csv", "--method", "popularity", "--out", "a b") == 0
     assert "next: beamwood evaluate 'a b'" in capsys.readouterr().err
 
 
-def test_many_times_that_cannot_be_read_are_refused_at_once(tmp_path, say):
+def test_many_unreadable_times_are_refused_at_once(tmp_path, say):
     frame = pl.DataFrame({"user": [*range(1200)], "item": 1, "time": [f"13.{1 + n % 12}.2024" for n in range(1200)]})
     frame.write_csv(tmp_path / "log.csv")
     said = say("fit", tmp_path / "log.csv", code=2)
@@ -193,7 +193,7 @@ def test_many_times_that_cannot_be_read_are_refused_at_once(tmp_path, say):
     assert "has 999 of 999 times that cannot be read" in say("fit", tmp_path / "log.csv", code=2)
 
 
-def test_another_column_of_the_item_table_is_named_where_it_has_the_ids(planted, write, say, tmp_path):
+def test_the_item_table_column_with_the_ids_is_suggested(planted, write, say, tmp_path):
     path = write([(user, f"00{item}", rating, time) for user, item, rating, time in planted])
     items = tmp_path / "items.csv"
     items.write_text("item_id,code,kind\n" + "".join(f"{item},00{item},x\n" for item in range(30)))
@@ -210,7 +210,7 @@ def test_a_column_called_type_may_hold_kinds_of_events(planted, write, say, kind
     assert ("'type' has kinds of events" in say("fit", path)) == said
 
 
-def test_of_a_folder_with_one_file_that_file_is_named(planted, write, say, tmp_path):
+def test_in_a_folder_with_one_file_that_file_is_named(planted, write, say, tmp_path):
     (tmp_path / "logs").mkdir()
     write(planted, "logs/part.csv")
     assert "part.csv is read of it" in say("fit", tmp_path / "logs")
@@ -246,20 +246,20 @@ CALLS = {
 
 
 @pytest.mark.parametrize("message", CALLS)
-def test_a_call_that_does_not_fit_names_what_would(inferred, tmp_path, monkeypatch, message):
+def test_an_invalid_call_names_the_fix(inferred, tmp_path, monkeypatch, message):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match=message):
         CALLS[message](*inferred)
     assert not [*tmp_path.iterdir()]
 
 
-def test_too_many_arguments_are_no_unknown_option(inferred):
-    # `progress` is one of the options that are handed on.
+def test_too_many_arguments_are_not_reported_as_an_unknown_option(inferred):
+    # `progress` is one of the forwarded options.
     with pytest.raises(TypeError, match="positional arguments"):
         beamwood_api.compare(inferred[0], "ease", "popularity", progress=False)
 
 
-def test_a_page_that_cannot_be_written_is_refused_before_anything_is_measured(there, say, monkeypatch):
+def test_an_unwritable_page_is_refused_before_measuring(there, say, monkeypatch):
     (there / "locked").mkdir()
     allowed = os.access
     monkeypatch.setattr(os, "access", lambda path, mode: os.fspath(path) != "locked" and allowed(path, mode))

@@ -1,4 +1,4 @@
-"""Logs as other programs write them: JSON that is none, dates as numbers, zones by offset, marks for people."""
+"""Logs from other programs: invalid JSON, dates as numbers, offset zones, thousands separators and quotes."""
 
 import datetime
 import gzip
@@ -25,7 +25,7 @@ def at(seconds):
 
 @pytest.fixture
 def plain(planted):
-    """What each form is to be read as: users, items and times in seconds."""
+    """The expected users, items and times in seconds of each form."""
     return [(user, item, time) for user, item, _, time in planted]
 
 
@@ -35,8 +35,8 @@ def triples(log, per=1):
 
 
 @pytest.mark.parametrize("ending", ["jsonl", "jsonl.gz", "json", "ndjson"])
-def test_lines_of_json_may_begin_with_a_mark(plain, tmp_path, ending):
-    """As programs of Windows begin a text."""
+def test_json_lines_may_start_with_a_byte_order_mark(plain, tmp_path, ending):
+    """Windows programs write one."""
     path = tmp_path / f"log.{ending}"
     lines = [json.dumps({"user": user, "item": item, "ts": time}) for user, item, time in plain]
     text = ("\ufeff" + "\n".join(lines)).encode()
@@ -45,7 +45,7 @@ def test_lines_of_json_may_begin_with_a_mark(plain, tmp_path, ending):
 
 
 @pytest.mark.parametrize(("word", "shown"), [("NaN", "NaN"), ("-Infinity", "Infinity")])
-def test_words_for_no_number_in_json_name_their_line(plain, tmp_path, word, shown):
+def test_nan_words_in_json_name_their_line(plain, tmp_path, word, shown):
     path = tmp_path / "log.jsonl"
     lines = [f'{{"user": {user}, "item": {item}, "rating": 3}}' for user, item, _ in plain]
     lines[41] = lines[41].replace("3}", f"{word}}}")
@@ -61,8 +61,8 @@ TWICE = ['{"user": 7, "item": 3, "ts": 5, "item": 4}', '{"user": {"id": 7, "id":
 
 @pytest.mark.parametrize("ending", ["jsonl", "jsonl.gz", "json"])
 @pytest.mark.parametrize(("twice", "name"), [(TWICE[0], "item"), (TWICE[1], "id")])
-def test_a_name_that_comes_twice_in_a_row_of_json_is_refused(plain, tmp_path, ending, twice, name):
-    """A reader of JSON takes the last one without a word."""
+def test_a_duplicate_key_in_a_json_row_is_refused(plain, tmp_path, ending, twice, name):
+    """JSON readers silently use the last one."""
     nested = name == "id"
     rows = [{"user": {"id": user} if nested else user, "item": item, "ts": time} for user, item, time in plain]
     lines = [json.dumps(row) for row in rows]
@@ -75,15 +75,15 @@ def test_a_name_that_comes_twice_in_a_row_of_json_is_refused(plain, tmp_path, en
 
 
 @pytest.mark.parametrize("ending", ["jsonl", "json"])
-def test_names_that_lie_apart_come_once(plain, tmp_path, ending):
-    """One within another, one within a text, and ids that are names."""
+def test_equal_names_in_nested_objects_are_not_duplicates(plain, tmp_path, ending):
+    """A nested key, a key within text, and ids equal to keys."""
     rows = [{"user": "item", "item": item, "of": {"item": 3, "note": '{"item": 1, "item": 2}'}} for _, item, _ in plain]
     path = tmp_path / f"log.{ending}"
     path.write_text(json.dumps(rows) if ending == "json" else "\n".join(map(json.dumps, rows)))
     assert read_log(path).frame["item"].to_list() == [item for _, item, _ in plain]
 
 
-def test_a_list_of_no_rows_has_none(tmp_path):
+def test_an_empty_list_is_refused(tmp_path):
     (tmp_path / "log.json").write_text("[]")
     with pytest.raises(InputError, match=r"log.json has no columns, and so no rows; give a log"):
         read_log(tmp_path / "log.json")
@@ -109,7 +109,7 @@ def test_zones_by_offset_are_read(plain, tmp_path, form):
     assert triples(read_log(path), per=10**6) == plain
 
 
-def test_a_name_that_comes_twice_in_parquet_is_said(tmp_path):
+def test_a_duplicate_column_in_parquet_is_refused(tmp_path):
     columns = [pa.array([1, 2]), pa.array([3, 4]), pa.array([5, 6])]
     pq.write_table(pa.Table.from_arrays(columns, ["user", "item", "item"]), tmp_path / "log.parquet")
     with pytest.raises(InputError, match=r"log.parquet has several columns named 'item'; give each its own name$"):
@@ -127,7 +127,7 @@ def test_dates_as_whole_numbers_are_dates(plain, pattern, per, kind):
 
 
 @pytest.mark.parametrize("wrong", [20230230, 20231301, 19231101])
-def test_other_whole_numbers_are_none(plain, wrong):
+def test_other_whole_numbers_are_not_dates(plain, wrong):
     rows = [(user, item, 20230101 + place % 28) for place, (user, item, _) in enumerate(plain)]
     rows[7] = (*rows[7][:2], wrong)
     log = read_log(rows, header=["user", "item", "time"])
@@ -143,7 +143,7 @@ def test_times_as_unix_and_java_print_them(plain, write, zone):
 
 
 @pytest.mark.parametrize("clock", ["%H:%M:%S", "%I:%M %p"])
-def test_times_of_a_day_name_the_column_of_days(plain, write, clock):
+def test_times_of_day_name_the_date_column(plain, write, clock):
     rows = [(u, i, at(t).strftime("%Y-%m-%d"), at(t).strftime(clock)) for u, i, t in plain]
     path = write(rows, header="user,item,sold_on,time")
     message = (
@@ -158,7 +158,7 @@ def test_times_of_a_day_name_the_column_of_days(plain, write, clock):
 
 
 @pytest.mark.parametrize("quoted", ['"sep=;"', "SEP=;", "\ufeffsep=;"])
-def test_a_line_that_says_the_separator_is_read(plain, tmp_path, quoted):
+def test_a_line_with_the_separator_is_read(plain, tmp_path, quoted):
     lines = [quoted, "user;item;time", *(f"{user};{item};{time}" for user, item, time in plain)]
     (tmp_path / "log.csv").write_text("\n".join(lines), encoding="utf-8")
     log = read_log(tmp_path / "log.csv")
@@ -167,7 +167,7 @@ def test_a_line_that_says_the_separator_is_read(plain, tmp_path, quoted):
 
 
 @pytest.mark.parametrize("title", ["# exported by the shop", "Orders of May\n", '"Orders"\n\n'])
-def test_a_title_is_to_be_deleted(plain, write, title):
+def test_a_title_line_is_refused(plain, write, title):
     path = write(plain, header=f"{title}\n{HEADER}")
     shown = title.strip().splitlines()[0]
     with pytest.raises(
@@ -177,21 +177,21 @@ def test_a_title_is_to_be_deleted(plain, write, title):
 
 
 @pytest.mark.parametrize("mark", [",", "'", " ", "\u00a0"])
-def test_marks_for_thousands_in_ids_are_said(plain, mark):
+def test_thousands_separators_in_ids_are_reported(plain, mark):
     rows = [(f"{user + 4000:,}".replace(",", mark), item, time) for user, item, time in plain]
     (note,) = read_log(rows, header=["user", "item", "time"]).report.notes
     assert note.startswith(f"'user': {len(plain):,} user ids seem to be numbers with marks for thousands, the first ")
 
 
 @pytest.mark.parametrize("quoted", ["'{}'", '"{}"', '="{}"'])
-def test_quotes_around_ids_are_said(plain, quoted):
+def test_quotes_around_ids_are_reported(plain, quoted):
     rows = [(user, quoted.format(item), time) for user, item, time in plain]
     (note,) = read_log(rows, header=["user", "item", "time"]).report.notes
     first = quoted.format(plain[0][1])
     assert f"item ids are within quotes, the first {first!r} in row 1; each is read as one item" in note
 
 
-def test_zeros_at_the_start_are_said(plain, say, write):
+def test_leading_zeros_are_reported(plain, say, write):
     rows = [(f"{user:04}" if time % 2 else user, item, time) for user, item, time in plain]
     both = len({user for user, *_ in rows}) - len({user for user, *_ in plain})
     said = say("fit", write(rows, header=HEADER))
@@ -203,7 +203,7 @@ def test_zeros_at_the_start_are_said(plain, say, write):
     ("name", "message"),
     [("log.csv.bz2", "is packed in a way"), ("log.zip", "is not a whole archive"), ("log.xlsx", "is a spreadsheet")],
 )
-def test_what_is_to_be_unpacked_or_saved_first(tmp_path, name, message):
+def test_files_to_unpack_or_convert_are_refused(tmp_path, name, message):
     (tmp_path / name).write_bytes(b"PK\x03\x04")
     with pytest.raises(InputError, match=f"{name} {message}"):
         read_log(tmp_path / name)
@@ -246,13 +246,13 @@ def test_rows_of_any_kind_are_read(plain):
     ],
     ids=lambda case: type(case).__name__,
 )
-def test_what_is_no_log_says_what_would_be(source, message):
+def test_values_that_are_not_a_log_name_the_fix(source, message):
     with pytest.raises(InputError, match=message):
         read_log(source)
 
 
 @pytest.mark.parametrize("make", [pl.DataFrame, pd.DataFrame, pa.table, pl.LazyFrame])
-def test_users_are_a_column_and_no_table(frame, make):
+def test_users_must_be_a_column_not_a_table(frame, make):
     from beamwood import fit, splits
 
     fitted = fit(splits.disjoint_users(Dataset.from_log(read_log(frame))), "popularity")

@@ -1,4 +1,4 @@
-"""Logs in odd forms: nested rows, decimal commas, lists in a line or a cell, names in another language."""
+"""Unusual logs: nested rows, decimal commas, lists in a line or a cell, names in another language."""
 
 import json
 
@@ -38,7 +38,7 @@ def test_fields_of_nested_rows_are_columns(planted, frame, tmp_path, say):
     assert "it has: user.id, user.of.kind, item.id, rating, timestamp; did you mean --user-column 'user.id'" in refused
 
 
-def test_a_nested_row_stays_whole_where_its_path_is_taken():
+def test_a_nested_row_is_not_flattened_if_its_path_is_a_column():
     rows = pl.DataFrame({"user": [1, 2], "item": [3, 4], "a.b": [5, 6], "a": [{"b": 7}, {"b": 8}]})
     assert read_log(rows).frame.columns == ["user", "item"]
     with pytest.raises(InputError, match=r"column 'a' of type Struct.* holds no item ids"):
@@ -52,7 +52,7 @@ def commas(planted, cells):
     return [(u, i, cells[r], t) for u, i, r, t in planted]
 
 
-def test_weights_with_decimal_commas_are_read_and_said(write, planted, say):
+def test_weights_with_decimal_commas_are_read_and_reported(write, planted, say):
     path = write(
         commas(planted, {2: "2", 4: "4,5", 5: "5,0"}), header="user_id;item_id;rating;timestamp", separator=";"
     )
@@ -64,7 +64,7 @@ def test_weights_with_decimal_commas_are_read_and_said(write, planted, say):
 
 
 @pytest.mark.parametrize("cells", [{2: "2,000", 4: "4,000", 5: "5,123"}, {2: "2.5", 4: "4,5", 5: "5"}])
-def test_commas_that_may_part_thousands_are_refused(write, planted, say, cells):
+def test_ambiguous_commas_are_refused(write, planted, say, cells):
     path = write(commas(planted, cells), header="user_id;item_id;rating;timestamp", separator=";")
     assert "weights with commas, for decimals or for thousands" in say("fit", path, "--min-weight", "3", code=2)
 
@@ -79,7 +79,7 @@ def test_kept_numbers_with_decimal_commas_are_read(write, planted, say, tmp_path
     assert {int(word) for word in ids[2::3]} <= {0, 1, 2, 3, 4}
 
 
-def test_a_kept_column_is_looked_at_before_the_fit(write, planted, say):
+def test_a_kept_column_is_checked_before_the_fit(write, planted, say):
     path, items = write(planted), write([(i, "cheap") for i in range(30)], "items.csv", "item_id,price")
     said = say("fit", path, "--items", items, "--keep-columns", "price:number", "--method", "ease", code=2)
     assert "30 cells are not of kind number, the first 'cheap' of item 0" in said
@@ -101,26 +101,26 @@ def test_lines_that_are_lists_are_refused(planted, tmp_path):
             read_log(tmp_path / name)
 
 
-def test_a_short_line_or_two_is_no_list(write, planted):
+def test_a_few_short_lines_are_not_lists(write, planted):
     rows = [row[:3] if place in (5, 9) else row for place, row in enumerate(planted)]
     path = write(rows, header="user_id,item_id,timestamp,note")
     assert len(read_log(path).frame) == len(planted)
 
 
 @pytest.mark.parametrize("cell", ["N7 N{}", "[{}, 9]", "{},12", "a_1|b_{}"])
-def test_ids_that_seem_lists_are_said(planted, cell):
+def test_ids_that_look_like_lists_are_reported(planted, cell):
     frame = pl.DataFrame({"user": [row[0] for row in planted], "item": [cell.format(row[1]) for row in planted]})
     (note,) = read_log(frame).report.notes
     assert f"{len(planted):,} item ids seem to be lists, the first {cell.format(planted[0][1])!r} in row 1" in note
 
 
 @pytest.mark.parametrize("cell", ["Toy Story {}", "B-{}-07", "{}a", "7.5.{}", "item {} b"])
-def test_ids_that_are_no_lists_are_left_alone(planted, cell):
+def test_ids_that_are_not_lists_are_not_reported(planted, cell):
     frame = pl.DataFrame({"user": [row[0] for row in planted], "item": [cell.format(row[1]) for row in planted]})
     assert read_log(frame).report.notes == ()
 
 
-def test_a_column_of_lists_says_what_to_do(planted):
+def test_a_column_of_lists_is_refused_with_advice(planted):
     frame = pl.DataFrame({"user": [1, 2], "item": [[3, 4], [5]]})
     with pytest.raises(InputError, match=r"type List\(Int64\) holds no item ids; write a row for each item of a list"):
         read_log(frame)
@@ -129,7 +129,7 @@ def test_a_column_of_lists_says_what_to_do(planted):
 # Names
 
 
-def test_all_columns_that_lack_are_named_at_once(write, planted, say):
+def test_all_missing_columns_are_named_at_once(write, planted, say):
     path = write(planted, header="Kunde;Artikel;Note;Zeitpunkt", separator=";")
     said = say("fit", path, code=2)
     assert "has no user column and no item column; it has: Kunde, Artikel, Note, Zeitpunkt. Name them with" in said
@@ -143,13 +143,13 @@ def test_the_ids_of_an_item_table_are_found_by_the_log(write, planted, say):
     items = write([(f"N{i}", i, "x") for i in range(28)], "items.csv", "label,nr,group")
     said = say("fit", path, "--items", items, code=2)
     assert "Name it with --items-column 'nr', which has 28 of the log's 30 items" in said
-    # describe tries what the message names.
+    # describe follows the advice of the message.
     assert "--items-column nr --unlisted-items keep" in say("describe", path, "--items", items, code=2)
     none = write([(f"N{i}", "x") for i in range(28)], "none.csv", "label,group")
     assert say("fit", path, "--items", none, code=2).strip().endswith("Name it with --items-column")
 
 
-def test_a_log_of_one_item_is_said(planted, write, say):
+def test_a_log_with_one_item_is_reported(planted, write, say):
     path = write([(user, 5, item, time) for user, item, _, time in planted], header="user_id,product_id,sku2,timestamp")
     assert "'product_id': all rows have the same item, 5, so nothing else can be learned" in say("fit", path)
     assert "100 % of the rows" in say("describe", path)
@@ -162,11 +162,11 @@ def test_a_date_in_the_first_line_is_a_value(cells):
     assert "its first line seems to hold values" in header_hint(cells)
 
 
-def test_a_line_of_very_many_values_gets_no_names():
+def test_a_line_with_very_many_values_gets_no_names():
     assert header_hint([str(place) for place in range(100)]) == ""
 
 
-# Ids that were meant
+# Suggestions for ids
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_a_line_of_very_many_values_gets_no_names():
         (["U0", "U10"], "u10", "U10"),
     ],
 )
-def test_an_unknown_id_names_the_one_that_was_meant(ids, typed, meant):
+def test_an_unknown_id_gets_a_suggestion(ids, typed, meant):
     vocabulary = Vocabulary.of(pl.Series(ids))
     with pytest.raises(UnknownIdError) as error:
         vocabulary.parse_all([ids[0], typed])

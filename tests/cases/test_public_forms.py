@@ -1,4 +1,4 @@
-"""Logs in the forms that public data sets come in: read as they are, or refused with what makes them so."""
+"""The file forms of public data sets: read directly, or refused with a command that converts them."""
 
 import datetime
 import gzip
@@ -28,7 +28,7 @@ def triples(log, per=1):
     return [tuple(row) for row in log.frame.with_columns(pl.col("time") // per).select("user", "item", "time").rows()]
 
 
-# Files without a line of names
+# Files without a header line
 
 ISBN, REVIEWER = "006{:06}X", "A2{:08}ZKQ"
 FORMS = {
@@ -75,14 +75,14 @@ def form(name, plain):
 
 
 @pytest.mark.parametrize("name", FORMS)
-def test_columns_without_names_are_guessed_by_what_they_hold(plain, name):
+def test_unnamed_columns_are_guessed_by_content(plain, name):
     _, guess, rows = form(name, plain)
     assert seems_headless(rows[:100])
     assert column_guess(rows[:100]) == guess
 
 
 @pytest.mark.parametrize("name", FORMS)
-def test_what_the_refusal_advises_reads_every_row(plain, tmp_path, say, name):
+def test_the_advice_of_the_refusal_reads_every_row(plain, tmp_path, say, name):
     mark, guess, rows = form(name, plain)
     path = written(tmp_path / "log.txt", map(mark.join, rows))
     message = say("fit", path, code=2)
@@ -93,7 +93,7 @@ def test_what_the_refusal_advises_reads_every_row(plain, tmp_path, say, name):
     assert read == [(row[guess.index("user")], row[guess.index("item")]) for row in rows]
     if "time" in guess:
         assert log.frame["time"].is_sorted()
-    # describe tries the advice, and shows all rows of it.
+    # describe follows the advice, and reads all rows.
     assert f"{len(rows)} of {len(rows)} rows and leaves 0 out" in say("describe", path, code=2)
 
 
@@ -109,7 +109,7 @@ def test_what_the_refusal_advises_reads_every_row(plain, tmp_path, say, name):
         (["x7", "y 2"], [["1", "2"], ["3", "4"]]),
     ],
 )
-def test_names_are_no_values(first, others):
+def test_header_names_are_not_values(first, others):
     assert not seems_headless([first, *others])
 
 
@@ -121,11 +121,11 @@ def test_names_are_no_values(first, others):
         [["A1", "B7", "978300760"], ["A2", "B9", "978300761"]],
     ],
 )
-def test_values_are_no_names(rows):
+def test_values_are_not_header_names(rows):
     assert seems_headless(rows)
 
 
-def test_ids_of_text_that_come_again_are_values(tmp_path):
+def test_repeated_text_ids_are_values(tmp_path):
     path = written(tmp_path / "log.csv", ["anna,red", "bert,blue", "anna,green", "carl,red"])
     assert "its first line seems to hold values (anna, red): " in refused(path)
     assert read_log(path, header=["user", "item"]).frame["user"].to_list() == ["anna", "bert", "anna", "carl"]
@@ -147,7 +147,7 @@ def test_an_item_table_without_names_loses_no_item(write, planted, tmp_path, say
 # Quotes
 
 
-def test_quotes_that_go_around_no_cell_swallow_no_rows(plain, tmp_path, say):
+def test_unbalanced_quotes_do_not_swallow_rows(plain, tmp_path, say):
     names = ['"Weird Al" Yankovic', 'The "5', 'a "b" c', '"', "Guns N' Roses", "plain, with a comma"]
     lines = ["user\tname\titem\ttime", *(f"{u}\t{names[i % 6]}\t{i}\t{t}" for u, i, t in plain)]
     path = written(tmp_path / "log.tsv", lines)
@@ -166,14 +166,14 @@ def test_quotes_around_cells_stay_quotes(plain, tmp_path):
     assert not any("signs" in note for note in log.report.notes)
 
 
-def test_quotes_within_quotes_may_have_a_stroke(plain, tmp_path):
+def test_quotes_within_quotes_may_have_a_backslash(plain, tmp_path):
     lines = ['"user";"name";"item"', *(f'"{u}";"a \\"b\\" {i}";"0{i:03}X"' for u, i, _ in plain)]
     log = read_log(written(tmp_path / "log.csv", lines), columns=ColumnNames(context=("name",)))
     assert log.frame["item"].to_list() == [f"0{i:03}X" for _, i, _ in plain]
     assert log.frame["context.name"][0] == f'a "b" {plain[0][1]}'
 
 
-# Other shapes, and the commands that write rows
+# Other shapes, and the commands that convert them to rows
 
 
 def test_blocks_below_an_item_are_written_as_rows(plain, tmp_path):
@@ -186,8 +186,8 @@ def test_blocks_below_an_item_are_written_as_rows(plain, tmp_path):
     assert log.report.columns["time"] == "date"
 
 
-def test_of_a_folder_of_such_files_all_are_named(plain, tmp_path):
-    """An item is a file of the folder."""
+def test_all_files_of_such_a_folder_are_named(plain, tmp_path):
+    """Each file of the folder is an item."""
     (tmp_path / "set of items").mkdir()
     for number, item in enumerate(sorted({item for _, item, _ in plain})):
         rows = [f"{user},3,{at(time, '%Y-%m-%d')}" for user, each, time in plain if each == item]
@@ -213,7 +213,7 @@ def test_lists_of_a_user_are_written_as_rows(plain, tmp_path, even, mark):
     assert log.frame.rows() == [(user, item) for user, items in users.items() for item in items]
 
 
-def test_impressions_are_written_as_the_rows_that_were_clicked(plain, tmp_path):
+def test_impressions_are_written_as_rows_of_clicks(plain, tmp_path):
     line = "{}\tU{}\t{}\t{}\tN{}-0 N{}-1 N{}-0"
     rows = [
         line.format(n, u, at(t, "%m/%d/%Y %I:%M:%S %p"), "" if n % 7 == 0 else f"N{n} N{n + 1}", i + 40, i, i + 41)
@@ -314,7 +314,7 @@ def test_times_in_several_columns_are_no_day_of_the_month(plain, prefix):
     assert triples(read_log(whole)) == plain
 
 
-def test_a_word_for_no_user_names_another_column(plain, write, say):
+def test_a_null_word_as_user_suggests_another_column(plain, write, say):
     rows = [("NA" if user % 3 else user, 100 + user, item, time) for user, item, time in plain]
     said = say("fit", write(rows, header="user_id,session_id,item_id,timestamp"))
     missing = sum(row[0] == "NA" for row in rows)
@@ -322,7 +322,7 @@ def test_a_word_for_no_user_names_another_column(plain, write, say):
     assert "leaves these rows out, and --user-column 'session_id' reads that column instead" in said
 
 
-def test_another_column_that_may_be_the_item_is_said(plain, write, say):
+def test_another_possible_item_column_is_reported(plain, write, say):
     path = write([(u, i, i // 2, t) for u, i, t in plain], header="user_id,asin,parent_asin,timestamp")
     said = "'asin' is read as the item, but 'parent_asin' is possible too: --item-column 'parent_asin' chooses it"
     assert said in say("fit", path)
@@ -335,7 +335,7 @@ def test_another_column_that_may_be_the_item_is_said(plain, write, say):
 @pytest.mark.parametrize(
     ("names", "lacks"), [("order_id,product_id,rank", "user"), ("order_id,user_id,number", "item")]
 )
-def test_a_table_of_orders_is_to_be_joined(plain, write, names, lacks):
+def test_a_table_of_orders_needs_a_join(plain, write, names, lacks):
     message = refused(write(plain, header=names))
     assert f"has no {lacks} column; it has: {names.replace(',', ', ')}. Its rows are orders: " in message
     assert f"or join the table with the {lacks} of each 'order_id', as with: python3 -c " in message
@@ -356,7 +356,7 @@ def test_the_likeliest_column_has_a_usual_name_in_it(plain, write, names, advice
     assert advice in refused(write([(*row, 1, 1)[:width] for row in plain], header=names))
 
 
-def test_an_item_with_a_comma_is_asked_for_in_a_list(plain, write, say, tmp_path):
+def test_an_item_with_a_comma_needs_a_json_list(plain, write, say, tmp_path):
     path = write([(u, f'"Part {i}, the last"', t) for u, i, t in plain], header="user_id,item_id,timestamp")
     say("fit", path)
     out = tmp_path / "out"
@@ -365,7 +365,7 @@ def test_an_item_with_a_comma_is_asked_for_in_a_list(plain, write, say, tmp_path
     assert "Part " in say("recommend", out, *shlex.split(said.rpartition("JSON: ")[2]), "-k", 2)
 
 
-def test_blanks_behind_the_marks_are_said(plain, tmp_path, say):
+def test_blanks_after_separators_are_reported(plain, tmp_path, say):
     path = written(tmp_path / "log.csv", ["user_id, item_id, timestamp", *(f"{u}, {i}, {t}" for u, i, t in plain)])
     assert triples(read_log(path)) == [(u, f" {i}", t) for u, i, t in plain]
     said = say("describe", path)
@@ -375,7 +375,7 @@ def test_blanks_behind_the_marks_are_said(plain, tmp_path, say):
     assert "mixes units of time" in refused(written(tmp_path / "mixed.csv", ["user_id, item_id, timestamp", *mixed]))
 
 
-def test_a_line_of_names_among_the_rows_is_left_out_by_a_command(plain, tmp_path):
+def test_a_repeated_header_line_is_removed_by_a_command(plain, tmp_path):
     lines = ["user_id,item_id", *(f"{u},{i}" for u, i, _ in plain)]
     path = written(tmp_path / "both.csv", [*lines, *lines])
     message = refused(path)
@@ -383,7 +383,7 @@ def test_a_line_of_names_among_the_rows_is_left_out_by_a_command(plain, tmp_path
     assert read_log(typed(message, tmp_path)).frame.rows() == [(u, i) for u, i, _ in plain] * 2
 
 
-def test_a_column_that_says_the_order_is_said(plain, write, say):
+def test_a_column_with_the_order_is_reported(plain, write, say):
     path = write([(u, i, 320 - n) for n, (u, i, _) in enumerate(plain)], header="user_id,product_id,order_number")
     said = say("fit", path)
     assert "'order_number' may be the order of a user's rows, which are read in file order: --time-column 'ord" in said

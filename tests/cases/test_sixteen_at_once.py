@@ -1,4 +1,4 @@
-"""Sixteen threads on one retriever, and processes that fit from one log while another writes it and a folder anew."""
+"""Sixteen threads on one retriever, and concurrent fits from a log that another process rewrites."""
 
 import subprocess
 import sys
@@ -22,7 +22,7 @@ def retriever(request, tmp_path):
 
 
 def questions(retriever):
-    """What is asked: histories, filters, lists of other lengths, and items like others."""
+    """Requests: histories, filters, lists of different lengths, and similar items."""
     items = retriever.items.ids.to_list()
     for number in range(THREADS):
         history, allowed = items[number % len(items) :][:3], items[number % 3 :: 2]
@@ -35,7 +35,7 @@ def questions(retriever):
         yield lambda item=items[number % len(items)]: retriever.similar([item], k=3).item_ids
 
 
-def test_threads_answer_as_one_does(retriever):
+def test_threads_give_the_answers_of_one_thread(retriever):
     asked = [*questions(retriever)]
     alone = [ask() for ask in asked]
     start = threading.Barrier(THREADS)
@@ -50,8 +50,8 @@ def test_threads_answer_as_one_does(retriever):
         assert [each.result(timeout=120) for each in wrong] == [[]] * THREADS
 
 
-def test_processes_fit_from_one_log_while_it_and_a_folder_are_written_anew(write, planted, tmp_path):
-    """Each of four ends well; whoever loads the folder that a fifth replaces meanwhile finds the old one or the new."""
+def test_processes_fit_while_the_log_and_a_folder_are_replaced(write, planted, tmp_path):
+    """Each of four succeeds; a load of the folder that a fifth replaces finds the old or the new one."""
     log, shared = write(planted), tmp_path / "shared"
 
     def fitting(out, *more):
@@ -67,7 +67,7 @@ def test_processes_fit_from_one_log_while_it_and_a_folder_are_written_anew(write
     working = [fitting(tmp_path / f"out{number}") for number in range(4)] + [fitting(shared, "--overwrite")]
     loaded = 0
     while any(process.poll() is None for process in working):
-        # Whole, by a new name: what reads the old file goes on with it.
+        # Written under a new name and renamed, so readers keep the old file.
         fresh = write(planted, name="fresh.csv")
         fresh.replace(log)
         try:

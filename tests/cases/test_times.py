@@ -1,4 +1,4 @@
-"""Times are read, or refused with the words that settle them; nobody's order is guessed."""
+"""Times are read, or refused with the option that resolves the ambiguity; the order is never guessed."""
 
 import datetime as dt
 import random
@@ -40,11 +40,11 @@ SECONDS = {
 
 
 @pytest.mark.parametrize("shape", SECONDS)
-def test_shapes_that_say_their_order_are_read(shape):
+def test_unambiguous_formats_are_read(shape):
     assert times_of([SECONDS[shape](moment) for moment in MOMENTS]) == [moment * 1_000_000 for moment in MOMENTS]
 
 
-def test_several_zones_and_shapes_in_one_column():
+def test_several_zones_and_formats_in_one_column():
     texts = ["2024-07-01 12:00 Europe/Berlin", "2024-01-01 12:00 Europe/Berlin", "1 Jul 2024 12:00 EST", "2024-07-01"]
     hours = [10, 11, 17, 0]
     days = [dt.date(2024, 7, 1), dt.date(2024, 1, 1), dt.date(2024, 7, 1), dt.date(2024, 7, 1)]
@@ -52,12 +52,12 @@ def test_several_zones_and_shapes_in_one_column():
     assert times_of(texts) == [int(moment.timestamp()) * 1_000_000 for moment in expected]
 
 
-def test_a_shape_that_comes_late_is_read_too():
+def test_a_format_that_occurs_late_is_read_too():
     texts = ["2024-01-01 10:00:00"] * 1500 + ["Mon, 01 Jan 2024 10:00:00 GMT"]
     assert len(set(times_of(texts))) == 1
 
 
-def test_a_zone_that_nobody_knows_is_refused():
+def test_an_unknown_zone_is_refused():
     with pytest.raises(
         InputError, match=r"1 of 2 times that cannot be read, the first '2024-01-01 10:00 XYZ' in row 2"
     ):
@@ -87,7 +87,7 @@ def test_numeric_dates_need_a_format_and_the_advice_works(shape, words, write, p
     assert "f@20" in say("evaluate", path.parent / "out")
 
 
-def test_dates_that_may_be_either_are_refused_with_both():
+def test_ambiguous_dates_are_refused_with_both_formats():
     with pytest.raises(InputError) as error:
         times_of(["01/02/2024", "03/04/2024"])
     assert "day and month either way round: use --time-format '%d/%m/%Y' or --time-format '%m/%d/%Y'" in str(
@@ -97,7 +97,7 @@ def test_dates_that_may_be_either_are_refused_with_both():
         times_of(["13/02/2024", "03/14/2024"])
 
 
-def test_formats_that_are_none():
+def test_invalid_formats_are_refused():
     for wrong, message in [
         ("day month", "has no directive such as %Y"),
         ("%I:%M %d/%m/%Y", "cannot be used: "),
@@ -113,8 +113,8 @@ def test_formats_that_are_none():
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("mark", [".", ","])
 @pytest.mark.parametrize("day", ["%Y-%m-%d", "%d.%m.%Y", "%a, %d %b %Y"])
-def test_parts_of_a_second_count_behind_a_point_or_a_comma(mark, day):
-    """As Python's logging writes them, and %f as Python reads them: of .9 and .123456 the first is later."""
+def test_fractions_of_a_second_after_a_point_or_a_comma(mark, day):
+    """As in Python's logging, and with %f as in Python: .9 is later than .123456."""
     parts = {"9": 900_000, "123456": 123_456, "05": 50_000, "000": 0}
     texts = [f"{at(MOMENTS[1]).strftime(f'{day} %H:%M:%S')}{mark}{part}" for part in parts]
     expected = [1_000_000 * MOMENTS[1] + part for part in parts.values()]
@@ -140,12 +140,12 @@ def test_formats_that_would_order_wrongly_are_refused(wrong, message):
 def test_two_units_are_refused_with_both_examples(factor, unit, kind):
     moments = [kind(moment * factor if place == 2 else moment) for place, moment in enumerate(MOMENTS)]
     if kind is float and factor == 10**9:
-        return  # not exact, which is another error
+        return  # Inexact floats are another error.
     with pytest.raises(InputError, match=rf"3 of seconds, such as .* in row 1, 1 of {unit}, such as .* in row 3"):
         times_of(moments)
 
 
-def test_counters_are_no_two_units():
+def test_counters_are_not_a_mix_of_units():
     assert times_of([10**9 * 3**step for step in range(8)]) == [10**9 * 3**step for step in range(8)]
 
 
@@ -166,7 +166,7 @@ def test_usual_names_of_times(name):
         ("Zeit (UTC)", [dt.datetime(2024, 1, 1), dt.datetime(2024, 1, 2)]),
     ],
 )
-def test_a_column_that_seems_to_hold_times_is_not_passed_over(name, cells, say, tmp_path):
+def test_a_column_that_looks_like_times_is_not_ignored(name, cells, say, tmp_path):
     frame = pl.DataFrame({"user": [1, 1], "item": [1, 2], name: cells})
     with pytest.raises(InputError, match=r"seems to hold times, .* or --time-column none if the order of rows counts"):
         read_log(frame)
@@ -179,11 +179,11 @@ def test_a_column_that_seems_to_hold_times_is_not_passed_over(name, cells, say, 
     ("name", "cells"),
     [("price", [1_650_000_000, 2]), ("watch_time", [30, 90]), ("title", ["a", "2024"]), ("phone", MOMENTS[:2])],
 )
-def test_other_columns_are_no_times(name, cells):
+def test_other_columns_are_not_taken_for_times(name, cells):
     assert "time" not in read_log(pl.DataFrame({"user": [1, 1], "item": [1, 2], name: cells})).report.columns
 
 
-def test_no_times_by_word(write, planted, say):
+def test_times_can_be_disabled(write, planted, say):
     assert "time: none; the order of a user's rows" in say("fit", write(planted), "--time-column", "none")
     assert "time: none; the order of a user's rows" in say("evaluate", write(planted).parent / "out")
 
@@ -194,7 +194,7 @@ def labels_of(rows):
     return leave_one_out(data).test.labels.items.tolist(), data.report
 
 
-def test_ties_of_shuffled_logs_are_ordered_alike_and_told(planted):
+def test_ties_of_shuffled_logs_have_a_reproducible_order_and_are_reported(planted):
     days = [(user, item, rating, time // 86_400 * 86_400) for user, item, rating, time in planted]
     shuffled = [labels_of(random.Random(seed).sample(days, len(days))) for seed in range(3)]
     assert len({str(labels) for labels, _ in shuffled}) == 1
@@ -206,7 +206,7 @@ def test_ties_of_shuffled_logs_are_ordered_alike_and_told(planted):
     assert shuffled[0][1]["notes"] == [f"{said} a draw for each user and item, as the log is not in time order"]
 
 
-def test_a_log_in_order_within_users_alone_keeps_its_order():
+def test_a_log_ordered_within_users_keeps_its_order():
     rows = [(2, 9, 1, 50), (2, 3, 1, 50), (2, 7, 1, 50), (1, 8, 1, 10), (1, 2, 1, 10), (1, 5, 1, 10)]
     labels, report = labels_of(rows)
     assert [report["ties"], labels] == [6, [2, 3]]

@@ -1,4 +1,4 @@
-"""What a fit was made from is known again: fitted folders, tables and context that have changed are refused."""
+"""The inputs of a fit are identified: changed folders, tables and context are refused."""
 
 import numpy as np
 import polars as pl
@@ -48,7 +48,7 @@ def refused(capsys, status):
     return capsys.readouterr().err.splitlines()[-1]
 
 
-def test_a_stage_that_was_fitted_anew_ends_the_run_on_the_old_one(folder, capsys):
+def test_a_run_does_not_resume_on_a_refitted_stage(folder, capsys):
     assert fit(folder, "first", "cooccurrence") == 0
     stages = ("--retriever", str(folder / "first"))
     assert fit(folder, "both", "two_stage", *stages, settings=SMALL) == 0
@@ -57,12 +57,12 @@ def test_a_stage_that_was_fitted_anew_ends_the_run_on_the_old_one(folder, capsys
     capsys.readouterr()
     again = fit(folder, "both", "two_stage", *stages, "--resume", "--overwrite", settings=more)
     assert "another model in the folder of start.retriever" in refused(capsys, again)
-    # The same once more is the same.
+    # An identical refit is accepted.
     assert fit(folder, "first", "cooccurrence", "--overwrite") == 0
     assert fit(folder, "both", "two_stage", *stages, "--resume", "--overwrite", settings=more) == 0
 
 
-def test_another_content_of_a_table_ends_the_run_on_the_old_one(folder, capsys):
+def test_a_run_does_not_resume_on_a_changed_table(folder, capsys):
     assert fit(folder, "first", "popularity") == 0
     columns = [*SMALL, "model.item_columns=['price', 'colour']"]
     stages = ("--retriever", str(folder / "first"))
@@ -76,7 +76,7 @@ def test_another_content_of_a_table_ends_the_run_on_the_old_one(folder, capsys):
     assert "other columns of items, users or context" in refused(capsys, again)
 
 
-def test_circumstances_that_have_changed_are_not_judged(folder, capsys):
+def test_evaluate_refuses_changed_context(folder, capsys):
     assert fit(folder, "first", "popularity") == 0
     context = [*SMALL, "model.context_columns=['device']", "examples.horizon=1", "examples.num_targets=1"]
     assert fit(folder, "both", "two_stage", "--retriever", str(folder / "first"), settings=context) == 0
@@ -90,7 +90,7 @@ def test_circumstances_that_have_changed_are_not_judged(folder, capsys):
     assert main(["evaluate", str(folder / "both"), "--log", str(folder / "same.csv"), "--k", "5"]) == 0
 
 
-def test_what_has_no_use_is_said(folder, capsys):
+def test_settings_without_effect_are_reported(folder, capsys):
     assert fit(folder, "first", "popularity") == 0
     stages = ("--retriever", str(folder / "first"), "--ranker", "transitions")
     idle = fit(folder, "both", "two_stage", *stages, settings=["model.kind=neumf", "model.item_columns=['nosuch']"])
@@ -101,7 +101,7 @@ def test_what_has_no_use_is_said(folder, capsys):
     assert "foo/bar" in refused(capsys, fit(folder, "both", "two_stage", *stages, settings=weights))
 
 
-def test_digests_are_of_content_alone():
+def test_digests_depend_only_on_content():
     frame = pl.DataFrame(
         {
             "^a.*$": [1, None, 3],

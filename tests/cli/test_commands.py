@@ -1,4 +1,4 @@
-"""The command line from the outside: the happy path, exit codes, and one clear line for each wrong input."""
+"""The command line end to end: successful runs, exit codes, and one clear line for each invalid input."""
 
 import html
 import json
@@ -59,7 +59,7 @@ def test_fit_evaluate_recommend(market, fitted, capsys):
     assert "kernels" in json.loads(capsys.readouterr().out)
 
 
-def test_the_least_weight_is_read_again(market, tmp_path, capsys):
+def test_min_weight_is_stored_and_reused(market, tmp_path, capsys):
     log = pl.read_parquet(market / "log.parquet").with_row_index("rating").with_columns(pl.col("rating") % 5 + 1)
     log.write_parquet(tmp_path / "rated.parquet")
     out = tmp_path / "out"
@@ -74,8 +74,8 @@ def test_the_least_weight_is_read_again(market, tmp_path, capsys):
     assert "at least 4" in capsys.readouterr().err
 
 
-def test_the_tail_gap_of_those_that_know_users(market, fitted, tmp_path, capsys):
-    """By softmax for matrix factorisation, a ranker alone and one behind another retriever."""
+def test_the_tail_gap_of_methods_with_user_ids(market, fitted, tmp_path, capsys):
+    """By softmax for matrix factorisation, a ranker alone, and a ranker with a retriever."""
     few = {"model.width": 4, "choose.validation_users": 10, "loop.max_steps": 2, "loop.evaluate_every": 2}
     ranking = few | {"loop.batch_size": 16, "model.mlp": [4], "model.attention": [4]}
     methods = {
@@ -94,7 +94,7 @@ def test_the_tail_gap_of_those_that_know_users(market, fitted, tmp_path, capsys)
         assert "probability (softmax of the scores) of a tail item" in capsys.readouterr().out
 
 
-def test_compare_says_which_is_better(market, capsys):
+def test_compare_names_the_better_method(market, capsys):
     code = beamwood("compare", market / "log.parquet", "--methods", "popularity,cooccurrence", "--k", "10", "--json")
     document = json.loads(capsys.readouterr().out)
     assert code == 0
@@ -139,15 +139,15 @@ METHOD = Method(name="slow", summary="needs a minute", Config=POPULARITY.Config,
 """
 
 
-def test_compare_ends_with_what_it_left_out(market, tmp_path, capsys):
+def test_compare_reports_omitted_methods_at_the_end(market, tmp_path, capsys):
     (tmp_path / "slow.py").write_text(SLOW)
     methods = f"popularity,cooccurrence,{tmp_path / 'slow.py'}"
     assert beamwood("compare", market / "log.parquet", "--methods", methods, "--k", "10") == 0
     assert capsys.readouterr().out.splitlines()[-1].startswith("slow is left out: time_limit=1 s is below 61 s")
 
 
-def test_compare_adds_scores(market, capsys, tmp_path, monkeypatch):
-    """A sum is measured as the folder of its two stages is, each part is fitted once, and a third goes behind both."""
+def test_compare_accepts_sums(market, capsys, tmp_path, monkeypatch):
+    """A sum is evaluated like the folder of its two stages, each part is fitted once, and a third part is possible."""
     log, fitted, whole = market / "log.parquet", [], Method.fitted
     monkeypatch.setattr(Method, "fitted", lambda self, *a, **o: (fitted.append(self.name), whole(self, *a, **o))[1])
     names = ["cooccurrence+transitions", "cooccurrence", "transitions+cooccurrence+popularity"]
@@ -166,7 +166,7 @@ def test_compare_adds_scores(market, capsys, tmp_path, monkeypatch):
     alone = json.loads(capsys.readouterr().out)
     for view in ("kept", "removed"):
         assert document["methods"][names[0]][view]["metrics"] == alone["views"][view]["metrics"]
-    # And as what one command fits.
+    # The same as a single fit command.
     assert beamwood(*first, names[2], "--out", tmp_path / "three", "--seed", "2026", "--json") == 0
     captured = capsys.readouterr()
     assert json.loads(captured.out)["training"].keys() >= {
@@ -276,7 +276,7 @@ def test_wrong_arguments(market, fitted, tmp_path, capsys):
     assert "--k 0" in json.loads(capsys.readouterr().out)["error"]
 
 
-def test_ids_as_they_are_typed(tmp_path, capsys):
+def test_ids_are_used_as_typed(tmp_path, capsys):
     frame = pl.DataFrame({"user": [f"u,{n % 20}" for n in range(200)], "item": [f"i,{n % 7} " for n in range(200)]})
     frame.write_parquet(tmp_path / "log.parquet")
     out = tmp_path / "out"
@@ -324,7 +324,7 @@ def test_counting_commands_never_import_torch(fitted):
     subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, env=ENVIRONMENT)
 
 
-def test_what_is_nested_too_deeply_is_a_wrong_input_and_no_fault_of_ours(market, fitted, tmp_path, capsys):
+def test_input_that_is_nested_too_deeply_is_not_an_internal_error(market, fitted, tmp_path, capsys):
     deep = tmp_path / "deep.toml"
     deep.write_text("a=" + "[" * 50_000)
     fit = ("fit", market / "log.parquet", "--out", tmp_path / "out")
@@ -337,8 +337,8 @@ def test_what_is_nested_too_deeply_is_a_wrong_input_and_no_fault_of_ours(market,
         assert "internal error of beamwood" not in capsys.readouterr().err
 
 
-def test_what_fails_in_a_file_of_ones_own_is_no_fault_of_ours(market, tmp_path, capsys):
-    """Nor is what fails in the package by what the file hands to it; the line is named, and the traceback stays."""
+def test_a_failure_in_a_custom_file_is_not_an_internal_error(market, tmp_path, capsys):
+    """Nor is a failure in the package on values from the file; the line is named, and the traceback is kept."""
     head = "from beamwood.fitting.settings import MethodConfig\nfrom beamwood.methods import Method\n\n\n"
     tail = "\n\n\nMETHOD = Method('broken', 'fails', MethodConfig, build=build)\n"
     for place, line in enumerate(("1 / 0", "split.train.histories.take('a')")):

@@ -1,4 +1,4 @@
-"""What shells complete: commands, options, methods and splits; asked as each shell asks."""
+"""Shell completion of commands, options, methods and splits, by each shell's protocol."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from beamwood.methods import METHODS
 
 @pytest.fixture
 def complete(capsys, monkeypatch):
-    """The words that a shell is offered for a line that is being typed."""
+    """The completions for a partially typed line."""
 
     def completed(line, shell="bash"):
         words = line.split(" ")
@@ -49,7 +49,7 @@ def test_values(complete):
     assert complete("beamwood describe log.csv --missing d") == ["drop"]
 
 
-def test_it_is_installed_by_an_option(capsys, monkeypatch):
+def test_an_option_installs_completion(capsys, monkeypatch):
     monkeypatch.setenv("_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION", "1")
     assert main(["--show-completion", "bash"]) == 0
     script = capsys.readouterr().out

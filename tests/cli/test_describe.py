@@ -1,4 +1,4 @@
-"""`describe` says what `fit` will do: the same refusals, the same counts, and commands that run."""
+"""`describe` predicts `fit`: the same refusals, the same counts, and commands that run."""
 
 import json
 import shlex
@@ -18,7 +18,7 @@ START = 1_650_000_000
 
 
 def planted(users=40, per=9):
-    """user, item, rating, timestamp; the last user has one row, and every user has a tie."""
+    """A log of user, item, rating and timestamp; the last user has one row, and every user has a tie."""
     rows = [
         (user, (user * 7 + place * place) % 30, place % 5 + 1, START + user * 900 + max(place, 1) * 3600)
         for user in range(users)
@@ -34,7 +34,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def said(capsys, *arguments, code=0):
-    """The JSON document of `describe`, and what it said on stderr."""
+    """The JSON document of `describe`, and its stderr."""
     capsys.readouterr()
     assert beamwood("describe", *arguments, "--json") == code
     captured = capsys.readouterr()
@@ -43,13 +43,13 @@ def said(capsys, *arguments, code=0):
 
 
 def run(command):
-    """A command as it was advised, by a method that takes a moment."""
+    """Run an advised command with a fast method."""
     program, *words = shlex.split(command)
     assert program == "beamwood"
     return beamwood(*words, "--method", "popularity")
 
 
-def test_the_numbers_are_those_of_a_fit(folder, capsys):
+def test_the_numbers_equal_those_of_a_fit(folder, capsys):
     frame = planted()
     frame.write_csv("log.csv")
     document, _ = said(capsys, "log.csv")
@@ -80,13 +80,13 @@ def test_the_numbers_are_those_of_a_fit(folder, capsys):
     (command,) = document["commands"]
     assert command == "beamwood fit log.csv --out runs/log"
     assert run(command) == 0
-    # What is there is not written over.
+    # An existing folder is not overwritten.
     assert said(capsys, "log.csv")[0]["commands"] == ["beamwood fit log.csv --out runs/log-2"]
-    # A pattern's marks are in no folder's name.
+    # Folder names do not contain wildcards.
     assert said(capsys, "lo*.csv")[0]["commands"] == ["beamwood fit 'lo*.csv' --out runs/log-2"]
 
 
-def test_repeats_and_what_is_left_out(folder, capsys):
+def test_repeats_and_dropped_rows(folder, capsys):
     frame = planted()
     pl.concat([frame, frame.head(5), frame.tail(1).with_columns(timestamp=pl.lit(START, pl.Int64))]).write_parquet(
         "log.parquet"
@@ -110,7 +110,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_a_fit_refuses_is_refused_and_the_advice_runs(name, folder, capsys):
+def test_refusals_are_those_of_fit_and_the_advice_runs(name, folder, capsys):
     column, options = REFUSED[name]
     planted().with_columns(timestamp=column).write_csv("log.csv")
     with pytest.raises(InputError) as refusal:
@@ -132,7 +132,7 @@ def test_several_columns_and_a_table_that_lacks_items(folder, capsys):
     planted().with_columns(user=pl.col("user_id") % 20).write_csv("log.csv")
     pl.DataFrame({"item_id": range(25), "category": ["a", None, "b", "a", "a"] * 5}).write_csv("items.csv")
     document, _ = said(capsys, "log.csv", "--items", "items.csv", code=2)
-    # One step after the other: which column, and then what of the items.
+    # In two steps: first the column, then the unlisted items.
     tail = "--unlisted-items keep --out runs/log"
     assert document["commands"] == [
         f"beamwood fit log.csv --items items.csv --user-column {name} {tail}" for name in ("user_id", "user")
@@ -149,7 +149,7 @@ def table_items_taken():
     return planted().filter(pl.col("item_id") < 25)["item_id"].n_unique()
 
 
-def test_without_a_way_there_is_an_outline(folder, capsys):
+def test_a_log_that_cannot_be_fitted_still_gets_a_summary(folder, capsys):
     pl.DataFrame({"who": [1, 2], "what": [3, 4]}).write_csv("log.csv")
     document, _ = said(capsys, "log.csv", code=2)
     assert [column["name"] for column in document["columns"]] == ["who", "what"]
@@ -162,7 +162,7 @@ def test_without_a_way_there_is_an_outline(folder, capsys):
     assert capsys.readouterr().err == errors
 
 
-def test_no_split_is_said(folder, capsys):
+def test_a_log_without_a_possible_split_is_reported(folder, capsys):
     pl.DataFrame({"user": ["a", "b"], "item": ["x", "y"]}).write_csv("log.csv")
     document, _ = said(capsys, "log.csv")
     assert document["commands"] == []
@@ -171,8 +171,8 @@ def test_no_split_is_said(folder, capsys):
     assert "no split leaves users" in capsys.readouterr().out
 
 
-def test_a_part_of_the_users_stands_for_all():
-    """Whatever is counted row by row stays exact; the rest is of whole histories."""
+def test_a_large_log_is_described_by_a_sample_of_users():
+    """Counts of rows stay exact; other figures use whole histories of the sample."""
     rows = [(user, (user * 3 + place) % 50, START + place) for user in range(3000) for place in range(4)]
     frame = pl.DataFrame(rows, schema=["user", "item", "time"], orient="row")
     items = pl.DataFrame({"item_id": range(60), "price": [1.5] * 60})
@@ -208,7 +208,7 @@ def test_times(times, unit, zone, first):
     assert ("days" in told) == (unit != "numbers that only order")
 
 
-def test_weights_that_are_no_numbers_are_counted():
+def test_invalid_weights_are_counted():
     halves = [f"{half / 2:g}" for half in range(1, 11)]
     ratings = [*halves, "4½", "", None, "good"]
     log = pl.DataFrame({"user": range(14), "item": range(14), "rating": ratings})
@@ -229,7 +229,7 @@ def test_gaps_in_days():
     assert sum(each["rows"] for each in told["rows_by_time"]) == 5
 
 
-def test_ids_that_look_alike_and_null_words(folder, capsys):
+def test_similar_ids_and_null_words(folder, capsys):
     frame = planted().with_columns(
         user_id=pl.format("u{}", "user_id").replace({"u3": "U4", "u5": " u6", "u7": "nan"}), item_id=pl.col("item_id")
     )
@@ -247,7 +247,7 @@ def test_advice_is_found_in_messages():
     assert advised(message, {"time_format", "missing"}) == [("--time-format", "%d.%m"), ("--missing", "drop")]
 
 
-def test_a_fit_says_three_lines_of_it(folder, capsys):
+def test_a_fit_prints_three_lines_of_it(folder, capsys):
     planted().write_csv("log.csv")
     assert run("beamwood fit log.csv --out runs/log") == 0
     said_lines = capsys.readouterr().err.splitlines()
@@ -261,7 +261,7 @@ def test_a_fit_says_three_lines_of_it(folder, capsys):
 
 @needs_chromium
 @pytest.mark.slow
-def test_its_page(folder, capsys, tmp_path):
+def test_its_html_page(folder, capsys, tmp_path):
     attack = "<script>document.title = 1</script>"
     frame = planted().with_columns(user_id=pl.format("{}" + attack, "user_id"))
     frame.with_columns(timestamp=REFUSED["missing"][0]).write_csv("log.csv")

@@ -1,4 +1,4 @@
-"""`beamwood fit LOG` without a method: an answer from the first seconds on, the table, and how it goes on."""
+"""`beamwood fit LOG` without a method: an early result, the table, and resumption."""
 
 import json
 
@@ -15,7 +15,7 @@ COUNTING = [Member("popularity", "popularity", blends=False), Member("cooccurren
 
 @pytest.fixture(autouse=True)
 def counting_alone(monkeypatch):
-    """Whoever is looked at, it takes moments."""
+    """Make the search short, for any candidates."""
     whole = finding.find
 
     def short(split, **options):
@@ -99,5 +99,5 @@ def test_budgets_reach_the_search(market, tmp_path, capsys):
         ("data/*.parquet", "runs/log"),
     ],
 )
-def test_the_output_is_called_as_the_log(log, out):
+def test_the_output_has_the_name_of_the_log(log, out):
     assert default_output(log) == out

@@ -1,4 +1,4 @@
-"""`compare --folders`: saved folders of one split, measured as `evaluate` does; folders of others are refused."""
+"""`compare --folders`: saved folders of one split, evaluated as by `evaluate`; other splits are refused."""
 
 import json
 
@@ -19,7 +19,7 @@ def folders(market):
     return made | {"other": market / "other"}
 
 
-def test_folders_are_measured_as_evaluate_does(market, folders, capsys):
+def test_figures_equal_those_of_evaluate(market, folders, capsys):
     capsys.readouterr()
     three = (folders["a"], folders["b"], folders["c"])
     assert beamwood("compare", market / "log.parquet", "--folders", *three, "--k", "5", "--json") == 0
@@ -70,7 +70,7 @@ def test_folders_of_other_data_or_another_split_are_refused(market, folders, tmp
         assert "Traceback" not in error
 
 
-def test_folders_of_one_name_are_told_apart(market, folders, tmp_path, capsys):
+def test_folders_with_the_same_name_are_distinguished(market, folders, tmp_path, capsys):
     (tmp_path / "one").mkdir()
     out = tmp_path / "one" / "a"
     assert beamwood("fit", market / "log.parquet", "--method", "cooccurrence", "--out", out) == 0

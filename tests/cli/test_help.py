@@ -1,4 +1,4 @@
-"""`--help` is one screen that begins with an example, and `--help-all` leaves no option out."""
+"""`--help` is one screen that starts with an example, and `--help-all` lists every option."""
 
 import inspect
 import json
@@ -25,7 +25,7 @@ def narrow(monkeypatch):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_help_is_a_screen_that_begins_with_an_example(name, capsys):
+def test_help_is_one_screen_and_starts_with_an_example(name, capsys):
     lines = shown(capsys, name, "--help")
     assert len(lines) <= 40
     assert max(map(len, lines)) <= 80
@@ -55,7 +55,7 @@ def test_help_all_lists_every_option(command, name, capsys):
     assert (f"  {'--help-all':<22}List every option, {len(further)} more." in short) == bool(further)
 
 
-def test_help_all_of_the_program_is_that_of_every_command(capsys):
+def test_help_all_of_the_program_covers_every_command(capsys):
     lines = shown(capsys, "--help-all")
     for name in NAMES:
         assert shown(capsys, name, "--help-all")[0] in lines
@@ -64,14 +64,14 @@ def test_help_all_of_the_program_is_that_of_every_command(capsys):
 @pytest.mark.parametrize(
     ("name", "example"), [(name, example) for name, page in PAGES.items() for example in page.examples]
 )
-def test_examples_use_options_that_there_are(name, example):
+def test_examples_use_existing_options(name, example):
     program, command, *words = shlex.split(example)
     known = {part.split()[0] for one in PAGES[name].options for part in one.typed.split(", ")}
     assert (program, command) == ("beamwood", name)
     assert {word for word in words if word.startswith("-")} <= known
 
 
-def test_options_say_what_they_mean_in_few_words():
+def test_options_have_short_descriptions():
     for name, page in PAGES.items():
         assert page.summary.endswith(".")
         for option in page.options:
@@ -79,19 +79,19 @@ def test_options_say_what_they_mean_in_few_words():
             assert len(option.meaning.split()) <= 35, (name, option.typed)
 
 
-def test_what_is_required_and_what_is_the_default_is_said(capsys):
+def test_help_shows_required_arguments_and_defaults(capsys):
     assert PAGES["fit"].usage == "beamwood fit LOG [options]"
     assert PAGES["settings"].usage == "beamwood settings [METHOD] [options]"
     assert "[default: users]" in " ".join(shown(capsys, "fit", "--help"))
     assert "[default: 0]" in " ".join(shown(capsys, "demo", "--help-all"))
 
 
-def test_without_a_command_there_is_help(capsys):
+def test_without_a_command_help_is_shown(capsys):
     assert beamwood() == 2
     assert capsys.readouterr().out.startswith("Example: beamwood fit ")
 
 
-def test_help_is_no_fault_of_the_input(capsys):
+def test_help_exits_with_0(capsys):
     assert beamwood("fit", "--help-all", "--json") == 0
     assert beamwood("fit", "--json") == 2
     assert "error" in json.loads(capsys.readouterr().out.splitlines()[-1])

@@ -1,4 +1,4 @@
-"""A tree from its fit to its diagnosis by `inspect`."""
+"""A tree from its fit to its diagnosis with `inspect`."""
 
 import json
 import re
@@ -58,7 +58,7 @@ def test_inspect_diagnoses_a_tree(market, capsys, tmp_path):
 
 
 @pytest.mark.parametrize(("method", "words"), [("tdm", "sigmoid of the node"), ("plt", "product along the path")])
-def test_inspect_calibrates_what_a_method_trained(market, capsys, tmp_path, method, words):
+def test_inspect_calibrates_the_trained_probability(market, capsys, tmp_path, method, words):
     out = tmp_path / "new"
     settings = [part for setting in [*TINY, "tree.branching=16"] for part in ("--set", setting)]
     assert beamwood("fit", market / "log.parquet", "--method", method, "--out", out, *settings) == 0

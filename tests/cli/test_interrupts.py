@@ -1,4 +1,4 @@
-"""Ctrl-C is answered within two seconds, by one line that says what is kept; in native calls too."""
+"""Ctrl-C ends a command within two seconds, also in native calls, with one line about what is kept."""
 
 import os
 import shutil
@@ -16,8 +16,8 @@ from beamwood.retrieval.retriever import Retriever
 from bounded import SECONDS
 from cli_cases import ENVIRONMENT, TINY, beamwood
 
-# The command stops at the given function, tells, and does what holds signals up: a C call of minutes that lets other
-# threads go on and looks at no signal, as a long native call does.
+# The command stops at the given function, reports it, and blocks signals like a long native call: a C call of minutes
+# that releases other threads and does not check signals.
 PROGRAM = """
 import hashlib, importlib, os, signal, sys, threading
 # Who runs tests in the background of a shell hands on that Ctrl-C is nothing.
@@ -45,7 +45,7 @@ run()
 
 
 def stopped(arguments, function, calls=1):
-    """Exit code, words, and the seconds from SIGINT to the end, of a command that is held up within that function."""
+    """The exit code, the output, and the seconds from SIGINT to the end, of a command blocked in this function."""
     told, telling = os.pipe()
     program = [sys.executable, "-c", PROGRAM, function, str(calls), str(telling), *map(str, arguments)]
     with subprocess.Popen(program, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT, pass_fds=[telling]) as process:
@@ -83,7 +83,7 @@ ANEW = "beamwood: interrupted; nothing was saved; run it again"
         ),
     ],
 )
-def test_native_calls_do_not_hold_it_up(market, fitted, tmp_path, command, function, line):
+def test_native_calls_do_not_delay_it(market, fitted, tmp_path, command, function, line):
     names = {"LOG": market / "log.parquet", "FITTED": fitted}
     words = [str(names.get(word, word)).replace("OUT", str(tmp_path / "out")) for word in command.split()]
     code, said, took = stopped(words, function)
@@ -91,7 +91,7 @@ def test_native_calls_do_not_hold_it_up(market, fitted, tmp_path, command, funct
     assert took < 2 + SLACK
 
 
-# What a busy machine may take until a thread gets its turn.
+# The delay until a thread is scheduled on a busy machine.
 SLACK = 3.0
 
 
@@ -112,7 +112,7 @@ PANIC = "Failed to access NumPy array API capsule: PyErr { type: <class 'Keyboar
         ("recommend FITTED --user KeyboardInterrupt", None, 2, "unknown"),
     ],
 )
-def test_a_library_may_make_a_panic_of_it(fitted, tmp_path, monkeypatch, capsys, command, raised, code, line):
+def test_a_library_may_turn_it_into_a_panic(fitted, tmp_path, monkeypatch, capsys, command, raised, code, line):
     hits = Retriever.hits
 
     def ending(*given, **options):
@@ -128,7 +128,7 @@ def test_a_library_may_make_a_panic_of_it(fitted, tmp_path, monkeypatch, capsys,
     assert (said == line.replace("OUT", str(tmp_path / "out"))) == (code == 130)
 
 
-def test_groups_of_a_folder_that_was_replaced_are_not_gone_on_with(fitted, tmp_path, monkeypatch, capsys):
+def test_groups_of_a_replaced_folder_are_not_resumed(fitted, tmp_path, monkeypatch, capsys):
     folder, out = tmp_path / "model", tmp_path / "recs.csv"
     shutil.copytree(fitted, folder)
     whole, again, hits = load(folder), load(folder), Retriever.hits
@@ -157,7 +157,7 @@ def test_groups_of_a_folder_that_was_replaced_are_not_gone_on_with(fitted, tmp_p
 
 
 @pytest.mark.slow
-def test_a_training_says_what_it_kept(market, tmp_path):
+def test_a_training_reports_its_checkpoint(market, tmp_path):
     out = tmp_path / "out"
     settings = [word for setting in TINY for word in ("--set", setting)]
     command = ["fit", market / "log.parquet", "--method", "dtr", "--out", out, *settings]

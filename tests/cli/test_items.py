@@ -1,4 +1,4 @@
-"""similar, score and export say what Python says."""
+"""The commands similar, score and export equal the Python API."""
 
 import json
 
@@ -48,7 +48,7 @@ def test_export_writes_vectors(folder, tmp_path):
     assert np.array_equal(frame["vector"].to_numpy(), retriever.searcher.vectors)
 
 
-def test_export_writes_what_steers_a_tree(tmp_path, capsys):
+def test_export_writes_the_light_head_of_a_tree(tmp_path, capsys):
     retriever = retriever_of(tree_searcher(90, steered=True))
     retriever.save(tmp_path / "tree")
     assert beamwood("export", tmp_path / "tree", "--vectors", tmp_path / "out.parquet") == 0
@@ -66,7 +66,7 @@ def test_export_writes_what_steers_a_tree(tmp_path, capsys):
     assert np.allclose(products, expected, atol=0.01 * np.abs(expected).max())
 
 
-def test_what_is_wrong_names_its_fix(folder, fitted, tmp_path, capsys):
+def test_errors_name_the_fix(folder, fitted, tmp_path, capsys):
     (tmp_path / "empty.txt").write_text("\n")
     for arguments, message in (
         (("similar", folder, "--item", "0", "--by", "vector"), "did you mean 'vectors'"),

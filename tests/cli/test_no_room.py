@@ -1,4 +1,4 @@
-"""A full disk, places that take no files, and two processes in one folder: one line, exit code 2, nothing damaged."""
+"""Full disks, unwritable paths and two processes in one folder: one line, exit code 2, no damage."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from retrieval_cases import retriever_of, vector_searcher
 
 @contextmanager
 def files_of(most):
-    """Within it the kernel refuses larger files, as a full disk does."""
+    """A context in which the kernel refuses larger files, like a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (most, hard))
     try:
@@ -26,14 +26,14 @@ def files_of(most):
 
 
 def refused(capsys, *arguments):
-    """The one line that a command which is refused ends with."""
+    """The error line of a refused command."""
     assert beamwood(*arguments) == 2
     said = capsys.readouterr().err
     assert "Traceback" not in said
     return said.strip().splitlines()[-1]
 
 
-def test_vectors_without_room_are_none(tmp_path, capsys):
+def test_an_export_on_a_full_disk_leaves_no_file(tmp_path, capsys):
     retriever_of(vector_searcher(600)).save(tmp_path / "model")
     with files_of(2000):
         assert "File too large" in refused(capsys, "export", tmp_path / "model", "--vectors", tmp_path / "out.parquet")
@@ -41,12 +41,12 @@ def test_vectors_without_room_are_none(tmp_path, capsys):
 
 
 def without_times(said):
-    """What was printed, but for what it took."""
+    """The output without times."""
     return re.sub(r"[\d.]+ (s|ms)\b|[\d.]+ at the 99th|─+|═+| +", "", said)
 
 
 @pytest.mark.parametrize("most", [100, 3000])
-def test_a_training_without_room_goes_on_when_there_is_some(market, tmp_path, capsys, most):
+def test_a_training_on_a_full_disk_can_be_resumed(market, tmp_path, capsys, most):
     small = ["model.width=4", "model.num_blocks=1", "loop.max_steps=4", "loop.evaluate_every=2"]
     command = ["fit", market / "log.parquet", "--method", "sasrec", "--out", tmp_path / "model"]
     command += [word for setting in small for word in ("--set", setting)]
@@ -60,7 +60,7 @@ def test_a_training_without_room_goes_on_when_there_is_some(market, tmp_path, ca
     assert package.load(tmp_path / "model", verify=True).recommend([[5, 6]], k=2)
 
 
-def test_answers_and_pages_without_room_leave_what_was_there(fitted, tmp_path, capsys):
+def test_answers_and_pages_on_a_full_disk_keep_the_old_file(fitted, tmp_path, capsys):
     page = tmp_path / "page.html"
     commands = {tmp_path / name: ["recommend", fitted, "--all-users", "--out"] for name in ("recs.csv", "recs.parquet")}
     for path, command in {**commands, page: ["evaluate", fitted, "--html"]}.items():
@@ -84,7 +84,7 @@ def test_answers_and_pages_without_room_leave_what_was_there(fitted, tmp_path, c
         "fit LOG --method popularity --out OUT --overwrite",
     ],
 )
-def test_a_page_without_room_costs_no_result(market, fitted, tmp_path, capsys, command):
+def test_results_are_kept_if_the_page_cannot_be_written(market, fitted, tmp_path, capsys, command):
     names = {"LOG": market / "log.parquet", "FITTED": fitted, "OUT": tmp_path / "model"}
     words = [names.get(word, word) for word in command.split()]
     page = ["--html", tmp_path / "page.html"]
@@ -112,7 +112,7 @@ def test_a_page_without_room_costs_no_result(market, fitted, tmp_path, capsys, c
         "evaluate FITTED --html /proc/page.html",
     ],
 )
-def test_places_that_take_no_files(market, fitted, capsys, command):
+def test_unwritable_paths_are_refused(market, fitted, capsys, command):
     names = {"LOG": market / "log.parquet", "FITTED": fitted}
     line = refused(capsys, *(names.get(word, word) for word in command.split()))
     assert "/proc/" in line
@@ -127,7 +127,7 @@ def test_places_that_take_no_files(market, fitted, capsys, command):
         ("recs.csv.parts", "recommend FITTED --all-users --out OUT/recs.csv --resume"),
     ],
 )
-def test_a_second_process_is_told_who_was_first(market, fitted, tmp_path, capsys, folder, command):
+def test_a_second_process_is_refused_with_the_process_id(market, fitted, tmp_path, capsys, folder, command):
     names = {"LOG": market / "log.parquet", "FITTED": fitted}
     words = [names.get(word, word.replace("OUT", str(tmp_path))) for word in command.split()]
     (tmp_path / folder).mkdir()

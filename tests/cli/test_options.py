@@ -1,4 +1,4 @@
-"""Options that do not fit the method, the data or each other: said before anything is trained, with what to do."""
+"""Options that do not fit the method, the data or each other are refused before training, with a fix."""
 
 import json
 
@@ -14,7 +14,7 @@ from cli_cases import beamwood
 
 
 def write_log(path, num_users, *, num_items=40, num_rows=12):
-    """Everybody takes item 0 first and last; user u the items u + 1, u + 2, .. between."""
+    """Every user has item 0 first and last; user u has the items u + 1, u + 2, .. in between."""
     ends = [(user, 0) for user in range(num_users)]
     between = [(user, (user + step) % num_items) for user in range(num_users) for step in range(1, num_rows + 1)]
     rows = [*ends, *between, *ends]
@@ -30,7 +30,7 @@ def log(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def fitted(log):
-    """Leave-one-out: every label is item 0, which no tail has."""
+    """Leave-one-out: every label is item 0, which is never a tail item."""
     out = log.parent / "fitted"
     assert beamwood("fit", log, "--method", "popularity", "--split", "leave-one-out", "--out", out) == 0
     return out
@@ -38,7 +38,7 @@ def fitted(log):
 
 @pytest.fixture
 def untrained(monkeypatch):
-    """Whatever would be trained fails."""
+    """Make every training fail."""
 
     def fitted(*arguments, **options):
         raise AssertionError("a method was trained")
@@ -55,7 +55,7 @@ def untrained(monkeypatch):
         ("popularity,cities", "fit it by `beamwood fit LOG --method cities --from FOLDER`"),
     ],
 )
-def test_compare_refuses_before_it_trains(log, untrained, capsys, methods, message):
+def test_compare_refuses_before_training(log, untrained, capsys, methods, message):
     assert beamwood("compare", log, "--methods", methods) == 2
     assert message in capsys.readouterr().err
 
@@ -72,7 +72,7 @@ def test_compare_refuses_before_it_trains(log, untrained, capsys, methods, messa
         ("compare LOG --k ten", "--k 'ten' is not a list of numbers; write --k 20,40"),
     ],
 )
-def test_what_is_mistyped_is_refused_before_the_log_is_read(log, tmp_path, monkeypatch, capsys, typed, message):
+def test_mistyped_options_are_refused_before_the_log_is_read(log, tmp_path, monkeypatch, capsys, typed, message):
     def read(*arguments, **options):
         raise AssertionError("the log was read")
 
@@ -89,7 +89,7 @@ def test_compare_needs_two_test_users(tmp_path, untrained, capsys):
     assert "leaves 1 test user, too few for a test; give more users" in capsys.readouterr().err
 
 
-def test_no_tail_label_leaves_the_other_metrics(log, fitted, tmp_path, capsys):
+def test_other_metrics_are_kept_without_a_tail_label(log, fitted, tmp_path, capsys):
     page = tmp_path / "page.html"
     assert beamwood("evaluate", fitted, "--k", "5", "--tail", "0.2", "--json", "--html", page) == 0
     document = json.loads(capsys.readouterr().out)
@@ -139,7 +139,7 @@ def test_wrong_options(log, fitted, tmp_path, capsys):
         ("--sampled", "3", "--k 5 is above 4, the items that --sampled 3 ranks; lower --k, or draw at least 4"),
     ],
 )
-def test_evaluate_refuses_before_it_measures(fitted, monkeypatch, capsys, option, value, message):
+def test_evaluate_refuses_before_measuring(fitted, monkeypatch, capsys, option, value, message):
     def measure(*arguments, **options):
         raise AssertionError("the retriever was measured")
 
@@ -148,16 +148,16 @@ def test_evaluate_refuses_before_it_measures(fitted, monkeypatch, capsys, option
     assert message in capsys.readouterr().err
 
 
-def test_the_largest_number_of_negatives_is_taken(fitted):
+def test_the_largest_number_of_negatives_is_accepted(fitted):
     assert beamwood("evaluate", fitted, "--k", "5", "--sampled", "27") == 0
 
 
-def test_a_method_that_counts_says_what_has_no_use(log, tmp_path, capsys):
+def test_a_counting_method_reports_options_without_effect(log, tmp_path, capsys):
     assert beamwood("fit", log, "--method", "popularity", "--out", tmp_path / "out", "--resume") == 0
     assert "popularity is a counting method: --resume has no effect" in capsys.readouterr().err
 
 
-def test_a_table_of_users_that_no_setting_names(log, tmp_path, capsys):
+def test_a_user_table_without_columns_in_use_is_reported(log, tmp_path, capsys):
     users = tmp_path / "users.parquet"
     read_log(log).frame.select(user_id="user").unique().with_columns(age=pl.lit(30)).write_parquet(users)
     given = ("--method", "popularity", "--out", tmp_path / "out", "--user-table", users)
@@ -165,7 +165,7 @@ def test_a_table_of_users_that_no_setting_names(log, tmp_path, capsys):
     assert "--user-table has no effect without columns of it in model.user_columns" in capsys.readouterr().err
 
 
-def test_the_run_is_beside_a_folder_named_with_a_slash(log, tmp_path, capsys):
+def test_the_run_is_next_to_a_folder_given_with_a_slash(log, tmp_path, capsys):
     few = [
         "loop.max_steps=1",
         "model.width=4",
@@ -183,14 +183,14 @@ def test_the_run_is_beside_a_folder_named_with_a_slash(log, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(("text", "value"), [("null", None), ("0.5", 0.5)])
-def test_a_setting_can_be_none(text, value):
-    """The papers' form of attention's start; TOML has no word for none."""
+def test_a_setting_can_be_null(text, value):
+    """The papers' initialisation of attention; TOML has no null."""
     assert make_config(load_method("dtr"), None, [f"start.attention={text}"]).start.attention == value
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_the_settings_of_a_method(method, capsys):
-    """Each is listed with its default, as `--set` would write it."""
+    """Each is listed with its default in the notation of `--set`."""
     assert beamwood("settings", method, "--json") == 0
     rows = json.loads(capsys.readouterr().out)
     config = load_method(method).Config
@@ -202,8 +202,8 @@ def test_the_settings_of_a_method(method, capsys):
     assert all(f"{name} = " in said for name in rows) if rows else "has no settings" in said
 
 
-def test_presets_by_one_word(log, tmp_path, capsys):
-    """What is set wins over a preset; `settings` says what one sets."""
+def test_presets_by_name(log, tmp_path, capsys):
+    """`--set` overrides a preset; `settings` lists the values of a preset."""
     few = ["loop.max_steps=1", "examples.min_history=2", "tree.updates=0", "choose.validation_users=5"]
     given = ["--method", "tdm", "--preset", "paper", *(part for setting in few for part in ("--set", setting))]
     assert beamwood("fit", log, *given, "--out", tmp_path / "tdm") == 0, capsys.readouterr().err
@@ -224,8 +224,8 @@ def test_presets_by_one_word(log, tmp_path, capsys):
     assert "preset" not in capsys.readouterr().out
 
 
-def test_compare_takes_a_preset(log, monkeypatch, capsys):
-    """Of each method that has it; whether a method knows users is by its preset."""
+def test_compare_accepts_a_preset(log, monkeypatch, capsys):
+    """It applies to each method that has it; whether a method needs known users depends on its preset."""
     asked = {}
 
     fitted = Method.fitted
@@ -251,20 +251,20 @@ def test_compare_takes_a_preset(log, monkeypatch, capsys):
     assert "--preset paper: no method here has it\n" in capsys.readouterr().err
 
 
-def test_the_words_that_a_setting_may_be(capsys):
+def test_the_allowed_words_of_a_setting(capsys):
     assert beamwood("settings", "dtr") == 0
     assert 'loss.negatives = "uniform" (uniform | tree)\n    sampler of the softmax' in capsys.readouterr().out
     assert beamwood("settings", "dtrr") == 2
     assert "did you mean 'dtr'" in capsys.readouterr().err
 
 
-def test_a_file_of_settings_may_begin_with_a_mark(tmp_path):
-    """Some editors put one before the first letter."""
+def test_a_settings_file_may_start_with_a_byte_order_mark(tmp_path):
+    """Some editors write one."""
     (tmp_path / "mine.toml").write_text("[model]\nwidth = 7\n", encoding="utf-8-sig")
     assert make_config(load_method("dtr"), str(tmp_path / "mine.toml"), []).model.width == 7
 
 
-def test_a_file_has_the_groups_as_tables_and_words_win(tmp_path, capsys):
+def test_a_settings_file_has_tables_and_options_override_it(tmp_path, capsys):
     """A key outside its table is an error that names the table."""
     path = tmp_path / "mine.toml"
     path.write_text("tree.branching = 4\n[loop]\nmax_steps = 5\nbatch_size = 7\n")
@@ -278,7 +278,7 @@ def test_a_file_has_the_groups_as_tables_and_words_win(tmp_path, capsys):
     assert "write tree.embeddings or optimiser.embeddings" in capsys.readouterr().err
 
 
-def test_the_settings_of_no_method_are_the_methods(capsys):
+def test_settings_without_a_method_lists_the_methods(capsys):
     assert beamwood("settings", "--json") == 0
     assert list(json.loads(capsys.readouterr().out)) == list(METHODS)
     assert beamwood("settings") == 0

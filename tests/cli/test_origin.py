@@ -1,4 +1,4 @@
-"""What a folder says of its data may be anything: `evaluate` and `inspect` answer, or exit 2 with one line."""
+"""Folders with arbitrary records of their data: `evaluate` and `inspect` answer, or exit with 2 and one line."""
 
 import json
 from dataclasses import replace
@@ -34,7 +34,7 @@ def manifest(fitted):
 
 
 def refusal(fitted):
-    """What the folder's split is refused with, "" where it is read."""
+    """The error of reading the folder's split, "" if it is read."""
     try:
         split_of(str(fitted), Retriever.load(fitted))
     except InputError as error:

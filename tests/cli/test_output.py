@@ -1,4 +1,4 @@
-"""The command line as a process among others: streams that are closed, full or not UTF-8, and a request to end."""
+"""The command line as a process: closed, full and non-UTF-8 streams, and SIGTERM."""
 
 import errno
 import json
@@ -21,7 +21,7 @@ ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "200"}
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A popularity retriever of items "ä0" to "ä11"."""
+    """A popularity retriever with items "ä0" to "ä11"."""
     folder = tmp_path_factory.mktemp("output")
     rows = range(240)
     names = [f"ä{(row * row + row // 12) % 12}" for row in rows]
@@ -33,7 +33,7 @@ def folder(tmp_path_factory):
 
 
 def shell(folder, command, **environment):
-    """What a shell says of `command`, in which `bw` stands for beamwood."""
+    """The output of a shell command, in which `bw` is beamwood."""
     script = f'bw() {{ "{sys.executable}" -m beamwood "$@"; }}\n{command}'
     return subprocess.run(
         ["bash", "-c", script], cwd=folder, capture_output=True, text=True, env=ENVIRONMENT | environment, check=False
@@ -57,7 +57,7 @@ STATUS = "exit ${PIPESTATUS[0]}"
         ("bw evaluate fitted --k 2 >/dev/full", 2, "No space left on device"),
     ],
 )
-def test_streams_that_nobody_reads(folder, command, code, error):
+def test_closed_streams(folder, command, code, error):
     done = shell(folder, command)
     assert done.returncode == code, done.stderr
     lines = [line for line in done.stderr.splitlines() if line.startswith("beamwood:")]
@@ -66,20 +66,20 @@ def test_streams_that_nobody_reads(folder, command, code, error):
     assert (len(lines) == 1 and error in lines[0]) if error else not lines
 
 
-def test_a_fit_outlives_the_reader_of_its_words(folder):
+def test_a_fit_continues_if_its_output_is_closed(folder):
     done = shell(folder, f"bw fit log.csv --method popularity --out heard 2>&1 >/dev/null | true; {STATUS}")
     assert done.returncode == 0
     assert (folder / "heard" / "manifest.json").exists()
 
 
-def test_characters_that_the_stream_lacks(folder):
+def test_characters_outside_the_streams_encoding(folder):
     done = shell(folder, "bw evaluate fitted --k 2 && bw recommend fitted --user 3 -k 2", PYTHONIOENCODING="ascii")
     assert done.returncode == 0, done.stderr
     assert "\\xb1" in done.stdout
     assert "\\xe4" in done.stdout
 
 
-def test_a_request_to_end_before_training(folder):
+def test_sigterm_before_training(folder):
     command = [sys.executable, "-c", PAUSED, "fit", "log.csv", "--method", "popularity", "--out", "ended", "--json"]
     process = subprocess.Popen(
         command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT
@@ -108,7 +108,7 @@ main.run()
 
 
 @pytest.mark.parametrize("command", ["compare", "demo"])
-def test_who_cannot_resume_names_no_checkpoint(folder, tmp_path, monkeypatch, capsys, command):
+def test_commands_that_cannot_resume_name_no_checkpoint(folder, tmp_path, monkeypatch, capsys, command):
     def stopped(*_, **__):
         raise Interrupted("interrupted; the checkpoint of step 3 is in /tmp/x; run the same command with --resume")
 
@@ -122,7 +122,7 @@ def test_who_cannot_resume_names_no_checkpoint(folder, tmp_path, monkeypatch, ca
 
 
 @pytest.mark.parametrize("command", ["evaluate", "inspect"])
-def test_pages_that_cannot_be_written(folder, tmp_path, capsys, command):
+def test_unwritable_pages(folder, tmp_path, capsys, command):
     (tmp_path / "file").write_text("mine")
     for place in (tmp_path, tmp_path / "file" / "page.html"):
         assert main([command, str(folder / "fitted"), "--html", str(place)]) == 2
@@ -143,8 +143,8 @@ def test_the_demo_replaces_only_its_own_report(tmp_path, capsys):
     assert "pass --overwrite" in capsys.readouterr().err
 
 
-def test_more_memory_than_there_is(folder, tmp_path, capsys):
-    # The weights from hidden to hidden units alone are 3e18 bytes.
+def test_too_much_memory_is_one_line(folder, tmp_path, capsys):
+    # The recurrent weights alone have 3e18 bytes.
     log, units = str(folder / "log.csv"), "model.hidden=500000000"
     assert main(["fit", log, "--method", "gru4rec", "--out", str(tmp_path / "out"), "--set", units]) == 2
     assert "too little memory" in (said := capsys.readouterr().err)
@@ -170,7 +170,7 @@ def test_too_little_address_space_is_one_line(folder):
         RuntimeError("can't start new thread"),
     ],
 )
-def test_a_library_without_room_is_one_line(folder, capsys, monkeypatch, error):
+def test_a_library_without_memory_is_one_line(folder, capsys, monkeypatch, error):
     def refuse(*_, **__):
         raise error
 
@@ -180,7 +180,7 @@ def test_a_library_without_room_is_one_line(folder, capsys, monkeypatch, error):
     assert line.startswith("beamwood: there is too little memory (")
 
 
-def test_the_version_and_no_command_at_all(capsys):
+def test_the_version_and_no_command(capsys):
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"beamwood {__version__}\n"
     assert main([]) == 2

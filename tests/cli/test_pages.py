@@ -1,4 +1,4 @@
-"""The pages of --html in Chromium: nothing loaded, no error, no sideways scroll, and all numbers are the JSON's."""
+"""The pages of --html in Chromium: no requests, no errors, no horizontal scrolling, and the numbers of the JSON."""
 
 import json
 import re
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 
 
 def said(capsys, *arguments):
-    """What a command says as JSON."""
+    """The JSON document of a command."""
     capsys.readouterr()
     assert beamwood(*arguments, "--json") == 0, capsys.readouterr().err
     return json.loads(capsys.readouterr().out)
@@ -90,7 +90,7 @@ def test_evaluate(hostile, capsys, tmp_path):
         assert all(ATTACK in each["title"] for each in example["shown"])
         found = {each["title"] for each in example["labels"] if each["hit"]}
         assert found == {each["title"] for each in example["shown"] if each["hit"]}
-    # Titles are shown as they are, and do nothing.
+    # Titles are escaped.
     with Chromium(tmp_path) as browser:
         browser.open(page, 1280)
         assert browser.ask("document.title") == "dtr on the test data · beamwood evaluate"
@@ -101,7 +101,7 @@ def test_evaluate(hostile, capsys, tmp_path):
 
 
 @needs_chromium
-def test_evaluate_what_counts(fitted, capsys, tmp_path):
+def test_evaluate_a_counting_method(fitted, capsys, tmp_path):
     page = tmp_path / "page.html"
     document = said(capsys, "evaluate", fitted, "--k", "5", "--html", page)
     assert document["beam"] is None
@@ -123,7 +123,7 @@ def test_inspect(hostile, capsys, tmp_path):
     with Chromium(tmp_path) as browser:
         browser.open(page, 360)
         assert browser.ask("document.querySelectorAll('.tree li').length") == 1 + len(nodes[0]["below"])
-        # Opened level by level down to an item, whose title does nothing.
+        # Opened level by level down to an item, whose title is escaped.
         for _ in range(document["tree"]["depth"] - 1):
             browser.ask("[...document.querySelectorAll('.tree details:not([open])')].at(0).open = true")
             browser.ask("new Promise(done => setTimeout(done, 200))")
@@ -154,7 +154,7 @@ def test_fit(market, capsys, tmp_path):
     assert [row["y"] for row in rows_of(charts["loss"]) if "y" in row] == losses
     (update,) = [line for line in document["curve"] if "update" in line]
     assert [row["x"] for row in rows_of(charts["loss"]) if "words" in row] == [update["step"]]
-    # The update's step is validated before and after it.
+    # A step with a tree update is validated before and after the update.
     drawn = {(row["x"], row["y"]) for row in rows_of(charts["valid-1"]) if row.get("name") == "seen items removed"}
     name = "valid/removed/f@20"
     assert drawn == {(line["step"], line[name]) for line in document["curve"] if name in line}
@@ -162,14 +162,14 @@ def test_fit(market, capsys, tmp_path):
 
 
 def events(folder):
-    """The values of each curve that TensorBoard reads, in their order."""
+    """The values of each curve that TensorBoard reads, in order."""
     accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     read = accumulator.EventAccumulator(str(folder))
     read.Reload()
     return {name: [event.value for event in read.Scalars(name)] for name in read.Tags()["scalars"]}
 
 
-def test_fit_what_counts(market, tmp_path, capsys):
+def test_fit_a_counting_method(market, tmp_path, capsys):
     page, board = tmp_path / "page.html", tmp_path / "board"
     asked = ("fit", market / "log.parquet", "--method", "cooccurrence", "--out", tmp_path / "counts", "--html", page)
     assert beamwood(*asked, "--tensorboard", board) == 0
@@ -178,8 +178,8 @@ def test_fit_what_counts(market, tmp_path, capsys):
     assert not board.exists()
 
 
-def test_tensorboard_takes_up_a_resumed_run(market, tmp_path, capsys):
-    """Events of steps that are taken again are discarded; a file in the folder's place is refused."""
+def test_tensorboard_continues_with_a_resumed_run(market, tmp_path, capsys):
+    """Events of repeated steps are discarded; a file at the folder's path is refused."""
     board = tmp_path / "board"
     log, out = market / "log.parquet", tmp_path / "tree"
     asked = (
@@ -204,7 +204,7 @@ def test_tensorboard_takes_up_a_resumed_run(market, tmp_path, capsys):
 
 @needs_chromium
 def test_demo(capsys, tmp_path, monkeypatch):
-    """On a smaller market than people see."""
+    """On a smaller market than the default."""
     small = synthetic.MarketConfig(num_users=200, num_items=80, min_events=12, max_events=40)
     made = synthetic.make_market
     monkeypatch.setattr(synthetic, "make_market", lambda seed: made(small, seed=seed))
@@ -222,7 +222,7 @@ def test_demo(capsys, tmp_path, monkeypatch):
 
 @needs_chromium
 def test_nothing_learned(market, capsys, tmp_path, monkeypatch):
-    """No method finds anything: the page says so, and draws what there is."""
+    """If no method finds anything, the page reports it and draws the available data."""
     from beamwood.evaluation import protocol
 
     monkeypatch.setattr(protocol, "relevance", lambda items, labels: items < -1)
@@ -235,7 +235,7 @@ def test_nothing_learned(market, capsys, tmp_path, monkeypatch):
     assert "<h1>Nothing was learned</h1>" in page.read_text()
 
 
-def test_a_page_is_never_written_over_what_is_none(market, tmp_path, capsys):
+def test_a_page_never_overwrites_another_file(market, tmp_path, capsys):
     log, page = market / "log.parquet", tmp_path / "page.html"
     page.write_text("mine")
     asked = ("compare", log, "--methods", "popularity,transitions", "--k", "5", "--html", page)
@@ -246,7 +246,7 @@ def test_a_page_is_never_written_over_what_is_none(market, tmp_path, capsys):
     assert page.read_text().startswith("<!doctype html>")
 
 
-def test_without_what_makes_pages_it_says_what_to_install(market, monkeypatch, capsys):
+def test_without_the_extra_the_installation_is_named(market, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "jinja2", None)
     with pytest.raises(NotInstalledError, match=r'install it with: pip install "beamwood\[plots\]"'):
         output.check_page("page.html")
@@ -254,7 +254,7 @@ def test_without_what_makes_pages_it_says_what_to_install(market, monkeypatch, c
     assert "beamwood[plots]" in capsys.readouterr().err
 
 
-def test_commands_without_a_page_import_nothing_of_it(market):
+def test_commands_without_a_page_do_not_import_its_libraries(market):
     program = (
         "import sys\nfrom beamwood.cli.main import main\n"
         f"assert main(['compare', {str(market / 'log.parquet')!r}, '--methods', 'popularity,transitions']) == 0\n"

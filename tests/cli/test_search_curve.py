@@ -1,4 +1,4 @@
-"""`inspect` shows how a tree is searched: the curve that validation drew, and the point that it chose."""
+"""`inspect` shows how a tree is searched: the curve on validation users, and the chosen point."""
 
 import json
 from dataclasses import replace
@@ -53,7 +53,7 @@ def test_the_curve_is_a_table_with_the_chosen_point(folder):
     assert "0.40 %" in rows[1]
 
 
-def test_json_has_the_curve_as_it_was_measured(folder):
+def test_json_has_the_measured_curve(folder):
     shown = CliRunner().invoke(app, ["inspect", folder, "--users", "0", "--json"])
     search = json.loads(shown.stdout)["search"]
     assert [point["nodes"] for point in search["curve"]] == [100.0, 296.0, 2600.4]
@@ -62,7 +62,7 @@ def test_json_has_the_curve_as_it_was_measured(folder):
 
 @needs_chromium
 @pytest.mark.slow
-def test_the_page_draws_the_curve_with_a_ring_around_the_chosen_point(market, capsys, tmp_path):
+def test_the_page_draws_the_curve_and_marks_the_chosen_point(market, capsys, tmp_path):
     settings = [part for setting in (*TINY, "tree.branching=4") for part in ("--set", setting)]
     assert beamwood("fit", market / "log.parquet", "--method", "dtr", "--out", tmp_path / "tree", *settings) == 0
     fitted = load(tmp_path / "tree")

@@ -1,4 +1,4 @@
-"""What `evaluate` says of two stages: the same in the document, in words and on the page, and always JSON."""
+"""`evaluate` on two stages: the same results in JSON, text and the page, and always valid JSON."""
 
 import json
 from dataclasses import asdict
@@ -34,14 +34,14 @@ BOTH = {
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -np.inf])
-def test_no_document_holds_what_is_not_json(value, capsys):
+def test_documents_are_valid_json(value, capsys):
     with pytest.raises(ValueError, match="not JSON compliant"):
         print_json({"a": [value]})
     assert capsys.readouterr().out == ""
 
 
-def test_a_bound_that_is_undefined(capsys):
-    """Both labels that were retrieved are ranked below place 1: whatever is missed, two stages find nothing."""
+def test_an_undefined_bound(capsys):
+    """Both retrieved labels are ranked below position 1, so two stages find nothing, whatever is missed."""
     cut = at_cut(1, np.array([2, 3, 0]), np.array([1, 2, 0]), np.ones(3, bool), np.array([1, 4, 5]))
     print_json(asdict(cut))
     assert json.loads(capsys.readouterr().out)["bound"] is None
@@ -49,8 +49,8 @@ def test_a_bound_that_is_undefined(capsys):
     assert "bound" not in cut_in_words(cut)[1]
 
 
-def test_every_report_holds_both_stages(tmp_path, capsys):
-    """The document, the words and the page: the decomposition, the sampled protocol, and where the tree loses."""
+def test_every_report_has_both_stages(tmp_path, capsys):
+    """JSON, text and page: the decomposition, the sampled protocol, and the levels at which the tree loses."""
     market = make_market(MarketConfig(num_users=300, num_items=150, min_events=10, max_events=30), seed=1)
     market.log.write_parquet(tmp_path / "log.parquet")
     log = [str(tmp_path / "log.parquet"), "--out"]
@@ -64,7 +64,7 @@ def test_every_report_holds_both_stages(tmp_path, capsys):
     document = json.loads(capsys.readouterr().out)
     stages, margin = document["stages"], document["stages"]["margin"]
     assert stages["one_stage_queries"] == 4
-    # All test users are asked, the tree alike in both: it finds what two stages do not miss.
+    # Both use all test users and the same tree: it finds what two stages do not miss.
     assert (margin["queries"], margin["targets"], margin["k"]) == (stages["queries"], stages["pairs"], 30)
     assert np.isclose(margin["found"], stages["ceiling"])
     assert np.isclose(margin["found"] + sum(margin["lost"]), 1)

@@ -1,4 +1,4 @@
-"""What people see while a command works: steps with the time that is left, in a terminal and elsewhere."""
+"""Progress of a command: steps with the remaining time, in a terminal and elsewhere."""
 
 import io
 import os
@@ -42,7 +42,7 @@ def test_durations(seconds, words):
     assert duration(seconds) == words
 
 
-def test_the_time_that_is_left_is_that_of_the_pace_so_far():
+def test_the_remaining_time_is_extrapolated():
     clock = Ticks()
     own = Step("judging users", 400, clock)
     clock.now = 3.0
@@ -56,13 +56,13 @@ def test_the_time_that_is_left_is_that_of_the_pace_so_far():
 
 @pytest.fixture
 def quick(monkeypatch):
-    """Steps are shown at once, and looked at every hundredth of a second."""
+    """Show steps at once, and update them every hundredth of a second."""
     for name, seconds in {"_LONG": 0.05, "_LOOK": 0.01, "_FIRST_LINE": 0.05, "_BETWEEN": 0.05}.items():
         monkeypatch.setattr(shown, name, seconds)
 
 
 def until(stream, pattern):
-    """Wait until the stream holds a pattern, at most 20 seconds."""
+    """Wait until the stream contains a pattern, at most 20 seconds."""
     for _ in range(2000):
         if re.search(pattern, stream.getvalue()):
             return
@@ -70,7 +70,7 @@ def until(stream, pattern):
     raise AssertionError(stream.getvalue())
 
 
-def test_a_terminal_has_a_live_line_that_is_gone_at_the_end(quick, capsys):
+def test_a_terminal_has_a_live_line_that_is_removed_at_the_end(quick, capsys):
     stream = Terminal()
     with heard_by(StepDisplay(stream)):
         with step("outer", 4) as outer:
@@ -84,7 +84,7 @@ def test_a_terminal_has_a_live_line_that_is_gone_at_the_end(quick, capsys):
 
 
 @pytest.mark.parametrize("terminal", [False, True])
-def test_elsewhere_lines_are_plain(quick, terminal, monkeypatch):
+def test_other_streams_get_plain_lines(quick, terminal, monkeypatch):
     monkeypatch.setenv("TERM", "dumb" if terminal else "xterm-256color")
     stream = Terminal() if terminal else io.StringIO()
     with heard_by(StepDisplay(stream)), step("reading log.csv"):
@@ -102,7 +102,7 @@ def test_a_short_step_is_not_shown():
     assert stream.getvalue() == ""
 
 
-def test_verbose_says_what_outer_steps_took_and_quiet_nothing(quick, capsys):
+def test_verbose_prints_times_of_outer_steps_and_quiet_prints_nothing(quick, capsys):
     verbose, quiet = io.StringIO(), io.StringIO()
     for stream, options in ((verbose, {"verbose": True}), (quiet, {"quiet": True})):
         listener = StepDisplay(stream, **options)
@@ -118,7 +118,7 @@ def test_verbose_says_what_outer_steps_took_and_quiet_nothing(quick, capsys):
     assert capsys.readouterr().err == "a line\n"
 
 
-def test_who_leaves_ends_nothing(quick):
+def test_a_closed_stream_does_not_end_the_step(quick):
     reader, writer = os.pipe()
     os.close(reader)
     stream = os.fdopen(writer, "w")
@@ -171,7 +171,7 @@ def test_quiet_keeps_results_and_errors(small, capsys):
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 
-def test_verbose_says_what_steps_took(small, capfd):
+def test_verbose_prints_times_of_steps(small, capfd):
     assert fit(small, "--verbose") == 0
     said = capfd.readouterr().err
     for words in ("reading ", "sorting rows into histories", "trying settings", "saving "):
@@ -180,7 +180,7 @@ def test_verbose_says_what_steps_took(small, capfd):
     assert "leave one out" in capfd.readouterr().err
 
 
-def test_quiet_is_for_training_too(small, capfd):
+def test_quiet_applies_to_training_too(small, capfd):
     from cli_cases import TINY
 
     settings = [word for setting in TINY for word in ("--set", setting)]
@@ -189,7 +189,7 @@ def test_quiet_is_for_training_too(small, capfd):
     assert capfd.readouterr().err == ""
 
 
-def test_a_comparison_is_a_table_that_fills(split):
+def test_a_comparison_fills_its_table_row_by_row(split):
     said = []
     compare(split, ["popularity", "cooccurrence", "popularity+cooccurrence"], ks=(5,), say=said.append)
     head, *rows = said
@@ -203,7 +203,7 @@ COLOURED = re.compile(r"\x1b\[[0-9;]*(3[0-7]|4[0-7]|9[0-7]|38|48)[;m]")
 
 
 def of_terminal(arguments, **environment):
-    """What a command writes to a terminal; bounded in time."""
+    """The output of a command in a terminal, with a time limit."""
     ours, theirs = pty.openpty()
     environment = ENVIRONMENT | {"TERM": "xterm-256color"} | environment
     command = [sys.executable, "-m", "beamwood", *map(str, arguments)]
@@ -214,7 +214,7 @@ def of_terminal(arguments, **environment):
             if select.select([ours], [], [], 1)[0]:
                 try:
                     part = os.read(ours, 65536)
-                except OSError:  # the other side is closed
+                except OSError:  # The other end is closed.
                     break
                 if not part:
                     break

@@ -1,4 +1,4 @@
-"""What is saved outlives an interrupt, a kill, a full disk, and damage."""
+"""Saved files survive interrupts, kills and full disks, and damage is detected."""
 
 import signal
 import subprocess
@@ -11,7 +11,7 @@ import pytest
 from cli_cases import ENVIRONMENT, TINY, beamwood
 
 
-def test_corrupt_and_changed(market, fitted, tmp_path, capsys):
+def test_damaged_and_changed_files_are_refused(market, fitted, tmp_path, capsys):
     weights = fitted / "weights.safetensors"
     whole = weights.read_bytes()
     try:
@@ -32,7 +32,7 @@ def test_corrupt_and_changed(market, fitted, tmp_path, capsys):
     assert "content has changed" in capsys.readouterr().err
 
 
-def test_a_page_replaces_nothing_but_a_page(market, fitted, tmp_path, capsys):
+def test_a_page_replaces_only_a_page(market, fitted, tmp_path, capsys):
     log = market / "log.parquet"
     why = {log: "is not a page of beamwood, so it is not replaced", fitted / "manifest.json": "which is a saved folder"}
     for other, said in why.items():
@@ -69,7 +69,7 @@ def test_an_interrupt_keeps_the_run(market):
     assert (out / "manifest.json").exists()
 
 
-def test_a_kill_while_saving_leaves_the_old_artefact_whole(market, fitted):
+def test_a_kill_while_saving_keeps_the_old_artefact(market, fitted):
     command = [sys.executable, "-m", "beamwood", "fit", str(market / "log.parquet"), "--method", "popularity"]
     command += ["--out", str(fitted), "--overwrite"]
     program = (
@@ -91,7 +91,7 @@ def test_a_kill_while_saving_leaves_the_old_artefact_whole(market, fitted):
         assert beamwood("inspect", fitted) == 0
 
 
-def test_a_full_disk_leaves_the_old_artefact_whole(market, fitted):
+def test_a_full_disk_keeps_the_old_artefact(market, fitted):
     program = (
         "import resource, runpy, signal, sys\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
@@ -110,7 +110,7 @@ def test_a_full_disk_leaves_the_old_artefact_whole(market, fitted):
 
 
 @pytest.mark.parametrize("module", ["typer", "beamwood.cli.output"])
-def test_an_interrupt_while_modules_load_says_so(module):
+def test_an_interrupt_during_imports_is_reported(module):
     program = (
         "import builtins, runpy, sys\n"
         "real = builtins.__import__\n"

@@ -1,4 +1,4 @@
-"""Answers of many users in a file: equal to those of Python, in each format, broken off and gone on with."""
+"""Batch jobs: answers equal those of Python in each format, and an interrupted job resumes."""
 
 import datetime as dt
 import json
@@ -53,7 +53,7 @@ IDS = {
 
 
 @pytest.mark.parametrize("kind", IDS)
-def test_users_in_a_file_are_of_the_logs_type(tmp_path, capsys, kind):
+def test_users_in_a_file_have_the_logs_type(tmp_path, capsys, kind):
     dtype, make = IDS[kind]
     rows = [(make(user), item) for user in range(20) for item in range(user % 5, user % 5 + 6)]
     frame = pl.DataFrame(rows, {"user": dtype, "item": pl.UInt64}, orient="row")
@@ -84,7 +84,7 @@ def test_users_in_a_file_are_of_the_logs_type(tmp_path, capsys, kind):
     assert read(tmp_path / "strange.parquet")["query"].to_list() == [str(make(3)), "nobody"]
 
 
-def test_a_broken_job_goes_on(fitted, tmp_path, monkeypatch):
+def test_an_interrupted_job_resumes(fitted, tmp_path, monkeypatch):
     monkeypatch.setattr(jobs, "GROUP_ROWS", 50)
     whole, out = tmp_path / "whole.parquet", tmp_path / "recs.parquet"
     assert beamwood("recommend", fitted, "--all-users", "-k", 4, "--out", whole) == 0
@@ -102,13 +102,13 @@ def test_a_broken_job_goes_on(fitted, tmp_path, monkeypatch):
     assert beamwood("recommend", fitted, "--all-users", "-k", 4, "--out", out) == 2
     assert beamwood("recommend", fitted, "--all-users", "-k", 5, "--out", out, "--resume") == 2
     assert beamwood("recommend", fitted, "--all-users", "-k", 4, "--out", out, "--resume") == 0
-    # The first group was not answered again.
+    # The first group was not computed again.
     users = read(whole)["query"].unique(maintain_order=True)
     assert calls == [users[first] for first in (0, 50, 50, 100)]
     assert read(out).equals(read(whole))
 
 
-def test_histories_of_a_file_with_a_condition(fitted, tmp_path):
+def test_histories_in_a_file_with_a_condition(fitted, tmp_path):
     (tmp_path / "asked.txt").write_text("1,2,3\n[4, 5]\n")
     out = tmp_path / "recs.jsonl"
     where = "category in ('group 0, category 1', 'group 0, category 2')"
@@ -131,7 +131,7 @@ def test_histories_of_a_file_with_a_condition(fitted, tmp_path):
         (("--user", "3", "--where", "category ="), "it ends where a value should"),
     ],
 )
-def test_what_is_wrong_names_its_fix(fitted, arguments, message, capsys):
+def test_errors_name_the_fix(fitted, arguments, message, capsys):
     assert beamwood("recommend", fitted, *arguments) == 2
     assert message in capsys.readouterr().err
 
@@ -156,7 +156,7 @@ def columns():
 
 
 @pytest.mark.parametrize(("text", "expected"), TEXTS, ids=[text for text, _ in TEXTS])
-def test_text_becomes_the_mapping(text, expected):
+def test_text_is_parsed_to_the_mapping(text, expected):
     found = parse_where(text, columns())
     if expected is None:
         either = {"any": [{"price": {"gt": 1}}, {"price": {"lt": 0}}]}
@@ -167,6 +167,6 @@ def test_text_becomes_the_mapping(text, expected):
 @pytest.mark.parametrize(
     "text", ["", "price", "price <", "price < 3 4", "price in 3", "price in (3", "((price=3)", "= 3", "'"]
 )
-def test_text_that_is_no_condition(text):
+def test_invalid_conditions_are_refused(text):
     with pytest.raises(InputError, match="--where"):
         parse_where(text, columns())

@@ -1,4 +1,4 @@
-"""Every method that is fitted from a split alone keeps the contract, and so does one of a file of its own."""
+"""The method contract, for every method that needs only a split, and for a custom method file."""
 
 from pathlib import Path
 

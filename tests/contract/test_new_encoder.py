@@ -1,4 +1,4 @@
-"""An encoder that is one new file: it keeps the contract, trains, is saved, loads given its record, and answers."""
+"""A custom encoder in one file passes the contract, trains, is saved, loads with its record, and answers."""
 
 import subprocess
 import sys
@@ -39,14 +39,14 @@ class TestRunningMean(EncoderContract):
     encoder = ENCODER
 
 
-def test_nothing_in_the_package_names_it():
+def test_the_package_does_not_refer_to_it():
     source = Path(beamwood.__file__).parent
     assert not any("fading-mean" in path.read_text() for path in source.rglob("*.py"))
     assert ENCODER.name not in ENCODERS
 
 
 def trained():
-    """A model of a market in which item n is followed by n + 1."""
+    """A model of a log in which item n + 1 follows item n."""
     generator = torch.Generator().manual_seed(0)
     model = SequenceModel(ENCODER, NUM_ITEMS, width=12, length=6, sizes=ENCODER.sizes(hidden=40), generator=generator)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
@@ -61,7 +61,7 @@ def trained():
     return model
 
 
-def test_it_trains_and_answers_and_loads_given_its_record(tmp_path):
+def test_it_trains_answers_and_loads_with_its_record(tmp_path):
     searcher = sequence_searcher(trained().plain())
     query = Query.of(ItemLists.from_lists([[3, 4, 5], [28, 29], [10]]))
     found = searcher.search(query, 3)
@@ -74,7 +74,7 @@ def test_it_trains_and_answers_and_loads_given_its_record(tmp_path):
     assert np.array_equal(again.search(query, 3).scores, found.scores)
 
 
-def test_an_encoder_needs_no_torch_to_be_read():
+def test_an_encoder_file_loads_without_torch():
     program = (
         "import sys, runpy\n"
         f"encoder = runpy.run_path({str(FILE)!r})['ENCODER']\n"

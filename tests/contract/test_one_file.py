@@ -1,4 +1,4 @@
-"""What is new is one new file that nothing in the package names, and goes the whole way of any other method."""
+"""A custom part is one file that the package does not refer to, and works like any built-in method."""
 
 import json
 from pathlib import Path
@@ -34,7 +34,7 @@ def log(tmp_path_factory):
 
 
 def short(method):
-    """The settings of a method that make its training one of moments."""
+    """Settings for a very short training of the method."""
     return {key: value for key, value in SHORT.items() if key in method.Config.names()}
 
 
@@ -46,7 +46,7 @@ def said(capsys):
     return json.loads(capsys.readouterr().out)
 
 
-def test_there_is_one_of_each_kind():
+def test_there_is_a_file_for_each_kind_of_part():
     assert {path.stem for path in FILES} >= {
         "bucket_index",
         "focal_loss",
@@ -62,7 +62,7 @@ def test_there_is_one_of_each_kind():
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_nothing_in_the_package_names_it(path):
+def test_the_package_does_not_refer_to_it(path):
     method = load_method(str(path))
     source = Path(package.__file__).parent
     for file in source.rglob("*.py"):
@@ -72,8 +72,8 @@ def test_nothing_in_the_package_names_it(path):
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_it_goes_the_whole_way(path, log, tmp_path, capsys):
-    """settings, fit, evaluate, recommend, compare; saved, and loaded only with the file."""
+def test_all_commands_accept_it(path, log, tmp_path, capsys):
+    """These are settings, fit, evaluate and recommend; the saved folder loads only with the file."""
     method, out = load_method(str(path)), tmp_path / "fitted"
     assert beamwood("settings", path, "--json") == 0
     assert set(said(capsys)) == set(method.Config.names())
@@ -103,7 +103,7 @@ def test_it_goes_the_whole_way(path, log, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_it_is_compared(path, log, capsys):
+def test_compare_accepts_it(path, log, capsys):
     method = load_method(str(path))
     if method.needs.steps:
         pytest.skip("compare takes no settings, and the defaults of a method that trains take minutes")

@@ -1,4 +1,4 @@
-"""Query vectors that are one new file: they search, are saved, and load given their record."""
+"""Custom query vectors search, are saved, and load with their record."""
 
 import numpy as np
 import polars as pl
@@ -14,7 +14,7 @@ from beamwood.types import ItemLists, Query, QueryNeeds
 
 
 class Newest:
-    """The row of the newest item."""
+    """The vector of the newest item."""
 
     kind, needs = "newest", QueryNeeds()
 
@@ -37,7 +37,7 @@ class Newest:
         return cls(arrays["rows"])
 
 
-def test_they_answer_and_load_given_their_record(tmp_path):
+def test_they_answer_and_load_with_their_record(tmp_path):
     vectors = np.eye(6, dtype=np.float32)
     searcher = VectorSearcher(Newest(np.roll(vectors, -1, axis=0)), vectors)
     query = Query.of(ItemLists.from_lists([[3, 0], [2]]))
@@ -49,7 +49,7 @@ def test_they_answer_and_load_given_their_record(tmp_path):
     assert np.array_equal(again.searcher.search(query, 3).items, searcher.search(query, 3).items)
 
 
-def test_names_are_their_own():
+def test_a_name_that_is_taken_is_refused():
     assert Newest.kind not in QUERIES
     with pytest.raises(InputError, match=r"names of query vectors \['mean'\] are taken"):
         searcher_with(queries=[HistoryMean])

@@ -1,4 +1,4 @@
-"""A score of one's own behind a retriever: trained, saved, and loaded given its record."""
+"""A custom score in a two-stage model: trained, saved, and loaded with its record."""
 
 import runpy
 from dataclasses import replace
@@ -19,7 +19,7 @@ from beamwood.retrieval.retriever import Retriever
 SCORE = runpy.run_path(str(Path(__file__).parent.parent / "one_file" / "attended_product.py"))["SCORE"]
 
 
-def test_it_stands_behind_a_retriever(tmp_path):
+def test_it_ranks_the_candidates_of_a_retriever(tmp_path):
     make_market(MarketConfig(num_users=150, num_items=50), seed=1).log.write_parquet(tmp_path / "log.parquet")
     split = leave_one_out(Dataset.from_log(read_log(tmp_path / "log.parquet")))
     beamwood.fit(split, "cooccurrence").save(tmp_path / "first")
@@ -36,7 +36,7 @@ def test_it_stands_behind_a_retriever(tmp_path):
     assert again.recommend(histories=asked, k=5).item_ids == fitted.recommend(histories=asked, k=5).item_ids
 
 
-def test_names_are_their_own():
+def test_a_name_that_is_taken_is_refused():
     with pytest.raises(InputError, match=r"names of scores \['din'\] are taken"):
         searcher_with(SCORERS["din"])
     with pytest.raises(InputError, match="are taken"):

@@ -1,4 +1,4 @@
-"""The package's own terms, losses, samplers and scores keep their contracts, and so do those of a file of one's own."""
+"""The contracts of terms, losses, samplers and scores, for built-in and custom ones."""
 
 import runpy
 from pathlib import Path

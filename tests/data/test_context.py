@@ -1,4 +1,4 @@
-"""Columns of context stay beside the events they belong to, whatever the split takes."""
+"""Context columns stay aligned with their events in every split."""
 
 import numpy as np
 import polars as pl
@@ -43,7 +43,7 @@ def test_context_follows_the_order_of_histories(dataset):
 def test_a_query_has_the_context_of_its_first_label(dataset, make):
     split = make(dataset)
     assert len(split.train.context) == len(split.train.histories.items)
-    # Each entry of training is an entry of the log with the same user, item and hour.
+    # Each training entry is a log entry with the same user, item and hour.
     whole = {
         (u, i, h)
         for u, i, h in zip(dataset.histories.rows, dataset.histories.items, dataset.context["hour"], strict=True)

@@ -1,4 +1,4 @@
-"""Rows, ids, times and column names arrive exactly as written, or an error names the fix."""
+"""Rows, ids, times and column names are read exactly as written, or an error names the fix."""
 
 import datetime as dt
 import json
@@ -30,7 +30,7 @@ def test_a_quote_in_an_inter_file_is_part_of_the_id(tmp_path):
     assert read_log(tmp_path / "log.inter").frame["item"].to_list() == items
 
 
-def test_cells_of_several_lines_are_noted(tmp_path):
+def test_cells_of_several_lines_are_reported(tmp_path):
     path = tmp_path / "log.csv"
     path.write_text('user,item,title,x\n1,2,"one, two",3\n1,3,"The ""X""",3\n')
     assert read_log(path).report.notes == ()
@@ -96,7 +96,7 @@ def test_times_are_exact(values, dtype, expected, kind):
         (["1.5", "x", "2.5"], None, r"1 of 3 times that cannot be read, the first 'x' in row 2"),
     ],
 )
-def test_times_that_are_not_exact(values, dtype, message):
+def test_inexact_times_are_refused(values, dtype, message):
     with pytest.raises(InputError, match=message):
         times_of(values, dtype)
 
@@ -133,18 +133,18 @@ def test_ids_of_other_types(values, dtype, expected):
         ([1000, 2001], pl.Time, r"1 of 2 item ids finer than a microsecond,.* row 2; write them as text"),
     ],
 )
-def test_ids_that_cannot_be_kept(values, dtype, message):
+def test_ids_that_cannot_be_kept_are_refused(values, dtype, message):
     given = pl.Series(values).cast(dtype) if dtype in (pl.Datetime, pl.Time) else values
     with pytest.raises(InputError, match=message):
         ids_of(given, None if given is not values else dtype)
 
 
-def test_times_of_32_bits_say_that_they_are_rounded():
+def test_times_of_32_bits_are_reported_as_rounded():
     assert "whole numbers of 32 bits, rounded above 2^24" in times_of([16_777_217.0], pl.Float32).report.time
     assert "rounded" not in times_of([16_777_217.0], pl.Float64).report.time
 
 
-def test_times_of_whole_microseconds_are_ids():
+def test_times_of_whole_microseconds_are_accepted_as_ids():
     assert ids_of(pl.Series([1000, 2000]).cast(pl.Datetime("ns")))[1] == dt.datetime(1970, 1, 1, 0, 0, 0, 2)
 
 
@@ -177,7 +177,7 @@ def test_a_column_may_have_any_name(name):
 
 
 @pytest.mark.parametrize("name", NAMES[:-2])
-def test_a_table_may_name_its_columns_so(name):
+def test_item_tables_may_have_these_column_names(name):
     log = read_log(pl.DataFrame({"user": [1, 2], "item": [1, 2]}))
     items = pl.DataFrame({name: [2, 1], "category": ["a", "b"], "u": [3, 4]})
     data = Dataset.from_log(log, items, item_column=name)
@@ -211,14 +211,14 @@ def test_wrong_arguments():
         ("who,what\n1,2\n", r"\(known by themselves: [a-z_,; ]*\)$"),
     ],
 )
-def test_a_text_file_of_another_form_says_how_to_mend_it(tmp_path, content, message):
+def test_a_text_file_in_another_form_names_the_fix(tmp_path, content, message):
     path = tmp_path / "log.csv"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(InputError, match=message):
         Dataset.from_log(read_log(path))
 
 
-def test_a_damaged_parquet_file_is_not_to_be_saved_as_utf8(tmp_path):
+def test_a_damaged_parquet_file_does_not_suggest_utf8(tmp_path):
     pl.DataFrame({"user": ["ab", "cd"] * 50, "item": ["x", "y"] * 50}).write_parquet(
         tmp_path / "log.parquet", compression="uncompressed"
     )
@@ -229,24 +229,24 @@ def test_a_damaged_parquet_file_is_not_to_be_saved_as_utf8(tmp_path):
         Dataset.from_log(read_log(tmp_path / "log.parquet"))
 
 
-def test_a_file_of_another_kind_says_what_to_write(tmp_path):
+def test_a_file_of_another_kind_names_the_option(tmp_path):
     (tmp_path / "u.log").write_text("1\t2\n")
     with pytest.raises(InputError, match=r"unknown ending; .*as --separator tab; else write it as Parquet"):
         read_log(tmp_path / "u.log")
 
 
 @pytest.mark.parametrize("names", [("User ID", "Item.ID", "event-time"), (" USERID ", "itemId", "Ts")])
-def test_names_are_known_however_they_are_spelt(names):
+def test_column_names_are_recognised_in_any_spelling(names):
     report = read_log(pl.DataFrame({name: [1, 2] for name in names})).report
     assert report.columns == dict(zip(("user", "item", "time"), names, strict=True))
 
 
-def test_nothing_to_read():
+def test_no_source_is_refused():
     with pytest.raises(InputError, match="there is no source to read: it is None"):
         read_log(None)
 
 
-def test_lines_of_json_take_their_types_from_all_lines(tmp_path):
+def test_types_of_json_lines_come_from_all_lines(tmp_path):
     lines = [{"user": 2**60 + row, "item": row, "time": row} for row in range(300)]
     lines.append({"user": 1, "item": "B01", "time": 3.5})
     path = tmp_path / "log.jsonl"

@@ -1,4 +1,4 @@
-"""Columns of tables as arrays: known answers, and what is unknown or missing."""
+"""Table columns as arrays: known results, unknown and missing values."""
 
 import datetime
 
@@ -20,7 +20,7 @@ FRAME = pl.DataFrame(
 )
 
 
-def test_kinds_are_found_and_can_be_said():
+def test_kinds_are_detected_and_can_be_given():
     columns = fit_columns(FRAME, ["genre", "year", "vector", "age:category", "tags"])
     assert [column.kind for column in columns] == ["category", "number", "vector", "category", "category"]
     assert columns[0].values == ("a", "b")
@@ -37,7 +37,7 @@ def test_encoding_by_hand():
     assert arrays["vector"].tolist() == [[1, 2, 0], [3, 4, 0], [0, 0, 1], [0, 1, 0]]
 
 
-def test_what_training_did_not_know_is_unknown():
+def test_values_unseen_in_training_are_unknown():
     columns = fit_columns(FRAME, ["genre", "year"])
     new = pl.DataFrame({"genre": ["c|a", "z"], "year": ["2020", None]})
     arrays = encode_columns(columns, new).arrays
@@ -68,7 +68,7 @@ def test_wrong_columns(names, message):
         fit_columns(FRAME, names)
 
 
-def test_a_name_with_colons_is_said_with_its_kind():
+def test_a_name_with_colons_needs_its_kind():
     frame = pl.DataFrame({"a:b": ["x", "y"], "a": ["p", "q"], "number:number": [1, 3]})
     columns = fit_columns(frame, ["a:b:category", "a:category", "number:number:number"])
     assert [column.name for column in columns] == ["a:b", "a", "number:number"]
@@ -103,7 +103,7 @@ def test_wrong_rows():
         ("tags:vector", [["x"]], r"List\(String\); a vector column holds lists of numbers"),
     ],
 )
-def test_types_that_are_no_columns(column, values, message):
+def test_unsupported_types_are_refused(column, values, message):
     with pytest.raises(InputError, match=message):
         fit_columns(pl.DataFrame({column.partition(":")[0]: values}), [column])
 
@@ -115,12 +115,12 @@ def test_lists_of_any_labels():
     assert encode_columns(columns, frame).arrays["flags"].tolist() == [[2, 1], [0, -1]]
 
 
-def test_a_constant_column_says_nothing_and_breaks_nothing():
+def test_a_constant_column_has_no_effect():
     column = fit_columns(pl.DataFrame({"size": [7.0, 7.0]}), ["size"])
     assert encode_columns(column, pl.DataFrame({"size": [7.0, 9.0]})).arrays["size"].tolist() == [[0, 0], [2, 0]]
 
 
-def test_numbers_too_large_for_a_network():
+def test_numbers_too_large_for_a_network_are_refused():
     frame = pl.DataFrame({"item": ["a", "b", "c"], "x": [1.0, 2.0, 3.0], "v": [[1.0], [2.0], [3.0]]})
     columns = fit_columns(frame, ["x", "v"])
     far = encode_columns(columns, {"x": [1e308, -1e308, None], "v": [[0.5]] * 3})
@@ -139,7 +139,7 @@ def test_vectors_too_large_for_a_network_are_scaled_as_a_whole():
     encoded = encode_columns([column], {"v": vectors}).arrays["v"]
     expected = [[3e14 / scale, -4e14 / scale, 0], [3e14 / scale, 4e14 / scale, 0], [0, 0, 1], [0, 0, 1]]
     np.testing.assert_allclose(encoded, expected, rtol=1e-6)
-    # What a network can take stays as it is.
+    # Numbers in the supported range are unchanged.
     assert fit_columns(pl.DataFrame({"v": [[1e4, 1.0]]}), ["v"])[0].deviation == 1
 
 
@@ -155,7 +155,7 @@ def test_vectors_too_large_for_a_network_are_scaled_as_a_whole():
         (["[1]"], "'vector' row 0 has 1 numbers, training had 2"),
     ],
 )
-def test_cells_that_are_no_vectors(cells, message):
+def test_cells_that_are_not_vectors_are_refused(cells, message):
     with pytest.raises(InputError, match=message):
         encode_columns(fit_columns(FRAME, ["vector"]), {"vector": cells})
 
@@ -165,7 +165,7 @@ def test_a_vector_may_be_a_json_list():
     assert encode_columns(columns, {"vector": ["[1, 2.5]", None]}).arrays["vector"].tolist() == [[1, 2.5, 0], [0, 0, 1]]
 
 
-def test_times_and_truth_values_as_numbers_can_be_asked_for_as_text():
+def test_context_accepts_times_and_truth_values_as_text():
     frame = pl.DataFrame(
         {
             "when": [datetime.datetime(2024, 1, 1), datetime.datetime(2024, 1, 3)],
@@ -197,7 +197,7 @@ def test_times_and_truth_values_as_numbers_can_be_asked_for_as_text():
 
 @pytest.mark.parametrize("name", ["^n.*$", "*", "^$"])
 @pytest.mark.parametrize("cells", [["a|b", None], [["a"], []], [1.0, 2.0], [[1.0], None], [True, None], ["1", "x"]])
-def test_a_name_that_looks_like_a_pattern_is_a_name(name, cells):
+def test_a_column_name_is_not_read_as_a_pattern(name, cells):
     kind = {float: ":number", bool: ":category"}.get(type(cells[0]), "")
     frame, plain = pl.DataFrame({name: cells, "nn": [7, 8]}), pl.DataFrame({"plain": cells})
     found = encode_columns(fit_columns(frame, [name + kind]), frame).arrays[name]
@@ -206,22 +206,22 @@ def test_a_name_that_looks_like_a_pattern_is_a_name(name, cells):
         fit_columns(pl.DataFrame({name: ["x", "1"]}), [f"{name}:number"])
 
 
-def test_arrays_are_lists_whatever_their_name():
+def test_array_columns_are_read_as_lists():
     frame = pl.DataFrame({"^a.*$": pl.Series([[1, 2], None], dtype=pl.Array(pl.Int64, 2))})
     assert encode_columns(fit_columns(frame, ["^a.*$"]), frame).arrays["^a.*$"].tolist() == [[1, 2, 0], [0, 0, 1]]
 
 
-def test_a_context_is_encoded_by_the_columns_that_are_looked_at():
+def test_a_context_is_encoded_by_the_used_columns():
     frame = pl.DataFrame({"device": ["tv", None, "phone"], "hour": [3.0, 5.0, None], "other": [1, 2, 3]})
     columns = fit_columns(frame, ["device", "hour"])
     given = encode_context(columns, frame, 3)
     for column in columns:
         assert np.array_equal(given[column.key], encode_columns(columns, frame).arrays[column.name])
-    # What is not there is missing, as a null is.
+    # An absent value is missing, like a null.
     nothing = encode_context(columns, None, 2)
     nulls = encode_columns(columns, frame.with_columns(pl.lit(None).alias(name) for name in ("device", "hour")))
     for column in columns:
         assert np.array_equal(nothing[column.key], nulls.arrays[column.name][:2])
     assert encode_context((), frame, 3) is None
-    # The same column, learned from other rows, is another.
+    # The same column learned from other rows is not equal.
     assert fit_columns(frame[:1], ["device"])[0].key != columns[0].key == fit_columns(frame, ["device"])[0].key

@@ -1,4 +1,4 @@
-"""Columns kept for filters: a text file's cells become what is said of them, and what is none is named."""
+"""Columns kept for filters: cells of a text file get the given type, and invalid cells are named."""
 
 import datetime as dt
 
@@ -33,7 +33,7 @@ def dataset(folder, *kept):
 
 
 @pytest.mark.parametrize("kept", [np.array(KEPT), pl.Series(KEPT), list(KEPT), (), np.array([]), pl.Series([])])
-def test_columns_come_from_every_kind_of_list(folder, kept):
+def test_columns_are_accepted_in_every_kind_of_list(folder, kept):
     log = read_log(folder / "log.csv")
     with_items = Dataset.from_log(log, folder / "items.csv", keep_columns=kept)
     assert len(with_items.item_table.kept) == len(kept)
@@ -44,7 +44,7 @@ def test_columns_come_from_every_kind_of_list(folder, kept):
         assert Dataset.from_log(log, keep_columns=kept).item_table is None
 
 
-def test_cells_of_text_become_what_is_said(folder):
+def test_text_cells_get_the_given_type(folder):
     frame = dataset(folder, *KEPT).item_table.filtered_by()
     assert frame["price"].to_list() == [5, 30, None]
     assert frame["price"].dtype == pl.Int64
@@ -110,12 +110,12 @@ def test_long_numbers_are_compared_exactly_or_refused(folder, dtype):
         (("price:number", "price:text"), "'price' is kept as two kinds"),
     ],
 )
-def test_wrong_ones_are_named(folder, kept, message):
+def test_invalid_columns_are_named(folder, kept, message):
     with pytest.raises(InputError, match=message):
         dataset(folder, *kept).item_table.filtered_by()
 
 
-def test_numbers_without_a_word_are_text_and_fit_says_so(folder, capsys):
+def test_numbers_without_a_type_are_text_and_fit_reports_it(folder, capsys):
     asked = ("--items", folder / "items.csv", "--keep-columns", "price,code", "--out", folder / "fit")
     assert beamwood("fit", folder / "log.csv", *asked, "--method", "popularity") == 0
     said = capsys.readouterr().err

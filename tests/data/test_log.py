@@ -1,4 +1,4 @@
-"""Reading: every format gives the same log, every wrong input an error that names the file and the fix."""
+"""Reading: every format gives the same log, and every invalid input an error that names the file and the fix."""
 
 import datetime as dt
 import gzip
@@ -69,14 +69,14 @@ def test_iso_times_and_ties(tmp_path):
     assert (first, sorted(tied)) == (2, [1, 3])
 
 
-def test_without_times_rows_are_the_order():
+def test_without_times_the_row_order_is_used():
     for frame in (FRAME.drop("timestamp"), FRAME.with_columns(timestamp=pl.lit(None, pl.Int64))):
         data = Dataset.from_log(read_log(frame))
         assert data.items.decode(data.histories[2]) == ["b", "c"]
         assert data.times is None
 
 
-def test_named_columns_win():
+def test_given_columns_take_precedence():
     frame = FRAME.rename({"user_id": "who", "item_id": "what"})
     log = read_log(frame, columns=ColumnNames(user="who", item="what"))
     assert log.report.columns == {"user": "who", "item": "what", "time": "timestamp", "weight": "rating"}
@@ -181,7 +181,7 @@ def test_categories_in_lists(cells, labels, first):
 
 
 @pytest.mark.parametrize("cell", [dt.timedelta(1), b"\xff", {"a": 1}, [["a"]]])
-def test_categories_of_no_type(cell):
+def test_categories_of_unsupported_types_are_refused(cell):
     with pytest.raises(InputError, match=r"column 'category' of type .* holds no categories; make them text"):
         with_items(category=[cell] * 4)
 
@@ -197,7 +197,7 @@ def test_categories_of_no_type(cell):
         ([1.0] * 4, "holds no lists of numbers"),
     ],
 )
-def test_vectors_are_whole(cells, message):
+def test_incomplete_vectors_are_refused(cells, message):
     with pytest.raises(InputError, match=message):
         with_items(v=cells).item_table.vectors("v")
     good = with_items(v=pl.Series([[1, 2], [3, 4], None, [5, 6]], dtype=pl.Array(pl.Int8, 2)))
@@ -212,7 +212,7 @@ def test_vectors_are_whole(cells, message):
         (pl.Int64, ["0", "1", "2", "3", "4"], 0),
     ],
 )
-def test_items_whose_ids_cannot_be_the_logs(dtype, listed, extra):
+def test_item_tables_with_other_ids_than_the_log(dtype, listed, extra):
     log = read_log(pl.DataFrame({"user": [1, 1, 2, 2], "item": [0, 1, 2, 3]}).with_columns(pl.col("item").cast(dtype)))
     data = Dataset.from_log(log, pl.DataFrame({"item": listed}))
     assert data.report["items_of_another_type"] == extra
@@ -233,7 +233,7 @@ def test_items_whose_ids_cannot_be_the_logs(dtype, listed, extra):
         (["0", "1", "2", "03"], r"such as \[3\] \(it has ids of another type, such as \['03'\]\); add them"),
     ],
 )
-def test_ids_written_otherwise_do_not_match(listed, message):
+def test_ids_in_another_notation_do_not_match(listed, message):
     with pytest.raises(InputError, match=message):
         with_items_of(listed)
 
@@ -244,7 +244,7 @@ def test_ids_of_another_kind_do_not_match():
         Dataset.from_log(log, pl.DataFrame({"item": ["2020-01-01", "x"]}))
 
 
-def test_a_table_with_several_columns_of_ids():
+def test_a_table_with_several_id_columns():
     several = pl.DataFrame({"item": range(10, 14), "item_id": range(4)})
     rows = {"uid": [1, 1, 2, 2], "asin": [0, 1, 2, 3]}
     log = read_log(pl.DataFrame(rows))
@@ -257,7 +257,7 @@ def test_a_table_with_several_columns_of_ids():
         Dataset.from_log(log, user_table=users)
 
 
-def test_of_several_columns_of_ids_the_one_called_as_the_logs_counts():
+def test_among_several_id_columns_the_logs_name_is_used():
     log = read_log(pl.DataFrame({"user": [1, 1, 2, 2], "item_id": [0, 1, 2, 3]}))
     several = pl.DataFrame({"asin": ["a", "b", "c", "d", "e"], "item_id": range(5)})
     assert Dataset.from_log(log, several).items.ids.to_list() == [0, 1, 2, 3, 4]

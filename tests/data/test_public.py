@@ -1,4 +1,4 @@
-"""Fetching by name: checked, converted and whole, or one clear error; archives of the same make, made up here."""
+"""Downloads by name are verified, converted and complete, or give one error; archives here are synthetic."""
 
 import dataclasses
 import functools
@@ -36,7 +36,7 @@ def archive(name):
 
 
 def placed(folder, name, content=None):
-    """The data sets with `name` served from a file of made-up content."""
+    """The data sets, with `name` served from a synthetic file."""
     content = archive(name) if content is None else content
     (folder / f"{name}.zip").write_bytes(content)
     url = (folder / f"{name}.zip").as_uri()
@@ -62,7 +62,7 @@ def test_fetched_files_are_a_dataset(name, tmp_path):
     ]
 
 
-def test_what_is_there_is_not_fetched_again(tmp_path):
+def test_an_existing_data_set_is_not_fetched_again(tmp_path):
     known = placed(tmp_path, "ml-1m")
     first = fetch("ml-1m", tmp_path, known=known)
     (tmp_path / "ml-1m.zip").unlink()

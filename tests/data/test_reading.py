@@ -1,4 +1,4 @@
-"""Every kind of source gives the same log; every wrong one gives one line that names the fix, cell by cell."""
+"""Every kind of source gives the same log; every invalid one gives one line that names the cell and the fix."""
 
 import datetime as dt
 import gzip
@@ -78,7 +78,7 @@ def test_aliases(user, item):
     assert log.frame.select("user", "item").rows() == [(1, 2)]
 
 
-def test_a_session_is_the_user_only_where_no_user_is():
+def test_a_session_column_is_the_user_only_without_a_user_column():
     frame = pl.DataFrame({"session_id": [9], "user_id": [1], "item": [2], "date": [7], "time": [8]})
     log = read_log(frame)
     assert log.frame.rows() == [(1, 2, 8)]
@@ -112,12 +112,12 @@ def test_a_session_is_the_user_only_where_no_user_is():
         ({"user": [1], "item": [2]}, ColumnNames(item="itm"), r"no column 'itm' for the item; it has: user, item"),
     ],
 )
-def test_columns_that_cannot_be_settled(frame, columns, message):
+def test_ambiguous_columns_are_refused(frame, columns, message):
     with pytest.raises(InputError, match=message):
         read_log(pl.DataFrame(frame), columns=columns)
 
 
-def test_text_ids_become_numbers_only_where_nothing_is_lost(tmp_path):
+def test_text_ids_become_integers_only_if_nothing_is_lost(tmp_path):
     path = tmp_path / "log.csv"
     path.write_text("user,item\n007,1\n12,2\n")
     assert read_log(path).frame.select("user", "item").rows() == [("007", 1), ("12", 2)]
@@ -167,17 +167,17 @@ def test_wrong_times(values, message):
         read_log(pl.DataFrame({"user": [1, 1, 1], "item": [1, 2, 3], "time": values}))
 
 
-def test_wide_ids_of_few_digits_are_plain_ones():
+def test_wide_integer_types_with_small_values_are_accepted():
     log = read_log(pl.DataFrame({"user": pl.Series([1, 2], dtype=pl.Int128), "item": [1, 2]}))
     assert log.frame["user"].dtype == pl.Int64
 
 
-def test_a_text_file_may_leave_columns_without_a_name(tmp_path):
+def test_a_text_file_may_have_unnamed_columns(tmp_path):
     (tmp_path / "log.csv").write_text("user,item,,\n1,2,,\n")
     assert read_log(tmp_path / "log.csv").frame.rows() == [(1, 2)]
 
 
-def test_without_times_the_row_order_counts_and_is_reported():
+def test_without_times_the_row_order_is_used_and_reported():
     for frame in ({"user": [1, 1], "item": [1, 2]}, {"user": [1, 1], "item": [1, 2], "time": [None, None]}):
         log = read_log(pl.DataFrame(frame))
         assert log.frame.columns == ["user", "item"]
@@ -214,7 +214,7 @@ def test_wrong_cells(frame, message):
         read_log(pl.DataFrame(frame, strict=False), min_weight=1 if "rating" in frame else None)
 
 
-def test_only_rows_of_the_least_weight_are_kept(tmp_path):
+def test_only_rows_of_at_least_min_weight_are_kept(tmp_path):
     FRAME.write_csv(tmp_path / "log.csv")
     for source in (FRAME, tmp_path / "log.csv"):
         log = read_log(source, min_weight=2.5)
@@ -287,7 +287,7 @@ def test_repeated_rows_are_kept_and_counted(rows):
     assert any("kept" in line for line in log.report.lines()) == (log.report.duplicates > 0)
 
 
-def test_two_columns_of_weights_matter_only_to_who_asks_for_weights():
+def test_two_weight_columns_are_refused_only_if_weights_are_used():
     frame = pl.DataFrame({"user": [1, 2], "item": [1, 2], "rating": [3, 4], "weight": [1.0, 2.0]})
     assert "weight" not in read_log(frame).report.columns
     with pytest.raises(InputError, match=r"several columns for the weight: rating, weight; .*--weight-column"):
@@ -295,16 +295,16 @@ def test_two_columns_of_weights_matter_only_to_who_asks_for_weights():
     assert len(read_log(frame, columns=ColumnNames(weight="rating"), min_weight=4).frame) == 1
 
 
-def test_an_error_names_the_row_as_the_source_counts_it():
-    """First the rows without an item are left out, then those of other kinds of events."""
+def test_an_error_names_the_row_number_of_the_source():
+    """Rows without an item are dropped first, then those of other kinds of events."""
     rows = {"user": [1, 1, 2, 2], "item": [None, 3, 4, 5], "event": ["buy", "look", "buy", "buy"]}
     with pytest.raises(InputError, match=r"1 of 2 times that cannot be read, the first 'x' in row 4"):
         read_log(pl.DataFrame(rows | {"time": ["1", "2", "3", "x"]}), missing="drop", events=["buy"])
 
 
 @pytest.mark.parametrize(("unit", "name"), [("us", "a', b"), ("ns", "when"), ("ms", "when")])
-def test_a_description_says_the_days_of_dates(unit, name):
-    """Also of the first years, whose nanoseconds are as few as microseconds of others, by a column of any name."""
+def test_a_description_shows_dates(unit, name):
+    """Also early years, whose nanoseconds are as small as microseconds of later ones, in a column of any name."""
     first = datetime(1970, 1, 2)
     frame = pl.DataFrame({"user": [1, 2] * 10, "item": [*range(20)], name: [first] * 20})
     dates = frame.with_columns(pl.col(name).cast(pl.Datetime(unit)))
@@ -316,7 +316,7 @@ def test_a_description_says_the_days_of_dates(unit, name):
 
 
 def test_many_other_columns_cost_little(tmp_path):
-    """None of them is a time, and to find that out took a quarter of a second for each."""
+    """Checking that a column has no times must be fast."""
     columns = {"user": ["a", "b"] * 50, "item": list("xyzw") * 25} | {
         f"note{at}": ["some text"] * 100 for at in range(200)
     }

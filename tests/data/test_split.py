@@ -1,4 +1,4 @@
-"""Splits keep their leakage rules; examples equal plain loops."""
+"""Leakage rules of splits, and training examples against plain loops."""
 
 import os
 from dataclasses import replace
@@ -73,7 +73,7 @@ def test_leave_one_out_hides_the_last_two():
         assert (list(split.test.histories[row]), list(split.test.labels[row])) == (events[:-1], events[-1:])
 
 
-def test_time_split_never_looks_ahead():
+def test_time_split_never_uses_later_events():
     rng = np.random.default_rng(3)
     frame = pl.DataFrame(
         {"user": rng.integers(0, 30, 900), "item": rng.integers(0, 50, 900), "time": rng.integers(0, 500, 900)}
@@ -96,7 +96,7 @@ def test_time_split_never_looks_ahead():
 
 
 @pytest.mark.parametrize(("valid", "test"), [(0.1, 5e-324), (5e-324, 0.1), (1e-17, 1e-17)])
-def test_a_share_of_no_event_is_refused(valid, test):
+def test_a_share_below_one_event_is_refused(valid, test):
     frame = pl.DataFrame({"user": [n % 5 for n in range(40)], "item": [n % 7 for n in range(40)], "time": range(40)})
     data = Dataset.from_log(read_log(frame))
     with pytest.raises(InputError, match=r"valid_share=.* or test_share=.* is below one event of 40; raise it"):
@@ -117,7 +117,7 @@ def test_too_little_data():
         disjoint_users(single)
 
 
-def test_times_that_only_count_within_users_do_not_split():
+def test_times_that_count_within_users_are_refused_by_a_time_split():
     frame = pl.DataFrame({"user": np.repeat([1, 2, 3], 4), "item": range(12), "time": np.tile(range(4), 3)})
     with pytest.raises(InputError, match=r"only count 0, 1, 2, \.\.\. within each user"):
         by_time(Dataset.from_log(read_log(frame)))
@@ -157,7 +157,7 @@ def test_prefixes():
 @pytest.mark.real_data
 @pytest.mark.parametrize(
     ("name", "boundary", "distinct", "expected"),
-    # On ml1m no user takes an item twice. On mind_dtr each user counts once an item; events give .0910 and .0879.
+    # On ml1m no user has an item twice. On mind_dtr each user counts once per item; events give .0910 and .0879.
     [("ml1m", None, False, (0.0660, 0.0898)), ("mind_dtr", "part", True, (0.0886, 0.0885))],
 )
 def test_popularity_has_the_known_figures(name, boundary, distinct, expected):
@@ -180,7 +180,7 @@ def test_popularity_has_the_known_figures(name, boundary, distinct, expected):
 
 
 @pytest.mark.parametrize("split", SPLITS.values())
-def test_what_is_no_dataset_or_seed_is_named(split):
+def test_an_invalid_dataset_or_seed_is_named(split):
     frame = pl.DataFrame({"user": [1, 2], "item": [1, 2]})
     with pytest.raises(InputError, match=r"dataset is a DataFrame; make one, as Dataset\.from_log\(read_log"):
         split(frame)
@@ -193,14 +193,14 @@ def test_what_is_no_dataset_or_seed_is_named(split):
 
 
 @pytest.mark.parametrize("length", [0, -3, 1.5, "9", True])
-def test_a_history_has_a_length(length):
+def test_a_history_length_is_checked(length):
     dataset = Dataset.from_log(read_log(pl.DataFrame({"user": [1, 2], "item": [1, 2]})))
     with pytest.raises(InputError, match=r"history_length=.* is not a whole number of at least 1"):
         disjoint_users(dataset, history_length=length)
 
 
-def test_a_split_of_ones_own_that_does_not_fit_says_where():
-    """Rows that are too few, indices of no user or item, and a training part with a catalogue of its own."""
+def test_an_invalid_custom_split_is_located():
+    """Too few rows, indices of no user or item, and a training part with another catalogue."""
     data = random_dataset(4)
     split = leave_one_out(data)
     num_users, num_items, test = len(data.users), data.num_items, split.test

@@ -1,4 +1,4 @@
-"""The market's probabilities are those of its own draws, and the Bayes searcher ranks by them."""
+"""The market's probabilities match its samples, and the Bayes searcher ranks by them."""
 
 import numpy as np
 import pytest

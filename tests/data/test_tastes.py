@@ -1,4 +1,4 @@
-"""The planted market of tastes: its probabilities are those by which its log was drawn."""
+"""The planted market of tastes: its probabilities match its log."""
 
 import numpy as np
 import polars as pl
@@ -20,7 +20,7 @@ SMALL = {
     "min_events": 5,
     "max_events": 20,
 }
-# Two tastes of two items in each of two contexts: short histories come again and again.
+# Two tastes of two items in each of two contexts, so short histories recur.
 TOY = TasteConfig(
     num_items=8,
     num_users=150_000,
@@ -51,7 +51,7 @@ def histories_of(market):
     return ItemLists(np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), items.astype(np.int32))
 
 
-def test_it_is_drawn_as_the_formula_says(market):
+def test_events_follow_the_formula(market):
     config = market.config
     assert np.array_equal(np.sort(market.items_SR.ravel()), np.arange(240))
     assert (market.items_SR[market.taste_of, market.rank_of] == np.arange(240)).all()
@@ -87,8 +87,8 @@ def test_rows_are_probabilities(market, known):
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_what_follows_a_history_follows_as_often_as_it_says(known):
-    """Chi-square of the last of four events, given the first three and, where it is known, the context."""
+def test_next_items_have_the_stated_frequencies(known):
+    """A chi-square test of the last of four events, given the first three and, if known, the context."""
     market = make_taste_market(TOY, seed=3)
     items = market.log["item_id"].to_numpy().reshape(-1, 4)
     context = market.log["context"].to_numpy().reshape(-1, 4)[:, 3]
@@ -107,12 +107,12 @@ def test_what_follows_a_history_follows_as_often_as_it_says(known):
     assert np.mean(p_values) == pytest.approx(0.5, abs=0.2)
 
 
-def test_nobody_is_above_the_optimum_and_its_hits_are_as_expected(market):
+def test_no_method_is_above_the_optimum_and_its_hits_are_as_expected(market):
     frame = market.log
     dataset = Dataset.from_log(read_log(frame, columns=ColumnNames(context=("context",))))
     split = leave_one_out(dataset)
     queries = split.test.take(np.arange(len(split.test)))
-    # Ids are the numbers, so that indices are, if no item is without an event.
+    # Ids equal indices if every item has an event.
     assert dataset.items.ids.to_list() == list(range(240))
     values = {}
     for knows in (False, True):
@@ -126,7 +126,7 @@ def test_nobody_is_above_the_optimum_and_its_hits_are_as_expected(market):
     assert values[True].mean() > values[False].mean()
 
 
-def test_search_agrees_with_scores_and_honours_what_is_left_out(market):
+def test_search_agrees_with_scores_and_exclusions(market):
     histories = histories_of(market).take(np.arange(6))
     optimum, query = TasteOptimum(market), Query.of(histories)
     every = np.tile(np.arange(240), (6, 1))
@@ -143,7 +143,7 @@ def test_search_agrees_with_scores_and_honours_what_is_left_out(market):
         assert set(hits.items[row].tolist()) - {-1} == wanted
 
 
-def test_sizes_are_those_of_the_page():
+def test_sizes_are_those_of_the_documentation():
     assert {name: (size.num_items, size.num_users) for name, size in SIZES.items()} == {
         "small": (10_000, 10_000),
         "large": (1_000_000, 100_000),
@@ -159,7 +159,7 @@ def test_sizes_are_those_of_the_page():
         ({"partners": (0.5, 0.3)}, "sum to 1"),
     ],
 )
-def test_what_cannot_be_drawn_is_said(wrong, message):
+def test_invalid_configurations_are_refused(wrong, message):
     with pytest.raises(ValidationError, match=message):
         TasteConfig(**SMALL | wrong)
     assert isinstance(make_taste_market(TasteConfig(**SMALL)).log, pl.DataFrame)

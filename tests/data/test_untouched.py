@@ -1,4 +1,4 @@
-"""Items that a user has not seen, against plain sets."""
+"""Unseen items of users, against plain sets."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ from beamwood.types import ItemLists
     rows=st.lists(st.lists(st.integers(0, 8), max_size=20), min_size=1, max_size=6),
     extra=st.integers(0, 4),
 )
-def test_ranks_go_through_the_others_in_order(rows, extra):
+def test_ranks_enumerate_the_unseen_items_in_order(rows, extra):
     num_items = 9 + extra
     untouched = Untouched(ItemLists.from_lists(rows), num_items)
     for user, row in enumerate(rows):
@@ -24,7 +24,7 @@ def test_ranks_go_through_the_others_in_order(rows, extra):
         assert found.tolist() == others
 
 
-def test_draws_are_uniform_over_the_others():
+def test_draws_are_uniform_over_unseen_items():
     untouched = Untouched(ItemLists.from_lists([[1, 3, 3], []]), 6)
     drawn = untouched.draw(np.array([0, 1]), np.random.default_rng(0).random((2, 30_000)))
     share = np.bincount(drawn[0], minlength=6) / 30_000

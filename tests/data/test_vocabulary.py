@@ -1,4 +1,4 @@
-"""Ids of any type round-trip; unknown ones are an error unless ignored."""
+"""Ids of any type round-trip; unknown ids are an error unless ignored."""
 
 import datetime
 
@@ -47,7 +47,7 @@ def test_unknown_ids():
 
 
 @pytest.mark.parametrize("value", [1.5, 1.0, True, "1", None, 2**70, datetime.date(2020, 1, 1)])
-def test_what_is_of_another_type_is_no_id(value):
+def test_values_of_another_type_are_unknown_ids(value):
     vocabulary = Vocabulary.of(pl.Series([1, 2, 3]))
     assert vocabulary.encode([value, 3], on_unknown="ignore").tolist() == [-1, 2]
     with pytest.raises(InputError, match=r"is not of type Int64|ids are unknown"):
@@ -58,7 +58,7 @@ def test_what_is_of_another_type_is_no_id(value):
     "ids",
     [[datetime.date(2020, 1, 2)], [datetime.datetime(2020, 1, 2, 3, 4, 5)], [datetime.time(3, 4)], [5], ["\ud7ff"]],
 )
-def test_text_that_is_no_id(ids):
+def test_text_that_is_not_an_id(ids):
     vocabulary = Vocabulary.of(pl.Series(ids))
     assert vocabulary.parse_all([str(ids[0]), "hello"], on_unknown="ignore")[0] == ids[0]
     assert vocabulary.encode(vocabulary.parse_all(["hello"], on_unknown="ignore"), on_unknown="ignore").tolist() == [-1]
@@ -79,7 +79,7 @@ def test_blanks_around_typed_ids():
 @pytest.mark.parametrize(
     "ids", [range(5, 2005, 2), [f"item {i:04}" for i in range(1000)], [f"ä{i:04}" for i in range(1000)][::-1]]
 )
-def test_a_few_ids_are_found_as_many_are(ids):
+def test_few_and_many_ids_are_found_alike(ids):
     vocabulary = Vocabulary(pl.Series("id", list(ids)))
     unknown = 4 if isinstance(ids, range) else "item 0003b"
     beyond = 9999 if isinstance(ids, range) else "zz"
@@ -117,7 +117,7 @@ def test_integers_far_apart_and_near(far, lowest, spread, dtype, seed):
             assert each.ids(np.arange(len(ids))) == ids
 
 
-def test_a_table_that_is_none_is_refused():
+def test_an_invalid_table_is_refused():
     table = id_table(pl.Series([5, 3, 4, 9]))
     for near in (table.near[::-1].copy(), np.where(table.near < 0, 2, table.near), table.near[:-1]):
         with pytest.raises(InputError, match="table does not find each"):

@@ -1,8 +1,8 @@
-"""The examples of README and of the pages run as typed, on a small log, with less time than they say.
+"""The examples of README and the documentation run as typed, on a small log, with shorter time limits.
 
-Blocks of `sh` are commands, and those of `python` run one after the other. One that begins with `# file: NAME` is that
-file. Blocks of `http` are asked of a service of the folder that the page's last `beamwood serve` names, which ends
-before its store is read.
+`sh` blocks are commands, and `python` blocks run in sequence. A block that starts with `# file: NAME` is that file.
+`http` blocks are requests to a service of the folder in the page's last `beamwood serve`, which is stopped before its
+store is read.
 """
 
 import re
@@ -24,19 +24,18 @@ PAGES = [ROOT / "README.md", *sorted(path for path in (ROOT / "docs").rglob("*.m
 RUNNING = [
     page for page in PAGES if any(block.language in ("sh", "python", "http") for block in fenced(page.read_text()))
 ]
-# What every change should run; the others take longer.
+# Pages for every change; the others take longer.
 SHORT = ("README.md", "first-answers.md", "columns.md", "add-a-method.md")
-# Trainings of moments: steps of a fit, and the limits of a call in Python and of a comparison, which leaves out what
-# needs more.
+# Very short trainings: steps of a fit, and limits of Python calls and of comparisons, which omit slower methods.
 STEPS = ["--set", "loop.max_steps=40", "--set", "loop.evaluate_every=20"]
 LIMIT, SECONDS = "3s", "time_limit=6"
 
 
 @pytest.fixture(scope="session")
 def tables():
-    """A log and its items, as frames by file name."""
+    """A log and its item table, as frames by file name."""
     market = make_market(MarketConfig(num_users=160, num_items=80, min_events=8, max_events=24), seed=3)
-    # Times that compare between users, as those of a shop do.
+    # Times that are comparable between users, as in a shop.
     times = 1_700_000_000 + pl.col("timestamp") * 3600 + pl.col("user_id") * 60
     log = market.log.with_columns(times.alias("timestamp"), (pl.int_range(pl.len()) % 5 + 1).alias("rating"))
     names = ["shoes", "hats", "coats"]
@@ -64,7 +63,7 @@ def folder(tables, tmp_path, monkeypatch):
 
 
 def commands(text):
-    """The commands of a block; what switches an environment on is for people."""
+    """The commands of a block, without the activation of an environment."""
     for line in text.splitlines():
         line = line.partition("  #")[0].strip()
         if line and not line.startswith((". ", "#")):
@@ -72,7 +71,7 @@ def commands(text):
 
 
 def quick(words):
-    """A command with fewer steps, or less time; a service is only checked."""
+    """A command with fewer steps or a shorter limit; `serve` is only checked."""
     if words[0] == "serve":
         return [*dict.fromkeys([*words, "--check"])]
     if words[0] not in ("fit", "compare"):
@@ -101,19 +100,19 @@ def parameters():
 
 
 class Serving:
-    """A service of the folder that was named last, from when something is asked of it until it is stopped."""
+    """A service of the last named folder, from its first request until it is stopped."""
 
     def __init__(self):
         self.name, self.clients = None, ExitStack()
         self.client = None
 
     def stop(self):
-        """What it kept is in its store, which another may open."""
+        """Stop it, so that another process can open its store."""
         self.clients.close()
         self.client = None
 
     def ask(self, text):
-        """A request as a block has it: its first line, lines of headers, and the body below them."""
+        """A request in the notation of a block: the first line, header lines, and the body."""
         client = self.client = self.client or self._started()
         head, brace, body = text.partition("{")
         first, *more = head.strip().splitlines()
@@ -165,7 +164,7 @@ def run_blocks(page, folder, names, serving):
 
 
 def run_beside(command, serving):
-    """A command; one that reads the store comes after all that was kept, and one that serves takes the place."""
+    """Run a command; one that reads the store stops the service first, and `serve` replaces it."""
     words = command.split()
     if words[1] in ("serve", "events", "explain"):
         serving.stop()
@@ -174,7 +173,7 @@ def run_beside(command, serving):
         serving.name = words[2]
 
 
-# A demo has its own test; what reads the store of a service runs in pages, beside one.
+# The demo has its own test; commands that read the store of a service run in pages, next to one.
 @pytest.mark.slow
 @pytest.mark.parametrize("command", sorted(EXAMPLES.keys() - {"demo", "events", "explain"}))
 def test_the_examples_of_help_run(command, folder):
@@ -189,7 +188,7 @@ def test_the_examples_of_help_run(command, folder):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_commands_that_do_not_run_are_marked_as_text(page):
-    """A block without a language would be neither run nor meant not to be."""
+    """For a block without a language it is unclear whether it should run."""
     for block in fenced(page.read_text()):
         known = ("sh", "python", "http", "text", "toml", "")
         assert block.language in known or block.language.startswith("{"), f"{page.name}:{block.line}"

@@ -1,4 +1,4 @@
-"""Links of the pages lead to files and headings that there are; pictures are what their programs draw."""
+"""Links lead to existing files and headings, and pictures equal the output of their programs."""
 
 import re
 import subprocess
@@ -14,7 +14,7 @@ PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_lead_somewhere(page):
+def test_links_lead_to_existing_targets(page):
     for line, address in links(page.read_text()):
         if re.match(r"https?://|mailto:", address):
             continue
@@ -37,7 +37,7 @@ def test_every_page_is_in_the_table_of_contents():
 
 
 @pytest.mark.parametrize("program", sorted((ROOT / "docs" / "figures").glob("*.py")), ids=lambda path: path.stem)
-def test_pictures_are_what_their_programs_draw(program, tmp_path):
+def test_pictures_equal_the_output_of_their_programs(program, tmp_path):
     copy = tmp_path / program.name
     copy.write_bytes(program.read_bytes())
     subprocess.run([sys.executable, str(copy)], check=True, env={"PYTHONPATH": str(ROOT / "src")})

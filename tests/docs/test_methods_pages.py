@@ -1,4 +1,4 @@
-"""Each method has a page, in one form, short; each command is on the page of the command line."""
+"""Each method has a short page in a fixed form, and each command is on the command line page."""
 
 import re
 from pathlib import Path
@@ -31,18 +31,18 @@ def test_a_method_has_a_page(name):
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_settings_that_a_page_names_are_there(name):
+def test_settings_named_in_a_page_exist(name):
     page = (DOCS / "methods" / f"{name}.md").read_text()
     known = load_method(name).Config.names()
     for setting in re.findall(r"`((?:model|tree|start|examples|loss|optimiser|loop|choose|index)\.\w+)", page):
         assert setting in known, f"{name}.md names {setting}"
 
 
-def test_every_page_of_a_method_is_of_one():
+def test_every_method_page_belongs_to_a_method():
     assert {path.stem for path in (DOCS / "methods").glob("*.md")} == {*METHODS, "index"}
 
 
-def test_every_command_has_its_part():
+def test_every_command_has_its_section():
     page = (DOCS / "reference" / "command-line.md").read_text()
     names = [command.__name__ for command in COMMANDS]
     assert re.findall(r"^## (\w+)\n\n```\{command\} (\w+)\n```$", page, re.MULTILINE) == [(n, n) for n in names]

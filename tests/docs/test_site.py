@@ -1,4 +1,4 @@
-"""The site builds without a warning, and what the program gives is in it."""
+"""The site builds without a warning and contains the generated content."""
 
 import os
 import subprocess
@@ -35,7 +35,7 @@ def test_the_site_builds_without_a_warning(site):
 
 
 @pytest.mark.slow
-def test_settings_commands_and_docstrings_are_in_it(site):
+def test_the_site_has_settings_commands_and_docstrings(site):
     assert "tree.branching" in (site / "methods" / "dtr.html").read_text()
     assert "--boundary-column" in (site / "reference" / "command-line.html").read_text()
     page = (site / "reference" / "api.html").read_text()

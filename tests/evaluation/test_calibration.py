@@ -1,4 +1,4 @@
-"""Predicted probabilities against what is observed, and users as they are."""
+"""Calibration of predicted probabilities, and the display of users."""
 
 import numpy as np
 import polars as pl
@@ -15,7 +15,7 @@ RNG = np.random.default_rng(2)
 
 
 class Known:
-    """Softmax scores whose probabilities are given, times `heat`."""
+    """Scores whose softmax has the given probabilities, multiplied by `heat`."""
 
     kind = "known"
 
@@ -27,13 +27,13 @@ class Known:
 
 
 def asked(likely_QN):
-    """A label of each query, drawn by its probabilities."""
+    """A label for each query, drawn by its probabilities."""
     labels = [[RNG.choice(likely_QN.shape[1], p=row)] for row in likely_QN]
     query = Query(np.arange(len(likely_QN)), ItemLists.empty(len(likely_QN)))
     return query, ItemLists.from_lists(labels)
 
 
-def test_true_probabilities_hold_and_heated_ones_do_not(monkeypatch):
+def test_true_probabilities_are_calibrated_and_scaled_ones_are_not(monkeypatch):
     monkeypatch.setattr(gap, "_BLOCK_CELLS", 700)
     likely = RNG.dirichlet(np.full(40, 0.15), 6000)
     likely = np.maximum(likely, 1e-5)
@@ -64,7 +64,7 @@ def frame():
     return pl.DataFrame({"user_id": rows % 30, "item_id": (rows * rows // 7) % 23, "timestamp": rows})
 
 
-def test_titles_are_taken_where_there_are_any(frame):
+def test_titles_are_used_if_there_are_any(frame):
     plain = Dataset.from_log(read_log(frame))
     assert titles(plain).to_list() == [str(item) for item in plain.items.ids]
     table = pl.DataFrame({"item_id": range(23), "Title": ["", None, *(f"film {n}" for n in range(2, 23))]})
@@ -74,7 +74,7 @@ def test_titles_are_taken_where_there_are_any(frame):
     assert titles(other).to_list()[2] == "2"
 
 
-def test_users_are_shown_as_they_are(frame):
+def test_users_are_shown_unchanged(frame):
     split = disjoint_users(Dataset.from_log(read_log(frame)))
     searcher = load_method("popularity").fitted(split).searcher
     shown = users_shown(searcher, split, 4, most=2)

@@ -1,4 +1,4 @@
-"""What a model leaves the tail, against the plain definition."""
+"""The tail gap of a model, against its definition."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ from beamwood.types import ItemLists, Query
 
 
 class Table:
-    """A searcher that looks the scores of a history's one item up."""
+    """A searcher with fixed scores for each history of one item."""
 
     def __init__(self, table, kind="sequence"):
         self.table, self.kind, (self.num_users, self.num_items) = table.astype(np.float32), kind, table.shape
@@ -25,7 +25,7 @@ class Table:
 
 
 class UserTable(Table):
-    """A ranker's scorer that looks the scores of a user up."""
+    """A ranker's scorer with fixed scores for each user."""
 
     needs_users, width, config = True, 3, {}
 
@@ -34,7 +34,7 @@ class UserTable(Table):
 
 
 def asking(num_rows):
-    """Users in another order than their histories, so that a mix-up of rows shows."""
+    """Users in another order than their histories, to detect mixed-up rows."""
     return Query(np.arange(num_rows)[::-1], ItemLists.from_lists([[row] for row in range(num_rows)]))
 
 
@@ -45,7 +45,7 @@ def plain_gaps(weights, tail):
 
 @pytest.mark.parametrize("cells", [1, 20, 2**22])
 @pytest.mark.parametrize("kind", ["sequence", "neighbours"])
-def test_the_gap_is_the_difference_of_the_means(monkeypatch, cells, kind):
+def test_the_gap_is_a_difference_of_means(monkeypatch, cells, kind):
     monkeypatch.setattr(gap, "_BLOCK_CELLS", cells)
     table = np.random.default_rng(0).normal(size=(7, 11)) * 3
     tail = np.arange(11) % 3 == 0
@@ -72,12 +72,12 @@ def test_users_and_rankers_have_a_gap_by_softmax(monkeypatch, cells):
         assert got.made_by == "softmax of the scores"
 
 
-def test_uniform_is_zero_and_nothing_is_minus_one():
+def test_a_uniform_model_has_gap_zero_and_no_tail_minus_one():
     tail = np.array([True, False, False, False])
     assert np.allclose(tail_gap(Table(np.ones((2, 4))), asking(2), tail).gaps, 0)
     none = Table(np.tile(np.where(tail, -50.0, 1.0), (2, 1)), "neighbours")
     assert np.allclose(tail_gap(none, asking(2), tail).gaps, -1)
-    # Without any score there is no choice to judge.
+    # Without scores there is nothing to evaluate.
     assert np.allclose(tail_gap(Table(-np.ones((2, 4)), "neighbours"), asking(2), tail).gaps, 0)
     for wrong, message in ((np.zeros(4, bool), "0 of 4 .* raise --tail"), (np.ones(4, bool), "4 of 4 .* lower --tail")):
         with pytest.raises(InputError, match=message):

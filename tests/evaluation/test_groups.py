@@ -1,4 +1,4 @@
-"""Groups of users and labels: of nearly equal size, no value in two of them, and what is found of each adds up."""
+"""Groups of users and labels: nearly equal sizes, no value in two groups, and group results that add up."""
 
 from types import SimpleNamespace
 
@@ -42,7 +42,7 @@ def test_a_value_is_in_one_group(values):
         assert high < low
 
 
-def test_what_is_found_of_each_group_is_all_that_is_found(split, counts):
+def test_hits_of_groups_sum_to_all_hits(split, counts):
     views = evaluate_split(counts, split, ks=(10, 20))
     groups = by_popularity(split)
     measured = views["removed"]
@@ -50,14 +50,14 @@ def test_what_is_found_of_each_group_is_all_that_is_found(split, counts):
     assert (measured.groups.labels.sum(axis=1) == split.test.labels.lengths).all()
     recall = measured.groups.found.sum(axis=1) / measured.groups.labels.sum(axis=1)
     assert np.allclose(recall, measured.values["recall@10"])
-    # Each item's own group, counted by hand.
+    # The group of each item, counted by hand.
     labels = split.test.labels
     for group, (low, high) in enumerate(groups.bounds):
         inside = (split.train.item_counts[labels.items] >= low) & (split.train.item_counts[labels.items] <= high)
         assert inside.sum() == measured.groups.labels[:, group].sum()
 
 
-def test_for_whom_means_are_those_of_the_users(split, counts):
+def test_group_means_are_means_over_their_users(split, counts):
     views = evaluate_split(counts, split, ks=(10,))
     document = for_whom({"counts": views}, split, "f@10")["kept"]
     history = by_history(split, views["kept"].users)
@@ -71,7 +71,7 @@ def test_for_whom_means_are_those_of_the_users(split, counts):
         assert cell["low"] <= cell["mean"] <= cell["high"]
 
 
-def test_a_test_of_one_label_each(split):
+def test_a_test_with_one_label_per_user(split):
     alone = leave_one_out(split.dataset)
     views = evaluate_split(load_method("popularity").fitted(alone).searcher, alone, ks=(5,))
     document = for_whom({"popularity": views}, alone, "f@5")["removed"]
@@ -79,7 +79,7 @@ def test_a_test_of_one_label_each(split):
 
 
 class Steps:
-    """A clock that goes on by as much each time it is asked."""
+    """A clock that advances by a fixed amount with each reading."""
 
     def __init__(self, step):
         self.step, self.now = step, 0.0
@@ -90,18 +90,18 @@ class Steps:
 
 
 @pytest.mark.parametrize(("wall", "worked"), [(0.05, 0.001), (0.001, 0.05)])
-def test_cost_is_without_what_others_on_the_machine_took(split, counts, monkeypatch, wall, worked):
-    """A busy machine lets an answer wait; several threads work more than it takes."""
+def test_cost_excludes_other_load_on_the_machine(split, counts, monkeypatch, wall, worked):
+    """A busy machine delays answers, and several threads use more processor time than wall time."""
     clocks = SimpleNamespace(perf_counter=Steps(wall), process_time=Steps(worked))
     monkeypatch.setattr(cost_module, "time", clocks)
     cost = cost_module.cost_of(counts, split.test, 10, seconds=1e9)
     assert cost.milliseconds == pytest.approx(1.0)
     few = cost_module.cost_of(counts, split.test, 10, seconds=0.12)
-    # The seconds that it may take are the wall's.
+    # The limit is in wall time.
     assert few.queries == min(cost.queries, 2 if wall > worked else 100)
 
 
-def test_cost_counts_what_is_held(split, counts):
+def test_cost_counts_the_memory_of_arrays(split, counts):
     cost = measure_cost(counts, split, 10)
     assert cost.megabytes == sum(array.nbytes for array in counts.export()[1].values()) / 1e6
     assert cost.queries == min(100, len(split.test))

@@ -1,4 +1,4 @@
-"""Metrics: against plain loops, against ir-measures, and on answers worked out by hand."""
+"""Metrics against plain loops, against ir-measures, and by hand."""
 
 import math
 
@@ -23,7 +23,7 @@ from beamwood.types import ItemLists
 
 
 def plain_metrics(ranked, labels, k):
-    """One query, one place after the other."""
+    """The metrics of one query, in a loop over positions."""
     wanted, seen, hits, gain, first = set(labels), set(), 0, 0.0, 0
     for rank, item in enumerate(ranked[:k], start=1):
         if item >= 0 and item in wanted and item not in seen:

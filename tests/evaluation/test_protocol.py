@@ -1,4 +1,4 @@
-"""The protocol: streaming equals whole, queries without labels are counted, a dishonest search is found out."""
+"""The protocol: streaming equals one pass, queries without labels are counted, invalid searches are detected."""
 
 from dataclasses import replace
 
@@ -26,7 +26,7 @@ def make_queries(seed, num_queries=17):
 
 
 class Sines:
-    """Scores that depend on the history, so that a mix-up of rows shows."""
+    """Scores that depend on the history, to detect mixed-up rows."""
 
     needs = QueryNeeds()
 

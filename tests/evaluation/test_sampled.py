@@ -1,4 +1,4 @@
-"""The sampled protocol against loops; its lists are fixed, fair and without known items."""
+"""The sampled protocol against loops; its lists are fixed, uniform and without seen items."""
 
 from dataclasses import replace
 
@@ -20,7 +20,7 @@ QUERIES = Queries(
 
 
 class Table:
-    """Scores by user and item; by history, where it is not asked with users."""
+    """Scores by user and item, or by history without users."""
 
     kind = "table"
     num_items = NUM_ITEMS
@@ -41,7 +41,7 @@ class Table:
     def restore(cls): ...
 
 
-def test_lists_hold_nothing_that_is_known():
+def test_lists_have_no_seen_items():
     lists = Sampled(QUERIES, NUM_ITEMS, num_negatives=20, seed=3)
     assert lists.rows_P.tolist() == [0, 0, 1, 2]
     for row, items in zip(lists.rows_P, lists.items_PM, strict=True):
@@ -73,27 +73,27 @@ def test_values_equal_a_loop(needs_users):
                 assert np.isclose(values[f"{name}@{k}"][query], np.mean(parts))
 
 
-def test_a_constant_score_earns_nothing():
+def test_a_constant_score_gets_no_credit():
     values = evaluate_sampled(Table(constant=True), Sampled(QUERIES, NUM_ITEMS, num_negatives=9), ks=(5,))
     assert all((column == 0).all() for column in values.values())
 
 
 def test_validation_names_its_metrics():
     measure = SampledValidation(QUERIES, NUM_ITEMS, num_users=2, seed=0, monitor="sampled/ndcg@5")
-    assert "sampled/ndcg@10" in measure(Table())  # 99 are more than are left: shorter lists
+    assert "sampled/ndcg@10" in measure(Table())  # Fewer than 99 items are unseen, so lists are shorter.
     assert len(measure) == 2
     assert measure(Table(), 2) == measure(Table())
     with pytest.raises(InputError, match=r"num_negatives=28 is outside 1..25: .* at most 25 \(--sampled 25\)"):
         Sampled(QUERIES, NUM_ITEMS, num_negatives=28)
 
 
-def test_validation_knows_what_it_measures():
+def test_an_unknown_monitor_is_refused():
     with pytest.raises(InputError, match=r"monitor='sampled/ndgc@10' is not measured; did you mean 'sampled/ndcg@10'"):
         SampledValidation(QUERIES, NUM_ITEMS, num_users=2, seed=0, monitor="sampled/ndgc@10")
 
 
-def test_validation_of_one_who_has_had_nearly_everything():
-    """The fix is that of a training, which has no --sampled to leave out; a label taken before is one item, not two."""
+def test_validation_of_a_user_with_almost_all_items():
+    """The fix names settings, because a training has no --sampled option; a seen label counts as one item, not two."""
     almost = replace(QUERIES, seen=ItemLists.from_lists([np.arange(NUM_ITEMS - 9)] * len(QUERIES)))
     measure = SampledValidation(almost, NUM_ITEMS, num_users=3, seed=0, monitor="sampled/ndcg@5")
     assert "sampled/ndcg@5" in measure(Table())

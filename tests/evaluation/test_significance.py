@@ -1,4 +1,4 @@
-"""Intervals and tests: against scipy, against known coverage, and on differences that are planted."""
+"""Intervals and tests: against scipy, for their coverage, and on planted differences."""
 
 import numpy as np
 import pytest
@@ -31,7 +31,7 @@ def test_agrees_with_scipy():
 
 
 @given(st.lists(st.floats(-1, 1), min_size=3, max_size=40).filter(lambda values: np.std(values) > 1e-3))
-def test_students_interval_leaves_out_what_its_test_rules_out(values):
+def test_students_interval_agrees_with_its_test(values):
     values = np.array(values)
     interval = t_interval(values)
     error = values.std(ddof=1) / np.sqrt(len(values))
@@ -40,7 +40,7 @@ def test_students_interval_leaves_out_what_its_test_rules_out(values):
     assert (interval.low > 0 or interval.high < 0) == (paired_t(values) < 0.05)
 
 
-def test_the_interval_covers_as_often_as_it_says():
+def test_the_interval_has_its_nominal_coverage():
     rng = np.random.default_rng(1)
     covered = 0
     for _ in range(300):
@@ -50,7 +50,7 @@ def test_the_interval_covers_as_often_as_it_says():
 
 
 @pytest.mark.parametrize(("values", "level", "said"), [([1.0], 0.95, "at least 2"), ([1.0, 2.0], 1.0, "outside")])
-def test_students_interval_names_what_is_wrong(values, level, said):
+def test_students_interval_checks_its_arguments(values, level, said):
     with pytest.raises(InputError, match=said):
         t_interval(np.array(values), level=level)
 

@@ -1,1 +1,1 @@
-"""Cases drawn by number: see `run`."""
+"""Random cases by number; see `run`."""

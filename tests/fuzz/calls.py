@@ -1,4 +1,4 @@
-"""The public functions, each with arguments that are right: a case makes some of them wrong."""
+"""The public functions with valid arguments, some of which a case replaces by invalid ones."""
 
 import contextlib
 from pathlib import Path
@@ -25,7 +25,7 @@ def planted():
 
 
 def calls(folder):
-    """By name what is called and its arguments, those of each kind of retriever among them."""
+    """Callables and their arguments by name, including those of each kind of retriever."""
     frame = planted()
     items = pl.DataFrame({"item": sorted(frame["item"].unique()), "category": "odd", "price": 1.5})
     log = read_log(frame)
@@ -90,7 +90,7 @@ def answers(retriever, path):
 
 
 def in_time(split, method, config, preset, seed):
-    """A fit that ends soon without a method, too."""
+    """A fit that is short even without a method."""
     options = {} if seed is None else {"seed": seed}
     if method is None:
         options |= {"time_limit": 0.5, "progress": False}
@@ -98,13 +98,13 @@ def in_time(split, method, config, preset, seed):
 
 
 def saved(retriever, folder, given):
-    """Save as from within a folder, so that a name that is drawn stays in it."""
+    """Save inside a folder, so that a random name stays within it."""
     with contextlib.chdir(folder):
         retriever.save(**given)
 
 
 def case(made, seed, number):
-    """One call with one to three arguments replaced: (its words, what is called, its arguments)."""
+    """One call with one to three replaced arguments: its text, the callable, and the arguments."""
     chance = drawn("call", seed, number)
     name = chance.choice(sorted(made))
     called, right = made[name]
@@ -120,7 +120,7 @@ def shown(value):
 
 
 def every_case(made):
-    """Every argument of every function replaced by every value, one at a time."""
+    """Calls with every argument of every function replaced by every value, one at a time."""
     for name, (called, right) in made.items():
         for argument in right:
             for value in JUNK:

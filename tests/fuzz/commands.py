@@ -1,4 +1,4 @@
-"""The command line with words replaced, left out and added: exit code 0 or 2, and one line of error."""
+"""Commands with words replaced, removed and added: exit code 0 or 2, and one line of error."""
 
 import contextlib
 import io
@@ -12,7 +12,7 @@ from fuzz.values import WORDS, drawn
 
 __all__ = ["Commands"]
 
-# What ends by itself, and trains nothing that takes long.
+# Commands that terminate, without long training.
 KEPT = ("--method", "--methods")
 
 
@@ -48,7 +48,7 @@ class Commands:
         assert code == 0, said
 
     def case(self, seed, number):
-        """The words, and the call that runs them. It raises what is not an answer of a command line."""
+        """The words, and the call that runs them, which raises on any other behaviour."""
         chance = drawn("command", seed, number)
         words = [str(word) for word in chance.choice(self.bases)]
         for _ in range(chance.choice((1, 1, 2, 3))):
@@ -66,14 +66,14 @@ class Commands:
         return f"beamwood {' '.join(map(ascii, words))}", lambda: self.check(words)
 
     def check(self, words):
-        """Whether it was done. Anything but done and refused in one line fails."""
+        """Whether the command succeeded. Anything but success and refusal in one line is a failure."""
         code, said = self.run(words)
         assert code in (0, 2), f"exit code {code}: {said[-300:]}"
         assert "Traceback" not in said, said[-300:]
         return code == 0
 
     def run(self, words):
-        """The exit code, and what was said on stderr."""
+        """The exit code and stderr."""
         errors = io.StringIO()
         with (
             contextlib.redirect_stderr(errors),

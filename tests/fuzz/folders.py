@@ -1,4 +1,4 @@
-"""Saved folders with bytes changed, cut and moved, under right checksums or not: they answer, or one error says why."""
+"""Saved folders with changed, removed or moved bytes, with valid checksums or not: they answer or give one error."""
 
 import json
 
@@ -12,7 +12,7 @@ KINDS = ("tree", "popularity", "neighbours", "two_stage", "tower-mf", "gru4rec")
 
 
 def mutated(chance, content):
-    """Bytes with one to eight places changed, a part cut out, doubled, overwritten or all that follows gone."""
+    """Bytes with one to eight changes, or with a part removed, duplicated, overwritten or truncated."""
     made = bytearray(content)
     for _ in range(chance.choice((1, 1, 1, 2, 4, 8))):
         place, length = chance.randrange(len(made) + 1), chance.choice((1, 1, 2, 4, 8, 64))
@@ -32,13 +32,13 @@ def mutated(chance, content):
 
 
 class Mutated:
-    """Folders of all kinds; `case` damages one and asks it."""
+    """Folders of all kinds; `case` damages one and queries it."""
 
     def __init__(self, folder):
         self.folders = [Folder(kind, folder / kind) for kind in KINDS]
 
     def case(self, seed, number):
-        """What was damaged, in words, and the call that asks. It raises nothing but an `InputError`."""
+        """A description of the damage, and the query, which may raise only an `InputError`."""
         chance = drawn("folder", seed, number)
         folder = chance.choice(self.folders)
         name = chance.choice(sorted(folder.files))

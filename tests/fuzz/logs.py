@@ -1,4 +1,4 @@
-"""Logs with bytes changed, in every format: they are read, or one error says why, and describe says the same."""
+"""Logs of every format with changed bytes: they are read or give one error, and describe agrees."""
 
 import gzip
 import io
@@ -47,7 +47,7 @@ class Mutated:
         self.folder = folder
 
     def case(self, seed, number):
-        """What was damaged, in words, and the call that reads it. It raises nothing but an `InputError`."""
+        """A description of the damage, and the reading, which may raise only an `InputError`."""
         chance = drawn("log", seed, number)
         name = chance.choice(sorted(FORMATS))
         path = self.folder / name

@@ -1,9 +1,8 @@
-"""`make fuzz`: as many drawn cases as the environment says, each in its own words when something else than an answer
-or an `InputError` comes out.
+"""`make fuzz`: random cases; one that ends in neither an answer nor an `InputError` is printed.
 
-FUZZ_CALLS, FUZZ_COMMANDS, FUZZ_FOLDERS and FUZZ_LOGS say how many; FUZZ_SEED which; FUZZ_FROM the first number, to go
-on where an earlier run ended; FUZZ_SECONDS how long all of it may take. Cases run in a process of their own, so a crash
-and a case that does not end within a minute are found as well.
+FUZZ_CALLS, FUZZ_COMMANDS, FUZZ_FOLDERS and FUZZ_LOGS set the numbers of cases, FUZZ_SEED the seed, FUZZ_FROM the first
+number, to continue an earlier run, and FUZZ_SECONDS the time limit. Cases run in a separate process, so crashes and
+cases that take more than a minute are found too.
 """
 
 import contextlib
@@ -17,12 +16,12 @@ from collections import Counter
 from pathlib import Path
 
 SIZES = {"calls": 100_000, "commands": 2_000, "folders": 10_000, "logs": 10_000}
-# The seconds that a case may take, and a process until its first; what one process does before the next begins.
+# Time limits of a case and of the start of a process, in seconds; the number of cases per process.
 PATIENCE, STARTING, BATCH = 60, 600, 2000
 
 
 def cases_of(kind, folder):
-    """By number what a case is, in words, and the call that tries it; what is not a fault when it is raised."""
+    """The description and the call of a case by number; exceptions that are not faults."""
     if kind == "calls":
         from fuzz import calls
 
@@ -47,7 +46,7 @@ def cases_of(kind, folder):
 
 
 def attempt(words, call):
-    """What went wrong, None for an answer and "" for an `InputError`."""
+    """The fault of a call, None for an answer and "" for an `InputError`."""
     from beamwood.errors import InputError
 
     try:
@@ -62,7 +61,7 @@ def attempt(words, call):
 
 
 def work(kind, seed, first, last):
-    """Try the cases, saying the number of each before and what was wrong after it; for the process that watches."""
+    """Run the cases; print the number of each before it and its fault after it, for the supervising process."""
     import warnings
 
     warnings.simplefilter("ignore")
@@ -82,7 +81,7 @@ def work(kind, seed, first, last):
 
 
 def watched(kind, seed, first, last, until):
-    """Try the cases in a process: (the number after the last tried, how many were refused, what was wrong)."""
+    """Run the cases in a process; return the number after the last case, the count of refusals, and the faults."""
     program = [sys.executable, __file__, kind, str(seed), str(first), str(last)]
     found, number, refused = [], first, 0
     with subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
@@ -120,7 +119,7 @@ def watched(kind, seed, first, last, until):
 
 
 def fuzz(kind, size, seed, first, until):
-    """Try so many cases, print what was wrong, each kind of fault once; the number after the last that was tried."""
+    """Run this many cases and print each kind of fault once; return the number after the last case."""
     number, refused, faults = first, 0, Counter()
     while number < first + size and time.monotonic() < until:
         number, more, found = watched(kind, seed, number, min(number + BATCH, first + size), until)
@@ -139,7 +138,7 @@ def fuzz(kind, size, seed, first, until):
 
 
 def main():
-    """Fuzz all kinds; 1 when something was wrong."""
+    """Fuzz all kinds; return 1 if there were faults."""
     seed, first = int(os.environ.get("FUZZ_SEED", "0")), int(os.environ.get("FUZZ_FROM", "0"))
     until = time.monotonic() + float(os.environ.get("FUZZ_SECONDS", "86400"))
     sizes = {kind: int(os.environ.get(f"FUZZ_{kind.upper()}", size)) for kind, size in SIZES.items()}

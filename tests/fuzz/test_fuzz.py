@@ -16,7 +16,7 @@ SHORT = {"calls": 400, "commands": 6, "folders": 60, "logs": 40}
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("kind", SHORT)
-def test_drawn_cases(kind, tmp_path):
+def test_random_cases(kind, tmp_path):
     case = run.cases_of(kind, tmp_path)
     wrong = {}
     for number in range(SHORT[kind]):
@@ -29,8 +29,8 @@ def test_drawn_cases(kind, tmp_path):
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("part", [17, pytest.param(1, marks=pytest.mark.slow)])
-def test_every_argument_of_every_public_function_is_named_in_what_it_breaks(part, tmp_path):
-    """Every value for every argument; in the short form each 17th of these."""
+def test_errors_name_every_invalid_argument_of_every_public_function(part, tmp_path):
+    """Every value for every argument; the short form tests every 17th."""
     wrong = {}
     for number, (words, called, given) in enumerate(calls.every_case(calls.calls(tmp_path))):
         if number % part == 0:
@@ -49,7 +49,7 @@ def fuzzed(**sizes):
     return done.returncode, done.stdout
 
 
-def test_the_program_says_what_it_tried_and_how_to_go_on():
+def test_the_program_reports_its_cases_and_how_to_continue():
     code, said = fuzzed(logs=4, seed=3, **{"from": 10})
     assert code == 0, said
     assert said.startswith("logs: 4 of 4 cases tried with seed 3, ")

@@ -31,7 +31,7 @@ def test_prelu_equals_torch_in_float64(size, level, monkeypatch):
 
 
 @pytest.mark.skipif(native() is None, reason="the native core is not built")
-def test_bits_do_not_depend_on_threads_and_what_does_not_fit_is_refused():
+def test_bits_do_not_depend_on_threads_and_invalid_shapes_are_refused():
     x, slope, direction = torch.randn(333, 24), torch.rand(24), torch.randn(333, 24)
     before, results = torch.get_num_threads(), []
     try:

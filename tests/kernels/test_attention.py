@@ -22,7 +22,7 @@ def attention_weights_reference(a, w, present, *layers):
 
 
 def plain(a, w, present, weight_in, bias_in, slope_in, weight_out, bias_out, slope_out):
-    """Every pair's [a; a * w; w] built, through torch's own layers."""
+    """Every pair's [a; a * w; w] is built and passed through torch's layers."""
     a, w = torch.broadcast_tensors(a[:, None], w[:, :, None])
     hidden = functional.linear(torch.cat([a, a * w, w], -1), weight_in, bias_in)
     hidden = torch.where(hidden > 0, hidden, slope_in * hidden)
@@ -87,7 +87,7 @@ def test_native_equals_the_equations_in_float64(sizes, level, monkeypatch):
 
 
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
-def test_twin_equals_the_equations(sizes):
+def test_reference_equals_the_equations(sizes):
     inputs = case(*sizes, dtype=torch.float64)
     out, gradients = values_and_gradients(attention_weights_reference, inputs)
     expected, exact = values_and_gradients(plain, inputs)
@@ -119,7 +119,7 @@ def test_bits_do_not_depend_on_threads(sizes):
         assert all(torch.equal(gradients[name], results[0][1][name]) for name in gradients)
 
 
-def test_absent_entries_hold_nothing_even_where_they_are_not_finite():
+def test_absent_entries_have_no_effect_even_if_not_finite():
     inputs = case(2, 6, 5, 4, 3)
     inputs[0][~inputs[2]] = torch.nan
     out, gradients = values_and_gradients(attention_weights, inputs)
@@ -129,7 +129,7 @@ def test_absent_entries_hold_nothing_even_where_they_are_not_finite():
         assert all(torch.isfinite(gradient).all() for gradient in gradients.values())
 
 
-def test_not_finite_values_come_out():
+def test_non_finite_values_propagate():
     inputs = case(2, 6, 5, 4, 3)
     inputs[2][:] = True
     inputs[1][1, 2, 0] = torch.nan
@@ -138,7 +138,7 @@ def test_not_finite_values_come_out():
     assert torch.isfinite(out[0]).all()
 
 
-def test_strides_and_other_types_are_taken():
+def test_strides_and_other_types_are_accepted():
     inputs = case(4, 6, 5, 8, 3)
     expected = attention_weights(*inputs)
     strided = list(inputs)
@@ -168,7 +168,7 @@ def test_a_wrong_shape_is_an_error(index):
 
 
 @needs_native
-def test_the_native_module_refuses_what_does_not_fit():
+def test_the_native_module_refuses_invalid_shapes():
     arrays = [x.numpy() for x in case(4, 6, 5, 8, 3)]
     arrays[6] = arrays[6][0]
     out = np.empty((4, 5, 6), np.float32)

@@ -1,4 +1,4 @@
-"""The border of the native core: sizes, arrays that change during a call, signals, and the end of the interpreter."""
+"""The boundary of the native core: sizes, arrays that change during a call, signals, and interpreter shutdown."""
 
 import dataclasses
 import os
@@ -29,7 +29,7 @@ bounded = pytest.mark.skipif(
 
 
 def unaligned(array):
-    """A copy whose values start at an odd address."""
+    """A copy at an unaligned address."""
     copy = np.frombuffer(bytearray(array.nbytes + 1), array.dtype, array.size, 1).reshape(array.shape)
     copy[...] = array
     return copy
@@ -45,13 +45,13 @@ def searcher(weights, shape, windows=None):
 
 
 def long_case(num_rows):
-    """A search of some milliseconds a row, and the rows."""
+    """A search that takes some milliseconds per row, and the rows."""
     tree, weights, histories = random_case(3, num_items=3000, num_rows=num_rows, width=24, hidden=36)
     return tree, weights, histories, {"beam_width": 150, "k": 10, "live": tree.live_counts}
 
 
 def once_begun(search, work):
-    """A thread that does `work` after the first rows of a search were asked for."""
+    """A thread that runs `work` after a search has started its first rows."""
 
     def wait():
         while search.queue.asked < 3:
@@ -73,7 +73,7 @@ def test_a_tree_whose_size_exceeds_64_bits_is_refused():
 
 @native_only
 @bounded
-def test_windows_are_counted_before_memory_is_taken():
+def test_windows_are_checked_before_memory_is_allocated():
     tree, weights, _ = random_case(3)
     shape = tree.shape.root_fanout, tree.shape.branching, tree.shape.depth
     code = (
@@ -107,7 +107,7 @@ def test_unaligned_arrays_are_refused_by_the_core_and_copied_before_it():
 
 @native_only
 @pytest.mark.parametrize("k", [2**31 + 1, 2**63, 2**70])
-def test_a_k_beyond_the_core_names_the_bound(k):
+def test_a_k_above_the_cores_limit_names_the_bound(k):
     tree, weights, histories = random_case(3)
     search = DinSearch(weights, tree.shape)
     with pytest.raises(InputError, match=f"k={k} is above 2147483648"):
@@ -137,7 +137,7 @@ def test_the_last_offset_below_1_stays_within_the_level(most, kernels, monkeypat
 
 
 @pytest.mark.parametrize("kernels", ["native", "reference"])
-def test_scores_of_a_steered_visit_are_numbers(kernels, monkeypatch):
+def test_scores_of_a_steered_search_are_finite(kernels, monkeypatch):
     if core is None and kernels == "native":
         pytest.skip("the native core was not built")
     monkeypatch.setenv("BEAMWOOD_KERNELS", kernels)
@@ -152,7 +152,7 @@ def test_scores_of_a_steered_visit_are_numbers(kernels, monkeypatch):
 
 
 @native_only
-def test_a_search_answers_for_the_rows_it_was_given_whatever_is_written_to_them():
+def test_writes_to_the_rows_during_a_search_have_no_effect():
     tree, weights, histories, asked = long_case(600)
     expected, search = DinSearch(weights, tree.shape).beam(histories, **asked), DinSearch(weights, tree.shape)
     lists = np.zeros(len(histories) + 1, np.int64), np.empty(0, np.int32)
@@ -193,7 +193,7 @@ def test_a_signal_ends_a_batch(threads):
 
 
 @native_only
-def test_daemon_threads_in_a_search_do_not_abort_the_end_of_the_interpreter():
+def test_daemon_threads_in_a_search_do_not_abort_interpreter_shutdown():
     code = (
         "import threading, time, sys, kernels.test_border as border\n"
         "tree, weights, histories, asked = border.long_case(8)\n"
@@ -213,7 +213,7 @@ def test_daemon_threads_in_a_search_do_not_abort_the_end_of_the_interpreter():
 
 @native_only
 @bounded
-def test_more_threads_than_rows_take_no_memory():
+def test_more_threads_than_rows_need_no_memory():
     code = (
         "import numpy as np, resource\n"
         "from beamwood.kernels import native\n"

@@ -1,4 +1,4 @@
-"""GuidedRec's native functions: the torch twin's values and gradients, every instruction set and form."""
+"""GuidedRec's native functions against torch: values and gradients, for every instruction set and form."""
 
 import math
 
@@ -21,7 +21,7 @@ def num_weights(shape):
 @pytest.mark.parametrize(("mlp", "degree"), PARTS)
 @pytest.mark.parametrize("size", [(25, 10, 20), (1, 1, 1), (16, 3, 5), (37, 12, 7), (0, 4, 3)], ids=str)
 @pytest.mark.parametrize("scale", [0.01, 1.0])
-def test_predictions_and_gradients_are_those_of_torch_in_float64(size, mlp, degree, level, scale, monkeypatch):
+def test_predictions_and_gradients_equal_torch_in_float64(size, mlp, degree, level, scale, monkeypatch):
     if level is not None:
         monkeypatch.setattr("beamwood.kernels.guided.native_level", lambda: level)
     rows, items, width = size
@@ -31,13 +31,13 @@ def test_predictions_and_gradients_are_those_of_torch_in_float64(size, mlp, degr
     weights = torch.randn(num_weights(shape), generator=generator) * scale
     direction = torch.randn(rows, generator=generator)
     results = []
-    for kind in (torch.float32, torch.float64):  # the native core takes float32 alone
+    for kind in (torch.float32, torch.float64):  # The native core accepts only float32.
         given = [tensor.to(kind).requires_grad_() for tensor in (p.clone(), weights.clone())]
         out = predicted_ndcg(given[0], y.to(kind), given[1], shape)
         (out * direction.to(kind)).sum().backward()
         results.append([out.detach(), given[0].grad, given[1].grad])
     for mine, exact in zip(*results, strict=True):
-        # Of tiny weights the values are tiny too, and Adam sees their size; of large ones tanh saturates.
+        # Tiny weights give tiny values, whose size matters to Adam; with large ones tanh saturates.
         room = 3e-5 * float(exact.abs().max()) + 1e-6 * (scale == 1) if exact.numel() else 0.0
         assert torch.allclose(mine.double(), exact, rtol=1e-4, atol=room)
 
@@ -53,7 +53,7 @@ def test_a_move_has_the_loss_and_the_gradients_of_torch(k, moves, mlp, degree, l
     generator = torch.Generator().manual_seed(0)
     scores = 3 * torch.randn((37, 6), generator=generator)
     labels = torch.rand((37, 6), generator=generator).round()
-    scores[3], labels[5] = 0.0, 0.0  # ties, and a list without a positive
+    scores[3], labels[5] = 0.0, 0.0  # Ties, and a list without a positive.
     scores[7] = torch.tensor([1e4, -1e4, 90.0, -90.0, 0.0, 1.0])
     weights = torch.randn(num_weights(shape), generator=generator)
     of = {"of_scores": moves != "weights", "of_weights": moves != "scores"}
@@ -81,7 +81,7 @@ def test_a_move_has_the_loss_and_the_gradients_of_torch(k, moves, mlp, degree, l
     assert not weights.requires_grad
 
 
-def test_only_what_is_asked_for_gets_a_gradient_and_a_second_one_is_refused():
+def test_only_requested_inputs_get_a_gradient_and_a_second_backward_is_refused():
     shape = SurrogateShape(4, 3, True, 2)
     p, weights = torch.rand((5, 4), requires_grad=True), torch.randn(num_weights(shape))
     predicted_ndcg(p, torch.ones((5, 4)), weights, shape).sum().backward()
@@ -93,7 +93,7 @@ def test_only_what_is_asked_for_gets_a_gradient_and_a_second_one_is_refused():
 
 
 @pytest.mark.parametrize("k", [1, 3, 10])
-def test_the_native_ndcg_is_the_twins_with_ties(k):
+def test_the_native_ndcg_equals_the_reference_with_ties(k):
     generator = torch.Generator().manual_seed(0)
     scores = torch.randint(0, 4, (200, 9), generator=generator).float()
     labels = torch.randint(-1, 3, (200, 9), generator=generator).float()
@@ -104,7 +104,7 @@ def test_the_native_ndcg_is_the_twins_with_ties(k):
 
 
 @pytest.mark.skipif(native() is None, reason="the native core is not built")
-def test_what_does_not_fit_is_refused_and_what_is_not_a_number_stays_so():
+def test_invalid_shapes_are_refused_and_nan_propagates():
     p, y = np.ones((3, 2), np.float32), np.ones((3, 2), np.float32)
     shape = SurrogateShape(2, 3, True, 2)
     weights, out = np.zeros(num_weights(shape), np.float32), np.empty(3, np.float32)

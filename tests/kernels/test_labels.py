@@ -1,4 +1,4 @@
-"""Rectified labels equal the definition, item by item, and the paper's own example."""
+"""Rectified labels equal their definition in loops, and the paper's example."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ def path(request, monkeypatch):
 
 
 def best_below(scores_N, tree, level, node):
-    """The best item below a node by definition: highest score, then lowest index; None where there is none."""
+    """The best item below a node by definition: highest score, then lowest index; None without items."""
     below = tree.shape.leaves_below(level)
     items = tree.item_of_leaf[node * below : (node + 1) * below]
     return min((item for item in items if item >= 0), key=lambda item: (-scores_N[item], item), default=None)
@@ -44,7 +44,7 @@ def case(num_items, branching, rows, seed, *, distinct=True):
     if distinct:
         queries, vectors, bias = rng.normal(size=(rows, 3)), rng.normal(size=(num_items, 3)), rng.normal(size=num_items)
     else:
-        # Small whole numbers are exact in float32, so ties are ties.
+        # Small integers are exact in float32, so ties are exact.
         queries, vectors = rng.integers(0, 2, (rows, 2)), rng.integers(0, 2, (num_items, 2))
         bias = rng.integers(0, 2, num_items)
     targets = rng.integers(0, num_items, rows)
@@ -52,7 +52,7 @@ def case(num_items, branching, rows, seed, *, distinct=True):
 
 
 def levels_of(queries, vectors, tree, targets, bias=0):
-    """The levels of one target a row, by products of vectors, as an estimator with vectors scores."""
+    """The levels of one target per row, by vector products, as for an estimator with vectors."""
     return rectified_levels(queries @ vectors.T + bias, tree, targets[:, None])[:, 0]
 
 
@@ -95,7 +95,7 @@ def test_binary_levels_are_the_bit_length_of_the_nearest_better_leaf():
 
 
 def test_known_answer_item_f_of_the_papers_illustration(path):
-    # Appendix F: below node 1 (items a..h) c leads with .13, so f (.11) has label 0; f leads e..h, node 4: label 1.
+    # Appendix F: below node 1 (items a..h) c is best with .13, so f (.11) has label 0; below node 4 f is best: label 1.
     probabilities = np.array([0.05, 0.02, 0.13, 0.04, 0.06, 0.11, 0.03, 0.08, 0.2, 0.28], np.float32)
     tree = Tree(Shape(2, 2, 4), np.array([*range(10), -1, -1, -1, -1, -1, -1], np.int32))
     level = levels_of(np.ones((1, 1), np.float32), probabilities[:, None], tree, np.array([5]))
@@ -103,7 +103,7 @@ def test_known_answer_item_f_of_the_papers_illustration(path):
     assert level.tolist() == [2]
 
 
-def test_many_rows_pass_in_blocks(path, monkeypatch):
+def test_many_rows_are_processed_in_blocks(path, monkeypatch):
     tree, queries, vectors, bias, targets = case(40, 2, 30, 8)
     whole = levels_of(queries, vectors, tree, targets, bias)
     steps = steps_of(queries, vectors, tree, targets, bias)
@@ -113,7 +113,7 @@ def test_many_rows_pass_in_blocks(path, monkeypatch):
     assert len(levels_of(queries[:0], vectors, tree, targets[:0])) == 0
 
 
-def test_what_does_not_fit_is_an_error():
+def test_invalid_shapes_are_refused():
     tree, queries, vectors, bias, targets = case(20, 2, 5, 1)
     scores, targets = queries @ vectors.T + bias, targets[:, None]
     for labels in (rectified_levels, one_step_labels):

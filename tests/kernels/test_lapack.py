@@ -1,4 +1,4 @@
-"""LAPACK without Python's lock: bit for bit what scipy's calls give, while other threads go on."""
+"""LAPACK without Python's lock: bitwise equal to scipy's calls, while other threads run."""
 
 import threading
 import time
@@ -27,7 +27,7 @@ def test_it_is_the_inverse(size):
     np.testing.assert_allclose(found, np.tril(np.linalg.inv(matrix)), rtol=1e-8, atol=1e-10)
 
 
-def test_other_threads_go_on():
+def test_other_threads_run_during_a_call():
     matrix, ended = positive(900), threading.Event()
     counted = [0]
 

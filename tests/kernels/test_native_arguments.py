@@ -1,4 +1,4 @@
-"""No argument of any kind ends the process."""
+"""No argument of any kind crashes the process."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Walks down the tree have the probabilities they state: the paper's figure, sums to 1, and a chi-square."""
+"""Walks down the tree have the stated probabilities: the paper's figure, sums to 1, and a chi-square test."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from beamwood.tree import Shape, Tree, random_tree
 
 
 def table_score(shape, num_rows, seed, calls=None):
-    """A score function over random tables, and the tables: one [B, n] a level."""
+    """A score function over random tables, and the tables, one [B, n] per level."""
     rng = np.random.default_rng(seed)
     tables = {level: rng.normal(size=(num_rows, shape.level_size(level))) for level in range(1, shape.depth + 1)}
 
@@ -74,7 +74,7 @@ def test_walks_are_paths_with_their_exact_probabilities(num_items, branching, nu
 def test_draws_follow_the_stated_distribution():
     tree = random_tree(30, np.random.default_rng(1), branching=2)
     score, tables = table_score(tree.shape, 1, 4)
-    # Few walks a call, so that deep levels are not scored whole.
+    # Few walks per call, so that deep levels are not fully scored.
     counts = {level: np.zeros(tree.shape.level_size(level)) for level in range(1, tree.shape.depth + 1)}
     rng = np.random.default_rng(9)
     for _ in range(4000):
@@ -154,7 +154,7 @@ def test_extreme_scores_keep_log_q_finite_and_uniforms_at_the_edge_draw_live_nod
         assert (tree.item_of_leaf[paths.nodes[-1]] >= 0).all()
 
 
-def test_what_does_not_fit_is_an_error():
+def test_invalid_shapes_are_refused():
     tree = Tree.of_order(np.arange(5), Shape(2, 2, 3))
     score, _ = table_score(tree.shape, 1, 0)
     uniforms, positive = np.zeros((3, 1, 4)), tree.leaf_of_item[None, :1].astype(np.int64)

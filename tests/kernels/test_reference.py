@@ -1,4 +1,4 @@
-"""The numpy twin: folded scores equal the plain equations, the beam equals brute force at full width."""
+"""The numpy reference: folded scores equal the plain equations, the beam equals brute force at full width."""
 
 import dataclasses
 
@@ -69,7 +69,7 @@ def test_full_width_beam_equals_brute_force(seed, num_items, branching):
 
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 12))
-def test_k_results_whenever_k_are_allowed(seed, num_allowed):
+def test_k_results_if_k_are_allowed(seed, num_allowed):
     tree, weights, histories = random_case(seed)
     mask = np.zeros(tree.shape.capacity, bool)
     allowed = np.random.default_rng(seed).permutation(tree.num_items)[:num_allowed]
@@ -95,7 +95,7 @@ def test_a_narrow_beam_follows_the_layers():
 
 def test_ties_go_to_the_lower_node():
     tree, weights, histories = random_case(2)
-    # Equal nodes would not do: a matrix product may round equal rows differently.
+    # Equal nodes are not enough: a matrix product may round equal rows differently.
     last = dataclasses.replace(weights.layers[-1], weight=np.zeros_like(weights.layers[-1].weight))
     flat = dataclasses.replace(weights, layers=(*weights.layers[:-1], last))
     found = beam_search(flat, tree.shape, histories, beam_width=5, k=5, live=tree.live_counts)
@@ -116,7 +116,7 @@ def test_the_similarity_adds_a_weighted_sum_of_products():
         assert np.allclose(more, expected, atol=1e-5)
 
 
-def test_what_was_seen_adds_the_weights_of_the_places_that_hold_a_leaf():
+def test_seen_leaves_add_the_weights_of_their_positions():
     tree, weights, histories = random_case(3, num_items=20, similarity=5)
     plain, seen = without_terms(weights, "seen"), weights.terms["seen"].arrays["weights"]
     for level in range(1, tree.shape.depth + 1):
@@ -190,7 +190,7 @@ def test_arrays_round_trip_and_are_checked(more):
         ({"neighbours.gain": np.full(1, np.nan, np.float32)}, "neighbours.gain holds NaN"),
     ],
 )
-def test_what_is_fixed_and_does_not_fit_is_named(changes, says):
+def test_invalid_arrays_are_named(changes, says):
     arrays = random_weights(np.random.default_rng(0), 10, similarity=3, neighbours=3).arrays() | changes
     with pytest.raises(ArtefactError, match=says):
         DinWeights.from_arrays({name: array for name, array in arrays.items() if array is not None}, TERMS)

@@ -1,4 +1,4 @@
-"""Items to leaves and back: native equals numpy, and both what they say; what there is not is refused."""
+"""Items to leaves and back: native equals numpy and the tree, and unknown indices are refused."""
 
 import numpy as np
 import pytest
@@ -23,12 +23,12 @@ MODULES = [None] if native() is None else [None, native()]
     length=st.integers(1, 20),
     filtered=st.booleans(),
 )
-def test_both_say_what_the_tree_says(seed, size, rows, longest, length, filtered):
+def test_both_equal_the_tree(seed, size, rows, longest, length, filtered):
     rng = np.random.default_rng(seed)
     tree = random_tree(size, rng)
     listed = [rng.integers(0, size, rng.integers(0, longest + 1)).tolist() for _ in range(rows)]
     lists, allowed = ItemLists.from_lists(listed), rng.random(size) < 0.5 if filtered else None
-    # Few scores, so that many are equal; what was not found comes last.
+    # Few distinct scores, so that many are equal; missing results come last.
     leaves = np.sort(rng.integers(-1, size, (rows, 9)).astype(np.int32))[:, ::-1].copy()
     leaves[leaves >= 0] = tree.leaf_of_item[leaves[leaves >= 0]]
     scores = -np.sort(rng.integers(0, 3, leaves.shape)).astype(np.float32)
@@ -57,7 +57,7 @@ def test_both_say_what_the_tree_says(seed, size, rows, longest, length, filtered
 
 
 @pytest.mark.parametrize("module", MODULES, ids=["numpy", "native"][: len(MODULES)])
-def test_what_there_is_not_is_refused(module):
+def test_unknown_indices_are_refused(module):
     leaf_of_item, one = np.arange(5, dtype=np.int32), ItemLists.from_lists([[1, 5]])
     with pytest.raises(IndexError):
         leaves_of(module, leaf_of_item, one, 3)
@@ -78,7 +78,7 @@ WIDE = [0, 1, -1, 2**31, 2**63 - 1, -(2**63), 2**63, 2**64, 10**30]
     asked=st.lists(st.integers(-5, 40), max_size=20),
     odd=st.lists(st.sampled_from([True, 1.0, "1", None, np.int64(1), *WIDE]), max_size=2),
 )
-def test_places_of_ids_are_those_of_a_dict(lowest, known, asked, odd):
+def test_positions_of_ids_equal_those_of_a_dict(lowest, known, asked, odd):
     near = np.full(31, -1, np.int32)
     near[known] = np.arange(len(known))
     places = {lowest + at: index for index, at in enumerate(known)}
@@ -101,7 +101,7 @@ def test_places_of_ids_are_those_of_a_dict(lowest, known, asked, odd):
     density=st.sampled_from([0.0, 0.003, 0.3]),
     num_asked=st.integers(0, 9),
 )
-def test_sums_of_rows_are_those_of_a_product(seed, size, length, density, num_asked):
+def test_sums_of_rows_equal_a_product(seed, size, length, density, num_asked):
     rng = np.random.default_rng(seed)
     matrix = sparse.random(size, size, density, "csr", np.float32, random_state=np.random.RandomState(seed))
     rows, asked = (rng.integers(0, size, count).astype(np.int32) for count in (length, num_asked))
@@ -122,7 +122,7 @@ def test_sums_of_rows_are_those_of_a_product(seed, size, length, density, num_as
 
 
 @pytest.mark.parametrize("module", MODULES, ids=["numpy", "native"][: len(MODULES)])
-def test_a_column_twice_in_a_row_counts_twice_and_no_row_is_none(module):
+def test_a_repeated_column_counts_twice_and_an_unknown_row_is_refused(module):
     matrix = sparse.csr_matrix((np.array([1, 2], np.float32), np.array([1, 1]), np.array([0, 2, 2])), shape=(2, 2))
     one, none = np.ones(1, np.float32), np.empty(0, np.int32)
     columns, sums, _ = sum_of_rows(module, matrix, np.zeros(1, np.int32), one, none)

@@ -1,4 +1,4 @@
-"""Native search equals the twin: scores, choices, ties, masks, for all instruction sets and precisions."""
+"""Native search equals the reference: scores, choices, ties, masks, for all instruction sets and precisions."""
 
 import dataclasses
 
@@ -31,7 +31,7 @@ def float64_scores(tree, weights, histories, leaves):
 
 
 def assert_same_up_to_ties(tree, weights, histories, got, expected, tolerance=1e-5):
-    """Equal leaves in every place, or both float64-tied in it; scores within `tolerance` of float64."""
+    """Equal leaves in every position, or tied in float64; scores within `tolerance` of float64."""
     assert np.array_equal(got.leaves >= 0, expected.leaves >= 0)
     assert np.array_equal(got.scored, expected.scored)
     found = got.leaves >= 0
@@ -72,7 +72,7 @@ def masked_case(seed, num_rows, **sizes):
     similarity=st.sampled_from([0, 1, 7, 16, 40, 67, 256]),
     neighbours=st.sampled_from([0, 1, 32]),
 )
-def test_every_shape_equals_the_twin(
+def test_every_shape_equals_the_reference(
     seed, num_items, branching, width, hidden, windows, mlp, variant, beam_width, table_nodes, similarity, neighbours
 ):
     tree, weights, histories, live, excluded = masked_case(
@@ -87,7 +87,7 @@ def test_every_shape_equals_the_twin(
         similarity=similarity,
         neighbours=neighbours,
     )
-    # Random scorers of odd shapes condition worse than trained ones: float32 itself is off by more than 1e-5 there.
+    # Random scorers of odd shapes are worse conditioned than trained ones: float32 errors exceed 1e-5.
     tolerance = 5e-5
     precision, level = variant
     search = DinSearch(weights, tree.shape, precision=precision, level=level, table_nodes=table_nodes)
@@ -175,7 +175,7 @@ def test_ties_go_to_the_lower_node(variant):
 
 @native_only
 @pytest.mark.parametrize("precision", ["float32", "exact"])
-def test_threads_and_batches_change_nothing(precision):
+def test_results_do_not_depend_on_threads_and_batches(precision):
     tree, weights, histories = random_case(6, num_rows=23)
     arguments = {"beam_width": 10, "k": 10, "live": tree.live_counts}
     one = DinSearch(weights, tree.shape, precision=precision).beam(histories, **arguments)
@@ -203,7 +203,7 @@ def test_entries_of_one_node_in_several_windows_count_in_each():
         assert np.allclose(scores, truth, rtol=1e-5, atol=1e-5)
 
 
-def test_the_twin_answers_where_it_is_asked_for(monkeypatch):
+def test_the_reference_is_used_on_request(monkeypatch):
     monkeypatch.setenv("BEAMWOOD_KERNELS", "reference")
     tree, weights, histories = random_case(1)
     search = DinSearch(weights, tree.shape)
@@ -227,7 +227,7 @@ def test_unknown_kernels_are_named(monkeypatch):
         kernels.live()
 
 
-def test_native_that_is_not_there_is_an_error(monkeypatch):
+def test_a_missing_native_core_is_an_error(monkeypatch):
     monkeypatch.setenv("BEAMWOOD_KERNELS", "native")
     monkeypatch.setattr(kernels.dispatch, "_imported", lambda: (None, "not built"))
     with pytest.raises(InputError, match="compiler"):
@@ -235,7 +235,7 @@ def test_native_that_is_not_there_is_an_error(monkeypatch):
 
 
 @pytest.mark.parametrize("path", ["native", "reference"])
-def test_what_does_not_fit_is_an_error(monkeypatch, path):
+def test_invalid_weights_are_refused(monkeypatch, path):
     if path == "native" and LIVE["path"] != "native":
         pytest.skip("the native core is not built")
     monkeypatch.setenv("BEAMWOOD_KERNELS", path)
@@ -282,11 +282,11 @@ def test_what_does_not_fit_is_an_error(monkeypatch, path):
 
 
 def bad_lights(num_nodes, length):
-    """Arrays of a light head of which one does not fit."""
+    """The arrays of a light head, of which one is invalid."""
     good = [*random_light(np.random.default_rng(0), num_nodes, length).arrays().values()]
     for place, array in enumerate(good):
         bad = [array[1:], array.astype(np.float64)]
-        # What has a row a node is mapped, and looked at when an answer needs it.
+        # Arrays with a row per node are mapped, and checked when an answer needs them.
         if array.dtype != np.float32:
             bad.append(array[:, :0])
         elif len(array) != num_nodes:
@@ -296,7 +296,7 @@ def bad_lights(num_nodes, length):
 
 
 @native_only
-def test_the_native_edge_checks_for_itself():
+def test_the_native_core_checks_its_arguments():
     module = kernels.native()
     tree, weights, histories = random_case(1)
     shape = (tree.shape.root_fanout, tree.shape.branching, tree.shape.depth)
@@ -320,7 +320,7 @@ def test_the_native_edge_checks_for_itself():
     searcher = module.Searcher(*good)
     vectors, places = np.ones((len(weights.nodes), 3), np.float32), np.ones(weights.history_length, np.float32)
     listed = np.full((len(weights.nodes), 3), 2, np.int32)
-    # Whatever nodes lists name, nothing is read there.
+    # Node indices in lists are checked before any read.
     listed[0], listed[1] = -(2**31), 2**31 - 1
     module.Searcher(*good[:8], (vectors, places, places), (listed, vectors, places, 1.0), None, 1).beam(
         history, 4, 4, list(tree.live_counts), np.zeros(len(history) + 1, np.int64), np.empty(0, np.int32)

@@ -1,4 +1,4 @@
-"""Beam search over path scores: the native core against the twin, and both against the definition."""
+"""Beam search over path scores: the native core against the reference, and both against the definition."""
 
 import numpy as np
 import pytest
@@ -32,7 +32,7 @@ def path_scores(tree, weights, histories):
     branching=st.sampled_from([2, 3, 16]),
     beam_width=st.integers(1, 40),
 )
-def test_native_equals_the_twin(seed, num_items, branching, beam_width):
+def test_native_equals_the_reference(seed, num_items, branching, beam_width):
     tree, weights, histories = random_case(seed, num_items=num_items, branching=branching, num_rows=4)
     expected = reference.beam_search(
         weights, tree.shape, histories, beam_width=beam_width, k=beam_width, live=tree.live_counts, by_path=True

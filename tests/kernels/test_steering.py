@@ -1,4 +1,4 @@
-"""Steered searches: native equals the twin, bit for bit in what the head says; a wide way is the full search."""
+"""Steered searches: native equals the reference, with bitwise equal head scores; a wide way is the full search."""
 
 import dataclasses
 
@@ -39,7 +39,7 @@ def with_light(weights, seed, **sizes):
     terms=st.sampled_from([(0, 0), (7, 0), (16, 5), (0, 5)]),
     again=st.booleans(),
 )
-def test_every_way_equals_the_twin(
+def test_every_way_equals_the_reference(
     seed, num_items, branching, columns, hidden, variant, kind, beam_width, judged, terms, again
 ):
     tree, weights, histories, live, excluded = masked_case(
@@ -47,7 +47,7 @@ def test_every_way_equals_the_twin(
     )
     weights = with_light(weights, seed, width=columns, hidden=hidden)
     if terms[1]:
-        # Sums of neighbours in another order differ in the last bit, which a cut may fall between.
+        # Sums of neighbours in another order differ in the last bit, which may change a cutoff.
         weights = dataclasses.replace(weights, terms={n: t for n, t in weights.terms.items() if n != "neighbours"})
     precision, level = variant
     search = DinSearch(weights, tree.shape, precision=precision, level=level)
@@ -64,7 +64,7 @@ def test_every_way_equals_the_twin(
 @native_only
 @pytest.mark.parametrize("steered", [False, True])
 @pytest.mark.parametrize("level", LIVE["levels"])
-def test_what_is_visited_equals_the_twin(level, steered):
+def test_visited_nodes_equal_the_reference(level, steered):
     tree, weights, histories = random_case(5, num_items=700, num_rows=12, similarity=8)
     weights = with_light(weights, 5)
     search = DinSearch(weights, tree.shape, precision="float32", level=level)
@@ -78,13 +78,13 @@ def test_what_is_visited_equals_the_twin(level, steered):
     given = got.nodes >= 0
     assert np.all(np.isneginf(got.scores[~given]))
     for level in range(tree.shape.depth):
-        # What is looked at stands for all that was open.
+        # The scored nodes are the best of all open ones.
         for row in range(12):
             own = got.nodes[row, level][given[row, level]]
             assert len(np.unique(own)) == len(own)
 
 
-def test_the_head_is_what_its_equation_says():
+def test_the_head_equals_its_equation():
     tree, weights, histories = random_case(3, num_items=200, num_rows=6, similarity=8)
     rng, length = np.random.default_rng(0), weights.history_length
     light = random_light(rng, len(weights.nodes), length, width=20)
@@ -107,7 +107,7 @@ def test_the_head_is_what_its_equation_says():
 
 @pytest.mark.parametrize("path", ["native", "reference"])
 @pytest.mark.parametrize("kind", ["steer", "cascade"])
-def test_a_way_that_lets_everything_through_is_the_full_search(monkeypatch, path, kind):
+def test_a_way_without_pruning_is_the_full_search(monkeypatch, path, kind):
     if path == "native" and LIVE["path"] != "native":
         pytest.skip("the native core is not built")
     monkeypatch.setenv("BEAMWOOD_KERNELS", path)
@@ -120,7 +120,7 @@ def test_a_way_that_lets_everything_through_is_the_full_search(monkeypatch, path
 
 
 @pytest.mark.parametrize("path", ["native", "reference"])
-def test_what_was_seen_is_a_candidate_wherever_it_stands(monkeypatch, path):
+def test_seen_items_are_always_candidates(monkeypatch, path):
     if path == "native" and LIVE["path"] != "native":
         pytest.skip("the native core is not built")
     monkeypatch.setenv("BEAMWOOD_KERNELS", path)
@@ -135,7 +135,7 @@ def test_what_was_seen_is_a_candidate_wherever_it_stands(monkeypatch, path):
         assert set(leaves[: len(distinct)].tolist()) == set(distinct.tolist())
 
 
-def test_quantised_vectors_lie_near():
+def test_quantised_vectors_are_close():
     vectors = np.random.default_rng(0).normal(0, 1, (50, 64)).astype(np.float32)
     vectors[3] = 0
     values, scales = quantised(vectors)
@@ -143,7 +143,7 @@ def test_quantised_vectors_lie_near():
     assert np.all(np.abs(values * scales[:, None] - vectors) <= scales[:, None] / 2 + 1e-6)
 
 
-def test_what_does_not_fit_is_an_error():
+def test_invalid_arrays_are_refused():
     tree, weights, histories = random_case(1)
     live = tree.live_counts
     with pytest.raises(InputError, match="light_width"):

@@ -1,4 +1,4 @@
-"""Mapped weights are not looked at before they are needed: a search of damaged ones refuses, or they did not matter."""
+"""Mapped weights are checked when they are needed: a search of damaged ones is refused, or they had no effect."""
 
 import dataclasses
 
@@ -27,7 +27,7 @@ def case(seed):
 
 
 def damaged(weights, name, place, value):
-    """The weights with a value in one place of an array, or in every place (None)."""
+    """The weights with a value at one position of an array, or at every position (None)."""
     arrays = {kept: array.copy() for kept, array in weights.arrays().items()}
     arrays[name].flat[slice(None) if place is None else place % arrays[name].size] = value
     with values_unread():
@@ -35,7 +35,7 @@ def damaged(weights, name, place, value):
 
 
 def answers(weights, tree, histories, way, precision, level):
-    """Found leaves and scores of every kind of search that the way uses; with level None numpy's."""
+    """Leaves and scores of every kind of search that the way uses; with level None by numpy."""
     search, live = DinSearch(weights, tree.shape, precision=precision, level=level), tree.live_counts
     if way.kind == "beam":
         found = search.beam(histories, beam_width=way.beam_width, k=6, live=live)
@@ -54,7 +54,7 @@ def variant(request, monkeypatch):
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("value", WRONG)
 @pytest.mark.parametrize("name", [*NODE_ARRAYS, "light.history_scales"])
-def test_whole_arrays_that_are_no_numbers_are_refused(name, value, variant):
+def test_arrays_of_nan_are_refused(name, value, variant):
     tree, weights, histories = case(3)
     bad = damaged(weights, name, None, value)
     for way in WAYS[1:] if name.startswith("light") else WAYS:

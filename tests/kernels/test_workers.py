@@ -1,4 +1,4 @@
-"""Threads search side by side: equal answers, and nobody waits for longer than the search that is running."""
+"""Concurrent searches: equal answers, and no caller waits longer than the running search."""
 
 import threading
 
@@ -14,7 +14,7 @@ native_only = pytest.mark.skipif(native() is None, reason="the native core was n
 
 
 class Case:
-    """A searcher of so many threads, histories, and what one thread answers."""
+    """A searcher with this many threads, histories, and the answers of one thread."""
 
     def __init__(self, threads, num_rows=24):
         self.tree, weights, self.histories = random_case(
@@ -32,7 +32,7 @@ class Case:
 
 
 def together(*works):
-    """Run all at once; whether none was wrong."""
+    """Run all at once; return whether all answers were correct."""
     wrong = []
 
     def run(work):
@@ -53,7 +53,7 @@ def one_by_one(case, start):
 
 @pytest.mark.parametrize("callers", [2, 6])
 @pytest.mark.parametrize("threads", [1, 3])
-def test_callers_at_once_get_the_answers_of_one(threads, callers):
+def test_concurrent_callers_get_the_answers_of_one(threads, callers):
     case = Case(threads)
     batch = np.arange(len(case.histories))
     assert together(lambda: case.is_right(batch), *(one_by_one(case, start) for start in range(callers)))
@@ -85,6 +85,6 @@ def test_a_query_beside_a_batch_waits_for_one_search(threads):
         return all(asked)
 
     assert together(batch, beside)
-    # One caller more than threads: whoever waits is first in line, and gets the next worker that is done.
+    # One more caller than threads: the waiting one is first in the queue and gets the next free worker.
     assert case.search.queue.asked == 256 + len(asked)
     assert case.search.queue.most_ahead == 0

@@ -1,4 +1,4 @@
-"""Preference losses against loops in float64, their gradients' signs, and where they meet."""
+"""Preference losses against loops in float64, the signs of their gradients, and their special cases."""
 
 import math
 
@@ -49,7 +49,7 @@ def test_values_equal_loops(case):
 
 @pytest.mark.parametrize("name", ["lpo", "dpo", "s_dpo", "simpo", "orpo"])
 def test_a_step_down_raises_the_positive_and_lowers_the_negatives(case, name):
-    """The public program's LPO has the wrong sign: its minimum lowers the positive. Ours must not."""
+    """The public program's LPO has the wrong sign: its minimum lowers the positive. This one must not."""
     log_p, reference = case
     w, n = log_p[:, 0].clone().requires_grad_(), log_p[:, 1:5].clone().requires_grad_()
     loss = {
@@ -68,7 +68,7 @@ def test_a_step_down_raises_the_positive_and_lowers_the_negatives(case, name):
 @pytest.mark.parametrize("count", [1, 2, 8])
 @pytest.mark.parametrize("tau", [0.1, 1.0, 2.0])
 def test_the_gradient_of_lpo_is_equation_18(case, tau, count):
-    """By pi of the positive: its share of the list less 1, over tau; by pi of a negative its own share over tau."""
+    """By pi of the positive: (its share of the list - 1) / tau; by pi of a negative: its share / tau."""
     pi = case[0][:, : count + 1].clone().requires_grad_()
     lpo(pi[:, 0], pi[:, 1:], tau=tau).sum().backward()
     weights = torch.exp(pi.detach() / tau)
@@ -102,8 +102,8 @@ def test_lpo_of_logits_and_of_log_probabilities_are_one_loss(case):
     assert torch.allclose(lpo(log_p[:, 0], log_p[:, 1:], tau=0.5), lpo(shifted[:, 0], shifted[:, 1:], tau=0.5))
 
 
-def test_lpo_of_probabilities_hardly_moves_a_large_catalogue():
-    """Why the paper's form does little: with pi a probability the gradient by a logit has another factor pi."""
+def test_lpo_of_probabilities_has_small_gradients_for_a_large_catalogue():
+    """If pi is a probability, the gradient by a logit has an additional factor pi."""
     generator = torch.Generator().manual_seed(1)
     logits = torch.randn(1, 5000, generator=generator, dtype=torch.float64)
     norms = []

@@ -1,4 +1,4 @@
-"""Ranking losses against plain loops, their gradients, and what each must do to a list."""
+"""Ranking losses against plain loops, their gradients, and their effect on a list."""
 
 import math
 
@@ -138,7 +138,7 @@ def test_steps_down_the_gradient_put_positives_first(name):
     assert (scores[labels == 1].min() > scores[labels == 0].max()).item()
 
 
-def test_bpr_is_the_loop():
+def test_bpr_equals_the_loop():
     a, b = torch.tensor([0.3, -2.0, 5.0]), torch.tensor([1.0, -2.0, -4.0])
     expected = [-math.log(sigmoid(x - y)) for x, y in zip(a.tolist(), b.tolist(), strict=True)]
     assert torch.allclose(bpr(a, b), torch.tensor(expected))
@@ -174,7 +174,7 @@ def test_list_mle_is_a_likelihood():
     assert math.isclose(total, 1, rel_tol=1e-9)
 
 
-def test_approx_ndcg_nears_ndcg_as_it_cools():
+def test_approx_ndcg_converges_to_ndcg_at_low_temperature():
     scores = torch.tensor([[3.0, 1.0, 2.0, 0.0]], dtype=torch.float64)
     labels = torch.tensor([[0.0, 1.0, 1.0, 0.0]], dtype=torch.float64)
     true = (1 / math.log2(3) + 1 / math.log2(4)) / (1 / math.log2(2) + 1 / math.log2(3))
@@ -193,7 +193,7 @@ def test_gumbel_is_approx_ndcg_of_plackett_luce_orders():
 
 @given(st.integers(0, 10_000), st.sampled_from(sorted(PLAIN)))
 @settings(max_examples=40, deadline=None)
-def test_the_order_in_which_a_list_is_written_does_not_matter(seed, name):
+def test_losses_do_not_depend_on_the_order_of_a_list(seed, name):
     scores, labels = lists(3, 6, seed=seed)
     order = torch.randperm(6, generator=torch.Generator().manual_seed(seed))
     assert torch.allclose(PLAIN[name](scores, labels), PLAIN[name](scores[:, order], labels[:, order]))
@@ -201,6 +201,6 @@ def test_the_order_in_which_a_list_is_written_does_not_matter(seed, name):
 
 @given(st.integers(0, 10_000), st.sampled_from([n for n in sorted(PLAIN) if n != "logistic"]))
 @settings(max_examples=40, deadline=None)
-def test_only_differences_of_scores_matter_to_all_but_the_logistic(seed, name):
+def test_all_losses_but_the_logistic_depend_only_on_score_differences(seed, name):
     scores, labels = lists(3, 6, seed=seed)
     assert torch.allclose(PLAIN[name](scores, labels), PLAIN[name](scores + 3.0, labels))

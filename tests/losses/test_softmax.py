@@ -99,7 +99,7 @@ def test_weighted_softmax_equals_the_plain_formula(rows):
     own = torch.randn(rows, generator=generator, dtype=torch.float64)
     log_weight[:, 2] = -torch.inf
     masked = torch.rand(rows, 9, generator=generator) < 0.3
-    masked[0] = True  # a row without any candidate has loss 0
+    masked[0] = True  # A row without candidates has loss 0.
     results = []
     for fast in (True, False):
         p, s = positive.clone().requires_grad_(), scores.clone().requires_grad_()
@@ -145,7 +145,7 @@ def test_chunked_softmax_equals_the_whole_one(monkeypatch, cells, masked):
     queries, vectors = (torch.randn(n, 5, generator=generator, dtype=torch.float64) for n in (11, 23))
     targets = torch.randint(23, (11,), generator=generator)
     none = torch.rand((11, 23), generator=generator) < (0.4 if masked else 0)
-    none[2] = masked  # the whole row: what is left is the target, and the loss 0
+    none[2] = masked  # Everything but the target is excluded, so the loss is 0.
     dropped = none.clone()
     dropped[torch.arange(11), targets] = False
     results = []

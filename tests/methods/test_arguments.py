@@ -1,4 +1,4 @@
-"""What `beamwood.fit` may be given, and what it says of anything else."""
+"""Arguments of `beamwood.fit`, and its errors."""
 
 import re
 from dataclasses import replace
@@ -36,7 +36,7 @@ def split():
     return disjoint_users(Dataset.from_log(read_log(frame)), seed=1)
 
 
-def test_a_mapping_is_a_configuration(split):
+def test_a_mapping_is_accepted_as_configuration(split):
     ours = beamwood.fit(split, "sasrec", SMALL, progress=False)
     theirs = beamwood.fit(split, "sasrec", load_method("sasrec").Config(**SMALL), progress=False)
     assert ours.metadata["config"] == theirs.metadata["config"]
@@ -44,7 +44,7 @@ def test_a_mapping_is_a_configuration(split):
 
 
 @pytest.mark.parametrize("method", ["dtr", "sasrec", "two_tower"])
-def test_the_largest_seed_is_taken(split, method):
+def test_the_largest_seed_is_accepted(split, method):
     settings = {"loop.max_steps": 1, "loop.evaluate_every": 1, "choose.validation_users": 5}
     settings |= {"examples.min_history": 2, "model.windows": [4, 2]} if method == "dtr" else {}
     fitted = beamwood.fit(split, method, settings, seed=np.int64(2**63 - 1), progress=False)
@@ -83,20 +83,20 @@ def test_wrong_arguments(split, config, options, message):
 
 
 @pytest.mark.parametrize("method", [["dtr"], 3])
-def test_a_method_is_a_name(split, method):
+def test_a_method_must_be_a_name(split, method):
     with pytest.raises(
         InputError, match=f"method must be a name, .* not {type(method).__name__}; known: .*cooccurrence"
     ):
         beamwood.fit(split, method)
 
 
-def test_what_is_not_measured_is_said_before_the_training(split, monkeypatch):
+def test_an_unmeasured_monitor_is_refused_before_training(split, monkeypatch):
     monkeypatch.setattr("beamwood.fitting.run.run_loop", lambda *_, **__: pytest.fail("it trains"))
     with pytest.raises(InputError, match=r"choose.monitor='removed/f@10' is not measured; did you mean 'removed/f@20'"):
         beamwood.fit(split, "sasrec", SMALL | {"choose.monitor": "removed/f@10"}, progress=False)
 
 
-def test_a_method_by_itself_refuses_no_time(split):
+def test_a_method_refuses_a_time_limit_of_zero(split):
     sasrec = load_method("sasrec")
     with pytest.raises(InputError, match="time_limit=0 is not above 0"):
         sasrec.fit(split, planned(sasrec.Config(**SMALL), split.train), time_limit=0, progress=False)
@@ -104,8 +104,8 @@ def test_a_method_by_itself_refuses_no_time(split):
 
 @pytest.mark.parametrize(("limit", "left"), [(100, 30), (70.5, 0.5), (None, np.inf)])
 @pytest.mark.parametrize("method", ["dtr", "sasrec"])
-def test_what_a_model_starts_from_takes_of_the_time(split, monkeypatch, method, limit, left):
-    """Seventy seconds go by while it is counted what follows what."""
+def test_initialisation_counts_against_the_time_limit(split, monkeypatch, method, limit, left):
+    """Counting transitions takes seventy seconds here."""
     seen, now, counted = {}, [1000.0], item_start.surroundings
 
     def slowly(*arguments, **options):
@@ -123,13 +123,13 @@ def test_what_a_model_starts_from_takes_of_the_time(split, monkeypatch, method, 
     assert seen["left"] == left
 
 
-def test_a_data_set_is_no_split(split):
+def test_a_data_set_is_not_accepted_as_a_split(split):
     with pytest.raises(InputError, match=r"split is a Dataset, not a Split; make one, as .*disjoint_users"):
         beamwood.fit(split.dataset, "sasrec")
 
 
-def test_a_split_of_ones_own_is_judged_by_what_it_holds(split):
-    """Test users of whom training knows nothing are strangers, whatever the split is called; somebody has to choose."""
+def test_a_custom_split_is_checked_by_its_content(split):
+    """Test users without training data are unknown, whatever the split's name; validation users are required."""
     own = replace(split, name="mine")
     with pytest.raises(InputError, match=r"model\.kind=graphrec knows .* but --split mine tests on others"):
         beamwood.fit(own, "ranker", progress=False)
@@ -139,7 +139,7 @@ def test_a_split_of_ones_own_is_judged_by_what_it_holds(split):
         beamwood.fit(nobody, "ease")
 
 
-def test_evaluate_judges_the_split_of_the_fit(split, tmp_path):
+def test_evaluate_accepts_the_split_of_the_fit(split, tmp_path):
     fitted = beamwood.fit(split, "popularity")
     fitted.save(tmp_path / "popular")
     views = beamwood.evaluate(beamwood.load(tmp_path / "popular"), split, ks=(5, 10))
@@ -224,13 +224,13 @@ def test_an_estimator_may_be_a_retriever(split):
         ("ease", {"model.num_neighbours": 2**63}, "model.num_neighbours=9223372036854775808: a number is between"),
     ],
 )
-def test_settings_beyond_what_can_compute_with_them(split, method, config, message):
+def test_settings_that_are_too_large_are_refused(split, method, config, message):
     with pytest.raises(InputError, match=message):
         beamwood.fit(split, method, config, progress=False)
 
 
 def number_in(annotation):
-    """int or float where an annotation has one, else None."""
+    """int or float if the annotation contains one, else None."""
     if annotation in (int, float):
         return annotation
     return next((kind for kind in map(number_in, get_args(annotation)) if kind), None)
@@ -250,7 +250,7 @@ def test_every_number_of_every_method_has_a_bound(method):
     assert numbers > 2 or method == "popularity"
 
 
-# Whose words, or whose null, are the family's own.
+# Settings whose words, or null, a family of methods defines.
 OWN = {"model.width", "model.num_neighbours", "loss.negatives", "loss.num_negatives"}
 OWN |= {"model.num_candidates", "loss.sampled_negatives"}
 
@@ -270,7 +270,7 @@ def test_each_setting_is_defined_once_and_described_in_twenty_words():
     assert len(known) > 100
 
 
-def test_what_is_given_is_merged_over_the_methods_own_defaults():
+def test_given_settings_override_the_methods_defaults():
     dtr = load_method("jtm")
     default = dtr.Config()
     assert (default.tree.updates, default.tree.learner, default.given) == (1, "binary", frozenset())
@@ -312,14 +312,14 @@ def test_what_is_given_is_merged_over_the_methods_own_defaults():
         ("cooccurrence", "model.decay", [], r"=\[\]: give a list of one value or more, each a number"),
     ],
 )
-def test_a_setting_says_what_it_may_be(method, setting, value, message):
+def test_an_error_names_the_allowed_values(method, setting, value, message):
     with pytest.raises(InputError, match=f"^configuration: {setting}{message}"):
         load_method(method).configured({setting: value})
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_no_setting_is_refused_in_words_of_another_package(method):
-    """Nor with advice that is refused as well."""
+def test_errors_do_not_quote_other_packages(method):
+    """The suggested value is itself accepted."""
     loaded = load_method(method)
     for name in loaded.Config.names():
         for value in ("abc", "null", None, -1, 1e30, True, [1], 0, 2.5, [], {"a": 1}, float("nan")):

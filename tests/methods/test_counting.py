@@ -1,4 +1,4 @@
-"""The counting methods against plain loops, and their choice of parameters on validation."""
+"""Counting methods against plain loops, and their choice of parameters on validation users."""
 
 import itertools
 
@@ -46,7 +46,7 @@ def test_cosine_is_the_same_in_blocks_of_pairs(monkeypatch):
     assert all(np.array_equal(getattr(whole, name), getattr(blocks, name)) for name in ("data", "indices", "indptr"))
 
 
-def test_cosine_ends_once_it_is_certain_to_exceed_its_limit(monkeypatch):
+def test_cosine_stops_early_if_it_will_exceed_its_limit(monkeypatch):
     monkeypatch.setattr("beamwood.methods.cooccurrence._PAIRS", 1)
     taken = interactions(ItemLists.from_lists([np.arange(at % 50, at % 50 + 9) for at in range(300)]), 60)
     clock = itertools.count().__next__
@@ -68,7 +68,7 @@ def test_transitions_equal_the_loop():
     assert np.allclose(got, expected)
 
 
-def test_more_steps_than_a_history_has_cost_nothing():
+def test_steps_beyond_the_length_of_a_history_cost_nothing():
     rows = ItemLists.from_lists([[0, 1, 2, 1], [2, 2, 3], []])
     assert np.array_equal(counts_within(rows, 4, 10**12).toarray(), counts_within(rows, 4, 3).toarray())
 
@@ -88,7 +88,7 @@ def test_fits_and_answers(split, name):
     assert len(retriever.recommend([[]], k=9).item_ids[0]) == 9
 
 
-def test_choice_is_the_best_on_validation(split):
+def test_the_chosen_parameters_are_best_on_validation(split):
     module = load_method("cooccurrence")
     chosen = module.fitted(split).metadata["training"]
     for decay in module.Config().model.decay:
@@ -104,14 +104,14 @@ def test_popularity_counts_users_once():
     assert counts.tolist() == taken
 
 
-def test_one_value_is_a_grid(split):
+def test_a_single_value_is_accepted_as_a_grid(split):
     fitted = beamwood.fit(split, "cooccurrence", {"model.shrinkage": 5, "model.decay": 0.9, "model.seen": "last"})
     chosen = fitted.metadata["training"]
     assert (chosen["shrinkage"], chosen["decay"], chosen["seen"]) == (5.0, 0.9, "last")
 
 
-def test_whatever_a_user_has_had_is_left_out(tmp_path):
-    """Also of a long history, and from a saved folder."""
+def test_all_seen_items_are_left_out(tmp_path):
+    """Also for a long history, and in a saved folder."""
     rng = np.random.default_rng(0)
     taken = [rng.permutation(400)[:300] for _ in range(30)]
     log = pl.DataFrame({"user": np.repeat(np.arange(30), 300), "item": np.concatenate(taken)})
@@ -155,6 +155,6 @@ def test_wrong_grids_are_refused(split, method, config, message):
 
 
 @pytest.mark.parametrize("method", ["popularity", "cooccurrence", "transitions"])
-def test_counting_takes_the_options_of_all_methods(split, method):
+def test_counting_accepts_the_options_of_all_methods(split, method):
     fitted = beamwood.fit(split, method, seed=3, time_limit=60, progress=False)
     assert fitted.metadata["seed"] == 3

@@ -1,4 +1,4 @@
-"""Counting methods keep a limit: fewer settings, fewer validation users, fewer items, and a line for each."""
+"""Counting methods keep a time limit with fewer settings, validation users or items, each reported in a line."""
 
 from dataclasses import dataclass, replace
 
@@ -19,7 +19,7 @@ from beamwood.types import SearchOptions
 
 
 class Clock:
-    """Seconds that pass when told to, and a little with each look."""
+    """A clock that advances on demand, and slightly with each reading."""
 
     def __init__(self, each=0.0):
         self.now, self.each = 0.0, each
@@ -69,7 +69,7 @@ def test_the_first_settings_are_always_tried(split):
     assert chosen["power"] == 1.0
 
 
-def test_fewer_users_judge_where_judging_is_dear(split, monkeypatch):
+def test_fewer_validation_users_are_used_if_evaluation_is_slow(split, monkeypatch):
     clock = Clock()
 
     def slow(searcher, queries, *, ks):
@@ -83,7 +83,7 @@ def test_fewer_users_judge_where_judging_is_dear(split, monkeypatch):
     assert f"64 of {len(split.valid)} validation users judge" in chosen["left_out"]
 
 
-def test_a_part_of_the_users_rules_a_hopeless_setting_out(split, monkeypatch):
+def test_a_sample_of_users_excludes_a_poor_setting(split, monkeypatch):
     asked = []
 
     def spied(searcher, queries, *, ks):
@@ -107,8 +107,8 @@ def test_a_part_of_the_users_rules_a_hopeless_setting_out(split, monkeypatch):
 @pytest.mark.parametrize(
     ("users", "left", "expected"), [(100_000, 1e9, 80_000), (100_000, 10.0, 2_114), (500, 10.0, 5_314)]
 )
-def test_ease_weighs_as_many_items_as_there_is_time_for(users, left, expected):
-    """Of many users the third power counts; of few the entries times users and items, 1,500 of which took a second."""
+def test_ease_has_weights_for_as_many_items_as_time_allows(users, left, expected):
+    """For many users the cost is cubic in items; for few it is entries times users and items, at 1,500 per second."""
     places = np.arange(max(users, 80_000))
     taken = sparse.csr_matrix((np.ones(len(places)), (places % users, places % 80_000)), shape=(users, 80_000))
     budget = Budget(left, clock=Clock(each=1.0))
@@ -116,7 +116,7 @@ def test_ease_weighs_as_many_items_as_there_is_time_for(users, left, expected):
     assert budget.left_out == ([] if expected == 80_000 else [f"{expected} of 80000 items get weights"])
 
 
-def test_a_limit_is_taken_by_every_counting_method(split):
+def test_every_counting_method_accepts_a_limit(split):
     for name in ("popularity", "cooccurrence", "transitions", "ease"):
         retriever = load_method(name).fitted(split, time_limit=60.0)
         assert len(retriever.recommend([split.dataset.items.decode(np.array([0]))]).item_ids[0]) == 20
@@ -137,19 +137,19 @@ def test_the_parts_of_a_sum_share_one_limit(split):
 
     first, second, third = spied("popularity", 40.0), spied("cooccurrence", 10.0), spied("transitions", 5.0)
     both = fitted_sum(first, [second, third], split, None, time_limit=Budget(100.0, clock=clock))
-    # Three quarters for the first; of the 60 s that are left half for counting, in two equal parts; then of 50 s.
+    # Three quarters for the first; half of the remaining 60 s for counting, in two equal parts; then of 50 s.
     assert given == pytest.approx({"popularity": 75.0, "cooccurrence": 15.0, "transitions": 25.0})
     assert "left_out" not in both.metadata["training"]
     fitted_sum(first, [second], split, None)
     assert given["cooccurrence"] == float("inf")
 
 
-def test_the_weights_of_a_sum_are_chosen_by_as_many_users_as_there_is_time_for(split):
+def test_the_weights_of_a_sum_use_as_many_users_as_time_allows(split):
     clock, asked = Clock(), []
 
     @dataclass
     class Slow:
-        """A tenth of a second for each row that is searched."""
+        """Each searched row takes a tenth of a second."""
 
         inner: object
 
@@ -167,7 +167,7 @@ def test_the_weights_of_a_sum_are_chosen_by_as_many_users_as_there_is_time_for(s
     assert asked == [valid] * len(asked)
     each, budget = 0.1 * len(asked), None
     for room in (1.1, 0.9, 0.0):
-        # What it takes to price it comes first: 4 and 32 rows, twice.
+        # The cost is estimated first, on 4 and 32 rows, twice.
         limit, clock.now = 72 * each + room * valid * each / 0.8, 0.0
         budget = Budget(limit, clock=clock)
         asked.clear()

@@ -1,4 +1,4 @@
-"""DTR learns the planted market, resumes exactly, and its options mean what they say."""
+"""DTR learns the planted market, resumes exactly, and its options have the documented effect."""
 
 from dataclasses import replace
 
@@ -58,7 +58,7 @@ def test_learns_the_market(split):
     assert f20(retriever, split.test) > f20(popular, split.test) + 0.03
 
 
-def test_paper_form_targets_are_the_next_items(split):
+def test_targets_of_the_paper_are_the_next_items(split):
     task = make_task(split, **{"examples.num_targets": 1, "examples.horizon": 1})
     rows = np.arange(20)
     batch = task.task.batch_of(rows, task.rng)
@@ -67,8 +67,8 @@ def test_paper_form_targets_are_the_next_items(split):
     assert np.array_equal(batch.leaves_BL, task.tree.leaves_of(histories))
 
 
-def test_every_user_counts_the_same_unless_positions_do(split):
-    """An epoch has each user once, at any of his positions; of positions, the paper's form, each once."""
+def test_users_have_equal_weight_unless_positions_do(split):
+    """An epoch has each user once, at a random position; with positions, as in the paper, each position once."""
     lengths = split.train.histories.lengths
     task = make_task(split, **{"examples.num_targets": 1, "examples.horizon": 1, "examples.min_history": 1})
     assert task.num_examples == np.count_nonzero(lengths > 1)
@@ -78,7 +78,7 @@ def test_every_user_counts_the_same_unless_positions_do(split):
     for row in (0, 7, task.num_examples - 1):
         items = histories.items[histories.indptr[users[row]] : histories.indptr[users[row] + 1]]
         lengths_seen = [int((batch.leaves_BL[row] >= 0).sum()) for batch in drawn]
-        # As long as the window, one cannot tell two positions apart.
+        # Within the length of the window, positions cannot be distinguished.
         seen = np.bincount(lengths_seen, minlength=16)[1 : min(len(items), 15)]
         expected = 200 / (len(items) - 1)
         assert (np.abs(seen - expected) < 5 * np.sqrt(expected)).all()
@@ -95,7 +95,7 @@ def test_every_user_counts_the_same_unless_positions_do(split):
 
 
 @pytest.mark.parametrize(("setting", "able", "runs"), [(None, True, True), (None, False, False), (True, False, True)])
-def test_bfloat16_unless_set_is_for_processors_that_have_it(split, monkeypatch, setting, able, runs):
+def test_bfloat16_is_the_default_only_on_processors_that_have_it(split, monkeypatch, setting, able, runs):
     monkeypatch.setattr(tree_task, "has_bfloat16", lambda: able)
     assert make_task(split, **{"optimiser.bf16": setting}).bf16 is runs
 
@@ -112,7 +112,7 @@ def test_targets_stay_within_the_horizon_and_the_user(split):
 
 
 def test_the_last_window_alone_has_the_users_last_item_as_its_target(split):
-    """DTR, section 6.1; on the papers' complete tree."""
+    """DTR, section 6.1, on the papers' complete tree."""
     one = {"examples.num_targets": 1, "examples.horizon": 1, "examples.window": "last"}
     config = planned(Config(**SMALL, **one, **{"tree.branching": 2, "tree.shape": "complete"}), split.train)
     task = Prepared(TreeTask(split, config, lambda tree: make_objective(config, tree, None)), seed=0)
@@ -128,7 +128,7 @@ def test_the_last_window_alone_has_the_users_last_item_as_its_target(split):
 
 def test_sampled_loss_estimates_the_full_one(split):
     """With very many negatives a level's sampled loss is the softmax over all its live nodes."""
-    # Scores that start from counts are too far apart for so few negatives.
+    # Scores initialised from counts vary too much for this number of negatives.
     drawn = {"start.scores": "random", "loss.num_negatives": 60}
     task = make_task(split, **drawn, **{"tree.branching": 2, "examples.num_targets": 2})
     task.model.eval()
@@ -192,5 +192,5 @@ def test_wrong_configuration(split):
         Config(lerning_rate=1)
 
 
-def test_batches_are_plain(split):
+def test_batches_are_tree_batches(split):
     assert isinstance(make_task(split).batch(np.arange(2)), TreeBatch)

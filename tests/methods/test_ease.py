@@ -1,4 +1,4 @@
-"""EASE's closed form against its own problem, in blocks, with few items and few neighbours."""
+"""EASE's closed form against its optimisation problem, in blocks, with few items and few neighbours."""
 
 import numpy as np
 import pytest
@@ -37,8 +37,8 @@ def test_solves_its_problem(monkeypatch):
 
 @pytest.mark.parametrize(("users", "items"), [(50, 300), (150, 200), (3, 200), (1, 150)])
 @pytest.mark.parametrize("regularisation", [1e-3, 2.0, 1000.0])
-def test_the_way_over_users_is_the_way_over_items(users, items, regularisation, monkeypatch):
-    """Of 0, 1 and weights, in blocks, with users who took nothing: both ways give one matrix."""
+def test_solving_over_users_equals_solving_over_items(users, items, regularisation, monkeypatch):
+    """Both give the same matrix for binary and weighted data, in blocks, with users without items."""
     taken = taken_by(users, items)
     taken.data *= np.random.default_rng(users).random(taken.nnz) * 3
     taken = sparse.vstack([taken, sparse.csr_matrix((4, items))]).tocsr()
@@ -52,7 +52,7 @@ def test_the_way_over_users_is_the_way_over_items(users, items, regularisation, 
     assert np.allclose(found["_by_users"], found["_by_items"], rtol=1e-5, atol=1e-6 / max(regularisation, 1))
 
 
-def test_few_users_make_no_matrix_of_items(monkeypatch):
+def test_few_users_need_no_matrix_of_items(monkeypatch):
     def inverse(rows, regularisation, real=ease._inverse):
         sizes.append(rows.shape[0])
         return real(rows, regularisation)
@@ -64,8 +64,8 @@ def test_few_users_make_no_matrix_of_items(monkeypatch):
         assert sizes == [expected]
 
 
-def test_a_limit_leaves_items_out_by_what_they_cost(split, monkeypatch):
-    """The clock of a limit sees a tenth of a second for five items: all sixty would take too long."""
+def test_a_limit_leaves_out_items_that_take_too_long(split, monkeypatch):
+    """Five items take a tenth of a second here, so all sixty would take too long."""
     monkeypatch.setattr(ease, "_PRICED", 5)
     ticks = iter(np.arange(0, 1e6, 0.1))
     budget = Budget(60.0, clock=lambda: float(next(ticks)))
@@ -75,7 +75,7 @@ def test_a_limit_leaves_items_out_by_what_they_cost(split, monkeypatch):
     assert any("of 60 items get weights" in said for said in budget.left_out)
 
 
-def test_keeps_the_largest_of_either_sign():
+def test_keeps_the_largest_weights_of_either_sign():
     taken = taken_by(50, 11)
     whole = ease.weights(taken, regularisation=2.0, num_neighbours=11).toarray()
     kept = ease.weights(taken, regularisation=2.0, num_neighbours=3).toarray()
@@ -97,7 +97,7 @@ def test_few_items_have_weights(split):
     assert len(weighted) > 15
 
 
-def test_learns_what_goes_together_and_is_saved(split, tmp_path):
+def test_learns_cooccurring_items_and_is_saved(split, tmp_path):
     from beamwood.evaluation.protocol import evaluate
 
     retriever = load_method("ease").fitted(split)

@@ -1,4 +1,4 @@
-"""Every encoder trains by the shared task: its examples, its options, an exact resume, and a saved answer."""
+"""Every encoder trains by the shared task: examples, options, exact resume, and equal answers after saving."""
 
 import numpy as np
 import polars as pl
@@ -74,7 +74,7 @@ def test_windows_that_end_at_each_position(split, name):
 
 
 @pytest.mark.parametrize("name", SIZES)
-def test_a_bound_ahead_is_kept(split, name):
+def test_targets_stay_within_the_horizon(split, name):
     task = task_of(split, name, **{"examples.horizon": 2})
     rows = np.arange(30)
     batch = task.batch(rows)
@@ -109,7 +109,7 @@ def test_item_vectors_come_from_the_column(split):
             task_of(split, "sasrec", **{"model.item_column": column})
 
 
-def test_the_sampled_loss_goes_to_the_full_one(split):
+def test_the_sampled_loss_converges_to_the_full_one(split):
     full = task_of(split, "sasrec")
     many = task_of(split, "sasrec", **{"loss.sampled_negatives": 60_000})
     few = task_of(split, "sasrec", **{"loss.sampled_negatives": 5})
@@ -123,7 +123,7 @@ def test_the_sampled_loss_goes_to_the_full_one(split):
 
 @pytest.mark.parametrize("name", ["sasrec", "gru4rec", "caser", "fmlp", "lpo4rec"])
 def test_large_catalogues_are_trained_with_sampled_negatives(name):
-    """All but the papers' own forms."""
+    """Except with the papers' presets."""
     method = load_method(name)
     for preset in (None, "paper"):
         config = method.configured(None, preset)

@@ -1,4 +1,4 @@
-"""SASRec learns the planted market, resumes exactly, and draws the targets it says."""
+"""SASRec learns the planted market, resumes exactly, and samples targets as documented."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Two towers: every sampler trains, resumes bit for bit and answers without torch; masks and features do their part."""
+"""Two towers: every sampler trains, resumes bit for bit and answers without torch; masks and features work."""
 
 import itertools
 import subprocess
@@ -72,20 +72,20 @@ def test_a_resumed_run_equals_an_uninterrupted_one(dataset, tmp_path, negatives,
 def test_learns_the_market(negatives):
     market = make_market(MarketConfig(num_users=1500, num_items=90, min_events=20, max_events=60), seed=1)
     split = disjoint_users(Dataset.from_log(read_log(market.log), market.item_frame))
-    # People take items again here, so what they know is no false negative.
+    # Users repeat items here, so seen items are not false negatives.
     sizes = {"model.width": 16, "loop.batch_size": 512, "model.length": 30}
     config = Config(**(SMALL | sizes), **{"loss.negatives": negatives, "loop.max_epochs": 3, "loss.mask_known": False})
     retriever = fit(split, config, progress=False)
     popular = load_method("popularity").fitted(split)
     f20 = [evaluate(r.searcher, split.test, ks=(20,), remove_seen=True).means()["f@20"] for r in (retriever, popular)]
-    # Uncorrected negatives push popular items down; so does G-Tower where every batch holds every item, so that all
-    # gaps are 1. On a market this small that costs more than the rest learns.
+    # Uncorrected negatives lower the scores of popular items. So does G-Tower if every batch has every item, so that
+    # all gaps are 1. On a market this small, this costs more than is learned.
     biased = negatives in ("ssl", "g-tower")
     assert f20[0] < f20[1] if biased else f20[0] > f20[1] + 0.005
 
 
 @pytest.mark.parametrize("repeats", [True, False])
-def test_masks_in_loops(repeats):
+def test_masks_equal_loops(repeats):
     generator = torch.Generator().manual_seed(0)
     items = torch.randint(30, (12,), generator=generator)
     candidates = torch.cat([items, torch.randint(30, (20,), generator=generator)])
@@ -99,13 +99,13 @@ def test_masks_in_loops(repeats):
             assert mask[row, column] == (not kept or (not is_positive and candidate in known[row]))
 
 
-def test_what_is_taken_again_is_known_once():
+def test_repeated_items_are_masked_once():
     frame = pl.DataFrame({"user": [0] * 50 + [1] * 3, "item": [0, 1] * 25 + [0, 2, 0]})
     train = Dataset.from_log(read_log(frame))
     for masks, settings in (
         (True, {"loss.mask_known": True}),
         (False, {"loss.mask_known": False}),
-        # It harms importance resampling, and no other sampler.
+        # This affects only importance resampling.
         *((name not in ("bir", "xir"), {"loss.negatives": name}) for name in ("full", *SAMPLERS)),
     ):
         known = Prepared(TwoTowerTask(train, planned(Config(**settings), train)), seed=0).known
@@ -113,7 +113,7 @@ def test_what_is_taken_again_is_known_once():
 
 
 def skewed_tasks(config, *others):
-    """Tasks on one log of 24 items with a popularity of 20 to 1 whose users all begin with item 23, of equal towers."""
+    """Tasks with equal towers on a log of 24 items with popularity up to 20 to 1; all users start with item 23."""
     rng = np.random.default_rng(0)
     share = 1 / np.arange(1, 25)
     rows = [[23, *rng.choice(24, 8, p=share / share.sum())] for _ in range(150)]
@@ -140,8 +140,8 @@ def item_gradient(task, batch):
 @pytest.mark.parametrize("mask_known", [True, False])
 @pytest.mark.parametrize("correction", ["sampled", "program"])
 @pytest.mark.parametrize("tower", ["mf", "mean"])
-def test_the_mean_gradient_nears_that_of_the_full_softmax(tower, correction, mask_known):
-    """What a user trains with: the same popularity, masks and repeats on both sides, so that no bias is left."""
+def test_the_mean_gradient_is_close_to_that_of_the_full_softmax(tower, correction, mask_known):
+    """As in training: popularity, masks and repeats are the same on both sides, so there is no bias."""
     config = {"model.user_tower": tower, "model.width": 8, "loop.batch_size": 512, "loss.mask_known": mask_known}
     full, task = skewed_tasks(
         config | {"loss.negatives": "full"}, {"loss.negatives": "ssl-pop", "loss.correction": correction}
@@ -156,7 +156,7 @@ def test_the_mean_gradient_nears_that_of_the_full_softmax(tower, correction, mas
 
 @pytest.mark.parametrize("tower", ["mf", "mean"])
 def test_log_q_is_that_of_the_examples(tower):
-    """Every user begins with one item, which a history tower never has as a positive."""
+    """Every user's first item is the same, and a history tower never has it as a positive."""
     (task,) = skewed_tasks(
         {"model.user_tower": tower, "model.width": 8, "loop.batch_size": 64, "loss.negatives": "ssl-pop"}
     )
@@ -166,7 +166,7 @@ def test_log_q_is_that_of_the_examples(tower):
 
 
 @pytest.mark.parametrize("mask_known", [True, False])
-def test_the_full_softmax_masks_what_the_samplers_mask(mask_known):
+def test_the_full_softmax_has_the_masks_of_the_samplers(mask_known):
     (task,) = skewed_tasks(
         {"model.width": 8, "loop.batch_size": 64, "loss.negatives": "full", "loss.mask_known": mask_known}
     )
@@ -183,7 +183,7 @@ def test_the_full_softmax_masks_what_the_samplers_mask(mask_known):
 
 
 @pytest.mark.parametrize(("horizon", "most"), [(1, 1), (3, 3), (0, 1000)])
-def test_a_history_ends_at_most_as_far_before_its_item(dataset, horizon, most):
+def test_a_history_ends_within_the_horizon_of_its_item(dataset, horizon, most):
     config = planned(Config(**SMALL | {"model.length": 1, "examples.horizon": horizon}), dataset)
     task = Prepared(TwoTowerTask(dataset, config), seed=0)
     rows = np.arange(task.num_examples)
@@ -196,7 +196,7 @@ def test_a_history_ends_at_most_as_far_before_its_item(dataset, horizon, most):
     assert len(gaps) > 1 or most == 1
 
 
-def test_ids_have_no_horizon(dataset):
+def test_towers_of_ids_have_no_horizon(dataset):
     with pytest.raises(InputError, match=r"examples\.horizon=4 is for towers that read histories"):
         METHOD.configured({"model.user_tower": "mf", "examples.horizon": 4})
 
@@ -232,7 +232,7 @@ def test_users_by_id_need_a_split_that_keeps_them(dataset, tmp_path):
 
 
 def test_users_without_a_training_event_are_unknown():
-    """A split by time keeps their index, of which decay alone has moved the vector."""
+    """A split by time keeps their index, whose vector only weight decay has changed."""
     rng = np.random.default_rng(0)
     frame = pl.DataFrame({"user": np.repeat(np.arange(40), 10), "item": rng.integers(0, 30, 400)})
     late = np.where(frame["user"] < 30, 0, 960)
@@ -248,7 +248,7 @@ def test_users_without_a_training_event_are_unknown():
     )
 
 
-def test_a_log_with_its_own_split():
+def test_a_log_with_a_split_column():
     rng = np.random.default_rng(0)
     frame = pl.DataFrame(
         {
@@ -274,7 +274,7 @@ def test_a_log_with_its_own_split():
 
 @pytest.mark.parametrize("tower", ENCODERS)
 def test_answers_of_an_encoder_equal_its_model_s(dataset, tower):
-    """Short, long and empty histories; directions and temperature too."""
+    """For short, long and empty histories, with normalised vectors and temperature."""
     config = Config(**SMALL, **{"model.user_tower": tower, "model.normalise": True, "model.temperature": 0.2})
     task = Prepared(TwoTowerTask(dataset, planned(config, dataset)), seed=0)
     rng = np.random.default_rng(0)
@@ -306,7 +306,7 @@ def test_answers_without_torch(dataset, tmp_path, tower):
 
 @pytest.fixture(scope="module")
 def groups():
-    """Users of one of three groups of 20 items each."""
+    """A log of users with items of one of three groups of 20."""
     rng = np.random.default_rng(2)
     rows = [(u, int(i) + 20 * (u % 3), t) for u in range(240) for t, i in enumerate(rng.permutation(20)[:10])]
     log = pl.DataFrame(rows, schema=["user_id", "item_id", "timestamp"], orient="row")
@@ -314,7 +314,7 @@ def groups():
 
 
 @pytest.mark.parametrize("tower", ["mean", "sasrec"])
-def test_both_towers_start_from_what_follows_what(groups, tower):
+def test_both_towers_are_initialised_from_transitions(groups, tower):
     config = Config(**SMALL, **{"model.user_tower": tower})
     model = Prepared(TwoTowerTask(groups.train, planned(config, groups.train)), seed=3).model
     vectors = transition_vectors(groups.train, 8, seed=3)
@@ -328,17 +328,17 @@ def test_both_towers_start_from_what_follows_what(groups, tower):
     assert drawn.items.ids.weight.std().item() == pytest.approx(0.1, rel=0.2)
 
 
-def test_a_started_mean_is_right_before_it_has_learned(groups):
+def test_an_initialised_mean_is_good_before_training(groups):
     found = {}
     for start in ("transitions", "random"):
         config = Config(**SMALL, **{"start.items": start, "loop.max_steps": 1, "optimiser.learning_rate": 1e-9})
         retriever = fit(groups, config, progress=False)
         found[start] = evaluate(retriever.searcher, groups.test, ks=(5,), remove_seen=True).means()
-    # Five of the group's other items, of which the labels are some.
+    # Five other items of the group, which include labels.
     assert found["transitions"]["precision@5"] > 2 * found["random"]["precision@5"]
 
 
-def test_user_ids_have_no_start(dataset):
+def test_user_ids_have_no_initialisation(dataset):
     with pytest.raises(InputError, match=r"start.items=transitions is for a history tower"):
         Prepared(
             TwoTowerTask(
@@ -350,11 +350,11 @@ def test_user_ids_have_no_start(dataset):
 
 
 @pytest.mark.parametrize("tower", ["mf", "mean"])
-def test_what_was_had_is_weighed(groups, tower, tmp_path):
+def test_seen_items_have_a_weight(groups, tower, tmp_path):
     split = leave_one_out(groups.dataset) if tower == "mf" else groups
     retriever = fit(split, Config(**SMALL, **{"model.user_tower": tower, "loop.max_epochs": 1}), progress=False)
     searcher, queries = retriever.searcher, split.test
-    # Nobody takes an item twice.
+    # No user has an item twice.
     assert searcher.seen_weight < 0
     assert retriever.metadata["training"]["seen_weight"] == searcher.seen_weight
     retriever.save(tmp_path / "saved")

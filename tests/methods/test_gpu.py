@@ -1,4 +1,4 @@
-"""Every method that a GPU can train takes the same steps there as on the processor."""
+"""Every method that trains on a GPU makes the same steps there as on the CPU."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no NVIDIA GPU"),
 ]
 STEPS = 8
-# Of bfloat16, whose sums a GPU rounds elsewhere.
+# bfloat16 sums round differently on a GPU.
 ROUGH = 0.02
 
 
@@ -23,7 +23,7 @@ def split():
 
 @pytest.fixture(autouse=True)
 def _exact_products(monkeypatch):
-    """Recurrent layers and convolutions round their factors on a GPU, unless told not to."""
+    """Turn off TF32, which rounds factors in recurrent layers and convolutions."""
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
 
 
@@ -34,17 +34,17 @@ def assert_alike(losses, expected, case):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_steps_are_those_of_the_processor(split, case, tmp_path):
+def test_steps_equal_those_of_the_cpu(split, case, tmp_path):
     expected = fitted(split, case, tmp_path / "cpu", max_steps=STEPS)[1]
     retriever, losses = fitted(split, case, tmp_path / "cuda", max_steps=STEPS, **{"loop.device": "cuda"})
     assert_alike(losses, expected, case)
-    # What answers is the processor's.
+    # The searcher runs on the CPU.
     assert all(isinstance(array, np.ndarray) for array in retriever.searcher.export()[1].values())
 
 
 @pytest.mark.parametrize("devices", [("cpu", "cuda"), ("cuda", "cpu"), ("cuda", "cuda")])
 @pytest.mark.parametrize("case", [CASES[0], CASES[2], CASES[12]])
-def test_a_run_goes_on_where_the_other_ended(split, case, devices, tmp_path):
+def test_a_run_resumes_on_the_other_device(split, case, devices, tmp_path):
     for device, steps in zip(devices, (4, STEPS), strict=True):
         given = {"loop.device": device, "optimiser.schedule": "constant"}
         losses = fitted(split, case, tmp_path / "parts", max_steps=steps, resume=steps == STEPS, **given)[1]
@@ -52,7 +52,7 @@ def test_a_run_goes_on_where_the_other_ended(split, case, devices, tmp_path):
     assert_alike(losses, expected, case)
 
 
-def test_a_model_comes_back_as_the_same_parameters():
+def test_a_model_returns_with_the_same_parameters():
     model = torch.nn.Linear(2, 2)
     parameters = list(model.parameters())
     weights = [parameter.detach().clone() for parameter in parameters]

@@ -1,4 +1,4 @@
-"""`indexed` gives an index to the vectors of a fit: two towers' own, or of DIN the items' and the history's mean."""
+"""`indexed` adds an index to the vectors of a fit: those of two towers, or DIN's item vectors with the mean query."""
 
 import json
 
@@ -38,7 +38,7 @@ def folders(split, tmp_path_factory):
     return out
 
 
-def test_of_two_towers_it_answers_as_they_do(split, folders):
+def test_with_two_towers_it_gives_equal_answers(split, folders):
     towers = package.load(folders / "two_tower")
     same = {"choose.validation_users": 20, "choose.monitor": "removed/ndcg@20"}
     again = package.fit(split, "indexed", same | {"start.folder": str(folders / "two_tower")})
@@ -48,7 +48,7 @@ def test_of_two_towers_it_answers_as_they_do(split, folders):
     assert again.searcher.seen_weight == towers.searcher.seen_weight
 
 
-def test_of_din_the_query_is_the_mean_of_the_history(split, folders):
+def test_with_din_the_query_is_the_mean_of_the_history(split, folders):
     din = package.load(folders / "din").searcher
     found = package.fit(split, "indexed", {"start.folder": str(folders / "din"), "index.kind": "ivf"})
     searcher = found.searcher.first
@@ -68,7 +68,7 @@ def test_without_vectors_the_fix_is_named(split, folders):
         package.fit(split, "indexed", {"start.folder": str(folders / "popularity")})
 
 
-def test_it_goes_the_whole_way(log, folders, tmp_path, capsys):
+def test_the_commands_accept_it(log, folders, tmp_path, capsys):
     out, start = tmp_path / "ivf", ("--method", "indexed", "--from", folders / "two_tower")
     for kind in ("exact", "ivf"):
         wanted = ("--set", f"index.kind={kind}", "--out", tmp_path / kind, "--json")

@@ -1,4 +1,4 @@
-"""Every method of vectors takes every index, and one in a file of its own that nothing in the package names."""
+"""Every method with vectors accepts every index, including a custom one in a file."""
 
 import re
 import runpy
@@ -34,7 +34,7 @@ class TestBuckets(IndexContract):
 
 @pytest.fixture(scope="module")
 def split():
-    """Users take items of their group of 16, in another order each."""
+    """Users have the items of their group of 16, each in another order."""
     rng = np.random.default_rng(0)
     rows = [(u, int(i) + 16 * (u % 5), t) for u in range(150) for t, i in enumerate(rng.permutation(16)[:9])]
     log = read_log(pl.DataFrame(rows, ["user_id", "item_id", "timestamp"], orient="row"))
@@ -54,18 +54,18 @@ def configured(name, changes, start):
     return {key: value for key, value in config.items() if key in load_method(name).Config.names()}
 
 
-def test_all_of_them_are_tried():
+def test_all_methods_and_indexes_are_covered():
     known = {name: load_method(name) for name in METHODS}
     having = [name for name, each in known.items() if each.needs.steps and "index.kind" in each.Config.names()]
     assert sorted(having) == sorted({name for name, _ in VECTORS})
 
 
-# Every method with one index, and every index with one method.
+# Each method with one index, and each index with one method.
 TRIED = [*((name, changes, "ivf") for name, changes in VECTORS), *(("two_tower", {}, index) for index in INDEXES)]
 
 
 @pytest.mark.parametrize(("name", "changes", "index"), TRIED)
-def test_it_takes_every_index(split, start, tmp_path, name, changes, index):
+def test_a_method_accepts_an_index(split, start, tmp_path, name, changes, index):
     if index == "hnsw":
         pytest.importorskip("faiss", reason="faiss is not installed (pip install 'beamwood[ann]')")
     config = configured(name, changes, start) | {"index.kind": index}
@@ -78,7 +78,7 @@ def test_it_takes_every_index(split, start, tmp_path, name, changes, index):
     assert loaded.recommend(users=users, k=5) == answers
     if index == "qinco":
         return
-    # So few items are found by any of them, and codes have no exact scores.
+    # Any index finds items of so small a catalogue, and codes have no exact scores.
     exact = beamwood.fit(split, name, config | {"index.kind": "exact"}, progress=False)
     assert exact.recommend(users=users, k=5).item_ids == answers.item_ids
 
@@ -88,18 +88,18 @@ def test_an_unknown_index_is_refused(split):
         beamwood.fit(split, "sasrec", {"index.kind": "hsnw"}, progress=False)
 
 
-def test_what_another_index_has_is_refused(split):
+def test_settings_of_another_index_are_refused(split):
     with pytest.raises(InputError, match=r"index\.search_width is not for index\.kind=ivf; it is for hnsw"):
         beamwood.fit(split, "sasrec", {"index.kind": "ivf", "index.search_width": 9}, progress=False)
 
 
-def test_its_settings_are_its_own(split):
+def test_an_index_has_its_own_settings(split):
     config = SMALL | {"index.kind": "ivf", "index.num_buckets": 6, "index.num_probed": 2}
     index = beamwood.fit(split, "two_tower", config, progress=False).searcher.first.index
     assert (len(index.centres), index.num_probed) == (6, 2)
 
 
-def test_settings_that_two_have_are_the_same():
+def test_settings_shared_by_indexes_have_the_same_definition():
     fields = {}
     for index in INDEXES.values():
         for name, field in index.Settings.model_fields.items():
@@ -107,7 +107,7 @@ def test_settings_that_two_have_are_the_same():
             assert 0 < len(field.description.split()) <= 20
 
 
-def test_an_index_is_one_file(split, tmp_path):
+def test_a_custom_index_is_one_file(split, tmp_path):
     source = Path(beamwood.__file__).parent
     assert not any("bucket_index" in path.read_text() for path in source.rglob("*.py"))
     fitted = beamwood.fit(split, str(FILE), SMALL, progress=False)
@@ -121,11 +121,11 @@ def test_an_index_is_one_file(split, tmp_path):
     assert loaded.recommend(users=users, k=5) == fitted.recommend(users=users, k=5)
 
 
-def test_names_are_their_own():
+def test_a_name_that_is_taken_is_refused():
     for index in INDEXES.values():
         with pytest.raises(InputError, match=re.escape("give each a name of its own")):
             searcher_with(indexes=[index])
 
 
-def test_kinds_of_queries_have_their_names():
+def test_query_vectors_are_registered_by_name():
     assert all(queries.kind == name for name, queries in QUERIES.items())

@@ -1,4 +1,4 @@
-"""Item vectors that start from what follows what."""
+"""Item vectors initialised from transitions."""
 
 from dataclasses import replace
 
@@ -22,7 +22,7 @@ from prepared import Prepared
 
 @pytest.fixture(scope="module")
 def split():
-    """Histories within one of two groups of 20 items; item 40 is last of all, so that training never sees it."""
+    """Histories within one of two groups of 20 items; item 40 occurs only last, so training never has it."""
     rng = np.random.default_rng(0)
     rows = [(u, int(i) + 20 * (u % 2), t) for u in range(120) for t, i in enumerate(rng.permutation(20)[:8])]
     rows += [(200, 0, 0), (200, 1, 1), (200, 2, 2), (200, 3, 3), (200, 40, 4)]
@@ -38,8 +38,8 @@ def test_items_of_a_group_point_the_same_way(split):
     np.testing.assert_allclose(vectors @ vectors.T, group[:, None] == group, atol=1e-3)
 
 
-def test_the_products_are_the_closest_of_their_rank(split):
-    """Against numpy's decomposition of the dense matrix, up to the rows' lengths."""
+def test_the_products_are_the_best_approximation_of_their_rank(split):
+    """Compared with numpy's decomposition of the dense matrix, up to the rows' lengths."""
     counts = surroundings(split.train).toarray()
     root = np.sqrt(counts.sum(axis=1) + counts.sum(axis=1).mean())
     values, basis = np.linalg.eigh(counts / root[:, None] / root)
@@ -51,7 +51,7 @@ def test_the_products_are_the_closest_of_their_rank(split):
 
 
 @pytest.mark.parametrize("power", [0, 1])
-def test_a_pair_counts_less_the_longer_its_history(power):
+def test_pairs_of_long_histories_have_less_weight(power):
     rng = np.random.default_rng(4)
     lists = [rng.integers(0, 9, length).tolist() for length in (2, 5, 14, 30, 1)]
     expected = np.zeros((9, 9))
@@ -75,7 +75,7 @@ def test_a_pair_counts_less_the_longer_its_history(power):
 
 @pytest.fixture
 def chain():
-    """600 users walk a ring of 300 items: whom a step reaches changes slowly, and so do the eigenvalues."""
+    """600 users walk on a ring of 300 items, so that eigenvalues decrease slowly."""
     rng = np.random.default_rng(0)
     steps = np.cumsum(rng.integers(0, 8, (600, 20)), axis=1) + rng.integers(0, 300, (600, 1))
     rows = {
@@ -86,8 +86,8 @@ def chain():
     return Dataset.from_log(read_log(pl.DataFrame(rows)))
 
 
-def test_of_a_large_catalogue_a_few_products_come_near(chain, monkeypatch):
-    """What is left out of each vector by the span of the approximate ones, and the same without any product."""
+def test_a_few_products_approximate_a_large_catalogue(chain, monkeypatch):
+    """The residual of each vector outside the approximate span, with few products and with none."""
     exact = transition_vectors(chain, 16, seed=0)
     monkeypatch.setattr(item_start, "_EXACT", 299)
     got = transition_vectors(chain, 16, seed=0)
@@ -101,8 +101,8 @@ def test_of_a_large_catalogue_a_few_products_come_near(chain, monkeypatch):
     assert not np.array_equal(got, transition_vectors(chain, 16, seed=1))
 
 
-def test_approximate_ones_of_groups_apart_are_the_exact_ones(split, monkeypatch):
-    """The matrix has few eigenvalues that are not 0, so that most of what is carried along adds nothing."""
+def test_approximate_vectors_of_separate_groups_are_exact(split, monkeypatch):
+    """The matrix has few nonzero eigenvalues, so most columns add nothing."""
     exact = transition_vectors(split.train, 2, seed=0)
     monkeypatch.setattr(item_start, "_EXACT", 1)
     got = transition_vectors(split.train, 2, seed=0)
@@ -110,7 +110,7 @@ def test_approximate_ones_of_groups_apart_are_the_exact_ones(split, monkeypatch)
     assert transition_vectors(split.train, 64, seed=0).shape == (len(split.train.items), 64)
 
 
-def test_columns_that_add_nothing_become_0():
+def test_dependent_columns_become_0():
     columns = np.random.default_rng(0).normal(size=(50, 4)).astype(np.float32)
     columns[:, 3] = columns[:, 0] - columns[:, 1]
     result = item_start.orthonormal(columns)
@@ -121,7 +121,7 @@ def test_columns_that_add_nothing_become_0():
 
 @pytest.mark.parametrize("encoder", ["sasrec", "gru4rec"])
 @pytest.mark.parametrize("tied", [True, False])
-def test_a_model_starts_from_them(split, encoder, tied):
+def test_a_model_is_initialised_with_them(split, encoder, tied):
     drawn, task = (
         Prepared(
             SequenceTask(
@@ -152,12 +152,12 @@ def test_a_model_starts_from_them(split, encoder, tied):
             assert torch.equal(table.weight[~known], before.weight[~known])
 
 
-def test_a_catalogue_smaller_than_the_width_has_them_too(split):
+def test_they_exist_for_a_catalogue_smaller_than_the_width(split):
     assert transition_vectors(split.train, 64, seed=0).shape == (len(split.train.items), 64)
 
 
-def test_one_seed_gives_one_start_where_few_items_have_neighbours():
-    """Of most items nothing follows, so that one vector reaches few directions and the search must draw others."""
+def test_initialisation_is_reproducible_if_few_items_have_neighbours():
+    """Most items have no successor, so one vector spans few directions and the method must draw others."""
     rows = [(u, item, t) for u in range(2) for t, item in enumerate(range(20))]
     rows += [(2 + item, item, 0) for item in range(20, 200)]
     train = Dataset.from_log(read_log(pl.DataFrame(rows, schema=["user", "item", "timestamp"], orient="row")))
@@ -166,7 +166,7 @@ def test_one_seed_gives_one_start_where_few_items_have_neighbours():
         np.testing.assert_array_equal(again, first)
 
 
-def test_it_is_not_for_given_vectors():
+def test_given_vectors_exclude_it():
     frame = pl.DataFrame({"user": [0] * 4 + [1] * 4, "item": [0, 1, 2, 3, 1, 0, 3, 2], "timestamp": [0, 1, 2, 3] * 2})
     items = pl.DataFrame({"item": [0, 1, 2, 3], "text": [[0.1, 0.2]] * 4})
     split = leave_one_out(Dataset.from_log(read_log(frame), items))
@@ -176,7 +176,7 @@ def test_it_is_not_for_given_vectors():
 
 
 @pytest.mark.parametrize("item_decay", [None, 0.0])
-def test_item_vectors_can_be_spared_the_decay(split, item_decay):
+def test_item_vectors_can_be_exempt_from_weight_decay(split, item_decay):
     config = Config(
         **{
             "model.width": 8,
@@ -199,7 +199,7 @@ def test_item_vectors_can_be_spared_the_decay(split, item_decay):
         torch.testing.assert_close(value, before[name] * (1 if spared else 0.95))
 
 
-def test_up_to_a_size_models_start_from_them_unasked(split, monkeypatch):
+def test_it_is_the_default_up_to_a_catalogue_size(split, monkeypatch):
     config = {"model.width": 8, "model.length": 8}
     asked, unasked = (
         Prepared(
@@ -218,8 +218,8 @@ def test_up_to_a_size_models_start_from_them_unasked(split, monkeypatch):
     assert torch.equal(large.model.items.weight, drawn.model.items.weight)
 
 
-def test_little_groups_apart_do_not_take_the_coordinates():
-    """Six pairs of items that only meet each other, and two groups of forty: two coordinates tell the groups."""
+def test_small_separate_groups_do_not_use_up_the_coordinates():
+    """Six isolated pairs of items, and two groups of forty: two coordinates separate the groups."""
     rng = np.random.default_rng(0)
     rows = [(u, int(i) + 40 * (u % 2), t) for u in range(200) for t, i in enumerate(rng.permutation(40)[:8])]
     rows += [(1000 + pair, 100 + 2 * pair + t, t) for pair in range(6) for t in range(2)]
@@ -231,7 +231,7 @@ def test_little_groups_apart_do_not_take_the_coordinates():
     np.testing.assert_allclose(vectors @ vectors.T, group[:, None] == group, atol=0.05)
 
 
-def test_of_a_long_log_every_so_many_users_count(split, monkeypatch):
+def test_a_long_log_is_sampled_by_users(split, monkeypatch):
     histories = split.train.histories
     monkeypatch.setattr(item_start, "_INTERACTIONS", len(histories.items) // 2)
     monkeypatch.setattr(item_start, "_AN_ITEM", 0)

@@ -1,4 +1,4 @@
-"""JTR: its loss against loops, all leaves against SASRec's exact search, items that two kinds of histories ask for."""
+"""JTR: its loss against loops, all leaves against SASRec's exact search, and items with two kinds of histories."""
 
 import numpy as np
 import polars as pl
@@ -40,7 +40,7 @@ def start(split, tmp_path_factory):
 
 
 def task_of(split, **changes):
-    """A trainable far from where it starts."""
+    """A training task far from its initial values."""
     config = planned(METHOD.Config(**(SMALL | changes)), split.train)
     task = Prepared(JtrTask(split, config, encoder=sasrec.ENCODER), seed=0)
     return far_from_start(task)
@@ -56,8 +56,8 @@ def homes(buckets, item):
     return [number for number, row in enumerate(buckets.lists) if item in row]
 
 
-def test_the_loss_is_that_of_the_definition(split):
-    """The softmax over all items, and one over the nodes of each level on the way to the target."""
+def test_the_loss_equals_its_definition(split):
+    """A softmax over all items, and one over the nodes of each level on the path to the target."""
     task, rng = task_of(split), np.random.default_rng(2)
     queries_XD, targets = rng.normal(size=(9, 12)).astype(np.float32), rng.integers(0, NUM_ITEMS, 9)
     with torch.no_grad():
@@ -76,8 +76,8 @@ def test_the_loss_is_that_of_the_definition(split):
         assert got[row] == pytest.approx(expected, rel=1e-4)
 
 
-def test_negatives_of_a_level_are_a_part_of_it(split):
-    """With no fewer than the level has, the loss is the level's; with one it is against a sibling alone."""
+def test_level_losses_with_sampled_negatives(split):
+    """With as many as the level has, it is the full loss; with one, the loss is against one sibling."""
     whole, many = task_of(split), task_of(split, **{"loss.level_negatives": 999})
     few = task_of(split, **{"loss.level_negatives": 1})
     rng = np.random.default_rng(2)
@@ -92,7 +92,7 @@ def test_negatives_of_a_level_are_a_part_of_it(split):
     np.testing.assert_allclose(losses[2], np.log1p(np.exp(apart)), rtol=1e-4)
 
 
-def test_draws_that_are_none_are_no_negatives(split):
+def test_missing_draws_are_not_negatives(split):
     task = task_of(split, **{"loss.level_negatives": 5})
     queries_XD = torch.randn((9, 12), generator=torch.Generator().manual_seed(2))
     level, (one, other) = task.tree.levels()[-1], (torch.Generator().manual_seed(5) for _ in range(2))
@@ -109,7 +109,7 @@ def test_draws_that_are_none_are_no_negatives(split):
     np.testing.assert_allclose(losses, expected, rtol=1e-4)
 
 
-def test_all_leaves_are_exact_search(split):
+def test_searching_all_leaves_is_exact(split):
     """Ids, order and scores, with filters; and one leaf costs less."""
     task = task_of(split)
     exact, whole, one, query = task.searcher(), indexed(task, 999), indexed(task, 1), queries(40)
@@ -123,7 +123,7 @@ def test_all_leaves_are_exact_search(split):
     assert (one.search(query, 3).scored < NUM_ITEMS).all()
 
 
-def test_one_home_is_a_partition(split):
+def test_one_leaf_per_item_is_a_partition(split):
     one, two = (indexed(task_of(split, **{"index.num_homes": most})).index.buckets for most in (1, 2))
     assert not one.overlap
     assert one.sizes.sum() == NUM_ITEMS
@@ -131,8 +131,8 @@ def test_one_home_is_a_partition(split):
     assert two.sizes.sum() <= 2 * NUM_ITEMS
 
 
-def test_who_is_wanted_in_two_places_is_in_two_leaves():
-    """Two groups of twelve that nobody mixes, and item 24, which follows both: one leaf finds it from either side."""
+def test_an_item_with_two_kinds_of_histories_is_in_two_leaves():
+    """Two groups of twelve that no user mixes, and item 24, which follows both: one leaf finds it for each group."""
     rng, rows = np.random.default_rng(0), []
     for user in range(240):
         group = 12 * (user % 2)
@@ -156,16 +156,16 @@ def test_who_is_wanted_in_two_places_is_in_two_leaves():
 def test_every_parameter_learns(split):
     task = task_of(split)
     assert without_gradient(task) == []
-    # The root is nobody's choice.
+    # The root is never chosen against other nodes.
     assert (task.nodes.grad.abs().sum(dim=1) > 0).tolist() == [False] + [True] * (len(task.nodes) - 1)
 
 
-def test_it_learns_what_follows(split):
+def test_it_learns_successors(split):
     given = SMALL | {"loop.max_steps": 150, "loop.evaluate_every": 75}
     assert gain_over_popularity(METHOD, split, given) > 0.2
 
 
-def test_it_goes_on_from_a_fit(split, start):
+def test_it_starts_from_a_fit(split, start):
     task = task_of(split, **{"start.folder": str(start)})
     plain = Prepared(task.task, seed=0)
     fitted = beamwood.load(start).searcher.first
@@ -176,7 +176,7 @@ def test_it_goes_on_from_a_fit(split, start):
         METHOD.fitted(split, SHORT | {"start.folder": str(start), "model.length": 7}, progress=False)
 
 
-def test_what_is_saved_answers_alike_and_k_is_kept(split, tmp_path):
+def test_a_saved_model_gives_equal_answers_and_keeps_its_settings(split, tmp_path):
     fitted = METHOD.fitted(split, SHORT | {"index.num_probed": 1}, progress=False)
     fitted.save(tmp_path / "saved")
     loaded = beamwood.load(tmp_path / "saved")
@@ -186,20 +186,20 @@ def test_what_is_saved_answers_alike_and_k_is_kept(split, tmp_path):
     assert loaded.recommend(**asked) == answers
     assert [len(row) for row in answers.item_ids] == [20, 20]
     assert beamwood.evaluate(loaded, split)["removed"].means() == beamwood.evaluate(fitted, split)["removed"].means()
-    # Another index stands on its vectors.
+    # Its vectors can have another index.
     other = load_method("indexed").fitted(split, {"start.folder": str(tmp_path / "saved"), "index.kind": "exact"})
     vectors, query = fitted.searcher.first, queries(3)
     best = best_products(vectors.encode(query), vectors.vectors, 5)
     assert np.array_equal(other.searcher.first.search(query, 5).items, best.items)
 
 
-def test_it_keeps_to_its_time(split):
+def test_it_keeps_its_time_limit(split):
     fitted = METHOD.fitted(split, SMALL | {"loop.max_steps": 10**6}, time_limit=4, progress=False)
     assert fitted.metadata["training"]["seconds"] < 4
     assert fitted.searcher.first.index.name == "clusters"
 
 
-def test_it_is_compared(split):
+def test_compare_accepts_it(split):
     fitted = {"jtr": METHOD.fitted(split, SHORT, progress=False), "popularity": load_method("popularity").fitted(split)}
     compared = compare_fitted(split, fitted)
     assert compared.results.keys() == fitted.keys()
@@ -207,8 +207,8 @@ def test_it_is_compared(split):
     assert compared.simplest == "popularity"
 
 
-def test_it_has_its_own_index_alone(split):
-    """What is like the name in another group is not meant."""
+def test_it_accepts_only_its_own_index(split):
+    """Suggestions come from the same group of settings."""
     own = "index.num_probed, index.num_children, index.leaf_size, index.num_homes"
     with pytest.raises(InputError, match=rf"setting 'index\.kind' is unknown; there are {own}$"):
         METHOD.fitted(split, SHORT | {"index.kind": "ivf"}, progress=False)

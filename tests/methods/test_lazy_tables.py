@@ -1,4 +1,4 @@
-"""With lazy Adam a method learns from the same gradients, those of its tables given by row."""
+"""With lazy Adam a method has the same gradients, with sparse rows for its tables."""
 
 import numpy as np
 import pytest
@@ -78,7 +78,7 @@ def task_of(split, method, options):
 
 
 def gradients(task):
-    """Those of the model that a batch's loss moves."""
+    """The gradients of a batch's loss."""
     batch = task.batch(np.arange(12))
     if isinstance(task.task, GuidedTask):
         scores = task.ranker(batch.query, batch.items_BK)
@@ -101,7 +101,7 @@ def test_the_gradients_are_the_same_and_the_tables_sparse(split, method, options
 
 
 @pytest.mark.parametrize(("method", "options"), CASES)
-def test_a_step_moves_only_what_it_used(split, method, options):
+def test_a_step_changes_only_used_rows(split, method, options):
     task = task_of(split, method, options | {"optimiser.embeddings": "lazy-adam"})
     used = {
         name: gradient.coalesce().indices()[0]

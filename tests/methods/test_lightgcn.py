@@ -1,4 +1,4 @@
-"""LightGCN: its vectors against dense powers of the graph, K = 0 against a plain BPR-MF, and users folded in."""
+"""LightGCN: vectors against dense powers of the graph, K = 0 against a plain BPR-MF, and folded-in users."""
 
 import numpy as np
 import polars as pl
@@ -22,7 +22,7 @@ METHOD = load_method("lightgcn")
 SHORT = {"loop.max_steps": 6, "loop.evaluate_every": 3, "loop.batch_size": 16, "choose.validation_users": 20}
 SHORT |= {"model.width": 8}
 NUM_ITEMS = 9
-# An item twice, a user without items, an item (8) and a user (4) without edges.
+# A repeated item, a user without items, and an item (8) and a user (4) without edges.
 TAKEN = ItemLists.from_lists([[0, 1, 1, 5], [2], [0, 1, 2, 3, 4, 6], [7, 6, 0], []])
 
 
@@ -38,7 +38,7 @@ def log_of(lists):
 
 
 def dense(taken=TAKEN, num_items=NUM_ITEMS):
-    """D^-1/2 A D^-1/2 of users, then items, by loops."""
+    """D^-1/2 A D^-1/2 of users, then items, in loops."""
     users = len(taken)
     adjacency = np.zeros((users + num_items, users + num_items))
     for user, items in enumerate(taken):
@@ -55,7 +55,7 @@ def averaged(table, layers, matrix=None):
 
 
 @pytest.mark.parametrize("layers", [0, 1, 2, 3, 5])
-def test_vectors_and_gradients_are_those_of_dense_powers(layers):
+def test_vectors_and_gradients_equal_dense_powers(layers):
     model = GraphVectors(Graph(TAKEN, NUM_ITEMS, layers), 4, torch.Generator().manual_seed(0))
     nodes = torch.tensor([[0, 5, 13], [3, 12, 5], [4, 5, 6]])
     vectors, starts = model(nodes)
@@ -82,8 +82,8 @@ def test_the_searcher_has_the_vectors(layers):
     np.testing.assert_allclose(searcher.encode(query), expected[:users], atol=1e-6)
 
 
-def test_without_layers_it_is_matrix_factorisation_by_bpr(dataset):
-    """The same draws through a plain BPR-MF, by Adam and L2 of the batch's rows, give the same vectors."""
+def test_without_layers_it_is_bpr_matrix_factorisation(dataset):
+    """A plain BPR-MF with the same draws, Adam and L2 on the batch's rows gives the same vectors."""
     train = dataset
     given = {"model.num_layers": 0, "model.width": 6, "loss.regularisation": 0.3, "optimiser.learning_rate": 0.01}
     task = Prepared(GraphTask(train, planned(METHOD.Config(**given), train)), seed=0, learning_rate=0.01)
@@ -106,7 +106,7 @@ def test_without_layers_it_is_matrix_factorisation_by_bpr(dataset):
     np.testing.assert_allclose(task.model.table.detach().numpy(), expected, atol=2e-5)
 
 
-def test_pairs_are_uniform_and_never_of_what_was_taken():
+def test_pairs_are_uniform_and_negatives_are_unseen():
     train = log_of(TAKEN)
     task = GraphTask(train, planned(METHOD.Config(), train))
     rng, seen = torch.Generator().manual_seed(0), {}
@@ -124,13 +124,13 @@ def test_pairs_are_uniform_and_never_of_what_was_taken():
                 chi += (seen.pop((user, taken, other), 0) - expected) ** 2 / expected
                 kinds += 1
     assert not seen
-    # Far beyond what chance does: mean kinds - 1, deviation the root of twice that.
+    # Far beyond chance: the mean is kinds - 1, the standard deviation the root of twice that.
     assert abs(chi - kinds) < 5 * np.sqrt(2 * kinds)
 
 
 @pytest.mark.parametrize("layers", [1, 3])
-def test_who_is_folded_in_has_the_vector_of_who_is_inserted(layers):
-    """With a vector of 0 of its own, and items that do not move for it."""
+def test_a_folded_in_user_has_the_vector_of_an_inserted_user(layers):
+    """With an own vector of 0, and with unchanged item vectors."""
     table = np.random.default_rng(0).normal(size=(len(TAKEN) + NUM_ITEMS, 4))
     layered = [np.linalg.matrix_power(dense(), k) @ table for k in range(layers + 1)]
     history, matrix = [6, 0, 0, 3], dense()
@@ -142,7 +142,7 @@ def test_who_is_folded_in_has_the_vector_of_who_is_inserted(layers):
     train = log_of(TAKEN)
     task = Prepared(GraphTask(train, planned(METHOD.Config(**{"model.num_layers": layers}), train)), seed=0)
     with torch.no_grad():
-        # The log's users and items are numbered as they came, 8 is none of its items.
+        # The log's users and items are numbered by first occurrence; 8 is not an item.
         places = [*train.users.decode(np.arange(len(train.users))), *[5 + i for i in train.items.decode(np.arange(8))]]
         task.model.table = torch.nn.Parameter(torch.from_numpy(table[np.array(places)].astype(np.float32)))
     searcher = task.searcher()
@@ -164,7 +164,7 @@ def test_known_users_by_vector_and_others_by_history(dataset, tmp_path):
         known = model.recommend([[1, 2, 3]], users=[user], k=5).item_ids
         unknown = model.recommend([[1, 2, 3]], users=["nobody"], on_unknown="ignore", k=5).item_ids
         assert by_history == unknown != known
-        # Who is unknown and has no history is answered by what is popular.
+        # Unknown users without a history get popular items.
         assert model.recommend([[]], k=5).scores == [[0.0] * 5]
     assert loaded.recommend(users=[user], k=5) == trained.recommend(users=[user], k=5)
     asked = METHOD.fitted(split, SHORT, progress=False)
@@ -195,7 +195,7 @@ def test_wrong_arrays_and_logs():
         GraphTask(everything, planned(METHOD.Config(), everything))
 
 
-def test_arrays_that_do_not_belong_are_refused(dataset):
+def test_unexpected_arrays_are_refused(dataset):
     fitted = METHOD.fitted(leave_one_out(dataset), SHORT, progress=False)
     config, arrays = fitted.searcher.first.export()
     restore_searcher("vectors", config, arrays)

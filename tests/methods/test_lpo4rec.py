@@ -64,7 +64,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(split, fitted, tmp_path, pref
     assert beamwood.load(tmp_path / "saved").recommend([[1, 2]], k=5) == whole.recommend([[1, 2]], k=5)
 
 
-def test_alignment_starts_where_the_fitted_model_is(split, fitted):
+def test_alignment_starts_at_the_fitted_model(split, fitted):
     task = Prepared(
         PreferenceTask(
             split, planned(Config(**SMALL, **{"start.folder": str(fitted), "loss.preference": "dpo"}), split.train)
@@ -74,7 +74,7 @@ def test_alignment_starts_where_the_fitted_model_is(split, fitted):
     before = beamwood.load(fitted).searcher.first.vectors
     assert np.array_equal(task.searcher().vectors, before)
     assert all(not parameter.requires_grad for parameter in task.reference.parameters())
-    # Policy and reference are one, so DPO's margin is 0 and its loss ln 2.
+    # Policy and reference are equal, so DPO's margin is 0 and its loss ln 2.
     task.model.eval()
     batch = task.batch(np.arange(8))
     rows, columns = torch.nonzero(batch.targets_BL >= 0, as_tuple=True)
@@ -85,7 +85,7 @@ def test_alignment_starts_where_the_fitted_model_is(split, fitted):
 
 
 @pytest.mark.parametrize("encoder", ["sasrec", "caser"])
-def test_negatives_are_head_items_the_user_has_not_had(split, monkeypatch, encoder):
+def test_negatives_are_unseen_head_items(split, monkeypatch, encoder):
     task = Prepared(
         PreferenceTask(
             split, planned(Config(**SMALL, **{"loss.num_negatives": 4, "model.encoder": encoder}), split.train)
@@ -119,8 +119,8 @@ def test_negatives_are_head_items_the_user_has_not_had(split, monkeypatch, encod
 
 
 @pytest.mark.parametrize("pi", ["prob", "logit", "logprob"])
-def test_the_loss_is_the_papers_formula(split, monkeypatch, pi):
-    """Against the whole matrix of logits: omega (CE + lambda LPO), values and gradients."""
+def test_the_loss_equals_the_papers_formula(split, monkeypatch, pi):
+    """Compared with the whole matrix of logits: omega (CE + lambda LPO), values and gradients."""
     import beamwood.fitting.vectors.preference as module
 
     config = Config(
@@ -169,7 +169,7 @@ def test_a_recurrent_start_keeps_its_length(split, tmp_path):
         Prepared(PreferenceTask(split, planned(config.changed({"model.length": 20}), split.train)), seed=0)
 
 
-def test_a_user_branch_is_not_dropped(split, fitted, tmp_path):
+def test_a_start_with_a_user_branch_is_refused(split, fitted, tmp_path):
     module = load_method("melt")
     module.fitted(split, module.Config(**{"start.folder": str(fitted), "loop.max_steps": 1}), progress=False).save(
         tmp_path / "melt"
@@ -181,7 +181,7 @@ def test_a_user_branch_is_not_dropped(split, fitted, tmp_path):
         )
 
 
-def test_the_tail_is_by_the_named_rule(split):
+def test_the_tail_follows_the_chosen_rule(split):
     masks = {
         of: Prepared(
             PreferenceTask(split, planned(Config(**SMALL, **{"loss.tail_of": of}), split.train)), seed=0
@@ -193,7 +193,7 @@ def test_the_tail_is_by_the_named_rule(split):
     assert not torch.equal(masks["items"], masks["prefixes"])
 
 
-def test_wrong_starts(split, fitted, tmp_path):
+def test_invalid_starts_are_refused(split, fitted, tmp_path):
     with pytest.raises(InputError, match="needs a reference model"):
         Prepared(PreferenceTask(split, planned(Config(**SMALL, **{"loss.preference": "dpo"}), split.train)), seed=0)
     with pytest.raises(
@@ -252,14 +252,14 @@ def test_wrong_starts(split, fitted, tmp_path):
         ({"loss.preference": "orpo"}, None),
     ],
 )
-def test_large_catalogues_are_sampled_unless_probabilities_are_compared(form, sampled):
+def test_large_catalogues_use_sampling_unless_probabilities_are_compared(form, sampled):
     plan = Config(**form).plan(Facts(num_users=100, num_items=40_000, mean_history=10.0))
     assert plan.loss.sampled_negatives == sampled
 
 
 @pytest.mark.parametrize("pi", ["logit", "logprob"])
-def test_the_preference_is_the_same_where_the_softmax_is_sampled(split, pi):
-    """It compares differences of logits, and draws by them: the denominator is left out."""
+def test_the_preference_does_not_depend_on_sampling(split, pi):
+    """It depends only on differences of logits, so the denominator cancels."""
     losses = []
     for count in (None, 40):
         given = Config(**SMALL, **{"loss.sampled_negatives": count, "loss.pi": pi, "loss.num_negatives": 3})

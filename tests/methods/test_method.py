@@ -1,4 +1,4 @@
-"""A method is a record: by its name, from a file of the user's own, or as an object; and what follows from it."""
+"""Methods as records: by name, from a custom file, or as an object; and the checks that follow from them."""
 
 import json
 import re
@@ -128,7 +128,7 @@ def test_a_counting_file_is_fitted_saved_and_summed(folder, split, tmp_path):
     assert about["path"] == path
     assert re.fullmatch("[0-9a-f]{64}", about["sha256"])
     fitted.save(tmp_path / "fitted")
-    # Its searcher is the package's own: nothing of the file is needed.
+    # Its searcher belongs to the package, so the file is not needed.
     assert beamwood.load(tmp_path / "fitted").recommend([[1, 2]], k=5) == fitted.recommend([[1, 2]], k=5)
     both = beamwood.fit(split, f"popularity+{path}")
     assert both.metadata["training"].keys() >= {"together/retriever_weight"}
@@ -167,7 +167,7 @@ def test_a_trained_file_resumes(folder, split, tmp_path):
     assert whole.metadata["method"] == again.metadata["method"] == "small_gru"
 
 
-def test_a_searcher_of_the_files_own_is_never_run_unasked(folder, split, tmp_path):
+def test_a_custom_searcher_is_never_run_without_permission(folder, split, tmp_path):
     path = folder / "backwards.py"
     method = load_method(path)
     fitted = beamwood.fit(split, path)
@@ -235,7 +235,7 @@ def test_needs_are_checked_before_anything_is_fitted(split, folder):
         beamwood.fit(split, "popularity", sed=3)
 
 
-def test_what_follows_from_needs():
+def test_consequences_of_needs():
     assert set(counting()) == {"popularity", "cooccurrence", "transitions", "ease"}
     assert with_option("--from") == ["tiger", "jtr", "lpo4rec", "melt", "cities", "indexed"]
     assert {name for name in METHODS if not load_method(name).needs.alone} == {"melt", "cities", "two_stage", "indexed"}

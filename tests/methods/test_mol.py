@@ -1,4 +1,4 @@
-"""Mixture of logits: its score against loops, its search against brute force, its gates' balance, its saved form."""
+"""Mixture of logits: scores against loops, search against brute force, balance of gates, and saving."""
 
 import numpy as np
 import pytest
@@ -31,14 +31,14 @@ def split():
 
 
 def task_of(split, **changes):
-    """A trainable far from where it starts."""
+    """A training task far from its initial values."""
     config = planned(METHOD.Config(**(SMALL | changes)), split.train)
     task = Prepared(MixtureTask(split.train, config, encoder=sasrec.ENCODER), seed=0)
     return far_from_start(task)
 
 
 def by_loops(weights, query, item, sizes, temperature):
-    """The score of one vector of a query for one of an item, in float64."""
+    """The score of one query and one item, in float64."""
 
     def linear(name, x):
         return weights[f"mixture.{name}.weight"].astype(float) @ x + weights[f"mixture.{name}.bias"]
@@ -55,7 +55,7 @@ def by_loops(weights, query, item, sizes, temperature):
     return (shares / shares.sum()) @ products / temperature
 
 
-def test_scores_are_those_of_the_definition(split):
+def test_scores_equal_their_definition(split):
     task = task_of(split)
     searcher, query = task.searcher(), queries()
     vectors = searcher.encoder.encode(query.histories.padded(6))
@@ -71,7 +71,7 @@ def test_scores_are_those_of_the_definition(split):
     np.testing.assert_allclose(every[:, [3, 59, 0, 17]], got[:, [0, 1, 2, 4]], atol=1e-4)
 
 
-def test_torch_trains_what_numpy_answers_with(split):
+def test_torch_and_numpy_scores_are_equal(split):
     task = task_of(split)
     searcher, query = task.searcher(), queries()
     padded = torch.from_numpy(query.histories.padded(6).astype(np.int64))
@@ -88,14 +88,14 @@ def test_torch_trains_what_numpy_answers_with(split):
     np.testing.assert_allclose(own.numpy(), mol.component_products(parts, of_items).numpy(), atol=1e-6)
 
 
-def test_functions_are_torchs():
+def test_functions_equal_those_of_torch():
     x = np.random.default_rng(0).normal(scale=30, size=(4, 5)).astype(np.float32)
     x[2] = 0
     for function in (silu, softmax, unit):
         np.testing.assert_allclose(function(x), function(torch.from_numpy(x)).numpy(), atol=1e-5)
 
 
-def test_of_one_pair_it_is_an_inner_product(split):
+def test_with_one_pair_it_is_an_inner_product(split):
     one = {"model.query_components": 1, "model.item_components": 1, "model.num_candidates": None}
     searcher, query = task_of(split, **one).searcher(), queries()
     parts, _ = mol.query_parts(searcher.weights, searcher.encode(query), searcher.sizes)
@@ -106,8 +106,8 @@ def test_of_one_pair_it_is_an_inner_product(split):
 
 
 @pytest.mark.parametrize("index", ["exact", "hnsw"])
-def test_all_candidates_are_brute_force(split, index):
-    """Ids, order and scores, with filters; and nothing that the mixture wants is lost by more candidates."""
+def test_all_candidates_equal_brute_force(split, index):
+    """Ids, order and scores, with filters; more candidates never lose a result."""
     if index == "hnsw":
         pytest.importorskip("faiss", reason="faiss is not installed (pip install 'beamwood[ann]')")
     from beamwood.retrieval.index import INDEXES
@@ -130,7 +130,7 @@ def test_all_candidates_are_brute_force(split, index):
         assert recalls[2] > 0.999
 
 
-def test_more_is_found_the_more_is_scored(split):
+def test_recall_rises_with_the_number_of_scored_items(split):
     exact, query, found = task_of(split, **{"model.num_candidates": None}).searcher(), queries(60), {}
     best = exact.search(query, 5).items
     for count in (5, 10, 20):
@@ -143,7 +143,7 @@ def test_more_is_found_the_more_is_scored(split):
     assert found[20] > found[5]
 
 
-def test_a_row_is_what_it_is_in_a_batch(split, monkeypatch):
+def test_a_row_equals_that_in_a_batch(split, monkeypatch):
     searcher, query = task_of(split, **{"model.num_candidates": 4}).searcher(), queries()
     whole = searcher.search(query, 3)
     monkeypatch.setattr("beamwood.retrieval.mixture._BLOCK_CELLS", 1)
@@ -153,7 +153,7 @@ def test_a_row_is_what_it_is_in_a_batch(split, monkeypatch):
 
 
 def test_the_balance_of_gates():
-    """E[H] - H(E): 0 where all are alike, - log P where each has a pair of its own and all are used."""
+    """E[H] - H(E): 0 if all gates are equal, -log P if each query has its own pair and all are used."""
     alike, idle = torch.full((3, 4, 8), 1 / 8), torch.eye(8)[torch.zeros(3, 4, dtype=torch.int64)]
     assert float(imbalance(alike)) == pytest.approx(0, abs=1e-6)
     assert float(imbalance(idle)) == pytest.approx(0, abs=1e-6)
@@ -175,12 +175,12 @@ def test_every_parameter_learns(split):
     assert without_gradient(task) == []
 
 
-def test_it_learns_what_follows(split):
+def test_it_learns_successors(split):
     given = SMALL | {"loop.max_steps": 150, "loop.evaluate_every": 75}
     assert gain_over_popularity(METHOD, split, given) > 0.2
 
 
-def test_what_is_saved_answers_alike_and_what_is_damaged_is_refused(split, tmp_path):
+def test_a_saved_model_gives_equal_answers_and_a_damaged_one_is_refused(split, tmp_path):
     fitted = METHOD.fitted(split, SHORT, progress=False)
     fitted.save(tmp_path / "saved")
     loaded = beamwood.load(tmp_path / "saved")

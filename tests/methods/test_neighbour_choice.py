@@ -1,4 +1,4 @@
-"""Who is near an item is chosen by each log: what comes later where order says more, all that is around elsewhere."""
+"""The choice of neighbour counts for each log: later items if the order is informative, else all nearby items."""
 
 import json
 
@@ -34,7 +34,7 @@ SMALL = {
     "loop.max_steps": 2,
     "loop.evaluate_every": 1,
     "optimiser.learning_rate": 1e-9,
-    # Twenty places of 120 items hold nearly all that any kind finds; where they stand differs.
+    # Twenty of 120 items include almost all that any kind finds; only their order differs.
     "choose.monitor": "both/ndcg@20",
 }
 KEY, STEADY = "model.neighbours", 0.7
@@ -47,7 +47,7 @@ def data_of(histories):
 
 @pytest.fixture(scope="module")
 def chain():
-    """Of 120 items each has one that follows it with probability .7; else the next is any of them."""
+    """Each of 120 items has one successor with probability .7; otherwise the next item is uniform."""
     rng = np.random.default_rng(0)
     follows, walks = rng.permutation(120), []
     for _ in range(400):
@@ -60,7 +60,7 @@ def chain():
 
 @pytest.fixture(scope="module")
 def baskets():
-    """Eight items of one of ten groups of 12, in any order."""
+    """Eight items of one of ten groups of 12, in random order."""
     rng = np.random.default_rng(1)
     return disjoint_users(data_of(12 * (user % 10) + rng.permutation(12)[:8] for user in range(600)))
 
@@ -74,20 +74,20 @@ def first_hits(split, **settings):
     return fitted, evaluate(fitted.searcher, split.test, ks=(1,), remove_seen=False).means()["hit_rate@1"]
 
 
-def test_a_chain_chooses_what_comes_next_and_finds_it(chain):
+def test_a_chain_selects_the_next_item_and_finds_it(chain):
     fitted, found = first_hits(chain)
     _, around = first_hits(chain, **{KEY: "around", "model.num_neighbours": 128})
     plan = fitted.metadata["plan"]["model"]
-    # Histories are longer than those that get lists unasked.
+    # Histories are longer than the limit for default lists.
     assert Facts.of(chain.train).mean_history > 8
     assert (plan["neighbours"], plan["num_neighbours"]) == ("next", 120)
     assert fitted.metadata["config"]["model"].get("neighbours") is None
-    # Nobody finds more than .7 and what chance adds.
+    # The optimum is .7 plus chance.
     assert found > STEADY - 0.1
     assert around < found - 0.1
 
 
-def test_baskets_choose_all_that_is_around(baskets):
+def test_baskets_select_all_nearby_items(baskets):
     assert chosen_neighbours(baskets, config_of().choose, {"progress": False}) == "around"
     fitted, _ = first_hits(baskets)
     asked, _ = first_hits(baskets, **{KEY: "around"})
@@ -95,7 +95,7 @@ def test_baskets_choose_all_that_is_around(baskets):
     assert fitted.metadata["plan"] == asked.metadata["plan"]
 
 
-def test_it_is_said_in_a_line_and_one_seed_says_one_thing(chain, capsys):
+def test_the_choice_is_reported_and_reproducible(chain, capsys):
     config, said = config_of(**{"choose.validation_users": 100}), []
     for seed in (3, 3, 4):
         assert chosen_neighbours(chain, config.choose, {"seed": seed}) == "next"
@@ -107,7 +107,7 @@ def test_it_is_said_in_a_line_and_one_seed_says_one_thing(chain, capsys):
 
 
 @pytest.mark.parametrize(("noise", "wanted"), [(0.01, "next"), (50.0, "around")])
-def test_what_is_better_by_chance_is_not_taken(monkeypatch, baskets, noise, wanted):
+def test_an_insignificant_gain_is_not_selected(monkeypatch, baskets, noise, wanted):
     better = {"around": 0.0, "after": 0.1, "next": 0.3}
     rng = np.random.default_rng(0)
 
@@ -119,7 +119,7 @@ def test_what_is_better_by_chance_is_not_taken(monkeypatch, baskets, noise, want
 
 
 @pytest.mark.parametrize("monitor", ["kept/ndcg@20", "removed/mrr@20"])
-def test_it_is_judged_by_what_the_training_is_judged_by(chain, monkeypatch, capsys, monitor):
+def test_the_choice_uses_the_monitor_of_the_training(chain, monkeypatch, capsys, monitor):
     views, judge = [], neighbour_choice.evaluate
 
     def watched(*args, remove_seen, **options):
@@ -136,20 +136,20 @@ def refused(*args, **options):
     raise AssertionError("chosen again")
 
 
-def test_what_is_set_is_not_chosen(chain, monkeypatch):
+def test_an_explicit_setting_is_kept(chain, monkeypatch):
     monkeypatch.setattr(neighbour_choice, "_judged", refused)
     for kind in KINDS:
         fitted = beamwood.fit(chain, "dtr", SMALL | {KEY: kind}, progress=False)
         plan = fitted.metadata["plan"]["model"]
         assert plan["neighbours"] == kind
         assert plan["num_neighbours"] == (0 if kind == "around" else 120)
-        # So does who fits the plan again.
+        # So does a fit of the resolved plan.
         assert beamwood.fit(chain, "dtr", fitted.metadata["plan"], progress=False).metadata["plan"]["model"] == plan
     with pytest.raises(InputError, match=r"model\.neighbours"):
         config_of(**{KEY: "before"})
 
 
-def test_a_resumed_run_keeps_what_it_has(chain, monkeypatch, tmp_path):
+def test_a_resumed_run_keeps_its_choice(chain, monkeypatch, tmp_path):
     run = RunFolder(tmp_path / "run")
     beamwood.fit(chain, "dtr", SMALL | {"loop.max_steps": 1}, run=run, progress=False)
     assert json.loads(run.config_path.read_text())[KEY] == "next"
@@ -168,7 +168,7 @@ def test_a_resumed_run_keeps_what_it_has(chain, monkeypatch, tmp_path):
         )
 
 
-def test_a_saved_folder_says_it(chain, tmp_path):
+def test_a_saved_folder_records_the_choice(chain, tmp_path):
     beamwood.fit(chain, "dtr", SMALL, progress=False).save(tmp_path / "saved")
     assert beamwood.load(tmp_path / "saved").metadata["plan"]["model"]["neighbours"] == "next"
 
@@ -181,18 +181,18 @@ def test_a_search_for_the_best_chooses_once(chain, monkeypatch):
     assert len(times) == 1
 
 
-def test_without_time_it_is_what_is_around(chain, capsys):
+def test_without_time_all_nearby_items_are_used(chain, capsys):
     budget = Budget(1.0, clock=iter(np.arange(0.0, 1e3)).__next__)
     assert chosen_neighbours(chain, config_of().choose, {"time_limit": budget}) == "around"
     assert budget.left_out == ["neighbours are those around an item: there was no time to choose"]
     assert "no time to choose" in capsys.readouterr().err
-    # Each look at the clock is a second, so that all take as long as few; a tenth of the limit is for these.
+    # Each reading of the clock takes a second; a tenth of the limit is for this choice.
     budget = Budget(100.0, clock=iter(np.arange(0.0, 1e3)).__next__)
     assert chosen_neighbours(chain, config_of().choose, {"time_limit": budget}) == "next"
 
 
 @pytest.mark.parametrize("method", ["dtr", "tdm", "jtm", "otm", "plt", "din"])
-def test_no_paper_has_neighbours_to_choose(chain, monkeypatch, method):
+def test_presets_of_papers_choose_no_neighbours(chain, monkeypatch, method):
     monkeypatch.setattr(neighbour_choice, "chosen_neighbours", refused)
     method = load_method(method)
     for preset in method.presets:
@@ -201,7 +201,7 @@ def test_no_paper_has_neighbours_to_choose(chain, monkeypatch, method):
         assert method.configured(without).chosen(chain, {}) == {}
 
 
-def test_where_lists_are_what_is_chosen_later(chain):
+def test_neighbour_lists_depend_on_kind_and_catalogue_size(chain):
     config = load_method("dtr").configured
     many = Facts(100, LARGEST + 1, 100.0)
     for kind in ("after", "next"):
@@ -212,7 +212,7 @@ def test_where_lists_are_what_is_chosen_later(chain):
     for kind, latest in (("around", None), ("after", LATEST), ("next", LATEST)):
         plan = config({KEY: kind, "model.num_neighbours": 7}).plan(Facts(100, 1000, 100.0))
         assert terms_of(plan)[-1] == Neighbours(7, FOLDS, latest)
-    # A plan of facts alone says nothing of it.
+    # A plan from facts alone does not contain it.
     assert KEY not in config(None).plan(Facts.of(chain.train)).flat()
 
 
@@ -237,7 +237,7 @@ def test_the_kinds_of_counts(kind):
 
 @pytest.fixture(scope="module")
 def runs():
-    """Eight of forty runs, one after the other, each of eight items in any order."""
+    """Eight of forty runs in sequence, each of eight items in random order."""
     rng = np.random.default_rng(2)
     starts = rng.integers(40, size=600)
     return data_of(
@@ -245,13 +245,13 @@ def runs():
     )
 
 
-def test_as_far_ahead_as_validation_asks_where_order_says_it(runs, chain, baskets):
+def test_validation_users_choose_the_horizon_if_order_is_informative(runs, chain, baskets):
     split = disjoint_users(runs)
     quiet = {"progress": False}
     for name in ("sasrec", "two_tower", "tiger"):
         config = load_method(name).Config()
         assert config.chosen(split, quiet) == {"examples.horizon": 10}
-        # One item is asked for; or what is around says as much.
+        # There is one label per user, or nearby items are as informative.
         assert config.chosen(leave_one_out(runs), quiet) == {"examples.horizon": 1}
         assert config.chosen(baskets, quiet) == {"examples.horizon": 1}
         assert config.changed({"examples.horizon": 1}).chosen(split, quiet) == {}
@@ -260,8 +260,8 @@ def test_as_far_ahead_as_validation_asks_where_order_says_it(runs, chain, basket
         assert "examples.horizon" in load_method(name).configured({}, "paper").given
 
 
-def test_a_horizon_is_said_in_its_own_words(runs, capsys):
-    """Also where a tree has asked before, who says who is near an item."""
+def test_a_horizon_is_reported(runs, capsys):
+    """Also after a tree has reported its choice of neighbours."""
     split, choose = disjoint_users(runs), load_method("sasrec").Config().choose
     with remembering():
         assert chosen_neighbours(split, choose, {}) == "after"
@@ -278,7 +278,7 @@ def test_a_horizon_is_said_in_its_own_words(runs, capsys):
 
 
 @pytest.mark.parametrize(("gain", "horizon"), [(0.05, 1), (0.2, 10)])
-def test_a_training_looks_further_for_a_tenth_more_and_neighbours_for_any(monkeypatch, runs, capsys, gain, horizon):
+def test_a_longer_horizon_needs_a_larger_gain_than_neighbours(monkeypatch, runs, capsys, gain, horizon):
     worth = {"around": 0.5, "after": 0.5 * (1 + gain), "next": 0.4}
     monkeypatch.setattr(
         neighbour_choice, "_values", lambda split, queries, kind, monitor, *, most: np.full(len(queries), worth[kind])
@@ -300,7 +300,7 @@ def test_a_horizon_is_kept_by_a_resumed_run(runs, tmp_path):
     assert chosen_horizon(leave_one_out(runs), choose, {"run": RunFolder(tmp_path), "resume": True}) == 10
 
 
-def test_a_tree_learns_the_next_item_alone_where_it_is_asked_for_and_tells_most(chain, runs):
+def test_a_tree_learns_only_the_next_item_if_it_is_the_label_and_most_informative(chain, runs):
     quiet = {"progress": False}
     alone = {KEY: "next", "examples.horizon": 1, "examples.num_targets": 1}
     assert config_of().chosen(chain, quiet) == alone

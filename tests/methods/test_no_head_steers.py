@@ -1,7 +1,7 @@
-"""A market whose next items no light head can name: a fit finds that out on validation, and the scorer judges.
+"""A market whose next items no light head can predict: validation users reveal it, and the scorer searches alone.
 
-Items are in groups of three, numbered; the next item is of the group that is the sum of the last two items' groups,
-modulo a prime. A term of the score knows that rule, so the full beam does; sums of vectors and a small network do not.
+Items are in numbered groups of three. The next item's group is the sum of the last two items' groups, modulo a prime.
+A term of the score has this rule, so the full beam has it too; sums of vectors and a small network do not.
 """
 
 from dataclasses import replace
@@ -42,7 +42,7 @@ SETTINGS = {
 
 
 class SumOfTwo(Term):
-    """`12 - t` for what holds an item of the t-th group from here on, t = 1..7."""
+    """`12 - t` for nodes with an item of the t-th following group, t = 1..7."""
 
     name, by_node = "sum_of_two", ("holds", "group")
 
@@ -75,7 +75,7 @@ class SumOfTwo(Term):
 
 
 def market(num_users):
-    """A log in which everyone starts with two items of any group."""
+    """A log in which every user starts with two items of random groups."""
     rng, rows = np.random.default_rng(4), []
     members = [np.flatnonzero(group == GROUP_OF_ITEM) for group in range(GROUPS)]
     for user in range(num_users):
@@ -87,7 +87,7 @@ def market(num_users):
 
 
 @pytest.mark.filterwarnings("ignore:.*numpy")
-def test_a_fit_finds_out_that_no_head_can_steer(monkeypatch, tmp_path):
+def test_a_fit_detects_that_no_head_can_steer(monkeypatch, tmp_path):
     monkeypatch.setattr(light_stage, "_HISTORIES", 400)
     split = disjoint_users(Dataset.from_log(read_log(market(600))))
     told, dtr = [], load_method("dtr")
@@ -101,11 +101,11 @@ def test_a_fit_finds_out_that_no_head_can_steer(monkeypatch, tmp_path):
 
     tried, search, searcher = told[0].facts()["curve"], retriever.metadata["search"], retriever.searcher
     full = tried[-1]["metric"]
-    assert full > 0.3, "the scorer should have known the rule"
+    assert full > 0.3, "the scorer should have the rule"
     steered = [point["metric"] for point in tried if point["kind"] != "beam"]
     assert len(steered) >= 5
     assert max(steered) < 0.5 * full, "a head should not have learned the rule"
-    # The cheapest that keeps enough is a beam that the scorer judges on each level; no other kind is left.
+    # The cheapest acceptable way is a beam scored by the scorer on each level; no other kind remains.
     assert {point["kind"] for point in search["curve"]} == {"beam"}
     chosen = search["curve"][search["chosen"]]
     assert chosen["metric"] >= (1 - KEPT) * full

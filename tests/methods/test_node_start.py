@@ -1,4 +1,4 @@
-"""Trees and scorers that start from what follows what."""
+"""Trees and scorers initialised from transitions."""
 
 import json
 from dataclasses import replace
@@ -52,7 +52,7 @@ def split():
 
 
 def started(split, start, seed=0, objective=None):
-    """A task of the start, or of the configuration, that is named."""
+    """A training task with the named start or configuration."""
     config = start
     if isinstance(start, str):
         config = Config(**SMALL, **{"start.scores": start, "model.num_neighbours": None if start == "random" else 32})
@@ -61,12 +61,12 @@ def started(split, start, seed=0, objective=None):
 
 
 def lists_of(near):
-    """The lists that a term of neighbours holds, of all users first."""
+    """The lists of a neighbour term; the first is over all users."""
     return all_lists({name: array.numpy() for name, array in near.held().items() if not array.requires_grad})
 
 
 def right(split, task):
-    """The share of ten answers that are of the asker's group, before any training."""
+    """The share of ten answers in the user's group, before training."""
     group = np.array([int(i) // 16 for i in split.train.items.ids])
     histories = split.test.histories
     answers = task.searcher().search(Query.of(histories), 10).items
@@ -79,7 +79,7 @@ def test_it_knows_groups_before_any_training(split):
     assert right(split, started(split, "random")) < 0.5
 
 
-def test_the_tree_puts_groups_side_by_side(split):
+def test_the_tree_puts_groups_in_adjacent_leaves(split):
     tree = started(split, "transitions").tree
     group = np.array([int(i) // 16 for i in split.train.items.ids])
     parents = tree.leaf_of_item // 4
@@ -87,7 +87,7 @@ def test_the_tree_puts_groups_side_by_side(split):
     assert alike > 0.8
 
 
-def test_a_parent_lies_where_its_items_point(split):
+def test_a_parents_vector_has_the_direction_of_its_items(split):
     task = started(split, "transitions")
     shape, weight = task.tree.shape, task.model.scorer.nodes.weight.detach()
     leaves = torch.zeros(shape.capacity, 6)
@@ -102,7 +102,7 @@ def test_a_parent_lies_where_its_items_point(split):
         torch.testing.assert_close(weight[first : first + size, 2:][some], expected[some])
 
 
-def test_the_similarity_goes_with_the_items_to_another_tree(split):
+def test_the_similarity_moves_with_the_items_to_another_tree(split):
     task = started(split, "transitions")
     vectors, before = task.model.scorer.terms["similarity"].vectors, task.tree
     shape = before.shape
@@ -118,7 +118,7 @@ def test_the_similarity_goes_with_the_items_to_another_tree(split):
     torch.testing.assert_close(vectors[: shape.level_size(1)], torch.nn.functional.normalize(sums, dim=1))
 
 
-def test_neighbours_go_with_the_items_to_another_tree(split):
+def test_neighbours_move_with_the_items_to_another_tree(split):
     task = started(split, "transitions")
     near, before = task.model.scorer.terms["neighbours"], task.tree
 
@@ -144,7 +144,7 @@ def test_neighbours_go_with_the_items_to_another_tree(split):
     assert not near(TermQuery(after.shape, 1, leaves)).any()
 
 
-def test_who_is_trained_is_not_among_what_is_counted(split):
+def test_counts_exclude_the_trained_users_fold(split):
     task = started(split, "transitions")
     near, tree, train = task.model.scorer.terms["neighbours"], task.tree, split.train
     assert np.bincount(task.folds).min() > 40
@@ -164,8 +164,8 @@ def test_who_is_trained_is_not_among_what_is_counted(split):
             np.testing.assert_allclose(lifts[kept], expected, rtol=1e-4)
 
 
-def test_walks_leave_out_what_the_scores_they_correct_leave_out(split):
-    """log q of a walk is that of the scores with the users' own folds left out, as they are trained on."""
+def test_sampling_walks_exclude_the_same_folds_as_the_scores(split):
+    """log q of a walk uses the scores without the users' own folds, as in training."""
     config = planned(Config(**SMALL, **{"loss.negatives": "tree"}), split.train)
     task = started(
         split, "transitions", objective=make_objective(config, random_tree(80, np.random.default_rng(0)), None)
@@ -194,7 +194,7 @@ def similarity_columns(num_items, **config):
     return Config(**config).plan(Facts(1000, num_items, 100.0)).model.similarity_width
 
 
-def test_what_num_neighbours_means():
+def test_the_meaning_of_num_neighbours():
     assert neighbours_of(2**17, 8.0) == 128
     assert neighbours_of(200_000, 8.0) == 83
     assert neighbours_of(2_000_000, 8.0) == 8
@@ -213,7 +213,7 @@ def test_what_num_neighbours_means():
         Config(**{"model.num_neighbours": 7, "start.scores": "random"})
 
 
-def test_what_similarity_width_means():
+def test_the_meaning_of_similarity_width():
     assert similarity_columns(50_000) == 256
     assert similarity_columns(50_001) == 128
     assert similarity_columns(200_001) == 64
@@ -230,7 +230,7 @@ def test_what_similarity_width_means():
             Config(**{"model.similarity_width": 7}, **changes)
 
 
-def test_what_is_fixed_answers_alike_when_saved(split, tmp_path):
+def test_fixed_terms_give_equal_answers_after_saving(split, tmp_path):
     config = Config(**SMALL, **{"loop.max_steps": 3, "loop.evaluate_every": 1, "model.num_neighbours": 32})
     retriever = load_method("dtr").fitted(split, config, progress=False)
     assert list(retriever.searcher.weights.terms) == ["similarity", "seen", "neighbours"]
@@ -242,8 +242,8 @@ def test_what_is_fixed_answers_alike_when_saved(split, tmp_path):
 
 
 @pytest.mark.parametrize("again", [False, True])
-def test_whether_what_was_had_is_wanted_again_is_learned(split, again):
-    """From a log in which nobody takes an item twice, and from one in which all take the same two in turn."""
+def test_the_weight_of_seen_items_is_learned(split, again):
+    """From a log without repeats, and from one in which every user alternates between two items."""
     if again:
         rows = [(u, 16 * (u % 5) + (u // 5 % 8) * 2 + t % 2, t) for u in range(300) for t in range(10)]
         log = pl.DataFrame(rows, ["user_id", "item_id", "timestamp"], orient="row")
@@ -271,7 +271,7 @@ def test_whether_what_was_had_is_wanted_again_is_learned(split, again):
     ],
     ids=["tdm", "otm"],
 )
-def test_where_nodes_are_judged_alone_the_scorer_starts_at_their_odds(split, monkeypatch, objective):
+def test_with_a_binary_loss_the_scorer_starts_at_the_log_odds(split, monkeypatch, objective):
     with monkeypatch.context() as patched:
         patched.setattr(TreeTask, "start_at_odds", lambda task, rng: None)
         task = started(split, "transitions", objective=objective)
@@ -291,14 +291,14 @@ def test_where_nodes_are_judged_alone_the_scorer_starts_at_their_odds(split, mon
     after = loss(0.0)
     assert after < before / 2
     assert after < min(loss(-0.5), loss(0.5))
-    # It moves every score of a level alike, but for what the drawn layers, which weigh little, say of it.
+    # It changes all scores of a level equally, apart from the small effect of the random layers.
     moved = task.searcher().search(Query.of(histories), 10)
     shifts = moved.scores - answers.scores
     np.testing.assert_allclose(shifts, shifts[0, 0], atol=0.25)
 
 
 @pytest.mark.parametrize(("method", "moved"), [("tdm", True), ("dtr", False)])
-def test_fit_starts_at_the_odds_only_where_nodes_are_judged_alone(split, monkeypatch, method, moved):
+def test_fit_starts_at_the_log_odds_only_with_a_binary_loss(split, monkeypatch, method, moved):
     called = []
     monkeypatch.setattr(TreeTask, "start_at_odds", lambda task, rng: called.append(task))
     module = load_method(method)
@@ -311,13 +311,13 @@ def test_fit_starts_at_the_odds_only_where_nodes_are_judged_alone(split, monkeyp
     assert len(called) == moved
 
 
-def test_one_seed_gives_one_start(split):
+def test_initialisation_is_reproducible(split):
     first, second, other = (started(split, "auto", seed).model.state_dict() for seed in (1, 1, 2))
     assert all(torch.equal(first[name], second[name]) for name in first)
     assert not all(torch.equal(first[name], other[name]) for name in first)
 
 
-def test_what_auto_meant_is_recorded(split, monkeypatch):
+def test_resolved_automatic_settings_are_recorded(split, monkeypatch):
     config = Config(**SMALL, **{"loop.max_steps": 2, "loop.evaluate_every": 1})
     small = load_method("dtr").fitted(split, config, progress=False).metadata["training"]
     faster = config.changed({"optimiser.learning_rate": 0.1})
@@ -341,7 +341,7 @@ def test_a_scorer_without_the_parts_starts_at_random(changes):
 
 
 def test_items_without_neighbours_do_no_harm(split):
-    """A log of single interactions has no transitions; the scorer starts as drawn but for frequencies."""
+    """A log of single interactions has no transitions; the scorer starts at random except for frequencies."""
     rows = [(u, u % 7, u) for u in range(40)]
     train = Dataset.from_log(read_log(pl.DataFrame(rows, ["user_id", "item_id", "timestamp"], orient="row")))
     none = split.test.take(np.empty(0, int))
@@ -350,8 +350,8 @@ def test_items_without_neighbours_do_no_harm(split):
     assert sorted(tree.item_of_leaf[tree.item_of_leaf >= 0]) == list(range(7))
 
 
-def test_what_a_training_would_spoil_is_kept(split, tmp_path):
-    """The start is measured as well, in both views, and given back where no step made it better."""
+def test_the_initial_model_is_kept_if_training_does_not_improve_it(split, tmp_path):
+    """The start is evaluated too, in both views, and returned if no step is better."""
     config = Config(
         **SMALL,
         **{"loop.max_steps": 8, "loop.evaluate_every": 4, "optimiser.warmup_steps": 1, "optimiser.learning_rate": 5.0},

@@ -1,4 +1,4 @@
-"""What a method of one's own gets wrong is said, not trained with: what is missing, misspelt or of another kind."""
+"""Mistakes in a custom method are reported before training: missing, misspelt or invalid parts."""
 
 from dataclasses import replace
 from functools import partial
@@ -35,11 +35,11 @@ def split():
 
 
 def built(split, give):
-    method = Method("mine", "a part of one's own", MethodConfig, build=lambda *_: give)
+    method = Method("mine", "a custom part", MethodConfig, build=lambda *_: give)
     return beamwood.fit(split, method)
 
 
-def test_what_is_built_is_a_searcher(split):
+def test_build_must_return_a_searcher(split):
     lacking = "needs: export, kind, needs, num_items, restore, score, search"
     with pytest.raises(InputError, match=f"build of mine gave a NoneType, which lacks what a searcher {lacking}"):
         built(split, None)
@@ -52,22 +52,22 @@ def test_what_is_built_is_a_searcher(split):
         built(split, (PopularitySearcher(split.train.item_counts), 5))
 
 
-def test_what_is_fitted_is_a_retriever(split):
-    method = Method("mine", "a part of one's own", MethodConfig, fit=lambda split, config, **_: PopularitySearcher)
+def test_fit_must_return_a_retriever(split):
+    method = Method("mine", "a custom part", MethodConfig, fit=lambda split, config, **_: PopularitySearcher)
     with pytest.raises(
         InputError, match=r"fit of mine gave a type; return a Retriever, as build_retriever\(\.\.\) makes"
     ):
         beamwood.fit(split, method)
 
 
-def test_settings_are_a_class_of_settings():
+def test_config_must_be_a_settings_class():
     for strange in ({}, dict, MethodConfig()):
         with pytest.raises(InputError, match="Config of the method mine is no class of MethodConfig; derive it from"):
-            Method("mine", "a part of one's own", strange, build=lambda *_: None)
+            Method("mine", "a custom part", strange, build=lambda *_: None)
 
 
 @pytest.mark.parametrize(("method", "part"), [(DTR, "term"), (SASREC, "indexs")])
-def test_a_part_that_is_misspelt_is_not_left_out(split, method, part):
+def test_a_misspelt_part_is_refused(split, method, part):
     own = replace(method, name="mine", fit=partial(method.fit, **{part: ()}))
     settings = {name: value for name, value in SMALL.items() if name in own.Config.names()}
     with pytest.raises(InputError, match=rf"option '{part}' is unknown; did you mean '{part.rstrip('s')}"):
@@ -88,7 +88,7 @@ def test_a_part_that_is_misspelt_is_not_left_out(split, method, part):
         ),
     ],
 )
-def test_a_sampler_draws_on_every_level_what_its_loss_needs(split, spoil, message):
+def test_a_sampler_must_draw_on_every_level_with_log_q(split, spoil, message):
     def sampler(scorer, tree, *others):
         return spoil(UniformByLevel([2] * tree.shape.depth)(scorer, tree, *others))
 
@@ -106,7 +106,7 @@ def test_a_sampler_draws_on_every_level_what_its_loss_needs(split, spoil, messag
         (lambda hits: replace(hits, scores=hits.scores * np.nan), "with scores that are NaN"),
     ],
 )
-def test_a_search_answers_with_hits(split, answer, message):
+def test_a_search_must_return_hits(split, answer, message):
     whole = PopularitySearcher(split.train.item_counts)
 
     class Mine:
@@ -119,8 +119,8 @@ def test_a_search_answers_with_hits(split, answer, message):
         evaluate(Mine(), split.test, ks=(5,), remove_seen=False)
 
 
-def test_an_estimator_is_fitted_without_the_parts_of_ones_own(split):
-    """Rectified labels ask a method that is fitted first, by a sampler and a loss of its own."""
+def test_an_estimator_is_fitted_without_the_custom_parts(split):
+    """Rectified labels use an estimator that is fitted first, with its own sampler and loss."""
     drawn = []
 
     def sampler(scorer, tree, *others):

@@ -1,4 +1,4 @@
-"""A term of the score and a loss of a level, each in a file of its own that nothing in the package names."""
+"""A custom term and a custom level loss, each in one file that the package does not refer to."""
 
 import runpy
 from dataclasses import replace
@@ -48,7 +48,7 @@ by_numpy = pytest.mark.filterwarnings("ignore:no native form is known")
 
 @pytest.fixture(scope="module")
 def split():
-    """Users take items of their group of 16, in another order each."""
+    """Users have the items of their group of 16, each in another order."""
     rng = np.random.default_rng(0)
     rows = [(u, int(i) + 16 * (u % 5), t) for u in range(150) for t, i in enumerate(rng.permutation(16)[:9])]
     return disjoint_users(
@@ -71,7 +71,7 @@ def test_it_is_trained_updated_saved_and_loaded(split, tmp_path, file):
 @by_numpy
 @pytest.mark.parametrize("file", [TERM, LOSS])
 def test_it_is_resumed_bit_for_bit(split, tmp_path, file):
-    """From a random start, which is not among what the best is chosen of: the weights compared are trained."""
+    """From a random start, which is not a candidate for the best checkpoint, so trained weights are compared."""
     config = {name: value for name, value in SMALL.items() if name not in FIXED}
     config |= {"tree.updates": 0, "start.scores": "random", "optimiser.decay_steps": 10}
     run = RunFolder(tmp_path / "run")
@@ -82,7 +82,7 @@ def test_it_is_resumed_bit_for_bit(split, tmp_path, file):
     assert_same_arrays(whole, resumed)
 
 
-def test_a_folder_with_a_term_of_ones_own_is_not_read_without_it(split, tmp_path):
+def test_a_folder_with_a_custom_term_does_not_load_without_its_file(split, tmp_path):
     with pytest.warns(UserWarning, match="no native form is known of the term 'trend': the tree is searched by numpy"):
         retriever = beamwood.fit(split, TERM, SMALL, progress=False)
     retriever.save(tmp_path / "saved")
@@ -93,7 +93,7 @@ def test_a_folder_with_a_term_of_ones_own_is_not_read_without_it(split, tmp_path
 
 
 @by_numpy
-def test_what_it_adds_is_learned_goes_with_the_items_and_is_what_answers_add(split):
+def test_a_custom_term_is_learned_moves_with_the_items_and_is_part_of_answers(split):
     retriever = beamwood.fit(split, TERM, SMALL | {"tree.updates": 1}, progress=False)
     weights, tree = retriever.searcher.weights, retriever.searcher.tree
     counts, weight = (weights.terms["trend"].arrays[name] for name in ("counts", "weight"))
@@ -112,8 +112,8 @@ def test_what_it_adds_is_learned_goes_with_the_items_and_is_what_answers_add(spl
     np.testing.assert_allclose(more[0], weight * (np.log1p(late) - np.log1p(train.item_counts)), atol=1e-4)
 
 
-def test_training_scores_as_answers_do():
-    """Of every term, whole levels and given nodes, by tensors and by arrays."""
+def test_training_scores_equal_answer_scores():
+    """For every term, on whole levels and given nodes, by tensors and by arrays."""
     trend = runpy.run_path(TERM)["Trend"]()
     shape, rng = Shape(3, 4, 3), np.random.default_rng(0)
     scorer = DinScorer(shape, width=4, windows=(3, 2, 1), mlp=(8,), terms=[trend, Seen()])
@@ -133,7 +133,7 @@ def test_training_scores_as_answers_do():
             np.testing.assert_allclose(held.weight.grad, theirs.sum() / 0.7, rtol=1e-4)
 
 
-def test_the_link_of_a_loss_is_that_of_its_answers(split):
+def test_the_link_of_a_loss_is_used_in_answers(split):
     retriever = beamwood.fit(split, LOSS, SMALL | {"tree.updates": 0, "loop.max_steps": 2}, progress=False)
     assert retriever.searcher.link == LINKS["sigmoid"]
 
@@ -142,14 +142,14 @@ class Bare(Seen):
     name = "bare"
 
 
-def test_names_of_terms_are_their_own():
+def test_a_name_of_a_term_that_is_taken_is_refused():
     for terms in ([Seen(), TERMS["seen"]], [type("Odd", (Seen,), {"name": "a.b"})()]):
         with pytest.raises(InputError, match="give each an identifier of its own"):
             DinScorer(Shape(2, 2, 2), windows=(2,), terms=terms)
     assert list(DinScorer(Shape(2, 2, 2), windows=(2,), terms=[Bare()]).held_terms()) == ["bare"]
 
 
-def test_a_term_with_arrays_by_node_must_say_how_they_move():
+def test_a_term_with_arrays_by_node_must_define_their_move():
     still = type("Still", (Bare,), {"by_node": ("weights",)})()
     scorer = DinScorer(Shape(2, 2, 2), windows=(2,), terms=[still])
     with pytest.raises(NotImplementedError, match="'bare' has arrays by node and no move; give it one"):

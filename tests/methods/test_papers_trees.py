@@ -1,4 +1,4 @@
-"""Trees and examples as the papers have them, by settings: complete shapes, authors' codes, each user's last window."""
+"""Trees and examples of the papers by settings: complete shapes, the authors' codes, each user's last window."""
 
 import os
 from dataclasses import replace
@@ -32,7 +32,7 @@ SMALL = {
     "choose.validation_users": 5,
 }
 NUM_ITEMS = 90
-# The leaves of a complete binary tree of seven levels are 127 to 254.
+# The leaves of a complete binary tree with seven levels have codes 127 to 254.
 CODES = np.random.default_rng(3).permutation(128)[:NUM_ITEMS] + 127
 
 
@@ -56,7 +56,7 @@ def tree_of(split, start, **more):
     )
 
 
-def test_items_stand_where_a_column_says(split):
+def test_items_are_placed_by_a_column_of_codes(split):
     tree = tree_of(split, "codes:code")
     assert tree.shape == Shape(2, 2, 7)
     assert np.array_equal(tree.leaf_of_item, CODES - 127)
@@ -72,7 +72,7 @@ def test_items_stand_where_a_column_says(split):
         ("code:code", r"'code:code' is neither a folder nor a start"),
     ],
 )
-def test_what_is_no_column_of_codes_is_refused(split, start, says):
+def test_invalid_codes_are_refused(split, start, says):
     with pytest.raises(InputError, match=says):
         tree_of(split, start)
 
@@ -82,7 +82,7 @@ def test_codes_need_a_table(split):
         tree_of(bare(split), "codes:code")
 
 
-def test_the_papers_start_is_by_category_else_at_random(split):
+def test_the_papers_tree_starts_from_categories_or_at_random(split):
     by_category = tree_of(split, "papers").item_of_leaf
     assert np.array_equal(by_category, tree_of(split, "category").item_of_leaf)
     at_random = tree_of(bare(split), "papers").item_of_leaf
@@ -109,7 +109,7 @@ def test_every_start_may_be_complete(split, start):
         ("tdm", {"tree.shape": "complete", "tree.updates": 1}),
     ],
 )
-def test_such_a_training_is_whole(split, tmp_path, method, changes):
+def test_a_short_training_trains_saves_and_loads(split, tmp_path, method, changes):
     fitted = beamwood.fit(split, method, SMALL | changes, progress=False)
     assert fitted.searcher.tree.shape == Shape(2, 2, 7)
     if "examples.window" in changes:

@@ -1,4 +1,4 @@
-"""Each automatic setting becomes a plain one, once: said by the fit, stored, checked by a resume."""
+"""Automatic settings are resolved once, reported by the fit, stored, and checked by a resume."""
 
 import json
 
@@ -23,7 +23,7 @@ EVERY = [(name, preset) for name in METHODS for preset in (None, *load_method(na
 SMALL = Facts(num_users=100, num_items=80, mean_history=20.0, has_categories=True)
 MANY = Facts(num_users=10**6, num_items=LARGEST + 1, mean_history=5.0)
 SHORT = {"loop.max_steps": 4, "loop.evaluate_every": 2, "loop.batch_size": 8, "choose.validation_users": 5}
-# null has a meaning of its own there, or is chosen on validation users, or stands for what the machine has.
+# Settings where null has its own meaning, is chosen on validation users, or depends on the machine.
 NULLS = {
     "choose.retriever_weight",
     "choose.seen_weight",
@@ -49,7 +49,7 @@ NULLS = {
     "start.seen",
     "tree.vectors",
 }
-# Left as they are where they have no use: of trees that are not learned, samplers and losses that do not ask.
+# Unchanged if unused: for trees that are not learned, and for samplers and losses that ignore them.
 UNUSED = {
     "tree.stride": lambda config: not config["tree.updates"] or config["tree.learner"] == "kmeans",
     "loss.num_uniform": lambda config: config["loss.negatives"] != "mns",
@@ -66,7 +66,7 @@ def split():
 
 @pytest.mark.parametrize("facts", [SMALL, MANY])
 @pytest.mark.parametrize(("name", "preset"), EVERY)
-def test_no_automatic_value_is_left(name, preset, facts):
+def test_no_automatic_value_remains(name, preset, facts):
     config = load_method(name).configured(None, preset)
     plan = config.plan(facts)
     assert type(plan) is type(config)
@@ -74,10 +74,10 @@ def test_no_automatic_value_is_left(name, preset, facts):
     left = {key for key, value in values.items() if value is None and key not in NULLS}
     left |= {key for key, value in values.items() if value in ("auto", "papers")}
     assert all(UNUSED[key](values) for key in left)
-    # What is planned is what a user could have set, and planning it again changes nothing.
+    # A plan is a valid configuration, and planning it again changes nothing.
     assert plan.plan(facts) == plan
     assert type(config)(**values).plan(facts) == plan
-    # All else is as it was.
+    # Other settings are unchanged.
     assert {key: value for key, value in values.items() if key in config.given} == {
         key: value if key not in ("tree.start", "tree.shape") else values[key]
         for key, value in config.flat().items()
@@ -85,7 +85,7 @@ def test_no_automatic_value_is_left(name, preset, facts):
     }
 
 
-def test_what_a_tree_plans():
+def test_the_plan_of_a_tree():
     tree = load_method("jtm").Config().plan(SMALL).flat()
     meant = {
         "model.similarity_width": 80,
@@ -106,14 +106,14 @@ def test_what_a_tree_plans():
     assert (binary.tree.stride, binary.tree.shape) == (7, (5, 5))
 
 
-def test_the_papers_tree_is_planned():
+def test_the_plan_of_the_papers_tree():
     """7,129 items in a complete binary tree of 13 levels."""
     paper = load_method("dtr").configured(None, "paper")
     plan = paper.plan(Facts(num_users=3_400, num_items=7_129, mean_history=150.0))
     assert (plan.tree.shape, plan.tree.shape_of(7_129)) == ((2, 13), Shape(2, 2, 13))
     assert (plan.tree.start, plan.tree.stride, plan.model.similarity_width) == ("random", 7, 0)
     assert paper.plan(SMALL).tree.start == "category"
-    # Compact, the root has seven children.
+    # In the compact shape the root has seven children.
     compact = paper.changed({"tree.shape": "compact"}).plan(Facts(num_users=3_400, num_items=7_129))
     assert compact.tree.shape == (7, 11)
 
@@ -170,7 +170,7 @@ def test_the_facts_of_a_data_set(split):
     assert Facts.of(bare) == Facts(2, 2, 1.5, has_categories=False)
 
 
-def test_it_is_said_stored_and_checked(split, tmp_path, capsys):
+def test_the_plan_is_reported_stored_and_checked(split, tmp_path, capsys):
     run = RunFolder(tmp_path / "run")
     given = SHORT | {"model.width": 8, "model.windows": [4, 2], "model.mlp": [4]}
     fitted = beamwood.fit(split, "dtr", given, run=run)
@@ -188,7 +188,7 @@ def test_it_is_said_stored_and_checked(split, tmp_path, capsys):
     assert beamwood.load(tmp_path / "saved").metadata["plan"] == plan
     kept = json.loads(run.config_path.read_text())
     assert kept["tree.shape"] == [6, 2]
-    # The plan given as settings is the same run; another one is not.
+    # The plan given as settings is the same run; another plan is not.
     beamwood.fit(split, "dtr", plan, run=run, resume=True, progress=False)
     with pytest.raises(InputError, match=r"was trained with tree\.shape=\[6, 2\], now it is \[16, 2\]"):
         beamwood.fit(split, "dtr", given | {"tree.shape": "complete"}, run=run, resume=True, progress=False)
@@ -197,14 +197,14 @@ def test_it_is_said_stored_and_checked(split, tmp_path, capsys):
     assert "planned" not in capsys.readouterr().err
 
 
-def test_the_plan_gives_what_the_settings_gave(split):
+def test_fitting_the_plan_equals_fitting_the_settings(split):
     given = SHORT | {"model.width": 8, "model.windows": [4, 2], "model.mlp": [4]}
     first = beamwood.fit(split, "dtr", given, progress=False)
     again = beamwood.fit(split, "dtr", first.metadata["plan"], progress=False)
     assert_same_arrays(first, again)
 
 
-def test_the_command_line_says_it(tmp_path, capsys):
+def test_the_command_line_reports_the_plan(tmp_path, capsys):
     rows = np.arange(240)
     log = tmp_path / "log.parquet"
     pl.DataFrame({"user_id": rows % 20, "item_id": (rows * rows // 20) % 12, "timestamp": rows}).write_parquet(log)
@@ -217,7 +217,7 @@ def test_the_command_line_says_it(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(("mean_history", "wanted"), [(1.0, 20), (6.0, 48), (100.0, 200)])
-def test_two_towers_look_at_validation_users_each_epoch_of_a_small_log(mean_history, wanted):
+def test_two_towers_validate_after_each_epoch_of_a_small_log(mean_history, wanted):
     config = load_method("two_tower").Config()
     facts = Facts(num_users=16_554, num_items=10_506, mean_history=mean_history)
     assert config.plan(facts).loop.evaluate_every == wanted

@@ -1,4 +1,4 @@
-"""Presets: settings by one word. Each is whole, and `paper` has the papers' own figures."""
+"""Presets: named groups of settings. Each is complete, and `paper` has the papers' figures."""
 
 import os
 from functools import partial
@@ -26,7 +26,7 @@ EVERY = [(name, preset) for name in METHODS for preset in load_method(name).pres
 SHORT = {"loop.max_steps": 3, "loop.max_epochs": 1, "loop.evaluate_every": 2, "loop.batch_size": 8}
 SHORT |= {"choose.validation_users": 5}
 TREES = ("dtr", "tdm", "jtm", "otm", "plt", "din")
-# What takes long in the papers' sizes.
+# Settings that make the papers' sizes slow.
 SMALLER = {
     "lpo4rec": {"model.width": 16, "model.num_heads": 2},
     "sasrec": {"model.length": 20},
@@ -54,28 +54,28 @@ def values(method, preset="paper"):
 
 
 def assert_decays_as_the_authors_program(own):
-    """Of DTR's study: exp((5000 - t) / 15000) after 5,000 steps of warm-up, no less than 1e-6."""
+    """The schedule of DTR's study: exp((5000 - t) / 15000) after 5,000 steps of warm-up, at least 1e-6."""
     names = ("schedule", "warmup_steps", "decay_steps", "floor")
     assert [own[f"optimiser.{name}"] for name in names] == ["exponential", 5_000, 15_000, 1e-6]
 
 
-def test_who_claims_a_paper_has_its_form():
+def test_methods_of_papers_have_a_paper_preset():
     assert {name for name in METHODS if "paper" not in load_method(name).presets} == {
         "popularity",
         "cooccurrence",
         "transitions",
-        # It has a form for each of the indexes.
+        # It has a preset for each index.
         "indexed",
     }
 
 
 @pytest.mark.parametrize(("name", "preset"), EVERY)
-def test_a_preset_is_one_of_settings(name, preset):
+def test_a_preset_is_a_valid_configuration(name, preset):
     method = load_method(name)
     config = method.configured(None, preset)
     assert config.given == set(method.presets[preset])
     assert config == method.Config(**config.flat())
-    # It says no more than what differs from the defaults, or what the paper states.
+    # It has only settings that differ from the defaults or that the paper states.
     assert config != method.Config() or name in ("melt", "cities")
 
 
@@ -104,7 +104,7 @@ def test_a_preset_trains(split, fitted, tmp_path, name, preset):
     assert np.array_equal(loaded.searcher.search(query, 9).items, retriever.searcher.search(query, 9).items)
 
 
-def test_what_is_given_wins():
+def test_given_settings_override_presets():
     tdm = load_method("tdm")
     for given in (
         {"loop.max_steps": 7, "tree.branching": 4},
@@ -115,9 +115,9 @@ def test_what_is_given_wins():
         config = tdm.configured(given, "paper")
         assert (config.loop.max_steps, config.tree.branching) == (7, 4)
         assert (config.loop.batch_size, config.tree.updates, config.model.width) == (100, 3, 24)
-    # Of a default, too.
+    # Even if the value is the default.
     assert tdm.configured({"optimiser.clip_norm": 5.0}, "paper").optimiser.clip_norm == 5.0
-    # Together with what the preset sets, not alone, is normalisation allowed.
+    # Normalisation is allowed only together with the preset's settings.
     assert load_method("dtr").configured({"loss.normalised": True}, "paper").loss.normalised
     with pytest.raises(InputError, match=r"loss.normalised is for loss.labels=rectified"):
         load_method("dtr").configured({"loss.normalised": True}, "paper-t")
@@ -133,8 +133,8 @@ def test_unknown_presets(split):
         Method(name="own", summary="s", Config=config, fit=len, presets={"mine": {"model.widht": 3}})
 
 
-def test_a_coupled_decay_is_of_embeddings_too(split):
-    """Adam's gradient then holds decay times weight: AdamW's does not, and leaves embeddings alone."""
+def test_a_coupled_decay_applies_to_embeddings_too(split):
+    """Adam's gradient then has decay times weight; AdamW's does not, and does not decay embeddings."""
     found = {}
     for decay in ("decoupled", "coupled"):
         changes = {"optimiser.decay": decay, "optimiser.weight_decay": 0.5, "loss.estimator": "transitions"}
@@ -152,7 +152,7 @@ def test_a_coupled_decay_is_of_embeddings_too(split):
 
 
 @pytest.mark.parametrize("name", TREES)
-def test_trees_are_those_of_dtrs_section_6(name):
+def test_trees_have_the_settings_of_dtr_section_6(name):
     """Sections 6.1 and 6.4: binary trees, 69 items in ten windows, width 24, batches of 100, beams of 150."""
     own = values(name)
     assert (own["tree.branching"], own["tree.shape"], own["tree.beam_width"]) == (2, "complete", 150)
@@ -167,7 +167,7 @@ def test_trees_are_those_of_dtrs_section_6(name):
     assert_decays_as_the_authors_program(own)
 
 
-def test_what_tells_the_trees_of_section_6_apart():
+def test_differences_between_the_trees_of_section_6():
     own = {name: values(name) for name in TREES}
     assert {name: row.get("loss.num_negatives") for name, row in own.items()} == {
         "dtr": 70,
@@ -178,7 +178,7 @@ def test_what_tells_the_trees_of_section_6_apart():
         "din": 70,
     }
     assert own["otm"]["loss.num_candidates"] == 300
-    # "4 iterations", "12 iterations": the first tree and the updates, of so many steps each.
+    # "4 iterations", "12 iterations": the first tree and the updates, with this many steps each.
     trees = {name: row["tree.updates"] + 1 for name, row in own.items()}
     assert trees == {"dtr": 12, "tdm": 4, "jtm": 12, "otm": 1, "plt": 1, "din": 1}
     assert all(row["loop.max_steps"] == 80_000 * trees[name] for name, row in own.items())
@@ -275,7 +275,7 @@ def test_youtube_dnn_as_dtrs_study_compares_with_it():
 
 
 def test_guidedrecs_settings():
-    """Decays of the program over the learning rate: table 5, whose last two are in each other's place."""
+    """Decays of the program divided by the learning rate: table 5, whose last two entries are swapped."""
     own = values("ranker")
     rates = [own[f"optimiser.{name}learning_rate"] for name in ("", "ndcg_", "surrogate_")]
     decays = [own[f"optimiser.{name}weight_decay"] for name in ("", "ndcg_", "surrogate_")]
@@ -295,7 +295,7 @@ def test_the_two_stage_studys_settings():
 
 @pytest.mark.real_data
 def test_the_papers_tree_of_mind():
-    """7,129 items: Shape(2, 2, 13), from the authors' codes where they are named, else at random."""
+    """7,129 items: Shape(2, 2, 13), from the authors' codes if given, else at random."""
     folder = SHARED / "mind_dtr"
     if not folder.exists():
         pytest.skip("the data set mind_dtr is not beside the checkout (../shared)")

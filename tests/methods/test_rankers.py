@@ -1,4 +1,4 @@
-"""Rankers and two stages: every model and loss trains, resumes bit for bit, answers without torch and errs clearly."""
+"""Rankers and two stages: every model and loss trains, resumes bit for bit, and answers without torch."""
 
 import json
 import os
@@ -77,7 +77,7 @@ def dataset(market):
 
 @pytest.fixture(scope="module")
 def first(market, dataset):
-    """A fitted retriever for each of two splits."""
+    """Fitted retrievers for two splits."""
     for split in (leave_one_out(dataset), disjoint_users(dataset)):
         load_method("cooccurrence").fitted(split).save(market / f"first-{split.name}")
     return {name: str(market / f"first-{name}") for name in ("leave-one-out", "users")}
@@ -121,7 +121,7 @@ def test_two_stages_resume_and_answer(dataset, first, tmp_path, training, negati
     assert loaded.recommend(histories=[[1, 2, 3], []], k=9) == whole.recommend(histories=[[1, 2, 3], []], k=9)
 
 
-def test_harmonised_pairs_are_those_that_are_retrieved(dataset, first):
+def test_harmonised_pairs_are_the_retrieved_ones(dataset, first):
     split = disjoint_users(dataset)
     searcher = beamwood.load(first["users"]).searcher
     tasks = {
@@ -140,7 +140,9 @@ def test_harmonised_pairs_are_those_that_are_retrieved(dataset, first):
     every, kept = tasks["all"].examples, tasks["harmonised"].examples
     asked = list(retrieved(tasks["all"], searcher))
     hits = np.array([hit for _, _, hit in asked])
-    assert any((hit & ~np.isin(target, new)).any() for target, new, hit in asked)  # what was seen comes back
+    assert any(
+        (hit & ~np.isin(target, new)).any() for target, new, hit in asked
+    )  # Seen items may be recommended again.
     assert np.array_equal(kept.stop, every.stop[hits.any(axis=1)])
     assert np.array_equal(tasks["harmonised"].weights_ET, hits[hits.any(axis=1)])
     assert np.isclose(tasks["harmonised"].recall, np.mean(hits))
@@ -156,9 +158,9 @@ def test_harmonised_pairs_are_those_that_are_retrieved(dataset, first):
 
 
 def retrieved(task, searcher):
-    """Each example's targets, what the retriever brings when asked with the user's whole past, and which it brings.
+    """Each example's targets, the retriever's candidates for the user's whole history, and the retrieved targets.
 
-    A target that was seen is looked for where what was seen is left in.
+    A seen target is searched with seen items kept.
     """
     source = task.examples.source
     for row, (user, stop) in enumerate(zip(task.examples.users, task.examples.stop, strict=True)):
@@ -170,8 +172,8 @@ def retrieved(task, searcher):
 
 
 @pytest.mark.parametrize("bounds", [(1024, 2**18), (3, 2**18), (1024, 17)])
-def test_the_retriever_is_asked_with_the_whole_past(dataset, first, monkeypatch, bounds):
-    """The ranker sees the last 4 items; the retriever is asked with all, leaves all out, in blocks of any size."""
+def test_the_retriever_gets_the_whole_history(dataset, first, monkeypatch, bounds):
+    """The ranker gets the last 4 items; the retriever gets all and excludes all, in blocks of any size."""
     for name, bound in zip(("_SEARCHED_AT_A_TIME", "_ITEMS_AT_A_TIME"), bounds, strict=True):
         monkeypatch.setattr(two_stage, name, bound)
     searcher = beamwood.load(first["users"]).searcher
@@ -187,7 +189,7 @@ def test_the_retriever_is_asked_with_the_whole_past(dataset, first, monkeypatch,
     assert np.array_equal(task.candidates_EK, [new for _, new, _ in retrieved(task, searcher)])
 
 
-def test_targets_are_what_came_soon_after(dataset, first):
+def test_targets_are_within_the_horizon(dataset, first):
     split = disjoint_users(dataset)
     config = STAGES_OF.Config(**STAGES, **{"examples.horizon": 5, "examples.num_targets": 3})
     task = Prepared(
@@ -221,7 +223,7 @@ def test_a_horizon_beyond_every_history_costs_nothing(dataset, first):
     assert np.array_equal(near.places_ET, far.places_ET)
 
 
-def test_the_loss_in_loops(dataset, first):
+def test_the_loss_equals_loops(dataset, first):
     split = disjoint_users(dataset)
     config = STAGES_OF.Config(**STAGES, **{"examples.pairs": "harmonised", "loss.negatives": "candidates"})
     task = Prepared(
@@ -229,7 +231,7 @@ def test_the_loss_in_loops(dataset, first):
         seed=0,
     )
     batch = task.batch(np.arange(12))
-    batch.log_weight_BM[3] = -torch.inf  # a row that has no negative
+    batch.log_weight_BM[3] = -torch.inf  # A row without negatives.
     scores = task.model(batch.query, batch.items_BC).detach()
     total, weight = 0.0, 0.0
     for row in range(12):
@@ -245,8 +247,8 @@ def test_the_loss_in_loops(dataset, first):
 
 
 @pytest.mark.parametrize("negatives", ["uniform", "unseen"])
-def test_drawn_negatives_stand_for_all_others(dataset, first, negatives):
-    """E[sum of exp(s + log weight)] over draws is the sum over what could have been drawn."""
+def test_sampled_negatives_estimate_the_full_sum(dataset, first, negatives):
+    """E[sum of exp(s + log weight)] over draws is the sum over all candidates."""
     split = disjoint_users(dataset)
     searcher = beamwood.load(first["users"]).searcher
     task = Prepared(
@@ -265,7 +267,7 @@ def test_drawn_negatives_stand_for_all_others(dataset, first, negatives):
     assert abs(np.mean(sums) / np.exp(scores[others]).sum() - 1) < 0.03
 
 
-def test_where_the_surrogate_starts(dataset):
+def test_the_start_of_the_surrogate(dataset):
     split = leave_one_out(dataset)
     small, wide = 0.01, 20**-0.5
     for settings, expected in (
@@ -305,7 +307,7 @@ def test_the_command_line(market, first, tmp_path, capsys):
     fit += ["--user-table", str(tmp_path / "users.parquet"), "--set", "model.user_columns=['age']"]
     assert main([*fit, "--retriever", str(tmp_path / "first")]) == 0
     capsys.readouterr()
-    # What the ranker read of it is in the folder.
+    # The folder has the columns that the ranker uses.
     (tmp_path / "users.parquet").unlink()
     assert main(["evaluate", out, "--json", "--k", "5,10", "--sampled", "20"]) == 0
     document = json.loads(capsys.readouterr().out)
@@ -401,7 +403,7 @@ def test_wrong_input(market, first, tmp_path, capsys, arguments, message):
     assert not (tmp_path / "out.run").exists()
 
 
-def test_a_fitted_ranker_goes_behind_a_retriever(dataset, first, tmp_path):
+def test_a_fitted_ranker_orders_a_retrievers_candidates(dataset, first, tmp_path):
     split = leave_one_out(dataset)
     model = RANKER.fitted(split, RANKER.Config(**{"loop.max_steps": 40, "loop.evaluate_every": 20}), progress=False)
     model.save(tmp_path / "ranker")
@@ -441,8 +443,8 @@ BEHIND = {
 
 
 @pytest.mark.parametrize("name", BEHIND)
-def test_any_fitted_retriever_goes_behind_another(dataset, first, tmp_path, name):
-    """Candidates in the order of both scores, before and after saving, from weights that validation users like."""
+def test_any_fitted_retriever_can_rank_anothers_candidates(dataset, first, tmp_path, name):
+    """Candidates are ordered by both scores, before and after saving, with weights chosen on validation users."""
     split = leave_one_out(dataset)
     module = load_method(name.split(",")[0])
     fitted = module.fitted(split, module.Config(**BEHIND[name]), **({"progress": False} if BEHIND[name] else {}))
@@ -471,11 +473,11 @@ def test_any_fitted_retriever_goes_behind_another(dataset, first, tmp_path, name
         Validation(split.valid, 10**6, seed=0)(s)["removed/ndcg@20"]
         for s in (searcher, beamwood.load(first["leave-one-out"]).searcher)
     ]
-    # Within a hundredth of a standard deviation the largest weight does not say who is first.
+    # Differences below a hundredth of a standard deviation do not determine the order at the largest weight.
     assert measured[0] >= measured[1] - 1e-3
 
 
-def test_two_stages_go_before_a_third(dataset, first, tmp_path):
+def test_two_stages_can_precede_a_third(dataset, first, tmp_path):
     split = leave_one_out(dataset)
     config = STAGES_OF.Config(
         **{"start.retriever": first["leave-one-out"], "start.ranker": "transitions", "model.num_candidates": 25}
@@ -499,7 +501,7 @@ def test_two_stages_go_before_a_third(dataset, first, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["cooccurrence", "transitions"])
-def test_counting_goes_behind_a_retriever_by_its_name(market, first, dataset, tmp_path, capsys, name):
+def test_a_counting_method_by_name_can_rank(market, first, dataset, tmp_path, capsys, name):
     out = str(tmp_path / "both")
     log = [str(market / "log.parquet"), "--items", str(market / "items.parquet"), "--user-table"]
     fit = [
@@ -521,14 +523,14 @@ def test_counting_goes_behind_a_retriever_by_its_name(market, first, dataset, tm
     histories = [[1, 2, 3], [5]]
     expected = STAGES_OF.fitted(split, config, seed=2026).recommend(histories=histories, k=9)
     assert beamwood.load(out).recommend(histories=histories, k=9) == expected
-    # What the first is, in one call.
+    # The same in one call.
     both = beamwood.fit(split, f"cooccurrence+{name}", seed=2026)
     assert both.recommend(histories=histories, k=9) == expected
     assert both.metadata["training"].keys() >= {"shrinkage", f"{name}/retriever_weight"}
 
 
 @pytest.mark.parametrize("of", ["item", "user"])
-def test_ids_are_no_column_whatever_their_table_calls_them(market, dataset, of):
+def test_ids_are_never_feature_columns(market, dataset, of):
     items = pl.read_parquet(market / "items.parquet").rename({"item_id": "sku"})
     items = items.with_columns(pl.lit("a name").alias("item"))
     named = Dataset.from_log(
@@ -543,7 +545,7 @@ def test_ids_are_no_column_whatever_their_table_calls_them(market, dataset, of):
 
 @pytest.fixture(scope="module")
 def by_device(tmp_path_factory):
-    """People take even items on one device and odd ones on the other, and nothing else matters."""
+    """Users have even items on one device and odd items on the other; nothing else matters."""
     folder, rng = tmp_path_factory.mktemp("device"), np.random.default_rng(0)
     users = np.repeat(np.arange(150), 14)
     device = rng.integers(0, 2, len(users))
@@ -553,7 +555,7 @@ def by_device(tmp_path_factory):
     return folder
 
 
-def test_a_ranker_looks_at_the_circumstances(by_device, tmp_path, capsys):
+def test_a_ranker_uses_the_context(by_device, tmp_path, capsys):
     log = [str(by_device / "log.parquet"), "--split", "leave-one-out"]
     assert main(["fit", *log, "--method", "popularity", "--out", str(tmp_path / "first")]) == 0
     settings = [
@@ -579,7 +581,7 @@ def test_a_ranker_looks_at_the_circumstances(by_device, tmp_path, capsys):
     assert main([*fit, *(part for setting in settings for part in ("--set", setting))]) == 0
     capsys.readouterr()
     assert main(["evaluate", out, "--k", "10,20", "--json"]) == 0
-    # Half of the items can be ruled out: 20 of 40 hold every label.
+    # The context excludes half of the items: 20 of 40 include every label.
     assert json.loads(capsys.readouterr().out)["views"]["kept"]["metrics"]["hit_rate@20"] > 0.95
     for device, rest in (("phone", 0), ("tv", 1)):
         ask = ["recommend", out, "--history", "1,2,3,4", "--context", f"device={device}", "--include-seen", "--json"]
@@ -588,7 +590,7 @@ def test_a_ranker_looks_at_the_circumstances(by_device, tmp_path, capsys):
         assert np.mean([item % 2 == rest for item in found]) > 0.9
     loaded = beamwood.load(out)
     either = loaded.recommend(users=[1, 2], k=5)
-    assert len(either.item_ids) == 2  # nothing known of the context
+    assert len(either.item_ids) == 2  # Without context.
     with pytest.raises(InputError, match=r"column 'devise'.*'device'"):
         loaded.recommend(users=[1], k=5, context={"devise": ["tv"]})
     with pytest.raises(InputError, match="'device' needs a list of 2 values"):
@@ -599,7 +601,7 @@ def test_a_ranker_looks_at_the_circumstances(by_device, tmp_path, capsys):
     assert "write --context column=value" in capsys.readouterr().err
 
 
-def test_circumstances_of_every_kind_can_be_asked_for(by_device, tmp_path, capsys):
+def test_context_of_every_type_is_accepted(by_device, tmp_path, capsys):
     frame = pl.read_parquet(by_device / "log.parquet")
     row = pl.int_range(pl.len())
     log = str(tmp_path / "log.parquet")
@@ -627,7 +629,7 @@ def test_circumstances_of_every_kind_can_be_asked_for(by_device, tmp_path, capsy
     assert main([*fit, "--out", out, *(part for setting in settings for part in ("--set", setting))]) == 0
     for given in ("vec=[1,2]", "when=1970-01-02T10:00:00", "flag=true", "^d.*$=tv", "^d.*$= a=tv"):
         assert main(["recommend", out, "--user", "1", "--context", given]) == 0
-    # One name begins with the other: each is known for its own.
+    # One name is a prefix of the other; both are recognised.
     both = ["--context", "^d.*$=tv", "--context", "^d.*$= a=phone"]
     assert main(["recommend", out, "--user", "1", *both]) == 0
     capsys.readouterr()
@@ -646,7 +648,7 @@ def test_circumstances_of_every_kind_can_be_asked_for(by_device, tmp_path, capsy
         loaded.recommend(users=[1, 2], k=5, context={"vec": [[1, 2], "x"]})
 
 
-def test_a_stage_before_another_looks_at_the_circumstances_too(by_device, tmp_path, capsys):
+def test_an_earlier_stage_uses_the_context_too(by_device, tmp_path, capsys):
     log = [str(by_device / "log.parquet"), "--split", "leave-one-out"]
     assert main(["fit", *log, "--method", "popularity", "--out", str(tmp_path / "first")]) == 0
     settings = [
@@ -668,7 +670,7 @@ def test_a_stage_before_another_looks_at_the_circumstances_too(by_device, tmp_pa
     middle, outer = str(tmp_path / "middle"), str(tmp_path / "outer")
     asked = [part for setting in settings for part in ("--set", setting)]
     assert main([*fit, middle, "--retriever", str(tmp_path / "first"), *asked]) == 0
-    # The third orders the same 20 items: what is found among them is what the second finds.
+    # The third stage orders the same 20 items, so it finds what the second finds.
     third = ["--ranker", "popularity", "--set", "model.num_candidates=20", "--set", "choose.seen_weight=0"]
     assert main([*fit, outer, "--retriever", middle, *third]) == 0
     capsys.readouterr()
@@ -681,7 +683,7 @@ def test_a_stage_before_another_looks_at_the_circumstances_too(by_device, tmp_pa
     for device, rest in (("phone", 0), ("tv", 1)):
         found = both.recommend(users=[1], k=15, seen="keep", context={"device": [device]}).item_ids[0]
         assert np.mean([item % 2 == rest for item in found]) > 0.9
-    # More than it looks at is no matter to a stage; less is said, as are names that no stage knows.
+    # A stage ignores additional context; missing context and unknown names are errors.
     split = leave_one_out(Dataset.from_log(read_log(by_device / "log.parquet")))
     with pytest.raises(InputError, match=r"needs the context 'device'.*ColumnNames\(context=\('device',\)\)"):
         STAGES_OF.fitted(split, STAGES_OF.Config(**{"start.retriever": middle, "start.ranker": "popularity"}))
@@ -757,7 +759,7 @@ def shared():
 
 @pytest.mark.real_data
 @pytest.mark.slow
-def test_the_check_points_of_a_faithful_run(tmp_path):
+def test_a_faithful_run_has_the_published_metrics(tmp_path):
     """GuidedRec on ML-100K: predicted and true NDCG, surrogate and logistic loss, means of epochs 1 and 20."""
     split = leave_one_out(Dataset.from_log(read_log(shared() / "interactions.parquet")))
     task = Prepared(GuidedTask(split.train, planned(RANKER.Config(), split.train)), seed=0)

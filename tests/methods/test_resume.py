@@ -1,4 +1,4 @@
-"""A run is gone on with only on the data and the split that it began on."""
+"""A run resumes only on its own data and split."""
 
 import json
 
@@ -14,7 +14,7 @@ from beamwood.training.run_folder import RunFolder
 
 
 def logged(seed):
-    """200 rows of 20 users, in an order of the seed's."""
+    """200 rows of 20 users, in an order by the seed."""
     items = np.random.default_rng(seed).permutation(np.arange(200) % 12)
     return Dataset.from_log(
         read_log(pl.DataFrame({"user_id": np.arange(200) % 20, "item_id": items, "timestamp": np.arange(200)}))
@@ -42,8 +42,8 @@ def test_another_log_or_split_is_refused(tmp_path):
     sasrec.fitted(split, config.changed({"loop.max_steps": 3}), run=run, resume=True, progress=False)
 
 
-def test_what_checkpoints_lack_stands_on_the_tree_of_the_run(tmp_path, monkeypatch):
-    """A start that another limit made otherwise lays the items elsewhere than the run that is gone on with."""
+def test_parts_outside_checkpoints_use_the_tree_of_the_run(tmp_path, monkeypatch):
+    """With another limit the start may place items differently from the resumed run."""
     from beamwood.fitting.tree import task
     from beamwood.tree import random_tree
 

@@ -1,4 +1,4 @@
-"""The rule by which a way to search is chosen, on planted answers: what each way finds is counted out."""
+"""The rule that chooses a way to search, on planted answers with known hits for each way."""
 
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -19,8 +19,10 @@ CHEAPEST = Way("steer", 120, 80)
 
 @dataclass
 class Planted:
-    """The full beam finds the wanted item of the first 500 of 1,000 users; so does every way but for the `gained`
-    further users of one way, and the `lost` ones, in the views of `changed`."""
+    """The full beam finds the label of the first 500 of 1,000 users.
+
+    So does every way, except for `gained` additional and `lost` users, in the views of `changed`.
+    """
 
     gained: dict[Way, int] = field(default_factory=dict)
     lost: dict[Way, int] = field(default_factory=dict)
@@ -59,25 +61,25 @@ def chosen(planted, monitor="both/f@20", **more):
 @pytest.mark.parametrize(
     ("gained", "lost", "is_kept"),
     [
-        # No lower in the mean: an interval down to -1.15 % is kept, one down to -1.62 % is not.
+        # With an equal mean, a lower bound of -1.15 % is accepted, one of -1.62 % is not.
         (10, 10, True),
         (20, 20, False),
-        # Much higher in the mean is no proof either: +4 % within an interval of 6 %.
+        # A much higher mean is not enough either: +4 % within an interval of 6 %.
         (320, 300, False),
-        # Lower in the mean by .2 % and .4 %: kept down to -1.32 % and -1.36 %, not down to -1.62 %.
+        # With means of -.2 % and -.4 %, bounds of -1.32 % and -1.36 % are accepted, -1.62 % is not.
         (9, 10, True),
         (6, 8, True),
         (14, 16, False),
-        # By .6 % it is too low, though its interval ends at -1.04 %.
+        # A mean of -.6 % is too low, although its bound is -1.04 %.
         (0, 3, False),
     ],
 )
-def test_a_way_is_kept_by_its_mean_and_its_interval(gained, lost, is_kept):
+def test_a_way_is_accepted_by_its_mean_and_its_interval(gained, lost, is_kept):
     choice = chosen(Planted({CHEAPEST: gained}, {CHEAPEST: lost}))
     assert choice.ways.ladder[0] == CHEAPEST
     full, share = choice.metric[-1], (gained - lost) / FULL
     assert choice.metric[0] == pytest.approx(full * (1 + share))
-    # By hand: changes of one sign or the other, each as large as what one user found adds.
+    # By hand: changes of either sign, each the contribution of one user.
     spread = (((gained + lost) / USERS - ((gained - lost) / USERS) ** 2) / (USERS - 1)) ** 0.5
     assert choice.lowest[0] == pytest.approx(share - 1.2816 * spread * USERS / FULL)
     assert (choice.ways.chosen == 0) == is_kept
@@ -85,7 +87,7 @@ def test_a_way_is_kept_by_its_mean_and_its_interval(gained, lost, is_kept):
         assert choice.ways.chosen == 1, "the next way loses nothing"
 
 
-def test_facts_name_both_bounds_of_the_rule():
+def test_facts_have_both_bounds_of_the_rule():
     facts = chosen(Planted()).facts()
     assert (facts["may_lose"], facts["may_lose_level"]) == (KEPT, KEPT_LEVEL) == (0.005, 0.015)
     assert facts["chosen"] == 0
@@ -103,28 +105,28 @@ def test_facts_name_both_bounds_of_the_rule():
         ("removed/f@20", "kept", True),
     ],
 )
-def test_a_loss_counts_in_the_views_that_the_monitor_names(monitor, view, is_kept):
+def test_losses_count_in_the_views_of_the_monitor(monitor, view, is_kept):
     choice = chosen(Planted(lost={CHEAPEST: 100}, changed=(view,)), monitor)
     assert (choice.ways.chosen == 0) == is_kept
     lost = 0 if is_kept else 0.1 if monitor.startswith("both") else 0.2
     assert choice.metric[0] == pytest.approx((1 - lost) * choice.metric[-1])
 
 
-def test_where_all_lose_the_full_beam_answers():
+def test_the_full_beam_is_chosen_if_all_others_lose():
     ways = candidate_ways(60, steered=True)
     choice = chosen(Planted(lost=dict.fromkeys(ways[:-1], 5)))
     assert choice.ways.default == ways[-1] == Way("beam", 60)
     assert choice.of_beams().ways.default == Way("beam", 60)
 
 
-def test_too_few_queries_choose_nothing():
+def test_too_few_queries_make_no_choice():
     assert chosen(Planted(), num=29).ways.default == Way("beam", 60)
     assert chosen(Planted(), num=30).ways.default == CHEAPEST
 
 
 @pytest.mark.parametrize(("seconds", "judged"), [(1.0, 32), (100.0, 128), (109.0, 128), (110.0, 160), (1e6, USERS)])
-def test_a_limit_ends_it_after_as_many_queries_as_there_is_time_for(seconds, judged):
-    """A search takes a second, so that a block of 32 queries takes 22, 11 ways in two views each."""
+def test_a_limit_ends_it_after_as_many_queries_as_time_allows(seconds, judged):
+    """A search takes a second, so a block of 32 queries takes 22 s: 11 ways in two views each."""
     planted = Planted({CHEAPEST: 10}, {CHEAPEST: 10})
     budget = Budget(seconds, clock=lambda: float(planted.searches))
     choice = choose_ways(planted, queries(), "both/f@20", budget)
@@ -141,8 +143,8 @@ def asked(planted, first, num=USERS, budget=None):
     return choose_ways(planted, queries(num), "kept/f@20", budget, first=first)
 
 
-def test_where_the_first_cannot_tell_more_are_asked_of_the_undecided_alone():
-    """Of the first 125 all who found lost 2, 1.6 %; of 250 still 2, .8 %; of 500 it is .4 %, and that is kept."""
+def test_more_queries_are_used_only_for_undecided_ways():
+    """2 losses are 1.6 % of the first 125 users, .8 % of 250, and .4 % of 500, which is accepted."""
     planted = Planted(lost={CHEAPEST: 2})
     choice = asked(planted, 125)
     assert choice.ways.chosen == 0
@@ -152,27 +154,27 @@ def test_where_the_first_cannot_tell_more_are_asked_of_the_undecided_alone():
     assert choice.metric[1] == choice.metric[-1]
 
 
-def test_nobody_more_is_asked_where_the_first_can_tell():
+def test_no_more_queries_are_used_if_the_first_decide():
     lossless, hopeless = Planted(), Planted(lost={CHEAPEST: 60})
     assert (asked(lossless, 125).queries, asked(lossless, 125).ways.chosen) == (125, 0)
-    # Half of them lost: the next way, which loses nothing, is chosen.
+    # Half of them are lost, so the next way, without losses, is chosen.
     assert (asked(hopeless, 125).queries, asked(hopeless, 125).ways.chosen) == (125, 1)
 
 
-def test_all_are_asked_and_no_more_where_none_can_tell():
-    """Of 1,000 users, of whom 500 found, 3 lost are .6 %: too many, and within chance of .5 %."""
+def test_all_queries_are_used_if_none_decide():
+    """With 500 hits of 1,000 users, 3 losses are .6 %: too many, but not significantly above .5 %."""
     choice = asked(Planted(lost={CHEAPEST: 3}), 300)
     assert (choice.queries, choice.ways.chosen) == (USERS, 1)
     assert choice.metric[0] == pytest.approx(choice.metric[-1] * (1 - 3 / 500))
 
 
-def test_within_a_limit_the_first_alone_are_asked():
+def test_within_a_limit_only_the_first_queries_are_used():
     planted = Planted(lost={CHEAPEST: 2})
     choice = asked(planted, 125, budget=Budget(1e6, clock=lambda: float(planted.searches)))
     assert (choice.queries, choice.ways.chosen) == (125, 1)
 
 
-def test_what_is_tried_of_a_beam_of_150():
+def test_ways_tried_for_a_beam_of_150():
     tried = candidate_ways(150, steered=True)
     assert [(way.beam_width, way.judged) for way in tried if way.kind == "steer"] == [
         (300, 80),

@@ -1,5 +1,7 @@
-"""A tree's weights for what was seen start above 0 where it comes again, and get at the end what they have not learned;
-counting puts what was seen first or last."""
+"""A tree's weights for seen items start above 0 in logs with repeats, and are adjusted after training.
+
+Counting methods put seen items first or last.
+"""
 
 import re
 
@@ -29,7 +31,7 @@ SMALL |= {"tree.branching": 4, "model.similarity_width": 16, "model.num_neighbou
 
 
 def log_of(again):
-    """Users take popular items more often than others, each once; `again`: one of what they had instead."""
+    """Users have popular items more often, each once; `again`: the last one is a repeat."""
     rng, rows = np.random.default_rng(0), []
     share = 1 / np.arange(1, 301) / (1 / np.arange(1, 301)).sum()
     for user in range(300):
@@ -46,7 +48,7 @@ def case(request):
 
 
 def seen(retriever):
-    """The weights of the places that hold an item."""
+    """The weights of the positions that have an item."""
     return retriever.searcher.weights.terms["seen"].arrays["weights"]
 
 
@@ -68,13 +70,13 @@ def test_the_start_is_better_than_from_zero(case, method):
     assert left_in(chosen, split.test) > left_in(plain, split.test)
 
 
-def test_what_is_given_is_where_they_start(case):
+def test_a_given_start_is_used(case):
     _, split = case
     config = dtr.Config(**SMALL | {"optimiser.learning_rate": 1e-12, "start.seen": -2.5})
     assert np.allclose(seen(dtr.METHOD.fitted(split, config, progress=False)), -2.5, atol=PACE * 1e-6)
 
 
-def test_a_scorer_that_is_drawn_has_none(case):
+def test_a_random_scorer_has_no_start(case):
     _, split = case
     config = dtr.Config(**SMALL | {"model.similarity_width": 0, "tree.start": "random", "start.scores": "random"})
     retriever = dtr.METHOD.fitted(split, config, progress=False)
@@ -90,7 +92,7 @@ def without_a_start(method, split, **changes):
 
 
 @pytest.mark.parametrize("method", [dtr, tdm])
-def test_at_the_end_they_get_what_validation_users_like_best(case, method):
+def test_after_training_they_get_the_best_addition_on_validation(case, method):
     again, split = case
     values = {
         weight: left_in(without_a_start(method, split, **{"choose.seen_weight": weight}), split.valid)
@@ -108,7 +110,7 @@ def test_at_the_end_they_get_what_validation_users_like_best(case, method):
     assert np.array_equal(others[0].items, others[1].items)
 
 
-def test_a_path_gets_what_is_given_alone(case):
+def test_path_scores_have_only_a_given_weight(case):
     _, split = case
     assert without_a_start(plt, split, **{"choose.seen_weight": None}).metadata["training"]["seen_weight"] == 0
     given = without_a_start(plt, split, **{"choose.seen_weight": -3})
@@ -132,13 +134,13 @@ def test_a_weight_without_its_similarity_is_refused(changes, says, name):
 
 
 @pytest.mark.parametrize("name", ["start.seen", "choose.seen_weight"])
-def test_so_many_items_that_scores_start_at_random_have_no_weights_of_repeats(name):
+def test_large_catalogues_with_random_scores_have_no_weights_of_repeats(name):
     with pytest.raises(InputError, match=re.escape(name) + r"=8\.0 .* of 3,000,000 items start from on request alone"):
         dtr.Config(**{name: 8}).plan(Facts(num_users=9, num_items=3_000_000))
 
 
 @pytest.mark.parametrize("method", [cooccurrence, transitions])
-def test_counting_chooses_where_what_was_had_stands(case, method):
+def test_counting_chooses_the_position_of_seen_items(case, method):
     again, split = case
     chosen = method.METHOD.fitted(split)
     plain = method.METHOD.fitted(split, method.Config(**{"model.seen": ("counted",)}))

@@ -1,4 +1,4 @@
-"""The weight of what was seen is the best on validation users: against what nobody takes twice, for what all do."""
+"""The weight of seen items is best on validation users: negative without repeats, positive with them."""
 
 import numpy as np
 import polars as pl
@@ -24,7 +24,7 @@ SMALL = {
 
 
 def log_of(again):
-    """Users walk along a ring of 60 items by one to three steps; `again`: back to one of their last five instead."""
+    """Users walk on a ring of 60 items by one to three steps; `again`: they return to one of their last five."""
     rng, rows = np.random.default_rng(0), []
     for user in range(250):
         item, had = int(rng.integers(60)), []
@@ -48,7 +48,7 @@ def chosen(searcher, queries):
     return best_seen_weight(lambda query, k: bring(first, query, k, apart=True), first.needs, queries, "removed/f@20")
 
 
-def test_the_weight_is_the_best_there_is(case, monkeypatch):
+def test_the_weight_is_the_best_of_the_grid(case, monkeypatch):
     again, split, retriever = case
     searcher, kept = retriever.searcher, retriever.searcher.seen_weight
     assert kept == retriever.metadata["training"]["seen_weight"]
@@ -64,7 +64,7 @@ def test_the_weight_is_the_best_there_is(case, monkeypatch):
     assert chosen(searcher, split.valid) == kept
 
 
-def test_answers_without_what_was_had_do_not_change(case, tmp_path):
+def test_answers_without_seen_items_do_not_change(case, tmp_path):
     _, split, retriever = case
     retriever.save(tmp_path / "saved")
     loaded = beamwood.load(tmp_path / "saved").searcher
@@ -78,7 +78,7 @@ def test_answers_without_what_was_had_do_not_change(case, tmp_path):
 
 
 @pytest.mark.parametrize("given", [0.0, -3.0])
-def test_a_weight_that_is_given_is_kept(given):
+def test_a_given_weight_is_kept(given):
     split, module = leave_one_out(Dataset.from_log(log_of(0.0))), load_method("gru4rec")
     config = module.Config(
         **{"model.width": 6, "model.length": 5, "model.hidden": 4, "loop.max_steps": 2, "choose.seen_weight": given}
@@ -86,7 +86,7 @@ def test_a_weight_that_is_given_is_kept(given):
     assert module.fitted(split, config, progress=False).searcher.seen_weight == given
 
 
-def test_without_a_label_nothing_is_changed(case):
+def test_without_labels_nothing_changes(case):
     _, split, retriever = case
     bare = split.valid.take(np.arange(0))
     assert chosen(retriever.searcher, bare) == 0

@@ -1,4 +1,4 @@
-"""Room for new items: a plan says it by the tree's shape alone."""
+"""Spare leaves for new items: the plan has them only in the tree's shape."""
 
 import pytest
 
@@ -28,7 +28,7 @@ def test_a_plan_without_spare_leaves_does_not_name_them():
     assert "tree.spare" not in plan()
 
 
-def test_spare_leaves_need_a_tree_that_is_built():
+def test_spare_leaves_need_a_tree():
     with pytest.raises(InputError, match=r"tree\.start=flat is not"):
         plan(tree__start="flat", tree__spare=0.05)
     with pytest.raises(InputError, match="spare is for a shape that is chosen"):

@@ -1,4 +1,4 @@
-"""The weights of two stages: what is measured is what they answer, and the best are taken."""
+"""The weights of two stages: evaluation equals the answers, and the best weights are chosen."""
 
 import numpy as np
 import pytest
@@ -32,7 +32,7 @@ def retriever(split):
 
 
 def ranker_of(scores_N):
-    """A ranker with one score an item, whoever asks."""
+    """A ranker with a fixed score for each item."""
     users = np.ones((NUM_USERS + 1, 1), np.float32)
     scorer = restore_scorer({"kind": "graphrec"}, {"users": users, "items": np.float32(scores_N)[:, None]})
     return RankingSearcher(scorer)
@@ -44,7 +44,7 @@ def weights_of(split, retriever, num_candidates, weight=None, seen_weight=0.0):
 
 
 @pytest.mark.parametrize("num_candidates", [5, 40, 500])
-def test_what_is_measured_is_what_two_stages_answer(split, retriever, num_candidates):
+def test_evaluation_equals_the_answers_of_two_stages(split, retriever, num_candidates):
     ranker = ranker_of(np.random.default_rng(0).random(len(split.dataset.items)))
     sought = weights_of(split, retriever, num_candidates)
     weights, metrics = sought.best(ranker)
@@ -59,7 +59,7 @@ def test_what_is_measured_is_what_two_stages_answer(split, retriever, num_candid
     assert weights.first == sought.first_weights()[values.index(max(values))]
 
 
-def test_a_ranker_that_knows_nothing_leaves_the_retrievers_order(split, retriever):
+def test_an_uninformative_ranker_keeps_the_retrievers_order(split, retriever):
     noise = ranker_of(np.random.default_rng(1).random(len(split.dataset.items)))
     weights, metrics = weights_of(split, retriever, 40).best(noise)
     own = Validation(split.valid, 10**6, seed=0)(retriever)
@@ -70,7 +70,7 @@ def test_a_ranker_that_knows_nothing_leaves_the_retrievers_order(split, retrieve
 
 
 @pytest.mark.parametrize("weight", [0.0, 0.7])
-def test_what_was_seen_gets_the_best_of_its_weights(split, retriever, weight, monkeypatch):
+def test_seen_items_get_the_best_weight(split, retriever, weight, monkeypatch):
     ranker = ranker_of(np.random.default_rng(0).random(len(split.dataset.items)))
     weights, metrics = weights_of(split, retriever, 40, weight, None).best(ranker)
     values = {}
@@ -86,8 +86,8 @@ def test_what_was_seen_gets_the_best_of_its_weights(split, retriever, weight, mo
     assert weights_of(split, retriever, 40, weight, None).best(ranker) == (weights, pytest.approx(metrics))
 
 
-def test_histories_that_hold_less_than_was_consumed(split, retriever):
-    """As of long logs, whose histories are cut: what was not seen is then not all that was not seen."""
+def test_truncated_histories(split, retriever):
+    """Histories of long logs are truncated, so items outside the history may still be seen."""
     valid = split.valid
     cut = type(valid)(valid.users, valid.histories.last(2), valid.labels, valid.seen)
     ranker = ranker_of(np.random.default_rng(0).random(len(split.dataset.items)))
@@ -97,8 +97,8 @@ def test_histories_that_hold_less_than_was_consumed(split, retriever):
     assert metrics == pytest.approx(Validation(cut, 10**6, seed=0)(served))
 
 
-def test_the_scale_of_a_fitted_models_scores_says_nothing(split, retriever):
-    """Weights grow with the scores, so that the order chosen is the same; scores alike leave the retriever's order."""
+def test_the_scale_of_scores_does_not_matter(split, retriever):
+    """Weights scale with the scores, so the order is the same; constant scores keep the retriever's order."""
     scores = np.random.default_rng(0).random(len(split.dataset.items))
     chosen = {}
     for scale in (1e-3, 1.0, 1e3):
@@ -118,7 +118,7 @@ def test_the_scale_of_a_fitted_models_scores_says_nothing(split, retriever):
     assert metrics[MONITOR] >= own[MONITOR] - 1e-9
 
 
-def test_scores_that_do_not_differ_leave_the_rankers(split):
+def test_constant_retriever_scores_keep_the_rankers_order(split):
     flat = PopularitySearcher(np.ones(len(split.dataset.items)))
     assert weights_of(split, flat, 40).first_weights() == (0.0,)
 
@@ -142,7 +142,7 @@ def test_two_stages_are_never_below_the_retriever_on_validation(split, tmp_path)
     assert study.searcher.parts[0].weight == 0
 
 
-def test_without_labels_there_is_nothing_to_choose_by(split):
+def test_without_labels_there_is_no_choice(split):
     bare = split.valid.take(np.arange(3))
     bare = type(bare)(bare.users, bare.histories, ItemLists.empty(3), bare.seen)
     with pytest.raises(InputError, match="none of the 3 validation queries has a label"):

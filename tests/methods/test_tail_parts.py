@@ -1,4 +1,4 @@
-"""MELT and CITIES: rare items get vectors from their contexts, others keep theirs, and answers survive saving."""
+"""MELT and CITIES: rare items get vectors from their contexts, others keep theirs, and saving keeps answers."""
 
 import json
 
@@ -58,7 +58,7 @@ def config_of(name, start, **changes):
 
 
 @pytest.mark.parametrize("name", ["melt", "cities"])
-def test_rare_items_move_and_others_stay(split, start, name):
+def test_only_vectors_of_rare_items_change(split, start, name):
     module = load_method(name)
     fitted = module.fitted(split, config_of(name, start), progress=False)
     before = beamwood.load(start).searcher.first.vectors
@@ -94,8 +94,8 @@ def test_from_the_command_line(market, start, tmp_path, capsys, name):
     assert "give start.folder=FOLDER (--from)" in capsys.readouterr().err
 
 
-def test_melt_says_what_the_contexts_say(split, start):
-    """With the branch an identity, a rare item's vector is the mean of the vectors of the histories before it."""
+def test_melt_uses_the_contexts(split, start):
+    """If the branch is the identity, a rare item's vector is the mean vector of its preceding histories."""
     task = Prepared(MeltTask(split, config_of("melt", start)), seed=0)
     with torch.no_grad():
         task.model["item"].weight.copy_(torch.eye(8))
@@ -106,14 +106,16 @@ def test_melt_says_what_the_contexts_say(split, start):
         before = [h[:i] for h in histories for i in range(1, len(h)) if h[i] == item]
         mean = encoder.encode(Query.of(ItemLists.from_lists(before))).mean(axis=0)
         assert np.allclose(searcher.vectors[item], mean, atol=1e-5)
-    assert searcher.queries.branch.longest == task.shortest < 10  # who fills the encoder's length is not a rare user
+    assert (
+        searcher.queries.branch.longest == task.shortest < 10
+    )  # A user whose history fills the encoder's length is not rare.
     longer = ItemLists.from_lists([np.arange(task.shortest + 1), np.arange(task.shortest)])
     same = (searcher.encode(Query.of(longer)) == searcher.queries.encoder.encode(longer.padded(10))).all(axis=1)
     assert same.tolist() == [True, False]
 
 
 def test_cities_keeps_the_user_branch_of_melt(split, start, tmp_path):
-    """Short histories are lifted as before."""
+    """Vectors of short histories are enhanced as in MELT."""
     melt, cities = load_method("melt"), load_method("cities")
     before = melt.fitted(split, config_of("melt", start), progress=False)
     before.save(tmp_path / "melt")
@@ -136,7 +138,7 @@ def test_melt_without_rare_items_keeps_their_vectors(market, tmp_path):
 
 
 def test_melt_learns_a_planted_map(split, start, monkeypatch):
-    """Where every vector is a linear map of its contexts' mean, the item branch finds the map."""
+    """If every vector is a linear map of its contexts' mean, the item branch learns the map."""
     task = Prepared(MeltTask(split, config_of("melt", start, **{"loop.batch_size": 32})), seed=0)
     rng = np.random.default_rng(0)
     planted = rng.normal(size=(8, 8)).astype(np.float32)
@@ -164,7 +166,7 @@ def test_the_curriculum_goes_from_frequent_to_less_frequent():
     assert np.all(np.diff(curriculum(np.array([6, 20, 105]), 5, 105, 1.0)) < 0)
 
 
-def test_cities_sees_the_items_around_and_not_the_item(split, start):
+def test_cities_sees_the_surrounding_items_but_not_the_item(split, start):
     task = Prepared(CitiesTask(split, config_of("cities", start)), seed=0)
     items = task.tail[:6]
     batch = task.shown(items, np.full(6, 3), torch.Generator().manual_seed(0))
@@ -191,7 +193,7 @@ def test_cities_sees_the_items_around_and_not_the_item(split, start):
             assert torch.allclose(alone[0], given[row], atol=1e-5)
 
 
-def test_draws_are_of_the_items_and_without_repeats():
+def test_samples_have_the_item_and_no_repeats():
     rng = np.random.default_rng(0)
     histories = ItemLists.from_lists([rng.integers(0, 9, rng.integers(1, 12)) for _ in range(30)])
     for after in (False, True):
@@ -205,7 +207,7 @@ def test_draws_are_of_the_items_and_without_repeats():
         assert np.array_equal(where.thinned(2, torch.Generator().manual_seed(0)).counts, np.minimum(where.counts, 2))
 
 
-def test_encoded_windows_are_those_histories(split, start):
+def test_encoded_windows_equal_their_histories(split, start):
     searcher = beamwood.load(start).searcher.first
     indptr = split.train.histories.indptr
     vectors = encoded_histories(searcher.queries.encoder, split.train.histories, indptr[:-1], indptr[1:])

@@ -1,4 +1,4 @@
-"""TIGER: its codes, its score against loops, a full beam against scoring all, and planted codes that are found."""
+"""TIGER: codes, scores against loops, a full beam against scoring all items, and recovery of planted codes."""
 
 import numpy as np
 import polars as pl
@@ -25,13 +25,13 @@ SHORT = SMALL | {"loop.max_steps": 6, "loop.evaluate_every": 3, "loop.batch_size
 
 @pytest.fixture(scope="module")
 def split():
-    """With a table of items' texts."""
+    """A log with an item table of texts."""
     text = [[float(n // 20), n % 7 / 7, 1.0] for n in range(NUM_ITEMS)]
     return followed(pl.DataFrame({"item_id": range(NUM_ITEMS), "text": text}))
 
 
 def task_of(split, **changes):
-    """A trainable far from where it starts."""
+    """A training task far from its initial values."""
     task = Prepared(CodeTask(split, planned(METHOD.Config(**(SMALL | changes)), split.train)), seed=0)
     return far_from_start(task)
 
@@ -41,7 +41,7 @@ def every(query):
 
 
 def by_loops(searcher, state, codes):
-    """The log-probability of one item's codes after a state, in float64."""
+    """The log-probability of one item's codes given a state, in float64."""
     total, state = 0.0, state.astype(float)
     for place, code in enumerate(codes):
         words, bias = searcher.words[place].astype(float), searcher.weights[f"decoder.{place}.bias"]
@@ -55,7 +55,7 @@ def by_loops(searcher, state, codes):
     return total
 
 
-def test_scores_are_those_of_the_definition(split):
+def test_scores_equal_their_definition(split):
     searcher, query = task_of(split).searcher(), queries()
     states, items = searcher.encode(query), np.array([[3, 59, 0, -1, 17, 3]] * 12)
     got = searcher.score(query, items)
@@ -68,7 +68,7 @@ def test_scores_are_those_of_the_definition(split):
     np.testing.assert_allclose(searcher.score(query, every(query))[:, [3, 59]], got[:, :2], atol=1e-4)
 
 
-def test_the_loss_is_what_is_answered(split):
+def test_the_loss_equals_the_scores_of_answers(split):
     task = task_of(split)
     searcher, query = task.searcher(), queries()
     padded = torch.from_numpy(query.histories.padded(6).astype(np.int64))
@@ -79,7 +79,7 @@ def test_the_loss_is_what_is_answered(split):
 
 
 def test_a_full_beam_finds_the_best(split):
-    """And a narrow one no more than it can; ids, order and scores, with filters."""
+    """A narrow beam finds at most as much. Ids, order and scores are compared, with filters."""
     query = queries(40)
     excluded, allowed = query.histories.distinct(), np.arange(NUM_ITEMS) % 3 > 0
     for options in (SearchOptions(), SearchOptions(excluded), SearchOptions(excluded, allowed)):
@@ -96,7 +96,7 @@ def test_a_full_beam_finds_the_best(split):
         assert np.array_equal(hits.items, np.argsort(-scores, axis=1, kind="stable")[:, :10])
 
 
-def test_only_prefixes_that_items_have_are_walked(split):
+def test_only_prefixes_of_items_are_searched(split):
     searcher, query = task_of(split, **{"model.beam_width": NUM_ITEMS}).searcher(), queries(3)
     nodes = sum(len(words) for words in searcher.prefixes.words)
     assert (searcher.search(query, 5).scored == nodes).all()
@@ -108,7 +108,7 @@ def test_only_prefixes_that_items_have_are_walked(split):
     assert (hits.items[:, 2:] == -1).all()
 
 
-def test_a_row_is_what_it_is_in_a_batch(split, monkeypatch):
+def test_a_row_equals_that_in_a_batch(split, monkeypatch):
     searcher, query = task_of(split, **{"model.beam_width": 4}).searcher(), queries()
     whole = searcher.search(query, 3)
     monkeypatch.setattr("beamwood.retrieval.coded._BLOCK_CELLS", 1)
@@ -117,8 +117,8 @@ def test_a_row_is_what_it_is_in_a_batch(split, monkeypatch):
     np.testing.assert_allclose(alone.scores, whole.scores, atol=1e-5)
 
 
-def test_codes_of_vectors_are_those_that_were_planted():
-    """Sums of centres far apart: items of the same centres share codes, and a last one tells them apart."""
+def test_planted_codes_are_recovered():
+    """Vectors are sums of distant centres; items with the same centres share codes except the last one."""
     rng = np.random.default_rng(0)
     far, near = 100 * np.eye(4, 6), np.eye(6)[4:] * 5
     wanted = np.array([(n % 4, n // 4 % 2) for n in range(24)])
@@ -134,14 +134,14 @@ def test_codes_of_vectors_are_those_that_were_planted():
     assert np.array_equal(with_places(np.array([[1], [0]])), [[1], [0]])
 
 
-def test_random_codes_are_the_control():
+def test_random_codes_as_a_control():
     codes, centres = item_codes(None, 3000, 2, 4, np.random.default_rng(0))
     assert centres is None
     counts = np.bincount(codes[:, 0] * 4 + codes[:, 1], minlength=16)
     assert abs(((counts - 187.5) ** 2 / 187.5).sum() - 15) < 5 * np.sqrt(30)
 
 
-def test_where_vectors_come_from(split, tmp_path):
+def test_sources_of_vectors(split, tmp_path):
     load_method("sasrec").fitted(
         split, {"model.width": 8, "model.length": 6, "loop.max_steps": 2}, progress=False
     ).save(tmp_path / "start")
@@ -164,12 +164,12 @@ def test_every_parameter_learns(split):
     assert without_gradient(task) == []
 
 
-def test_it_learns_what_follows(split):
+def test_it_learns_successors(split):
     given = SMALL | {"loop.max_steps": 200, "loop.evaluate_every": 100}
     assert gain_over_popularity(METHOD, split, given) > 0.2
 
 
-def test_what_is_saved_answers_alike_and_what_is_damaged_is_refused(split, tmp_path):
+def test_a_saved_model_gives_equal_answers_and_a_damaged_one_is_refused(split, tmp_path):
     fitted = METHOD.fitted(split, SHORT, progress=False)
     fitted.save(tmp_path / "saved")
     loaded = beamwood.load(tmp_path / "saved")

@@ -1,4 +1,4 @@
-"""Logs of a few items and users: each method and index answers, or ends in one line that says what to change."""
+"""Logs of a few items and users: each method and index answers, or gives one line that names the fix."""
 
 import numpy as np
 import polars as pl
@@ -11,7 +11,7 @@ from beamwood.retrieval.index import INDEXES
 
 LOGS = {"three items": (3, 5, 20), "two items": (2, 3, 12)}
 STEPS = {"loop.max_steps": 2, "loop.evaluate_every": 1, "model.width": 8, "model.length": 4, "optimiser.decay_steps": 2}
-# What else has no answer on so few items, and what its error names.
+# Methods that cannot answer on so few items, and the fix in their error.
 REFUSED = {
     "lpo4rec": r"lower loss\.(tail_share or model\.length|num_negatives)",
     "ranker": "set choose.protocol=full and choose.monitor=removed/ndcg@20",
@@ -47,7 +47,7 @@ def test_a_method_answers_all_items_of_a_tiny_log(split, name):
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_a_method_that_cannot_says_what_to_set(split, name):
+def test_a_method_that_cannot_names_the_setting(split, name):
     with pytest.raises(InputError, match=REFUSED[name]) as error:
         beamwood.fit(split, name, short(name))
     assert len(str(error.value).splitlines()) == 1

@@ -1,4 +1,4 @@
-"""Every tree retriever keeps the contract of a trained method; updates of the tree do what they say."""
+"""The contract of trained methods for every tree retriever, and the effects of tree updates."""
 
 import json
 from dataclasses import replace
@@ -87,8 +87,8 @@ def f20(retriever, queries):
 
 
 @pytest.mark.parametrize(("method", "changes"), VARIANTS)
-def test_a_short_training_is_whole(split, tmp_path, method, changes):
-    """It trains, saves, loads, and answers alike after loading."""
+def test_a_short_training_trains_saves_and_loads(split, tmp_path, method, changes):
+    """Answers are equal after loading."""
     updates = {"tree.updates": 2, "tree.max_instances": 2} if method != "din" and method != "plt" else {}
     whole = load_method(method).fitted(split, configured(method, changes, **SHORT, **updates), progress=False)
     assert whole.metadata["method"] == method
@@ -103,14 +103,14 @@ def test_a_short_training_is_whole(split, tmp_path, method, changes):
 
 @pytest.mark.parametrize(("method", "changes"), VARIANTS)
 def test_a_resumed_training_equals_an_uninterrupted_one(split, tmp_path, method, changes):
-    """Bit for bit; the moments of tree updates depend on the length of the run, so they have a test of their own."""
+    """Bit for bit. The steps of tree updates depend on the length of the run, so they have a separate test."""
     config = configured(method, changes, **SHORT, **{"tree.updates": 0})
     whole_as_in_parts(load_method(method), split, config, tmp_path)
 
 
 @pytest.mark.parametrize(("name", "learner"), [("tdm", "kmeans"), ("jtm", "binary")])
-def test_tdm_and_jtm_learn_their_trees_as_delivered(split, tmp_path, name, learner):
-    """What tells them apart is how the tree is learned, so by default it is."""
+def test_tdm_and_jtm_learn_their_trees_by_default(split, tmp_path, name, learner):
+    """They differ in how the tree is learned, so it is learned by default."""
     run, config = RunFolder(tmp_path / name), configured(name, {}, **SHORT)
     fitted = load_method(name).fitted(split, config, run=run, progress=False)
     assert (config.tree.learner, fitted.metadata["training"]["tree_updates"]) == (learner, 1)
@@ -142,12 +142,12 @@ def test_learns_the_market(large_split, method, changes):
             "loop.batch_size": 128,
             "optimiser.learning_rate": 0.01,
         },
-        # Those that the market was made from.
+        # The groups of the planted market.
         **({} if method == "din" else {"tree.start": "category"}),
     )
     retriever = load_method(method).fitted(split, config, progress=False)
     popular = load_method("popularity").fitted(split)
-    # A smoke test: how good each becomes is for benchmarks.
+    # A smoke test; quality is measured in the benchmarks.
     assert f20(retriever, split.test) > f20(popular, split.test) + 0.01
 
 
@@ -220,7 +220,7 @@ def test_embeddings_that_move_with_items_keep_every_leaf_score(split, learner):
     assert torch.allclose(leaf_scores(), before, atol=1e-5)
 
 
-def test_an_update_can_be_taken_back(split):
+def test_an_update_can_be_undone(split):
     task = interrupted_task(split, "softmax", **{"tree.embeddings": "item", "tree.rollback": True})
     before = {name: value.clone() for name, value in task.model.state_dict().items()}
     moments = task.optimisers.each[0].state[task.model.scorer.nodes.weight]["exp_avg"].clone()
@@ -252,7 +252,7 @@ def test_an_update_can_be_taken_back(split):
             "mlp has 0: give a list of one value or more, each a whole number from 1 and below 16384",
         ),
         ({"model.windows": []}, "model.windows=.*one value or more"),
-        # It could be saved, but not loaded.
+        # It could be saved but not loaded.
         ({"tree.beam_width": 2**31}, "tree.beam_width=2147483648: give a whole number from"),
         (
             {"model.windows": [2, 1], "examples.min_history": 4},
@@ -268,8 +268,8 @@ def test_wrong_settings_are_refused(split, changes, message):
 @pytest.mark.parametrize(
     ("method", "changes"), [("otm", {}), ("jtm", {"tree.updates": 1}), ("dtr", {"tree.updates": 1})]
 )
-def test_labels_and_updates_leave_out_ones_own_steps(split, monkeypatch, method, changes):
-    """As the scores do that are trained: who sees his own steps in the counts trusts them too much."""
+def test_labels_and_updates_exclude_the_users_own_steps(split, monkeypatch, method, changes):
+    """As the trained scores do: counts that include the user's own steps would be overfitted."""
     folds, plain = [], DinScorer.evaluate
 
     def evaluate(self, leaves_BL, entry, folds_B=None):
@@ -282,7 +282,7 @@ def test_labels_and_updates_leave_out_ones_own_steps(split, monkeypatch, method,
     assert all(folds)
 
 
-def test_an_estimator_must_look_at_histories(split):
+def test_an_estimator_must_use_histories(split):
     class KnowsUsers(PopularitySearcher):
         needs = QueryNeeds(users=True)
 
@@ -293,7 +293,7 @@ def test_an_estimator_must_look_at_histories(split):
         )
 
 
-def test_a_tree_of_another_model_starts_the_next(split, tmp_path):
+def test_a_model_can_start_from_the_tree_of_another(split, tmp_path):
     short = {"loop.max_steps": 2, "loop.evaluate_every": 2, "loop.batch_size": 8, "choose.validation_users": 5}
     first = load_method("jtm").fitted(split, configured("jtm", short), progress=False)
     first.save(tmp_path / "jtm")
@@ -303,7 +303,7 @@ def test_a_tree_of_another_model_starts_the_next(split, tmp_path):
 
 
 @pytest.mark.parametrize("start", ["pifa", "category", "random"])
-def test_starts_make_trees_of_all_items(split, start):
+def test_starts_build_trees_of_all_items(split, start):
     config = planned(configured("dtr", {"tree.start": start}), split.train)
     tree = start_tree(split, config, np.random.default_rng(0))
     assert sorted(tree.item_of_leaf[tree.item_of_leaf >= 0]) == list(range(split.train.num_items))
@@ -315,8 +315,8 @@ def test_a_start_from_categories_needs_them(split):
         start_tree(bare, planned(configured("dtr", {"tree.start": "category"}), bare.train), np.random.default_rng(0))
 
 
-def test_items_of_one_taste_start_side_by_side(split):
-    """With histories of even or of odd items only, k-means on histories parts even from odd items at the root."""
+def test_items_of_one_taste_start_in_adjacent_leaves(split):
+    """With histories of only even or only odd items, k-means on histories separates them at the root."""
     rng = np.random.default_rng(5)
     rows = [(u, 2 * int(i) + u % 2, t) for u in range(80) for t, i in enumerate(rng.permutation(16)[:10])]
     log = read_log(pl.DataFrame(rows, schema=["user_id", "item_id", "timestamp"], orient="row"))
@@ -329,8 +329,8 @@ def test_items_of_one_taste_start_side_by_side(split):
     assert (half == odd[0]).tolist() in [(odd == 0).tolist(), (odd == 1).tolist()]
 
 
-def test_what_another_split_has_seen_is_refused(split, tmp_path):
-    """A folder that was fitted on another split may have learned from this one's test users."""
+def test_models_of_another_split_are_refused(split, tmp_path):
+    """A folder fitted on another split may have been trained on this split's test users."""
     other = disjoint_users(split.dataset, seed=1)
     for name, config in (
         ("jtm", configured("jtm", SHORT)),
@@ -351,8 +351,8 @@ def test_what_another_split_has_seen_is_refused(split, tmp_path):
             load_method(method).fitted(split, config, progress=False)
 
 
-def test_a_folder_of_a_methods_name_is_not_taken_for_the_method(split, tmp_path, monkeypatch):
-    """What stands in the working directory does not change what `estimator=transitions` means."""
+def test_a_folder_does_not_shadow_a_method_name(split, tmp_path, monkeypatch):
+    """Folders in the working directory do not change the meaning of `estimator=transitions`."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "transitions").mkdir()
     config = configured("dtr", {"loss.labels": "rectified", "loss.estimator": "transitions"}, **SHORT)
@@ -362,8 +362,8 @@ def test_a_folder_of_a_methods_name_is_not_taken_for_the_method(split, tmp_path,
         load_method("dtr").fitted(split, config, progress=False)
 
 
-def test_an_estimator_of_an_earlier_run_is_not_taken(split, tmp_path, monkeypatch):
-    """A new run in the folder of an older one, interrupted within its estimator, trains that anew when resumed."""
+def test_an_estimator_of_an_earlier_run_is_not_used(split, tmp_path, monkeypatch):
+    """A new run in an older run's folder, interrupted in its estimator, trains the estimator again when resumed."""
     run = RunFolder(tmp_path / "run")
     config = configured("dtr", {"loss.labels": "rectified", "loss.estimator": "transitions"}, **SHORT)
     load_method("dtr").fitted(split, config, run=run, progress=False)
@@ -380,8 +380,8 @@ def test_an_estimator_of_an_earlier_run_is_not_taken(split, tmp_path, monkeypatc
             )
 
 
-def test_an_estimator_is_trained_only_while_the_folder_is_held(split, tmp_path):
-    """A rival that would start anew touches neither the run nor its estimator's."""
+def test_an_estimator_is_trained_only_while_the_folder_is_locked(split, tmp_path):
+    """A concurrent new run changes neither the run nor its estimator's run."""
     config, run = (
         configured("dtr", {"loss.labels": "rectified", "loss.estimator": "transitions"}, **SHORT),
         tmp_path / "run",
@@ -397,14 +397,14 @@ def test_an_estimator_is_trained_only_while_the_folder_is_held(split, tmp_path):
     assert [path.name for path in (run / "estimator").iterdir()] == ["thesis.doc"]
 
 
-def test_an_interrupted_estimator_is_not_trained_anew_unasked(split, tmp_path, monkeypatch):
-    """Its run is one like any other: without --resume or --overwrite it is left as it is."""
+def test_an_interrupted_estimator_is_not_overwritten_by_default(split, tmp_path, monkeypatch):
+    """Its run is like any other: without --resume or --overwrite it is not changed."""
     module, own = load_method("gru4rec"), RunFolder(tmp_path / "run" / "estimator.run")
     module.fitted(split, module.Config(**{"loop.max_steps": 1, "choose.validation_users": 5}), run=own, progress=False)
     before = own.metrics_path.read_bytes()
 
     def anew(*arguments, **options):
-        raise AssertionError("the estimator was trained anew")
+        raise AssertionError("the estimator was trained from the start")
 
     monkeypatch.setattr(sequence, "fit_sequence", anew)
     config = configured("dtr", {"loss.labels": "rectified", "loss.estimator": "gru4rec"}, **SHORT)
@@ -414,7 +414,7 @@ def test_an_interrupted_estimator_is_not_trained_anew_unasked(split, tmp_path, m
 
 
 def test_an_estimator_is_kept_and_its_own_training_is_resumed(split, tmp_path, monkeypatch):
-    """With labels=rectified SASRec is trained first; a resumed run takes what is there instead of training anew."""
+    """With labels=rectified SASRec is trained first; a resumed run uses it instead of training it again."""
     small = {"model.width": 8, "model.length": 8, "model.num_blocks": 1, "loop.batch_size": 8, "loop.max_steps": 4}
     small |= {"loop.evaluate_every": 2, "choose.validation_users": 5}
     plain = sequence.fit_sequence

@@ -1,4 +1,4 @@
-"""A limit below what a tree's training needs is refused before the training begins, and stops what is under way."""
+"""A limit that is too short for a tree is refused before training, and a limit stops a training in progress."""
 
 from dataclasses import replace
 
@@ -19,7 +19,7 @@ SMALL = {"model.width": 8, "model.attention_hidden": 8, "model.mlp": (8,), "loop
 
 
 class Ticking:
-    """A clock that goes on by so many seconds whenever it is looked at."""
+    """A clock that advances by this many seconds with each reading."""
 
     def __init__(self, seconds):
         self.now, self.seconds = 0.0, seconds
@@ -37,7 +37,7 @@ def split():
 
 
 @pytest.mark.parametrize("method", ["dtr", "jtm", "otm", "plt", "tdm", "din"])
-def test_it_is_refused_before_it_begins(split, method, monkeypatch):
+def test_a_short_limit_is_refused_before_training(split, method, monkeypatch):
     def prepare(self, rng, budget):
         raise AssertionError("it began")
 
@@ -48,13 +48,13 @@ def test_it_is_refused_before_it_begins(split, method, monkeypatch):
     assert torch.equal(torch.random.get_rng_state(), before)
     if method == "din":
         return
-    # Nothing tells how long a fitted tree's own searches take.
+    # The duration of searches by a fitted tree cannot be estimated.
     with pytest.raises(AssertionError, match="it began"):
         fit.fitted(split, SMALL | {"tree.start": "folder"}, progress=False, time_limit=Budget(4, clock=Ticking(0.5)))
 
 
-def test_what_is_told_beforehand_is_no_more_than_it_takes(split, monkeypatch):
-    """A search takes a second for each user, and nothing else takes any time."""
+def test_the_estimated_time_is_not_more_than_needed(split, monkeypatch):
+    """A search takes a second per user; everything else takes no time."""
     clock, search = Ticking(0.0), TreeSearcher._found
 
     def slow(self, query, *others):
@@ -73,7 +73,7 @@ def test_what_is_told_beforehand_is_no_more_than_it_takes(split, monkeypatch):
 
 
 @pytest.mark.parametrize("start", ["transitions", "pifa"])
-def test_it_stops_while_the_tree_is_built(split, start, monkeypatch):
+def test_a_limit_stops_the_construction_of_the_tree(split, start, monkeypatch):
     clock = Ticking(0.0)
     monkeypatch.setattr(TreeTask, "least", lambda self, clock: 0.0)
     monkeypatch.setattr("beamwood.tree.build.cut_alike", lambda *_: setattr(clock, "now", clock.now + 10))

@@ -41,7 +41,7 @@ def scorer_case(*, norm="none", activation="prelu", table_limit=20, num_items=15
 
 
 def start_neighbours(held, shape, seed):
-    """Counts drawn at random, places that weigh 1."""
+    """Random counts, and position weights of 1."""
     counts = sparse.random_array(2 * (shape.capacity,), density=0.1, rng=seed, format="csr")
     [lists] = all_lists(held)
     lists.totals[:] = counts.sum(axis=1)
@@ -51,7 +51,7 @@ def start_neighbours(held, shape, seed):
 
 
 def plain_scores(model, leaves, entry):
-    """The equations as they stand, in torch, every pair built."""
+    """The literal equations in torch, with every pair built."""
     shape = model.shape
     offset = shape.level_offset(entry.level)
     nodes = entry.nodes
@@ -96,7 +96,7 @@ def test_values_and_gradients_equal_the_equations(table_limit, similarity, near)
 
 @pytest.mark.parametrize(("empty", "kept"), [(1, 10), (4, 6), (5, 6), (8, 3), (9, 1), (10, 1)])
 @pytest.mark.parametrize("table_limit", [0, 10**6])
-def test_windows_that_no_history_reaches_are_left_out(empty, kept, table_limit):
+def test_windows_beyond_all_histories_are_skipped(empty, kept, table_limit):
     _, model, leaves, levels = scorer_case(table_limit=table_limit, similarity=5, near=4)
     leaves[:, :empty] = -1
     assert model.reached(leaves).shape[1] == kept
@@ -175,7 +175,7 @@ def test_recomputing_changes_nothing():
         if dropout == 0:
             assert all(torch.allclose(a, b, rtol=1e-4, atol=1e-6) for a, b in zip(*gradients, strict=True))
         else:
-            # Masks fall elsewhere, but a step's own forward and backward must see the same ones.
+            # Masks differ, but forward and backward of one step must have the same ones.
             torch.manual_seed(4)
             scorer.zero_grad()
             scorer.recompute = False
@@ -185,7 +185,7 @@ def test_recomputing_changes_nothing():
             assert all(torch.allclose(a, b, rtol=1e-4, atol=1e-6) for a, b in zip(again, gradients[1], strict=True))
 
 
-def test_recomputing_needs_rows_that_do_not_meet():
+def test_recomputing_needs_independent_rows():
     tree = random_tree(10, np.random.default_rng(0))
     with pytest.raises(ValueError, match="recompute=True"):
         DinScorer(tree.shape, norm="batch", recompute=True)
@@ -193,7 +193,7 @@ def test_recomputing_needs_rows_that_do_not_meet():
 
 @pytest.mark.parametrize("seed", range(4))
 def test_attention_starts_as_a_plain_sum(seed):
-    """Whatever the seed, no entry of the history is unseen at first."""
+    """For any seed, all entries of the history have weight at the start."""
     generator = torch.Generator().manual_seed(seed)
     model = DinScorer(random_tree(150, np.random.default_rng(0)).shape, generator=generator)
     a, w = model.nodes.weight[None, :100], model.nodes.weight[None, 50:150]
@@ -202,7 +202,7 @@ def test_attention_starts_as_a_plain_sum(seed):
     assert (weights > 0).float().mean() > 0.98
 
 
-def test_attention_can_start_as_drawn():
+def test_attention_can_start_at_random():
     """The papers' form: the bias of attention's output stays zero."""
     shape = random_tree(150, np.random.default_rng(0)).shape
     assert DinScorer(shape, attention_start=None).attention_out.bias.item() == 0

@@ -1,4 +1,4 @@
-"""The start of the DIN scorer at the similarity of history and node."""
+"""Initialisation of the DIN scorer with the similarity of history and node."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ SHAPE = Shape(3, 4, 2)
 
 
 class Counts:
-    """What was counted, as a term asks for it."""
+    """Counts in the form that a term needs."""
 
     tree = Tree(SHAPE, np.arange(SHAPE.capacity))
 
@@ -49,7 +49,7 @@ def drawn(activation="relu", **changes):
 
 @pytest.mark.parametrize("activation", ["relu", "prelu"])
 def test_scores_are_faded_similarities_and_frequencies(activation):
-    """Without what the draw adds, the score is the formula to the last digit but a constant."""
+    """Without the random part, the score equals the formula up to a constant."""
     rng = np.random.default_rng(0)
     directions = rng.normal(size=(SHAPE.num_nodes, 6)).astype(np.float32)
     directions /= np.linalg.norm(directions, axis=1, keepdims=True)
@@ -77,7 +77,7 @@ def test_scores_are_faded_similarities_and_frequencies(activation):
 
 
 @pytest.mark.parametrize("weight", [4.0, WEIGHT_BESIDE])
-def test_a_similarity_stands_for_attention_at_first(weight):
+def test_a_similarity_replaces_attention_at_the_start(weight):
     """Scores are places times products of vectors, a parent's the direction of its leaves' sum, and frequencies."""
     rng = np.random.default_rng(0)
     scorer = drawn(terms=[Similarity(5, weight)])
@@ -103,7 +103,7 @@ def test_a_similarity_stands_for_attention_at_first(weight):
             np.testing.assert_allclose(got, expected, atol=1e-4)
 
 
-def test_neighbours_add_the_logarithm_of_their_lifts_at_first():
+def test_neighbours_add_the_logarithm_of_their_lifts_at_the_start():
     rng = np.random.default_rng(0)
     scorer, plain = drawn(terms=[Neighbours(SHAPE.capacity)]), drawn()
     counts = sparse.random_array(2 * (SHAPE.capacity,), density=0.3, rng=rng, format="csr")
@@ -125,11 +125,11 @@ def test_shifted_levels_differ_by_their_shifts():
     before = [scorer.evaluate(history, level) for level in levels]
     shift_levels(scorer, [-3.0, -1.0])
     for shift, level, scores in zip((-3.0, -1.0), levels, before, strict=True):
-        # The drawn layers, which weigh a tenth, see the coordinate too.
+        # The random layers, with a weight of a tenth, depend on the coordinate too.
         assert (scorer.evaluate(history, level) - scores - shift).abs().max() < 0.3
 
 
-def test_a_node_of_which_nothing_is_known_keeps_its_drawn_embedding():
+def test_a_node_without_counts_keeps_its_random_embedding():
     scorer, before = drawn(), drawn().nodes.weight.detach()
     directions = torch.zeros(SHAPE.num_nodes, 6)
     directions[4, 0] = 1

@@ -1,4 +1,4 @@
-"""The sequence encoders: what each owes, and what a searcher makes of them."""
+"""The sequence encoders: their contract, and their searchers."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ from beamwood.types import ItemLists, Query
 class TestSasRec(EncoderContract):
     encoder = sasrec.ENCODER
     sizes = {"num_blocks": 3, "num_heads": 3}  # noqa: RUF012
-    # A softmax does not see what all keys have in common.
+    # A softmax is invariant to a constant common to all keys.
     silent = ("key.bias",)
 
 
@@ -66,8 +66,8 @@ class TestYoutubeDnn(EncoderContract):
             mean = arrays["items.weight"][own].mean(axis=0) if len(own) else np.zeros(self.width)
             np.testing.assert_allclose(vectors[row], mean, atol=1e-6)
 
-    def test_a_users_vector_may_look_anywhere(self):
-        # Behind a ReLU no column of it would be below 0.
+    def test_a_users_vector_may_have_any_direction(self):
+        # After a ReLU, no column could be negative.
         vectors = self.built().plain().encode(self.histories(1))
         assert (vectors < -1e-3).any()
         assert (vectors > 1e-3).any()
@@ -88,7 +88,7 @@ def built(name, **options):
 @pytest.mark.parametrize("features", [None, 5])
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("name", ENCODERS)
-def test_the_searcher_gives_the_models_scores_and_survives_saving(name, tied, features):
+def test_the_searcher_has_the_models_scores_before_and_after_saving(name, tied, features):
     given = None if features is None else np.random.default_rng(3).normal(size=(NUM_ITEMS, features))
     model = built(name, tied=tied, features_NF=given)
     rng = np.random.default_rng(0)
@@ -120,7 +120,7 @@ def of_encoder(config, **changes):
     return config | {"queries": queries | {"config": queries["config"] | changes}}
 
 
-def test_an_encoder_that_is_not_known_is_refused():
+def test_an_unknown_encoder_is_refused():
     config, arrays = sequence_searcher(built("sasrec").plain()).export()
     with pytest.raises(ArtefactError, match="did you mean 'caser'"):
         restore_searcher("vectors", of_encoder(config, encoder="casr"), arrays)

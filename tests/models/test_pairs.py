@@ -1,4 +1,4 @@
-"""Models of pairs: by hand, against plain twins, and their torch-free scorers; unknown users and missing columns."""
+"""Pair models by hand, against plain references, and their torch-free scorers; unknown users, missing columns."""
 
 import tracemalloc
 
@@ -55,14 +55,14 @@ def models(with_columns):
         "din, one layer": DinRanker(ITEMS, width=7, attention=(5,), mlp=(8, 3), generator=generator(), **columns),
     }
     for model in built.values():
-        with torch.no_grad():  # far from the start, so that no term hides
+        with torch.no_grad():  # Far from the initial values, so that every term matters.
             for parameter in model.parameters():
                 parameter.add_(0.5 * torch.randn(parameter.shape, generator=generator()))
     return built
 
 
 def assert_close(got, expected):
-    """As close as float32 is, of what the largest is."""
+    """Equal within float32 precision, relative to the largest value."""
     assert np.abs(got - expected).max() <= 1e-6 * max(1, np.abs(expected).max())
 
 
@@ -83,7 +83,7 @@ def test_the_torch_free_scorer_equals_the_model(name, with_columns):
 
 @pytest.mark.parametrize("cells", [1, 300, 2000])
 @pytest.mark.parametrize("name", ["neumf", "din", "din, one layer"])
-def test_scores_in_blocks_are_the_scores(monkeypatch, name, cells):
+def test_scores_do_not_depend_on_blocks(monkeypatch, name, cells):
     config, arrays = models(True)[name].export()
     scorer = restore_scorer(config | {"history_length": LENGTH}, arrays)
     users, items = np.array([0, 6, -1, 3]), np.random.default_rng(0).integers(0, ITEMS, (4, 19))
@@ -131,7 +131,7 @@ def test_graphrec_scores_the_catalogue_by_products():
     np.testing.assert_allclose(scorer.score(users, nobody, every), expected, rtol=1e-5, atol=1e-6)
 
 
-def test_graph_features_in_loops():
+def test_graph_features_equal_loops():
     model = models(False)["graphrec, graph"]
     graph = model.user_graph
     neighbours = {0: [0, 1], 1: [2], 3: [5, 6, 7]}
@@ -180,7 +180,7 @@ def test_din_attention_equals_the_plain_concatenation(layers, cells, monkeypatch
     torch.testing.assert_close(model.weights(a, w, present), expected)
 
 
-def test_din_does_not_look_at_padding():
+def test_din_ignores_padding():
     model = models(False)["din"].eval()
     items = torch.tensor([[1, 2, 3]])
     short = QueryTensors(torch.tensor([-1]), torch.tensor([[4, 5]]))
@@ -188,14 +188,14 @@ def test_din_does_not_look_at_padding():
     torch.testing.assert_close(model(short, items), model(padded, items))
 
 
-def test_an_unknown_user_has_what_nobody_knows():
+def test_an_unknown_user_has_the_unknown_embedding():
     model = models(True)["graphrec"]
     table = model.users
     missing = table.rows(torch.tensor([USERS]))
     torch.testing.assert_close(table(torch.tensor([-1])), table.ids.weight[-1:] + missing)
 
 
-def test_context_adds_to_the_asker():
+def test_context_adds_to_the_user_vector():
     frame = pl.DataFrame({"hour": [0, 5, 9], "device": ["tv", "phone", None]})
     columns = fit_columns(frame, ["hour", "device"])
     cells = {
@@ -228,7 +228,7 @@ def test_context_adds_to_the_asker():
         np.testing.assert_allclose(encoder.encode(None, 1), encoder.encode(encode_context(columns, nothing, 1), 1))
 
 
-def test_encoder_in_loops():
+def test_encoder_equals_loops():
     frame = pl.DataFrame({"kind": ["a|b", "b", None], "size": [1.0, None, 3.0]})
     columns = fit_columns(frame, ["kind", "size"])
     encoder = FeatureEncoder(columns, 4, std=1.0, generator=generator())
@@ -245,7 +245,7 @@ def test_encoder_in_loops():
     torch.testing.assert_close(got, expected)
 
 
-def test_a_damaged_scorer_says_so():
+def test_a_damaged_scorer_is_refused():
     config, arrays = models(False)["neumf"].export()
     del arrays["output.bias"]
     with pytest.raises(ArtefactError, match=r"array 'output.bias' is missing"):
@@ -255,7 +255,7 @@ def test_a_damaged_scorer_says_so():
 
 
 @pytest.mark.parametrize("layers", [(5, 4), (5,)])
-def test_where_din_starts(layers):
+def test_the_initialisation_of_din(layers):
     drawn = DinRanker(ITEMS, width=6, attention=layers, mlp=(8, 3), generator=generator())
     model = DinRanker(ITEMS, width=6, attention=layers, mlp=(8, 3), attention_start=0.3, generator=generator())
     vectors = torch.randn(ITEMS, 6, generator=generator())

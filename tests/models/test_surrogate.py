@@ -1,4 +1,4 @@
-"""The surrogate's forms: their equations, what depends on the order of a list, and that it can learn an NDCG."""
+"""The surrogate's forms: their equations, dependence on the order of a list, and learning of NDCG."""
 
 import numpy as np
 import pytest
@@ -34,7 +34,7 @@ def by_its_equations(form, p_K, y_K, layers):
 
 @pytest.mark.parametrize("size", [1, 2, 10])
 @pytest.mark.parametrize("form", FORMS)
-def test_each_form_is_its_equations(form, size):
+def test_each_form_equals_its_equations(form, size):
     """Also for lists of one item, and for labels that are all 1 or all 0."""
     model = NdcgSurrogate(size, form=form, std=None, generator=torch.Generator().manual_seed(size))
     rng = np.random.default_rng(size)
@@ -67,12 +67,12 @@ def test_learns_the_ndcg_of_lists(form):
     assert predicted.shape == (500,)
     assert predicted.abs().max() < 1
     error, spread = (predicted - true).square().mean(), true.var()
-    # One layer a pair and a mean keep less of the order.
+    # One layer per pair and a mean keep less of the order.
     assert error < (0.9 if form == "nfm1" else 0.5) * spread
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_the_small_start_says_the_same_of_every_list(form):
+def test_the_small_initialisation_is_constant_over_lists(form):
     spreads = {}
     for std in (0.01, None):
         model = NdcgSurrogate(10, form=form, std=std, generator=torch.Generator().manual_seed(0))
@@ -80,7 +80,7 @@ def test_the_small_start_says_the_same_of_every_list(form):
     assert spreads[0.01] < 1e-6 < 1e-3 < spreads[None]
 
 
-def test_what_depends_on_the_order_of_a_list():
+def test_dependence_on_the_order_of_a_list():
     p, y = lists()
     order = torch.randperm(10, generator=torch.Generator().manual_seed(1))
     for form in FORMS:

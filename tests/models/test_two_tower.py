@@ -1,4 +1,4 @@
-"""The towers: padding that counts for nothing, and the score's two forms."""
+"""The towers: padding has no effect, and both forms of the score."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def generator() -> torch.Generator:
     return torch.Generator().manual_seed(0)
 
 
-def test_padding_is_no_part_of_the_mean_and_has_no_gradient() -> None:
+def test_padding_is_not_in_the_mean_and_has_no_gradient() -> None:
     tower = MeanTower(5, 4, generator())
     histories = torch.tensor([[-1, -1, 2], [1, 3, 4], [-1, -1, -1]])
     vectors = tower(torch.zeros(3), histories)

@@ -1,4 +1,4 @@
-"""A ranker by a score of its own: the product of the item with its attention over the history, and the item's bias.
+"""A ranker with a custom score: the product of the item with its attention over the history, plus the item's bias.
 
 Shape legend: B rows, L history length, M items a row, D width.
 """
@@ -50,11 +50,11 @@ SCORE = PairScore("attended-product", Sizes, tables, parameters, forward, held, 
 
 
 class Model(Sizes, PairModelSettings):
-    """The score's sizes, and the width."""
+    """The sizes of the score, and the width."""
 
 
 class Config(RankerConfig):
-    """As every ranker."""
+    """The settings of all rankers, and of this score."""
 
     model: Model = Model()
 

@@ -1,4 +1,4 @@
-"""An index in one file: items in buckets by their direction; a query looks at the nearest ones, and at all if it must.
+"""A custom index: items are in buckets by direction; a query probes the nearest buckets, and all if necessary.
 
 Shape legend: B rows, N items, D width, C buckets.
 """
@@ -16,7 +16,7 @@ from beamwood.types import SearchOptions
 
 
 class Buckets:
-    """C = 8 centres drawn from the items; each item is in the bucket of the nearest, and half of them are looked at."""
+    """C = 8 centres drawn from the items; each item is in the bucket of its nearest centre, and half are probed."""
 
     name, Settings, modules, trains = "buckets", IndexSettings, (), False
 

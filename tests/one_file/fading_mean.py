@@ -1,4 +1,4 @@
-"""A running mean with a fading of its own for each column: an encoder in one file, which nothing in the package names.
+"""A custom encoder: a running mean with a learned decay for each column.
 
 Shape legend: B rows, L history length, D width.
 """
@@ -38,11 +38,11 @@ ENCODER = Encoder("fading-mean", causal=True, sizes=Sizes, parameters=parameters
 
 
 class Model(Sizes, SequenceModelSettings):
-    """The encoder's sizes, and the items' vectors."""
+    """The sizes of the encoder, and the item vectors."""
 
 
 class Config(SequenceConfig):
-    """As every sequence method."""
+    """The settings of all sequence methods, and of this encoder."""
 
     model: Model = Model()
 

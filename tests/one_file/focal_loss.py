@@ -1,4 +1,4 @@
-"""TDM with another loss of a level: nodes that are judged right weigh less."""
+"""TDM with a custom level loss: correctly classified nodes have less weight."""
 
 from dataclasses import replace
 from functools import partial

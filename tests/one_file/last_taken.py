@@ -1,4 +1,4 @@
-"""A counting method: how many users took both, the history weighted by recency."""
+"""A counting method: the number of users of both items, with the history weighted by recency."""
 
 from scipy import sparse
 
@@ -7,7 +7,7 @@ from beamwood.methods import Method
 
 
 class Config(CountingConfig):
-    """Three decays to choose from."""
+    """A grid of three decays."""
 
     model: GridSettings = GridSettings(decay=(0.9, 0.5, 0.1))
 

@@ -1,4 +1,4 @@
-"""LightGCN: vectors of users and items, averaged over the layers of the graph of who took what; pairs by BPR."""
+"""LightGCN: user and item vectors, averaged over the layers of the interaction graph, trained by BPR."""
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ class Config(VectorConfig):
 
 
 class Pairs(SearchedTask):
-    """Each interaction against an item that is drawn."""
+    """Each interaction against a sampled item."""
 
     def __init__(self, train, layers=3):
         self.train, self.layers, self.num_examples = train, layers, len(train.histories.items)

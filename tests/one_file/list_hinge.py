@@ -1,4 +1,4 @@
-"""A ranker by another loss of its lists: each item that is wanted a step above each that is not.
+"""A ranker with a custom list loss: a margin of 1 between each positive and each negative.
 
 Shape legend: B lists, K items a list.
 """

@@ -1,4 +1,4 @@
-"""DTR whose negatives are drawn by how often the items below a node were taken.
+"""DTR with negatives drawn by popularity: the interaction counts of the items below a node.
 
 Shape legend: B histories, T targets a history, M draws a row, N items, n nodes of a level.
 """
@@ -14,7 +14,7 @@ from beamwood.methods.dtr import METHOD as DTR
 
 @dataclass(frozen=True)
 class Popular:
-    """`num_negatives` draws a level, with replacement; `counts_N`: how often each item was taken."""
+    """`num_negatives` draws per level, with replacement; `counts_N`: interactions of each item."""
 
     counts_N: np.ndarray
     num_negatives: int

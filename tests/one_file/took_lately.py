@@ -1,4 +1,4 @@
-"""What a user took comes first, the latest before all, and then what many took: a searcher in one file.
+"""A custom searcher: the user's items first, most recent first, then the most popular items.
 
 Shape legend: B rows, M items a row, N items, k results.
 """
@@ -12,7 +12,7 @@ from beamwood.types import QueryNeeds, SearchOptions
 
 
 class TookLately:
-    """`share_N` float32[N] in 0..1: how many of all interactions are of each item."""
+    """`share_N` float32[N] in 0..1: each item's share of all interactions."""
 
     kind, needs = "took-lately", QueryNeeds()
 
@@ -24,7 +24,7 @@ class TookLately:
         return len(self.share_N)
 
     def _every(self, histories):
-        """float32[B, N]: the place in the history, from 1 on, else the share."""
+        """float32[B, N]: the position in the history, from 1, else the share."""
         scores_BN = np.tile(self.share_N, (len(histories), 1))
         places = np.arange(len(histories.items)) - histories.indptr[histories.rows] + 1
         np.maximum.at(scores_BN, (histories.rows, histories.items), places.astype(np.float32))

@@ -1,4 +1,4 @@
-"""DTR with one more term: how much more often a node's items were taken lately than at all."""
+"""DTR with a custom term: recent interactions of a node's items relative to all their interactions."""
 
 from dataclasses import replace
 from functools import partial

@@ -1,4 +1,4 @@
-"""A market, folders that were fitted on it with torch, and installations without torch."""
+"""A market, folders fitted on it with torch, and installations without torch."""
 
 import fcntl
 import json
@@ -18,7 +18,7 @@ from cli_cases import TINY, beamwood
 
 SHORT = ["loop.max_steps=6", "loop.evaluate_every=3", "model.width=8"]
 TRAINED = {"dtr": TINY, "two_tower": SHORT, "sasrec": SHORT}
-# What a checkout has besides what is in it.
+# Files in a checkout that are not part of the source.
 OWN = (
     ".git",
     ".venv",
@@ -36,7 +36,7 @@ OWN = (
 
 @dataclass(frozen=True)
 class Distributions:
-    """`held`: the files of the checkout; `rebuilt`: a wheel made of the sdist."""
+    """`held`: the files of the checkout; `rebuilt`: a wheel built from the sdist."""
 
     held: set[str]
     sdist: Path
@@ -55,7 +55,7 @@ def market(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def trained(market):
-    """By method a folder that was fitted here."""
+    """Fitted folders by method."""
     log = [market / "log.parquet", "--items", market / "items.parquet"]
     for name, settings in TRAINED.items():
         asked = [part for setting in settings for part in ("--set", setting)]
@@ -65,12 +65,12 @@ def trained(market):
 
 @pytest.fixture(scope="session")
 def distributions(tmp_path_factory):
-    """The sdist and the wheel of this source, and a wheel of the sdist."""
+    """The sdist and the wheel of this source, and a wheel built from the sdist."""
     for module in ("build", "scikit_build_core", "nanobind"):
         pytest.importorskip(module, reason=f"{module} is not installed (make installs it)")
     if shutil.which("cmake") is None or shutil.which("c++") is None:
         pytest.skip("no CMake or no C++ compiler, so the wheel would have no native core")
-    # Built once for all workers: the first to come builds, the others wait.
+    # Built once for all workers: the first one builds, the others wait.
     shared = tmp_path_factory.getbasetemp()
     shared = shared.parent if "PYTEST_XDIST_WORKER" in os.environ else shared
     with (shared / "distributions.lock").open("w") as lock:
@@ -83,7 +83,7 @@ def distributions(tmp_path_factory):
 
 
 def build_all(folder):
-    """Build the three of a copy of the checkout, and note in `held.json` what that holds, when all is done."""
+    """Build all three from a copy of the checkout, and finally write its files to `held.json`."""
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(ROOT, folder / "tree", ignore=shutil.ignore_patterns(*OWN))
     held = [str(path.relative_to(folder / "tree")) for path in (folder / "tree").rglob("*") if path.is_file()]
@@ -96,7 +96,7 @@ def build_all(folder):
 
 
 def build(source, kind, out):
-    """Make one distribution as `python -m build` does, with the tools that are installed."""
+    """Build one distribution like `python -m build`, with the installed tools."""
     command = [sys.executable, "-m", "build", "--no-isolation", f"--{kind}", "--outdir", out, source]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -104,7 +104,7 @@ def build(source, kind, out):
 
 @pytest.fixture(scope="session")
 def wheel_installed(distributions, tmp_path_factory):
-    """The wheel as pip installs it, with the core dependencies, pytest and hypothesis."""
+    """The wheel installed by pip, with the core dependencies, pytest and hypothesis."""
     installed = bare_environment(tmp_path_factory.mktemp("installed"), more=["pytest", "hypothesis"])
     installed.install(distributions.wheel)
     return installed
@@ -120,7 +120,7 @@ def bare(request, tmp_path_factory):
 
 @pytest.fixture
 def answers(capsys):
-    """What a command that prints JSON says here."""
+    """The JSON of a command in this environment."""
 
     def of(*asked):
         capsys.readouterr()

@@ -1,4 +1,4 @@
-"""CITATION.cff is what the Citation File Format asks for, and speaks of this package."""
+"""CITATION.cff follows the Citation File Format and describes this package."""
 
 import re
 import tomllib
@@ -12,7 +12,7 @@ from beamwood.methods import METHODS
 
 CITED = yaml.safe_load((ROOT / "CITATION.cff").read_text())
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-# Of version 1.2.0 of the format, those that are used.
+# The used keys of version 1.2.0 of the format.
 KEYS = {
     "cff-version",
     "message",
@@ -41,7 +41,7 @@ REFERENCE_KEYS = {
 }
 
 
-def test_it_has_what_the_format_needs():
+def test_it_has_the_required_keys():
     assert set(CITED) == KEYS
     assert CITED["cff-version"] == "1.2.0"
     assert CITED["type"] == "software"
@@ -49,7 +49,7 @@ def test_it_has_what_the_format_needs():
     assert CITED["authors"] == [{"name": "The beamwood authors"}]
 
 
-def test_it_is_of_this_package():
+def test_it_describes_this_package():
     assert CITED["title"] == PROJECT["name"]
     assert str(CITED["version"]) == PROJECT["version"] == beamwood.__version__
     assert CITED["license"] == PROJECT["license"]
@@ -57,7 +57,7 @@ def test_it_is_of_this_package():
 
 
 @pytest.mark.parametrize("paper", CITED["references"], ids=lambda paper: paper["title"][:20])
-def test_papers_are_whole(paper):
+def test_papers_are_complete(paper):
     assert set(paper) <= REFERENCE_KEYS[paper["type"]]
     assert paper["title"]
     assert isinstance(paper["year"], int)
@@ -71,7 +71,7 @@ def test_papers_are_whole(paper):
     assert (paper["type"] == "conference-paper") == ("conference" in paper)
 
 
-def test_the_five_papers_are_cited_with_what_is_theirs():
+def test_the_five_papers_are_cited_with_their_methods():
     assert len(CITED["references"]) == 5
     named = {word for paper in CITED["references"] for word in re.findall(r"\w+", paper["notes"])}
     assert {"dtr", "tdm", "jtm", "otm", "plt", "din", "two_stage", "two_tower", "lpo4rec", "ranker"} <= named & set(

@@ -1,4 +1,4 @@
-"""What `python -m build` makes: an sdist that holds all, and a wheel with the native core, the same from either."""
+"""The distributions of `python -m build`: a complete sdist, and a wheel with the native core, equal from both."""
 
 import json
 import re
@@ -15,7 +15,7 @@ def content(wheel):
         return {name: archive.read(name) for name in archive.namelist()}
 
 
-def test_the_sdist_holds_all_that_is_there(distributions):
+def test_the_sdist_has_all_source_files(distributions):
     with tarfile.open(distributions.sdist) as archive:
         held = {member.name.split("/", 1)[1] for member in archive.getmembers() if member.isfile()}
     assert held - {"PKG-INFO"} == distributions.held
@@ -29,14 +29,14 @@ def test_the_sdist_holds_all_that_is_there(distributions):
         assert part in held
 
 
-def test_the_wheel_of_the_sdist_is_that_of_the_tree(distributions):
+def test_the_wheel_of_the_sdist_equals_that_of_the_source(distributions):
     ours, theirs = content(distributions.wheel), content(distributions.rebuilt)
     assert distributions.wheel.name == distributions.rebuilt.name
     assert ours.keys() == theirs.keys()
     assert [name for name in ours if ours[name] != theirs[name]] == []
 
 
-def test_the_wheel_holds_the_package_and_its_core(distributions):
+def test_the_wheel_has_the_package_and_the_native_core(distributions):
     held = content(distributions.wheel)
     sources = {name.removeprefix("src/") for name in distributions.held if name.startswith("src/beamwood/")}
     assert {"beamwood/py.typed", "beamwood/serve/page/templates/page.html"} < sources
@@ -50,7 +50,7 @@ def test_the_wheel_holds_the_package_and_its_core(distributions):
     assert not [line for line in said if line.startswith(("Project-URL", "Home-page", "Download-URL"))]
 
 
-def test_the_core_of_the_wheel_is_live(wheel_installed):
+def test_the_core_of_the_wheel_works(wheel_installed):
     ((code, said, _),) = wheel_installed.beamwood(["doctor", "--json"])
     assert code == 0
     assert json.loads(said)["kernels"]["path"] == "native"

@@ -1,6 +1,6 @@
-"""One core runs on every processor: it chooses what the machine has, and answers as its twin does there.
+"""One native core runs on every processor: it selects an instruction set, and its answers equal the reference.
 
-Other machines than this one are emulated by qemu-user.
+Other machines are emulated by qemu-user.
 """
 
 import json
@@ -18,13 +18,13 @@ pytestmark = pytest.mark.slow
 
 LIVE = "import json\nfrom beamwood.kernels import live\nprint(json.dumps([live()['path'], live()['level']]))"
 SEARCH = ["-m", "pytest", "-p", "no:cacheprovider", "-m", "not slow", "tests/kernels/test_search.py"]
-# What `make aarch64` leaves there.
+# The output of `make aarch64`.
 AARCH64 = ROOT / "build" / "aarch64" / "python"
 ELF_MACHINE, OF_AARCH64 = slice(18, 20), (183).to_bytes(2, "little")
 
 
 def run(*command):
-    """Run it from the root, one thread; returns stdout."""
+    """Run it from the root with one thread and return stdout."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "BEAMWOOD"))}
     done = subprocess.run(
         [str(part) for part in command],
@@ -38,7 +38,7 @@ def run(*command):
 
 
 def program(name):
-    """Where a program of Debian's is; without it the test is skipped."""
+    """The path of a Debian program; without it the test is skipped."""
     found = shutil.which(name)
     if found is None:
         pytest.skip(f"no {name}; `make debian` installs it where it may")
@@ -49,12 +49,12 @@ def program(name):
     ("processor", "expected"),
     [("Haswell", ["native", "v3"]), ("Nehalem", ["native", "v2"]), ("qemu64", ["reference", None])],
 )
-def test_it_chooses_what_the_processor_runs(wheel_installed, processor, expected):
-    """AVX2, what came before it, and what is below every compiled instruction set."""
+def test_it_selects_a_supported_instruction_set(wheel_installed, processor, expected):
+    """With AVX2, with the sets before it, and below every compiled instruction set."""
     emulated = [program("qemu-x86_64"), "-cpu", processor, wheel_installed.python]
     assert json.loads(run(*emulated, "-c", LIVE)) == expected
     if expected[0] == "native":
-        # The rest of that file runs on this machine at every level that it has.
+        # The other tests of that file run on this machine at every available level.
         assert " passed" in run(*emulated, *SEARCH, "-k", "entries_of_one_node or threads_and_batches")
 
 

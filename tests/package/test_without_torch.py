@@ -1,4 +1,4 @@
-"""What is installed by `pip install beamwood` alone: it counts and answers, and names the extra for all else."""
+"""A plain `pip install beamwood`: counting methods and saved models work, and errors name the extra for the rest."""
 
 import json
 import re
@@ -105,7 +105,7 @@ def test_the_doctor_names_what_is_missing(bare):
 
 
 @pytest.mark.parametrize("name", ["dtr", "two_tower", "sasrec"])
-def test_what_was_trained_elsewhere_answers_the_same(bare, trained, answers, name):
+def test_models_trained_elsewhere_give_equal_answers(bare, trained, answers, name):
     asked = ["recommend", trained[name], "--history", "3,5", "--history", "7", "-k", "8", "--json"]
     narrowed = [*asked, "--category", "group 0, category 1", "--include-seen"]
     measured = ["evaluate", trained[name], "--k", "5"]
@@ -119,7 +119,7 @@ def test_what_was_trained_elsewhere_answers_the_same(bare, trained, answers, nam
     assert json.loads(bare.run("-c", ANSWERS, trained[name])) == [here.item_ids, here.scores]
 
 
-def test_what_trains_names_the_extra(bare, market, trained, tmp_path):
+def test_training_commands_name_the_extra(bare, market, trained, tmp_path):
     (tmp_path / "mine.py").write_text("import torch\n")
     log = [*log_of(market), "--out", tmp_path / "out", "--method"]
     done = bare.beamwood(

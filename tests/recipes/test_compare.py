@@ -1,4 +1,4 @@
-"""`compare` in Python: methods by name, and retrievers that are fitted already."""
+"""`compare` in Python: methods by name, and fitted retrievers."""
 
 import numpy as np
 import pytest
@@ -25,8 +25,8 @@ def fitted(split):
     return {"far": beamwood.fit(split, "ease"), "near": beamwood.fit(split, "ease", {"model.length": 1})}
 
 
-def test_retrievers_are_compared_as_methods_are(split, fitted):
-    """Two settings of one method by names of one's own; figures and tests are those of the same retrievers."""
+def test_retrievers_are_compared_like_methods(split, fitted):
+    """Two settings of one method under given names; figures and tests equal those of the same retrievers."""
     compared = beamwood.compare(split, fitted, ks=(5, 10))
     assert list(compared.results) == ["far", "near"]
     values = {name: beamwood.evaluate(each, split, ks=(5,))["kept"].values["f@5"] for name, each in fitted.items()}
@@ -36,7 +36,7 @@ def test_retrievers_are_compared_as_methods_are(split, fitted):
     assert compared.verdicts["kept"].tests == tuple(expected)
 
 
-def test_another_metric_may_judge(split, fitted):
+def test_another_metric_can_be_chosen(split, fitted):
     compared = beamwood.compare(split, fitted, ks=(5, 10))
     assert compared.judged("f@5") == compared.verdicts
     verdict = compared.judged("ndcg@10")["removed"]
@@ -47,8 +47,8 @@ def test_another_metric_may_judge(split, fitted):
         compared.judged("ndcg@20")
 
 
-def test_what_was_fitted_on_another_split_is_not_compared(dataset, split, fitted):
-    """It may have learned from the test users."""
+def test_retrievers_of_another_split_are_refused(dataset, split, fitted):
+    """They may have been trained on the test users."""
     other = beamwood.splits.disjoint_users(dataset)
     with pytest.raises(InputError, match="near was fitted on another split"):
         beamwood.compare(split, fitted | {"near": beamwood.fit(other, "ease")})
@@ -56,13 +56,13 @@ def test_what_was_fitted_on_another_split_is_not_compared(dataset, split, fitted
         beamwood.compare(split, {"far": "ease", "near": fitted["near"]})
 
 
-def test_options_of_fits_are_not_those_of_what_is_fitted(split, fitted):
+def test_fit_options_are_refused_for_fitted_retrievers(split, fitted):
     for option in ({"seed": 3}, {"preset": "paper"}, {"time_limit": 5}):
         with pytest.raises(InputError, match="are of fits, and these are fitted already; leave them out"):
             beamwood.compare(split, fitted, **option)
 
 
-def test_a_split_without_test_users_says_so(split, fitted):
+def test_a_split_without_test_users_is_refused(split, fitted):
     nobody = beamwood.data.Split(
         split.dataset, split.train, split.valid, split.test.take(np.zeros(0, int)), split.name, split.rule
     )

@@ -1,4 +1,4 @@
-"""What a search does next, on results that are made up: nothing is fitted."""
+"""The decisions of a search on synthetic results; nothing is fitted."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ COUNTED = [Look("popularity", 0.1, ended=True), Look("ease", 0.2, ended=True)]
 
 
 def played(values, seconds, *, contenders=TRAINED, before=COUNTED, take=lambda step: step.seconds, ended=()):
-    """The looks of a whole search whose contenders have `values[name]` after each look, a number or a list."""
+    """The looks of a whole search whose contenders have `values[name]`, a number or a list, after each look."""
     looks, steps, left, spent = list(before), [], seconds, 0.0
     while (step := next_look([*COUNTING, *contenders], looks, left, spent)) is not None:
         own = values[step.name]
@@ -39,7 +39,7 @@ def played(values, seconds, *, contenders=TRAINED, before=COUNTED, take=lambda s
     return steps, left
 
 
-def test_what_counts_comes_first_and_once():
+def test_counting_methods_come_first_and_once():
     step = next_look([*COUNTING, *TRAINED], [], 900.0)
     assert step.name == "popularity"
     assert step.seconds < 900 / 5
@@ -47,13 +47,13 @@ def test_what_counts_comes_first_and_once():
     assert next_look([*COUNTING, *TRAINED], COUNTED, 900.0).name == "tree"
 
 
-def test_the_first_is_looked_at_whatever_the_limit():
+def test_the_first_method_is_fitted_for_any_limit():
     assert next_look([*COUNTING, *TRAINED], [], -3.0).name == "popularity"
     assert next_look([*COUNTING, *TRAINED], COUNTED[:1], -3.0) is None
     assert next_look(TRAINED, [], -3.0) is None
 
 
-def test_a_counting_method_that_failed_is_not_looked_at_again():
+def test_a_failed_counting_method_is_not_tried_again():
     looks = [Look("popularity", 0.1, ended=True), Look("ease", None, ended=True)]
     assert next_look(COUNTING, looks, 900.0) is None
 
@@ -64,7 +64,7 @@ def test_rounds_halve():
     assert halving_rounds(6) == [6, 3, 2, 1]
 
 
-def test_the_better_half_goes_on_with_equal_shares_of_a_round():
+def test_the_better_half_continues_with_equal_shares_of_a_round():
     steps, left = played({"tree": 0.2, "towers": 0.4, "attention": 0.3, "recurrent": 0.1}, 1200.0)
     names = [step.name for step in steps]
     assert names[:4] == ["tree", "towers", "attention", "recurrent"]
@@ -75,7 +75,7 @@ def test_the_better_half_goes_on_with_equal_shares_of_a_round():
     assert left == pytest.approx(0)
 
 
-def test_what_a_round_does_not_need_goes_to_the_others():
+def test_unused_time_of_a_round_goes_to_the_others():
     values = {"tree": 0.2, "towers": 0.4, "attention": 0.3, "recurrent": 0.1}
     quick = {"towers": 10.0}
     steps, _ = played(values, 1200.0, take=lambda step: quick.get(step.name, step.seconds), ended={"towers"})
@@ -85,7 +85,7 @@ def test_what_a_round_does_not_need_goes_to_the_others():
     assert steps[2].seconds > 100
 
 
-def test_short_searches_look_at_fewer_rather_than_shorter():
+def test_short_searches_try_fewer_methods_instead_of_shorter_looks():
     values = dict.fromkeys(("tree", "towers", "attention", "recurrent"), 0.2)
     steps, _ = played(values, 4 * SHORTEST)
     assert {step.name for step in steps} == {"tree", "towers"}
@@ -99,19 +99,19 @@ def test_looks_may_be_shorter_on_small_logs():
     assert SHORTEST / 3 < shortest(300_000) < SHORTEST
     steps = [next_look(TRAINED, [], 4 * SHORTEST, 0.0, least) for least in (None, SHORTEST, SHORTEST / 3)]
     assert [step.name for step in steps] == ["tree"] * 3
-    # Two rounds of two, or three of four.
+    # Two rounds with two methods, or three with four.
     assert [step.seconds for step in steps] == pytest.approx([SHORTEST, SHORTEST, SHORTEST / 3])
     assert next_look(TRAINED, [], SHORTEST / 2, 0.0, SHORTEST / 3).name == "tree"
 
 
-def test_what_brought_nothing_is_left():
+def test_methods_without_a_gain_are_dropped():
     values = {"tree": None, "towers": 0.4, "attention": 0.3, "recurrent": 0.1}
     steps, _ = played(values, 1200.0)
     assert [step.name for step in steps].count("tree") == 1
     assert steps[-1].name == "towers"
 
 
-def test_what_had_too_little_time_gets_what_it_needs_once():
+def test_a_method_with_too_little_time_gets_its_required_time_once():
     looks = [*COUNTED, Look("tree", None, ended=True, needs=100.0)]
     step = next_look(TRAINED, looks, 900.0)
     assert (step.name, step.seconds) == ("tree", 150.0)
@@ -121,13 +121,13 @@ def test_what_had_too_little_time_gets_what_it_needs_once():
 
 
 def test_an_early_best_counts():
-    """A contender that got worse stands by what it was."""
+    """A contender that got worse keeps its best value."""
     values = {"tree": [0.5, 0.1, 0.1], "towers": 0.4, "attention": 0.3, "recurrent": 0.1}
     steps, _ = played(values, 1200.0)
     assert [step.name for step in steps][-1] == "tree"
 
 
-def test_two_looks_that_gain_nothing_end_it():
+def test_two_looks_without_a_gain_end_it():
     looks = [*COUNTED, *(Look("tree", value) for value in (0.3, 0.3, 0.2))]
     assert next_look(TRAINED[:1], looks, 900.0) is None
     assert next_look(TRAINED[:1], looks[:-1], 900.0).name == "tree"
@@ -139,7 +139,7 @@ def test_two_looks_that_gain_nothing_end_it():
     st.integers(0, 6),
     st.sets(st.integers(0, 5)),
 )
-def test_no_search_takes_longer_than_it_may_or_skips_the_best(values, seconds, count, ended):
+def test_no_search_exceeds_its_limit_or_skips_the_best(values, seconds, count, ended):
     contenders = [Contender(f"m{place}") for place in range(count)]
     named = {f"m{place}": value for place, value in enumerate(values)}
     steps, left = played(named, seconds, contenders=contenders, ended={f"m{place}" for place in ended})
@@ -159,7 +159,7 @@ def values_of(**singles):
     return {(name,): value for name, value in singles.items()}
 
 
-def test_blends_try_the_best_with_each_other_then_a_third_then_the_second_best():
+def test_blends_try_the_best_with_each_other_method_then_a_third_then_the_second_best():
     values = values_of(tree=0.4, ease=0.3, towers=0.2, popularity=0.1)
     firsts = {"tree", "ease", "towers"}
     gains = {("tree", "ease"): 0.45, ("tree", "towers"): 0.41, ("tree", "popularity"): 0.4}
@@ -174,7 +174,7 @@ def test_blends_try_the_best_with_each_other_then_a_third_then_the_second_best()
     assert max(map(len, tried)) == 3
 
 
-def test_behind_the_best_come_counting_and_training_ones_in_turn_and_its_own_method_last():
+def test_second_parts_alternate_counting_and_trained_methods_with_its_own_method_last():
     values = values_of(tree=0.5, gentle=0.45, towers=0.4, attention=0.35, ease=0.3, cooccurrence=0.2)
     contenders = [Contender("tree", method="dtr"), Contender("gentle", method="dtr"), Contender("towers", method="t")]
     contenders += [Contender("attention", method="a"), Contender("ease", False, "e"), Contender("cooccurrence", False)]
@@ -187,12 +187,12 @@ def test_behind_the_best_come_counting_and_training_ones_in_turn_and_its_own_met
     assert all(names[:2] == ("tree", "towers") for names in tried[5:])
 
 
-def test_no_third_behind_a_pair_that_gained_nothing():
+def test_no_third_part_for_a_pair_without_a_gain():
     values = values_of(tree=0.4, ease=0.3) | {("tree", "ease"): 0.4, ("ease", "tree"): 0.39}
     assert next_blend(values, {"tree", "ease"}) is None
 
 
-def test_blends_that_failed_are_not_tried_again():
+def test_failed_blends_are_not_tried_again():
     values = values_of(tree=0.4, ease=0.3)
     assert next_blend(values, {"tree"}) == ("tree", "ease")
     assert next_blend(values, {"tree"}, [("tree", "ease")]) is None
@@ -214,7 +214,7 @@ def test_a_blend_has_to_be_clearly_above_its_parts():
     assert best_within([single, candidate("tree+ease", base)]).name == "tree"
 
 
-def test_budgets_bound_what_is_chosen():
+def test_budgets_limit_the_choice():
     slow, fast = candidate("tree", [0.4, 0.5], ms=3.0, mb=10), candidate("ease", [0.2, 0.1], ms=0.5, mb=90)
     assert best_within([slow, fast]).name == "tree"
     assert best_within([slow, fast], milliseconds=2).name == "ease"
@@ -222,15 +222,15 @@ def test_budgets_bound_what_is_chosen():
     assert best_within([slow, fast], milliseconds=2, megabytes=20) is None
 
 
-def test_of_equal_ones_the_first_is_chosen():
+def test_ties_choose_the_first():
     assert best_within([candidate("ease", [0.5, 0.5]), candidate("tree", [0.5, 0.5])]).name == "ease"
 
 
-def test_what_is_left_after_a_look_that_took_too_long_is_no_look():
-    """A tree's start took the time of all: neither the second of the round nor more of the first has seconds enough."""
+def test_time_left_after_a_long_look_may_not_suffice_for_another():
+    """A tree's initialisation used up the time: neither the second method nor another look at the first fits."""
     contenders = [Contender("dtr"), Contender("two_tower")]
     took = [Look("dtr", 0.3)]
     assert next_look(contenders, took, 60.0, 120.0, 30.0) == Next("two_tower", 20.0)
     assert next_look(contenders, took, 25.0, 155.0, 30.0) is None
-    # Enough for one look goes to what is known to be good.
+    # Time for one look goes to the method known to be good.
     assert next_look(contenders, [*took, Look("two_tower", 0.2)], 40.0, 140.0, 30.0) == Next("dtr", 40.0)

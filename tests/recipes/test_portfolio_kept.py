@@ -1,4 +1,4 @@
-"""What a search makes once: the starts of its trainings, and what the first part of its blends brings."""
+"""Results that a search computes once: initialisations of trainings, and candidates of the first part of blends."""
 
 import errno
 import json
@@ -39,7 +39,7 @@ TREE |= {"loop.patience": 10**6, "choose.validation_users": 20, "loop.batch_size
 
 
 class Ticks:
-    """A clock that goes on a little each time it is asked, so that nothing depends on the machine."""
+    """A clock that advances slightly with each reading, so that results do not depend on the machine."""
 
     def __init__(self, step=0.04):
         self.now, self.step = 0.0, step
@@ -56,14 +56,14 @@ def split():
 
 
 def held(split, folder, members, limit, clock=None):
-    """A search of these members that has not begun, and its folder."""
+    """A search over these members that has not started, and its folder."""
     parts = SearchFolder(folder, {})
     wanted, budget = Wanted(limit, "removed/f@20"), Budget(limit, clock=clock or Ticks())
     return parts, lambda: Search(split, wanted, parts, members=members, budget=budget)
 
 
 def counted(monkeypatch, module, *names):
-    """How often these functions of a module are called."""
+    """Count the calls of these functions of a module."""
     calls = dict.fromkeys(names, 0)
     for name in names:
 
@@ -75,7 +75,7 @@ def counted(monkeypatch, module, *names):
     return calls
 
 
-def test_the_start_of_a_tree_is_made_once_for_all_looks_and_rates(split, tmp_path, monkeypatch):
+def test_a_tree_is_initialised_once_for_all_looks_and_rates(split, tmp_path, monkeypatch):
     monkeypatch.setattr(choice, "SHORTEST", 1.0)
     calls = counted(monkeypatch, task, "start_tree", "start_scorer", "best_seen_start")
     made = counted(monkeypatch, item_start, "leading_eigenvectors")
@@ -93,7 +93,7 @@ def test_the_start_of_a_tree_is_made_once_for_all_looks_and_rates(split, tmp_pat
     assert calls == {"start_tree": 1, "start_scorer": 1, "best_seen_start": 1}
 
 
-def test_other_settings_of_a_start_make_another(split):
+def test_other_settings_need_another_initialisation(split):
     with remembering():
         trained = [
             load_method("dtr").fitted(split, TREE | changed | {"loop.max_steps": 1}, progress=False)
@@ -107,7 +107,7 @@ def test_other_settings_of_a_start_make_another(split):
         assert_same_arrays(one, other)
 
 
-def test_a_training_that_goes_on_from_a_kept_start_equals_an_uninterrupted_one(split, tmp_path):
+def test_a_training_from_a_stored_initialisation_equals_an_uninterrupted_one(split, tmp_path):
     def trained(folder, steps, **options):
         run, config = RunFolder(tmp_path / folder), TREE | {"loop.max_steps": steps}
         fitted = load_method("dtr").fitted(split, config, run=run, progress=False, **options)
@@ -121,7 +121,7 @@ def test_a_training_that_goes_on_from_a_kept_start_equals_an_uninterrupted_one(s
     assert all(torch.equal(tensor, own[name]) for name, tensor in weights.items())
 
 
-def test_what_a_training_learned_is_not_in_what_is_kept_of_its_start(split):
+def test_a_stored_initialisation_has_nothing_learned_later(split):
     def started():
         config = planned(load_method("dtr").configured(TREE), split.train)
         return Stepper(task.TreeTask(split, config, lambda tree: make_objective(config, tree, None))).task.model
@@ -135,7 +135,7 @@ def test_what_a_training_learned_is_not_in_what_is_kept_of_its_start(split):
     assert all(torch.equal(tensor, before[name]) for name, tensor in second.state_dict().items())
 
 
-def test_large_starts_are_not_kept(split, monkeypatch):
+def test_large_initialisations_are_not_stored(split, monkeypatch):
     monkeypatch.setattr(task, "_MOST_REMEMBERED", 10)
     calls = counted(monkeypatch, task, "start_tree", "start_scorer")
     with remembering():
@@ -144,7 +144,7 @@ def test_large_starts_are_not_kept(split, monkeypatch):
     assert calls == {"start_tree": 1, "start_scorer": 2}
 
 
-def test_few_vectors_are_the_first_of_many_that_are_kept(split, monkeypatch):
+def test_few_vectors_are_the_first_of_many_stored_ones(split, monkeypatch):
     calls = counted(monkeypatch, item_start, "leading_eigenvectors")
     alone = transition_vectors(split.train, 8, seed=0)
     with remembering():
@@ -153,11 +153,11 @@ def test_few_vectors_are_the_first_of_many_that_are_kept(split, monkeypatch):
     assert calls["leading_eigenvectors"] == 3
     assert not np.array_equal(few, other)
     np.testing.assert_array_equal(few, unit_vectors(many[:, :8]))
-    # Eigenvalues are found to a hundredth.
+    # Eigenvalues are accurate to a hundredth.
     assert np.abs(few @ few.T - alone @ alone.T).mean() < 0.01
 
 
-def test_what_was_left_out_of_a_kept_start_is_said_of_all(split):
+def test_omissions_of_a_stored_initialisation_are_reported_for_all(split):
     lines = []
     with remembering():
         for _ in range(2):
@@ -168,7 +168,7 @@ def test_what_was_left_out_of_a_kept_start_is_said_of_all(split):
 
 
 class Slow:
-    """A clock by which exact eigenvectors take too long."""
+    """A clock with which exact eigenvectors take too long."""
 
     def __init__(self):
         self.now = 0.0
@@ -182,11 +182,11 @@ class Slow:
 
 
 @pytest.mark.parametrize("what", ["checkpoint", "metrics"])
-def test_a_full_disk_ends_the_search_and_no_member_is_given_up_for_it(split, tmp_path, monkeypatch, what):
+def test_a_full_disk_ends_the_search_without_dropping_a_member(split, tmp_path, monkeypatch, what):
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    # What counts needs less room than what trains.
+    # Counting methods need less disk space than trained ones.
     members = [*COUNTING, Member("dtr", "dtr", TREE)]
     parts, begun = held(split, tmp_path / "parts", members, 60)
     with monkeypatch.context() as patched:
@@ -213,8 +213,8 @@ def test_a_full_disk_ends_the_search_and_no_member_is_given_up_for_it(split, tmp
     assert parts.kept("dtr").value > 0
 
 
-def test_what_is_as_before_is_not_judged_again(split, tmp_path, monkeypatch):
-    """A look that found no better weights takes no judgement, however dear one is."""
+def test_unchanged_models_are_not_evaluated_again(split, tmp_path, monkeypatch):
+    """A look without better weights needs no evaluation, however slow it is."""
     monkeypatch.setattr(choice, "SHORTEST", 1.0)
     judged = []
     values = Search._values
@@ -238,7 +238,7 @@ def test_what_is_as_before_is_not_judged_again(split, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("pace", "looked_at"), [(1.0, {"s0", "s1"}), (0.3, {"s0"})])
-def test_beside_other_processes_there_are_fewer_looks_and_longer_ones(split, tmp_path, pace, looked_at):
+def test_under_other_load_there_are_fewer_and_longer_looks(split, tmp_path, pace, looked_at):
     small = {"model.width": 4, "model.num_blocks": 1, "loop.max_steps": 10**6, "loop.evaluate_every": 5}
     small |= {"loop.patience": 10**6, "choose.validation_users": 20}
     members = [COUNTING[0], *(Member(f"s{n}", "sasrec", small | {"model.dropout": n / 10}) for n in range(3))]
@@ -258,8 +258,8 @@ def test_beside_other_processes_there_are_fewer_looks_and_longer_ones(split, tmp
 # ---- blends
 
 
-def test_what_the_first_part_brings_is_kept_from_blend_to_blend(split, tmp_path, monkeypatch):
-    """Who brings for blends is asked for its candidates once, whatever stands behind it."""
+def test_candidates_of_the_first_part_are_reused_for_all_blends(split, tmp_path, monkeypatch):
+    """The first part retrieves its candidates once for all second parts."""
     made, whole = [], search.FirstStage.__init__
 
     def noting(self, retriever, *given, **options):
@@ -277,13 +277,13 @@ def test_what_the_first_part_brings_is_kept_from_blend_to_blend(split, tmp_path,
     first = pairs[0][0]
     behind = [pair for pair in pairs if pair[0] == first]
     assert len(behind) > 1
-    # The best one is tried with each other behind it, one after another.
+    # The best method is tried with each other as the second part.
     assert made.count(first) == 1
     assert brought.count(max(brought)) == len(made)
 
 
-def test_dear_blends_are_passed_over_for_cheaper_ones(split, tmp_path, monkeypatch):
-    """What is left is too little for the best first part, which is slow, and enough for the second."""
+def test_slow_blends_are_skipped_for_faster_ones(split, tmp_path, monkeypatch):
+    """The remaining time is too short for the best first part, which is slow, but enough for the second best."""
     members = [*COUNTING, Member("ease", "ease")]
     parts, begun = held(split, tmp_path / "parts", members, 600)
     with parts.held(resume=False, overwrite=False):

@@ -1,4 +1,4 @@
-"""The search for the best method: what it chooses by, what it keeps, and how it goes on."""
+"""The search for the best method: selection, stored results, and resumption."""
 
 import json
 import re
@@ -69,7 +69,7 @@ def test_the_best_is_found_with_a_table(found, split, tmp_path):
 
 
 class Watched(Queries):
-    """Queries that say how many of them were looked at."""
+    """Queries that count how many of them were read."""
 
     rows: list
 
@@ -97,7 +97,7 @@ def test_the_test_users_are_read_once_after_the_choice(split, monkeypatch):
     assert sum(watched.rows) == len(test)
 
 
-def test_other_test_users_change_nothing_of_the_choice(found, split):
+def test_the_choice_does_not_depend_on_the_test_users(found, split):
     turned = split.test.take(np.arange(len(split.test))[::-1])
     other = replace(split.test, labels=turned.labels)
     again = find(replace(split, test=other), time_limit=600, members=COUNTING).document
@@ -107,14 +107,14 @@ def test_other_test_users_change_nothing_of_the_choice(found, split):
     assert again["test"] != found.document["test"]
 
 
-def test_it_is_judged_by_the_validation_users(found, split):
+def test_the_choice_uses_the_validation_users(found, split):
     name = found.document["chosen"]
     own = evaluate(found.retriever.searcher, split.valid, ks=(20,), remove_seen=True).values["f@20"]
     row = next(row for row in found.document["rows"] if row["name"] == name)
     assert row["value"] == pytest.approx(own.mean())
 
 
-def test_blends_are_put_together_again_from_their_parts(split, tmp_path):
+def test_blends_are_restored_from_their_parts(split, tmp_path):
     parts = SearchFolder(tmp_path / "parts", {})
     with parts.held(resume=False, overwrite=False):
         one = Search(split, Wanted(600, "removed/f@20"), parts, members=COUNTING)
@@ -126,7 +126,7 @@ def test_blends_are_put_together_again_from_their_parts(split, tmp_path):
             assert np.array_equal(one.judge.values(again.searcher), parts.values[each.name])
 
 
-def test_where_time_is_short_fewer_test_users_are_read(split, tmp_path):
+def test_fewer_test_users_are_read_if_time_is_short(split, tmp_path):
     from beamwood.data.split import SPLITS
 
     many = make_market(MarketConfig(num_users=300, num_items=40, min_events=5, max_events=8), seed=0)
@@ -143,7 +143,7 @@ def test_where_time_is_short_fewer_test_users_are_read(split, tmp_path):
             assert one._found(read=True).document["test"]["removed"]["users"] == users
 
 
-def test_blends_are_tried_where_time_is_short_with_fewer_who_choose(split, tmp_path, monkeypatch):
+def test_blends_use_fewer_validation_users_if_time_is_short(split, tmp_path, monkeypatch):
     given, whole = [], search.FirstStage.behind
 
     def noting(first, second, budget):
@@ -158,7 +158,7 @@ def test_blends_are_tried_where_time_is_short_with_fewer_who_choose(split, tmp_p
         assert all(0 < left < limit for left in given)
 
 
-def test_what_the_search_chooses_by_chooses_the_weights_of_its_members(split, tmp_path):
+def test_the_metric_of_the_search_chooses_the_weights_of_its_members(split, tmp_path):
     members = [COUNTING[0], Member("sasrec", "sasrec", TINY | {"loop.max_steps": 10}), Member("own", "sasrec", OWN)]
     parts = SearchFolder(tmp_path / "parts", {})
     with parts.held(resume=False, overwrite=False):
@@ -169,7 +169,7 @@ def test_what_the_search_chooses_by_chooses_the_weights_of_its_members(split, tm
     assert stored["own"]["choose"]["monitor"] == "both/f@20"
 
 
-def test_trainings_start_from_vectors_that_are_made_once(split, tmp_path, monkeypatch):
+def test_trainings_share_initial_vectors(split, tmp_path, monkeypatch):
     from beamwood.fitting.vectors import item_start
 
     made, whole = [], item_start.leading_eigenvectors
@@ -181,13 +181,13 @@ def test_trainings_start_from_vectors_that_are_made_once(split, tmp_path, monkey
     _, parts = searched(split, tmp_path / "parts", members, 600)
     assert {each.name for each in parts.trials} >= {"s0", "s1", "s2"}
     assert len(made) == 1
-    # Outside of a search each makes its own, of the same bits.
+    # Outside a search each computes its own, with the same bits.
     own = [item_start.transition_vectors(split.train, 4, 0) for _ in range(2)]
     assert len(made) == 3
     assert np.array_equal(*own)
 
 
-def test_budgets_bound_what_is_chosen(split):
+def test_budgets_limit_the_choice(split):
     small = find(split, time_limit=600, members=COUNTING, budget_mb=0.001)
     assert small.document["chosen"] == "popularity"
     over = {row["name"] for row in small.document["rows"] if row["note"] == "over the budget"}
@@ -196,7 +196,7 @@ def test_budgets_bound_what_is_chosen(split):
         find(split, time_limit=600, members=COUNTING[:1], budget_ms=1e-9)
 
 
-def test_what_cannot_be_fitted_is_said(split):
+def test_failed_fits_are_reported(split):
     found = find(split, time_limit=600, members=[COUNTING[0], Member("ranker", "ranker")])
     assert found.document["chosen"] == "popularity"
     row = next(row for row in found.document["rows"] if row["name"] == "ranker")
@@ -204,7 +204,7 @@ def test_what_cannot_be_fitted_is_said(split):
     assert "ranker" in "\n".join(table_lines(found.document))
 
 
-def test_what_had_too_little_time_says_how_much_it_needs(split, tmp_path, monkeypatch):
+def test_a_method_with_too_little_time_reports_the_required_time(split, tmp_path, monkeypatch):
     whole = Search._fitted
 
     def short(self, member, seconds):
@@ -219,8 +219,8 @@ def test_what_had_too_little_time_says_how_much_it_needs(split, tmp_path, monkey
     assert row["looks"] == 1
 
 
-def test_a_start_that_took_longer_than_its_look_is_judged(split, tmp_path, monkeypatch):
-    """What is left of the looks is given to it, as what it started is there already."""
+def test_a_model_whose_initialisation_exceeded_its_look_is_evaluated(split, tmp_path, monkeypatch):
+    """It gets the remaining time, because its initialisation exists already."""
     from beamwood.fitting.tree.task import TreeTask
 
     clock, whole = Ticks(), TreeTask.prepare
@@ -245,7 +245,7 @@ def test_a_start_that_took_longer_than_its_look_is_judged(split, tmp_path, monke
     assert not looks["dtr"].needs
 
 
-def test_short_lists_judge_where_there_are_few_items():
+def test_short_lists_are_used_if_there_are_few_items():
     few = make_market(
         MarketConfig(num_users=80, num_items=9, num_groups=3, categories_per_group=1, min_events=3, max_events=5),
         seed=0,
@@ -255,7 +255,7 @@ def test_short_lists_judge_where_there_are_few_items():
     assert set(document["test"]["removed"]["metrics"]) >= {"f@4"}
 
 
-def test_blends_of_what_holds_too_much_are_not_tried(split):
+def test_blends_above_the_memory_budget_are_not_tried(split):
     mb = find(split, time_limit=600, members=COUNTING).document["rows"]
     held = {row["name"]: row["mb"] for row in mb}
     limit = (held["cooccurrence"] + held["transitions"]) / 2
@@ -265,7 +265,7 @@ def test_blends_of_what_holds_too_much_are_not_tried(split):
     assert not any(larger in row["name"].split("+") for row in rows if "+" in row["name"])
 
 
-def test_an_interrupt_gives_the_best_so_far_and_goes_on(split, tmp_path):
+def test_an_interrupted_search_returns_the_best_so_far_and_resumes(split, tmp_path):
     said, bests = [], []
 
     def interrupt(retriever):
@@ -290,7 +290,7 @@ def test_an_interrupt_gives_the_best_so_far_and_goes_on(split, tmp_path):
     assert again.document["test"] == whole["test"]
 
 
-def test_a_search_goes_on_only_with_what_it_began_with(split, tmp_path):
+def test_a_search_resumes_only_with_the_same_arguments(split, tmp_path):
     options = {"time_limit": 600, "members": COUNTING[:1], "folder": tmp_path / "kept"}
     find(split, **options)
     with pytest.raises(InputError, match="searched with another seed"):
@@ -317,7 +317,7 @@ def test_a_search_goes_on_only_with_what_it_began_with(split, tmp_path):
         ({"budget_ms": -1}, "budget_ms=-1 is not a number above 0"),
         ({"monitor": "removed/f20"}, "did you mean 'removed/f@20'"),
         ({"seed": -1}, "seed=-1 is not a whole number"),
-        # Numbers of numpy are numbers here as they are for one method.
+        # numpy numbers are accepted, as for a single method.
         ({"seed": np.int64(3), "budget_ms": np.int64(0)}, r"budget_ms=\S+ is not a number above 0"),
         ({"seed": np.int64(3), "budget_ms": np.int64(5), "monitor": "f"}, "monitor='f' is not measured"),
         ({"resume": True}, "needs the folder"),
@@ -325,13 +325,13 @@ def test_a_search_goes_on_only_with_what_it_began_with(split, tmp_path):
         ({"preset": "paper"}, "config and preset belong to a method"),
     ],
 )
-def test_wrong_options_are_said(split, options, message):
+def test_wrong_options_are_refused(split, options, message):
     with pytest.raises(InputError, match=message):
         beamwood.fit(split, **options)
 
 
 class Ticks:
-    """A clock that goes on a little each time it is asked, so that nothing depends on the machine."""
+    """A clock that advances slightly with each reading, so that results do not depend on the machine."""
 
     def __init__(self, rings=None):
         self.now, self.rings = 0.0, rings
@@ -351,14 +351,14 @@ def searched(split, folder, members, limit, *, clock=None, resume=False):
     return found, parts
 
 
-def test_what_there_was_no_time_for_is_named(split, tmp_path):
+def test_methods_without_time_are_named(split, tmp_path):
     members = [COUNTING[0], Member("sasrec", "sasrec", TINY)]
     found, _ = searched(split, tmp_path / "parts", members, 5)
     assert found.document["not_tried"] == ["sasrec"]
     assert "not tried in this time: sasrec; a longer --time-limit tries more" in table_lines(found.document)
 
 
-def test_trainings_go_on_round_by_round(split, tmp_path, monkeypatch):
+def test_trainings_continue_in_each_round(split, tmp_path, monkeypatch):
     monkeypatch.setattr(choice, "SHORTEST", 1.0)
     members = [COUNTING[0], *(Member(f"s{seed}", "sasrec", TINY | {"model.dropout": seed / 10}) for seed in range(2))]
     found, parts = searched(split, tmp_path / "parts", members, 40)
@@ -368,7 +368,7 @@ def test_trainings_go_on_round_by_round(split, tmp_path, monkeypatch):
     assert looks[1] >= 2
     for each in trained.values():
         seconds = [look.trained for look in each]
-        # A look that goes on has the time of the one before.
+        # A continued look includes the time of the previous one.
         assert sorted(set(seconds)) == seconds
     best = max(look.value for each in trained.values() for look in each)
     rows = {row["name"]: row for row in found.document["rows"]}
@@ -376,7 +376,7 @@ def test_trainings_go_on_round_by_round(split, tmp_path, monkeypatch):
     assert found.document["seconds"] <= 40
 
 
-def test_ctrl_c_within_a_training_keeps_its_run(split, tmp_path, monkeypatch):
+def test_ctrl_c_during_a_training_keeps_its_run(split, tmp_path, monkeypatch):
     monkeypatch.setattr(choice, "SHORTEST", 1.0)
     members = [COUNTING[0], Member("sasrec", "sasrec", TINY)]
     first, parts = searched(split, tmp_path / "kept", members, 30, clock=Ticks(rings=6.0))
@@ -387,13 +387,13 @@ def test_ctrl_c_within_a_training_keeps_its_run(split, tmp_path, monkeypatch):
     assert before > 0
     again, parts = searched(split, tmp_path / "kept", members, 30, resume=True)
     assert not again.interrupted
-    # The interrupted part of the training counts.
+    # The interrupted part of the training counts too.
     looks = [each for each in parts.trials if each.name == "sasrec"]
     assert looks[0].trained > looks[0].seconds
     assert again.document["seconds"] > 6
 
 
-def test_members_follow_the_log(split):
+def test_members_depend_on_the_log(split):
     outline = Outline.of(split)
     assert outline.repeats > 0
     assert [member.name for member in members_of(outline, trains=False)][-1] == "ease"
@@ -406,8 +406,8 @@ def test_members_follow_the_log(split):
     assert "60 items" in outline.words()
 
 
-def test_what_counts_is_found_without_torch(tmp_path):
-    """Its import takes seconds, and it may not be installed."""
+def test_counting_methods_are_searched_without_torch(tmp_path):
+    """Importing torch takes seconds, and it may not be installed."""
     code = (
         "import sys, beamwood, polars as pl\n"
         "rows = [(u, (u * 7 + t * t) % 23, t) for u in range(40) for t in range(8)]\n"

@@ -1,4 +1,4 @@
-"""Charts can be read: names of a scatter do not touch, whatever lies close together."""
+"""Charts are legible: labels of a scatter plot do not overlap, even for close points."""
 
 from itertools import combinations
 
@@ -13,7 +13,7 @@ LINE, LETTER, WIDTH, HEIGHT = 15, 6.8, 230, 280
 
 
 def labels(rows, specification):
-    """Of each name where it begins, where it ends, and how high it stands, in pixels of a narrow page."""
+    """The start, the end and the height of each label, in pixels of a narrow page."""
     scales = specification["layer"][0]["encoding"]
     across, up = np.log(scales["x"]["scale"]["domain"]), scales["y"]["scale"]["domain"]
     for row in rows:
@@ -24,7 +24,7 @@ def labels(rows, specification):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_names_do_not_touch(seed):
+def test_labels_do_not_overlap(seed):
     rng = np.random.default_rng(seed)
     rows = [
         {"name": name, "x": 10 ** rng.uniform(-1, 1), "y": rng.choice([0.14, 0.141, 0.09]), "tone": "other"}
@@ -37,7 +37,7 @@ def test_names_do_not_touch(seed):
     for one, other in combinations(labels(placed, drawn), 2):
         apart = one[0] >= other[1] or other[0] >= one[1] or abs(one[2] - other[2]) >= LINE * 0.999
         assert apart, (one, other)
-    # The names stand on the scale of the marks.
+    # Labels are on the scale of the marks.
     assert all(
         layer["encoding"]["y"]["scale"] == drawn["layer"][0]["encoding"]["y"]["scale"] for layer in drawn["layer"]
     )

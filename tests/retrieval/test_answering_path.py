@@ -1,4 +1,4 @@
-"""Around a search there is next to nothing: no Polars, no work that grows with the catalogue or with all users."""
+"""Low overhead around a search: no Polars, and no work that grows with the catalogue or the number of users."""
 
 import time
 
@@ -25,13 +25,13 @@ def asks(retriever):
 
 
 @pytest.mark.parametrize("text", [True, False])
-def test_nothing_of_polars_is_on_the_path(text, tmp_path, monkeypatch):
+def test_polars_is_not_used_to_answer(text, tmp_path, monkeypatch):
     retriever_of(tree_searcher(400), text=text).save(tmp_path / "model")
     retriever = Retriever.load(tmp_path / "model")
     expected = {name: ask() for name, ask in asks(retriever).items()}
 
     def refused(*args, **kwargs):
-        raise AssertionError("Polars was asked")
+        raise AssertionError("Polars was used")
 
     for kind in (pl.Series, pl.DataFrame, pl.LazyFrame):
         monkeypatch.setattr(kind, "__init__", refused)
@@ -41,7 +41,7 @@ def test_nothing_of_polars_is_on_the_path(text, tmp_path, monkeypatch):
 
 
 class Stub:
-    """The native core with its answers at hand: what is left is Python."""
+    """A native core with precomputed answers, so that only Python takes time."""
 
     def __init__(self, search):
         self.search, self.kept = search, {}
@@ -75,8 +75,8 @@ def seconds(ask):
 
 
 @pytest.mark.parametrize("kind", ["history", "user", "category", "where"])
-def test_python_does_not_grow_with_the_catalogue(kind, tmp_path):
-    # Measured on one machine in one run; the ratio of sizes is 50, that of times is held far below.
+def test_python_overhead_does_not_grow_with_the_catalogue(kind, tmp_path):
+    # Measured on one machine in one run: the sizes differ by a factor of 50, the times must differ far less.
     took = []
     for size, users in ((1_000, 100), (50_000, 5_000)):
         retriever_of(tree_searcher(size), num_users=users).save(tmp_path / str(size))
@@ -84,11 +84,11 @@ def test_python_does_not_grow_with_the_catalogue(kind, tmp_path):
         retriever.searcher._search = Stub(retriever.searcher._search)
         took.append(seconds(asks(retriever)[kind]))
     assert took[1] <= 4 * took[0]
-    # Fifteen times what an idle machine takes.
+    # Fifteen times the value of an idle machine.
     assert took[0] < 0.003
 
 
-def test_a_filter_is_prepared_once_and_room_is_made(tmp_path):
+def test_a_filter_is_prepared_once_and_the_cache_is_bounded(tmp_path):
     retriever = retriever_of(tree_searcher(400))
     filters = retriever.names.filters
     history = retriever.items.decode(np.arange(3))

@@ -1,4 +1,4 @@
-"""A blend of two stages: what the second orders, what follows it, and that the best places do not depend on k."""
+"""Blends of two stages: ranked candidates, the items after them, and top positions that do not depend on k."""
 
 import re
 
@@ -37,7 +37,7 @@ def case():
 
 
 @pytest.mark.parametrize("k", [3, CANDIDATES, CANDIDATES + 1, 30, ITEMS])
-def test_the_ranker_orders_the_candidates_whatever_k_is(case, k):
+def test_the_ranker_orders_the_candidates_for_every_k(case, k):
     searcher, query, excluded, allowed = case
     best = searcher.search(query, CANDIDATES, SearchOptions(excluded, allowed))
     found = searcher.search(query, k, SearchOptions(excluded, allowed))
@@ -51,7 +51,7 @@ def test_the_ranker_orders_the_candidates_whatever_k_is(case, k):
     assert np.array_equal(real.sum(axis=1), np.minimum(k, (own.items >= 0).sum(axis=1)))
     assert np.array_equal(np.isfinite(found.scores), real)
     assert (found.scores[:, 1:] <= found.scores[:, :-1]).all()
-    # What follows is never tied, so that no order of ties is broken.
+    # Later items are never tied, so the order of ties is not broken.
     assert (found.scores[:, both:] < found.scores[:, both - 1 : -1])[real[:, both:]].all()
 
 
@@ -65,7 +65,7 @@ def test_fewer_allowed_than_candidates(case):
 
 
 @pytest.mark.parametrize("weight", [0.5, 3.0, 1e6])
-def test_the_retrievers_score_counts_beside_the_rankers(case, weight):
+def test_scores_of_retriever_and_ranker_are_combined(case, weight):
     plain, query, excluded, _ = case
     searcher = staged(weight)
     brought = plain.first.search(query, 2 * CANDIDATES, SearchOptions(excluded))
@@ -84,7 +84,7 @@ def test_the_retrievers_score_counts_beside_the_rankers(case, weight):
 
 
 @pytest.mark.parametrize("weight", [-50.0, -0.3, 50.0])
-def test_a_weight_for_what_the_history_holds(case, weight):
+def test_a_weight_for_seen_items(case, weight):
     plain, query, excluded, _ = case
     histories = plain.first.search(query, CANDIDATES).items[:, ::3]
     query = Query(query.users, ItemLists.from_lists(list(histories)))
@@ -101,7 +101,7 @@ def test_a_weight_for_what_the_history_holds(case, weight):
         assert np.allclose(found.scores[row], total[best], rtol=1e-5)
         assert (np.isin(had, found.items[row]).all() and weight == 50) or weight < 50
     assert Blend.restore(*searcher.export()).seen_weight == weight
-    # Where it is removed, what was seen has no weight.
+    # If seen items are removed, their weight has no effect.
     removed = SearchOptions(query.histories.union(excluded))
     for ours, theirs in zip(*(each.search(query, 25, removed).scores for each in (searcher, plain)), strict=True):
         assert np.array_equal(ours, theirs)
@@ -114,12 +114,12 @@ def test_a_wrong_weight_is_refused(weight):
 
 
 @pytest.mark.parametrize("weight", [np.nan, np.inf, -np.inf])
-def test_what_is_no_weight_is_refused(weight):
+def test_a_weight_of_another_type_is_refused(weight):
     with pytest.raises(InputError, match="seen_weight"):
         staged(seen_weight=weight)
 
 
-def test_what_makes_no_blend_is_refused():
+def test_invalid_blends_are_refused():
     with pytest.raises(InputError, match="num_candidates=0 is below 1"):
         Blend([Part(Table(1))], num_candidates=0)
     with pytest.raises(InputError, match="no part has a weight above 0"):
@@ -129,12 +129,12 @@ def test_what_makes_no_blend_is_refused():
 
 
 class Table:
-    """A searcher of drawn scores by the newest item of a history; the last row is that of an empty one."""
+    """A searcher of random scores by the newest item of a history; the last row is for empty histories."""
 
     kind, needs, num_items = "table", QueryNeeds(), ITEMS
 
     def __init__(self, seed, *, below_0=False):
-        # Eighths, whose sums are exact, so that ties are.
+        # Multiples of 1/8, whose sums are exact, so that ties are exact too.
         table = (8 * np.random.default_rng(seed).normal(size=(ITEMS + 1, ITEMS))).round().astype(np.float32) / 8
         self.table = -np.abs(table) - 0.125 if below_0 else table
 
@@ -150,7 +150,7 @@ class Table:
 
 
 def in_loops(blend, query, k, excluded, allowed):
-    """The items and scores of a blend, a row and an item at a time."""
+    """The items and scores of a blend, computed in loops over rows and items."""
     for row, history in enumerate(query.histories):
         one, seen = query.take(np.array([row])), set(history.tolist())
         free = [item for item in range(ITEMS) if allowed[item] and item not in excluded[row]]
@@ -191,7 +191,7 @@ PARTS = {
 @pytest.mark.parametrize("seen_weight", [0.0, -1024.0, 1.5])
 @pytest.mark.parametrize(("num_candidates", "k"), [(None, 7), (9, 4), (9, 20), (ITEMS, ITEMS + 3)])
 @pytest.mark.parametrize("parts", PARTS)
-def test_it_is_the_sum_in_loops(parts, num_candidates, k, seen_weight, fallback):
+def test_a_blend_equals_loops(parts, num_candidates, k, seen_weight, fallback):
     rng = np.random.default_rng(0)
     popular = PopularitySearcher(rng.integers(0, 9, ITEMS)) if fallback else None
     blend = Blend(PARTS[parts], seen_weight=seen_weight, num_candidates=num_candidates, fallback=popular)
@@ -208,7 +208,7 @@ def test_it_is_the_sum_in_loops(parts, num_candidates, k, seen_weight, fallback)
 
 
 @pytest.mark.parametrize("seen_weight", [0.0, 1.5])
-def test_a_score_is_what_is_searched_by(seen_weight):
+def test_scores_equal_those_of_the_search(seen_weight):
     rng = np.random.default_rng(2)
     query = Query.of(ItemLists.from_lists([rng.integers(0, ITEMS, size) for size in (0, 1, 5, 30)]))
     blend = Blend([Part(Table(1), 0.5), Part(Table(2))], seen_weight=seen_weight, num_candidates=8)
@@ -219,7 +219,7 @@ def test_a_score_is_what_is_searched_by(seen_weight):
     assert np.array_equal(of_all, blend.score(query, np.tile(every, (4, 1))))
 
 
-def test_what_it_says_of_its_parts():
+def test_parts_of_a_score_are_explained():
     query = Query.of(ItemLists.from_lists([[3], [5, 9]]))
     blend = Blend([Part(Table(1), 0.5), Part(Table(2))], seen_weight=2.0, num_candidates=8)
     assert blend.search(query, 6).parts == ()
@@ -254,7 +254,7 @@ def test_blends_of_blends_are_saved(case):
 
 
 def test_long_and_short_histories_are_ordered_alike():
-    """Those of like length are scored together where most places would be empty."""
+    """Histories of similar length are scored together to avoid padding."""
     rng = np.random.default_rng(5)
     lists = [rng.integers(0, ITEMS, 40 if row == 70 else row % 3) for row in range(150)]
     query = Query.of(ItemLists.from_lists(lists))

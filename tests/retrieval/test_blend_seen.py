@@ -1,4 +1,4 @@
-"""A weight for what was seen beside vectors: the same as one added to a dense row of scores."""
+"""A weight for seen items with vector search equals one added to dense scores."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Buckets of items: overlap counts once, what is broken is refused; centres of planted clusters are found."""
+"""Buckets of items: overlaps count once, invalid buckets are refused, centres of planted clusters are found."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ def buckets():
     return Buckets.of_pairs(held, items, 4, 5)
 
 
-def test_what_is_in_several_counts_once(buckets):
+def test_an_item_in_several_buckets_counts_once(buckets):
     assert buckets.overlap
     assert buckets.sizes.tolist() == [2, 2, 2, 0]
     assert buckets.members(np.array([1, 0])).tolist() == [0, 1, 3]
@@ -27,7 +27,7 @@ def test_what_is_in_several_counts_once(buckets):
     assert not Buckets.of(np.array([0, 2, 2]), 3).overlap
 
 
-def test_overlap_with_all_opened_is_exact(buckets):
+def test_opening_all_overlapping_buckets_is_exact(buckets):
     rng = np.random.default_rng(0)
     vectors, query = rng.normal(size=(5, 3)).astype(np.float32), rng.normal(size=3).astype(np.float32)
     hits = best_inside(buckets, vectors, query, np.array([3, 2, 1, 0]), 4, 5, SearchOptions())
@@ -35,7 +35,7 @@ def test_overlap_with_all_opened_is_exact(buckets):
     assert hits.scored.tolist() == [5]
 
 
-def test_more_are_opened_until_there_are_enough(buckets):
+def test_more_buckets_are_opened_until_there_are_enough_items(buckets):
     order = np.array([3, 0, 2, 1])
     items, probed = probed_items(buckets, order, 1, 2, SearchOptions())
     assert (items.tolist(), probed.tolist()) == ([1, 3], [3, 0])
@@ -56,13 +56,13 @@ def test_more_are_opened_until_there_are_enough(buckets):
         {"bucket_starts": np.array([0, 2, 4, 6], np.int32)},
     ],
 )
-def test_broken_ones_are_refused(buckets, change):
+def test_invalid_buckets_are_refused(buckets, change):
     assert Buckets.restore(buckets.arrays(), 5, 4).overlap
     with pytest.raises((ArtefactError, InputError)):
         Buckets.restore(buckets.arrays() | change, 5)
 
 
-def test_planted_clusters_are_found():
+def test_planted_clusters_are_recovered():
     rng = np.random.default_rng(1)
     planted = 40 * rng.normal(size=(12, 6)).astype(np.float32)
     of = np.repeat(np.arange(12), 50)
@@ -73,7 +73,7 @@ def test_planted_clusters_are_found():
     np.testing.assert_allclose(distances, np.square(vectors - centres[nearest]).sum(axis=1), rtol=1e-2, atol=1e-2)
 
 
-def test_fewer_vectors_than_centres_are_their_own():
+def test_fewer_vectors_than_centres_are_the_centres():
     vectors = np.eye(3, dtype=np.float32)
     assert np.array_equal(kmeans(vectors, 7, np.random.default_rng(0)), vectors)
     assert np.isfinite(kmeans(np.zeros((50, 2), np.float32), 7, np.random.default_rng(0))).all()
@@ -85,6 +85,6 @@ def test_a_bucket_saves_products():
     index = IvfIndex(vectors)
     hits = index.search(queries, 10)
     assert (hits.scored < 800).all()
-    # A filter acts inside: what may not be shown costs no product.
+    # The filter is applied inside the search, so excluded items cost no product.
     allowed = np.arange(2000) % 2 == 0
     assert (index.search(queries, 10, SearchOptions(allowed=allowed)).scored < hits.scored).all()

@@ -1,4 +1,4 @@
-"""A tree of clusters: planted groups are its leaves, shared items are found from two, and all leaves are exact."""
+"""Cluster trees: planted groups are leaves, shared items are in two leaves, and searching all leaves is exact."""
 
 from typing import ClassVar
 
@@ -32,13 +32,13 @@ class TestPartition(IndexContract):
 
 @pytest.fixture
 def tree():
-    """The root has three children; the second of them is a leaf, the others have two each."""
+    """A tree whose root has three children: the second is a leaf, the others have two children each."""
     return ClusterTree.of([3, 2, 0, 2, 0, 0, 0, 0])
 
 
 @pytest.fixture
 def planted():
-    """Nine groups of ten, three by three: of the vectors, and which group each is in."""
+    """The vectors of nine groups of ten, in three clusters of three, and the group of each."""
     rng = np.random.default_rng(3)
     group = np.arange(90) % 9
     far, near = 60 * np.eye(3, 6), 8 * np.eye(6)[3:]
@@ -46,7 +46,7 @@ def planted():
     return vectors.astype(np.float32), group
 
 
-def test_nodes_stand_level_by_level(tree):
+def test_nodes_are_ordered_by_level(tree):
     assert tree.levels() == [(1, 4), (4, 8)]
     assert tree.leaves.tolist() == [2, 4, 5, 6, 7]
     assert tree.parents.tolist() == [-1, 0, 0, 0, 1, 1, 3, 3]
@@ -60,8 +60,8 @@ def test_a_root_alone_is_a_leaf():
     assert (nodes.tolist(), products) == ([0], 0)
 
 
-def test_a_beam_keeps_the_leaves_that_it_meets(tree):
-    """The best node of the first level is a leaf, the next one is gone on from."""
+def test_a_beam_keeps_leaves_of_upper_levels(tree):
+    """The best node of the first level is a leaf; the search continues from the next one."""
     scores = np.array([[0, 1, 3, 2, 9, 9, 5, 6.0]]).T
     nodes, products = tree.walk(scores, np.ones(1), 2)
     assert (nodes.tolist(), products) == ([2, 7, 6], 5)
@@ -72,7 +72,7 @@ def test_a_beam_keeps_the_leaves_that_it_meets(tree):
 
 
 @pytest.mark.parametrize("counts", [[2, 0], [1, -1, 1], [0, 1], [1, 0, 1, 0], []])
-def test_what_is_no_tree_is_refused(counts):
+def test_invalid_trees_are_refused(counts):
     with pytest.raises(ArtefactError):
         ClusterTree.of(np.array(counts, np.int32))
 
@@ -86,8 +86,8 @@ def test_planted_groups_are_its_leaves(planted):
         np.testing.assert_allclose(nodes[node], vectors[leaf == number].mean(axis=0), atol=1e-4)
 
 
-def test_equal_vectors_end():
-    """As do vectors of which each split takes but a few apart."""
+def test_splitting_ends_for_equal_vectors():
+    """It also ends if each split separates only a few vectors."""
     vectors = np.ones((500, 4), np.float32)
     tree, _, leaf = grow_tree(vectors, 10, 20, np.random.default_rng(0))
     assert (len(tree.leaves), leaf.max()) == (1, 0)
@@ -98,8 +98,8 @@ def test_equal_vectors_end():
     assert set(leaf.tolist()) == set(range(len(tree.leaves)))
 
 
-def test_an_item_is_where_its_queries_arrive():
-    """Best by how many, its own leaf after those; who is not wanted stays."""
+def test_an_item_is_placed_in_the_leaves_of_its_queries():
+    """Leaves with the most queries come first, then its own leaf; an item without queries stays."""
     own = np.array([0, 1, 2, 2], np.int32)
     items, leaves = np.array([(0, 1), (0, 2), (0, 2), (1, 2), (1, 0), (2, 2)]).T
     two = shared_leaves(own, 3, items, leaves, 2)
@@ -113,8 +113,8 @@ def test_an_item_is_where_its_queries_arrive():
     assert none.of_item().tolist() == own.tolist()
 
 
-def test_a_shared_item_is_found_from_both(planted):
-    """Queries of the first group and of the last want item 0: whoever opens one leaf of the two finds it."""
+def test_a_shared_item_is_found_in_both_leaves(planted):
+    """Item 0 is a label of queries in the first and the last group; opening either leaf finds it."""
     vectors, group = planted
     tree, nodes, leaf = grow_tree(vectors, 3, 11, np.random.default_rng(0))
     homes = [int(leaf[group == each][0]) for each in (0, 8)]
@@ -136,8 +136,8 @@ def test_leaves_with_the_largest_products_are_reached():
     assert reached_leaves(queries, leaves[:2]).shape == (7, 2)
 
 
-def test_a_second_home_finds_more_of_what_queries_want():
-    """Queries lie in few directions, as in practice."""
+def test_a_second_leaf_per_item_raises_recall():
+    """Queries have few directions, as in practice."""
     rng = np.random.default_rng(0)
     vectors = (rng.normal(size=(1500, 24)) * rng.lognormal(0, 0.4, size=(1500, 1))).astype(np.float32)
     queries = (rng.normal(size=(2000, 4)) @ rng.normal(size=(4, 24))).astype(np.float32)
@@ -152,7 +152,7 @@ def test_a_second_home_finds_more_of_what_queries_want():
     assert found[1] > np.mean([len({*a} & {*b}) / 10 for a, b in zip(plain.items, exact, strict=True)])
 
 
-def test_a_filter_opens_more():
+def test_a_filter_opens_more_leaves():
     vectors = np.random.default_rng(4).normal(size=(400, 8)).astype(np.float32)
     index = ClusterIndex(vectors, settings_of(ClusterIndex, {"leaf_size": 20, "num_probed": 1}))
     allowed = np.zeros(400, bool)
@@ -162,7 +162,7 @@ def test_a_filter_opens_more():
     assert np.array_equal(hits.items, best_products(vectors[:5], vectors, 10, allowed=allowed).items)
 
 
-def test_it_stops_in_time():
+def test_it_keeps_its_time_limit():
     vectors = np.random.default_rng(4).normal(size=(400, 8)).astype(np.float32)
     given = settings_of(ClusterIndex, {"leaf_size": 20})
     late = ClusterIndex(vectors, given, Making(0, lambda: vectors, seconds=1e-9))
@@ -170,7 +170,7 @@ def test_it_stops_in_time():
     assert ClusterIndex(vectors, given, Making(0, lambda: vectors)).buckets.overlap
 
 
-def test_broken_ones_are_refused():
+def test_invalid_arrays_are_refused():
     vectors = np.random.default_rng(4).normal(size=(400, 8)).astype(np.float32)
     config, arrays = ClusterIndex(vectors, settings_of(ClusterIndex, {"leaf_size": 20})).export()
     for name in arrays:

@@ -1,4 +1,4 @@
-"""Codes that suffice reconstruct exactly, planted ones are found, and each code more leaves less over."""
+"""Residual codes: enough codes reconstruct exactly, planted codes are found, each code reduces the error."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from beamwood.errors import ArtefactError, InputError
 from beamwood.retrieval.index.codes import Blocks, Codes, Sums, residual_codes
 
 
-def test_codes_that_suffice_reconstruct_exactly():
+def test_enough_codes_reconstruct_exactly():
     vectors = np.random.default_rng(0).normal(size=(200, 7)).astype(np.float32)
     made = residual_codes(vectors, 1, 200, np.random.default_rng(1))
     np.testing.assert_allclose(made.decoded(), vectors, atol=1e-6)
@@ -18,17 +18,17 @@ def test_codes_that_suffice_reconstruct_exactly():
 def test_planted_codes_are_found():
     rng = np.random.default_rng(2)
     tables = rng.normal(size=(3, 8, 16)) * np.array([100.0, 10.0, 1.0])[:, None, None]
-    # Each as often with each: what the later ones add is the same in the mean.
+    # All combinations are equally frequent, so the mean contribution of later codes is constant.
     planted = np.array([*np.ndindex(8, 8, 8)], np.uint8)
     vectors = Sums(tables.astype(np.float32)).decode(planted)
     made = residual_codes(vectors, 3, 8, rng)
     assert np.square(made.decoded() - vectors).mean() < 1e-3
-    # Codes are the planted ones but for what each is called.
+    # The codes equal the planted ones up to a permutation.
     for place in range(3):
         assert len({*zip(planted[:, place].tolist(), made.codes[:, place].tolist(), strict=True)}) == 8
 
 
-def test_a_code_more_leaves_less_over():
+def test_each_code_reduces_the_error():
     vectors = np.random.default_rng(3).normal(size=(1000, 12)).astype(np.float32)
     errors = [
         float(np.square(residual_codes(vectors, num, 16, np.random.default_rng(0)).decoded() - vectors).mean())
@@ -38,7 +38,7 @@ def test_a_code_more_leaves_less_over():
     assert errors[-1] < errors[0] / 2
 
 
-def test_blocks_are_side_by_side():
+def test_product_codes_cover_blocks_of_columns():
     rng = np.random.default_rng(4)
     tables, codes = rng.normal(size=(3, 5, 2)).astype(np.float32), rng.integers(5, size=(50, 3)).astype(np.uint8)
     blocks, query = Blocks(tables, 5), rng.normal(size=5).astype(np.float32)
@@ -49,7 +49,7 @@ def test_blocks_are_side_by_side():
     np.testing.assert_allclose(sums, decoded @ query, rtol=1e-5, atol=1e-5)
 
 
-def test_what_is_no_code_is_refused():
+def test_invalid_codes_are_refused():
     tables = np.zeros((3, 5, 2), np.float32)
     for codes in (np.full((4, 3), 5, np.uint8), np.zeros((4, 2), np.uint8), np.zeros((4, 3), np.int64)):
         with pytest.raises(ArtefactError, match="code"):

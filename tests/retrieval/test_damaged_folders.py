@@ -1,4 +1,4 @@
-"""Whatever a folder with right checksums holds: it answers, or one line says what does not fit; nothing crashes."""
+"""Folders with valid checksums but invalid content answer or give one line of error; nothing crashes."""
 
 import subprocess
 import sys
@@ -15,12 +15,12 @@ def test_a_damaged_folder_answers_or_is_refused(kind, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-def test_a_damaged_manifest_and_broken_bytes(tmp_path):
+def test_damaged_manifests_and_bytes(tmp_path):
     damaged_folders.try_all("popularity", tmp_path, common=True)
 
 
 def test_nothing_crashes_the_process():
-    # Those whose arrays reach compiled code that trusts its indices.
+    # The kinds whose arrays reach compiled code that does not check indices.
     program = [
         sys.executable,
         damaged_folders.__file__,

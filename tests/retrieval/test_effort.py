@@ -1,4 +1,4 @@
-"""How thoroughly a tree is searched: by a call's effort or beam width, in Python, of files and on the command line."""
+"""Effort and beam width of a tree search, in Python, in batch jobs and on the command line."""
 
 import json
 
@@ -14,7 +14,7 @@ from beamwood.types import Query, SearchOptions
 from cli_cases import beamwood
 from retrieval_cases import retriever_of, tree_searcher, vector_searcher
 
-# What each asks for, and the way that it means.
+# Arguments, and the way to search that they select.
 EFFORTS = [
     ({}, Way("cascade", 8, 12)),
     ({"effort": 0}, Way("steer", 8, 4)),
@@ -29,7 +29,7 @@ EFFORTS = [
 
 
 @pytest.mark.parametrize(("asked", "way"), EFFORTS)
-def test_effort_names_a_way(asked, way):
+def test_effort_selects_a_way(asked, way):
     retriever = retriever_of(tree_searcher(500, steered=True))
     searcher, users = retriever.searcher, [5, 7, 9]
     query = Query.of(retriever.histories.take(np.array(users)))
@@ -39,7 +39,7 @@ def test_effort_names_a_way(asked, way):
     assert found == retriever.answer(Request(users=users, k=8, **asked))
     items = [retriever.items.decode(row[row >= 0]) for row in expected.items]
     assert found.item_ids == items
-    # A blend hands it on.
+    # A blend passes it on.
     both = retriever_of(Blend([Part(searcher), Part(vector_searcher(500), 0.0)], num_candidates=8))
     assert both.recommend(users=users, k=8, **asked).item_ids == items
 
@@ -66,18 +66,18 @@ def test_ways_differ_and_the_full_beam_scores_most():
         ({"effort": 0.5, "beam_width": 3}, "give effort or beam_width, not both"),
     ],
 )
-def test_bounds_are_named(asked, message):
+def test_errors_name_the_bounds(asked, message):
     with pytest.raises(InputError, match=message):
         retriever_of(tree_searcher(50)).recommend(users=[1], k=2, **asked)
 
 
-def test_what_has_no_tree_refuses():
+def test_models_without_a_tree_refuse_it():
     for asked in ({"effort": 0.5}, {"beam_width": 9}):
         with pytest.raises(InputError, match=f"{next(iter(asked))}=.* is for trees, and this model has no tree"):
             retriever_of(vector_searcher(50)).recommend(users=[1], k=2, **asked)
 
 
-def test_on_the_command_line_and_in_whole_jobs(tmp_path, capsys):
+def test_on_the_command_line_and_in_batch_jobs(tmp_path, capsys):
     retriever = retriever_of(tree_searcher(500, steered=True), num_users=30)
     retriever.save(tmp_path / "model")
     asks = {"--effort": ("0", {"effort": 0.0}), "--beam-width": ("40", {"beam_width": 40})}
@@ -95,14 +95,14 @@ def test_on_the_command_line_and_in_whole_jobs(tmp_path, capsys):
     assert "--effort 2.0 is outside 0..1" in capsys.readouterr().err
 
 
-def test_candidates_of_a_blend_are_brought_by_the_way_of_what_is_asked_for():
-    """Eighty candidates for four places: eighty leaves are judged, not as many more as eighty places are."""
+def test_candidates_of_a_blend_are_searched_by_the_selected_way():
+    """For 80 candidates and 4 results, 80 leaves are scored, not the larger number that 80 results need."""
     searcher, users = tree_searcher(500, steered=True), np.arange(3, 12)
     histories = retriever_of(searcher).histories.take(users)
     query, brought = Query.of(histories), []
 
     class Asked:
-        """The tree, and with what it is asked."""
+        """The tree, and the arguments of its searches."""
 
         def __getattr__(self, name):
             return getattr(searcher, name)
@@ -117,12 +117,12 @@ def test_candidates_of_a_blend_are_brought_by_the_way_of_what_is_asked_for():
     assert brought == [(80, 48)]
     assert (hits.scored == 160).all()
     wide = searcher.search(query, 80, SearchOptions(histories.distinct(), effort=0))
-    # Without a word of what has to be good all eighty do, by the same way.
+    # By default all 80 candidates must be good, with the same way to search.
     assert (wide.scored == 80).all()
     assert searcher.search(query, 80, SearchOptions(histories.distinct(), effort=0, good=80)).items.tolist() == (
         wide.items.tolist()
     )
-    # A blend within a blend brings what the outer one is asked for.
+    # A nested blend uses the number of results of the outer one.
     brought.clear()
     Blend([Part(two), Part(vector_searcher(500))], num_candidates=50).search(query, 4, options)
     assert brought == [(80, 48)]
@@ -142,5 +142,5 @@ def test_candidates_of_a_blend_are_brought_by_the_way_of_what_is_asked_for():
         (Way("beam", 150), 100, 20, Way("beam", 150)),
     ],
 )
-def test_a_way_is_widened_for_the_good_places_alone(way, k, good, wide):
+def test_a_way_is_widened_only_for_the_requested_results(way, k, good, wide):
     assert way.wide_enough(k, good) == wide

@@ -1,4 +1,4 @@
-"""One question has one answer, to the bit: however it is asked, and wherever and from what memory it is answered."""
+"""A query has bitwise equal answers for every way to ask, in every process, and from every kind of memory."""
 
 import multiprocessing
 import os
@@ -22,13 +22,13 @@ def fitted(steered):
 
 
 def answers(retriever):
-    """For each way to ask, each user's items and scores by each filter."""
+    """The items and scores of each user and filter, for each way to ask."""
     found, users = {}, list(range(USERS))
     histories = [retriever.items.decode(row) for row in retriever.histories]
     for name, where in WHERES.items():
         mask = None if where is None else where_mask(where, retriever.columns)
         ids = None if mask is None else retriever.items.decode(np.flatnonzero(mask))
-        # The first is made as it is asked for, the second found prepared; then filters that are told each time.
+        # The first filter is computed, the second is found in the cache; the others are passed with each call.
         filters = {"made": {"where": where}, "prepared": {"where": where}, "mask": {"allowed": mask}}
         filters |= {"ids": {"allowed": ids}}
         for how, asked in filters.items():
@@ -87,13 +87,13 @@ PLACES = {
 
 @pytest.fixture(scope="module", params=[False, True], ids=["beam", "steered"])
 def case(request, tmp_path_factory):
-    """A saved folder, and the answers of what was saved, in memory."""
+    """A saved folder, and the answers of the retriever in memory."""
     retriever, path = fitted(request.param), tmp_path_factory.mktemp("model") / "model"
     retriever.save(path)
     return path, answers(retriever)
 
 
-def test_every_way_to_ask(case):
+def test_every_way_to_ask_gives_equal_answers(case):
     _, found = case
     for name in WHERES:
         (first, *others) = [rows for (filtered, *_), rows in found.items() if filtered == name]
@@ -104,7 +104,7 @@ def test_every_way_to_ask(case):
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_every_place(case, place):
+def test_every_process_gives_equal_answers(case, place):
     if place == "forked" and not hasattr(os, "fork"):
         pytest.skip("this system does not fork")
     path, expected = case

@@ -1,5 +1,7 @@
-"""Random filters, exclusions and k against brute force: nothing forbidden, k items where there are k, the best where
-so few are allowed that all of them are scored."""
+"""Random filters, exclusions and k against brute force.
+
+No forbidden item is returned, there are k items if k are allowed, and they are the best if all allowed are scored.
+"""
 
 import datetime as dt
 
@@ -12,7 +14,7 @@ DAY = dt.date(2026, 1, 1)
 
 
 class Case:
-    """A retriever, and its items as rows that a filter can be tried on one by one."""
+    """A retriever, and its items as rows on which filters are evaluated one at a time."""
 
     def __init__(self, seed):
         rng = np.random.default_rng(seed)
@@ -22,7 +24,7 @@ class Case:
             searcher = vector_searcher(self.size, seed)
         else:
             searcher = tree_searcher(self.size, seed, beam_width=self.width, steered=kind == "steered")
-            # Where a filter allows so many items, all of them are scored.
+            # If a filter allows at most this many items, all of them are scored.
             self.scored = 2 * (searcher.ways.default.judged or self.width)
         self.retriever = retriever_of(searcher, seed=seed, text=seed % 2 == 0)
         self.items = self.retriever.items.decode(np.arange(self.size))
@@ -31,7 +33,7 @@ class Case:
             row["category"] = row["category"].split("|")
 
     def filter(self, rng):
-        """(arguments of a request, bool[N] of what they allow, found row by row)."""
+        """The arguments of a request, and the items they allow, bool[N], evaluated row by row."""
         kind = rng.choice(["none", "where", "where", "where", "category", "ids", "mask", "both"])
         ids = rng.permutation(self.size)[: rng.integers(0, self.size + 1)]
         listed = np.isin(np.arange(self.size), ids)
@@ -75,7 +77,7 @@ def condition(rng, depth=0):
 
 
 def check(case, rng):
-    """One random question; whether all that it allows were scored."""
+    """Test one random request; return whether all allowed items were scored."""
     asked, allowed = case.filter(rng)
     user, k = int(rng.integers(30)), int(rng.integers(1, case.size + 1))
     seen = str(rng.choice(["remove", "keep"]))
@@ -106,14 +108,14 @@ def run(seeds, questions):
     for seed in seeds:
         case, rng = Case(seed), np.random.default_rng(seed)
         whole += sum(check(case, rng) for _ in range(questions))
-    # Enough of either kind, or it shows little.
+    # Both cases must occur often enough.
     assert 0.3 < whole / (len(seeds) * questions) < 0.9
 
 
-def test_some_questions():
+def test_some_random_requests():
     run(range(9), 30)
 
 
 @pytest.mark.slow
-def test_ten_thousand_questions():
+def test_ten_thousand_random_requests():
     run(range(100, 200), 100)

@@ -1,4 +1,4 @@
-"""The graph: built the same twice, saved, counted honestly, and no row's depth hangs on another's."""
+"""HNSW: builds are reproducible, it is saved, counts are correct, and rows are independent."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ def index():
     return HnswIndex(np.random.default_rng(0).normal(size=(5_000, 16)).astype(np.float32))
 
 
-def test_built_twice_it_is_equal(index):
+def test_builds_are_reproducible(index):
     again = HnswIndex(index.vectors)
     for name, array in index.export()[1].items():
         assert np.array_equal(again.export()[1][name], array)
@@ -23,13 +23,13 @@ def test_built_twice_it_is_equal(index):
 def test_scored_counts_products(index):
     queries = np.random.default_rng(1).normal(size=(20, 16)).astype(np.float32)
     hits = index.search(queries, 10)
-    # A search keeps 128 candidates and looks at the neighbours of each.
+    # A search keeps 128 candidates and scores the neighbours of each.
     assert (hits.scored > 128).all()
     assert (hits.scored < 5_000).all()
     assert len(set(hits.scored.tolist())) > 1
 
 
-def test_a_row_is_searched_as_deep_alone(index):
+def test_a_row_is_searched_as_deeply_alone_as_in_a_batch(index):
     queries = np.random.default_rng(2).normal(size=(3, 16)).astype(np.float32)
     excluded = ItemLists.from_lists([[], np.arange(0, 5_000, 4), [7]])
     together = index.search(queries, 10, SearchOptions(excluded))
@@ -39,7 +39,7 @@ def test_a_row_is_searched_as_deep_alone(index):
         assert alone.scored[0] == together.scored[row]
 
 
-def test_restored_it_answers_equally(index):
+def test_a_restored_graph_gives_equal_answers(index):
     queries = np.random.default_rng(3).normal(size=(5, 16)).astype(np.float32)
     again = HnswIndex.restore(index.vectors, *index.export())
     one, other = index.search(queries, 10), again.search(queries, 10)

@@ -1,4 +1,4 @@
-"""The indexes keep the contract; HNSW answers exactly what it cannot find, and a graph that is broken is refused."""
+"""The index contract; HNSW falls back to exact search, and refuses an invalid graph."""
 
 import sys
 from typing import ClassVar
@@ -35,7 +35,7 @@ class TestHnsw(IndexContract):
         pytest.importorskip("faiss", reason="faiss is not installed (pip install 'beamwood[ann]')")
 
 
-def test_they_have_their_names():
+def test_indexes_are_registered_by_name():
     assert all(index.name == name for name, index in INDEXES.items())
 
 
@@ -53,7 +53,7 @@ def test_rows_that_a_filter_empties_are_exact(case):
     few[rng.permutation(3000)[:7]] = True
     exact = best_products(queries, vectors, 10, allowed=few)
     assert np.array_equal(index.search(queries, 10, SearchOptions(allowed=few)).items, exact.items)
-    # All that the graph would return is excluded: the rest is found by brute force.
+    # Everything that the graph would return is excluded; the rest is found by brute force.
     best = best_products(queries[:1], vectors, 300)
     got = index.search(queries[:1], 5, SearchOptions(ItemLists.from_lists([np.sort(best.items[0])])))
     expected = best_products(queries[:1], vectors, 305).items[0, 300:]
@@ -67,14 +67,14 @@ def test_without_faiss_the_fix_is_named(monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["levels", "neighbours"])
-def test_a_broken_graph_is_refused(case, name):
-    """Its search would read foreign memory."""
+def test_an_invalid_graph_is_refused(case, name):
+    """Its search would read out of bounds."""
     _, vectors, _ = case
     config, arrays = HnswIndex(vectors).export()
     levels = arrays["levels"]
-    assert levels.max() > 1, "the graph has one level: the case shows nothing"
+    assert levels.max() > 1, "the graph has only one level, so the test is void"
     wrong = [arrays[name][:-1], np.full_like(arrays[name], 2**30), np.full_like(arrays[name], -5), arrays[name][::-1]]
-    # Those of an upper level that are not on it.
+    # Neighbours on an upper level that are not on that level.
     upper = arrays["neighbours"].copy()
     first = 64 * int(np.argmax(levels > 1)) + 64
     upper[first : first + 32] = np.flatnonzero(levels == 1)[0]

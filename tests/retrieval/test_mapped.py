@@ -1,4 +1,4 @@
-"""A folder is mapped: equal answers, pages shared by processes, checks on demand; ids of every type come back."""
+"""Memory-mapped folders: equal answers, pages shared by processes, checks on demand, ids of every type."""
 
 import datetime as dt
 import os
@@ -64,7 +64,7 @@ def test_ids_of_every_type(ids, tmp_path):
     assert loaded.recommend([[ids[2]]], 2).item_ids == [[ids[1], ids[0]]]
 
 
-def test_damage_is_found_when_asked(tmp_path):
+def test_verify_finds_damage(tmp_path):
     retriever_of(vector_searcher(300)).save(tmp_path / "model")
     file = tmp_path / "model" / "weights.safetensors"
     content = bytearray(file.read_bytes())
@@ -80,11 +80,11 @@ def test_damage_is_found_when_asked(tmp_path):
         beamwood.load(tmp_path / "model", threads=0)
 
 
-def test_arrays_at_odd_addresses_are_copied(tmp_path):
+def test_unaligned_arrays_are_copied(tmp_path):
     arrays = {"a": np.arange(6, dtype=np.float32).reshape(2, 3), "b": np.arange(5, dtype=np.int8)}
     content = save(arrays)
     size = int.from_bytes(content[:8], "little")
-    # Another writer need not pad its header.
+    # Other writers of the format may not pad the header.
     shifted = (size + 1).to_bytes(8, "little") + content[8 : 8 + size] + b" " + content[8 + size :]
     (tmp_path / "arrays").write_bytes(shifted)
     with open(tmp_path / "arrays", "rb") as file:
@@ -107,7 +107,7 @@ sys.stdin.read()
 
 
 def pages(process):
-    """Bytes by kind of a process: all of it, and of what it has mapped of the weights."""
+    """Memory of a process by kind: in total, and of its mapped weights."""
     rollup = Path(f"/proc/{process.pid}/smaps_rollup").read_text()
     mapped = re.split(r"^(?=[0-9a-f]+-[0-9a-f]+ )", Path(f"/proc/{process.pid}/smaps").read_text(), flags=re.M)
     weights = "".join(part for part in mapped if "weights.safetensors" in part.partition("\n")[0])
@@ -122,7 +122,7 @@ def pages(process):
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/smaps_rollup"), reason="memory by kind is Linux's")
-def test_processes_share_what_they_answer_from(tmp_path):
+def test_processes_share_the_pages_of_a_folder(tmp_path):
     retriever_of(tree_searcher(60_000, width=32), num_users=200, text=False).save(tmp_path / "model")
     size = sum(file.stat().st_size for file in (tmp_path / "model").iterdir())
     command = [sys.executable, "-c", ASK, str(tmp_path / "model")]
@@ -130,7 +130,7 @@ def test_processes_share_what_they_answer_from(tmp_path):
     try:
         for each in others:
             assert line_of(each) == "loaded\n"
-            # Nearly nothing is read before it is needed.
+            # Almost nothing is read before it is needed.
             _, weights = pages(each)
             assert 0 < weights["Rss"] < 0.1 * size
             each.stdin.write("\n")
@@ -142,13 +142,13 @@ def test_processes_share_what_they_answer_from(tmp_path):
             each.communicate("", timeout=60)
     for whole, weights in found:
         assert whole["Anonymous"] <= 0.15 * size + 60 * 2**20
-        # Each has read much of the weights, has written to none, and counts a third of what all have.
+        # Each process has read much of the weights, written to none, and accounts for a third of them.
         assert weights["Rss"] > 2**20
         assert weights["Anonymous"] == weights["Private_Dirty"] == 0
         assert weights["Pss"] < 0.4 * weights["Rss"]
 
 
-def test_what_was_mapped_outlives_its_folder(tmp_path):
+def test_mapped_arrays_survive_the_deletion_of_the_folder(tmp_path):
     path = tmp_path / "model"
     retriever_of(vector_searcher(300)).save(path)
     loaded = beamwood.load(path)
@@ -158,7 +158,7 @@ def test_what_was_mapped_outlives_its_folder(tmp_path):
     assert beamwood.load(path).recommend(users=[5], k=9) != expected
 
 
-def test_a_copy_of_the_pages_is_written_to_in_this_process_alone(tmp_path):
+def test_writes_to_mapped_arrays_stay_in_this_process(tmp_path):
     retriever_of(vector_searcher(300)).save(tmp_path / "model")
     arrays = read_artefact(tmp_path / "model").arrays("weights")
     before = arrays["vectors"].copy()
@@ -166,7 +166,7 @@ def test_a_copy_of_the_pages_is_written_to_in_this_process_alone(tmp_path):
     assert np.array_equal(read_artefact(tmp_path / "model").arrays("weights")["vectors"], before)
 
 
-def test_a_column_that_nothing_can_ask_for():
+def test_a_column_that_no_filter_can_use():
     with pytest.raises(InputError, match="the item column 'when' cannot be kept"):
         retriever_of(vector_searcher(3)).columns.of(pl.DataFrame({"when": [dt.timedelta(1)] * 3}))
     assert set(item_frame(20).columns) == {"category", "price", "brand", "stock", "since"}

@@ -1,4 +1,4 @@
-"""Counting with what the history holds before or behind all others: the same lists put together by hand."""
+"""Counting methods with seen items first or last equal lists that are combined by hand."""
 
 import numpy as np
 import pytest
@@ -28,7 +28,7 @@ def case():
 
 @pytest.mark.parametrize("filters", [(), ("excluded",), ("allowed",), ("excluded", "allowed")])
 @pytest.mark.parametrize("seen", ["first", "last"])
-def test_the_lists_put_together_by_hand(case, seen, filters):
+def test_lists_equal_those_combined_by_hand(case, seen, filters):
     histories, excluded, allowed = case
     chosen = {name: part for name, part in {"excluded": excluded, "allowed": allowed}.items() if name in filters}
     found = searcher(seen).search(Query.of(histories), ITEMS, SearchOptions(**chosen))

@@ -1,4 +1,4 @@
-"""The counting methods' search gives what the k best of all scores are."""
+"""The search of counting methods returns the k best of all scores."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ def lists(rng, num_rows, num_items, longest):
 
 def searcher(rng, num_items, share, least=0):
     dense = rng.integers(least, 4, (num_items, num_items)) * (rng.random((num_items, num_items)) < share)
-    # Few distinct values and frequencies, so that there are ties everywhere.
+    # Few distinct values and frequencies, so that there are many ties.
     return NeighbourSearcher(
         sparse.csr_matrix(dense / 2), rng.integers(0, 3, num_items), decay=0.5, length=4
     ), dense.astype(np.float32) / 2
@@ -50,13 +50,13 @@ def test_equals_the_best_of_all_scores(num_items, share, filtered, least):
     np.testing.assert_allclose(given[:, 1:], scores, rtol=1e-6)
 
 
-def test_no_histories_have_no_answers():
+def test_no_histories_give_no_answers():
     ours, _ = searcher(np.random.default_rng(0), 5, 0.5)
     assert ours.search(Query.of(ItemLists.empty(0)), 3).items.shape == (0, 3)
     assert ours.score(Query.of(ItemLists.empty(0)), np.empty((0, 3), np.int64)).shape == (0, 3)
 
 
-def test_numbers_that_are_none():
+def test_numbers_that_are_not_finite_are_refused():
     for similarity, popularity, message in (
         (np.full((2, 2), np.nan), [1, 1], "similarity must hold finite numbers"),
         (np.ones((2, 2)), [1, -1], "popularity must hold finite numbers of 0 or more"),
@@ -65,7 +65,7 @@ def test_numbers_that_are_none():
             NeighbourSearcher(sparse.csr_matrix(similarity), np.array(popularity))
 
 
-def test_rows_that_end_before_they_begin():
+def test_rows_that_end_before_they_start_are_refused():
     stored = {"data": np.ones(3, np.float32), "popularity": np.ones(2, np.float32)}
     stored |= {"indices": np.array([0, 1, 0], np.int32), "indptr": np.array([0, 3, 0], np.int32)}
     with pytest.raises(InputError, match="a row ends before it begins"):
@@ -74,8 +74,8 @@ def test_rows_that_end_before_they_begin():
 
 @pytest.mark.parametrize("seen", ["counted", "first", "last"])
 @pytest.mark.parametrize("least", [0, -4])
-def test_scores_of_few_rows_are_those_of_many(monkeypatch, seen, least):
-    """By numpy and by scipy, to the bit; histories with repeats, empty ones, items without a neighbour."""
+def test_scores_of_few_rows_equal_those_of_many(monkeypatch, seen, least):
+    """The paths by numpy and scipy are bitwise equal, with repeats, empty histories and items without neighbours."""
     rng = np.random.default_rng(5)
     for num_items, share in ((1, 0.0), (40, 0.1), (40, 0.9)):
         inner, _ = searcher(rng, num_items, share, least)

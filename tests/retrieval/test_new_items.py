@@ -1,4 +1,4 @@
-"""New items as mixtures of known ones: a mixture of one is its twin, whatever finds it, and nothing else changes."""
+"""New items as mixtures of known items: a mixture of one item scores like it, and other items do not change."""
 
 from dataclasses import replace
 
@@ -73,15 +73,15 @@ SEARCHERS = {
 
 
 def queries(num_items=N, seed=1):
-    """None holds an item that has a twin: what was seen has a weight of its own."""
+    """No history has an item with a twin, because seen items have their own weight."""
     rng = np.random.default_rng(seed)
     others = np.setdiff1d(np.arange(num_items), [3, 77, 250])
     return Query.of(ItemLists.from_lists([rng.choice(others, size) for size in (1, 3, 9, 30, 2, 12)]))
 
 
-# By path the score of a leaf is that of the way to it, and a new item's leaf lies on another way.
+# With scores along the path, a leaf's score depends on its path, and a new item's leaf has another path.
 @pytest.mark.parametrize("name", [name for name in SEARCHERS if name != "path"])
-def test_a_mixture_of_one_is_found_beside_it_with_its_score(name):
+def test_a_mixture_of_one_item_is_found_next_to_it_with_its_score(name):
     fitted = SEARCHERS[name]()
     extended, query = with_items(fitted, Mixtures.of(TWINS)), queries()
     assert extended.num_items == N + 3
@@ -98,7 +98,7 @@ def test_a_mixture_of_one_is_found_beside_it_with_its_score(name):
 
 
 @pytest.mark.parametrize("name", SEARCHERS)
-def test_what_was_known_is_found_and_scored_as_before(name):
+def test_known_items_keep_their_results_and_scores(name):
     fitted, query, known = SEARCHERS[name](), queries(), np.arange(N + 3) < N
     before, extended = fitted.search(query, 12), with_items(fitted, Mixtures.of(TWINS))
     after, again = extended.search(query, 12, SearchOptions(allowed=known)), fitted.search(query, 12)
@@ -108,7 +108,7 @@ def test_what_was_known_is_found_and_scored_as_before(name):
 
 
 @pytest.mark.parametrize("name", [name for name in SEARCHERS if name not in ("popularity", "path")])
-def test_a_twin_in_a_history_says_what_its_item_says(name):
+def test_a_twin_in_a_history_has_the_effect_of_its_item(name):
     fitted = SEARCHERS[name]()
     extended, known = with_items(fitted, Mixtures.of(TWINS)), np.arange(N + 3) < N
     with_item = Query.of(ItemLists.from_lists([[7, 250, 4], [77]]))
@@ -136,7 +136,7 @@ def test_filters_and_exclusions_hold_for_new_items(name):
 
 
 @pytest.mark.parametrize("name", SEARCHERS)
-def test_a_mixture_of_nothing_comes_last_and_is_found_alone(name):
+def test_an_empty_mixture_comes_last_and_can_be_found_by_a_filter(name):
     extended, query = with_items(SEARCHERS[name](), Mixtures.of([{}, {3: 1.0}])), queries()
     assert (extended.search(query, N + 2).items[:, -1] == N).all()
     alone = np.arange(N + 2) == N
@@ -145,8 +145,8 @@ def test_a_mixture_of_nothing_comes_last_and_is_found_alone(name):
 
 @pytest.mark.parametrize("name", SEARCHERS)
 @pytest.mark.parametrize("mixtures", [[], [{}], [{}, {}]], ids=["none", "one of nothing", "two of nothing"])
-def test_no_new_items_and_none_with_a_place_are_answered(name, mixtures):
-    """Whether a searcher joins nothing, or only what it cannot score."""
+def test_zero_new_items_and_only_empty_mixtures_are_allowed(name, mixtures):
+    """A searcher may have no new items, or only items that it cannot score."""
     fitted, query, more = SEARCHERS[name](), queries(), len(mixtures)
     before = fitted.search(query, 12)
     for extended in (with_items(fitted, Mixtures.of(mixtures)), _of_kind(fitted, mixtures)):
@@ -168,7 +168,7 @@ def test_no_new_items_and_none_with_a_place_are_answered(name, mixtures):
 
 
 def _of_kind(fitted, mixtures):
-    """The searcher that says it has new items, even if it has none: such a folder may be saved."""
+    """A searcher wrapper for new items that may have none; such a folder can be saved."""
     if isinstance(fitted, Blend):
         return with_items(fitted, Mixtures.of(mixtures))
     return (ExtendedTree if isinstance(fitted, TreeSearcher) else Extended)(fitted, Mixtures.of(mixtures))
@@ -176,7 +176,7 @@ def _of_kind(fitted, mixtures):
 
 @pytest.mark.parametrize("kind", ["steer", "cascade"])
 @pytest.mark.parametrize("shape", [Shape(5, 4, 4), Shape(5, 4, 5)])
-def test_a_light_head_leads_to_what_stands_on_empty_leaves(kind, shape):
+def test_a_light_head_finds_new_items_on_spare_leaves(kind, shape):
     fitted = tree_searcher(shape, light=True)
     fitted.ways = Ways((Way(kind, 40, 40), Way("beam", 320)), 0)
     extended, query = with_items(fitted, Mixtures.of(TWINS)), queries()
@@ -188,9 +188,7 @@ def test_a_light_head_leads_to_what_stands_on_empty_leaves(kind, shape):
         assert (head.nodes[rows[0]] == head.nodes[rows[1]]).all()
         assert head.biases[rows[0]] == head.biases[rows[1]]
     hits = extended.search(query, 40)
-    assert np.isin(range(N, N + 3), hits.items).any(), (
-        "none of the new items is among the best of any query: the case shows nothing"
-    )
+    assert np.isin(range(N, N + 3), hits.items).any(), "no new item is among the best of any query, so the test is void"
 
 
 def test_a_mixture_of_two_scores_as_their_mean_vector():
@@ -213,7 +211,7 @@ def test_a_mixture_of_two_scores_as_their_mean_vector():
     np.testing.assert_allclose(beside.score(without, item), full.score(without, asked), rtol=1e-4, atol=1e-5)
 
 
-def test_items_stand_near_the_parent_that_holds_most_of_them():
+def test_a_new_item_gets_a_leaf_near_the_parent_of_most_of_its_mixture():
     fitted = tree_searcher()
     extended = with_items(fitted, Mixtures.of([{3: 0.2, 250: 0.8}]))
     shape, leaves = extended.tree.shape, extended.tree.leaf_of_item
@@ -223,15 +221,15 @@ def test_items_stand_near_the_parent_that_holds_most_of_them():
     assert len(under) == 0 or leaves[N] in under
 
 
-def test_leaves_of_searchers_in_use_are_not_written():
-    """What is published next leaves what answers now as it is; what nobody uses is room again."""
+def test_leaves_of_searchers_in_use_are_not_overwritten():
+    """A new version does not change searchers in use; leaves that no searcher uses are free again."""
     fitted, query = tree_searcher(), queries()
     first = with_items(fitted, Mixtures.of(TWINS))
     before, room = first.search(query, 20), np.count_nonzero(fitted.tree.item_of_leaf < 0)
     second = with_items(first, Mixtures.of([{3: 1.0}, {8: 1.0}]))
     assert second.num_items == N + 2
     kept, new = second.tree.leaf_of_item[N:]
-    assert kept == first.tree.leaf_of_item[N], "a mixture that is there already is not written again"
+    assert kept == first.tree.leaf_of_item[N], "an existing mixture is not written again"
     assert new not in first.tree.leaf_of_item[N:]
     after = first.search(query, 20)
     assert np.array_equal(before.items, after.items)
@@ -240,12 +238,12 @@ def test_leaves_of_searchers_in_use_are_not_written():
     third = with_items(fitted, Mixtures.of([{item: 1.0} for item in range(100, 100 + room)]))
     assert np.count_nonzero(third.tree.leaf_of_item[N:] >= 0) <= room - 2
     del second, third
-    # A leaf may be far from where it is wanted; as far items take any, all room is used.
+    # Items accept leaves far from the preferred one, so all spare leaves are used.
     fourth = with_items(fitted, Mixtures.of([{item: 1.0} for item in range(100, 100 + room)]))
     assert np.count_nonzero(fourth.tree.leaf_of_item[N:] >= 0) > room / 2
 
 
-def test_more_items_than_there_is_room_for_are_refused(monkeypatch):
+def test_more_items_than_spare_leaves_are_refused(monkeypatch):
     monkeypatch.setattr(extended_tree, "MOST_BESIDE", 5)
     room = 20
     fitted, query = tree_searcher(), queries()

@@ -1,4 +1,4 @@
-"""A retriever with items that came after its fit, and without some that were erased."""
+"""A retriever with items added after its fit, and without erased items."""
 
 import polars as pl
 import pytest
@@ -25,14 +25,14 @@ def new_items(retriever):
     return [first, NewItem("new 2", {known[5]: 2.0, known[9]: 1.0}, {"since": "2026-11-01"}), NewItem("new 3")]
 
 
-def test_new_items_are_found_by_id_and_by_their_cells(retriever):
+def test_new_items_are_found_by_id_and_by_their_columns(retriever):
     extended = retriever.with_items(new_items(retriever))
     known = retriever.items.decode(range(N))
     answer = extended.recommend([[known[1], known[2]]], N + 3)
     assert {"new 1", "new 2", "new 3"} <= set(answer.item_ids[0])
     scores = dict(zip(answer.item_ids[0], answer.scores[0], strict=True))
     assert scores["new 1"] == pytest.approx(scores[known[3]], rel=1e-5)
-    assert answer.item_ids[0][-1] == "new 3", "a mixture of nothing comes last"
+    assert answer.item_ids[0][-1] == "new 3", "an empty mixture comes last"
     one = [[known[1]]]
     assert extended.recommend(one, 5, where={"price": {"gte": 500}}).item_ids == [["new 1"]]
     assert extended.recommend(one, 5, where={"since": {"gte": "2026-10-31"}}).item_ids == [["new 2"]]
@@ -51,7 +51,7 @@ def test_similar_and_score_know_new_items(retriever):
     assert ours == pytest.approx(theirs, rel=1e-5)
 
 
-def test_what_is_saved_has_its_new_items(retriever, tmp_path):
+def test_a_saved_retriever_has_its_new_items(retriever, tmp_path):
     extended = retriever.with_items(new_items(retriever)).without_items(retriever.items.decode([7]))
     extended.save(tmp_path / "saved")
     again = Retriever.load(tmp_path / "saved", verify=True)
@@ -68,12 +68,12 @@ def test_what_is_saved_has_its_new_items(retriever, tmp_path):
         other.recommend([["new 1"]])
 
 
-def test_erased_items_are_as_unknown_as_if_never_there(retriever, tmp_path):
+def test_erased_items_are_unknown(retriever, tmp_path):
     known = retriever.items.decode(range(N))
     held = [user for user, row in enumerate(retriever.histories) if 7 in row]
     gone = retriever.without_items([known[7]]).without_items([known[8]])
     gone.save(tmp_path / "saved")
-    assert held, "nobody has what is erased: the case shows nothing"
+    assert held, "no history has the erased items, so the test is void"
     for each in (gone, Retriever.load(tmp_path / "saved", verify=True)):
         answer = each.recommend([[known[1]]], N)
         assert not {known[7], known[8]} & set(answer.item_ids[0])
@@ -89,7 +89,7 @@ def test_erased_items_are_as_unknown_as_if_never_there(retriever, tmp_path):
             known[8],
         }
     saved = Retriever.load(tmp_path / "saved")
-    assert not set(saved.histories.items.tolist()) & {7, 8}, "what is saved holds no trace in histories"
+    assert not set(saved.histories.items.tolist()) & {7, 8}, "saved histories have no erased items"
     extended = gone.with_items([NewItem("new 1", {known[3]: 1.0})])
     assert known[7] not in extended.recommend([[known[1]]], N + 1).item_ids[0]
     with pytest.raises(InputError, match=r"'new 1' came after the fit"):
@@ -111,13 +111,13 @@ def test_erased_items_are_as_unknown_as_if_never_there(retriever, tmp_path):
         (lambda known: [NewItem("a", {known[0]: -1.0})], "positive number"),
     ],
 )
-def test_what_is_wrong_with_a_new_item_is_said(made, message):
+def test_invalid_new_items_are_refused(made, message):
     retriever = retriever_of(vector_searcher(N))
     with pytest.raises(InputError, match=message):
         retriever.with_items(made(retriever.items.decode(range(N))))
 
 
-def test_ids_of_numbers_take_numbers():
+def test_integer_ids_need_integers():
     ids = OpenVocabulary(Vocabulary(pl.Series([5, 3, 9])), 3, [100, 4])
     assert ids.encode([9, 4, 100, 3]).tolist() == [2, 4, 3, 1]
     assert ids.decode([3, 0, 4]) == [100, 5, 4]

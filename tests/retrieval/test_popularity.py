@@ -1,4 +1,4 @@
-"""The most popular items come from an order that is made once: what it gives is what sorting every row would give."""
+"""Popularity search by a precomputed order equals sorting every row."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from beamwood.types import ItemLists, Prepared, Query, SearchOptions
 
 @pytest.mark.parametrize("num_items", [1, 7, 60])
 @pytest.mark.parametrize("seed", range(20))
-def test_the_order_gives_what_sorting_each_row_gives(num_items: int, seed: int) -> None:
+def test_the_order_equals_sorting_each_row(num_items: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     searcher = PopularitySearcher(rng.integers(0, 4, num_items))
     num_rows, k = int(rng.integers(0, 5)), int(rng.integers(1, num_items + 5))
@@ -26,7 +26,7 @@ def test_the_order_gives_what_sorting_each_row_gives(num_items: int, seed: int) 
             assert np.array_equal(found.scores, wanted.scores)
 
 
-def test_few_items_of_a_large_catalogue_are_looked_at() -> None:
+def test_only_a_few_items_of_a_large_catalogue_are_visited() -> None:
     searcher = PopularitySearcher(np.arange(100_000))
     seen = ItemLists.from_lists([np.array([99_999, 99_998, 3, 3], np.int32)])
     found = searcher.search(Query.of(seen), 2, SearchOptions(seen))

@@ -1,4 +1,4 @@
-"""A tree is searched from processes that were forked, spawned or sent it; of threads see kernels/test_workers.py."""
+"""Tree searches in forked and spawned processes; for threads see kernels/test_workers.py."""
 
 import multiprocessing
 import os
@@ -79,7 +79,7 @@ def test_a_process_forked_while_others_search_answers():
     for thread in others:
         thread.start()
     try:
-        # So many, because only some forks meet the lock while it is held.
+        # This many, because only some forks happen while the lock is held.
         for _ in range(20):
             assert np.array_equal(fork_and_answer(searcher, histories), expected)
     finally:
@@ -119,7 +119,7 @@ def test_workers_of_a_data_loader_answer():
     assert np.array_equal(np.concatenate([batch.numpy() for batch in loader]), expected)
 
 
-def test_a_restored_searcher_has_the_threads_that_are_asked_for():
+def test_a_restored_searcher_has_the_requested_threads():
     searcher, histories = make()
     restored = TreeSearcher.restore(*searcher.export(), threads=3)
     assert restored.threads == 3

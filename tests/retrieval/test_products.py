@@ -16,7 +16,7 @@ def test_equals_a_plain_sort(monkeypatch, block_rows, block_items, k):
     monkeypatch.setattr(module, "_BLOCK_ROWS", block_rows)
     monkeypatch.setattr(module, "_BLOCK_ITEMS", block_items)
     rng = np.random.default_rng(k)
-    # Small integers make many ties, which go to the lower item.
+    # Small integers give many ties, which the lower index wins.
     queries, vectors = (rng.integers(-2, 3, (n, 4)).astype(np.float32) for n in (5, 50))
     excluded = ItemLists.from_lists([np.sort(rng.permutation(50)[:n]) for n in (0, 1, 20, 50, 3)])
     allowed = rng.random(50) < 0.7

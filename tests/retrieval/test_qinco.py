@@ -1,4 +1,4 @@
-"""QINCo: the step is the paper's, without network it is residual quantisation, and each code leaves less over."""
+"""QINCo: steps equal the paper's, without a network it is residual quantisation, each code reduces the error."""
 
 from typing import ClassVar
 
@@ -23,7 +23,7 @@ class TestQinco(IndexContract):
 
 
 def vectors(num=800, width=8):
-    """Curved: what is left over depends on where it is."""
+    """Curved data: residuals depend on the position."""
     rng = np.random.default_rng(0)
     inner = rng.normal(size=(num, 3))
     return np.tanh(inner @ rng.normal(size=(3, width))).astype(np.float32) * 5
@@ -34,8 +34,8 @@ def made(x, **changes):
     return QincoIndex(x, settings_of(QincoIndex, given))
 
 
-def test_a_step_is_that_of_the_paper():
-    """In loops; and the same in torch."""
+def test_a_step_equals_the_papers():
+    """Compared with loops, and with torch."""
     rng = np.random.default_rng(1)
     weights = {name: rng.normal(size=shape) for name, shape in shapes_of(2, 4, 3, 2, 5).items()}
     word, before = rng.normal(size=(2, 6, 3))
@@ -62,7 +62,7 @@ def test_without_a_network_it_is_residual_quantisation():
 
 
 def planted(num=1200, width=8):
-    """What is left over of a centre is one of 8 words, turned as the centre says."""
+    """The residual of a centre is one of 8 codewords, rotated by an angle of the centre."""
     rng = np.random.default_rng(0)
     centres, words = 4 * rng.normal(size=(8, width)), rng.normal(size=(8, width))
     turns = np.stack([np.linalg.qr(rng.normal(size=(width, width)))[0] for _ in range(8)])
@@ -71,33 +71,33 @@ def planted(num=1200, width=8):
 
 
 def test_planted_codes_that_depend_on_each_other_are_found():
-    """Codewords of their own for each step can not be right for all centres; the network's are."""
+    """Fixed codewords per step cannot fit all centres; those of the network do."""
     x = planted()
     given = {"num_codes": 2, "num_codewords": 8, "num_layers": 2, "hidden": 64, "rate": 5e-3}
     errors = [float(np.square(made(x, **given, num_epochs=num).decoded - x).mean()) for num in (1, 50)]
     assert errors[1] < 0.55 * errors[0]
 
 
-def test_a_code_more_leaves_less_over():
+def test_each_code_reduces_the_error():
     x = vectors()
     errors = [float(np.square(made(x, num_codes=num, num_epochs=3).decoded - x).mean()) for num in (1, 2, 4)]
     assert errors == sorted(errors, reverse=True)
 
 
-def test_codes_that_suffice_reconstruct_exactly():
+def test_enough_codes_reconstruct_exactly():
     x = vectors(200)
     np.testing.assert_allclose(made(x, num_codes=1, num_codewords=200).decoded, x, atol=1e-4)
     x = np.repeat(vectors(16), 5, axis=0)
     np.testing.assert_allclose(made(x, num_codes=2).decoded, x, atol=1e-4)
 
 
-def test_it_stops_in_time():
+def test_it_keeps_its_time_limit():
     given = settings_of(QincoIndex, {"num_epochs": 10**6, "num_codes": 2, "num_codewords": 8})
     index = QincoIndex(vectors(), given, Making(0, None, 0.01))
     assert np.isfinite(index.decoded).all()
 
 
-def test_broken_ones_are_refused():
+def test_invalid_arrays_are_refused():
     x = vectors(100)
     config, arrays = made(x).export()
     for change in (

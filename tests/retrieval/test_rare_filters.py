@@ -1,4 +1,4 @@
-"""A tree answers k items where k are allowed, however rare they are."""
+"""A tree returns k items if k are allowed, however rare they are."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from din_cases import random_case
 
 
 @pytest.mark.parametrize("share", [0.01, 0.05, 0.4])
-def test_k_answers_come_whenever_k_items_are_allowed(share):
+def test_k_items_are_returned_if_k_are_allowed(share):
     tree, weights, _ = random_case(4, num_items=900, num_rows=1)
     searcher, rng = TreeSearcher(weights, tree, beam_width=20), np.random.default_rng(1)
     histories = ItemLists.from_lists([rng.integers(0, 900, 8) for _ in range(12)])

@@ -1,4 +1,4 @@
-"""A request says what is asked, whoever asks: Python, the command line or a server."""
+"""Requests are the same from Python, the command line and the service."""
 
 import numpy as np
 import polars as pl
@@ -19,7 +19,7 @@ def retriever():
 
 
 @pytest.mark.parametrize("seen", ["remove", "keep"])
-def test_recommend_asks_by_a_request(retriever, seen):
+def test_recommend_uses_a_request(retriever, seen):
     rest = {"seen": seen, "allowed": ["d", "e", "a"], "on_unknown": "ignore"}
     answer = retriever.answer(Request(users=["u", "nobody"], k=2, **rest))
     assert answer == retriever.recommend(users=["u", "nobody"], k=2, **rest)
@@ -28,19 +28,19 @@ def test_recommend_asks_by_a_request(retriever, seen):
     assert retriever.answer(asked) == answer
 
 
-def test_histories_stand_in_for_those_that_are_kept(retriever):
+def test_given_histories_replace_stored_ones(retriever):
     answer = retriever.answer(Request([[]], 2, users=["u"]))
     assert answer == retriever.answer(Request([[]], 2)) != retriever.answer(Request(users=["u"], k=2))
 
 
-def test_what_fits_no_retriever():
+def test_requests_that_no_retriever_accepts():
     with pytest.raises(InputError, match="give histories or users"):
         Request()
     with pytest.raises(InputError, match="seen='keeps' is unknown; did you mean 'keep'"):
         Request([[]], seen="keeps")
 
 
-def test_what_does_not_fit_this_one(retriever):
+def test_requests_that_this_retriever_refuses(retriever):
     for request, message in (
         (Request([[]], 6), r"k=6 is outside 1\.\.5"),
         (Request([["z"]]), "1 of 1 ids are unknown, such as 'z'"),

@@ -1,4 +1,4 @@
-"""Retrievers of every kind: ids in and out, filters, save and load, and no torch on the way."""
+"""Retrievers of every kind: ids, filters, save and load, and no import of torch."""
 
 import subprocess
 import sys
@@ -117,7 +117,7 @@ def test_contract_of_a_retriever(retriever, tmp_path):
 
 
 @pytest.mark.parametrize("num_allowed", [1, 3, 9, 30, 59])
-def test_filters_give_k_whenever_k_are_allowed(retriever, num_allowed):
+def test_filters_give_k_items_if_k_are_allowed(retriever, num_allowed):
     allowed = [f"i{n:02d}" for n in np.random.default_rng(num_allowed).permutation(NUM_ITEMS)[:num_allowed]]
     for seen in ("remove", "keep"):
         found = retriever.recommend(HISTORIES, 5, allowed=allowed, seen=seen)
@@ -239,7 +239,7 @@ def test_foreign_artefacts(retriever, tmp_path):
         Retriever.load(tmp_path / "model")
 
 
-def test_who_is_new_gets_what_most_had_where_the_model_says_nothing():
+def test_new_users_get_popular_items_if_the_model_has_no_answer():
     ids = [f"item {index:02d}" for index in range(NUM_ITEMS)]
     users = Vocabulary(pl.Series(["a", "b", "c"]))
     known = ItemLists(np.array([0, 2, 3, 6]), np.array([7, 9, 7, 7, 9, 4], np.int32))
@@ -252,17 +252,17 @@ def test_who_is_new_gets_what_most_had_where_the_model_says_nothing():
     assert answer.item_ids[1] == sequence.recommend([["item 01"]], k=4).item_ids[0]
     assert sequence.recommend(users=["z"], k=1, on_unknown="ignore").item_ids == [["item 07"]]
     assert sequence.recommend([[]], k=9, allowed=["item 09", "item 33"]).item_ids == [["item 09", "item 33"]]
-    # What says something of the new is left alone, and without histories nothing is known.
+    # Models with answers for new users need no fallback, and without histories there are no counts.
     tree = Retriever(tree_searcher(), Vocabulary(pl.Series(ids)), users, known)
     assert tree.recommend([[]], k=4).scores[0][0] != 0
     bare = Retriever(sequence_searcher(), Vocabulary(pl.Series(ids)))
     assert bare.recommend([[]], k=2).item_ids == [["item 00", "item 01"]]
-    # A second stage orders what the first brings, which is nothing here.
+    # A second stage orders the candidates of the first, which has none here.
     both = staged(first, neighbour_searcher(), Weights(0.0, 0.0), num_candidates=5)
     assert Retriever(both, sequence.items, users, known).recommend([[]], k=2).item_ids == [["item 07", "item 09"]]
 
 
-def test_who_is_new_gets_what_most_had_from_stages_that_look_at_circumstances_too():
+def test_new_users_get_popular_items_from_stages_with_context_too():
     class WithContext(NeighbourSearcher):
         needs = QueryNeeds(context=fit_columns(pl.DataFrame({"device": ["tv", "phone"]}), ["device"]))
 

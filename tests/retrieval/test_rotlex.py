@@ -1,4 +1,4 @@
-"""ROTLEX: all buckets are exact search, a trained one finds more than k-means for as many products, caps hold."""
+"""ROTLEX: all buckets give exact search, training beats k-means at equal products, capacities hold."""
 
 from typing import ClassVar
 
@@ -25,7 +25,7 @@ class TestRotlex(IndexContract):
 
 @pytest.fixture(scope="module")
 def case():
-    """Queries lie in few directions and items differ in length: what is near by products is not by distance."""
+    """Queries have few directions and items differ in length, so products and distances rank items differently."""
     rng = np.random.default_rng(0)
     vectors = rng.normal(size=(1500, 24)) * rng.lognormal(0, 0.4, size=(1500, 1))
     queries = rng.normal(size=(2000, 4)) @ rng.normal(size=(4, 24)) + 0.3 * rng.normal(size=(2000, 24))
@@ -43,7 +43,7 @@ def curve(index, queries, exact):
     return np.array(points).T
 
 
-def test_for_as_many_products_it_finds_more_than_k_means(case):
+def test_it_has_a_higher_recall_than_k_means_at_equal_products(case):
     vectors, queries = case
     exact = best_products(queries[:200], vectors, 10)
     given = {"num_children": 7, "num_epochs": 20, "regroup_every": 7, "hidden": 32}
@@ -55,26 +55,26 @@ def test_for_as_many_products_it_finds_more_than_k_means(case):
     assert gain.mean() > 0.1
 
 
-def test_strongest_wishes_are_granted_and_room_holds():
+def test_the_strongest_assignments_win_and_capacities_hold():
     wishes = np.array([[0.9, 0.1, 0.0], [0.8, 0.2, 0.0], [0.7, 0.6, 0.0], [0.5, 0.4, 0.1]])
     assert capped_buckets(wishes, np.array([2, 2, 2, 2], np.int32), 2).tolist() == [0, 0, 1, 1]
     assert capped_buckets(wishes, np.array([2, 2, 2, 2], np.int32), 1).tolist() == [0, 2, 1, 2]
 
 
-def test_parents_have_as_many_children():
+def test_parents_have_equal_numbers_of_children():
     parents = bucket_parents(np.random.default_rng(1).random((25, 5)))
     assert np.bincount(parents).tolist() == [5] * 5
     liking = np.kron(np.eye(3), np.ones((3, 1)))
     assert bucket_parents(liking).tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
 
 
-def test_it_stops_in_time(case):
+def test_it_keeps_its_time_limit(case):
     vectors, queries = case
     made = RotlexIndex(vectors, settings_of(RotlexIndex, {"num_epochs": 10**6}), Making(0, lambda: queries, 0.01))
     assert made.search(queries[:2], 3).items.shape == (2, 3)
 
 
-def test_without_queries_items_say_where_they_are(case):
+def test_without_queries_items_are_assigned_by_their_vectors(case):
     vectors, queries = case
     made = RotlexIndex(vectors, settings_of(RotlexIndex, {"num_epochs": 2}))
     everything = 10 * len(made.buckets)
@@ -82,7 +82,7 @@ def test_without_queries_items_say_where_they_are(case):
     assert np.array_equal(made.search(queries[:5], 7).items, best_products(queries[:5], vectors, 7).items)
 
 
-def test_broken_ones_are_refused(case):
+def test_invalid_arrays_are_refused(case):
     vectors, _ = case
     config, arrays = RotlexIndex(vectors, settings_of(RotlexIndex, {"num_epochs": 1})).export()
     for change in (

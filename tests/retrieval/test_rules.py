@@ -1,4 +1,4 @@
-"""Rules of an answer against brute force over the whole ranking; k items whenever there are k to take."""
+"""Business rules against brute force over the whole ranking; k items if there are k."""
 
 from collections import Counter
 
@@ -16,7 +16,7 @@ LABELS = [cell.split("|") for cell in FRAME["category"]]
 
 @pytest.fixture(scope="module", params=["vectors", "tree"])
 def retriever(request):
-    # As wide as the tree: exact, as the other is.
+    # The beam is as wide as the tree, so the search is exact.
     searcher = vector_searcher(NUM_ITEMS) if request.param == "vectors" else tree_searcher(NUM_ITEMS, beam_width=512)
     return retriever_of(searcher)
 
@@ -37,7 +37,7 @@ def capped(ranked, k, caps, default):
 
 @pytest.mark.parametrize(("caps", "default"), [({}, 1), ({}, 2), ({"c1": 0}, 4), ({"c1": 1, "c3": 2}, 10**6)])
 @pytest.mark.parametrize("k", [1, 5, 20])
-def test_few_of_a_category(retriever, caps, default, k):
+def test_a_limit_per_category(retriever, caps, default, k):
     given = caps | ({} if default == 10**6 else {"default": default})
     for history in ([], [4, 9, 77]):
         ids = retriever.items.decode(np.array(history, int))
@@ -46,7 +46,7 @@ def test_few_of_a_category(retriever, caps, default, k):
         assert retriever.items.encode(found.item_ids[0]).tolist() == expected
 
 
-def test_numbers_of_numpy_are_numbers(retriever):
+def test_numpy_numbers_are_accepted(retriever):
     sale = {"where": {"price": {"lte": 25}}}
     given = {"max_per_category": {"default": np.int64(2)}, "diversity": np.float32(0.5)}
     given["promote"] = [sale | {"share": np.float32(0.5)}]
@@ -54,7 +54,7 @@ def test_numbers_of_numpy_are_numbers(retriever):
     assert retriever.recommend([[]], 10, **given) == retriever.recommend([[]], 10, **plain)
 
 
-def test_excluded_items_never_show(retriever):
+def test_excluded_items_are_never_returned(retriever):
     banned = retriever.recommend([[]], 10).item_ids[0]
     for seen in ("keep", "remove"):
         found = retriever.recommend([banned[:3], []], 10, exclude=banned, seen=seen)
@@ -82,7 +82,7 @@ def test_diversity_is_maximal_marginal_relevance(retriever):
     assert retriever.recommend([[]], k, diversity=0) == retriever.recommend([[]], k)
 
 
-def test_promoted_items_have_their_places(retriever):
+def test_promoted_items_have_their_positions(retriever):
     where, k = {"brand": "brand 4"}, 10
     found = retriever.recommend([[]], k, promote=[{"where": where, "share": 0.2, "name": "sale"}])
     (names,), (ids,) = found.promotions, found.item_ids
@@ -94,7 +94,7 @@ def test_promoted_items_have_their_places(retriever):
     assert len(set(ids)) == k
     organic = [item for item in retriever.recommend([[]], k + 2).item_ids[0] if item not in (ids[2], ids[7])]
     assert [item for item, name in zip(ids, names, strict=True) if not name] == organic[:8]
-    # Where nothing of the filter is left, all places are filled by the others.
+    # If no promoted item is left, other items fill all positions.
     none = [{"where": {"price": {"lt": -1}}, "share": 0.5}]
     assert retriever.recommend([[]], k, promote=none).item_ids == retriever.recommend([[]], k).item_ids
 
@@ -113,7 +113,7 @@ def test_promoted_items_have_their_places(retriever):
         ({"exclud": []}, "no argument 'exclud'; did you mean 'exclude'"),
     ],
 )
-def test_rules_that_do_not_fit(retriever, rules, message):
+def test_invalid_rules_are_refused(retriever, rules, message):
     with pytest.raises(InputError, match=message):
         retriever.recommend([[]], 10, **rules)
 

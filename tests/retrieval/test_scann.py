@@ -1,4 +1,4 @@
-"""ScaNN's codes: the loss is the paper's and no turn raises it, codes that suffice are exact, reordering finds more."""
+"""ScaNN: the loss equals the paper's and never rises, enough codes are exact, reordering raises recall."""
 
 import itertools
 from typing import ClassVar
@@ -32,7 +32,7 @@ class TestCodesAlone(IndexContract):
 
 
 def loss_of(residuals_ND, decoded_ND, vectors_ND, eta_N):
-    """float64[N], `eta |r_par|^2 + |r_perp|^2` of what the codes leave over, along and across each vector."""
+    """float64[N], `eta |r_par|^2 + |r_perp|^2` of the residual, parallel and orthogonal to each vector."""
     left = residuals_ND.astype(np.float64) - decoded_ND
     squares = np.maximum(np.square(vectors_ND.astype(np.float64)).sum(axis=1), 1e-30)
     along = np.square((left * vectors_ND).sum(axis=1)) / squares
@@ -49,8 +49,8 @@ def coded(vectors, **changes):
     return anisotropic_codes(vectors, vectors, rng=np.random.default_rng(1), **given)
 
 
-def test_the_loss_is_that_of_the_paper():
-    """By its parts, in loops."""
+def test_the_loss_equals_the_papers():
+    """Compared with its two parts in loops."""
     rng = np.random.default_rng(2)
     x, decoded = rng.normal(size=(2, 5, 4))
     eta = eta_of(x, 0.5)
@@ -63,7 +63,7 @@ def test_the_loss_is_that_of_the_paper():
         assert value == pytest.approx(expected * along @ along + (left - along) @ (left - along), rel=1e-5)
 
 
-def test_errors_along_a_vector_are_smaller_where_they_count(vectors):
+def test_parallel_errors_are_smaller_with_a_higher_weight(vectors):
     eta = eta_of(vectors, 0.6)
     assert eta.mean() > 2
     losses, along = {}, {}
@@ -76,7 +76,7 @@ def test_errors_along_a_vector_are_smaller_where_they_count(vectors):
     assert along[0.6] < 0.7 * along[0.0]
 
 
-def test_no_turn_raises_the_loss(vectors, monkeypatch):
+def test_no_iteration_raises_the_loss(vectors, monkeypatch):
     eta, losses = eta_of(vectors, 0.6), []
     for rounds in range(5):
         monkeypatch.setattr("beamwood.retrieval.index.scann._ROUNDS", rounds)
@@ -85,14 +85,14 @@ def test_no_turn_raises_the_loss(vectors, monkeypatch):
     assert losses[-1] < losses[0]
 
 
-def test_codes_that_suffice_are_exact():
+def test_enough_codes_are_exact():
     rng = np.random.default_rng(3)
     words = rng.normal(size=(3, 8, 2)).astype(np.float32)
     planted = rng.integers(8, size=(500, 3))
     vectors = words[np.arange(3), planted].reshape(500, 6)
     made = coded(vectors)
     np.testing.assert_allclose(made.decoded(), vectors, atol=1e-4)
-    # And so the index is, without one exact product.
+    # Then the index is exact too, without exact products.
     index = ScannIndex(vectors, settings_of(ScannIndex, SMALL | {"num_buckets": 1, "num_reordered": 0}))
     queries = rng.normal(size=(10, 6)).astype(np.float32)
     found, exact = index.search(queries, 5), best_products(queries, vectors, 5)
@@ -104,7 +104,7 @@ def test_scored_counts_sums_of_codes_and_products(vectors):
     assert index.search(vectors[:3], 10).scored.tolist() == [20 + 1500 + 30] * 3
 
 
-def test_broken_codes_are_refused(vectors):
+def test_invalid_codes_are_refused(vectors):
     index = ScannIndex(vectors, settings_of(ScannIndex, SMALL))
     config, arrays = index.export()
     wrong = {

@@ -52,7 +52,7 @@ def test_agrees_with_a_plain_sort(scores, k, data):
         assert hits.scored[row] == len(plain_top_k(scores, num_items, excluded, allowed)[row])
 
 
-def test_blocks_do_not_matter(monkeypatch):
+def test_results_do_not_depend_on_blocks(monkeypatch):
     scores = np.random.default_rng(0).integers(0, 5, (11, 30)).astype(np.float64)
     excluded = ItemLists.from_lists([[row, row + 3] for row in range(11)])
     whole = top_k(scores, 7, excluded=excluded)

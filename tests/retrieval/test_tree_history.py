@@ -1,4 +1,4 @@
-"""Where what was seen comes again, a tree's search has the history's own items among its candidates."""
+"""If seen items may be recommended again, a tree search adds the history's items to its candidates."""
 
 import copy
 import pickle
@@ -25,7 +25,7 @@ def latest(searcher, histories, row):
 
 
 @pytest.mark.parametrize("link", ["softmax", "path"])
-def test_what_was_had_is_found_though_the_beam_misses_it(link):
+def test_seen_items_are_found_if_the_beam_misses_them(link):
     searcher, query = case(1000.0, link=link)
     hits, beam, missed = searcher.search(query, 12), searcher.beam(query, 12), 0
     for row in range(len(query)):
@@ -35,11 +35,11 @@ def test_what_was_had_is_found_though_the_beam_misses_it(link):
         assert hits.items[row].tolist() == candidates[np.argsort(-scores, kind="stable")][:12].tolist()
         assert hits.scored[row] == beam.scored[row] + len(had - found)
         missed += len((had - found) & set(hits.items[row].tolist()))
-    assert missed > 1, "the beam reached everything: the case shows nothing"
+    assert missed > 1, "the beam reached every item, so the test is void"
     assert np.allclose(hits.scores, searcher.score(query, hits.items), rtol=1e-5)
 
 
-def test_what_may_not_be_shown_does_not_come_back():
+def test_excluded_items_are_not_added():
     searcher, query = case(1000.0)
     allowed = np.ones(300, bool)
     gone = query.histories[4][-3:]
@@ -55,14 +55,14 @@ def test_what_may_not_be_shown_does_not_come_back():
     assert not any(set(query.histories[row].tolist()) & set(without.items[row].tolist()) for row in range(len(query)))
 
 
-def test_where_it_does_not_come_again_the_beam_is_all():
+def test_without_repeats_only_the_beam_is_searched():
     searcher, query = case(-1.0)
     beam, hits = searcher.beam(query, 12), searcher.search(query, 12)
     assert np.array_equal(hits.items, beam.items)
     assert np.array_equal(hits.scored, beam.scored)
 
 
-def test_what_the_beam_has_found_is_scored_once():
+def test_items_found_by_the_beam_are_scored_once():
     searcher, query = case(1000.0, beam_width=300)
     hits = searcher.search(query, 300)
     assert np.array_equal(hits.scored, searcher.beam(query, 300).scored)
@@ -70,7 +70,7 @@ def test_what_the_beam_has_found_is_scored_once():
 
 
 def test_a_searcher_can_be_copied_and_sent():
-    """As a worker of another process needs it."""
+    """A worker in another process needs this."""
     searcher, query = case(1000.0, link="path")
     expected = searcher.search(query, 12)
     for other in (pickle.loads(pickle.dumps(searcher)), copy.deepcopy(searcher)):
@@ -80,7 +80,7 @@ def test_a_searcher_can_be_copied_and_sent():
 
 
 @pytest.mark.parametrize("added", [-1000.0, -2.0, 0.0, 2.0])
-def test_a_weight_of_repeats_may_be_added_to_what_is_found_apart(added):
+def test_a_weight_of_repeats_is_added_to_items_found_separately(added):
     searcher, query = case(0.5, beam_width=300)
     seen = searcher.weights.terms["seen"].arrays["weights"]
     weights = with_term(searcher.weights, "seen", weights=seen + np.float32(added))
@@ -91,7 +91,7 @@ def test_a_weight_of_repeats_may_be_added_to_what_is_found_apart(added):
     assert np.allclose(found.scores, expected.scores, rtol=1e-4)
 
 
-def test_apart_of_no_history_at_all():
+def test_no_history_adds_no_items():
     searcher, _ = case(0.5)
     nobody = Query.of(ItemLists.from_lists([np.array([], int)] * 3))
     apart = searcher.apart(nobody, 5)

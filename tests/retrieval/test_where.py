@@ -1,4 +1,4 @@
-"""Conditions on item columns: each agrees with the same filter in Polars, and what is wrong names its fix."""
+"""Conditions on item columns equal the same filters in Polars, and errors name the fix."""
 
 import datetime as dt
 from dataclasses import replace
@@ -50,7 +50,7 @@ SAME = [
 
 
 @pytest.mark.parametrize(("where", "expected"), SAME, ids=[str(where) for where, _ in SAME])
-def test_each_condition_is_that_of_polars(where, expected):
+def test_each_condition_equals_polars(where, expected):
     found = where_mask(where, ItemColumns.of(FRAME))
     theirs = FRAME.select((expected & (price.is_null() | price.is_not_null())).fill_null(False)).to_series()
     assert np.array_equal(found, theirs.to_numpy())
@@ -83,7 +83,7 @@ def test_each_condition_is_that_of_polars(where, expected):
         ({"price": {"missing": 1}}, "must be true or false"),
     ],
 )
-def test_what_is_wrong_names_its_fix(where, message):
+def test_errors_name_the_fix(where, message):
     with pytest.raises(InputError, match=message):
         where_mask(where, ItemColumns.of(FRAME))
 
@@ -92,14 +92,14 @@ def test_what_is_wrong_names_its_fix(where, message):
     ("cells", "kind"),
     [(["1", "-2,5", None], "number"), (["2026-01-31", "2025-01-31T10:00"], "time"), (["10:30", "1"], "")],
 )
-def test_text_is_kept_as_what_it_seems_to_be(cells, kind):
+def test_text_that_looks_like_another_type_names_that_type(cells, kind):
     columns = ItemColumns.of(pl.DataFrame({"item_id": range(len(cells)), "said": pl.Series(cells).cast(pl.String)}))
     fix = f", or keep it as a {kind} with `beamwood fit --keep-columns said:{kind}`" if kind else ""
     with pytest.raises(InputError, match=f"use eq or in{fix}$"):
         where_mask({"said": {"lt": 3}}, columns)
 
 
-def test_k_answers_whenever_k_items_are_allowed():
+def test_k_items_are_returned_if_k_are_allowed():
     retriever, rng = retriever_of(tree_searcher(500)), np.random.default_rng(0)
     frame = item_frame(500)
     for limit in (0, 1, 3, 10, 39):
@@ -115,7 +115,7 @@ def test_k_answers_whenever_k_items_are_allowed():
         assert retriever.recommend([[]], 6, where={"category": "c2"}, allowed=ids) == both
 
 
-def test_what_keeps_no_columns_says_so():
+def test_a_model_without_columns_names_the_option():
     retriever = retriever_of(tree_searcher(30))
     object.__setattr__(retriever, "columns", None)
     with pytest.raises(InputError, match="keeps none; `beamwood fit --keep-columns` keeps more"):
@@ -135,8 +135,8 @@ def _arrow(names):
 
 
 @pytest.mark.parametrize("kind", [list, tuple, set, np.array, iter, _series, _pandas, _arrow])
-def test_a_filter_is_told_from_one_that_differs_in_its_middle(kind):
-    # A series and an iterator show a part of themselves, or none.
+def test_filters_that_differ_only_in_the_middle_are_distinguished(kind):
+    # The text form of a series or an iterator shows only a part, or nothing.
     size, labels = 300, [f"label {n:03d}" for n in range(300)]
     columns = ItemColumns.of(pl.DataFrame({"category": labels, "brand": labels}))
     retriever = replace(retriever_of(tree_searcher(size)), columns=columns)

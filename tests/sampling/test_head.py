@@ -1,4 +1,4 @@
-"""Head negatives: never banned, never tail, and distributed as stated, by whichever way they are drawn."""
+"""Head negatives: never masked, never tail items, and with the stated distribution for every method of drawing."""
 
 import itertools
 
@@ -14,7 +14,7 @@ NONE = torch.zeros(1, 0, dtype=torch.int64)
 
 
 def given(values_BN):
-    """pi of a matrix."""
+    """A matrix as the function pi."""
     return lambda rows, items: values_BN[rows] if items is None else values_BN[rows].gather(1, items)
 
 
@@ -22,7 +22,7 @@ def given(values_BN):
 @pytest.mark.parametrize("ceiling", [None, 4.0])
 @pytest.mark.parametrize("mode", HEAD_MODES)
 def test_only_open_head_items(mode, ceiling, num_items):
-    """Some rows are as good as certain of two items, so that they repeat themselves."""
+    """Some rows are almost certain of two items, so draws repeat."""
     generator = torch.Generator().manual_seed(0)
     pi = torch.randn(50, num_items, generator=generator).clamp(max=4)
     pi[::5, :2] += 60.0 if ceiling is None else 0.0
@@ -48,7 +48,7 @@ def test_draws_follow_plackett_luce(monkeypatch, way, times, count):
     """Ordered sets drawn without replacement: p_i p_j / (1 - p_i) and so on."""
     import beamwood.sampling.head as module
 
-    # With few draws many rows find too few different items, and are completed; without any all are, by noise.
+    # With few draws many rows have too few distinct items and are completed; with none, all are, by noise.
     monkeypatch.setattr(module, "num_draws", lambda count: times * count)
     monkeypatch.setattr(module, "BLOCK_CELLS", 60_000)
     generator = torch.Generator().manual_seed(1)
@@ -105,7 +105,7 @@ def test_too_few_and_unknown_are_refused(mode, ceiling):
 
 
 @pytest.mark.parametrize("ceiling", [None, 1.0])
-def test_scores_that_are_not_numbers_leave_it_to_the_loss_to_say_so(ceiling):
+def test_nan_scores_are_left_to_the_loss_to_report(ceiling):
     chosen = head_negatives(
         given(torch.full((3, 9), torch.nan)),
         torch.ones(9, dtype=torch.bool),

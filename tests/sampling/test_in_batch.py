@@ -1,7 +1,7 @@
-"""In-batch samplers by statistics: the full softmax's gradient is the reference, bias and spread are measured.
+"""In-batch samplers: bias and variance of the gradient against that of the full softmax.
 
-One user with known scores over a small catalogue; the rest of the batch is drawn by popularity, as a stream of
-interactions is. A wrong sign of log q, or none, fails here.
+One user has known scores over a small catalogue; the rest of the batch is drawn by popularity, like a stream of
+interactions. A wrong sign of log q, or no log q, fails.
 """
 
 import math
@@ -27,7 +27,7 @@ def step_gradient(sampler, scores, counts, batch_size, generator):
 
 
 def measured(make, batch_size, draws=1500):
-    """Bias (L1 norm of mean minus truth), the size that noise alone gives it, and the spread of one step."""
+    """Bias (L1 norm of mean minus truth), its size from noise alone, and the standard deviation of one step."""
     scores, counts = world()
     generator = torch.Generator().manual_seed(batch_size)
     sampler = make(counts, batch_size)
@@ -50,7 +50,7 @@ def test_uncorrected_in_batch_negatives_stay_biased():
 
 
 @pytest.mark.parametrize("name", ["ssl-pop", "mns"])
-def test_corrected_ones_lose_their_bias_and_spread_as_the_batch_grows(name):
+def test_bias_and_variance_of_corrected_samplers_vanish_as_the_batch_grows(name):
     small, _, spread_small = measured(named(name), 16)
     large, noise, spread_large = measured(named(name), 256, draws=600)
     assert small > 2 * large
@@ -59,8 +59,8 @@ def test_corrected_ones_lose_their_bias_and_spread_as_the_batch_grows(name):
 
 
 @pytest.mark.parametrize("break_it", ["sign", "popularity"])
-def test_a_wrong_correction_is_seen(break_it):
-    """The tests above can fail: with the sign of log q turned, or the wrong q, the bias stays."""
+def test_a_wrong_correction_is_detected(break_it):
+    """The tests above can fail: with the wrong sign of log q, or the wrong q, the bias stays."""
 
     def broken(counts, batch_size):
         sampler = make_sampler("ssl-pop", counts, batch_size=batch_size)
@@ -73,7 +73,7 @@ def test_a_wrong_correction_is_seen(break_it):
 
 
 def test_the_program_s_correction_with_repeats_kept():
-    """Both sides corrected, repeats of the positive kept: this too loses its bias as the batch grows."""
+    """With both sides corrected and repeats of the positive kept, the bias also vanishes as the batch grows."""
     scores, counts = world()
     generator = torch.Generator().manual_seed(3)
     biases = []
@@ -100,7 +100,7 @@ def test_g_tower_learns_frequencies_on_line():
     for _ in range(3000):
         sampler.candidates(random_batch(counts, 4, generator), generator)
     estimate = torch.exp(sampler.log_q(torch.arange(NUM_ITEMS), 4)).numpy()
-    # Of a batch of 4, an item is present with probability 1 - (1 - p)^4.
+    # An item is in a batch of 4 with probability 1 - (1 - p)^4.
     present = (1 - (1 - shares) ** 4) / 4
     assert np.abs(np.log(estimate / present)).mean() < 0.25
     restored = GTower(NUM_ITEMS, rate=0.02)
@@ -109,7 +109,7 @@ def test_g_tower_learns_frequencies_on_line():
 
 
 @pytest.mark.parametrize("correction", ["sampled", "program"])
-def test_g_tower_s_loss_in_loops(correction):
+def test_g_tower_s_loss_equals_loops(correction):
     """Algorithm 2 by item, then every candidate over its estimated frequency, the program's positive too."""
     scores, counts = world()
     generator, size, rate = torch.Generator().manual_seed(13), 8, 0.1
@@ -131,10 +131,10 @@ def test_g_tower_s_loss_in_loops(correction):
 
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_contract(name):
-    """Batch first, the same seed gives the same losses, and what is masked has no gradient."""
+    """Losses have shape [batch], equal seeds give equal losses, and masked entries have no gradient."""
     scores, counts = world()
     counts = counts.copy()
-    counts[3] = 0  # an item that nobody took has a floor, not log 0
+    counts[3] = 0  # An item without interactions has a floor, not log 0.
     results = []
     for _ in range(2):
         generator = torch.Generator().manual_seed(9)
@@ -164,13 +164,13 @@ def test_wrong_input():
 
 @pytest.mark.parametrize("num_uniform", [1, 6, 18])
 def test_mns_mixes_by_the_share_of_each_half(num_uniform: int) -> None:
-    """q = r pop + (1 - r) / N with r the batch's share; equal halves would hide an r that is turned round."""
+    """q = r pop + (1 - r) / N with r the batch's share; equal halves would hide a swapped r."""
     counts = np.array([50.0, 20.0, 20.0, 10.0])
     sampler = make_sampler("mns", counts, batch_size=6, num_uniform=num_uniform)
     candidates = sampler.candidates(torch.tensor([0, 0, 1, 2, 3, 0]), torch.Generator().manual_seed(0))
     assert len(candidates) == 6 + num_uniform
     log_weight, _ = sampler.log_weights(candidates, 6)
-    share = 5 / (len(candidates) - 1)  # without the row's own positive, which nobody drew
+    share = 5 / (len(candidates) - 1)  # Without the row's own positive, which is not drawn.
     q = share * counts / counts.sum() + (1 - share) / 4
     expected = 1 / (q[candidates.numpy()] * (len(candidates) - 1))
     np.testing.assert_allclose(torch.exp(log_weight).numpy(), expected, rtol=1e-5)

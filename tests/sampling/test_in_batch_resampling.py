@@ -1,4 +1,4 @@
-"""BIR and XIR by statistics: what they draw, how often, with what share of the gradient, and the theorems on it."""
+"""BIR and XIR: the distribution of draws, their shares of the gradient, and the papers' theorems."""
 
 import itertools
 import math
@@ -28,8 +28,10 @@ from in_batch_cases import (
 @pytest.mark.parametrize("draw", ["systematic", "independent"])
 @pytest.mark.parametrize("name", ["bir", "xir"])
 def test_draws_and_mean_gradient_of_a_fixed_batch(name, draw):
-    """|B| draws, or half from the batch and half from the cache with shares 1 - lambda and lambda, all by
-    softmax(s - log pop)."""
+    """|B| draws by softmax(s - log pop).
+
+    XIR has half from the batch and half from the cache, with shares 1 - lambda and lambda.
+    """
     scores, counts = world()
     size, positive, generator = 128, 4.0, torch.Generator().manual_seed(11)
     sampler = make_sampler(name, counts, batch_size=size, cache_share=0.2, draw=draw)
@@ -60,7 +62,7 @@ def test_draws_and_mean_gradient_of_a_fixed_batch(name, draw):
 
 
 def mean_over_outcomes(scores, counts, items, draws, form):
-    """float64[N + 1], the expected gradient by the items' scores and, last, by the positive's, whose score is its own.
+    """float64[N + 1], the expected gradient by the items' scores and, last, by the positive's own score.
 
     Every ordered outcome of drawing with replacement by softmax(s - log pop) from `items`, none of them the target.
     """
@@ -81,8 +83,8 @@ def mean_over_outcomes(scores, counts, items, draws, form):
 
 
 @pytest.mark.parametrize("form", ["resampled", "weighted", "corrected", "xir"])
-def test_the_mean_gradient_is_that_over_every_outcome(form):
-    """Four draws of BIR from three items, an item twice among them; XIR with two of these and two of its cache."""
+def test_the_mean_gradient_equals_the_exact_expectation(form):
+    """BIR with four draws from three items, one of them repeated; XIR with two of these and two of its cache."""
     scores, counts = world()
     batch, cache = np.array([TARGET, 1, 2, 2]), np.array([3, 3, 7, 9])
     items = np.concatenate([batch, cache]) if form == "xir" else batch
@@ -110,8 +112,11 @@ def test_the_mean_gradient_is_that_over_every_outcome(form):
 
 @pytest.mark.parametrize("form", ["resampled", "weighted", "corrected"])
 def test_forms_of_bir(form):
-    """Only the corrected form estimates the catalogue's softmax: the weighted one that of the batch, which is by
-    popularity, and the resampled one draws by exp(s) and weighs by it once more."""
+    """Only the corrected form estimates the catalogue's softmax.
+
+    The weighted form estimates that of the batch, which is by popularity. The resampled form draws by exp(s) and has
+    this weight once more.
+    """
     scores, counts = world()
     size, generator = 512, torch.Generator().manual_seed(12)
     pop, e = torch.from_numpy(counts / counts.sum()), torch.exp(scores.double())
@@ -133,7 +138,7 @@ def test_forms_of_bir(form):
 
 @pytest.mark.parametrize("draw", ["systematic", "independent"])
 def test_theorem_3_1_resampled_items_follow_the_softmax(draw):
-    """As the batch grows, what BIR draws is distributed as the user's softmax (without what is masked)."""
+    """As the batch grows, BIR's draws follow the user's softmax without masked items."""
     scores, counts = world()
     generator = torch.Generator().manual_seed(2)
     expected = torch.softmax(scores.double(), 0)
@@ -163,7 +168,7 @@ def test_lemma_3_1_inverse_frequencies_make_a_stream_uniform():
 
 @pytest.mark.parametrize("exponent", [0.0, 0.5, 1.0])
 def test_theorem_3_2_the_bias_is_within_its_bound(exponent):
-    """Where its premise holds, the batch being the catalogue, the weighted form's bias obeys the bound."""
+    """If its premise holds, with the catalogue as the batch, the weighted form's bias is within the bound."""
     scores = world()[0].double()
     counts = (1000 / (np.arange(NUM_ITEMS) + 1.0) ** exponent).astype(int)
     items, generator = torch.arange(NUM_ITEMS), torch.Generator().manual_seed(5)
@@ -179,12 +184,12 @@ def test_theorem_3_2_the_bias_is_within_its_bound(exponent):
     bound = resampling_bias_bound(scores.numpy(), counts / counts.sum(), np.delete(items.numpy(), TARGET), NUM_ITEMS)
     assert (bias <= torch.from_numpy(bound) + 4 * noise).all()
     if exponent == 0:
-        # All draws weigh alike, so that the sum is known: the bound is 0, and so is the bias.
+        # All draws have equal weight, so the sum is known: the bound is 0, and so is the bias.
         assert np.abs(bound).max() < 1e-12
         assert (bias.abs() <= 4 * noise).all()
 
 
-def test_the_bound_of_theorem_3_2_in_loops():
+def test_the_bound_of_theorem_3_2_equals_loops():
     rng = np.random.default_rng(0)
     scores, pop, batch, draws = rng.normal(size=9), rng.dirichlet(np.ones(9)), np.array([1, 3, 3, 8]), 4
     z = sum(math.exp(score) for score in scores)
@@ -198,13 +203,13 @@ def test_the_bound_of_theorem_3_2_in_loops():
 
 
 @pytest.mark.parametrize("rule", ["step", "all"])
-def test_xir_s_cache_is_drawn_by_occurrences_among_what_was_drawn_last(rule):
-    """Occurrences count every draw; the next cache is drawn by them, or by this step's, of this step's items alone."""
+def test_xir_s_cache_is_drawn_by_occurrences_among_the_last_draws(rule):
+    """Occurrences count every draw; the next cache is drawn from this step's items by all, or by this step's counts."""
     scores, counts = world()
     size, positive, generator = 64, 4.0, torch.Generator().manual_seed(8)
     sampler = Xir(log_popularity(counts), cache_size=20_000, share=0.2, cache_counts=rule)
     total = torch.zeros(NUM_ITEMS, dtype=torch.int64)
-    # What the first step counted is no part of the later caches: of its items they know half, and never draw item 10.
+    # Counts of the first step do not affect later caches: they have half of its items, and never item 10.
     later = scores.index_fill(0, torch.tensor([10]), -40.0)
     for first, stop, scores_N in ((0, 12, scores), (8, 24, later), (8, 24, later)):
         parts = [torch.randint(first, stop, (size,), generator=generator) for _ in range(2)]
@@ -221,7 +226,7 @@ def test_xir_s_cache_is_drawn_by_occurrences_among_what_was_drawn_last(rule):
     assert stats.chisquare(found[live], other).pvalue < 1e-6
 
 
-def test_xir_goes_on_from_its_state_and_refuses_one_that_does_not_count():
+def test_xir_resumes_from_its_state_and_refuses_an_invalid_one():
     scores, counts = world()
     items = torch.arange(NUM_ITEMS)
     sampler = make_sampler("xir", counts, batch_size=NUM_ITEMS)

@@ -1,4 +1,4 @@
-"""Samplers of all levels: what they may draw, how often, and that a beam's candidates are those of a search."""
+"""Samplers of all levels: allowed draws, their distribution, and beam candidates equal to those of a search."""
 
 import math
 
@@ -48,7 +48,7 @@ SAMPLERS = {
 
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_contract(case, name):
-    """One draw a level, live nodes of that level only, the same for the same seed, and log q where softmax needs it."""
+    """One draw per level with only live nodes of the level, reproducible, and with log q if softmax needs it."""
     tree, scorer, leaves, targets = case
     sampler = SAMPLERS[name](tree.shape.depth)
     draws, again = (
@@ -76,14 +76,14 @@ def test_contract(case, name):
 @pytest.mark.parametrize(("count", "size"), [(3, 70), (5, 12), (20, 300)])
 def test_distinct_draws_are_uniform_without_replacement(count, size):
     generator = torch.Generator().manual_seed(1)
-    # Two numbers that are not drawn, one of them twice.
+    # Two numbers are excluded, one of them twice.
     without = torch.tensor([[size, size + 1, size]]).expand(4000, 3)
     picks = distinct(without, count, size + 2, generator)
     assert all(len(set(row)) == count for row in picks.tolist())
     assert picks.max() < size
     observed = torch.bincount(picks.flatten(), minlength=size).numpy()
     assert stats.chisquare(observed).pvalue > 1e-4
-    # The first column alone, too: order says nothing.
+    # The first column is uniform too: the order carries no information.
     assert stats.chisquare(torch.bincount(picks[:, 0], minlength=size).numpy()).pvalue > 1e-4
 
 
@@ -117,7 +117,7 @@ def test_siblings_are_the_path_s(case):
             assert sorted(draw.nodes[row][draw.real[row]].tolist()) == sorted(expected)
 
 
-def test_beam_candidates_are_what_a_search_compares(case):
+def test_beam_candidates_equal_those_of_a_search(case):
     tree, scorer, leaves, targets = case
     width = 4
     draws = BeamCandidates(width)(scorer, tree, LeafHistories(leaves), targets, torch.Generator())
@@ -130,8 +130,8 @@ def test_beam_candidates_are_what_a_search_compares(case):
     assert [set(row) for row in best.tolist()] == [set(row) for row in found.leaves.tolist()]
 
 
-def test_of_equal_scores_a_beam_s_candidates_are_those_of_the_lower_nodes(case):
-    """As in a search; with scores that say nothing, of the first nodes of each level that hold an item."""
+def test_ties_in_a_beam_prefer_lower_nodes(case):
+    """As in a search; with constant scores, the first live nodes of each level are kept."""
     tree, scorer, leaves, targets = case
     with torch.no_grad():
         scorer.nodes.weight.zero_()
@@ -153,7 +153,7 @@ def entry(draw):
 
 @pytest.mark.parametrize("num_targets", [1, 8])
 def test_plt_learns_the_probabilities_of_steps(num_targets):
-    """Minimising its loss over targets of known frequencies gives these, however many targets an example has."""
+    """Minimising its loss over targets of known frequencies gives these, for any number of targets per example."""
     tree = random_tree(4, np.random.default_rng(0), branching=2)
     generator = torch.Generator().manual_seed(0)
     truth = torch.tensor([0.6, 0.3, 0.02, 0.08])

@@ -1,4 +1,4 @@
-"""Lists to rank: positives are the user's own, negatives never; the history is what came before."""
+"""Lists to rank: positives are the user's items, negatives are not, and the history precedes them."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ HISTORIES = ItemLists.from_lists([[3, 1, 4, 1, 5], [], [9], [2, 6, 5, 3, 5, 8], 
 
 def test_lists_of_users():
     sampler = ListSampler(HISTORIES, 10, num_positives=3, num_negatives=4)
-    assert sampler.users.tolist() == [0, 2, 3]  # the others have nothing, or everything
+    assert sampler.users.tolist() == [0, 2, 3]  # The others have no items, or all items.
     assert len(sampler) == 8  # 22 interactions in threes
     lists = sampler.sample(np.arange(8), torch.Generator().manual_seed(0))
     assert lists.items_BK.shape == (8, 7)

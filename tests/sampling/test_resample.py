@@ -1,4 +1,4 @@
-"""Draws and the softmax against them: the distribution, and the native core against its twin from one seed."""
+"""Resampling draws and their softmax: the distribution, and the native core against its reference with one seed."""
 
 import pytest
 import torch
@@ -19,7 +19,7 @@ def test_draws_have_their_distribution(draw):
     assert (counts[:, 4] == 0).all()
     expected = torch.softmax(log_weight[0].double(), 0) * 10
     if draw == "independent":
-        # Every row is a multinomial of its own.
+        # Each row is a separate multinomial.
         live = expected > 0
         assert stats.chisquare(counts.sum(dim=0)[live], (expected * 3000)[live]).pvalue > 1e-4
         assert abs(counts[:, 0].var().item() / (expected[0] * (1 - expected[0] / 10)).item() - 1) < 0.15
@@ -32,7 +32,7 @@ def test_draws_have_their_distribution(draw):
 
 @pytest.mark.skipif(native() is None, reason="the native core was not built")
 @pytest.mark.parametrize("candidates", [1, 7, 64, 2049])
-def test_native_draws_equal_the_twin(monkeypatch, candidates):
+def test_native_draws_equal_the_reference(monkeypatch, candidates):
     generator = torch.Generator().manual_seed(candidates)
     scores = torch.randn(40, candidates, generator=generator) * 8
     masked = torch.rand(40, candidates, generator=generator) < 0.3
@@ -45,7 +45,7 @@ def test_native_draws_equal_the_twin(monkeypatch, candidates):
         generator = torch.Generator().manual_seed(1)
         results.append(resample_counts(scores, 500, generator, less_C=less, masked_BC=masked))
     ours, twin = results
-    # Where a draw falls upon a border, rounding may give it to the neighbour.
+    # A draw at a boundary may be rounded to the neighbouring item.
     assert ((ours - twin).abs() <= 1).all()
     assert (ours != twin).float().mean() < 0.01
     assert torch.equal(ours.sum(dim=1), twin.sum(dim=1))
@@ -55,12 +55,12 @@ def test_native_draws_equal_the_twin(monkeypatch, candidates):
 @pytest.mark.skipif(native() is None, reason="the native core was not built")
 @pytest.mark.parametrize(("batch", "cached"), [(1, 1), (7, 3), (40, 40), (33, 515)])
 @pytest.mark.parametrize("spread", [0.2, 8.0])
-def test_the_native_loss_and_gradients_equal_the_twin(monkeypatch, batch, cached, spread):
+def test_the_native_loss_and_gradients_equal_the_reference(monkeypatch, batch, cached, spread):
     generator = torch.Generator().manual_seed(batch)
     users = (torch.randn(batch, 5, generator=generator) * spread).requires_grad_()
     items = torch.randn(batch + cached, 5, generator=generator).requires_grad_()
     masked = torch.rand(batch, batch + cached, generator=generator) < 0.2
-    masked[0] = True  # no draw at all: the loss is 0, and so is its gradient
+    masked[0] = True  # Without draws the loss and its gradient are 0.
     less = torch.randn(batch + cached, generator=generator)
     parts = [DrawnPart(0, batch, 20, 0.3), DrawnPart(batch, batch + cached, 50, 0.9)]  # shares need not sum to 1
     outcomes = []
@@ -74,7 +74,7 @@ def test_the_native_loss_and_gradients_equal_the_twin(monkeypatch, batch, cached
         outcomes.append((losses.detach(), drawn, users.grad.clone(), items.grad.clone()))
     ours, twin = outcomes
     assert torch.equal(ours[1].sum(), twin[1].sum())
-    assert (ours[1] - twin[1]).abs().sum() <= 2  # a draw upon a border
+    assert (ours[1] - twin[1]).abs().sum() <= 2  # A draw at a boundary.
     assert ours[0][0] == 0
     if torch.equal(ours[1], twin[1]):
         for one, other in zip(ours, twin, strict=True):
@@ -84,7 +84,7 @@ def test_the_native_loss_and_gradients_equal_the_twin(monkeypatch, batch, cached
 
 
 @pytest.mark.skipif(native() is None, reason="the native core was not built")
-def test_the_native_loss_says_nan_where_a_score_is_none():
+def test_the_native_loss_is_nan_for_a_nan_score():
     users = torch.ones(2, 1)
     items = torch.tensor([[1.0], [torch.nan], [1.0]])
     masked, less = torch.zeros((2, 3), dtype=torch.bool), torch.zeros(3)

@@ -7,7 +7,7 @@ import torch
 from beamwood.retrieval.index.clusters import ClusterTree
 from beamwood.sampling.siblings import siblings_first
 
-# Children of the root: 1, 2, 3. Below them 4, 5, 6 of the first, none, and 7, 8 of the third.
+# Children of the root: 1, 2, 3. Node 1 has the children 4, 5, 6, node 2 none, and node 3 the children 7, 8.
 TREE = ClusterTree.of([3, 3, 0, 2, 0, 0, 0, 0, 0])
 
 
@@ -20,7 +20,7 @@ def drawn(targets, level, count, seed=0):
 def test_siblings_are_the_other_children():
     own = [sorted(row[row >= 0].tolist()) for row in TREE.siblings()]
     assert own == [[], [2, 3], [1, 3], [1, 2], [5, 6], [4, 6], [4, 5], [8], [7]]
-    # What is none stands last.
+    # Missing entries come last.
     assert all((np.diff(row < 0) >= 0).all() for row in TREE.siblings())
 
 
@@ -38,8 +38,8 @@ def test_few_negatives_are_siblings(count):
     assert drawn([4], (4, 9), count).tolist() == [[5, 6][:count]]
 
 
-def test_draws_are_uniform_over_the_others():
-    """Chi-square of 3 kinds: of node 8, those of another parent."""
+def test_draws_are_uniform_over_other_nodes():
+    """A chi-square test over 3 outcomes: for node 8, the nodes with another parent."""
     found = drawn([8] * 4000, (4, 9), 4)[:, 1:].ravel()
     counts = np.bincount(found[found >= 0], minlength=9)[4:7]
     expected = 4000 * 3 / 5

@@ -1,4 +1,4 @@
-"""Who is let in by the time that callers take, whatever they wait for."""
+"""Admission control by the service time of callers, whatever they wait for."""
 
 import asyncio
 import json
@@ -28,7 +28,7 @@ def clock(monkeypatch):
 
 
 def busy(one, clock, seconds, times=500):
-    """So many callers were answered one after another, each in so many seconds, while others waited."""
+    """This many callers were answered in sequence, each in this many seconds, while others waited."""
     for _ in range(one.always):
         one.enter()
     for _ in range(times):
@@ -39,7 +39,7 @@ def busy(one, clock, seconds, times=500):
         one.leave()
 
 
-def test_the_wait_is_what_answers_took_times_how_many_wait(clock):
+def test_the_expected_wait_is_the_service_time_times_the_queue_length(clock):
     one = Admission(1, max_wait=0.1)
     busy(one, clock, 0.02)
     assert one.seconds == pytest.approx(0.02, rel=0.05)
@@ -55,7 +55,7 @@ def test_the_wait_is_what_answers_took_times_how_many_wait(clock):
     assert one.refusal is None
 
 
-def test_as_many_as_keep_the_threads_busy_are_always_let_in(clock):
+def test_enough_callers_to_keep_the_threads_busy_are_always_admitted(clock):
     one = Admission(2, max_wait=0.1)
     busy(one, clock, 50.0)
     for _ in range(4):
@@ -68,10 +68,10 @@ def test_as_many_as_keep_the_threads_busy_are_always_let_in(clock):
         clock.now += 0.01
         one.leave()
         one.enter()
-    assert one.refusal is None, "what was slow once is not slow for ever"
+    assert one.refusal is None, "an old slow period is forgotten"
 
 
-def test_idle_time_is_no_time_of_an_answer(clock):
+def test_idle_time_does_not_count_as_service_time(clock):
     one = Admission(1, max_wait=0.1)
     before = one.seconds
     for _ in range(100):
@@ -82,7 +82,7 @@ def test_idle_time_is_no_time_of_an_answer(clock):
 
 
 class Turns:
-    """Callers who wait for their turn, in an event loop."""
+    """Callers who wait for their turn in an event loop."""
 
     def __init__(self, one):
         self.one, self.begun = one, []
@@ -96,7 +96,7 @@ class Turns:
         self.one.wait(begin)
 
 
-def test_one_is_begun_in_a_round_and_a_few_at_a_time():
+def test_one_caller_starts_per_round_and_few_run_at_a_time():
     async def main():
         one = Admission(1, max_wait=60.0)
         turns, lengths = Turns(one), []
@@ -109,7 +109,7 @@ def test_one_is_begun_in_a_round_and_a_few_at_a_time():
         assert (one.callers, one.before) == (8, 20)
         one.leave()
         one.leave()
-        assert len(turns.begun) == 8, "whose answer is ready does not wait for the next one's"
+        assert len(turns.begun) == 8, "a ready answer does not wait for the next one"
         await asyncio.sleep(0)
         assert turns.begun == list(range(9))
         await asyncio.sleep(0)
@@ -118,7 +118,7 @@ def test_one_is_begun_in_a_round_and_a_few_at_a_time():
     asyncio.run(main())
 
 
-def test_who_waits_and_goes_is_left_out():
+def test_a_caller_who_leaves_the_queue_is_skipped():
     async def main():
         one = Admission(1, max_wait=60.0)
         turns = Turns(one)
@@ -139,7 +139,7 @@ def test_who_waits_and_goes_is_left_out():
     asyncio.run(main())
 
 
-def test_searches_are_narrowed_before_any_is_refused():
+def test_searches_are_narrowed_before_requests_are_refused():
     async def main():
         one = Admission(1, max_wait=0.09)
         one.seconds = 0.02
@@ -153,7 +153,7 @@ def test_searches_are_narrowed_before_any_is_refused():
     assert seen == pytest.approx([0, 0, 0, 0.33, 0.78, 1.0], abs=0.05)
 
 
-def test_a_body_that_comes_slowly_takes_nobodys_turn(tmp_path):
+def test_a_slow_body_does_not_block_others(tmp_path):
     folder, _ = saved(tmp_path / "model")
     with Server(folder, "--threads", "1", "--timeout", "10s") as server:
         body = b'{"user": 11, "k": 1}'
@@ -169,7 +169,7 @@ def test_a_body_that_comes_slowly_takes_nobodys_turn(tmp_path):
         for each in slow:
             each.sendall(whole[-5:])
         assert [answered(each, body)[0] for each in slow] == [200] * 20
-        # Two at once on one connection, the second in two parts.
+        # Two pipelined requests on one connection, the second in two parts.
         quick.sendall(whole + whole[:-5])
         assert answered(quick, body)[0] == 200
         quick.sendall(whole[-5:])
@@ -178,7 +178,7 @@ def test_a_body_that_comes_slowly_takes_nobodys_turn(tmp_path):
             each.close()
 
 
-def test_a_flood_is_answered_or_refused_on_the_connections_it_came_on(tmp_path):
+def test_every_request_of_a_flood_is_answered_or_refused_on_its_connection(tmp_path):
     folder, _ = saved(tmp_path / "model")
     with Server(folder, "--threads", "1", "--max-wait", "1ms", "--timeout", "10s") as server:
         sockets = [server.socket() for _ in range(60)]
@@ -202,7 +202,7 @@ def test_a_flood_is_answered_or_refused_on_the_connections_it_came_on(tmp_path):
 
 
 def answered(each, body):
-    """Status and JSON of the response that comes next."""
+    """The status and the JSON of the next response."""
     content = b""
     while b"\r\n\r\n" not in content:
         content += each.recv(65536)

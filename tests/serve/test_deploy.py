@@ -1,4 +1,4 @@
-"""What `deploy/` says fits the package: options, probes, extras; an environment of just these serves."""
+"""The files in `deploy/` match the package: options, probes, extras; an environment with only these can serve."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def compose():
 
 
 def commands():
-    """By file the words behind `beamwood serve`."""
+    """The arguments of `beamwood serve`, by file."""
     pod = k8s()["Deployment"]["spec"]["template"]["spec"]["containers"][0]
     unit = re.search(r"^ExecStart=\S+/beamwood serve (.*)$", UNIT, re.MULTILINE)
     own = re.search(r"^CMD \[(.*)\]$", CONTAINERFILE, re.MULTILINE)
@@ -49,19 +49,19 @@ def commands():
 
 
 @pytest.mark.parametrize("name", ["k8s", "compose", "unit", "image"])
-def test_commands_are_those_of_the_package(name):
+def test_commands_use_options_of_the_package(name):
     known = {option for one in typer.main.get_command(app).commands["serve"].params for option in one.opts}
     words = commands()[name]
     options = {word.partition("=")[0] for word in words if word.startswith("--")}
     assert options <= known
     assert "--store" in options
-    # Nobody listens for others without tokens.
+    # No server accepts remote connections without tokens.
     assert "--tokens" in options
     assert "--insecure" not in options
     assert not words[0].startswith("-")
 
 
-def test_probes_ask_what_there_is():
+def test_probes_use_existing_endpoints():
     service = Service(ServeSettings(log="none"))
     try:
         paths = {route.path for route in routes_of(service) if route.scope is None}
@@ -74,7 +74,7 @@ def test_probes_ask_what_there_is():
     assert "127.0.0.1:8000/readyz" in CONTAINERFILE
 
 
-def test_a_fleet_that_is_replaced_one_by_one():
+def test_replicas_are_replaced_one_at_a_time():
     made = k8s()
     spec, pod = made["Deployment"]["spec"], made["Deployment"]["spec"]["template"]["spec"]
     labels = spec["template"]["metadata"]["labels"]
@@ -98,7 +98,7 @@ def test_a_fleet_that_is_replaced_one_by_one():
     assert compose()["services"]["redis"]["command"][-3:-1] == ["always", "--save"]
 
 
-def test_a_pod_takes_what_it_asks_for():
+def test_a_pod_uses_the_resources_it_requests():
     pod = k8s()["Deployment"]["spec"]["template"]["spec"]
     one = pod["containers"][0]
     assert f"--threads={one['resources']['requests']['cpu']}" in one["args"]
@@ -109,12 +109,12 @@ def test_a_pod_takes_what_it_asks_for():
     assert {service["targetPort"]} | {one[probe]["httpGet"]["port"] for probe in one if probe.endswith("Probe")} == {
         "http"
     }
-    # That of `beamwood serve`, as no --port is given.
+    # The default port of `beamwood serve`, because no --port is given.
     assert named == {"http": ServeSettings().port}
     assert not any(word.startswith("--port") for words in commands().values() for word in words)
 
 
-def test_what_composes_is_there():
+def test_files_that_compose_refers_to_exist():
     made = compose()
     server = made["services"]["beamwood"]
     assert set(server["secrets"]) == made["secrets"].keys()
@@ -129,9 +129,9 @@ def test_what_composes_is_there():
     assert ends > ServeSettings().drain + ServeSettings().grace
 
 
-def test_the_unit_reloads_what_it_says():
+def test_the_unit_reloads_tokens_and_model():
     given = dict(line.split("=", 1) for line in UNIT.splitlines() if "=" in line and not line.startswith("#"))
-    # A credential is a copy of when the unit was started, so that a reload would read the old tokens.
+    # A systemd credential is copied when the unit starts, so a reload would read the old tokens.
     assert "LoadCredential" not in given
     assert "%d" not in given["ExecStart"]
     assert given["ExecReload"].endswith("-HUP $MAINPID")
@@ -139,12 +139,12 @@ def test_the_unit_reloads_what_it_says():
     assert "%S/" + given["StateDirectory"] in given["ExecStart"]
 
 
-def test_systemd_takes_the_unit(tmp_path):
+def test_systemd_accepts_the_unit(tmp_path):
     program = shutil.which("systemd-analyze")
     if program is None:
         pytest.skip("systemd-analyze is not installed")
     unit = tmp_path / "beamwood.service"
-    # Of programs it asks that they are there.
+    # systemd checks that the programs exist.
     unit.write_text(UNIT.replace("/opt/beamwood/bin/beamwood", sys.executable))
     done = subprocess.run(
         [program, "verify", "--man=no", str(unit)], capture_output=True, text=True, timeout=60, check=False
@@ -158,7 +158,7 @@ def test_systemd_takes_the_unit(tmp_path):
     assert "UMaks" in said.stderr
 
 
-def test_the_image_is_bare():
+def test_the_image_has_no_torch_and_does_not_run_as_root():
     extras = re.search(r"/source\[([a-z,]+)\]", CONTAINERFILE)[1].split(",")
     known = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert set(extras) <= set(known) - {"train", "dev"}
@@ -168,7 +168,7 @@ def test_the_image_is_bare():
 
 
 def installed_bytes(bare):
-    """Of what an environment links to, without the tests that the image leaves out and what Python compiles."""
+    """The size of an environment, without tests, which the image leaves out, and without compiled bytecode."""
     walks = [os.walk(path.resolve()) for path in bare.folder.glob("lib/*/site-packages/*") if path.is_dir()]
     kept = [
         (folder, files)
@@ -179,11 +179,11 @@ def installed_bytes(bare):
     return sum((Path(folder) / name).stat().st_size for folder, files in kept for name in files)
 
 
-def test_an_environment_of_the_image_serves(tmp_path):
-    """Its files, by links: what the extras bring and no more."""
+def test_the_packages_of_the_image_can_serve(tmp_path):
+    """The environment has links to the distributions of the extras, and no others."""
     known = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     asked = [Requirement(line) for name in ("serve", "redis", "postgres") for line in known[name]]
-    # Extras of extras.
+    # Extras that depend on other extras.
     more = [each.name for each in asked] + ["uvloop", "httptools", "psycopg-binary"]
     bare = bare_environment(tmp_path / "image", source=True, more=more)
     assert installed_bytes(bare) < 400e6

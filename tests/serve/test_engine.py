@@ -1,4 +1,4 @@
-"""Who waits, who is refused, and what is never searched."""
+"""The engine's queue: order, refusals, and requests that are never searched."""
 
 import asyncio
 import os
@@ -14,7 +14,7 @@ from beamwood.serve.problems import Problem
 
 
 class Gate:
-    """Work that holds a thread until it is let go."""
+    """Work that blocks a thread until it is released."""
 
     def __init__(self):
         self.open, self.done = threading.Event(), []
@@ -53,7 +53,7 @@ async def queued(engine, work, priority=Priority.CALLER, deadline=None, **more):
 
 
 async def held(engine, gate):
-    """A task that keeps the one thread busy."""
+    """A task that keeps the only thread busy."""
     task = await queued(engine, gate.hold())
     while engine.running < 1:
         await asyncio.sleep(0.001)
@@ -72,7 +72,7 @@ def run(main, **settings):
     return asyncio.run(whole())
 
 
-def test_callers_go_before_batches_before_warm_up(gate):
+def test_callers_precede_batches_and_batches_precede_warm_up(gate):
     async def main(engine):
         tasks = [await held(engine, gate)]
         for name, priority in (("warm", Priority.WARM_UP), ("batch", Priority.BATCH), ("caller", Priority.CALLER)):
@@ -84,7 +84,7 @@ def test_callers_go_before_batches_before_warm_up(gate):
     assert gate.done == ["held", "caller", "batch", "warm"]
 
 
-def test_what_nobody_awaits_is_never_begun(gate):
+def test_cancelled_work_is_never_started(gate):
     async def main(engine):
         first = await held(engine, gate)
         left = await queued(engine, gate.note("left"))
@@ -114,7 +114,7 @@ def test_batches_are_bounded(gate):
     run(main, queued_rows=5)
 
 
-def test_searches_are_narrowed_as_far_as_they_were_asked_to_be(gate):
+def test_searches_are_narrowed_as_far_as_requested(gate):
     async def main(engine):
         there = await engine.run(lambda pressure: pressure, deadline=soon(), pressure=0.75)
         return there, engine.run_here(lambda pressure: pressure, deadline=soon(), pressure=0.25)
@@ -124,7 +124,7 @@ def test_searches_are_narrowed_as_far_as_they_were_asked_to_be(gate):
     assert (here.value, here.pressure, here.queued) == (0.25, 0.25, 0.0)
 
 
-def test_what_is_late_is_not_searched_here_either(gate):
+def test_late_requests_are_not_searched(gate):
     async def main(engine):
         with pytest.raises(Problem, match="not ready in time"):
             engine.run_here(gate.note("late"), deadline=time.monotonic() - 0.001)
@@ -134,7 +134,7 @@ def test_what_is_late_is_not_searched_here_either(gate):
     assert gate.done == []
 
 
-def test_what_fails_is_told(gate):
+def test_failures_are_reported(gate):
     def wrong(pressure):
         raise ZeroDivisionError("here")
 
@@ -147,7 +147,7 @@ def test_what_fails_is_told(gate):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux alone gives each thread a priority of its own")
-def test_threads_that_search_stand_behind_the_loop():
+def test_search_threads_have_lower_priority_than_the_event_loop():
     engine = Engine(1)
     try:
         ran = asyncio.run(engine.run(lambda _: os.nice(0), deadline=time.monotonic() + 5, priority=Priority.CALLER))
@@ -156,7 +156,7 @@ def test_threads_that_search_stand_behind_the_loop():
     assert ran.value == min(19, os.nice(0) + 4)
 
 
-def test_one_that_is_held_up_does_not_tell_how_long_searches_take():
+def test_a_stalled_search_does_not_change_the_service_time():
     engine = Engine(1)
 
     def busy(seconds):
@@ -174,7 +174,7 @@ def test_one_that_is_held_up_does_not_tell_how_long_searches_take():
         assert engine.is_brief
         for _ in range(30):
             engine.run_here(busy(0.004), deadline=time.monotonic() + 60)
-        assert engine.seconds > 0.003, "but what lasts is seen"
+        assert engine.seconds > 0.003, "but a lasting change is noticed"
         assert not engine.is_brief
     finally:
         engine.close()
@@ -182,7 +182,7 @@ def test_one_that_is_held_up_does_not_tell_how_long_searches_take():
 
 @pytest.fixture
 def told(monkeypatch):
-    """How many were told of together, each time."""
+    """The number of results reported together, each time."""
     counts = []
     deliver = engine_module._deliver
 
@@ -194,7 +194,7 @@ def told(monkeypatch):
     return counts
 
 
-def test_brief_ones_that_wait_are_told_of_together(gate, told):
+def test_results_of_short_searches_are_reported_together(gate, told):
     async def main(engine):
         first = await held(engine, gate)
         tasks = [await queued(engine, gate.note(number), brief=True) for number in range(11)]
@@ -207,7 +207,7 @@ def test_brief_ones_that_wait_are_told_of_together(gate, told):
     assert told == [1, 8, 3, 1]
 
 
-def test_nobody_who_has_ended_waits_for_a_long_one(gate, told):
+def test_a_finished_search_does_not_wait_for_a_long_one(gate, told):
     async def main(engine):
         later = Gate()
         first = await held(engine, gate)
@@ -225,7 +225,7 @@ def test_nobody_who_has_ended_waits_for_a_long_one(gate, told):
     assert told == [1, 1, 1, 1]
 
 
-def test_of_brief_ones_too_the_fault_of_one_is_its_own(gate, told):
+def test_a_failed_short_search_does_not_affect_others(gate, told):
     def wrong(pressure):
         raise ZeroDivisionError("here")
 

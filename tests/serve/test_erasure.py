@@ -1,4 +1,4 @@
-"""Erasure, as a strict reader takes it: clocks that jump, answers on their way, ids of every form."""
+"""Erasure in difficult cases: clock jumps, answers in transit, ids of every form."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def folder(tmp_path_factory):
     return saved(tmp_path_factory.mktemp("serve") / "model")[0]
 
 
-def test_a_clock_that_was_set_back_lets_no_erased_user_come_back(folder, tmp_path, monkeypatch):
+def test_erased_users_stay_erased_if_the_clock_is_set_back(folder, tmp_path, monkeypatch):
     now, clock = time.time(), time.time
     with serving(folder) as client:
         monkeypatch.setattr(time, "time", lambda: clock() + DAY)
@@ -37,7 +37,7 @@ def test_a_clock_that_was_set_back_lets_no_erased_user_come_back(folder, tmp_pat
         assert post(client, "/v1/recommend", {"user": 10})["history_used"] == 0
 
 
-def test_an_answer_that_is_on_its_way_to_the_store_goes_too(folder):
+def test_an_answer_in_transit_to_the_store_is_erased_too(folder):
     with serving(folder) as client:
         ids = [post(client, "/v1/recommend", {"user": user})["request_id"] for user in (11, 10)]
         client.delete("/v1/users/11").raise_for_status()
@@ -54,7 +54,7 @@ def test_an_answer_that_is_on_its_way_to_the_store_goes_too(folder):
         ("/v1/users/s?session=yes", "session"),
     ],
 )
-def test_an_address_that_is_misread_erases_nobody(folder, address, field):
+def test_a_malformed_address_erases_nobody(folder, address, field):
     with serving(folder) as client:
         answer = client.delete(address)
         assert (answer.status_code, answer.json()["error"]["field"]) == (422, field)

@@ -1,4 +1,4 @@
-"""Experiments and what became of answers: stable arms, hits and misses by arm, over restarts and replicas."""
+"""Experiments and outcomes of answers: stable arms, hits and misses by arm, across restarts and replicas."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ARMS = [{"model": "current", "share": 0.75, "name": "old"}, {"model": "other", "
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
-    """A folder of two models, "one" and "other"."""
+    """A folder with two models, "one" and "other"."""
     folder = tmp_path_factory.mktemp("models")
     saved(folder / "one", 0)
     saved(folder / "other", 1)
@@ -50,7 +50,7 @@ def test_arms_are_stable_and_have_their_shares():
     arms = [Arm(model="a", share=0.1), Arm(model="b", share=0.0), Arm(model="c", share=0.9)]
     experiment = Experiment(name="x", arms=arms)
     counts = Counter(arm_of(experiment, user).model for user in range(20_000))
-    # Six standard deviations of a binomial.
+    # Within six standard deviations of a binomial.
     assert abs(counts["a"] - 2000) < 255
     assert counts["b"] == 0
     other = Experiment(name="y", arms=arms)
@@ -58,7 +58,7 @@ def test_arms_are_stable_and_have_their_shares():
     assert abs(both - 200) < 85
 
 
-def test_users_are_answered_by_their_arm_also_after_a_restart(models, options):
+def test_users_keep_their_arm_after_a_restart(models, options):
     seen = {}
     for turn in range(2):
         with serving(models / "one", **options) as client:
@@ -90,7 +90,7 @@ def test_users_are_answered_by_their_arm_also_after_a_restart(models, options):
         ({"name": "", "arms": ARMS}, "name"),
     ],
 )
-def test_experiments_that_are_wrong(models, options, body, said):
+def test_invalid_experiments_are_refused(models, options, body, said):
     with serving(models / "one", **options) as client:
         answer = client.put("/v1/experiments", json=body)
         assert answer.status_code in (403, 422)
@@ -111,7 +111,7 @@ def test_hits_and_misses_by_arm(models, options, monkeypatch):
             taken = shown[1] if user % 2 else "no such item"
             expected[arm, "hits" if user % 2 else "unknown"] += 1
             for _ in range(2):
-                # A second event of the same answer is no second hit, sent again it is no second event.
+                # A second event for the same answer is not a second hit; a repeated send is not a second event.
                 event = {"user": user, "item": taken, "request_id": answer["request_id"], "key": f"{user}"}
                 post(client, "/v1/events", {"events": [event]})
             if user % 2:
@@ -129,7 +129,7 @@ def test_hits_and_misses_by_arm(models, options, monkeypatch):
         wait_until(lambda: told() == expected)
 
 
-def test_where_an_item_was_lost(models):
+def test_explain_shows_where_an_item_was_lost(models):
     snapshot = open_snapshot(models / "one")
     retriever, limits = snapshot.retriever, Limits()
     row = int(retriever.histories.lengths.argmax())
@@ -144,7 +144,7 @@ def test_where_an_item_was_lost(models):
     assert lost(order[40]) == "missed_model"
     assert lost(order[1], exclude=[order[1]]) == "missed_filter"
     assert lost(order[40], filter=Filter(items=order[:30])) == "missed_filter"
-    # As if the search had not come by the first.
+    # As if the search had not reached the first item.
     assert (
         miss_of(snapshot, Recommend(history=history, k=2), StoredHistory(), order[2:3], order[0], limits)
         == "missed_search"
@@ -158,7 +158,7 @@ def test_an_answer_is_explained_later(models, options, capsys):
         retriever = Retriever.load(models / "one")
         user = retriever.users.decode([int(retriever.histories.lengths.argmax())])[0]
         answer = post(client, "/v1/recommend", {"user": user, "k": 4})
-        # What comes later is no part of it.
+        # Later events are not part of it.
         post(client, "/v1/events", {"events": [{"user": user, "item": answer["items"][0]["item"]}]})
         later = post(client, "/v1/recommend", {"user": user, "k": 4})
         assert later["items"] != answer["items"]
@@ -177,7 +177,7 @@ def test_an_answer_is_explained_later(models, options, capsys):
 
 @pytest.mark.parametrize("pressure", [0.0, 0.5, 1.0])
 def test_an_answer_under_other_limits_is_explained_later(models, options, monkeypatch, pressure):
-    """What the server was told is kept with the answer, also how far it narrowed its beams."""
+    """The answer is stored with the server's options and the narrowing of its beam."""
     monkeypatch.setattr(Admission, "pressure", pressure)
     limits = Limits(history=2, pages_k=7, filter_ids=3)
     with serving(models / "one", limits=limits, min_beam=2, **options) as client:
@@ -191,7 +191,7 @@ def test_an_answer_under_other_limits_is_explained_later(models, options, monkey
             assert replayed(store, answer["request_id"]).reproduced
 
 
-def test_of_ways_of_one_width_that_which_answered_explains(tmp_path, monkeypatch):
+def test_explain_uses_the_way_that_answered_among_ways_of_one_width(tmp_path, monkeypatch):
     retriever_of(tree_searcher(90, steered=True), text=False).save(tmp_path / "model")
     store = f"sqlite:{tmp_path / 'events.db'}"
     for pressure in (0.0, 1.0):
@@ -220,7 +220,7 @@ def test_an_answer_with_columns_of_the_table_is_explained_later(models, options,
     assert main(["explain", filtered["request_id"], *store, "--items", str(table)]) == 0
 
 
-def test_a_model_that_is_another_by_now_is_not_explained_by(models, options, tmp_path, capsys):
+def test_a_replaced_model_does_not_explain_earlier_answers(models, options, tmp_path, capsys):
     folder = tmp_path / "model"
     shutil.copytree(models / "one", folder)
     with serving(folder, **options) as client:
@@ -231,7 +231,7 @@ def test_a_model_that_is_another_by_now_is_not_explained_by(models, options, tmp
     assert main(["explain", answer["request_id"], "--store", options["store"], "--folder", str(models / "one")]) == 0
 
 
-def test_a_new_item_at_the_end_of_a_list_is_no_measure_of_a_miss(models, options, monkeypatch):
+def test_a_new_item_at_the_end_of_a_list_does_not_define_a_miss(models, options, monkeypatch):
     monkeypatch.setattr("beamwood.serve.answers._SETTLE_SECONDS", 0.0)
     monkeypatch.setattr("beamwood.serve.answers._ROUND_SECONDS", 0.05)
     with serving(models / "one", **options) as client:
@@ -241,7 +241,7 @@ def test_a_new_item_at_the_end_of_a_list_is_no_measure_of_a_miss(models, options
         new = {"items": [{"item": 900, "similar": best[:1]}]}
         assert client.put("/v1/items", json=new).status_code == 200
         answer = post(client, "/v1/recommend", body)
-        # It scores as the best one, and has the last place as its share.
+        # It scores as high as the best item, but its share puts it in the last position.
         assert [each["item"] for each in answer["items"]] == [*best[:3], 900]
         event = {"user": 1, "item": far, "request_id": answer["request_id"]}
         post(client, "/v1/events", {"events": [event]})

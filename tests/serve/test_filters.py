@@ -1,4 +1,4 @@
-"""No filter ever lets through what it forbids, and as many items come as there are to come."""
+"""Filters never let forbidden items through, and answers have k items if k are allowed."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ def labels(frame):
 
 
 def conditions(rng, frame, ids):
-    """A random filter, and which items it allows by a plain reading of the table."""
+    """A random filter, and the items it allows by direct evaluation of the table."""
     allowed, given = np.ones(len(ids), bool), {}
     own = labels(frame)
     if rng.random() < 0.4:

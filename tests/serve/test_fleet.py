@@ -1,4 +1,4 @@
-"""Two servers on one store behind haproxy: either answers the same, at once; one that is killed fails no request."""
+"""Two replicas on one store behind haproxy give the same answers at once; killing one fails no request."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from store_servers import free_port, postgres_server, redis_server, stop, wait_f
 
 NOW = int(time.time())
 HAPROXY = shutil.which("haproxy")
-# As a fleet has it in front: who does not answer is asked no more, and the request goes to the other.
+# A typical load balancer: a replica that does not answer is removed, and its requests go to the other.
 _BALANCER = """
 global
   maxconn 256
@@ -48,7 +48,7 @@ backend servers
 
 @contextmanager
 def balanced(folder, servers):
-    """The address of haproxy before the servers."""
+    """The address of haproxy in front of the servers."""
     if HAPROXY is None:
         pytest.skip("haproxy is not installed: apt-get install haproxy")
     port = free_port()
@@ -72,18 +72,18 @@ def ask(address, path, body):
 
 
 def bare(answer):
-    """What two servers have in common."""
+    """The files that both servers share."""
     return {name: value for name, value in answer.items() if name not in ("request_id", "took_ms", "snapshot")}
 
 
 @contextmanager
 def fleet(kind):
-    """Two servers on one store of that kind, and the balancer's address."""
+    """Two servers on one store of this kind, and the load balancer's address."""
     folder = Path(tempfile.mkdtemp(prefix="beamwood-"))
     try:
         with ExitStack() as stack:
             (folder / "store").mkdir()
-            # PostgreSQL runs as another user, who has to come by.
+            # PostgreSQL runs as another user, who must be able to enter the folder.
             folder.chmod(0o711)
             made = {"redis": redis_server, "postgres": postgres_server}[kind]
             store, _ = stack.enter_context(made(folder / "store"))

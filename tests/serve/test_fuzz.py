@@ -1,4 +1,4 @@
-"""Bodies that nobody would send, at every endpoint: no fault of ours, no traceback, and the service goes on."""
+"""Random bodies at every endpoint: no internal error, no traceback, and the service continues."""
 
 import json
 import random
@@ -48,7 +48,7 @@ def promotion(rng):
     return {"filter": {"where": {"stock": True}}, "share": rng.choice([0.1, 1, 2, 0])}
 
 
-# What fields are when they are sound; a few values of them are not.
+# Mostly valid values of fields, with a few invalid ones.
 SOUND = {
     "user": lambda rng: rng.randrange(40),
     "history": ids,
@@ -70,7 +70,7 @@ SOUND = {
 
 
 def body_of(rng, struct):
-    """One of who may ask, and some other fields; most are sound by themselves."""
+    """A body with one kind of query and some other fields, most of them valid."""
     fields = struct.__struct_fields__
     if struct is NewEvents:
         return {"events": [event_of(rng) for _ in range(rng.randrange(3))]}

@@ -1,4 +1,4 @@
-"""Histories over HTTP: events are kept, read at once, erased, merged; a store that is down costs no answer."""
+"""Histories over HTTP: events are stored, read at once, erased, merged; without its store the service still answers."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from served import post, saved, serving, wait_until
 
 NOW = int(time.time())
 END = NOW - 10_000
-# The tree looks at so many of the latest items.
+# The number of latest items that the tree uses.
 LOOKED_AT = 4
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A model whose log ended at END."""
+    """A model whose log ends at END."""
     path = tmp_path_factory.mktemp("served")
     _, retriever = saved(path / "plain")
     replace(retriever, metadata=retriever.metadata | {"data": {"end": END}}).save(path / "dated")
@@ -38,7 +38,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def users(folder):
-    """Two users of the model with their items, by id."""
+    """Two users of the model and their items, by id."""
     retriever = Retriever.load(folder)
     rows = retriever.histories.lengths.argsort()[::-1][:2]
     ids = retriever.users.decode(rows)
@@ -57,7 +57,7 @@ def unseen(client, user, count):
     return items_of(post(client, "/v1/recommend", {"user": user, "k": count}))
 
 
-def test_what_was_sent_is_read_at_once(folder, users):
+def test_sent_events_are_used_at_once(folder, users):
     user = next(iter(users))
     with serving(folder) as client:
         new = unseen(client, user, 3)
@@ -66,14 +66,14 @@ def test_what_was_sent_is_read_at_once(folder, users):
         answer = post(client, "/v1/recommend", {"user": user, "k": 20})
         assert answer["history_seq"] == told["seq"]
         assert not set(new) & set(items_of(answer))
-        # As if the history had been given whole.
+        # As if the request had the whole history.
         whole = post(client, "/v1/recommend", {"history": users[user] + new, "k": 20})
         assert [(each["item"], each["score"]) for each in answer["items"]] == [
             (each["item"], each["score"]) for each in whole["items"]
         ]
 
 
-def test_events_of_the_models_own_time_count_once(folder, users):
+def test_events_before_the_end_of_the_log_count_once(folder, users):
     user, own = next(iter(users.items()))
     with serving(folder) as client:
         before = post(client, "/v1/recommend", {"user": user})
@@ -83,7 +83,7 @@ def test_events_of_the_models_own_time_count_once(folder, users):
         assert after["history_used"] == before["history_used"]
 
 
-def test_users_whom_the_model_does_not_know_have_histories_too(folder, users):
+def test_unknown_users_have_histories_too(folder, users):
     with serving(folder) as client:
         own = next(iter(users.values()))
         send(client, *({"user": "new", "item": item, "time": NOW - 50 + place} for place, item in enumerate(own)))
@@ -105,7 +105,7 @@ def test_a_session_and_its_merge(folder, users):
         assert client.get("/v1/users/s-1/history?session=1").json()["events"] == []
 
 
-def test_an_erased_user_is_nobody(folder, users):
+def test_an_erased_user_is_unknown(folder, users):
     user, other = users
     with serving(folder) as client:
         send(client, {"user": user, "item": users[other][0]})
@@ -117,13 +117,13 @@ def test_an_erased_user_is_nobody(folder, users):
         assert answer["history_used"] == 0
         assert client.get(f"/v1/users/{user}/history").json()["events"] == []
         assert post(client, "/v1/recommend", {"user": other})["history_used"] == LOOKED_AT
-        # What comes later counts, whatever the model's time.
+        # Later events count, whatever the end of the model's log.
         send(client, {"user": user, "item": users[other][0], "time": END - 9})
         assert post(client, "/v1/recommend", {"user": user})["history_used"] == 1
 
 
 @pytest.mark.parametrize("user", ["a/b", "a%2Fb", "history/", "ä ?#&+", "a/history"])
-def test_any_user_can_be_seen_and_erased(folder, user):
+def test_any_user_can_be_read_and_erased(folder, user):
     with serving(folder) as client:
         send(client, {"user": user, "item": 5})
         path = f"/v1/users/{quote(user, safe='')}"
@@ -133,7 +133,7 @@ def test_any_user_can_be_seen_and_erased(folder, user):
 
 
 @pytest.mark.parametrize("text", [False, True])
-def test_a_user_is_shown_and_erased_as_a_number_and_as_text(text, tmp_path):
+def test_an_id_as_a_number_or_as_text_reads_and_erases_the_user(text, tmp_path):
     folder, retriever = saved(tmp_path / "numbers")
     if text:
         folder = tmp_path / "texts"
@@ -155,7 +155,7 @@ def test_a_user_is_shown_and_erased_as_a_number_and_as_text(text, tmp_path):
             assert post(client, "/v1/recommend", {"user": user})["unknown_user"] is True
 
 
-def test_a_model_that_was_written_without_the_erased_user_may_know_it_again(folder, users, tmp_path):
+def test_a_model_fitted_without_an_erased_user_may_know_it_again(folder, users, tmp_path):
     user = next(iter(users))
     retriever = Retriever.load(folder)
     replace(retriever, metadata=retriever.metadata | {"erased_until": NOW + 1000.0}).save(tmp_path / "later")
@@ -182,7 +182,7 @@ def test_events_without_key_and_time_count_each(folder):
         assert send(client, *[{"user": 1, "item": 5, "time": NOW}] * 30)["accepted"] == 1
 
 
-def test_history_by_pages(folder, users):
+def test_history_is_paged(folder, users):
     user = next(iter(users))
     with serving(folder) as client:
         send(client, *({"user": user, "item": "no such", "time": NOW - n, "type": "buy"} for n in range(7)))
@@ -213,7 +213,7 @@ def test_history_by_pages(folder, users):
         ({"user": 1}, "events[0].item", "missing"),
     ],
 )
-def test_events_that_are_wrong(folder, event, field, said):
+def test_invalid_events_are_refused(folder, event, field, said):
     with serving(folder) as client:
         error = send(client, event, status=422)["error"]
         assert said in error["message"]
@@ -229,7 +229,7 @@ def test_times_as_text(folder):
 
 
 class BrokenStore(MemoryStore):
-    """One that can be made to fail."""
+    """A store that can be made to fail."""
 
     down = False
 
@@ -239,7 +239,7 @@ class BrokenStore(MemoryStore):
             raise StoreUnavailable("unplugged")
 
 
-def test_a_store_that_is_down_costs_no_answer(folder, users, monkeypatch):
+def test_requests_are_answered_while_the_store_is_down(folder, users, monkeypatch):
     user, other = users
     events = []
     monkeypatch.setattr(
@@ -255,7 +255,7 @@ def test_a_store_that_is_down_costs_no_answer(folder, users, monkeypatch):
         answer = post(client, "/v1/recommend", {"user": user})
         assert answer["stale_history"] is True
         assert answer["history_used"] == LOOKED_AT
-        # Who was erased stays so.
+        # Erased users stay erased.
         assert post(client, "/v1/recommend", {"user": other})["history_used"] == 0
         refused = client.post("/v1/events", json={"events": [{"user": user, "item": 1}]})
         assert refused.status_code == 503
@@ -274,7 +274,7 @@ def test_a_store_that_is_down_costs_no_answer(folder, users, monkeypatch):
     assert events[0][1] == {"call": "read", "reason": "unplugged"}
 
 
-def test_a_clock_that_jumps_makes_no_store_be_down_for_long(folder, monkeypatch):
+def test_a_clock_jump_does_not_mark_the_store_as_down_for_long(folder, monkeypatch):
     with serving(folder) as client:
         client.service.histories.store.close()
         assert client.post("/v1/events", json={"events": [{"user": 1, "item": 1}]}).status_code == 503
@@ -283,7 +283,7 @@ def test_a_clock_that_jumps_makes_no_store_be_down_for_long(folder, monkeypatch)
         assert client.get("/readyz").status_code == 200
 
 
-def test_a_store_that_is_not_there_at_the_start_is_opened_when_it_is(folder, users, monkeypatch):
+def test_a_store_that_is_absent_at_start_up_is_opened_later(folder, users, monkeypatch):
     stores = []
 
     def opened(self):
@@ -300,7 +300,7 @@ def test_a_store_that_is_not_there_at_the_start_is_opened_when_it_is(folder, use
 
 
 class FullStore(MemoryStore):
-    """As on a disk that is full: it can be read."""
+    """A store on a full disk: reads succeed."""
 
     is_full = False
 
@@ -317,7 +317,7 @@ class FullStore(MemoryStore):
         super().put(name, text)
 
 
-def test_a_store_that_cannot_be_written_to_is_read(folder, users, monkeypatch):
+def test_a_store_on_a_full_disk_is_still_read(folder, users, monkeypatch):
     store, items = FullStore(), next(iter(users.values()))[:2]
     monkeypatch.setattr(ServeSettings, "opened_store", lambda _: store)
     with serving(folder) as client:
@@ -348,7 +348,7 @@ def test_a_full_disk_is_reported_once_and_the_service_stays_ready(folder, monkey
         send(client, {"user": 99, "item": 1})
 
 
-def test_a_store_that_comes_is_opened_once(folder, monkeypatch):
+def test_a_store_that_becomes_available_is_opened_once(folder, monkeypatch):
     opened = []
 
     def opener(self):
@@ -367,7 +367,7 @@ def test_a_store_that_comes_is_opened_once(folder, monkeypatch):
         assert len(opened) == 6
 
 
-def test_retention_runs_beside_the_requests(folder, monkeypatch):
+def test_retention_runs_in_the_background(folder, monkeypatch):
     for name in ("_ROUND_SECONDS", "_COMPACT_SECONDS"):
         monkeypatch.setattr(f"beamwood.serve.histories.{name}", 0.02)
     with serving(folder, retention=Retention(keep_events=3)) as client:
@@ -375,15 +375,15 @@ def test_retention_runs_beside_the_requests(folder, monkeypatch):
         wait_until(lambda: len(client.get("/v1/users/1/history").json()["events"]) == 3)
 
 
-def test_a_clock_is_believed_a_day_after_it_jumped():
+def test_a_clock_jump_is_accepted_after_a_day():
     clock = Clock(None, NOW, 100.0)
     assert clock.is_believed(NOW + 10, 110.0)
-    # Set back, and set right again.
+    # Set back, and corrected again.
     assert clock.is_believed(NOW - 50 * DAY, 120.0)
     assert clock.is_believed(NOW + 30, 130.0)
     assert not clock.is_believed(NOW + 9 * DAY, 140.0)
     assert not clock.is_believed(NOW + 9 * DAY, 130.0 + DAY)
-    # Mended in time, and ahead again.
+    # Corrected in time, and ahead again.
     assert clock.is_believed(NOW + 40 + DAY, 140.0 + DAY)
     assert not clock.is_believed(NOW + 9 * DAY, 150.0 + DAY)
     assert clock.is_believed(NOW + 10 * DAY, 150.0 + 2 * DAY)
@@ -391,7 +391,7 @@ def test_a_clock_is_believed_a_day_after_it_jumped():
     assert not Clock(NOW, NOW + 2 * DAY, 0.0).is_believed(NOW + 2 * DAY, 1.0)
 
 
-def test_a_clock_that_jumps_ahead_deletes_nothing(folder, tmp_path, monkeypatch):
+def test_a_clock_jump_ahead_deletes_nothing(folder, tmp_path, monkeypatch):
     for name in ("_ROUND_SECONDS", "_COMPACT_SECONDS"):
         monkeypatch.setattr(f"beamwood.serve.histories.{name}", 0.02)
     clock, retention = time.time, Retention(keep_days=30)
@@ -406,7 +406,7 @@ def test_a_clock_that_jumps_ahead_deletes_nothing(folder, tmp_path, monkeypatch)
         monkeypatch.setattr(time, "time", lambda: clock() + 365 * DAY)
         time.sleep(0.5)
         assert kept(client) == 1
-    # Neither when it is started under such a clock.
+    # Nor does a start with such a clock.
     with serving(folder, **options) as client:
         time.sleep(0.5)
         assert kept(client) == 1
@@ -414,7 +414,7 @@ def test_a_clock_that_jumps_ahead_deletes_nothing(folder, tmp_path, monkeypatch)
         wait_until(lambda: kept(client) == 0)
 
 
-def test_a_second_service_on_one_file_is_told_who_has_it(folder, tmp_path):
+def test_a_second_service_on_a_store_file_is_refused_with_the_process_id(folder, tmp_path):
     settings = ServeSettings(store=f"sqlite:{tmp_path / 'events.db'}", log="none")
     first = Service.open(folder, settings)
     try:

@@ -1,4 +1,4 @@
-"""The table of `serve --items` may be any that `fit --items` reads: layouts, endings, names, kinds of cells."""
+"""`serve --items` reads every table that `fit --items` reads: layouts, file endings, names, types of cells."""
 
 import polars as pl
 import pytest
@@ -44,20 +44,20 @@ WRITERS = {
 
 
 @pytest.mark.parametrize("name", WRITERS)
-def test_it_is_read_as_the_fit_reads_it(name, tmp_path):
+def test_a_table_is_read_as_by_fit(name, tmp_path):
     WRITERS[name](tmp_path / name)
     fields = ItemFields.read(tmp_path / name, ITEMS)
     assert fields.of([0, 1, 2], fields.names) == ANSWERED
     assert {"price", "weight", "sale", "title"} <= set(fields.columns())
 
 
-def test_ids_of_text_keep_their_zeros(tmp_path):
+def test_text_ids_keep_leading_zeros(tmp_path):
     (tmp_path / "items.csv").write_text("item_id,title\n007,Bond\n7,Seven\n")
     fields = ItemFields.read(tmp_path / "items.csv", Vocabulary(pl.Series(["007", "7"])))
     assert fields.of([0, 1], ["title"]) == [{"title": "Bond"}, {"title": "Seven"}]
 
 
-def test_text_is_read_as_what_the_fit_kept_it_as(tmp_path):
+def test_text_is_read_as_the_type_that_the_fit_kept(tmp_path):
     rows = 'item,price,sale,added,code,left\n7,"4,5",1,2026-01-05T10:00:00+01:00,007,3\n9,,0,,012,4\n'
     (tmp_path / "items.csv").write_text(rows)
     kept = {"price": "number", "sale": "truth", "added": "time", "code": "labels", "gone": "time"}
@@ -75,14 +75,14 @@ def test_text_is_read_as_what_the_fit_kept_it_as(tmp_path):
         ItemFields.read(tmp_path / "items.csv", ITEMS, kept=kept)
 
 
-def test_ids_are_where_the_fit_found_them(tmp_path):
+def test_ids_are_in_the_column_of_the_fit(tmp_path):
     FRAME.rename({"sku": "Artikel"}).write_csv(tmp_path / "items.csv")
     with pytest.raises(InputError, match="no column of item ids; it has: Artikel, title"):
         ItemFields.read(tmp_path / "items.csv", ITEMS)
     assert ItemFields.read(tmp_path / "items.csv", ITEMS, ["Artikel"]).of([0], ["title"]) == [{"title": "Shoe"}]
 
 
-def test_what_cannot_be_read_is_said(tmp_path):
+def test_unreadable_tables_are_refused(tmp_path):
     (tmp_path / "items.parquet").write_bytes(b"no table")
     FRAME.with_columns(sku=pl.col("sku") + 100).write_csv(tmp_path / "others.csv")
     FRAME.with_columns(item_id=pl.col("sku"), item=pl.col("sku")).write_csv(tmp_path / "two.csv")

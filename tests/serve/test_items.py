@@ -1,4 +1,4 @@
-"""Items that come while a service runs: found as soon as their put is answered, kept, bounded, erased."""
+"""New items in a running service: found once their PUT is answered, stored, limited in number, erased."""
 
 import datetime as dt
 import json
@@ -56,7 +56,7 @@ def ids(client, **body):
     return [item["item"] for item in answered(client, **body)]
 
 
-def test_a_new_item_stands_beside_what_it_is_like(client, folder):
+def test_a_new_item_ranks_next_to_its_similar_items(client, folder):
     twin, other, third = known(folder, 3, 4, 5)
     done = put(client, {"item": "new-1", "similar": [twin]}, {"item": "new-2", "category": "c1"}, {"item": "new-3"})
     assert [(each["item"], each["source"]) for each in done["items"]] == [
@@ -76,7 +76,7 @@ def test_a_new_item_stands_beside_what_it_is_like(client, folder):
     assert {each["item"]: each["shown"] for each in listed}["new-1"] >= 1
 
 
-def test_new_items_take_a_share_of_an_answer_at_most(folder):
+def test_new_items_have_at_most_a_share_of_an_answer(folder):
     twins = known(folder, *range(30))
     with serving(folder[0]) as client:
         put(client, *({"item": f"new-{at}", "similar": [twin]} for at, twin in enumerate(twins)))
@@ -85,11 +85,11 @@ def test_new_items_take_a_share_of_an_answer_at_most(folder):
         assert 0 < alone.count("new_item") <= 2
         only = {"items": ["new-1", "new-2", "new-3", *twins[:2]]}
         filtered = answered(client, history=known(folder, 60), k=5, filter=only)
-        assert len(filtered) == 5, "where nothing else is allowed, new ones fill the places"
+        assert len(filtered) == 5, "if nothing else is allowed, new items fill the list"
         for source in ("model", "new_item"):
             scores = [each["score"] for each in filtered if each["source"] == source]
             assert scores == sorted(scores, reverse=True)
-        assert alone[:9] == ["model"] * 9, "the first places are of known ones"
+        assert alone[:9] == ["model"] * 9, "known items have the first positions"
 
 
 def test_where_a_filter_leaves_less_than_k_new_items_are_answered_too(folder):
@@ -106,7 +106,7 @@ def test_items_are_hidden_shown_changed_and_erased(client, folder):
     hide = {"clear": ["new-1", twin]}
     assert ask(client, "PUT", "/v1/items/availability", hide)["changed"] == 2
     assert not {"new-1", twin} & set(ids(client, history=[other]))
-    assert post(client, "/v1/recommend", {"history": [twin], "k": 3})["history_used"] == 1, "a history keeps it"
+    assert post(client, "/v1/recommend", {"history": [twin], "k": 3})["history_used"] == 1, "the history keeps it"
     assert ask(client, "PUT", "/v1/items/availability", {"set": [twin, "new-1"]})["changed"] == 2
     assert {"new-1", twin} <= set(ids(client, history=[other]))
     ask(client, "PATCH", "/v1/items/new-1", {"available": False})
@@ -118,10 +118,10 @@ def test_items_are_hidden_shown_changed_and_erased(client, folder):
         ask(client, "DELETE", f"/v1/items/{gone}", status=404)
     assert ask(client, "GET", "/v1/items")["items"] == []
     put(client, {"item": "new-1", "similar": [other]})
-    assert "new-1" in ids(client, history=known(folder, 7)), "what is gone may come again"
+    assert "new-1" in ids(client, history=known(folder, 7)), "an erased item may be added again"
 
 
-def test_what_cannot_be_is_refused_and_changes_nothing(client, folder):
+def test_invalid_items_are_refused_and_change_nothing(client, folder):
     twin = known(folder, 3)[0]
     before = client.service.snapshot
     for item, status, code in (
@@ -138,7 +138,7 @@ def test_what_cannot_be_is_refused_and_changes_nothing(client, folder):
     assert client.service.snapshot is before
 
 
-def test_an_erased_item_is_in_no_users_history(folder):
+def test_an_erased_item_is_removed_from_all_histories(folder):
     retriever = folder[1]
     row = int(np.argmax(retriever.histories.lengths))
     (user,) = retriever.users.decode(np.array([row]))
@@ -156,7 +156,7 @@ def test_an_erased_item_is_in_no_users_history(folder):
         assert scores[0] == scores[1]
 
 
-def test_ids_of_addresses_may_hold_slashes(client, folder):
+def test_ids_in_addresses_may_have_slashes(client, folder):
     put(client, {"item": "a/b?", "similar": known(folder, 3)})
     ask(client, "PATCH", "/v1/items/a%2Fb%3F", {"available": False})
     assert ask(client, "GET", "/v1/items")["items"][0]["available"] is False
@@ -164,7 +164,7 @@ def test_ids_of_addresses_may_hold_slashes(client, folder):
     assert ask(client, "GET", "/v1/items")["items"] == []
 
 
-def test_first_events_say_where_an_item_belongs(client, folder):
+def test_first_events_place_a_new_item(client, folder):
     near, other = known(folder, 3, 4)
     put(client, {"item": "new-1"})
     for user in range(3):
@@ -184,7 +184,7 @@ def test_first_events_say_where_an_item_belongs(client, folder):
     ],
     ids=["vectors", "popularity", "blend"],
 )
-def test_every_kind_of_model_takes_new_items(searcher, tmp_path):
+def test_every_kind_of_model_accepts_new_items(searcher, tmp_path):
     retriever = retriever_of(searcher(), text=True)
     retriever.save(tmp_path / "model")
     twin, other, third = retriever.items.decode(np.array([3, 4, 5]))
@@ -198,13 +198,13 @@ def test_every_kind_of_model_takes_new_items(searcher, tmp_path):
         assert "new-1" not in ids(client, history=[other])
 
 
-def test_a_category_places_new_items_where_that_is_asked_for(folder):
+def test_a_category_places_new_items_if_enabled(folder):
     twin, other, _ = known(folder, 3, 4, 5)
     body = {"item": "new-1", "category": "c1"}
     with serving(folder[0], **WIDE) as client:
         assert put(client, body, {"item": "new-2", "similar": [twin]})["items"][0]["source"] == "none"
         found = ids(client, history=[other])
-        # All places are there for items of nothing, last.
+        # With k as large as the catalogue, items without a mixture come last.
         assert found.index("new-2") < found.index("new-1") == len(found) - 1
         assert "new-1" in ids(client, history=[other], filter={"category": ["c1"]})
         best = ids(client, history=[other], k=len(found) - 1)
@@ -218,7 +218,7 @@ def test_a_category_places_new_items_where_that_is_asked_for(folder):
 
 
 def test_an_answer_with_new_items_is_explained_later(folder, tmp_path, capsys):
-    """As it was: what was learned of items afterwards is not part of it."""
+    """The explanation has the original answer, without items learned later."""
     other, third = known(folder, 4, 5)
     store = f"sqlite:{tmp_path / 'events.db'}"
     with serving(folder[0], store=store, limits=Limits(new_item_share=0.5)) as client:
@@ -243,7 +243,7 @@ def _slot(store, request_id):
     return json.loads(store.noted(request_id).text)["learned"][:2]
 
 
-def test_what_is_learned_outlives_the_process_and_a_load(folder, tmp_path):
+def test_learned_items_survive_a_restart_and_a_model_load(folder, tmp_path):
     twin, other, hidden, erased = known(folder, 3, 4, 5, 6)
     store = {"store": f"sqlite:{tmp_path / 'events.db'}"} | WIDE
     with serving(folder[0], **store) as client:
@@ -264,8 +264,8 @@ def test_what_is_learned_outlives_the_process_and_a_load(folder, tmp_path):
         assert not {hidden, erased} & set(before)
 
 
-def test_searches_go_on_while_items_come(client, folder):
-    """Nothing that is published breaks an answer that is under way."""
+def test_searches_continue_while_items_are_added(client, folder):
+    """A published item does not break an answer in progress."""
     history, failed, done = known(folder, 4, 9), [], threading.Event()
 
     def search():
@@ -315,7 +315,7 @@ WRONG = [("price", "dear"), ("price", True), ("sale", 1), ("since", "soon"), ("b
 
 @pytest.fixture
 def typed_table(folder, tmp_path):
-    """A file of items with a column of each type; whole numbers are the smallest that hold them."""
+    """An item table with a column of each type, with the smallest integer types."""
     count = len(folder[1].items)
     frame = pl.DataFrame({"item_id": folder[1].items.ids, "price": pl.Series([5] * count, dtype=pl.Int8)})
     day = pl.Series([dt.date(2026, 1, 1)] * count)
@@ -327,7 +327,7 @@ def typed_table(folder, tmp_path):
     return tmp_path / "items.parquet"
 
 
-def test_cells_of_new_items_are_shown_as_they_were_put(folder, typed_table):
+def test_fields_of_new_items_are_shown_as_they_were_put(folder, typed_table):
     with serving(folder[0], items=typed_table, **WIDE) as client:
         for name, value, shown in CELLS:
             put(client, {"item": "new-1", "category": "c1|c2", "fields": {} if value is None else {name: value}})
@@ -337,7 +337,7 @@ def test_cells_of_new_items_are_shown_as_they_were_put(folder, typed_table):
             assert {each["fields"]["price"] for each in others} == {5}
 
 
-def test_cells_that_do_not_fit_are_refused_in_words(folder, typed_table):
+def test_fields_of_a_wrong_type_are_refused(folder, typed_table):
     with serving(folder[0], items=typed_table) as client:
         for name, value in WRONG:
             error = put(client, {"item": "new-1", "fields": {name: value}}, status=422)["error"]
@@ -350,7 +350,7 @@ def test_cells_that_do_not_fit_are_refused_in_words(folder, typed_table):
 
 
 @pytest.mark.parametrize("item", ["", "n" * 513, "a\0b"])
-def test_an_id_that_no_event_can_have_is_no_item(client, item):
+def test_an_id_that_no_event_can_have_is_refused(client, item):
     assert put(client, {"item": item}, status=422)["error"]["field"] == "items[0].item"
 
 

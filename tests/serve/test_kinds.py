@@ -1,4 +1,4 @@
-"""Kinds of events over HTTP: which count in histories, which mean no, and what was rejected is left out when asked."""
+"""Kinds of events over HTTP: those that count in histories, those that reject, and the filter of rejected items."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ALL = 90
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
-    """ "kinds": a model whose log had kinds of events, each user having rejected two items; "plain": without."""
+    """ "kinds": a model whose log has kinds of events, with two rejected items per user; "plain": a model without."""
     root = tmp_path_factory.mktemp("models")
     _, retriever = saved(root / "plain")
     seen = [set(row.tolist()) for row in retriever.histories]
@@ -40,7 +40,7 @@ def models(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def known(models):
-    """A user of the model, its history and what it rejected."""
+    """A user of the model, its history and its rejected items."""
     retriever = Retriever.load(models / "kinds")
     row = int(retriever.histories.lengths.argmax())
     (user,) = retriever.users.decode(np.array([row]))
@@ -66,7 +66,7 @@ def scored(client, body):
     return [(each["item"], each["score"]) for each in post(client, "/v1/recommend", body)["items"]]
 
 
-def test_only_kinds_that_count_make_a_history(client, known):
+def test_only_counted_kinds_make_a_history(client, known):
     user, history, _ = known
     bought, plain, skipped, odd, viewed = found(client, {"user": user})[:5]
     told = send(
@@ -81,14 +81,14 @@ def test_only_kinds_that_count_make_a_history(client, known):
     assert (told["accepted"], told["uncounted_types"]) == (6, ["hover", "Buy"])
     expected = scored(client, {"history": [*history, bought, plain, viewed]})
     assert scored(client, {"user": user}) == expected
-    # All of it is kept, with its type, and the session of a new user is read alike.
+    # All events are stored with their type, and the session of a new user is read in the same way.
     events = client.get(f"/v1/users/{user}/history").json()["events"]
     assert [each.get("type") for each in events] == ["buy", None, "skip", "hover", "Buy", "view"]
     send(client, {"session": "s", "item": bought, "type": "view"}, {"session": "s", "item": odd, "type": "hide"})
     assert scored(client, {"session": "s"}) == scored(client, {"history": [bought]})
 
 
-def test_the_latest_of_a_kind_count_however_many_others_came(models, known):
+def test_the_latest_events_of_a_kind_count_despite_many_others(models, known):
     user = known[0]
     with serving(models / "kinds") as client:
         client.service.settings = replace(
@@ -110,13 +110,13 @@ def test_without_kinds_every_type_counts(models, known):
         assert scored(client, {"user": user}) == scored(client, {"history": [*history, item, other]})
 
 
-def test_what_was_rejected_is_left_out(client, known):
+def test_rejected_items_are_left_out(client, known):
     user, _, rejected = known
     every = found(client, {"user": user})
     assert set(rejected) <= set(every)
     left = found(client, {"user": user}, exclude_rejected=True)
     assert left == [item for item in every if item not in rejected]
-    # Of the store's own: the last event of an item counts, by time and not by arrival.
+    # In the store, the last event of an item counts, by time, not by arrival.
     new, again, twice, late = left[:4]
     send(client, {"user": user, "item": again, "type": "skip", "time": NOW - 5})
     send(client, {"user": user, "item": again, "type": "view", "time": NOW - 3})
@@ -127,12 +127,12 @@ def test_what_was_rejected_is_left_out(client, known):
     shown = set(found(client, {"user": user}, **kept))
     assert shown & {new, again, twice, late, *rejected} == {again, late}
     assert new in found(client, {"user": user})
-    # A later event that counts lifts what the log said, and so does one of the body.
+    # A later counted event overrides a rejection in the log, and so does an item in the body.
     send(client, {"user": user, "item": rejected[0], "type": "view"})
     shown = set(found(client, {"user": user}, **kept))
     assert shown & set(rejected) == {rejected[0]}
     assert set(rejected) | {new} <= set(found(client, {"user": user, "events": [rejected[1], new]}, **kept))
-    # What neither counts nor means no lifts nothing.
+    # An event that neither counts nor rejects changes nothing.
     send(client, {"user": user, "item": rejected[1], "type": "hover"})
     assert rejected[1] not in found(client, {"user": user}, **kept)
 
@@ -142,7 +142,7 @@ def test_events_before_the_end_of_the_log_reject_nothing(client, known):
     item = found(client, {"user": user}, exclude_rejected=True)[0]
     send(client, {"user": user, "item": item, "type": "skip", "time": END - 5})
     assert item in found(client, {"user": user}, exclude_rejected=True)
-    # Of somebody whom the model does not know, all count.
+    # For an unknown user all events count.
     send(client, {"user": "new", "item": item, "type": "skip", "time": NOW - 5})
     assert item not in found(client, {"user": "new"}, exclude_rejected=True)
     assert item in found(client, {"user": "new"})
@@ -150,7 +150,7 @@ def test_events_before_the_end_of_the_log_reject_nothing(client, known):
     assert item not in found(client, {"session": "s"}, exclude_rejected=True)
 
 
-def test_who_was_erased_rejected_nothing(client, known):
+def test_an_erased_user_has_no_rejections(client, known):
     user, _, rejected = known
     client.delete(f"/v1/users/{user}")
     assert set(rejected) <= set(found(client, {"user": user}, exclude_rejected=True))
@@ -168,7 +168,7 @@ def test_a_merged_session_rejects_for_the_user(client, known):
     assert item not in found(client, {"user": user}, exclude_rejected=True)
 
 
-def test_a_wrong_wish_says_how_to_mend_it(client, models, known):
+def test_an_invalid_request_names_the_fix(client, models, known):
     user, history, _ = known
 
     def error(asked, body):
@@ -183,7 +183,7 @@ def test_a_wrong_wish_says_how_to_mend_it(client, models, known):
     assert send(client, {"user": user, "item": 1, "type": ""}, status=422)["error"]["field"] == "events[0].type"
 
 
-def test_batches_and_pages_leave_it_out_too(client, known):
+def test_batches_and_pages_leave_rejected_items_out_too(client, known):
     user, history, rejected = known
     item = found(client, {"user": user}, exclude_rejected=True)[1]
     send(client, {"user": user, "item": item, "type": "skip"})
@@ -207,12 +207,12 @@ def test_batches_and_pages_leave_it_out_too(client, known):
     assert pages == expected
 
 
-def test_an_answer_is_given_again_as_it_was(client, known):
+def test_explain_reproduces_an_answer(client, known):
     user, _, rejected = known
     item = found(client, {"user": user}, exclude_rejected=True)[0]
     send(client, {"user": user, "item": item, "type": "skip"})
     answer = post(client, "/v1/recommend", {"user": user, "exclude_rejected": True})
-    # Later: the skip is lifted, and another item is rejected.
+    # Later the rejection is lifted, and another item is rejected.
     first = answer["items"][0]["item"]
     send(client, {"user": user, "item": item, "type": "buy"}, {"user": user, "item": first, "type": "skip"})
     store = client.service.histories.store
@@ -222,7 +222,7 @@ def test_an_answer_is_given_again_as_it_was(client, known):
     assert not {item, *rejected} & {each.item for each in again.answer.items}
 
 
-def test_only_events_that_count_follow_an_answer(client, known):
+def test_only_counted_events_are_hits_of_an_answer(client, known):
     user, _, _ = known
     answer = post(client, "/v1/recommend", {"user": user, "k": 2})
     first, second = (each["item"] for each in answer["items"])
@@ -233,7 +233,7 @@ def test_only_events_that_count_follow_an_answer(client, known):
     assert [each.item for each in client.service.answers._follows] == [second]
 
 
-def test_new_items_stand_near_what_counts():
+def test_new_items_are_placed_by_counted_events():
     store = MemoryStore()
     kinds = ["buy", "skip", "", "hover", "buy"]
     store.append([Event(1, item, NOW + item, type=kind) for item, kind in enumerate(kinds)])
@@ -243,14 +243,14 @@ def test_new_items_stand_near_what_counts():
     assert near_of(store, 1, [1], counted) == {}
 
 
-def test_kinds_that_cannot_be_read_are_refused(models):
+def test_unreadable_kinds_are_refused(models):
     with pytest.raises(ArtefactError, match=r"manifest.json: data.events"):
         Kinds.of({"data": {"events": {"counted": {"buy": 1}}}})
     assert Kinds.of({"data": {"end": 3}}) == Kinds.of({}) == Kinds()
     assert json.loads((models / "kinds" / "manifest.json").read_text())["data"]["events"] == KINDS
 
 
-def test_the_page_leaves_it_out_where_the_box_is_ticked(client, models, known):
+def test_the_page_leaves_rejected_items_out_if_the_box_is_ticked(client, models, known):
     user, _, rejected = known
 
     def shown(form):
@@ -261,7 +261,7 @@ def test_the_page_leaves_it_out_where_the_box_is_ticked(client, models, known):
     assert set(rejected) <= shown(f"user={user}")
     assert not set(rejected) & shown(f"user={user}&rejected=1")
     assert 'name="rejected" value="1" checked' in client.get(f"/?user={user}&rejected=1").text
-    # A history alone rejected nothing.
+    # A history without a user has no rejections.
     assert shown("history=5&rejected=1") == shown("history=5")
     with serving(models / "plain") as plain:
         assert 'name="rejected"' not in plain.get("/").text

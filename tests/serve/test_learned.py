@@ -1,4 +1,4 @@
-"""What was learned of items holds everywhere: after a restart, in arms, in models that came later, on later pages."""
+"""Learned items apply everywhere: after a restart, in arms, in models loaded later, on later pages."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ EVERY = {"k": NUM_ITEMS + 5, "exclude_seen": False}
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
-    """Folders "one" and "other" of the same items, and "more" that has some more."""
+    """Folders "one" and "other" with the same items, and "more" with additional items."""
     root = tmp_path_factory.mktemp("models")
     for name, seed in (("one", 0), ("other", 1)):
         saved(root / name, seed, text=True)
@@ -49,8 +49,8 @@ def in_one_arm(client, name):
     assert client.put("/v1/experiments", json=body).status_code == 200
 
 
-def test_a_server_begins_with_what_is_learned(models, tmp_path):
-    """As a process loads its model while the tasks beside the requests begin."""
+def test_a_server_starts_with_the_learned_items(models, tmp_path):
+    """The model loads while the background tasks start."""
     store = ("--store", f"sqlite:{tmp_path / 'events.db'}", "--timeout", "60s")
 
     def sent(server, path, body):
@@ -73,14 +73,14 @@ def test_a_server_begins_with_what_is_learned(models, tmp_path):
         assert found(server) == before, "from the first answer on"
 
 
-def test_a_model_of_which_nothing_was_learned_answers_as_it_was_fitted(models):
+def test_a_model_without_learned_items_is_used_as_fitted(models):
     fitted = open_snapshot(models / "one")
     shown_again = widened(fitted, Learned(), 7)
-    assert (shown_again.retriever, shown_again.names) == (fitted.retriever, fitted.names), "nothing is held twice"
+    assert (shown_again.retriever, shown_again.names) == (fitted.retriever, fitted.names), "no memory is duplicated"
     assert shown_again.number == 7
 
 
-def test_arms_answer_with_what_is_learned(models):
+def test_arms_use_learned_items(models):
     with serving(models / "one", models_dir=models) as client:
         first, second, third, *_ = shown(client)
         available(client, clear=[first])
@@ -97,7 +97,7 @@ def test_arms_answer_with_what_is_learned(models):
         assert first in shown(client)
 
 
-def test_an_item_that_was_new_is_hidden_and_erased_in_a_model_that_knows_it(models):
+def test_an_item_can_be_hidden_and_erased_in_a_later_model_that_knows_it(models):
     with serving(models / "one", models_dir=models) as client:
         known = client.service.snapshot.names.items.ids.to_list()
         post(client, "/v1/models/load", {"path": "more"})
@@ -115,7 +115,7 @@ def test_an_item_that_was_new_is_hidden_and_erased_in_a_model_that_knows_it(mode
         assert new[1] not in shown(client)
 
 
-def test_what_is_hidden_while_a_model_is_loaded_is_hidden_in_it(models, monkeypatch):
+def test_an_item_hidden_while_a_model_loads_is_hidden_in_it(models, monkeypatch):
     with serving(models / "one", models_dir=models) as client:
         first = shown(client)[0]
         tried = Loader._tried
@@ -129,7 +129,7 @@ def test_what_is_hidden_while_a_model_is_loaded_is_hidden_in_it(models, monkeypa
         assert first not in shown(client)
 
 
-def test_pages_go_on_in_an_arm(models):
+def test_pages_continue_in_an_arm(models):
     with serving(models / "one", models_dir=models) as client:
         in_one_arm(client, "other")
         first = post(client, "/v1/recommend", {"user": 11, "k": 5, "pages": True})
@@ -139,7 +139,7 @@ def test_pages_go_on_in_an_arm(models):
         assert len(set(items)) == 10
 
 
-def test_later_pages_lack_what_was_hidden_meanwhile(models):
+def test_later_pages_omit_items_hidden_in_between(models):
     with serving(models / "one") as client:
         whole = post(client, "/v1/recommend", {"user": 11, "k": 5, "pages": True})
         following = post(client, "/v1/recommend", {"cursor": whole["cursor"], "k": 5})
@@ -151,8 +151,8 @@ def test_later_pages_lack_what_was_hidden_meanwhile(models):
         assert [each["rank"] for each in again["items"]] == [6, 7, 8, 9]
 
 
-def test_a_cursor_of_items_that_are_not_here_yet_is_gone(models):
-    """Processes of a fleet follow each other within two seconds."""
+def test_a_cursor_with_items_this_process_lacks_is_gone(models):
+    """Replicas synchronise within two seconds."""
     with serving(models / "one") as first, serving(models / "one") as second:
         second.service.secret = first.service.secret
         known = shown(first)
@@ -164,7 +164,7 @@ def test_a_cursor_of_items_that_are_not_here_yet_is_gone(models):
         assert error["code"] == "gone"
 
 
-def test_what_two_processes_learn_at_once_is_kept(models, monkeypatch):
+def test_items_learned_by_two_processes_at_once_are_kept(models, monkeypatch):
     store = MemoryStore()
     monkeypatch.setattr(ServeSettings, "opened_store", lambda _: store)
     with serving(models / "one") as first, serving(models / "one") as second:
@@ -187,7 +187,7 @@ def test_what_two_processes_learn_at_once_is_kept(models, monkeypatch):
 
 
 def of_new_items(*clients):
-    """What is said of the first new item by each of them."""
+    """The state of the first new item in each process."""
     items = [client.get("/v1/items").json()["items"] for client in clients]
     return [each[0]["source"] if each else None for each in items]
 
@@ -211,7 +211,7 @@ def test_two_processes_count_the_first_events_of_an_item_together(models, monkey
         assert of_new_items(first) == ["none"]
         send(second, ("c", [two, "new"]), ("d", [two, "new"]))
         wait_until(lambda: of_new_items(first, second) == ["events", "events"])
-        # Of the histories that came to either.
+        # From the histories that either process received.
         wait_until(lambda: {item for item, _ in first.service.catalogue.learned.items[0].near} == {one, two})
 
 
@@ -231,7 +231,7 @@ def test_first_events_of_many_items_are_one_change(models, monkeypatch):
             send(client, *((f"{user} {each}", [known[user], each]) for each in items))
         wait_until(lambda: all(each.near for each in client.service.catalogue.learned.items))
         assert len(changes) <= 3
-        # Nothing more is kept of an item than of its first events.
+        # Only the first events of an item are kept.
         for user in range(40):
             send(client, (f"later {user}", [items[0]]))
         wait_until(lambda: client.service.catalogue.new_items[items[0]].events >= 30)
@@ -240,8 +240,8 @@ def test_first_events_of_many_items_are_one_change(models, monkeypatch):
         assert not client.service.first_events._owners
 
 
-def test_first_events_that_cannot_be_taken_up_at_once_are_later(models, monkeypatch):
-    """The store is down as they are made anew; a tree has no room."""
+def test_first_events_that_cannot_be_used_at_once_are_used_later(models, monkeypatch):
+    """The store is down when they are published; a tree has no spare leaf."""
     refused = [Problem("store_unavailable", "down"), InputError("no room")]
     with serving(models / "one") as client:
         said, known, change = [], shown(client), Catalogue.change
@@ -267,14 +267,14 @@ def test_first_events_that_cannot_be_taken_up_at_once_are_later(models, monkeypa
         assert said.count("items_not_followed") == 1
 
 
-def test_what_the_store_lacks_of_what_was_learned_is_trouble():
+def test_missing_learned_items_in_the_store_are_reported():
     store = MemoryStore()
     store.put("catalogue", "0" * 32)
     with pytest.raises(StoreUnavailable, match="restore the store"):
         read_learned(store, None)
 
 
-def test_a_model_of_another_log_says_why_it_cannot_answer(models, tmp_path):
+def test_a_model_of_another_log_is_refused_with_the_reason(models, tmp_path):
     store = f"sqlite:{tmp_path / 'events.db'}"
     saved(tmp_path / "numbers", 0)
     with serving(models / "one", models_dir=tmp_path, store=store) as client:
@@ -290,7 +290,7 @@ def test_a_model_of_another_log_says_why_it_cannot_answer(models, tmp_path):
 
 
 class SlowStore(MemoryStore):
-    """Once, when it is told so, it answers with what it read a while ago."""
+    """A store that returns an outdated document once, on demand."""
 
     is_slow = False
 
@@ -302,7 +302,7 @@ class SlowStore(MemoryStore):
         return found
 
 
-def test_what_was_read_before_a_change_does_not_undo_it(models, monkeypatch):
+def test_an_outdated_read_does_not_undo_a_change(models, monkeypatch):
     store = SlowStore()
     monkeypatch.setattr(ServeSettings, "opened_store", lambda _: store)
     with serving(models / "one") as client:
@@ -316,8 +316,8 @@ def test_what_was_read_before_a_change_does_not_undo_it(models, monkeypatch):
             assert first not in shown(client)
 
 
-def test_a_model_that_comes_late_joins_the_experiment(models, tmp_path, monkeypatch):
-    """As where folders are copied to each machine of a fleet."""
+def test_a_model_that_arrives_late_joins_the_experiment(models, tmp_path, monkeypatch):
+    """For example, because folders are copied to each machine."""
     monkeypatch.setattr("beamwood.serve.experiments._ROUND_SECONDS", 0.02)
     monkeypatch.setattr("beamwood.serve.experiments._AGAIN_SECONDS", 0.1)
     store = f"sqlite:{tmp_path / 'events.db'}"

@@ -1,4 +1,4 @@
-"""A client that goes while its request waits is not searched for, and one that sends slowly is told so."""
+"""Requests of disconnected clients are not searched, and slow senders get an error."""
 
 import asyncio
 import json
@@ -33,7 +33,7 @@ def scope_of(path):
     }
 
 
-def test_who_has_left_is_not_searched_for(tmp_path):
+def test_requests_of_disconnected_clients_are_not_searched(tmp_path):
     folder, _ = saved(tmp_path / "model")
     service = Service.open(folder, ServeSettings(threads=1, timeout=60, max_wait=60, log="none"))
     app, hold, sent = build_app(service), threading.Event(), []
@@ -78,7 +78,7 @@ def test_who_has_left_is_not_searched_for(tmp_path):
     service.close()
 
 
-def test_a_body_that_comes_slowly_or_is_too_long(tmp_path):
+def test_slow_and_long_bodies_are_refused(tmp_path):
     folder, _ = saved(tmp_path / "model")
     limits = Limits(body_seconds=0.05, body_bytes=1000)
     service = Service.open(folder, ServeSettings(threads=1, timeout=60, log="none", limits=limits))
@@ -113,7 +113,7 @@ def test_a_body_that_comes_slowly_or_is_too_long(tmp_path):
     service.close()
 
 
-def test_under_pressure_beams_narrow_and_say_so(tmp_path):
+def test_beams_narrow_under_load_and_answers_report_it(tmp_path):
     folder, _ = saved(tmp_path / "model")
     snapshot = open_snapshot(folder, min_beam=2)
     body = Recommend(user=11, k=2)
@@ -127,12 +127,12 @@ def test_under_pressure_beams_narrow_and_say_so(tmp_path):
     assert widths == sorted(widths, reverse=True)
     assert not answer(0).degraded
     assert answer(0.01).degraded
-    assert not answer(1, Recommend(user=11, k=2, beam_width=8)).degraded, "who names a width has it"
-    assert open_snapshot(folder, min_beam=50).rungs[1:] == (), "no beam is widened"
+    assert not answer(1, Recommend(user=11, k=2, beam_width=8)).degraded, "a requested width is used"
+    assert open_snapshot(folder, min_beam=50).rungs[1:] == (), "no beam is wider than requested"
 
 
-def test_what_is_cancelled_as_its_answer_comes_ends(tmp_path):
-    """`asyncio.wait_for` of Python 3.11 loses such a cancellation; a service that waits for its tasks never ends."""
+def test_a_task_cancelled_as_its_answer_arrives_ends(tmp_path):
+    """`asyncio.wait_for` of Python 3.11 loses such a cancellation, so a service that awaits its tasks would hang."""
     folder, _ = saved(tmp_path / "model")
     service = Service.open(folder, ServeSettings(threads=1, log="none"))
 
@@ -152,7 +152,7 @@ def test_what_is_cancelled_as_its_answer_comes_ends(tmp_path):
         assert "wait_for(" not in file.read_text(), f"{file} loses cancellations; write asyncio.timeout"
 
 
-def test_upkeep_ends_and_outlives_what_fails(tmp_path, capsys):
+def test_maintenance_survives_failures_and_ends(tmp_path, capsys):
     folder, _ = saved(tmp_path / "model")
     service, calls = Service.open(folder, ServeSettings(threads=1, log="none")), []
 

@@ -1,4 +1,4 @@
-"""Similar items and given items in order, as the package has them."""
+"""Similar items and scores of given items equal those of the package."""
 
 import numpy as np
 import pytest
@@ -28,7 +28,7 @@ def test_similar(client, folder, by):
     assert [item["item"] for item in one["items"]] == retriever.similar(items[:1], 3, by=by).item_ids[0]
 
 
-def test_similar_to_what_is_unknown(client, folder):
+def test_similar_to_unknown_items(client, folder):
     known = folder[1].items.decode(np.array([4]))[0]
     assert post(client, "/v1/similar", {"items": [known, "x"]})["unknown_items"] == ["x"]
     assert post(client, "/v1/similar", {"item": "x"}, 404)["error"]["code"] == "unknown_item"

@@ -1,4 +1,4 @@
-"""Other models take over while requests come, and one that is not sound never does."""
+"""Models are swapped while requests arrive; an invalid model is never used."""
 
 import gc
 import threading
@@ -33,7 +33,7 @@ def load(client, path, status=200):
     return post(client, "/v1/models/load", {"path": path}, status)
 
 
-def test_a_model_takes_over_and_back(models):
+def test_models_are_swapped_and_swapped_back(models):
     with serving(models / "m0", models_dir=models) as client:
         first = model(client)
         loaded = load(client, "m1")
@@ -48,7 +48,7 @@ def test_a_model_takes_over_and_back(models):
         assert post(client, "/v1/models/rollback", {}, 409)["error"]["code"] == "conflict"
 
 
-def test_what_is_not_sound_never_answers(models, tmp_path):
+def test_an_invalid_model_never_answers(models, tmp_path):
     saved(tmp_path / "outside")
     (models / "link").symlink_to(tmp_path / "outside")
     with serving(models / "m0", models_dir=models) as client:
@@ -70,7 +70,7 @@ def test_what_is_not_sound_never_answers(models, tmp_path):
         assert load(client, "m1", 403)["error"]["code"] == "forbidden"
 
 
-def test_the_old_model_is_let_go(models):
+def test_the_old_model_is_released(models):
     with serving(models / "m0", models_dir=models) as client:
         post(client, "/v1/recommend", {"user": 11, "filter": {"category": ["c1"]}})
         old = [weakref.ref(client.service.snapshot), weakref.ref(client.service.snapshot.searcher)]
@@ -111,10 +111,10 @@ def test_twenty_swaps_fail_no_request(models):
         by_model = {}
         for answer in (each.json() for each in answers):
             by_model.setdefault(answer["model"], set()).add(tuple(item["item"] for item in answer["items"]))
-        assert all(len(lists) == 1 for lists in by_model.values()), "an answer is of one model alone"
+        assert all(len(lists) == 1 for lists in by_model.values()), "each answer comes from one model"
 
 
-def test_what_a_folder_comes_to_mean(models, tmp_path):
+def test_changes_of_a_folder_are_detected(models, tmp_path):
     current = tmp_path / "current"
     current.symlink_to(models / "m0")
     with serving(current) as client:
@@ -133,8 +133,8 @@ def test_what_a_folder_comes_to_mean(models, tmp_path):
 
 
 @pytest.mark.parametrize("linked", [True, False])
-def test_a_rollback_lasts_until_there_is_something_new(models, tmp_path, monkeypatch, linked):
-    """What watches, or a SIGHUP, brings no model back that was left."""
+def test_a_rollback_lasts_until_there_is_a_newer_model(models, tmp_path, monkeypatch, linked):
+    """Neither the watcher nor a SIGHUP loads a model again that was rolled back."""
     current = models / "m0"
     if linked:
         current = tmp_path / "current"

@@ -1,4 +1,4 @@
-"""Lines of the log, whatever ids hold."""
+"""The request log has one line per request, for all ids."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The document of all endpoints holds together, and what it shows is what is taken."""
+"""The OpenAPI document is consistent, and its examples are accepted."""
 
 import json
 import re
@@ -36,7 +36,7 @@ def test_the_document(client):
     assert all(code in document["info"]["description"] for code in STATUS)
 
 
-def test_answers_may_load_nothing(client):
+def test_responses_have_security_headers(client):
     answer = client.get("/openapi.json")
     assert answer.headers["x-content-type-options"] == "nosniff"
     assert answer.headers["cache-control"] == "no-store"

@@ -1,4 +1,4 @@
-"""The page at `/`: what it shows is what the API answers; in Debian's Chromium where that is."""
+"""The page at `/` shows what the API answers; also in Debian's Chromium if installed."""
 
 import re
 import time
@@ -39,7 +39,7 @@ def items_of(page):
     return [int(each) for each in re.findall(r'<li data-item="(\d+)"', page)]
 
 
-def test_a_first_look_asks_for_nothing(client):
+def test_the_first_view_makes_no_request(client):
     page = client.get("/")
     assert page.status_code == 200
     assert items_of(page.text) == []
@@ -50,7 +50,7 @@ def test_a_first_look_asks_for_nothing(client):
 @pytest.mark.parametrize(
     "form", ["user=11", "history=5,9,2", "user=11&history=5,9", "user=11&category=c1", "history=5&own=1&effort=1"]
 )
-def test_the_list_and_its_reasons_are_the_apis(client, form):
+def test_the_list_and_its_reasons_equal_the_apis(client, form):
     given = dict(part.split("=") for part in form.split("&"))
     history = [int(each) for each in given.get("history", "").split(",") if each]
     body = {"k": 5, "explain": "full", "fields": ["title"]}
@@ -120,13 +120,13 @@ def test_items_are_found_by_title_and_by_id(client):
         ("user=11&category=zebra", "zebra"),
     ],
 )
-def test_what_is_wrong_is_said_in_the_page(client, form, said):
+def test_errors_are_shown_in_the_page(client, form, said):
     page = client.get(f"/?{form}")
     assert page.status_code == 422
     assert said in unescape(re.search(r'role="alert">(.*?)</p>', page.text)[1])
 
 
-def test_what_is_typed_stays_text(client):
+def test_input_is_escaped(client):
     page = client.get("/?find=<script>alert(1)</script>&user=<b>").text
     assert "<script>alert" not in page
     assert "<b>" not in page
@@ -150,7 +150,7 @@ def test_ids_with_commas_can_be_chosen_and_typed(tmp_path):
             assert listed == [ids[each] for each in (0, 1, 2, 5) if each <= place]
 
 
-def test_numbers_are_typed_as_the_service_reads_them():
+def test_the_script_reads_numbers_as_the_service_does():
     pattern = re.search(r"putting.dataset.ids === .number. && /\^\((.*?)\)\$/", file_of("page.js").decode())
     for text in (
         "0",
@@ -170,26 +170,26 @@ def test_numbers_are_typed_as_the_service_reads_them():
         assert bool(re.fullmatch(pattern[1], text)) == isinstance(read, int), text
 
 
-def test_an_event_is_followed(client):
+def test_an_event_changes_the_list(client):
     first = items_of(client.get(ASK).text)
     post(client, "/v1/events", {"events": [{"user": 11, "item": first[0]}]})
     assert first[0] not in items_of(client.get(ASK).text)
 
 
-def test_a_title_turns_nothing_but_itself_round(client):
+def test_a_right_to_left_title_does_not_affect_other_text(client):
     rules = re.findall(r"([^{}]+){([^}]*)}", client.get("/page.css").text)
     told = [name.strip() for names, body in rules if "unicode-bidi: isolate" in body for name in names.split(",")]
     assert {"small", "dt", ".picks a"} <= set(told)
     assert any(name.endswith("strong") for name in told)
 
 
-def test_figures_of_now(client):
+def test_current_metrics_are_shown(client):
     before = client.get("/page/live").json()
     client.get(ASK)
     assert client.get("/page/live").json()["answered"] > before["answered"]
 
 
-def test_without_a_page(folder):
+def test_the_page_can_be_disabled(folder):
     with serving(folder[0], page=False) as client:
         assert client.get("/").status_code == 404
 
@@ -223,12 +223,12 @@ def waited_for(browser, expression, wanted):
         time.sleep(0.1)
 
 
-# A busy machine may take its time.
+# A busy machine may be slow.
 PATIENT = ("--store", "memory", "--log", "none", "--timeout", "60s", "--max-wait", "60s")
 
 
 def pressed(browser, focused):
-    """Enter on what has the focus: by the keyboard alone."""
+    """Press Enter on the focused element, by keyboard only."""
     browser.ask(f"{focused}.focus()")
     for kind in ("keyDown", "keyUp"):
         enter = {"key": "Enter", "code": "Enter", "windowsVirtualKeyCode": 13, "text": "\r"}
@@ -245,7 +245,7 @@ def said(browser, text):
 
 
 def check_looks(browser, width):
-    """Nothing wrong, nothing aside, every field has a name, and all of it can be read."""
+    """Check for errors and overflow, that every field has a label, and that all text has enough contrast."""
     assert browser.errors() == []
     browser.ask("document.querySelectorAll('details').forEach(each => { each.open = true; })")
     assert browser.ask("document.documentElement.scrollWidth") <= width
@@ -254,7 +254,7 @@ def check_looks(browser, width):
 
 
 @needs_chromium
-def test_it_is_fit_for_a_guest(folder, tmp_path):
+def test_the_page_works_in_a_browser(folder, tmp_path):
     with Server(folder[0], "--items", str(folder[1]), *PATIENT) as server, Chromium(tmp_path) as browser:
         for width, dark in ((360, True), (1280, False)):
             browser.visit(server.address + "/?user=11&k=20", width, dark=dark, drawn="live")
@@ -265,7 +265,7 @@ def test_it_is_fit_for_a_guest(folder, tmp_path):
         first = browser.ask("document.querySelector('ol.answer > li').dataset.item")
         pressed(browser, "document.querySelector('button.took')")
         waited_for(browser, f"document.querySelector('li[data-item=\"{first}\"]') === null", True)
-        # The page comes anew, in pieces where the machine is busy.
+        # The page reloads, in parts if the machine is busy.
         waited_for(browser, "document.querySelectorAll('ol.answer > li').length", 20)
         waited_for(browser, "document.readyState", "complete")
         browser.ask("document.getElementById('models-show').click()")
@@ -275,7 +275,7 @@ def test_it_is_fit_for_a_guest(folder, tmp_path):
 
 
 @needs_chromium
-def test_new_items_are_put_hidden_and_erased_in_the_page(folder, tmp_path):
+def test_new_items_are_added_hidden_and_erased_in_the_page(folder, tmp_path):
     path, table = folder
     with serving(path, items=table) as client:
         twin, other = (items_of(client.get(ASK).text)[place] for place in (0, 1))
@@ -293,7 +293,7 @@ def test_new_items_are_put_hidden_and_erased_in_the_page(folder, tmp_path):
         asked = {"user": 11, "k": 90, "fields": ["title"], "filter": {"where": {"price": 7.5}}}
         status, answer = server.ask("/v1/recommend", asked)
         assert status == 200
-        # Digits that a script would round are kept.
+        # Long integers are not rounded by the script.
         assert {"title": "A new title"} in [
             each["fields"] for each in answer["items"] if each["item"] == 90071992547409931
         ]

@@ -1,4 +1,4 @@
-"""`beamwood serve` as a process: what it loads, how it starts, what signals do, and connections that are slow."""
+"""`beamwood serve` as a process: imports, start-up, signals, and slow connections."""
 
 import hashlib
 import json
@@ -32,7 +32,7 @@ def folder(tmp_path_factory):
     return saved(tmp_path_factory.mktemp("serve") / "model")
 
 
-def test_nothing_of_training_is_loaded(folder):
+def test_no_training_code_is_imported(folder):
     program = (
         "import sys, json\nfrom starlette.testclient import TestClient\nfrom beamwood.serve.server import serve\n"
         "from beamwood.serve.app import build_app\nfrom beamwood.serve.service import Service\n"
@@ -86,7 +86,7 @@ def test_check(folder, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("given", "there"), [(".", "model"), ("model", ""), ("model/", ""), ("../{}/model", ""), ("link", "")]
 )
-def test_histories_stand_beside_the_folder(folder, monkeypatch, given, there):
+def test_histories_are_stored_next_to_the_folder(folder, monkeypatch, given, there):
     root = folder[0].parent
     (root / "link").unlink(missing_ok=True)
     (root / "link").symlink_to(folder[0])
@@ -98,7 +98,7 @@ def test_histories_stand_beside_the_folder(folder, monkeypatch, given, there):
     assert seen == [f"sqlite:{root / name}.events.db"]
 
 
-def test_what_cannot_be_served(tmp_path):
+def test_folders_that_cannot_be_served_are_refused(tmp_path):
     program = [sys.executable, "-m", "beamwood", "serve", str(tmp_path / "none"), "--port", "0"]
     run = subprocess.run(program, capture_output=True, text=True, timeout=120)
     assert run.returncode == 2
@@ -106,8 +106,8 @@ def test_what_cannot_be_served(tmp_path):
     assert "Traceback" not in run.stderr
 
 
-def test_a_life(folder, tmp_path):
-    """It answers, logs without histories, takes new tokens, finishes what runs, and ends well."""
+def test_the_life_of_a_server(folder, tmp_path):
+    """It answers, logs no histories, reloads tokens, finishes running requests, and ends with code 0."""
     tokens, log = tmp_path / "tokens", tmp_path / "log"
     tokens.write_text(f"first recommend {hashlib.sha256(b'one').hexdigest()}\n")
     with Server(folder[0], "--tokens", str(tokens), "--drain", "300ms", "--timeout", "60s", log=log) as server:
@@ -141,7 +141,7 @@ def test_a_life(folder, tmp_path):
     assert str(secret) not in log.read_text()
 
 
-def test_a_link_that_leads_elsewhere_is_followed(folder, tmp_path):
+def test_a_changed_link_is_followed(folder, tmp_path):
     other, _ = saved(tmp_path / "other", 1)
     current = tmp_path / "current"
     current.symlink_to(folder[0])
@@ -152,7 +152,7 @@ def test_a_link_that_leads_elsewhere_is_followed(folder, tmp_path):
         wait_until(lambda: server.ask("/v1/recommend", {"user": 11})[1]["model"] != first)
 
 
-def test_half_open_connections_hold_up_nobody_and_a_second_signal_ends_at_once(folder):
+def test_half_open_connections_block_nobody_and_a_second_signal_ends_at_once(folder):
     with Server(folder[0], "--timeout", "60s", "--drain", "1h", "--limit", "header_seconds=2s") as server:
         open_ones = [server.socket() for _ in range(200)]
         for each in open_ones[::2]:
@@ -163,7 +163,7 @@ def test_half_open_connections_hold_up_nobody_and_a_second_signal_ends_at_once(f
         garbage = server.socket()
         garbage.sendall(b"\x16\x03\x01\x00nonsense\r\n\r\n")
         assert b"400" in garbage.recv(100)
-        assert open_ones[0].recv(100) == open_ones[3].recv(100) == b"", "who sends no headers is hung up on"
+        assert open_ones[0].recv(100) == open_ones[3].recv(100) == b"", "a connection without headers is closed"
         server.signal(signal.SIGTERM)
         wait_until(lambda: server.ask("/readyz")[0] == 503)
         server.signal(signal.SIGTERM)
@@ -172,8 +172,8 @@ def test_half_open_connections_hold_up_nobody_and_a_second_signal_ends_at_once(f
             each.close()
 
 
-def test_under_fire(folder):
-    """Twice what it can do: who is refused hears so at once, nobody gets a fault, and it recovers."""
+def test_overload(folder):
+    """At twice the capacity, refusals are immediate, there are no internal errors, and the server recovers."""
     with Server(folder[0], "--threads", "1", "--max-wait", "4ms", "--timeout", "10s", "--min-beam", "1") as server:
         seen, slowest = [], []
 
@@ -196,7 +196,7 @@ def test_under_fire(folder):
         assert server.ask("/v1/recommend", {"user": 11})[0] == 200
 
 
-def test_a_store_that_is_down_at_the_start_is_said(tmp_path):
+def test_a_store_that_is_down_at_start_up_is_reported(tmp_path):
     folder, _ = saved(tmp_path / "model")
     with Server(folder, "--store", f"redis://me:secret@127.0.0.1:{free_port()}/0") as server:
         wait_until(lambda: len(server.said) > 1)

@@ -1,4 +1,4 @@
-"""HTTP as clients speak it: what is answered without ASGI is answered as all else is."""
+"""HTTP at the level of bytes: the fast path without ASGI answers like the ASGI application."""
 
 import json
 import socket
@@ -27,7 +27,7 @@ def request(body=BODY, *more, path=b"/v1/recommend", version=b"1.1", kind=b"appl
 
 
 class Asking:
-    """A connection, and what of it has been read."""
+    """A connection, and the bytes read from it."""
 
     def __init__(self, server):
         self.socket, self.left = server.socket(), b""
@@ -42,13 +42,13 @@ class Asking:
         return bool(got)
 
     def answer(self):
-        """Status, headers and JSON of the next answer."""
+        """The status, the headers and the JSON of the next answer."""
         while b"\r\n\r\n" not in self.left:
             assert self.more(), "the connection was closed"
         head, _, self.left = self.left.partition(b"\r\n\r\n")
         first, *lines = head.decode().split("\r\n")
         headers = {name.lower(): value for name, value in (line.split(": ", 1) for line in lines)}
-        assert len(headers) == len(lines), "a header came twice"
+        assert len(headers) == len(lines), "a header occurs twice"
         while len(self.left) < int(headers["content-length"]):
             assert self.more(), "the connection was closed"
         content, self.left = (
@@ -61,13 +61,13 @@ class Asking:
         return not self.left and not self.more()
 
 
-def test_what_is_answered_shortly_has_the_headers_of_all_answers(server):
+def test_the_fast_path_has_the_headers_of_all_answers(server):
     asking = Asking(server).send(request())
     status, headers, answer = asking.answer()
     assert (status, len(answer["items"])) == (200, 2)
     assert headers["x-request-id"] == answer["request_id"]
     assert "connection" not in headers
-    # The same through ASGI, where a query or an older version is asked.
+    # The same through ASGI, which handles query strings and older versions.
     other, others, said = asking.send(request(path=b"/v1/recommend?")).answer()
     assert (other, said["items"]) == (status, answer["items"])
     assert others.keys() == headers.keys()
@@ -97,8 +97,8 @@ def test_requests_of_every_form_are_answered(server, sent, closes):
     asking.socket.close()
 
 
-def test_there_is_no_other_protocol(server):
-    """Who asks for one is answered in this one, and holds no connection for ever."""
+def test_protocol_upgrades_are_ignored(server):
+    """Such a request is answered by HTTP, and does not keep its connection open forever."""
     upgrade = b"host: x\r\nconnection: upgrade\r\nupgrade: websocket\r\n"
     asking = Asking(server).send(b"GET /livez HTTP/1.1\r\n" + upgrade + b"\r\n")
     assert asking.answer()[0] == 200
@@ -109,7 +109,7 @@ def test_there_is_no_other_protocol(server):
     asking.socket.close()
 
 
-def test_who_asks_whether_to_go_on_is_told_so(server):
+def test_expect_100_continue_is_answered(server):
     asking = Asking(server).send(request(BODY, b"expect: 100-continue")[: -len(BODY)])
     while b"\r\n\r\n" not in asking.left:
         assert asking.more()
@@ -130,7 +130,7 @@ def test_who_asks_whether_to_go_on_is_told_so(server):
         (request(b""), 400, "invalid_json"),
     ],
 )
-def test_what_is_wrong_is_said_and_the_connection_stays(server, sent, status, code):
+def test_an_invalid_request_gets_an_error_and_keeps_the_connection(server, sent, status, code):
     asking = Asking(server).send(sent)
     got, headers, answer = asking.answer()
     assert (got, answer["error"]["code"]) == (status, code)
@@ -145,7 +145,7 @@ def flood(asking):
         time.sleep(0.001)
 
 
-def test_headers_without_end_are_refused_in_words(server):
+def test_headers_that_are_too_long_are_refused(server):
     asking = Asking(server).send(request(BODY, *(b"x-%d: %s" % (n, b"y" * 1000) for n in range(40))))
     assert asking.answer()[0] == 200
     asking.send(b"POST /v1/recommend HTTP/1.1\r\nhost: x\r\nx-long: ")
@@ -154,7 +154,7 @@ def test_headers_without_end_are_refused_in_words(server):
     asking.socket.close()
     other = Asking(server).send(b"GET /")
     time.sleep(0.3)
-    # A little above the limit, and at once: who is still sending when the server hangs up may lose the words.
+    # Slightly above the limit and in one send: a client that still sends when the server closes may lose the answer.
     status, headers, answer = other.send(b"y" * 66_000).answer()
     assert (status, headers["connection"], answer["error"]["code"]) == (431, "close", "too_large")
     assert other.is_closed()
@@ -169,7 +169,7 @@ def test_headers_without_end_are_refused_in_words(server):
         (b"application/json", (b"content-encoding: gzip",), 415, "compressed"),
     ],
 )
-def test_kinds_of_bodies(server, kind, more, status, said):
+def test_content_types(server, kind, more, status, said):
     asking = Asking(server).send(request(BODY, *more, kind=kind))
     got, _, answer = asking.answer()
     assert got == status
@@ -177,12 +177,12 @@ def test_kinds_of_bodies(server, kind, more, status, said):
     asking.socket.close()
 
 
-def test_requests_sent_ahead_are_answered_in_their_order(server):
+def test_pipelined_requests_are_answered_in_order(server):
     ids = [b"one", b"two", b"three", b"four"]
     whole = b"".join(request(BODY, b"x-request-id: " + name) for name in ids)
     asking = Asking(server).send(whole)
     assert [asking.answer()[2]["request_id"].encode() for _ in ids] == ids
-    # Cut anywhere.
+    # Split at any byte.
     for at in range(1, len(whole), 97):
         asking.send(whole[:at])
         time.sleep(0.001)
@@ -191,7 +191,7 @@ def test_requests_sent_ahead_are_answered_in_their_order(server):
     asking.socket.close()
 
 
-def test_what_is_no_http_is_refused(server):
+def test_malformed_http_is_refused(server):
     asking = Asking(server).send(b"POST /v1/recommend HTTP/1.1\r\nno header\r\n\r\n")
     while asking.more():
         pass
@@ -202,7 +202,7 @@ def test_what_is_no_http_is_refused(server):
     assert b"HTTP/1.1 400 Bad Request\r\n" in asking.left
 
 
-def test_who_is_idle_or_slow_is_let_go_and_who_asks_is_not(server):
+def test_idle_and_slow_connections_are_closed_and_active_ones_are_not(server):
     busy, idle, slow = Asking(server), Asking(server), Asking(server)
     idle.send(request()).answer()
     slow.send(request()).answer()
@@ -224,20 +224,20 @@ def test_who_is_idle_or_slow_is_let_go_and_who_asks_is_not(server):
     busy.socket.close()
 
 
-def test_who_leaves_before_the_answer_leaves_nothing_behind(server):
+def test_a_disconnected_request_leaves_nothing_behind(server):
     for _ in range(20):
         asking = Asking(server).send(request(b'{"user": 11, "k": 2, "beam_width": 90}'))
         asking.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")
         asking.socket.close()
     until = time.monotonic() + 20
     while b"beamwood_in_flight 1.0" not in figures(server):
-        assert time.monotonic() < until, "requests are counted that are gone"
+        assert time.monotonic() < until, "disconnected requests are still counted"
         time.sleep(0.05)
     assert Asking(server).send(request()).answer()[0] == 200
 
 
 def figures(server):
-    """The service's own, in a request that is in flight itself."""
+    """The service's metrics, from a request that is itself in flight."""
     asking = Asking(server).send(b"GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
     while asking.more():
         pass
@@ -245,7 +245,7 @@ def figures(server):
     return asking.left
 
 
-def test_who_sends_ahead_and_leaves_makes_no_fault_of_ours(server):
+def test_a_pipelining_client_that_disconnects_causes_no_error(server):
     slow = request(b'{"user": 11, "k": 2, "beam_width": 90}', path=b"/v1/recommend?")
     for ahead in (slow + slow, slow + slow + b"\x00\x01 nothing\r\n\r\n", request() + slow + slow):
         for _ in range(30):

@@ -1,4 +1,4 @@
-"""Answers over HTTP are those of the package, and what is wrong with a request is said in one sentence."""
+"""Answers over HTTP equal those of the package, and errors are one sentence."""
 
 import threading
 
@@ -99,7 +99,7 @@ def test_answers_are_those_of_the_package(client, folder, number):
         assert {item["source"] for item in answer["items"]} == {"model", "promoted"}
 
 
-def test_events_come_on_top_of_a_user(client, folder):
+def test_events_extend_the_history_of_a_user(client, folder):
     retriever = folder[1]
     own = retriever.items.decode(retriever.histories[11])
     more = some(retriever, 40, 41)
@@ -127,7 +127,7 @@ def test_k_beyond_the_catalogue_gives_all(client):
     assert len(recommend(client, {"history": [], "k": 1000})["items"]) == NUM_ITEMS
 
 
-def test_fields_come_from_the_table(client, folder):
+def test_fields_are_those_of_the_table(client, folder):
     answer = recommend(client, {"history": [], "k": 4, "fields": ["title", "price", "since"]})
     frame = {row["title"]: row for row in client.service.snapshot.fields.frame.iter_rows(named=True)}
     for item in answer["items"]:
@@ -189,8 +189,8 @@ def test_reasons_of_two_stages(tmp_path):
         assert ids(nobody) == retriever.items.decode(np.argsort(-popular.counts)[:5])
 
 
-def test_reasons_of_a_method_that_counts(tmp_path):
-    """They are what the history adds, and no list of parts that is empty."""
+def test_reasons_of_a_counting_method(tmp_path):
+    """They are the contributions of the history, without an empty list of parts."""
     rng = np.random.default_rng(0)
     near = sparse.random(NUM_ITEMS, NUM_ITEMS, 0.3, format="csr", random_state=1, dtype=np.float32)
     searcher = NeighbourSearcher(near, rng.random(NUM_ITEMS), decay=0.8, length=4, seen="last")
@@ -234,7 +234,7 @@ def test_pages_never_repeat(client, folder):
     assert problem(client, {"cursor": first["cursor"], "user": 3})["field"] == "user"
 
 
-def test_a_dry_run_checks_and_searches_nothing(client):
+def test_a_dry_run_checks_without_a_search(client):
     answer = recommend(client, {"user": 11, "filter": {"category": ["c1"]}, "dry_run": True})
     assert answer["items"] == []
     assert answer["allowed"] > 0
@@ -267,13 +267,13 @@ def test_a_dry_run_checks_and_searches_nothing(client):
         ({"user": 1, "on_unknown": "omit"}, "on_unknown", "known: error, ignore"),
     ],
 )
-def test_what_is_wrong_is_said(client, body, field, said):
+def test_errors_name_the_fix(client, body, field, said):
     error = problem(client, body)
     assert error["code"] == "invalid_request"
     assert (error["field"], said in error["message"]) == (field, True), error
 
 
-def test_bodies_that_are_none(client):
+def test_malformed_bodies_are_refused(client):
     def status(content, kind="application/json"):
         answer = client.post("/v1/recommend", content=content, headers={"content-type": kind})
         return answer.status_code, answer.json()["error"]["code"]
@@ -288,14 +288,14 @@ def test_bodies_that_are_none(client):
     assert status(nested)[0] in (400, 422)
 
 
-def test_requests_are_named(client):
+def test_requests_have_ids(client):
     named = client.post("/v1/recommend", json={"user": 1}, headers={"x-request-id": "a-1"})
     assert named.headers["x-request-id"] == named.json()["request_id"] == "a-1"
     odd = client.post("/v1/recommend", json={"user": 1}, headers={"x-request-id": 'a b"<'})
     assert odd.headers["x-request-id"] == odd.json()["request_id"] != 'a b"<'
 
 
-def test_addresses_that_are_none(client):
+def test_unknown_addresses_are_refused(client):
     assert client.get("/v2/recommend").json()["error"]["code"] == "not_found"
     wrong = client.get("/v1/recommend")
     assert (wrong.status_code, wrong.headers["allow"]) == (405, "POST")
@@ -328,7 +328,7 @@ def test_text_ids(tmp_path):
 
 
 def asked_by_many(client, bodies, count=12):
-    """The items of each body, asked by so many at once."""
+    """The items of each body, with this many requests at once."""
     found = [None] * len(bodies)
 
     def ask(start):
@@ -343,7 +343,7 @@ def asked_by_many(client, bodies, count=12):
     return found
 
 
-def test_brief_searches_have_the_same_answers_alone_beside_others_and_in_a_batch(folder):
+def test_short_searches_have_the_same_answers_alone_concurrently_and_in_a_batch(folder):
     rng = np.random.default_rng(5)
     histories = [rng.integers(0, NUM_ITEMS, rng.integers(0, 12)) for _ in range(60)]
     bodies = [{"history": folder[1].items.decode(row), "k": 1 + at % 3} for at, row in enumerate(histories)]
@@ -357,7 +357,7 @@ def test_brief_searches_have_the_same_answers_alone_beside_others_and_in_a_batch
             return run_of(work, priority=priority, brief=brief, **more)
 
         service.engine.run = noted
-        # Another is being answered, as long as these ask.
+        # Another request is in progress all the time.
         service.admission.enter()
         assert asked_by_many(client, bodies) == alone
         service.admission.leave()
@@ -368,7 +368,7 @@ def test_brief_searches_have_the_same_answers_alone_beside_others_and_in_a_batch
         assert service.engine.running == service.admission.before == 0
 
 
-def test_a_brief_search_waits_for_no_long_ones(folder):
+def test_a_short_search_does_not_wait_for_long_ones(folder):
     body, held = {"history": some(folder[1], 3, 14)}, threading.Event()
     with serving(folder[0]) as client:
         engine = client.service.engine

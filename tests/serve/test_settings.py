@@ -1,4 +1,4 @@
-"""What the pages say of limits is what holds."""
+"""The documented limits are those of the settings."""
 
 import re
 from dataclasses import fields
@@ -10,7 +10,7 @@ from beamwood.errors import InputError
 from beamwood.serve.settings import Limits, limits_of
 
 
-def test_the_page_tells_every_limit_and_what_it_is():
+def test_the_page_documents_every_limit():
     page = (ROOT / "docs/how-to/operate.md").read_text()
     told = dict(re.findall(r"^\| `(\w+)` \| (\d+\w*) \|", page, re.MULTILINE))
     assert told.keys() == {each.name for each in fields(Limits)} - {"new_item_share"}
@@ -21,6 +21,6 @@ def test_the_page_tells_every_limit_and_what_it_is():
 @pytest.mark.parametrize(
     ("given", "said"), [("kk=3", "'k'"), ("k=0", "above 0"), ("k=many", "k=1000"), ("idle_seconds=5", "5s")]
 )
-def test_limits_that_are_none(given, said):
+def test_invalid_limits_are_refused(given, said):
     with pytest.raises(InputError, match=said):
         limits_of([given])

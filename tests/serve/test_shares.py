@@ -1,4 +1,4 @@
-"""Places of new items in an answer: none of the first, a share at most, k whenever there are k."""
+"""Positions of new items in an answer: not the first ones, at most a share, and k items if there are k."""
 
 import math
 
@@ -14,13 +14,13 @@ from beamwood.serve.shares import order_by_share
     ("share", "expected"),
     [(0.1, [2, 3, 4, 5, 0]), (0.4, [2, 3, 0, 4, 1]), (0.5, [2, 0, 3, 1, 4]), (1.0, [0, 1, 2, 3, 4]), (0.0, None)],
 )
-def test_the_best_new_one_waits_for_its_place(share, expected):
-    """Items 0 and 1 are new and above all others."""
+def test_new_items_wait_for_positions_of_their_share(share, expected):
+    """Items 0 and 1 are new and have the highest scores."""
     scores, new = np.array([9.0, 8.0, 7.0, 6.0, 5.0, 4.0]), np.arange(6) < 2
     assert order_by_share(scores, new, share, 5) == (expected or [2, 3, 4, 5, 0])
 
 
-def test_a_new_one_comes_no_earlier_than_its_score():
+def test_a_new_item_is_not_ranked_above_its_score():
     assert order_by_share(np.array([1.0, 9.0, 8.0, 7.0]), np.array([True, False, False, False]), 0.5, 3) == [1, 2, 3]
 
 
@@ -30,7 +30,7 @@ def test_a_new_one_comes_no_earlier_than_its_score():
     share=st.floats(0, 1),
     k=st.integers(1, 40),
 )
-def test_what_holds_of_every_list(scores, chance, share, k):
+def test_properties_of_every_list(scores, chance, share, k):
     new = np.array([bool(chance >> at & 1) for at in range(len(scores))], bool)
     order = order_by_share(np.array(scores), new, share, k)
     assert len(order) == min(k, len(scores))

@@ -1,4 +1,4 @@
-"""Spans of requests at a collector on loopback: what they say, and what they never say."""
+"""Traces of requests at a local collector: their attributes, and data they must not contain."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def folder(tmp_path_factory):
 
 @contextmanager
 def collector(wait=0.0):
-    """The address of a collector, and a list of what was posted to it; it answers after `wait` seconds."""
+    """The address of a collector and the requests posted to it; it answers after `wait` seconds."""
     posted = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -51,7 +51,7 @@ def collector(wait=0.0):
 
 
 def spans_of(posted):
-    """Name, seconds and attributes of each span."""
+    """The name, the seconds and the attributes of each span."""
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
     found = []
@@ -91,20 +91,20 @@ def test_a_request_is_a_span(folder, monkeypatch):
     stages = [about[f"beamwood.{stage}_ms"] for stage in ("queue", "store", "search", "encode")]
     assert 0 < sum(stages) <= 1000 * seconds + 0.01
     assert spans[2][2]["error.type"] == "invalid_request"
-    # Nobody is named.
+    # No user is named.
     assert not any(b"secret" in body for _, body in bodies)
 
 
-def test_a_slow_collector_slows_no_answer(folder):
+def test_a_slow_collector_does_not_delay_answers(folder):
     pytest.importorskip("opentelemetry.exporter", reason="needs the extra otel")
     with collector(wait=1.0) as (url, posted), serving(folder, otlp=f"{url}/v1/traces") as client:
         for _ in range(5):
             post(client, "/v1/recommend", {"user": USER, "k": 3})
-        # All were answered while the first batch had not even left.
+        # All requests were answered before the first batch was exported.
         assert posted == []
 
 
-def test_what_is_no_collector(folder):
+def test_an_invalid_collector_address_is_refused(folder):
     pytest.importorskip("opentelemetry.exporter", reason="needs the extra otel")
     for url in ("localhost:4318", "ftp://x", "http://"):
         with pytest.raises(InputError, match=r"--otlp .* write http://localhost:4318"), serving(folder, otlp=url):

@@ -1,4 +1,4 @@
-"""A server that is killed at random while it takes events: what it acknowledged is there, once, and in order."""
+"""A server killed at random while it receives events: acknowledged events are stored once and in order."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def test_a_killed_server_keeps_what_it_acknowledged(kills, tmp_path):
                     acknowledged.append(each)
                     asked = server.ask("/v1/recommend", {"user": 100 + user, "k": 3})
                     assert asked[0] == 200
-                except (OSError, http.client.HTTPException):  # an answer that was cut short acknowledges nothing
+                except (OSError, http.client.HTTPException):  # a truncated answer acknowledges nothing
                     break
             joined([killer])
-            # The next life begins with what got no answer: it may be there already.
+            # The next run starts with the events that got no answer; they may be stored already.
     assert acknowledged
     with Server(folder, *options) as server:
         for user in range(USERS):

@@ -1,4 +1,4 @@
-"""Own counters say to Prometheus what its own would say; a coroutine that has begun is awaited as any other."""
+"""The service's counters have the format of the Prometheus client; a started coroutine can be awaited."""
 
 import asyncio
 import random
@@ -13,7 +13,7 @@ from beamwood.serve.tallies import Tally, Times
 BOUNDS = (0.001, 0.5, 2.0, 1000.0)
 
 
-def test_they_read_as_the_clients_own():
+def test_counters_equal_those_of_the_prometheus_client():
     disable_created_metrics()
     ours, theirs, rng = CollectorRegistry(), CollectorRegistry(), random.Random(0)
     own = {"namespace": "beamwood", "registry": theirs}
@@ -36,7 +36,7 @@ def test_they_read_as_the_clients_own():
     assert plain[0].total == 200
 
 
-def test_a_coroutine_that_has_begun():
+def test_a_started_coroutine_can_be_awaited():
     told = []
 
     async def at_once():

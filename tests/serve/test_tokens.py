@@ -1,4 +1,4 @@
-"""Who may ask what: every endpoint with every scope, and files of tokens that are wrong."""
+"""Authorisation: every endpoint with every scope, and invalid token files."""
 
 import base64
 import hashlib
@@ -64,7 +64,7 @@ def test_a_browser_sends_the_token_as_a_password(folder, tokens):
         assert refused.json()["error"]["code"] == "unauthorized"
 
 
-def test_tokens_are_read_again(folder, tokens):
+def test_tokens_are_reloaded(folder, tokens):
     with serving(folder, tokens=tokens) as client:
         known = client.service.tokens
         tokens.write_text(line("new", "metrics,admin"))
@@ -90,7 +90,7 @@ def test_tokens_are_read_again(folder, tokens):
         ("a admin " + hashlib.sha256(b"").hexdigest(), "line 1: the hash is that of an empty token"),
     ],
 )
-def test_files_that_are_wrong(tmp_path, content, said):
+def test_invalid_files_are_refused(tmp_path, content, said):
     path = tmp_path / "tokens"
     path.write_text(content)
     with pytest.raises(InputError, match=said):
@@ -99,7 +99,7 @@ def test_files_that_are_wrong(tmp_path, content, said):
         Tokens.read(tmp_path / "none")
 
 
-def test_a_token_has_its_rate(folder, tokens):
+def test_a_token_has_a_rate_limit(folder, tokens):
     with serving(folder, tokens=tokens, rate=0.5) as client:
         assert client.get("/metrics", headers=bearer("t-metrics")).status_code == 200
         refused = client.get("/metrics", headers=bearer("t-metrics"))
@@ -109,7 +109,7 @@ def test_a_token_has_its_rate(folder, tokens):
         assert client.get("/v1/models", headers=bearer("t-admin")).status_code == 200
 
 
-def test_others_need_tokens(tokens):
+def test_remote_addresses_need_tokens(tokens):
     for host in ("0.0.0.0", "::", "192.168.0.1"):
         with pytest.raises(InputError, match="--tokens"):
             check_binding(ServeSettings(host=host))

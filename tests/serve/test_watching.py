@@ -1,4 +1,4 @@
-"""A folder of models that is watched, as operators treat it: copied into, moved away, asked for by several at once."""
+"""A watched folder of models under typical operations: copying, moving, and concurrent loads."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from served import Server, post, saved, serving, wait_until
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
-    """Two models, the second one newer."""
+    """Two models, of which the second is newer."""
     root = tmp_path_factory.mktemp("models")
     return [saved(root / name, seed)[0] for seed, name in enumerate(("one", "other"))]
 
 
 @pytest.fixture
 def watched(models, tmp_path, monkeypatch):
-    """A client of the first model, and the folder that is watched."""
+    """A client of the first model, and the watched folder."""
     monkeypatch.setattr(upkeep, "_LOOK_EVERY", 0.05)
-    # They were all written in one second.
+    # All were written within one second.
     created, times = loading._created, {"one": "2026-01-01", "other": "2026-01-02", "broken": "2026-01-03"}
     monkeypatch.setattr(loading, "_created", lambda path: created(path) and times.get(path.name, "2026-01-04"))
     root = tmp_path / "models"
@@ -49,7 +49,7 @@ def refused(client):
     return sum(count for (said,), count in client.service.metrics.swaps._counts.items() if said == "refused")
 
 
-def test_a_folder_that_is_copied_slowly_is_loaded_once_it_is_whole(watched, models):
+def test_a_slowly_copied_folder_is_loaded_once_complete(watched, models):
     client, root = watched
     target = root / "other"
     target.mkdir()
@@ -61,7 +61,7 @@ def test_a_folder_that_is_copied_slowly_is_loaded_once_it_is_whole(watched, mode
     wait_until(lambda: model(client) == "other")
 
 
-def test_a_copy_that_ends_while_it_is_being_refused_is_loaded(watched, models, monkeypatch):
+def test_a_copy_completed_during_its_refusal_is_loaded(watched, models, monkeypatch):
     client, root = watched
     service, opened = client.service, client.service.opened
 
@@ -79,7 +79,7 @@ def test_a_copy_that_ends_while_it_is_being_refused_is_loaded(watched, models, m
     assert refused(client) == 1
 
 
-def test_what_a_save_has_not_put_in_its_place_is_no_model(watched, models):
+def test_an_unfinished_save_is_not_a_model(watched, models):
     client, root = watched
     shutil.copytree(models[1], root / ".other.0123456789ab.saving")
     assert client.service.loader.changed(models[0]) is None
@@ -88,7 +88,7 @@ def test_what_a_save_has_not_put_in_its_place_is_no_model(watched, models):
     wait_until(lambda: model(client) == "other")
 
 
-def test_a_folder_that_is_replaced_while_it_is_opened_is_one_model(models, tmp_path, monkeypatch):
+def test_a_folder_replaced_while_it_is_opened_gives_one_model(models, tmp_path, monkeypatch):
     folder, load = tmp_path / "model", Retriever.load
     shutil.copytree(models[0], folder)
 
@@ -105,7 +105,7 @@ def test_a_folder_that_is_replaced_while_it_is_opened_is_one_model(models, tmp_p
     assert load(models[0]).recommend([[]], 5).item_ids != load(models[1]).recommend([[]], 5).item_ids
 
 
-def test_what_stays_refused_is_not_tried_again_and_hides_no_other(watched, models, tmp_path):
+def test_a_refused_folder_is_not_retried_and_does_not_hide_others(watched, models, tmp_path):
     client, root = watched
     shutil.copytree(models[1], root / "broken")
     weights = root / "broken" / "weights.safetensors"
@@ -117,7 +117,7 @@ def test_what_stays_refused_is_not_tried_again_and_hides_no_other(watched, model
     assert refused(client) == 1
 
 
-def test_a_watched_folder_may_go_away_and_come_back(watched, models, tmp_path):
+def test_a_watched_folder_may_disappear_and_return(watched, models, tmp_path):
     client, root = watched
     said = []
     client.service.log.said = lambda event, **more: said.append((event, more))
@@ -132,7 +132,7 @@ def test_a_watched_folder_may_go_away_and_come_back(watched, models, tmp_path):
     assert [event for event, _ in said] == ["watch_failed", "model_loaded"]
 
 
-def test_what_is_found_while_another_model_is_loaded_is_loaded_after_it(watched, models, tmp_path, monkeypatch):
+def test_a_folder_found_during_a_load_is_loaded_afterwards(watched, models, tmp_path, monkeypatch):
     client, root = watched
     shutil.copytree(models[0], tmp_path / "one")
     load = Loader._load
@@ -150,7 +150,7 @@ def test_what_is_found_while_another_model_is_loaded_is_loaded_after_it(watched,
     wait_until(lambda: model(client) == "other")
 
 
-def test_a_model_of_a_clock_that_was_ahead_ends_no_watch(models, tmp_path, monkeypatch):
+def test_a_model_dated_in_the_future_does_not_stop_the_watch(models, tmp_path, monkeypatch):
     root, soon = tmp_path / "models", datetime.now(UTC) + timedelta(days=1)
     times = {"one": "2026-01-01", "other": "2999-01-01", "later": soon.isoformat(timespec="seconds")}
     monkeypatch.setattr(loading, "_created", lambda path: times.get(path.name, ""))
@@ -168,7 +168,7 @@ def test_a_model_of_a_clock_that_was_ahead_ends_no_watch(models, tmp_path, monke
         assert loader.changed(models[0]) == root / "later"
 
 
-def test_a_link_to_what_was_refused_is_tried_again_when_it_is_told_so(models, tmp_path):
+def test_a_refused_link_is_tried_again_on_demand(models, tmp_path):
     broken, current = tmp_path / "broken", tmp_path / "current"
     shutil.copytree(models[1], broken)
     weights = broken / "weights.safetensors"

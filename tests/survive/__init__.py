@@ -1,1 +1,1 @@
-"""Commands that are killed and go on: see `run`."""
+"""Commands that are killed and resumed; see `run`."""

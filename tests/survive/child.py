@@ -1,4 +1,4 @@
-"""A command in a fork of a process that has imported everything, killed at a disk call or after some processor time."""
+"""A command in a fork of a process with all imports done, killed at a disk call or after some processor time."""
 
 import faulthandler
 import os
@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 __all__ = ["Ended", "Kill", "command", "forked", "phase_of"]
 
-# What a child may take: one that says nothing for so long hangs.
+# A child that prints nothing for this long hangs.
 PATIENCE = 400
 WRITES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "shutil.rmtree"}
-# By the innermost file or function that is named: where a kill fell.
+# The phase of a kill, by the innermost known file or function.
 PHASES = {
     "artefact/replace.py": "save",
     "artefact/write.py": "save",
@@ -35,7 +35,7 @@ PHASES = {
 
 @dataclass(frozen=True)
 class Kill:
-    """At the n-th call that changes the disk, before it is done, or after so many seconds of the processor."""
+    """When to kill: before the n-th call that changes the disk, or after this many processor seconds."""
 
     call: int | None = None
     seconds: float | None = None
@@ -43,7 +43,7 @@ class Kill:
 
 @dataclass
 class Ended:
-    """How a child ended: its exit code, -9 when killed; its words; where it was killed; what it used."""
+    """The end of a child: exit code (-9 if killed), output, phase of the kill, and resources used."""
 
     code: int
     said: str
@@ -62,7 +62,7 @@ def phase_of(stack):
 
 
 def command(arguments):
-    """Run one command line as the program does, with groups, steps and a search that are small."""
+    """Run one command line as the program does, with small groups, few steps and a short search."""
     from beamwood import __main__ as program
     from beamwood.recipes.portfolio import find as finding
     from beamwood.recipes.portfolio.members import Member
@@ -81,7 +81,7 @@ def command(arguments):
 
 
 def forked(work, folder, kill=None):
-    """Do `work()` in a fork, in that folder, and wait until it has ended."""
+    """Run `work()` in a fork, in this folder, and wait for its end."""
     sys.stdout.flush()
     sys.stderr.flush()
     (said, saying), (told, telling) = os.pipe(), os.pipe()
@@ -106,7 +106,7 @@ def forked(work, folder, kill=None):
             if not _more(stream, words):
                 going.remove(stream)
                 os.close(stream)
-        # Whoever says where it is shall go no further.
+        # A child that has printed its stack must not continue.
         if b"most recent call first" in words[told]:
             os.kill(process, signal.SIGKILL)
     _, status, usage = os.wait4(process, 0)
@@ -123,7 +123,7 @@ def _more(stream, words):
 
 
 def _watched(work, telling, kill):
-    """Do it, counting what changes the disk, and say in the end how often; the exit code."""
+    """Run it and count the calls that change the disk, print the count at the end, and return the exit code."""
     calls = 0
 
     def hook(event, given):

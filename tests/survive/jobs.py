@@ -1,4 +1,4 @@
-"""What is killed: commands as they are typed, what has to be there before, and how they go on."""
+"""The killed jobs: commands, their prerequisites, and how they resume."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ LOG, ITEMS = "log.parquet", "items.parquet"
 
 
 def settings(*pairs):
-    """As options of the command line."""
+    """The settings as command-line options."""
     return tuple(word for pair in pairs for word in ("--set", pair))
 
 
@@ -28,10 +28,10 @@ OLD = ("fit", LOG, "--method", "popularity", "--out", "model")
 
 @dataclass(frozen=True)
 class Job:
-    """A command that writes `target`, and what the same command is given in addition to go on.
+    """A command that writes `target`, and the additional options with which it resumes.
 
-    `before`: commands whose folders are there when it starts. `same`: the target's bytes are those of a run that
-    nobody stopped; else, as of a search that measures milliseconds, what it says of each method is the same.
+    `before`: commands whose folders exist when it starts. `same`: the target's bytes equal those of an uninterrupted
+    run; otherwise, as for a search that measures milliseconds, only its results for each method are equal.
     """
 
     name: str

@@ -1,10 +1,10 @@
-"""`make survive`: commands are killed with SIGKILL at drawn points, and go on, until nothing is lost that was kept.
+"""`make survive`: commands are killed with SIGKILL at random points and resumed; no saved data may be lost.
 
-SURVIVE_KILLS says how many kills; SURVIVE_SEED which; SURVIVE_FROM the number of the first case, to go on where an
-earlier run ended; SURVIVE_SECONDS how long all of it may take. Half of the points are calls that change the disk, half
-are moments of the processor. After each kill the target is the old one, the new one, or not there yet, and is read
-with all its checksums. Then the same command goes on, sometimes to be killed once more. In the end it has brought what
-a run has that nobody stopped, no temporary file of the dead is left, and that of a living process still stands.
+SURVIVE_KILLS sets the number of kills, SURVIVE_SEED the seed, SURVIVE_FROM the number of the first case, to continue an
+earlier run, and SURVIVE_SECONDS the time limit. Half of the points are calls that change the disk, half are processor
+times. After each kill the target is the old one, the new one, or absent, and is read with all its checksums. Then the
+same command resumes, and may be killed again. In the end its result equals that of an uninterrupted run, no temporary
+file of a killed process is left, and that of a live process still exists.
 """
 
 import fcntl
@@ -26,7 +26,7 @@ LIVING, DEAD = "aaaaaaaaaaaa", "bbbbbbbbbbbb"
 
 @dataclass
 class Whole:
-    """A job as nobody stops it: its start folder, what is there in the end, and what it takes."""
+    """An uninterrupted job: its start folder, its result, and its cost."""
 
     start: Path
     old: object
@@ -37,7 +37,7 @@ class Whole:
 
 
 def content_of(folder, job):
-    """What the target holds, to be compared; None where it is not there. Errors: a file that is not what it says."""
+    """The content of the target for comparison; None if it is absent. Errors: an invalid file."""
     target = folder / job.target
     if target.is_file():
         return hashlib.sha256(target.read_bytes()).hexdigest()
@@ -54,12 +54,12 @@ def content_of(folder, job):
 
 
 def names_in(folder):
-    """All that is in a folder, at any depth."""
+    """All paths in a folder, at any depth."""
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if LIVING not in path.name}
 
 
 def readable(job):
-    """Read the target, with all checksums, as whoever answers by it does."""
+    """Read the target with all checksums, as a user of it would."""
     if Path(job.target).suffix == ".parquet" and Path(job.target).exists():
         import polars as pl
 
@@ -71,7 +71,7 @@ def readable(job):
 
 
 class Survival:
-    """The jobs within `home`, as nobody stops them; then one case after the other."""
+    """The uninterrupted jobs in `home`, then the cases in sequence."""
 
     def __init__(self, home, jobs):
         from survive import child
@@ -102,13 +102,13 @@ class Survival:
         return Whole(start, old, new, names_in(end), ended.calls, ended.seconds)
 
     def case(self, seed, number):
-        """Kill the job of that number and let it go on. Errors: what was lost, or is left over."""
+        """Kill the job with this number and resume it. Errors: lost data or leftover files."""
         place = number % len(self.jobs)
         job, whole, rng = self.jobs[place], self.whole[place], random.Random(f"{seed}/{number}")
         folder = self.home / f"case{number}"
         shutil.copytree(whole.start, folder)
         target = folder / job.target
-        # What another process is writing, and what one has left that was killed.
+        # A temporary file of a live process, and one of a killed process.
         living, dead = (target.with_name(f".{target.name}.{name}.saving") for name in (LIVING, DEAD))
         for temporary in (living, dead):
             temporary.mkdir() if job.target == "model" else temporary.touch()
@@ -129,7 +129,7 @@ class Survival:
         return kills
 
     def _killed(self, job, whole, folder, arguments, rng):
-        """Kill it once at a drawn point, where it comes so far, and look at what is there; the number of kills."""
+        """Kill it at a random point, if it gets that far, and check the target; return the number of kills."""
         by_call = rng.random() < 0.5
         call, share = rng.randint(1, whole.calls), rng.uniform(0, 0.95)
         kill = self.child.Kill(call=call) if by_call else self.child.Kill(seconds=max(share * whole.seconds, 1e-3))
@@ -138,13 +138,13 @@ class Survival:
             return 0
         self.where[f"{self.child.phase_of(ended.stack)} of {job.name}"] += 1
         left = content_of(folder, job)
-        # A search puts the best so far there, which is another one each time.
+        # A search saves the best model so far, which differs each time.
         assert left in (whole.old, whole.new) or not job.same, "the target is neither the old nor the new one"
         self._do(lambda: readable(job), folder)
         return 1
 
     def _goes_on(self, job, whole, folder):
-        """The same command goes on; where nothing began, or all was done, it says so."""
+        """Resume with the same command; it reports if nothing was started or everything was finished."""
         done = content_of(folder, job) == whole.new
         ended = self._do(lambda: self.child.command((*job.command, *job.go_on)), folder, codes=(0, 2))
         if ended.code == 2 and not done:
@@ -164,7 +164,7 @@ def make_data():
 
 
 def survive(home, jobs, kills, seed, first, until):
-    """Kill so often, print what was wrong, and where the kills fell; how many cases were wrong."""
+    """Kill this often, print the failures and the phases of the kills; return the number of failed cases."""
     survival = Survival(home, jobs)
     number, killed, wrong = first, 0, 0
     while killed < kills and time.monotonic() < until:
@@ -185,7 +185,7 @@ def survive(home, jobs, kills, seed, first, until):
 
 
 def main():
-    """Kill as the environment says; 1 when something was lost, or left over."""
+    """Run by the environment's settings; return 1 if data were lost or files left over."""
     import_all()
     from survive.jobs import JOBS
 
@@ -202,7 +202,7 @@ def main():
 
 
 def import_all():
-    """What commands import as they go, so that forks need not."""
+    """Import the modules that commands load lazily, so that forks need not."""
     import importlib
     import pkgutil
 

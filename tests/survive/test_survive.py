@@ -1,4 +1,4 @@
-"""A short form of `make survive`: a kill or two of each command, and what is not a survival is found."""
+"""A short form of `make survive`: one or two kills of each command, and the detection of failures."""
 
 import re
 import subprocess
@@ -20,10 +20,10 @@ def survived(program, **given):
     return done.returncode, done.stdout + done.stderr
 
 
-def test_what_is_killed_goes_on():
+def test_killed_commands_resume():
     code, said = survived([sys.executable, str(Path(run.__file__))], kills=len(JOBS) + 1, seed="short")
     assert code == 0, said
-    # A case may be killed again while it goes on.
+    # A case may be killed again while it resumes.
     told = re.search(
         rf"^(\d+) of {len(JOBS) + 1} kills with seed short, 0 with something lost or left;", said, re.MULTILINE
     )
@@ -35,14 +35,14 @@ def test_what_is_killed_goes_on():
 @pytest.mark.parametrize(
     ("broken", "jobs", "found"),
     [
-        # A file that is written in its place, and holds half of it at a call that changes the disk.
+        # A file written in place, which is incomplete at a call that changes the disk.
         (
             "half = lambda to: (to.write_bytes(b'half'), os.truncate(to, 4))\n"
             "replace.whole_file = contextmanager(lambda to: iter([half(to) and to]))",
             "export",
             "neither the old nor the new",
         ),
-        # Leftovers that nobody removes, and those of the living that somebody does.
+        # Leftover files that are not removed, and files of a live process that are.
         (
             "replace.clean = write.clean = lambda target: None",
             "overwrite",
@@ -51,7 +51,7 @@ def test_what_is_killed_goes_on():
         ("system.hold_file = lambda *_, **__: None", "overwrite", "the temporary of a living process is gone"),
     ],
 )
-def test_what_is_lost_or_left_is_found(broken, jobs, found, tmp_path):
+def test_lost_data_and_leftover_files_are_detected(broken, jobs, found, tmp_path):
     program = tmp_path / "broken.py"
     program.write_text(
         f"import sys\nsys.path.insert(0, {str(Path(run.__file__).parents[1])!r})\n"
@@ -67,7 +67,7 @@ def test_what_is_lost_or_left_is_found(broken, jobs, found, tmp_path):
     assert found in said
 
 
-def test_the_innermost_known_frame_says_where_a_kill_fell():
+def test_the_innermost_known_frame_is_the_phase_of_a_kill():
     stack = 'File "beamwood/artefact/write.py", line 1 in sync\nFile "beamwood/training/loop.py", line 2 in _validate\n'
     assert phase_of(stack) == "save"
     assert phase_of(stack.partition("\n")[2]) == "validation"

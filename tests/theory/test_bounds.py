@@ -1,4 +1,4 @@
-"""The bounds by hand, by their limits, and against what they bound."""
+"""The bounds by hand, at their limits, and against the quantities they bound."""
 
 import math
 from dataclasses import replace
@@ -32,7 +32,7 @@ def test_the_formulas_by_hand():
     window = 4 * 0.25 * (9 + 9 * 2 + 2 * 3)
     assert bounds.attention_capacity(NORMS) == 2 * 1.5**2 * (window * 4 + 2)
     assert math.isclose(bounds.retriever_complexity(10, 100, 8, 2), 4 * 10 / 10 * 16 / math.sqrt(3))
-    # Theorem 4.6 has 8 where 4.5 and 4.7 have 4: B_mlp holds a 2.
+    # Theorem 4.6 has 8 instead of the 4 in 4.5 and 4.7, because B_mlp contains a 2.
     assert bounds.ranker_complexity(10, 100) == 1
     losses = np.array([0.0, 1.0])
     rest = 3 * math.sqrt(2 * math.log(20) / 2)
@@ -77,27 +77,30 @@ def test_more_branches_and_more_examples_lower_the_bounds():
 @pytest.mark.parametrize(("branching", "depth"), [(2, 1), (2, 9), (3, 5), (16, 3)])
 def test_taus_square_is_at_least_the_number_of_nodes(branching, depth):
     shape = Shape(branching, branching, depth)
-    assert shape.num_nodes + 1 <= bounds.tau(shape.capacity, branching) ** 2  # with the root
+    assert shape.num_nodes + 1 <= bounds.tau(shape.capacity, branching) ** 2  # With the root.
 
 
 @pytest.mark.parametrize("branching", [2, 3, 16])
-def test_so_it_is_with_leaves_to_spare(branching):
+def test_the_same_holds_with_spare_leaves(branching):
     for num_items in range(1, 400):
         live = Tree.of_order(np.arange(num_items), "complete", branching=branching).live_counts
         assert sum(map(np.count_nonzero, live)) <= bounds.tau(num_items, branching) ** 2
 
 
 def pairs_on_levels(num_items, branching, shape):
-    """The ordered pairs of different nodes of one level that hold an item, which equation 16 counts."""
+    """The ordered pairs of different live nodes on one level, which equation 16 counts."""
     tree = Tree.of_order(np.arange(num_items), shape, branching=branching)
     sizes = [int(np.count_nonzero(live)) for live in tree.live_counts]
     return sum(size * (size - 1) for size in sizes)
 
 
 @pytest.mark.parametrize("branching", [2, 3, 8])
-def test_the_branching_term_counts_pairs_of_nodes_where_levels_are_full(branching):
-    """Its square is no less than they are; with an item more than full levels hold it is, as equation 16 leaves a
-    level out. In a compact tree little is lacking."""
+def test_the_branching_term_counts_pairs_of_nodes_on_full_levels(branching):
+    """Its square is at least their number.
+
+    With one more item than full levels have it is smaller, because equation 16 omits a level; in a compact tree the
+    difference is small.
+    """
     for num_items in range(2, 600):
         square = bounds.branching_term(num_items, branching) ** 2
         most = num_items**2 * (2 * branching**2 - 1) / (branching**2 - 1)
@@ -111,8 +114,8 @@ def test_the_branching_term_counts_pairs_of_nodes_where_levels_are_full(branchin
                 assert pairs_on_levels(num_items + 1, branching, "complete") > one_more
 
 
-def test_lemma_1_leaves_out_that_nodes_vectors_are_free():
-    """Where attention says nothing, f(u, n) = B_1 w_n: each example at a node of its own makes the complexity B_1 B_0.
+def test_lemma_1_ignores_that_node_vectors_are_free():
+    """Without attention, f(u, n) = B_1 w_n: if each example has its own node, the complexity is B_1 B_0.
 
     The printed bound falls with the number of examples; with tau at B_0 too it does not.
     """
@@ -123,7 +126,7 @@ def test_lemma_1_leaves_out_that_nodes_vectors_are_free():
 
 
 def test_the_complexity_of_linear_scores_is_within_its_bound():
-    """Of |w| <= B_0 the supremum is known: `B_0 / m |sum_i sigma_i x_i|`."""
+    """For |w| <= B_0 the supremum is known: `B_0 / m |sum_i sigma_i x_i|`."""
     rng = np.random.default_rng(0)
     m, inputs = 200, 3.0
     x = rng.normal(size=(m, 5))
@@ -135,7 +138,7 @@ def test_the_complexity_of_linear_scores_is_within_its_bound():
 
 
 def test_no_score_is_above_the_capacity_of_its_network():
-    """For one example the complexity of a class that holds f and -f is the largest score itself."""
+    """For one example, the complexity of a class with f and -f is the largest score."""
     largest = 0.0
     for seed in range(5):
         tree, weights, _ = random_case(seed, num_items=60, num_rows=1)
@@ -148,7 +151,7 @@ def test_no_score_is_above_the_capacity_of_its_network():
     assert 0 < largest <= 1
 
 
-def test_the_shift_of_filtering_is_that_of_its_densities():
+def test_the_shift_of_filtering_equals_that_of_its_densities():
     rng = np.random.default_rng(1)
     p, kept = rng.dirichlet(np.ones(40)), rng.random(40) < 0.6
     share = p[kept].sum()
@@ -157,7 +160,7 @@ def test_the_shift_of_filtering_is_that_of_its_densities():
     assert bounds.filtering_shift(1.0) == 0
 
 
-def test_what_has_no_bound_is_an_error():
+def test_cases_without_a_bound_are_errors():
     _, weights, _ = random_case(0, num_items=30, num_rows=1, similarity=4)
     with pytest.raises(InputError, match=r"the network alone, without added score terms"):
         bounds.norms_of(weights)

@@ -32,12 +32,12 @@ def test_a_wide_beam_is_exact(case):
     assert [level.level for level in report.levels] == list(range(1, searcher.tree.shape.depth + 1))
     assert np.isclose(sum(level.lost for level in report.levels), 1 - report.levels[-1].recall)
     assert all(level.kl_tree >= -1e-12 for level in report.levels)
-    assert report.levels[0].kl_tree < 1e-12  # on the first level a walk draws from the softmax itself
+    assert report.levels[0].kl_tree < 1e-12  # On the first level a walk draws from the softmax itself.
     assert report.as_dict()["levels"][0]["nodes"] == searcher.tree.shape.root_fanout
 
 
-def test_the_beam_is_judged_without_the_historys_own_items(case):
-    """A search brings them too where what was seen comes again; the beam's losses are of the beam."""
+def test_the_beam_is_evaluated_without_the_historys_items(case):
+    """With repeats, a search adds them too; the losses are those of the beam alone."""
     _, histories, labels = case
     tree, weights, _ = random_case(1, num_items=120, num_rows=1, similarity=4)
     weights = with_term(weights, "seen", weights=np.full(weights.history_length, 1000, np.float32))
@@ -50,7 +50,7 @@ def test_the_beam_is_judged_without_the_historys_own_items(case):
     assert not np.array_equal(beam.items, searcher.search(query, 5, narrow).items)
 
 
-def test_recall_by_level_in_loops(case):
+def test_recall_by_level_equals_loops(case):
     searcher, histories, labels = case
     tree, shape = searcher.tree, searcher.tree.shape
     leaves = tree.leaves_of(histories.padded(searcher.weights.history_length))
@@ -82,7 +82,7 @@ def level_scores(searcher, histories):
         ("path", "product along the path"),
     ],
 )
-def test_the_probability_is_the_one_that_was_trained(case, link, probability):
+def test_the_probability_is_the_trained_one(case, link, probability):
     searcher, histories, labels = case
     logits = level_scores(searcher, histories)
     other = TreeSearcher(searcher.weights, searcher.tree, beam_width=6, link=LINKS[link])
@@ -102,7 +102,7 @@ def test_the_probability_is_the_one_that_was_trained(case, link, probability):
 
 
 @pytest.mark.filterwarnings("ignore:divide by zero")
-def test_the_heap_of_a_path_tree_is_that_of_its_products(case):
+def test_the_heap_of_a_path_tree_uses_its_products(case):
     searcher, histories, labels = case
     paths, above = [], np.ones((4, 1))
     for values in level_scores(searcher, histories):
@@ -115,7 +115,7 @@ def test_the_heap_of_a_path_tree_is_that_of_its_products(case):
         assert level.heap_violations == heap_gaps(own, below, 0.3, np.random.default_rng(0))["heap_violations"]
 
 
-def test_scores_that_say_an_order_alone_have_nothing_to_calibrate(case):
+def test_scores_without_probabilities_have_no_calibration(case):
     searcher, histories, labels = case
     other = TreeSearcher(searcher.weights, searcher.tree, beam_width=6, link=LINKS["order"])
     report = diagnose(TreeSearcher.restore(*other.export()), histories, labels, k=5)
@@ -136,7 +136,7 @@ def test_a_perfect_heap_has_no_violations_and_a_reversed_one_has_many():
     assert reversed_order["heap_violations"] > 0.3
 
 
-def test_calibration_of_the_truth_is_zero_and_of_a_guess_is_not():
+def test_true_probabilities_have_zero_calibration_error_and_guesses_do_not():
     rng = np.random.default_rng(2)
     truth = rng.dirichlet(np.full(30, 0.3), size=4000)
     drawn = np.array([rng.multinomial(5, row / row.sum()) for row in truth]) / 5

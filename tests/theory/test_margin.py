@@ -1,4 +1,4 @@
-"""Proposition 4.3: a target is found exactly where its margin is not negative; and where it is lost."""
+"""Proposition 4.3: a target is found if and only if its margin is not negative; and the level of its loss."""
 
 import json
 
@@ -34,7 +34,7 @@ def case(request):
     return TreeSearcher(weights, tree, beam_width=7, link=LINKS[link]), histories, labels
 
 
-def test_a_target_is_found_where_its_margin_is_not_negative(case):
+def test_a_target_is_found_if_its_margin_is_not_negative(case):
     searcher, histories, labels = case
     margins = target_margins(searcher, histories, labels)
     beam = searcher.beam(Query.of(histories), 7)
@@ -63,10 +63,10 @@ def test_a_wide_beam_loses_nothing(case):
 
 @pytest.mark.parametrize("k", [3, 7, 11])
 def test_a_search_for_k_without_excluded_items(case, k):
-    """Found is what a search brings; the shares lost on the levels are the rest of it."""
+    """The found share is that of a search; the shares lost on each level are the rest."""
     searcher, histories, labels = case
     rng = np.random.default_rng(1)
-    subtree = searcher.tree.item_of_leaf[:20]  # nothing is left of it
+    subtree = searcher.tree.item_of_leaf[:20]  # Nothing is lost.
     excluded = ItemLists.from_lists([np.append(rng.permutation(150)[:40], subtree[subtree >= 0]) for _ in range(40)])
     margins = target_margins(searcher, histories, labels, k=k, excluded=excluded)
     hits = searcher.beam(Query.of(histories), k, SearchOptions(excluded))
@@ -82,7 +82,7 @@ def test_a_search_for_k_without_excluded_items(case, k):
     json.dumps(report.as_dict(), allow_nan=False)
 
 
-def test_the_report_sums_them_up(case):
+def test_the_report_summarises_margins(case):
     searcher, histories, labels = case
     report, margins = diagnose(searcher, histories, labels, k=5), target_margins(searcher, histories, labels)
     assert report.margin["found"] == margins.found.mean()

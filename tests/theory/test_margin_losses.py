@@ -41,7 +41,7 @@ def test_values_equal_loops():
             assert math.isclose(got[name][row].item(), value, rel_tol=1e-9, abs_tol=1e-12), (name, row)
 
 
-def test_a_target_is_lost_where_its_margin_is_negative():
+def test_a_target_is_lost_if_its_margin_is_negative():
     target, rivals = case(200, seed=3)
     rank = (rivals > target[:, None]).sum(dim=1)
     for k in (1, 2, 5):
@@ -63,8 +63,8 @@ def test_each_loss_bounds_its_own_function_of_the_margin(seed, k, levels):
     assert logarithmic <= math.log2(math.e) * beam_softmax(target, rivals).sum().item() + 1e-12
 
 
-def test_with_a_beam_of_one_two_of_the_bounds_do_not_hold_and_the_hinge_does():
-    """The best of all candidates has g = 0, so A(0) = 1, while its margin over the next one may be large."""
+def test_with_a_beam_of_one_only_the_hinge_bound_holds():
+    """The best candidate has g = 0, so A(0) = 1, although its margin over the next one may be large."""
     target, rivals = torch.tensor([5.0]), torch.tensor([[0.0, -1.0]])
     assert beam_margin(target, rivals, 1).item() == 0
     assert multiclass_margin(target, rivals).item() == 0
@@ -87,5 +87,5 @@ def test_gradients_in_float64_also_without_rivals(name):
     assert torch.autograd.gradcheck(loss, (target, rivals))
 
 
-def test_a_row_without_rivals_has_no_margin_to_miss():
+def test_a_row_without_rivals_has_no_loss():
     assert multiclass_margin(torch.tensor([0.5]), torch.empty(1, 0)).tolist() == [0]

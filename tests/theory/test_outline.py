@@ -7,7 +7,7 @@ import pytest
 from beamwood.theory.outline import tree_outline
 from beamwood.tree import Shape, Tree
 
-ORDER = [3, 0, -1, 5, 1, 4, 2, -1, 6, 7, -1, -1]  # leaves of 3 nodes with 2 children of 2 each
+ORDER = [3, 0, -1, 5, 1, 4, 2, -1, 6, 7, -1, -1]  # Leaves of 3 nodes with 2 children of 2 each.
 NAMES = pl.Series([f"item {n}" for n in range(8)])
 COUNTS = np.array([5, 0, 7, 1, 2, 9, 4, 4])
 CATEGORIES = pl.Series([["a"], ["a", "b"], ["b"], None, ["b"], ["a", "c"], [], ["c"]])
@@ -43,7 +43,7 @@ def test_each_node_is_the_sum_of_its_children(tree):
     assert sorted(places) == list(range(1, len(nodes)))
 
 
-def test_what_stands_below_a_node(tree):
+def test_items_below_a_node(tree):
     nodes = drawn(tree)
     first = next(node for node in nodes if (node.level, node.number) == (1, 0))
     assert first.examples == ("item 5", "item 0", "item 3")
@@ -54,7 +54,7 @@ def test_what_stands_below_a_node(tree):
     assert nodes[0].lost == 0
 
 
-def test_levels_are_whole_and_as_many_as_fit(tree):
+def test_as_many_complete_levels_as_fit(tree):
     assert {node.level for node in drawn(tree, most=16)} == {0, 1, 2}
     assert {node.level for node in drawn(tree, most=2)} == {0, 1}
     assert all(node.below == () for node in drawn(tree, most=16) if node.level == 2)

@@ -1,4 +1,4 @@
-"""A market with known probabilities: what summed labels miss and rectified ones find, in theory and when trained."""
+"""A market with known probabilities: items that only rectified labels find, in theory and after training."""
 
 import numpy as np
 import polars as pl
@@ -28,7 +28,7 @@ class NextItem:
 
 @pytest.fixture(scope="module")
 def market():
-    """Few tastes, and a tree (by category) whose strong items stand among weak ones, its middling ones together."""
+    """A market of few tastes, and a tree by category with strong items among weak ones and medium ones together."""
     config = MarketConfig(
         num_users=2000,
         num_items=NUM_ITEMS,
@@ -88,7 +88,7 @@ def test_training_with_summed_labels_misses_what_rectified_labels_find(market):
         theory = missed_in_theory(searcher.tree, eta, K)
     assert theory["rectified"].items == 0
     assert theory["summed"].items > 0.3
-    # The model itself errs a little, so both are held against its own exact search.
+    # The model has small errors, so both are compared with its own exact search.
     assert misses["summed"].items > misses["summed, exact"].items + 0.15
     assert misses["rectified"].items < misses["rectified, exact"].items + 0.03
     assert misses["rectified"].probability < misses["summed"].probability / 2
@@ -104,8 +104,8 @@ def test_theory_on_random_trees():
     assert theory["summed"].probability > 0
 
 
-def test_an_answer_without_an_item_is_none():
-    tree = Tree.of_order(np.arange(5), Shape(2, 2, 3))  # three of its leaves are empty
+def test_an_empty_answer_slot_does_not_count():
+    tree = Tree.of_order(np.arange(5), Shape(2, 2, 3))  # Three of its leaves are empty.
     assert missed_in_theory(tree, np.array([[0.5, 0.5, 0, 0, 0]]), 3)["rectified"].probability == 0
     whole = missed_in_theory(tree, np.array([[0.3, 0.2, 0.2, 0.2, 0.1]]), 8)
     assert whole["summed"].probability == pytest.approx(0)

@@ -52,10 +52,10 @@ def test_proposition_3_max_labels_are_exact_for_every_k(seed, num_items, branchi
 
 @pytest.mark.parametrize("labels", ["summed", "rectified", "normalised"])
 @pytest.mark.parametrize(("num_items", "branching"), [(8, 2), (13, 3), (2, 16)])
-def test_a_level_s_loss_is_least_at_the_expectation_of_its_labels(num_items, branching, labels):
+def test_a_level_s_loss_is_minimal_at_the_expectation_of_its_labels(num_items, branching, labels):
     """DTR, equation 18 and theorem 1: the logarithms of sums, or with rectified labels of the largest, are a minimum.
 
-    The loss is convex, so its gradient alone says so; a level's constant makes no difference.
+    The loss is convex, so a zero gradient suffices; a constant per level makes no difference.
     """
     rng = np.random.default_rng(num_items)
     tree = random_tree(num_items, rng, branching=branching, shape="complete")
@@ -79,7 +79,7 @@ def test_a_level_s_loss_is_least_at_the_expectation_of_its_labels(num_items, bra
 
 
 def test_summed_labels_lose_on_many_random_instances():
-    """The converse: proposition 3 would not hold for sums, else the test above could not fail."""
+    """The converse: proposition 3 does not hold for sums, so the test above can fail."""
     rng = np.random.default_rng(0)
     lost = 0
     for _ in range(200):
@@ -90,9 +90,9 @@ def test_summed_labels_lose_on_many_random_instances():
 
 
 def test_the_label_illustration():
-    """DTR, appendix F, figure 7: of item f the leaf 20 and the nodes 9 and 4 are positive, the node 1 is not.
+    """DTR, appendix F, figure 7: for item f the leaf 20 and the nodes 9 and 4 are positive, node 1 is not.
 
-    Of the probabilities the text says that f has .11, the largest below node 4, and c .13, the largest below node 1.
+    In the text f has probability .11, the largest below node 4, and c has .13, the largest below node 1.
     """
     tree = Tree(Shape(2, 2, 4), np.arange(16))
     eta = np.full(16, 0.04)
@@ -105,7 +105,7 @@ def test_the_label_illustration():
 
 
 def test_rectified_labels_follow_the_best_item():
-    """DTR, equation 14: a target is positive from its leaf up to where a better item joins, and nowhere above."""
+    """DTR, equation 14: a target is positive from its leaf up to the first ancestor with a better item."""
     for target in range(8):
         level = rectified_levels(ETA[None].astype(np.float32), EIGHT, np.array([[target]]))[0, 0]
         for j in range(4):
@@ -144,7 +144,7 @@ def test_proposition_4_q_sums_to_one_on_every_level(seed, num_items, branching):
 
 @pytest.mark.parametrize("branching", [2, 3, 5])
 def test_theorem_3_a_consistent_model_samples_its_own_softmax(branching):
-    """Where exp(o) of a parent is proportional to the sum over its children, q is the softmax; else it is not."""
+    """If exp(o) of a parent is proportional to the sum over its children, q is the softmax; otherwise it is not."""
     rng = np.random.default_rng(branching)
     tree = random_tree(50, rng, branching=branching)
     leaves = np.where(tree.item_of_leaf >= 0, rng.normal(0, 2, tree.shape.capacity), -np.inf)
@@ -152,7 +152,7 @@ def test_theorem_3_a_consistent_model_samples_its_own_softmax(branching):
     with np.errstate(divide="ignore"):
         for level in range(tree.shape.depth - 1, 0, -1):
             families = np.exp(scores[-1]).reshape(tree.shape.level_size(level), branching)
-            scores.append(np.log(families.sum(axis=1))[None] + rng.normal())  # any factor for a level
+            scores.append(np.log(families.sum(axis=1))[None] + rng.normal())  # Any factor per level.
     scores = scores[::-1]
     for values, log_q in zip(scores, path_log_q(tree.shape, scores), strict=True):
         assert np.allclose(np.exp(log_q), np.exp(level_log_softmax(values)))
@@ -162,7 +162,7 @@ def test_theorem_3_a_consistent_model_samples_its_own_softmax(branching):
 
 
 def max_heap_scores(tree, rng, spread):
-    """Scores with exp(o) of each parent proportional to the largest of its children, by a factor of the level."""
+    """Scores with exp(o) of each parent proportional to the largest of its children, with a factor per level."""
     scores = [np.where(tree.item_of_leaf >= 0, rng.normal(0, spread, tree.shape.capacity), -np.inf)[None]]
     for level in range(tree.shape.depth - 1, 0, -1):
         families = scores[-1].reshape(tree.shape.level_size(level), -1)
@@ -185,7 +185,7 @@ def test_proposition_5_and_corollary_1_bound_the_walks_of_a_max_heap(seed, num_i
         live = np.isfinite(values[0])
         bias = np.abs(np.exp(log_q) - np.exp(log_p)).max()
         assert bias <= path_bias_bound(epsilon, level) + 1e-12
-        # The corollary's scores are bounded, so nodes without items have no part in it.
+        # The corollary's scores are bounded, so nodes without items are excluded.
         bound = path_kl_bound(epsilon, level, int(live.sum()), float(np.abs(values[0, live]).max()))
         assert kl_divergence(log_q[:, live], log_p[:, live])[0] <= bound + 1e-9
         if level == 1:
@@ -194,7 +194,7 @@ def test_proposition_5_and_corollary_1_bound_the_walks_of_a_max_heap(seed, num_i
 
 
 def test_the_bounds_of_proposition_5_need_their_condition():
-    """Where parents do not follow their largest child, the bias goes beyond the bound that their shares would give."""
+    """If parents do not follow their largest child, the bias exceeds the bound by their shares."""
     tree = random_tree(16, np.random.default_rng(0), branching=2)
     scores = max_heap_scores(tree, np.random.default_rng(1), spread=30)
     scores[0] = -scores[0]
@@ -218,7 +218,7 @@ def test_shares_of_the_largest_child():
 
 
 def test_walks_follow_the_closed_form():
-    """The sampler's log q is that of the closed form, on every level."""
+    """The sampler's log q equals the closed form on every level."""
     rng = np.random.default_rng(4)
     tree = random_tree(40, rng, branching=3)
     scores = random_scores(rng, tree, rows=2)
@@ -237,7 +237,7 @@ def test_walks_follow_the_closed_form():
 
 
 @pytest.mark.parametrize(("proposal", "unbiased"), [("softmax", True), ("uniform", False)])
-def test_sampled_softmax_is_unbiased_under_its_own_softmax_alone(proposal, unbiased):
+def test_sampled_softmax_is_unbiased_only_under_its_own_softmax(proposal, unbiased):
     """With q proportional to exp(o), M draws give the full softmax's gradient in expectation; uniform q is biased.
 
     The well-known fact behind DTR, section 4.3 (Bengio and Senecal): under q the corrected logits of the draws are all
@@ -254,7 +254,7 @@ def test_sampled_softmax_is_unbiased_under_its_own_softmax_alone(proposal, unbia
 
     full = gradient(lambda o: full_softmax(o[None], torch.tensor([[target]])).sum())
     log_q = torch.log_softmax(logits, 0) if proposal == "softmax" else torch.full((12,), -np.log(12.0))
-    # Draw from q without the positive, which is what dropping and renormalising leaves.
+    # Draws from q without the positive, renormalised.
     q = log_q.exp()
     q[target] = 0
     picked = torch.multinomial(q, draws * count, replacement=True, generator=generator).view(draws, count)
@@ -265,7 +265,7 @@ def test_sampled_softmax_is_unbiased_under_its_own_softmax_alone(proposal, unbia
         return sampled_softmax(positive, o[picked], renormalised[picked]).mean()
 
     estimate = gradient(sampled)
-    # The spread of the estimate, from blocks of draws.
+    # The standard error of the estimate, from blocks of draws.
     blocks = []
     for part in picked.view(40, -1, count):
         leaf = logits.clone().requires_grad_()

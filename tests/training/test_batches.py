@@ -1,4 +1,4 @@
-"""Every row once an epoch, in an order that can be taken up at any batch."""
+"""Every row once per epoch, in an order that can be resumed at any batch."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Checkpoints by what they cost and what a kill may lose; all by a made-up clock."""
+"""Checkpoint intervals by their cost and the time that a kill may lose, with a simulated clock."""
 
 import time
 from itertools import pairwise
@@ -74,32 +74,32 @@ def lost(saved, end, start=50.0):
 
 
 @pytest.mark.parametrize("cost", [0.0, 0.01, 0.5, 1.1])
-def test_cheap_ones_keep_both_bounds(tmp_path, monkeypatch, cost):
+def test_fast_checkpoints_keep_both_bounds(tmp_path, monkeypatch, cost):
     saved, end = saves(tmp_path, monkeypatch, cost)
     assert len(saved) >= 6
-    # What the first one costs is not known before it.
+    # The cost of the first checkpoint is unknown in advance.
     assert lost(saved, end) <= MOST_LOST + cost + 1e-6
     assert lost(saved[1:], end, saved[0][1]) <= MOST_LOST + 1e-6
     assert all(cost <= MOST_SPENT * (apart + cost) * (1 + 1e-9) + 1e-6 for apart in between(saved))
-    # Nor more often than is needed.
+    # Nor are they more frequent than needed.
     assert all(apart >= MOST_LOST - cost - 1.0 - 1e-6 for apart in between(saved))
 
 
 @pytest.mark.parametrize("cost", [3.0, 10.0])
-def test_of_dear_ones_the_time_they_take_counts(tmp_path, monkeypatch, cost):
+def test_slow_checkpoints_are_limited_by_their_cost(tmp_path, monkeypatch, cost):
     saved, _ = saves(tmp_path, monkeypatch, cost, steps=1500 if cost == 10 else 600)
     assert len(saved) >= 4
     assert all(apart == pytest.approx(49 * cost, abs=1.0) for apart in between(saved))
     assert all(cost <= MOST_SPENT * (apart + cost) * (1 + 1e-9) for apart in between(saved))
 
 
-def test_a_checkpoint_that_becomes_cheap_again_comes_more_often(tmp_path, monkeypatch):
+def test_a_checkpoint_that_becomes_fast_again_is_more_frequent(tmp_path, monkeypatch):
     saved, _ = saves(tmp_path, monkeypatch, lambda number: 5.0 if number == 1 else 0.1, steps=500)
     assert between(saved)[1] == pytest.approx(49 * 5.0, abs=1.0)
     assert between(saved)[2] == pytest.approx(MOST_LOST - 0.1, abs=1.0)
 
 
-def test_what_takes_long_is_saved_before(tmp_path, monkeypatch):
+def test_a_checkpoint_precedes_long_work(tmp_path, monkeypatch):
     """A validation, and a step, are done anew when they are killed: what came before them is not."""
     saved, end = saves(tmp_path, monkeypatch, 0.1, steps=100, validation=45.0, every=25)
     assert lost(saved, end) <= MOST_LOST + 0.2
@@ -107,8 +107,8 @@ def test_what_takes_long_is_saved_before(tmp_path, monkeypatch):
     assert lost(saved, end) <= MOST_LOST + 0.2
 
 
-def test_the_clock_on_the_wall_does_not_matter(monkeypatch):
-    """It is set back by a year, and forward by two; a training's own clock goes on as it does."""
+def test_changes_of_the_system_clock_do_not_matter(monkeypatch):
+    """It is set back by a year and forward by two; the training uses a monotonic clock."""
     clock = Budget().clock
     times, before, wall = CheckpointTimes(clock), clock(), time.time()
     for jump in (-3e7, 6e7):

@@ -1,4 +1,4 @@
-"""Where a training computes: what moves, what is refused, and that a model comes back."""
+"""The device of a training: moved tensors, refusals, and the return of the model."""
 
 import pickle
 from collections import namedtuple
@@ -29,7 +29,7 @@ NO_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="torch sees a GPU 
 
 
 def tensors_of(value):
-    """All tensors that are anywhere in a value, as pickle comes by them."""
+    """All tensors anywhere in a value, found by pickle."""
     found = []
 
     class Finder(pickle.Pickler):
@@ -57,7 +57,7 @@ class Held:
 Pair = namedtuple("Pair", "first second")
 
 
-def test_a_batch_moves_with_all_that_it_holds():
+def test_a_batch_moves_with_all_its_tensors():
     lists = ItemLists(np.array([0, 2]), np.array([3, 1], np.int32))
     inner = Held(torch.ones(2), {"a": [torch.zeros(1), 3], "b": None})
     batch = Held(torch.ones(3), (Pair(inner, torch.arange(2)), lists, "word", np.ones(2)))
@@ -73,7 +73,7 @@ def test_a_batch_moves_with_all_that_it_holds():
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_no_tensor_of_a_methods_batch_stays_behind(split, case, tmp_path, monkeypatch):
+def test_no_tensor_of_a_methods_batch_stays_on_the_old_device(split, case, tmp_path, monkeypatch):
     batches, drawn = [], Stepper.drawn
 
     def kept(stepper, rows, progress=None):
@@ -88,8 +88,8 @@ def test_no_tensor_of_a_methods_batch_stays_behind(split, case, tmp_path, monkey
     assert all(tensor.device == META for tensor in there)
 
 
-def test_a_tree_that_was_replaced_is_known_after_a_move():
-    """Another tensor may have as many versions as that one had."""
+def test_a_replaced_tree_is_detected_after_a_move():
+    """Another tensor may have the same version number."""
     tree, other = (random_tree(90, np.random.default_rng(seed)) for seed in range(2))
     model = TreeModel(DinScorer(tree.shape), tree)
     model.item_of_leaf = torch.from_numpy(other.item_of_leaf.copy())
@@ -97,7 +97,7 @@ def test_a_tree_that_was_replaced_is_known_after_a_move():
 
 
 @NO_GPU
-def test_without_a_gpu_there_is_one_line_before_anything_is_made():
+def test_without_a_gpu_one_line_is_given_before_any_work():
     class Never(LinearTask):
         def prepare(self, rng, budget):
             raise AssertionError("it was made ready")
@@ -110,21 +110,21 @@ def test_without_a_gpu_there_is_one_line_before_anything_is_made():
 
 
 @NO_GPU
-def test_a_fit_says_so_too(split):
+def test_a_fit_without_a_gpu_is_refused_too(split):
     with pytest.raises(InputError, match=r"sees no GPU; set loop\.device=cpu"):
         load_method("sasrec").fitted(split, {"loop.device": "cuda"}, progress=False)
     with pytest.raises(InputError, match=r"loop\.device"):
         load_method("sasrec").fitted(split, {"loop.device": "gpu"}, progress=False)
 
 
-def test_a_method_of_the_processor_is_refused_a_gpu(split):
+def test_a_cpu_method_refuses_a_gpu(split):
     with pytest.raises(InputError, match=r"loop\.device=cuda is not for this method, which trains on the processor"):
         load_method("lpo4rec").fitted(split, {"loop.device": "cuda"}, progress=False)
     assert device_of("cpu", takes_gpu=False) == PROCESSOR
 
 
-def test_the_graph_is_averaged_alike_by_rows_and_whole():
-    """What a GPU computes, on the processor."""
+def test_averaging_the_graph_by_rows_and_at_once_is_equal():
+    """The computation of the GPU, run on the CPU."""
     rng = np.random.default_rng(0)
     taken = ItemLists(np.arange(0, 151, 5), np.concatenate([rng.choice(20, 5, replace=False) for _ in range(30)]))
     graph = lightgcn.Graph(taken, 20, 3)

@@ -1,4 +1,4 @@
-"""GuidedRec's step: the true NDCG against a loop, and who moves when."""
+"""GuidedRec's step: the true NDCG against a loop, and the parts updated in each move."""
 
 import math
 
@@ -14,7 +14,7 @@ from beamwood.training.guided import GuidedStep
 LABELS = torch.tensor([[1.0, 1.0, 0.0, 0.0]]).expand(6, -1)
 
 
-def test_ndcg_equals_a_loop_and_equal_scores_are_no_merit():
+def test_ndcg_equals_a_loop_and_ties_get_no_credit():
     generator = torch.Generator().manual_seed(0)
     scores = torch.randint(0, 4, (50, 8), generator=generator).float()
     labels = torch.randint(0, 3, (50, 8), generator=generator).float()
@@ -26,7 +26,7 @@ def test_ndcg_equals_a_loop_and_equal_scores_are_no_merit():
         ideal = sum(g / math.log2(r + 2) for r, g in enumerate(sorted(gain, reverse=True)[:5]))
         assert math.isclose(got[row].item(), dcg / ideal if ideal else 0.0, rel_tol=1e-6)
     constant = list_ndcg(torch.zeros((1, 4)), LABELS[:1])
-    assert constant.item() < 0.7  # positives last, though the list names them first
+    assert constant.item() < 0.7  # Positives count last, although they are first in the list.
 
 
 class Scores(nn.Module):
@@ -41,7 +41,7 @@ class Scores(nn.Module):
 def step_of(**options):
     model = Scores()
     surrogate = NdcgSurrogate(4, generator=torch.Generator().manual_seed(1))
-    with torch.no_grad():  # away from the tiny start, where gradients get lost in rounding
+    with torch.no_grad():  # Away from the tiny initial values, where gradients vanish in rounding.
         for parameter in surrogate.parameters():
             parameter.mul_(30)
     both = nn.ModuleList([model, surrogate])
@@ -54,7 +54,7 @@ def step_of(**options):
     return model, surrogate, GuidedStep(model, surrogate, optimizers, **options)
 
 
-def test_the_four_moves_by_hand():
+def test_the_four_updates_by_hand():
     model, surrogate, guided = step_of(beta=0.5, k=4)
     twin, judge, _ = step_of()
     result, facts = guided(model, LABELS, step=1)
@@ -79,20 +79,20 @@ def test_the_four_moves_by_hand():
     assert math.isclose(facts.predicted_ndcg, predicted.mean().item(), rel_tol=1e-5)
 
 
-def test_without_logloss_nothing_but_the_surrogate_teaches():
+def test_without_logloss_only_the_surrogate_gives_gradients():
     model, surrogate, guided = step_of(with_logloss=False)
     with torch.no_grad():
         for parameter in surrogate.parameters():
             parameter.zero_()
     before = model.table.detach().clone()
     _, facts = guided(model, LABELS, step=1)
-    # A surrogate of zeros has no gradient to pass on but that of its last bias.
+    # A surrogate of zeros has a gradient only for its last bias.
     assert torch.equal(model.table.detach(), before)
     assert facts.logloss == 0
 
 
 @pytest.mark.parametrize("leaky", [False, True])
-def test_leaky_lets_each_move_the_other(leaky):
+def test_leaky_updates_each_part_by_the_other(leaky):
     model, surrogate, guided = step_of(leaky=leaky, with_logloss=False)
     moved = []
     original = guided._move

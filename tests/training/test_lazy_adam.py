@@ -1,4 +1,4 @@
-"""`LazyAdam` is dense Adam where every row is touched, SparseAdam otherwise, and leaves other rows alone."""
+"""`LazyAdam` equals dense Adam if every row is used, else SparseAdam, and does not change other rows."""
 
 import subprocess
 import sys
@@ -29,7 +29,7 @@ def draws(seed, steps, num_rows, width, touched):
 
 @pytest.mark.parametrize("amsgrad", [False, True])
 @pytest.mark.parametrize(("decay", "decoupled"), [(0.0, False), (0.1, False), (0.1, True)])
-def test_equals_dense_adam_when_every_row_is_touched(decay, decoupled, amsgrad):
+def test_equals_dense_adam_if_every_row_is_used(decay, decoupled, amsgrad):
     ours, theirs = table(), table()
     kind = torch.optim.AdamW if decoupled else torch.optim.Adam
     dense = kind([theirs], lr=0.05, weight_decay=decay, amsgrad=amsgrad, betas=(0.8, 0.95))
@@ -64,7 +64,7 @@ def test_equals_sparse_adam():
     torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-11)
 
 
-def test_untouched_rows_and_their_moments_rest():
+def test_unused_rows_and_their_moments_do_not_change():
     parameter = table()
     before = parameter.detach().clone()
     lazy = LazyAdam([parameter], weight_decay=0.5, amsgrad=True)
@@ -78,7 +78,7 @@ def test_untouched_rows_and_their_moments_rest():
         assert not lazy.state[parameter][name][rest].any()
 
 
-def test_saved_state_goes_on_equal():
+def test_a_restored_state_continues_equally():
     ours = table(dtype=torch.float32)
     lazy = LazyAdam([ours], lr=0.05, amsgrad=True)
     steps = list(draws(4, 8, 11, 3, 4))
@@ -97,7 +97,7 @@ def test_saved_state_goes_on_equal():
 
 
 @pytest.mark.parametrize("decoupled", [False, True])
-def test_parameters_with_dense_gradients_are_torch_adams(decoupled):
+def test_parameters_with_dense_gradients_equal_torch_adam(decoupled):
     kind = torch.optim.AdamW if decoupled else torch.optim.Adam
     ours, theirs, embedding = table(), table(), table()
     lazy = LazyAdam(
@@ -139,7 +139,7 @@ def test_wrong_use():
 
 
 def test_no_compiler_is_loaded():
-    """Torch's takes seconds, of every fit, and nothing here compiles by it."""
+    """Importing torch's compiler takes seconds in every fit, and it is not used."""
     program = (
         "import sys, torch\n"
         "from beamwood.training.lazy_adam import LazyAdam\n"

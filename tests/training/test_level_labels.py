@@ -14,7 +14,7 @@ from beamwood.types import ItemLists, QueryNeeds
 
 
 class Fixed:
-    """An estimator that says given scores."""
+    """An estimator with given scores."""
 
     def __init__(self, scores):
         self.scores = scores
@@ -123,6 +123,6 @@ def test_an_estimator_with_vectors_encodes_each_history_once(rule, monkeypatch):
         plain[row, np.unique(seen)] -= 3
     targets = rng.integers(0, 30, (8, 5))
     expected = estimated_labels(Fixed(plain), tree, ItemLists.empty(8), targets, rule)
-    monkeypatch.setattr("beamwood.training.level_labels._CELLS", 100)  # three histories at a time
+    monkeypatch.setattr("beamwood.training.level_labels._CELLS", 100)  # Three histories at a time.
     assert torch.equal(estimated_labels(estimator, tree, histories, targets, rule), expected)
     assert newest_of.encoded == 8

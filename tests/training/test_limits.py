@@ -1,4 +1,4 @@
-"""What fits into a limit: each part is asked its price before it starts; a made-up clock tells the time."""
+"""Time limits: the cost of each part is estimated before it starts, with a simulated clock."""
 
 import re
 
@@ -25,7 +25,7 @@ class Clock:
 
 
 class Learned:
-    """An update that takes `seconds`, and knows it; `metric` is what validation says afterwards."""
+    """An update that takes `seconds` and estimates this; `metric`: the validation result afterwards."""
 
     restarts = False
 
@@ -54,7 +54,7 @@ class Learned:
 
 
 class Timed(LinearTask):
-    """A step takes a second, a validation five, to prepare ten in five parts; `knows` is what it says of all that."""
+    """A step takes a second, a validation five, preparation ten in five parts; `knows`: the estimates it gives."""
 
     def __init__(self, clock, update=None, prepares=10, knows=0):
         super().__init__()
@@ -87,7 +87,7 @@ def trained(task, limit=None, *, config=CONFIG, prices=Prices(validation=5)):
     return result, budget
 
 
-def test_updates_come_evenly():
+def test_updates_are_evenly_spaced():
     clock = Clock()
     update = Learned(clock, 3, 0)
     config = CONFIG.model_copy(update={"max_steps": 100})
@@ -109,7 +109,7 @@ def test_updates_come_evenly():
 
 @pytest.mark.parametrize(("max_steps", "times", "expected"), [(3, 2, 2), (2, 1, 1), (4, 3, 3), (12, 11, 11), (3, 9, 2)])
 def test_no_update_is_lost_by_rounding(max_steps, times, expected):
-    """And none comes before the first step, nor after the last; where there are more than steps, it is said."""
+    """None is before the first or after the last step; more updates than steps are reported."""
     clock = Clock()
     update = Learned(clock, times, 0)
     result, budget = trained(Timed(clock, update), config=CONFIG.model_copy(update={"max_steps": max_steps}))
@@ -118,8 +118,8 @@ def test_no_update_is_lost_by_rounding(max_steps, times, expected):
     assert budget.left_out == ([] if times == expected else [f"{expected} of {times} tree updates done"])
 
 
-def test_updates_that_take_long_leave_steps_between_them():
-    """Ten steps' worth of time each: the rest of the updates share what then remains."""
+def test_long_updates_leave_steps_between_them():
+    """Each takes as long as ten steps; the other updates share the remaining time."""
     clock = Clock()
     update = Learned(clock, 3, 10)
     config = CONFIG.model_copy(update={"max_steps": 10_000})
@@ -131,7 +131,7 @@ def test_updates_that_take_long_leave_steps_between_them():
 
 
 @pytest.mark.parametrize(("seconds", "updates"), [(10, 1), (200, 0)])
-def test_an_update_that_does_not_fit_is_left_out_and_said(seconds, updates):
+def test_an_update_that_does_not_fit_is_skipped_and_reported(seconds, updates):
     clock = Clock()
     update = Learned(clock, 11, seconds)
     config = CONFIG.model_copy(update={"max_steps": 10_000})
@@ -141,7 +141,7 @@ def test_an_update_that_does_not_fit_is_left_out_and_said(seconds, updates):
     assert budget.left_out == [f"{updates} of 11 tree updates done: one takes {seconds} s"]
 
 
-def test_an_update_that_takes_longer_than_it_said_gives_up_in_time():
+def test_an_update_that_exceeds_its_estimate_stops_in_time():
     clock = Clock()
     update = Learned(clock, 1, 500, price=5)
     result, budget = trained(Timed(clock, update), 70, config=CONFIG.model_copy(update={"max_steps": 10_000}))
@@ -150,7 +150,7 @@ def test_an_update_that_takes_longer_than_it_said_gives_up_in_time():
     assert budget.left_out == ["0 of 1 tree updates done: one more took longer than there was time"]
 
 
-def test_one_that_lowers_the_metric_is_undone_where_it_is_not_to_be_kept():
+def test_an_update_that_lowers_the_metric_is_undone_on_request():
     clock = Clock()
     update = Learned(clock, 2, 0, keeps_worse=False)
     task = Timed(clock, update)
@@ -160,17 +160,17 @@ def test_one_that_lowers_the_metric_is_undone_where_it_is_not_to_be_kept():
     assert (len(update.began), update.undone, result.updates) == (2, 1, 1)
 
 
-def test_time_is_kept_for_what_comes_after():
-    """Validation and finish, by their estimates at first; what was measured replaces them."""
+def test_time_is_reserved_for_validation_and_finish():
+    """Estimates are used at first, then measured times."""
     clock = Clock()
     prices = Prices(validation=2, finish=20, save=1)
     result, budget = trained(Timed(clock), 60, config=CONFIG.model_copy(update={"max_steps": 10_000}), prices=prices)
-    # Steps until 2 + 20 + 1 seconds are left; the validation then takes three seconds more than was thought.
+    # Steps until 2 + 20 + 1 seconds are left; the validation then takes three seconds more than estimated.
     assert (result.steps, budget.seconds) == (27, 42.0)
 
 
 @pytest.mark.parametrize(("limit", "floor"), [(12, 33), (32.5, 33), (33, None)])
-def test_below_the_floor_it_is_refused_with_it(limit, floor):
+def test_a_limit_below_the_minimum_is_refused_with_the_minimum(limit, floor):
     clock, prices = Clock(), Prices(validation=2, finish=20, save=1)
     if floor is None:
         trained(Timed(clock), limit, prices=prices)
@@ -181,11 +181,11 @@ def test_below_the_floor_it_is_refused_with_it(limit, floor):
 
 @pytest.mark.parametrize(
     ("knows", "limit", "gone", "floor"),
-    # Known before anything is done; by the first part of a long one; by both; near its end; and after it.
+    # Known in advance; after the first part of a long preparation; by both; near its end; and after it.
     [(40, 20, 0, 40), (0, 5, 2, 10), (10, 10, 2, 20), (0, 9, 8, 10), (0, 12, 10, 33)],
 )
-def test_what_cannot_fit_is_refused_as_soon_as_it_is_known(knows, limit, gone, floor):
-    """What is told beforehand may be two thirds too high: nothing is refused that may fit."""
+def test_a_limit_is_refused_as_soon_as_it_is_known_to_be_too_short(knows, limit, gone, floor):
+    """Estimates may be two thirds too high, so a limit that may suffice is not refused."""
     clock = Clock()
     task, began = Timed(clock, knows=knows), clock.now
     with pytest.raises(TimeLimitError) as raised:
@@ -195,13 +195,13 @@ def test_what_cannot_fit_is_refused_as_soon_as_it_is_known(knows, limit, gone, f
 
 
 @pytest.mark.parametrize("knows", [0, 35])
-def test_what_may_fit_is_not_refused(knows):
+def test_a_limit_that_may_suffice_is_not_refused(knows):
     result, budget = trained(Timed(Clock(), knows=knows), 33, prices=Prices(validation=5))
     assert result.steps > 0
     assert budget.seconds <= 33
 
 
-def test_a_run_that_goes_on_is_never_refused(tmp_path):
+def test_a_resumed_run_is_never_refused(tmp_path):
     clock, run = Clock(), RunFolder(tmp_path / "run")
 
     def validated(task, record, config, budget=None):
@@ -215,7 +215,7 @@ def test_a_run_that_goes_on_is_never_refused(tmp_path):
         validated(Timed(clock, knows=1000), RunRecord(RunFolder(tmp_path / "other")), CONFIG, Budget(1, clock=clock))
 
 
-def test_what_is_gone_tells_what_comes_where_nothing_else_does():
+def test_elapsed_time_is_the_estimate_if_there_is_no_other():
     clock = Clock()
     budget = Budget(5, clock=clock, name="mine")
     clock.now += 6
@@ -226,7 +226,7 @@ def test_what_is_gone_tells_what_comes_where_nothing_else_does():
         run_loop(Timed(clock), CONFIG, budget=budget, progress=False)
 
 
-def test_a_search_gives_what_is_needed_as_far_as_it_may():
+def test_a_search_extends_a_limit_up_to_its_own():
     clock = Clock()
     budget = Budget(10, clock=clock, most=50)
     budget.ahead = 30
@@ -241,7 +241,7 @@ def test_a_search_gives_what_is_needed_as_far_as_it_may():
     assert raised.value.least == 84
 
 
-def test_a_shares_floor_is_that_of_the_whole():
+def test_the_minimum_of_a_share_is_reported_for_the_whole():
     clock = Clock()
     whole = Budget(60, clock=clock, name="dtr")
     clock.now += 10
@@ -253,14 +253,14 @@ def test_a_shares_floor_is_that_of_the_whole():
         share.require(17)
     share.leave_out("half of it")
     assert whole.left_out == ["dtr with its estimator: half of it"]
-    # Beside what was before it.
+    # In addition to the time before it.
     late = Budget(30, clock=clock)
     clock.now += 25
     with pytest.raises(InputError, match=r"time_limit=30 s is below 45 s"):
         late.share(0.9, "late").require(20)
 
 
-def test_the_price_of_all_is_that_of_a_call_and_of_each_row():
+def test_the_cost_is_that_of_a_call_plus_that_of_each_row():
     clock, calls = Clock(), []
 
     def work(num):

@@ -1,4 +1,4 @@
-"""The loop: a resumed run is the uninterrupted one bit for bit; it stops, keeps the best and reports as it says."""
+"""The loop: a resumed run equals the uninterrupted one bit for bit; early stopping, the best weights, and reports."""
 
 import json
 import os
@@ -84,7 +84,7 @@ def uninterrupted(tmp_path_factory):
 
 
 class Stopping(LinearTask):
-    """Sends itself a signal, or dies of one, at the given step or evaluation."""
+    """A task that sends itself a signal at the given step or evaluation."""
 
     def __init__(self, *, step=None, evaluation=None, number=signal.SIGINT):
         super().__init__()
@@ -92,7 +92,7 @@ class Stopping(LinearTask):
 
     def loss(self, batch, rng):
         if self.left is not None:
-            self.left -= 0.5  # two parts a step
+            self.left -= 0.5  # Two parts per step.
             if self.left == 0:
                 os.kill(os.getpid(), self.number)
         return super().loss(batch, rng)
@@ -109,7 +109,7 @@ class Stopping(LinearTask):
 @pytest.mark.parametrize("stop", [{"step": 1}, {"step": 14}, {"step": 30}, {"step": 60}, {"evaluation": 3}])
 def test_resume_after_ctrl_c_equals_uninterrupted(tmp_path, uninterrupted, stop):
     folder = RunFolder(tmp_path / "run")
-    before = signal.getsignal(signal.SIGINT)  # ignored where a shell started the tests in the background
+    before = signal.getsignal(signal.SIGINT)  # SIGINT is ignored if a shell started the tests in the background.
     with pytest.raises(Interrupted, match=r"checkpoint of step \d+ is in .*run/checkpoint; .* --resume to go on"):
         trained(folder, task=Stopping(**stop))
     assert signal.getsignal(signal.SIGINT) is before
@@ -118,7 +118,7 @@ def test_resume_after_ctrl_c_equals_uninterrupted(tmp_path, uninterrupted, stop)
     assert_equal(everything(task, result, folder), uninterrupted)
 
 
-def test_a_second_interruption_too(tmp_path, uninterrupted):
+def test_resume_after_a_second_interruption(tmp_path, uninterrupted):
     folder = RunFolder(tmp_path / "run")
     with pytest.raises(Interrupted):
         trained(folder, task=Stopping(step=20))
@@ -145,14 +145,14 @@ def test_resume_after_a_kill_equals_uninterrupted(tmp_path, uninterrupted, step)
     assert subprocess.run(arguments).returncode == -signal.SIGKILL
     folder = RunFolder(tmp_path / "run")
     assert folder.checkpoint_path.exists() == (step > 10)
-    # A line that the kill cut in half is cut away.
+    # A line truncated by the kill is removed.
     with folder.metrics_path.open("a") as stream:
         stream.write('{"step": 3')
     task, result = trained(folder, resume=True)
     assert_equal(everything(task, result, folder), uninterrupted)
 
 
-def test_the_worlds_generators_are_left_alone():
+def test_global_generators_are_not_changed():
     task = LinearTask()
     torch.manual_seed(7)
     expected = torch.rand(3)
@@ -165,8 +165,8 @@ def test_the_worlds_generators_are_left_alone():
     assert not torch.equal(first["table.weight"], other["table.weight"])
 
 
-def test_training_flushes_subnormals_and_nothing_after_it_does():
-    """What is learned has gradients of them, on which the attention kernel was eighty times slower."""
+def test_subnormals_are_flushed_only_during_training():
+    """Gradients can be subnormal, which makes the attention kernel eighty times slower."""
     seen = []
 
     class Looking(LinearTask):
@@ -181,7 +181,7 @@ def test_training_flushes_subnormals_and_nothing_after_it_does():
     assert not subnormals_are_flushed()
 
 
-def test_the_best_weights_come_back():
+def test_the_best_weights_are_restored():
     task = LinearTask()
     scores = iter([0.1, 0.5, 0.3, 0.5, 0.2, 0.1])
     seen = []
@@ -199,7 +199,7 @@ def test_the_best_weights_come_back():
 
 
 @pytest.mark.parametrize("kept", [True, False])
-def test_a_start_that_nothing_learned_is_better_than_is_kept(kept):
+def test_the_initial_model_is_kept_if_it_is_best(kept):
     task = LinearTask()
     first = {name: value.clone() for name, value in Network().state_dict().items()}
     scores = iter([0.4, 0.1, 0.3 if kept else 0.5, 0.2])
@@ -210,7 +210,7 @@ def test_a_start_that_nothing_learned_is_better_than_is_kept(kept):
     assert same == kept
 
 
-def test_a_run_interrupted_while_its_start_is_measured_resumes(tmp_path):
+def test_a_run_interrupted_during_its_first_evaluation_resumes(tmp_path):
     config = CONFIG.model_copy(update={"evaluate_start": True})
     folders = RunFolder(tmp_path / "stopped"), RunFolder(tmp_path / "whole")
     task = LinearTask()
@@ -225,7 +225,7 @@ def test_a_run_interrupted_while_its_start_is_measured_resumes(tmp_path):
     assert results[0][3][0]["step"] == 0
 
 
-def test_a_run_that_ended_can_go_on_longer(tmp_path):
+def test_a_finished_run_can_be_extended(tmp_path):
     folder = RunFolder(tmp_path / "run")
     short = CONFIG.model_copy(update={"max_steps": 28, "schedule": "constant"})
     _, first = trained(folder, config=short)
@@ -253,21 +253,21 @@ def test_metrics_lines(tmp_path):
     assert [r["step"] for r in validations] == [7, 14, 21, 28, 35, 42, 49, 56, 60]
 
 
-def test_without_validation_the_last_weights_stay():
+def test_without_validation_the_last_weights_are_kept():
     _, result = trained(evaluate=None, config=CONFIG.model_copy(update={"max_steps": None, "max_epochs": 2}))
     assert (result.best_metric, result.best_step, result.steps) == (None, 10, 10)
     assert result.stopped_because == "max_epochs"
 
 
 class Clocked(LinearTask):
-    """A step takes 1 second of a made-up clock, a validation 5."""
+    """A step takes 1 second of a simulated clock, a validation 5."""
 
     def __init__(self, clock, validations=()):
         super().__init__()
         self.clock, self.validations = clock, list(validations)
 
     def loss(self, batch, rng):
-        self.clock.now += 0.5  # two parts a step
+        self.clock.now += 0.5  # Two parts per step.
         return super().loss(batch, rng)
 
     def evaluate(self):
@@ -296,10 +296,10 @@ def test_the_time_limit_leaves_room_for_a_last_validation(clock):
     # 7 steps, a validation, 3 steps, a validation.
     assert (result.steps, result.seconds, result.stopped_because) == (10, 20.0, "time_limit")
     assert result.best_metric is not None
-    # A last validation that is quicker than the first leaves time for a step, but not for its validation.
+    # A last validation that is faster than the first leaves time for a step, but not for its validation.
     _, result = trained(task=Clocked(clock, [5, 4]), config=ENDLESS, budget=Budget(20, clock=clock))
     assert (result.steps, result.seconds) == (10, 19.0)
-    # Too little time for anything: one step, one validation, a model.
+    # The limit is too short for anything: one step, one validation, a model.
     _, result = trained(task=Clocked(clock), config=ENDLESS, budget=Budget(0.1, clock=clock))
     assert (result.steps, result.best_step) == (1, 1)
 
@@ -356,7 +356,7 @@ def test_wrong_configurations(change, options, message):
 
 
 def damaged_states(value, path=()):
-    """(path of keys, the state with that part left out, null or a text in turn) for every part of a state."""
+    """Pairs of a path of keys and the state with this part missing, null or a text, for every part of a state."""
     if isinstance(value, dict):
         for place, (key, inner) in enumerate(value.items()):
             rest = {other: part for other, part in value.items() if other != key}

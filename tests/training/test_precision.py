@@ -13,12 +13,12 @@ from beamwood.training.precision import flushed_subnormals, has_bfloat16, subnor
         ({"amx_bf16": True}, True),
     ],
 )
-def test_bfloat16_is_used_where_the_processor_multiplies_it(monkeypatch, capabilities, expected):
+def test_bfloat16_is_used_on_processors_with_bfloat16_products(monkeypatch, capabilities, expected):
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities, raising=False)
     assert has_bfloat16() is expected
 
 
-def test_a_torch_that_does_not_say_means_float32(monkeypatch):
+def test_a_torch_without_the_query_uses_float32(monkeypatch):
     monkeypatch.delattr(torch.cpu, "get_capabilities", raising=False)
     assert has_bfloat16() is False
 
@@ -31,7 +31,7 @@ def can_flush():
         pytest.skip("this processor cannot flush subnormal numbers")
 
 
-def test_subnormals_are_flushed_inside_alone(can_flush):
+def test_subnormals_are_flushed_only_inside_the_context(can_flush):
     assert not subnormals_are_flushed()
     with flushed_subnormals():
         assert subnormals_are_flushed()
@@ -41,7 +41,7 @@ def test_subnormals_are_flushed_inside_alone(can_flush):
     assert not subnormals_are_flushed()
 
 
-def test_who_flushes_them_already_still_does(can_flush):
+def test_an_earlier_flush_setting_is_restored(can_flush):
     torch.set_flush_denormal(True)
     try:
         with flushed_subnormals():

@@ -1,4 +1,4 @@
-"""What a resumed run under a limit may take, and what its best metric is compared with."""
+"""Time limits of resumed runs, and the comparison with their best metric."""
 
 import pytest
 
@@ -22,7 +22,7 @@ class Clock:
 
 
 class Timed(LinearTask):
-    """To prepare takes ten seconds, a step one, a validation two; `lucky` is added to what validation says."""
+    """Preparation takes ten seconds, a step one, a validation two; `lucky` is added to the validation metric."""
 
     def __init__(self, clock, lucky=0.0):
         super().__init__()
@@ -44,7 +44,7 @@ class Timed(LinearTask):
 
 
 def trained(folder, limit, *, judges=None, lucky=0.0, resume=False):
-    """The task, its result, and how many judges the prices were told of."""
+    """The task, its result, and the number of validation users in the estimates."""
     task, told = Timed(Clock(), lucky), []
 
     def prices(before):
@@ -64,7 +64,7 @@ def trained(folder, limit, *, judges=None, lucky=0.0, resume=False):
     return task, result, told
 
 
-def test_what_was_taken_before_counts_from_the_first(tmp_path):
+def test_earlier_time_counts(tmp_path):
     first, before, _ = trained(tmp_path / "run", 30)
     assert first.had == 30
     again, result, _ = trained(tmp_path / "run", 60, resume=True)
@@ -73,7 +73,7 @@ def test_what_was_taken_before_counts_from_the_first(tmp_path):
     assert result.seconds <= 60
 
 
-def test_a_run_whose_time_is_over_gives_what_it_had(tmp_path):
+def test_a_run_without_remaining_time_returns_its_model(tmp_path):
     with pytest.raises(TimeLimitError):
         trained(tmp_path / "none", 11)
     _, before, _ = trained(tmp_path / "run", 30)
@@ -82,8 +82,8 @@ def test_a_run_whose_time_is_over_gives_what_it_had(tmp_path):
     assert result.best_metric == before.best_metric
 
 
-def test_other_judges_judge_the_best_weights_anew(tmp_path):
-    """Where fewer users happened to like them, nothing later would be better."""
+def test_other_validation_users_evaluate_the_best_weights_again(tmp_path):
+    """With a metric that was high by chance on fewer users, no later weights would be better."""
     _, few, told = trained(tmp_path / "run", 30, judges=8, lucky=100.0)
     assert told == [None]
     assert few.best_metric > 50
@@ -91,7 +91,7 @@ def test_other_judges_judge_the_best_weights_anew(tmp_path):
     assert told == [8]
     assert result.best_metric < 50
     assert result.best_step > few.steps
-    # Those who judge what there is: a further part has nothing to judge anew.
+    # With the same validation users nothing is evaluated again.
     _, again, told = trained(tmp_path / "run", result.seconds + 1, judges=64, lucky=100.0, resume=True)
     assert told == [64]
     assert again.best_metric == result.best_metric

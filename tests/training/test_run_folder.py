@@ -1,4 +1,4 @@
-"""Checkpoints bring any nested state back, and a run folder belongs to one run at a time."""
+"""Checkpoints restore any nested state, and a run folder belongs to one run at a time."""
 
 import json
 import math
@@ -28,7 +28,7 @@ nested = st.recursive(
 
 @settings(max_examples=30, deadline=None)
 @given(nested)
-def test_nested_state_comes_back(tmp_path_factory, value):
+def test_nested_state_is_restored(tmp_path_factory, value):
     path = tmp_path_factory.mktemp("state") / "checkpoint"
     save_checkpoint(path, {"value": value})
     found = load_checkpoint(path)["value"]
@@ -36,7 +36,7 @@ def test_nested_state_comes_back(tmp_path_factory, value):
     assert repr(found) == repr(value)
 
 
-def test_tensors_arrays_and_generators_come_back(tmp_path):
+def test_tensors_arrays_and_generators_are_restored(tmp_path):
     generator = np.random.default_rng(1)
     state = {
         "half": torch.tensor([1.5, -2.0], dtype=torch.bfloat16),
@@ -64,7 +64,7 @@ def test_tensors_arrays_and_generators_come_back(tmp_path):
     assert found["betas"] == state["betas"]
 
 
-def test_only_a_checkpoint_is_a_checkpoint(tmp_path):
+def test_another_artefact_is_not_read_as_a_checkpoint(tmp_path):
     from beamwood.artefact import write_artefact
 
     write_artefact(tmp_path / "model", manifest={"kind": "retriever"})
@@ -72,7 +72,7 @@ def test_only_a_checkpoint_is_a_checkpoint(tmp_path):
         load_checkpoint(tmp_path / "model")
 
 
-def test_a_damaged_checkpoint_says_how_to_start_anew(tmp_path):
+def test_a_damaged_checkpoint_names_the_options_to_restart(tmp_path):
     save_checkpoint(tmp_path / "at", {"step": 1})
     (tmp_path / "at" / "state.json").write_text("{")
     with pytest.raises(
@@ -81,7 +81,7 @@ def test_a_damaged_checkpoint_says_how_to_start_anew(tmp_path):
         load_checkpoint(tmp_path / "at")
 
 
-def test_metrics_are_cut_back_to_the_checkpoint(tmp_path):
+def test_metrics_are_truncated_to_the_checkpoint(tmp_path):
     folder = RunFolder(tmp_path / "run")
     with folder.opened(resume=False) as log:
         log.append({"step": 1})
@@ -130,7 +130,7 @@ def test_another_method_is_named_before_its_settings(tmp_path):
         pass
 
 
-def test_overwriting_removes_the_run_and_nothing_else(tmp_path):
+def test_overwriting_removes_only_the_run(tmp_path):
     folder = RunFolder(tmp_path / "run", overwrite=True)
     with folder.opened(resume=False, config={"width": 24}) as log:
         log.save({})
@@ -164,7 +164,7 @@ def contents(folder):
     return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_a_held_run_is_not_touched(tmp_path):
+def test_a_locked_run_is_not_changed(tmp_path):
     folder = RunFolder(tmp_path / "run")
     with folder.opened(resume=False, config={"width": 24}) as log:
         log.append({"step": 1})
@@ -195,7 +195,7 @@ def test_a_held_run_is_not_touched(tmp_path):
         ({"config.json": '{"beamwood": "run"}', "checkpoint": "mine"}, "'checkpoint', which is not part"),
     ],
 )
-def test_foreign_files_are_not_touched(tmp_path, files, message):
+def test_foreign_files_are_not_changed(tmp_path, files, message):
     for name, content in files.items():
         (tmp_path / "run" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "run" / name).write_text(content)
@@ -208,7 +208,7 @@ def test_foreign_files_are_not_touched(tmp_path, files, message):
     assert contents(tmp_path / "run") == before
 
 
-def test_a_file_in_the_place_of_the_folder(tmp_path):
+def test_a_file_at_the_path_of_the_folder(tmp_path):
     (tmp_path / "file").write_text("x")
     for path in (tmp_path / "file", tmp_path / "file" / "run"):
         with pytest.raises(InputError, match="cannot hold a run"), RunFolder(path).opened(resume=False):

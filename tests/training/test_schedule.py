@@ -36,7 +36,7 @@ def test_cosine_and_linear_end_with_the_run():
     st.integers(1, 100),
     st.floats(0, 2),
 )
-def test_rises_then_never_rises_and_never_leaves_its_bounds(kind, warmup, decay, floor):
+def test_the_rate_rises_once_and_stays_within_its_bounds(kind, warmup, decay, floor):
     schedule = Schedule(kind=kind, warmup_steps=warmup, decay_steps=decay, floor=floor)
     rates = [schedule.learning_rate(step, 1.0) for step in range(1, 300)]
     start = max(warmup - 1, 0)

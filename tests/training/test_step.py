@@ -1,4 +1,4 @@
-"""One step: accumulation is exact, clipping is by the whole norm, nothing is updated on a bad number."""
+"""One step: accumulation is exact, clipping is by the global norm, a non-finite number prevents the update."""
 
 import math
 
@@ -95,7 +95,7 @@ def bad_gradient(model):
 
 
 @pytest.mark.parametrize(("make", "loss"), [(infinite_loss, "inf"), (bad_gradient, "0")])
-def test_a_bad_number_stops_before_the_update(make, loss):
+def test_a_non_finite_number_stops_before_the_update(make, loss):
     model = Model()
     optimizers = model.optimizers()
     train_step(model.loss, [ROWS], model, optimizers, step=1)

@@ -1,4 +1,4 @@
-"""A tree update equals equation 30 in plain loops, and puts planted items where the model wants them."""
+"""A tree update equals equation 30 in plain loops, and places planted items by the model's scores."""
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ def case(num_items=45, num_instances=150):
 
 
 def plain_score(tree, model, items, targets, likelihood):
-    """Score(y, n) item by item and instance by instance."""
+    """Score(y, n) in loops over items and instances."""
     model.eval()
     even = Tree.of_order(np.arange(tree.num_items), tree.shape)
 
@@ -73,8 +73,8 @@ def test_update_equals_the_equation_in_loops(likelihood, stride, monkeypatch):
 
 
 @pytest.mark.parametrize("likelihood", ["softmax", "binary"])
-def test_nodes_that_the_old_tree_left_empty_are_candidates(likelihood):
-    """All items on the left of a tree that is half empty: even spread has room below every node."""
+def test_empty_nodes_of_the_old_tree_are_candidates(likelihood):
+    """All items are in the left half of a tree; an even distribution has room below every node."""
     tree, model, items, targets = case()
     shape, num_items = tree.shape, tree.shape.capacity // 2
     crowded = np.full(shape.capacity, -1, np.int32)
@@ -88,7 +88,7 @@ def test_nodes_that_the_old_tree_left_empty_are_candidates(likelihood):
     assert np.array_equal(got.item_of_leaf, assign(old, score, num_instances=counts, stride=1).item_of_leaf)
 
 
-def test_a_cap_leaves_the_order_of_choosing():
+def test_a_cap_keeps_the_order_of_assignment():
     tree, model, items, targets = case()
     all_counts = np.bincount(targets, minlength=tree.num_items)
     rows = capped_instances(targets, 1, np.random.default_rng(0))

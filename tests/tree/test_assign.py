@@ -11,7 +11,7 @@ from beamwood.tree.assign import assign, num_candidates, stop_after
 
 
 def table_score(tree, seed, *, whole=False):
-    """Scores looked up in one table [N, n] a level: an item's suit for a node, whatever its parent."""
+    """Scores from one table [N, n] per level, independent of the parent."""
     rng = np.random.default_rng(seed)
     draws = (lambda size: rng.integers(0, 3, size).astype(float)) if whole else rng.normal
     tables = [draws(size=(tree.num_items, tree.shape.level_size(level))) for level in range(tree.shape.depth + 1)]
@@ -63,7 +63,7 @@ def test_the_walk_equals_plain_loops(num_items, branching, stride, seed, ties):
     assert sorted(new.item_of_leaf[new.item_of_leaf >= 0].tolist()) == list(range(num_items))
 
 
-def test_calls_of_the_score_function_hold_whole_parents(monkeypatch):
+def test_calls_of_the_score_function_have_complete_parents(monkeypatch):
     tree = random_tree(300, np.random.default_rng(0))
     score, _ = table_score(tree, 1)
     expected = assign(tree, score, num_instances=np.ones(300), stride=3)
@@ -88,7 +88,7 @@ def test_calls_of_the_score_function_hold_whole_parents(monkeypatch):
 
 
 def test_known_answer_the_papers_figure_2():
-    # Items a..h, d = 2, three levels: node 4 suits f best but holds b and c already, so f goes to its next, node 5.
+    # Items a..h, d = 2, three levels: node 4 is best for f but has b and c already, so f goes to its next best, node 5.
     tree = Tree(Shape(2, 2, 3), np.arange(8, dtype=np.int32))
     a, b, c, d, e, f, g, h = range(8)
     wishes = {a: [3], b: [4], c: [4], d: [3], e: [5], f: [4, 5], g: [6], h: [6]}
@@ -101,7 +101,7 @@ def test_known_answer_the_papers_figure_2():
                     values[row, node - 3] = 10 - rank
         return values
 
-    # All have as many instances, so a comes first.
+    # All have the same number of instances, so a comes first.
     new = assign(tree, score, num_instances=np.ones(8), stride=2)
     pairs = [set(new.item_of_leaf[2 * node : 2 * node + 2].tolist()) for node in range(4)]
     assert pairs == [{a, d}, {b, c}, {e, f}, {g, h}]
@@ -115,7 +115,7 @@ def test_a_stride_stops_where_the_paper_does():
     assert stop_after(Shape(9, 2, 3), 0, 1) == 1
 
 
-def test_an_update_suits_items_better_than_chance_and_repeats_itself():
+def test_an_update_is_better_than_chance_and_reproducible():
     tree = random_tree(500, np.random.default_rng(3))
     score, tables = table_score(tree, 7)
 
@@ -128,7 +128,7 @@ def test_an_update_suits_items_better_than_chance_and_repeats_itself():
     assert np.array_equal(flat.item_of_leaf, again.item_of_leaf)
 
 
-def test_items_without_instances_stay_where_nothing_pushes_them():
+def test_items_without_instances_keep_their_place_if_free():
     tree = Tree.of_order(np.random.default_rng(0).permutation(200))
 
     def score(items, parents, level, next_level):
@@ -138,7 +138,7 @@ def test_items_without_instances_stay_where_nothing_pushes_them():
     assert np.array_equal(still.item_of_leaf, tree.item_of_leaf)
 
 
-def test_what_does_not_fit_is_an_error():
+def test_invalid_shapes_are_refused():
     tree = random_tree(10, np.random.default_rng(0))
     score, _ = table_score(tree, 1)
     with pytest.raises(InputError, match="stride=0"):

@@ -1,4 +1,4 @@
-"""Balanced k-means trees and PIFA vectors: planted clusters come out, sizes are even, wrong input is named."""
+"""Balanced k-means trees and PIFA vectors: planted clusters are recovered, sizes are even, errors name the input."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ def test_shape_is_that_of_an_even_tree(num_items, branching):
 
 @pytest.mark.parametrize("branching", [2, 4])
 def test_planted_clusters_share_a_subtree(branching):
-    """Eight far clusters of eight items: each fills one subtree of eight leaves."""
+    """Eight distant clusters of eight items: each fills one subtree of eight leaves."""
     rng = np.random.default_rng(1)
     cluster = rng.permutation(np.repeat(np.arange(8), 8))
     centres = rng.normal(0, 20, (8, 6))
@@ -33,8 +33,8 @@ def test_planted_clusters_share_a_subtree(branching):
 
 
 @pytest.mark.parametrize(("count", "left"), [(3, 1), (8, 4), (9, 6), (40, 13)])
-def test_groups_are_cut_side_by_side_each_at_rest(count, left):
-    """Within each group nobody lies nearer to the other cluster's centroid than somebody who is in it, sizes given."""
+def test_groups_are_split_in_parallel_until_convergence(count, left):
+    """In each group no swap of two items between its clusters brings them nearer to their centroids."""
     rng = np.random.default_rng(5)
     vectors = rng.normal(size=(200, count, 6)).astype(np.float32)
     order = balanced_cuts(vectors, left, rng)
@@ -47,8 +47,8 @@ def test_groups_are_cut_side_by_side_each_at_rest(count, left):
 
 
 @pytest.mark.parametrize("rows", [1, 7, 64])
-def test_how_many_are_cut_at_a_time_changes_no_cluster(rows, monkeypatch):
-    """Four pairs of near items: whatever is drawn, a pair stays together."""
+def test_clusters_do_not_depend_on_the_number_split_at_a_time(rows, monkeypatch):
+    """Four pairs of close items: a pair stays together for every seed."""
     monkeypatch.setattr(build, "_ROWS", rows)
     rng = np.random.default_rng(rows)
     points = np.repeat(rng.normal(0, 20, (32, 3)), 2, axis=0) + rng.normal(0, 0.01, (64, 3))

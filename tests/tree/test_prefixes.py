@@ -1,4 +1,4 @@
-"""The tree of prefixes: its nodes against sets of tuples, children, what a filter leaves, codes that are refused."""
+"""The prefix tree: nodes against sets of tuples, children, live nodes under a filter, refused codes."""
 
 import numpy as np
 import pytest
@@ -8,14 +8,14 @@ from beamwood.tree.prefixes import Prefixes
 
 
 def drawn(num_items=60, num_places=3, num_words=5, seed=0):
-    """Distinct codes, in no order."""
+    """Distinct codes in random order."""
     rng = np.random.default_rng(seed)
     every = np.array(np.meshgrid(*[np.arange(num_words)] * num_places)).reshape(num_places, -1).T
     return every[rng.permutation(len(every))[:num_items]]
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_nodes_are_the_prefixes_that_there_are(seed):
+def test_nodes_are_the_existing_prefixes(seed):
     codes = drawn(seed=seed)
     tree = Prefixes.of(codes)
     for place in range(3):
@@ -32,7 +32,7 @@ def test_nodes_are_the_prefixes_that_there_are(seed):
     assert np.array_equal(tree.words[2], codes[tree.item_of_leaf][:, 2])
 
 
-def test_children_and_what_is_alive():
+def test_children_and_live_nodes():
     codes = drawn()
     tree = Prefixes.of(codes)
     nodes, counts = tree.children(1, np.array([2, 0, 0]))
@@ -47,7 +47,7 @@ def test_children_and_what_is_alive():
         assert tree.alive(place, allowed).tolist() == [prefix in kept for prefix in own]
 
 
-def test_codes_that_are_refused():
+def test_invalid_codes_are_refused():
     with pytest.raises(ArtefactError, match="two items have the same codes"):
         Prefixes.of(np.array([[1, 2], [0, 1], [1, 2]]))
     with pytest.raises(ArtefactError, match="codes of 0 or more"):

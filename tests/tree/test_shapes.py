@@ -1,4 +1,4 @@
-"""The papers' complete trees beside compact ones, and trees of codes."""
+"""The papers' complete trees, compact trees, and trees from codes."""
 
 import os
 from pathlib import Path
@@ -13,18 +13,18 @@ from beamwood.errors import InputError
 from beamwood.tree import Shape, category_tree, choose_shape, kmeans_tree, random_tree, tree_of_codes
 
 SHARED = Path(os.environ.get("BEAMWOOD_SHARED", Path(__file__).parents[2] / "../shared")) / "data"
-# A complete tree of three branches: the root, 1..3, 4..12, 13..39.
+# A complete tree with branching 3: the root, 1..3, 4..12, 13..39.
 TERNARY = [[], [1, 2, 3], list(range(4, 13)), list(range(13, 40))]
 
 
 def test_the_papers_tree_of_7129_items():
-    """DTR, section 6.1: binary, so of 13 levels; compact it is wider at the root and wastes less."""
+    """DTR, section 6.1: binary, with 13 levels; the compact shape is wider at the root and has fewer empty leaves."""
     assert choose_shape(7129, 2, "complete") == Shape(2, 2, 13)
     assert choose_shape(7129, 2) == choose_shape(7129, 2, "compact") == Shape(7, 2, 11)
 
 
 @given(st.integers(1, 10**6), st.integers(2, 256))
-def test_a_complete_tree_has_the_fewest_levels_that_hold_the_items(num_items, branching):
+def test_a_complete_tree_has_the_fewest_sufficient_levels(num_items, branching):
     shape = choose_shape(num_items, branching, "complete")
     assert (shape.root_fanout, shape.branching) == (branching, branching)
     assert shape.capacity == branching**shape.depth >= num_items
@@ -32,7 +32,7 @@ def test_a_complete_tree_has_the_fewest_levels_that_hold_the_items(num_items, br
 
 
 @pytest.mark.parametrize("shape", ["compact", "complete", Shape(5, 3, 3)])
-def test_every_builder_takes_a_shape(shape):
+def test_every_builder_accepts_a_shape(shape):
     rng = np.random.default_rng(0)
     trees = [
         random_tree(40, rng, branching=3, shape=shape),
@@ -44,14 +44,14 @@ def test_every_builder_takes_a_shape(shape):
         assert sorted(tree.item_of_leaf[tree.item_of_leaf >= 0]) == list(range(40))
 
 
-def test_an_unknown_shape_names_the_nearest():
+def test_an_unknown_shape_gets_a_suggestion():
     with pytest.raises(InputError, match=r"shape='complet' is unknown; did you mean 'complete'\?"):
         choose_shape(7, 2, "complet")
 
 
 @pytest.mark.parametrize("dtype", [np.int64, np.int32, np.uint16])
-def test_items_stand_where_their_codes_say(dtype):
-    """Of the planted tree the parent of code c is (c - 1) // 3, up to the root."""
+def test_items_are_placed_by_their_codes(dtype):
+    """In the planted tree the parent of code c is (c - 1) // 3, up to the root."""
     codes = np.random.default_rng(0).permutation(TERNARY[3])[:20].astype(dtype)
     tree = tree_of_codes(codes, branching=3)
     assert tree.shape == Shape(3, 3, 3)
@@ -62,7 +62,7 @@ def test_items_stand_where_their_codes_say(dtype):
     assert not nodes.any()
 
 
-def test_the_shape_is_that_of_the_level_where_codes_lie():
+def test_the_shape_follows_the_level_of_the_codes():
     assert tree_of_codes(np.array([2])).shape == Shape(2, 2, 1)
     assert tree_of_codes(np.array([6, 3])).shape == Shape(2, 2, 2)
     assert tree_of_codes(np.array([6, 3])).item_of_leaf.tolist() == [1, -1, -1, 0]
@@ -80,7 +80,7 @@ def test_the_shape_is_that_of_the_level_where_codes_lie():
         ([], "give one whole number an item"),
     ],
 )
-def test_codes_that_are_no_tree_are_refused(codes, says):
+def test_codes_that_form_no_tree_are_refused(codes, says):
     with pytest.raises(InputError, match=says):
         tree_of_codes(np.array(codes))
 

@@ -27,7 +27,7 @@ def test_random_trees_keep_their_invariants(num_items, branching, seed):
 
 
 @given(st.integers(1, 10**6), branchings)
-def test_shape_holds_the_items(num_items, branching):
+def test_a_shape_has_room_for_the_items(num_items, branching):
     shape = choose_shape(num_items, branching)
     assert shape.capacity >= num_items
     assert shape.depth >= 2 or num_items <= branching
@@ -35,7 +35,7 @@ def test_shape_holds_the_items(num_items, branching):
 
 
 @pytest.mark.parametrize("num_items", [3416, 6988, 12101, 66576, 10**6])
-def test_binary_shape_wastes_little(num_items):
+def test_a_binary_shape_has_few_empty_leaves(num_items):
     assert choose_shape(num_items, 2).capacity <= 1.05 * num_items
 
 

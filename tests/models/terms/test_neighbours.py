@@ -1,4 +1,4 @@
-"""Counted neighbours of the nodes of every level, against plain loops."""
+"""Neighbour counts for the nodes of every level, against plain loops."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ FREQUENCIES = RNG.dirichlet(np.ones(48))
 
 
 class Counts:
-    """What was counted, as a term asks for it."""
+    """Counts in the form that a term needs."""
 
     tree = Tree(SHAPE, np.arange(SHAPE.capacity))
 
@@ -78,8 +78,8 @@ def test_lists_hold_the_lifts_of_the_largest_shares(count):
 
 
 @pytest.mark.parametrize("folds", [None, [0, 1], [1, 1]])
-def test_places_weigh_what_their_entry_lists(folds):
-    """In a row that is of a fold, by the lists that leave it out."""
+def test_position_weights_multiply_the_lists_of_their_entries(folds):
+    """A row of a fold uses the lists without this fold."""
     near = started(48, [0.1, 1.0, 10.0])
     leaves = torch.tensor([[-1, 7, 40], [-1, -1, -1]])
     folds_B = None if folds is None else torch.tensor(folds)
@@ -93,7 +93,7 @@ def test_places_weigh_what_their_entry_lists(folds):
         np.testing.assert_allclose(got, np.take_along_axis(expected, some.numpy(), 1), rtol=1e-5, atol=1e-5)
 
 
-def test_what_weighs_nothing_stays_finite():
+def test_zero_weights_stay_finite():
     near = started(5, [0.0, 1e-40, 1.0])
     assert torch.isfinite(near.places).all()
     scores(near, torch.tensor([[3, 7, 40]]), 3).sum().backward()
@@ -101,7 +101,7 @@ def test_what_weighs_nothing_stays_finite():
     np.testing.assert_allclose(near.export().arrays["places"], [0, 0, 1], atol=1e-6)
 
 
-def test_what_is_exported_is_of_all_users():
+def test_exported_lists_are_over_all_users():
     near = started(5, [0.1, 1.0, 10.0])
     exported = near.export().arrays
     assert list(exported) == ["nodes", "lifts", "places", "gain"]
@@ -111,7 +111,7 @@ def test_what_is_exported_is_of_all_users():
     assert exported["gain"] == [0.5]
 
 
-def test_moved_twice_back_to_where_they_were():
+def test_moving_to_another_tree_and_back_restores_the_lists():
     """With lists that hold all there is nothing is lost, and what surrounded a leaf goes with it."""
     near = started(48, [1.0] * 3)
     before = [(own.nodes.copy(), own.lifts.copy()) for own in lists_of(near)]
@@ -120,13 +120,13 @@ def test_moved_twice_back_to_where_they_were():
     assert not any(np.array_equal(own.nodes, nodes) for own, (nodes, _) in zip(lists_of(near), before, strict=True))
     near.move(np.argsort(other))
     for own, (nodes, lifts) in zip(lists_of(near), before, strict=True):
-        # Shares that are equal may change places.
+        # Equal shares may change their order.
         same = own.nodes == nodes
         assert same.mean() > 0.95
         np.testing.assert_allclose(own.lifts[same], lifts[same], rtol=1e-4, atol=1e-5)
 
 
-def test_lists_that_can_be_made_anew_are_not_saved():
+def test_lists_that_can_be_recomputed_are_not_saved():
     for moves in (False, True):
         saved = TermModule(Neighbours(5, 2), SHAPE, 6, moves=moves).state_dict()
         assert {"nodes", "lifts", "places", "gain"} <= set(saved)
@@ -134,7 +134,7 @@ def test_lists_that_can_be_made_anew_are_not_saved():
 
 
 @pytest.mark.parametrize("nodes", [None, [[0, 5, 9], [3, 1, 2]]])
-def test_only_the_latest_places_count_where_that_is_asked(nodes):
+def test_only_the_latest_positions_count_on_request(nodes):
     """The same as a term all of whose older places weigh nothing, in training and in what answers take."""
     places = np.arange(1.0, 7.0)
     cut = TermModule(Neighbours(5, 2, latest=2), SHAPE, 6)

@@ -1,4 +1,4 @@
-"""One server of each kind for all tests of stores."""
+"""One server of each kind for all store tests."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def redis_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def postgres_address() -> Iterator[str]:
-    # Another user has to enter it, which pytest's own folders do not allow.
+    # Another user must be able to enter the folder, which pytest's folders do not allow.
     folder = Path(tempfile.mkdtemp(prefix="beamwood-"))
     try:
         with postgres_server(folder) as (address, _):

@@ -1,4 +1,4 @@
-"""Every store passes these of answers."""
+"""The store contract for answers."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ def test_answers_are_kept_for_a_while_and_counted(store: HistoryStore) -> None:
     store.tally("e/a", "missed_search")
     counts = {("e/a", "answers"): 2, ("e/b", "answers"): 1, ("e/a", "hits"): 1, ("e/b", "hits"): 1}
     assert store.tallies() == counts | {("e/a", "missed_search"): 2}
-    # Of who was erased, answers go too.
+    # Erasing a user erases the answers too.
     store.erase(42, NOW)
     assert store.noted("r-1") is None
     assert store.noted("r-3") is not None
     assert not store.hit("r-1")
     if store.kind != "redis":
-        # Redis goes by its own clock.
+        # Redis uses its own clock.
         store.note([Answered("r-5", 1, NOW + 100, "e/a", ())], 60)
         assert store.noted("r-3") is None
 
 
-def test_an_answer_is_kept_once(store: HistoryStore) -> None:
-    """A balancer sends a request again under its id."""
+def test_an_answer_is_stored_once(store: HistoryStore) -> None:
+    """A load balancer may repeat a request with the same id."""
     first = Answered("r-1", 42, NOW, "e/a", (1,))
     store.note([first, Answered("r-1", 42, NOW, "e/a", (2,))], 60)
     store.note([Answered("r-1", 42, NOW + 1, "e/a", (3,))], 60)
@@ -41,8 +41,8 @@ def test_an_answer_is_kept_once(store: HistoryStore) -> None:
     assert store.tallies() == {("e/a", "answers"): 1}
 
 
-def test_no_answer_of_an_erased_owner_comes_behind_the_erasure(store: HistoryStore) -> None:
-    """Answers are noted a while after they were given."""
+def test_no_answer_of_an_erased_owner_is_stored_after_the_erasure(store: HistoryStore) -> None:
+    """Answers are stored some time after they were given."""
     session = Session("ü 1")
     store.erase(42, NOW)
     store.erase(session, NOW)
@@ -52,7 +52,7 @@ def test_no_answer_of_an_erased_owner_comes_behind_the_erasure(store: HistorySto
     assert store.tallies() == {("e/a", "answers"): 2}
 
 
-def test_answers_of_a_merged_session_are_the_users(store: HistoryStore) -> None:
+def test_answers_of_a_merged_session_belong_to_the_user(store: HistoryStore) -> None:
     session, other = Session("ü 1"), Session("other")
     owners = (session, "sü 1", other, None, session)
     store.note([Answered(f"r-{n}", owner, NOW, "e/a", (n,), "ß") for n, owner in enumerate(owners)], 60)

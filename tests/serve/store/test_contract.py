@@ -1,4 +1,4 @@
-"""Every store passes these."""
+"""The contract of all stores."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def items(store: HistoryStore, owner: Any, **options: Any) -> list[Any]:
     return list(store.history(owner, **options).items)
 
 
-def test_a_history_is_in_the_order_of_time_then_number(store: HistoryStore) -> None:
+def test_a_history_is_ordered_by_time_then_number(store: HistoryStore) -> None:
     assert kept(store, Event(1, 10, NOW), Event(1, 11, NOW + 2)) == (2, 0)
     assert kept(store, Event(1, 12, NOW + 1), Event(1, 9, NOW), Event("1", 99, NOW)) == (3, 0)
     assert items(store, 1) == [10, 9, 12, 11]
@@ -47,7 +47,7 @@ def test_a_history_is_in_the_order_of_time_then_number(store: HistoryStore) -> N
     assert store.history("nobody").seq == 0
 
 
-def test_what_was_answered_at_a_number_can_be_read_again(store: HistoryStore) -> None:
+def test_the_history_at_an_earlier_number_can_be_read(store: HistoryStore) -> None:
     kept(store, Event(1, 10, NOW), Event(1, 11, NOW + 2))
     before = store.history(1, last=2)
     kept(store, Event(1, 12, NOW + 1), Event(1, 13, NOW + 3))
@@ -60,7 +60,7 @@ def test_a_history_of_some_types(store: HistoryStore) -> None:
     kept(store, *(Event(1, item, NOW + item, type=kind) for item, kind in enumerate(kinds)))
     assert store.history(1).types == tuple(kinds)
     assert items(store, 1, types={"buy", ""}) == [0, 1, 3]
-    # The latest of these types, however many others came later.
+    # The latest events of these types, despite many later ones of other types.
     assert items(store, 1, types=["buy", ""], last=2) == [1, 3]
     assert items(store, 1, types=["it's"]) == [4]
     assert items(store, 1, types=["none"]) == []
@@ -83,10 +83,10 @@ def test_a_repeated_send_counts_once(store: HistoryStore) -> None:
     events = [Event(1, 10, NOW, key="a"), Event(1, 11, NOW), Event("x", "y", NOW, "buy", 2.5, "b", "r-1")]
     assert kept(store, *events, events[0]) == (3, 1)
     assert kept(store, *events) == (0, 3)
-    # Without a time of its own, an event may arrive again at another.
+    # An event without a time may be sent again at another time.
     assert kept(store, Event(2, 3, NOW, key="c", timed=False)) == (1, 0)
     assert kept(store, Event(2, 3, NOW + 9, key="c", timed=False)) == (0, 1)
-    # Without a key, another weight is no other event.
+    # Without a key, another weight does not make another event.
     assert kept(store, Event(1, 11, NOW, weight=7)) == (0, 1)
     assert items(store, 1) == [10, 11]
     assert items(store, 2) == [3]
@@ -95,7 +95,7 @@ def test_a_repeated_send_counts_once(store: HistoryStore) -> None:
 @pytest.mark.parametrize(
     "changes", [{"item": 11}, {"user": 2}, {"time": NOW + 1}, {"type": "buy"}, {"weight": 2.0}, {"request_id": "r"}]
 )
-def test_a_key_with_another_body_is_refused_and_nothing_is_kept(store: HistoryStore, changes: dict[str, Any]) -> None:
+def test_a_key_with_another_body_is_refused_and_nothing_is_stored(store: HistoryStore, changes: dict[str, Any]) -> None:
     first = Event(1, 10, NOW, key="a")
     kept(store, first)
     for batch in (
@@ -109,7 +109,7 @@ def test_a_key_with_another_body_is_refused_and_nothing_is_kept(store: HistorySt
     assert kept(store, Event(5, 5, NOW, key="z")) == (1, 0)
 
 
-def test_numbers_grow_with_every_event(store: HistoryStore) -> None:
+def test_event_numbers_increase(store: HistoryStore) -> None:
     first = store.append([Event(1, 1, NOW)]).result(10).seq
     assert store.append([Event(1, 1, NOW)]).result(10).seq == first
     assert store.append([Event(2, 1, NOW), Event(3, 1, NOW)]).result(10).seq == first + 2
@@ -145,7 +145,7 @@ def test_erasure_leaves_a_tombstone_and_the_others(store: HistoryStore) -> None:
     assert store.erased() == {1: NOW + 6, "never seen": later}
     assert store.erased(NOW + 6) == {"never seen": later}
     assert store.erased(later) == {}
-    # What comes after it is new, under whatever key.
+    # Later events are new, whatever their key.
     assert kept(store, Event(1, 13, NOW + 7, key="a")) == (1, 0)
     assert items(store, 1) == [13]
 
@@ -163,7 +163,7 @@ def test_a_session_becomes_a_user(store: HistoryStore) -> None:
     assert items(store, "s-1") == [5]
     assert store.merge(session, 42) == 0
     assert items(store, 42, until=before) == [10, 12]
-    # Sent again, it is known still.
+    # A repeated merge is accepted.
     assert kept(store, first) == (0, 1)
     assert store.erase(42, NOW) == (5, NOW)
     assert store.erased() == {42: NOW}
@@ -193,14 +193,14 @@ def test_all_events_can_be_read_once(store: HistoryStore) -> None:
     assert len({record.seq for record in found}) == len(events)
 
 
-def test_documents_are_kept(store: HistoryStore) -> None:
+def test_documents_are_stored(store: HistoryStore) -> None:
     assert store.get("experiments") is None
     store.put("experiments", '{"a": "ü"}')
     store.put("experiments", '{"b": "ü"}')
     assert store.get("experiments") == '{"b": "ü"}'
 
 
-def test_a_document_is_replaced_where_it_is_as_it_was(store: HistoryStore) -> None:
+def test_a_document_is_replaced_only_if_unchanged(store: HistoryStore) -> None:
     assert not store.replace("items", "ü", "a")
     assert store.replace("items", None, "ü")
     assert not store.replace("items", None, "b")
@@ -213,7 +213,7 @@ def test_a_document_is_replaced_where_it_is_as_it_was(store: HistoryStore) -> No
     assert [store.get(name) for name in ("items", "other", "third", "fourth")] == ["c", "ü", "", ""]
 
 
-def test_what_ids_may_hold(store: HistoryStore) -> None:
+def test_ids_of_any_text_and_number(store: HistoryStore) -> None:
     strange = ["a:b", "ä\n\U0001f600", " ", "n5", "%s ? $1", "x" * 512, 2**63 - 1, -(2**63), 0]
     kept(store, *(Event(each, each, NOW) for each in strange))
     for each in strange:
@@ -221,7 +221,7 @@ def test_what_ids_may_hold(store: HistoryStore) -> None:
     assert {record.event.user for record in store.records()} == set(strange)
 
 
-def test_many_threads_lose_and_double_nothing(store: HistoryStore) -> None:
+def test_many_threads_neither_lose_nor_duplicate_events(store: HistoryStore) -> None:
     draw = random.Random(0)
     mine = [
         [Event(draw.randrange(3), item, NOW + draw.randrange(50), key=f"{t}.{item}") for item in range(60)]
@@ -249,8 +249,8 @@ def test_many_threads_lose_and_double_nothing(store: HistoryStore) -> None:
     assert [time for time, _ in numbers] == list(store.history(1).times)
 
 
-def test_against_the_twin_in_memory(store: HistoryStore) -> None:
-    """Random calls: what a store answers is what plain lists answer."""
+def test_equals_an_in_memory_reference(store: HistoryStore) -> None:
+    """Random calls give the same results as plain lists."""
     draw, twin = random.Random(1), MemoryStore()
     owners = [1, "1", Session("1"), 2]
     for step in range(150):
@@ -286,7 +286,7 @@ def test_against_the_twin_in_memory(store: HistoryStore) -> None:
     assert len(list(store.records())) == len(list(twin.records()))
 
 
-def test_a_closed_store_says_so(store: HistoryStore) -> None:
+def test_a_closed_store_raises_an_error(store: HistoryStore) -> None:
     kept(store, Event(1, 1, NOW))
     store.close()
     store.close()
@@ -295,9 +295,7 @@ def test_a_closed_store_says_so(store: HistoryStore) -> None:
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "memory"])
-def test_what_was_kept_is_there_when_it_is_opened_again(
-    kind: str, request: pytest.FixtureRequest, tmp_path: Path
-) -> None:
+def test_data_persist_when_the_store_is_reopened(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     address = address_of(kind, request, tmp_path)
     store = open_store(address)
     seq = store.append([Event(1, 10, NOW, key="a"), Event(1, 11, NOW)]).result(10).seq
@@ -306,7 +304,7 @@ def test_what_was_kept_is_there_when_it_is_opened_again(
     store.close()
     again = open_store(address)
     try:
-        # Numbers are not given twice, not even those of what was erased.
+        # Numbers are never reused, not even those of erased events.
         assert again.append([Event(1, 10, NOW, key="a")]).result(10).seq > seq
         assert items(again, 1) == [10]
         assert again.erased() == {1: NOW + 1, 2: NOW}
@@ -315,7 +313,7 @@ def test_what_was_kept_is_there_when_it_is_opened_again(
         again.close()
 
 
-# Erases owners by a clock of its own.
+# Erases owners with its own clock.
 _ERASER = """
 import sys
 from beamwood.serve.store.open import open_store
@@ -327,7 +325,7 @@ for each in range(150):
 
 
 @pytest.mark.parametrize("kind", SHARED)
-def test_who_follows_erasures_misses_none_of_processes_with_other_clocks(
+def test_erasures_of_processes_with_other_clocks_are_all_followed(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     address = address_of(kind, request, tmp_path)
@@ -352,7 +350,7 @@ def test_who_follows_erasures_misses_none_of_processes_with_other_clocks(
 
 
 @pytest.mark.parametrize("kind", SHARED)
-def test_two_processes_read_what_either_wrote(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+def test_two_processes_read_each_others_writes(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     address = address_of(kind, request, tmp_path)
     one, other = open_store(address), open_store(address)
     try:

@@ -1,4 +1,4 @@
-"""A store's events as a log, and a model without who was erased."""
+"""Export of a store's events as a log, and models without erased users."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_an_export_is_the_next_log(tmp_path: Path) -> None:
         10
     )
     store.append([Event(3, "a", NOW - 1)]).result(10)
-    # Beside the server that writes it.
+    # While the server writes to it.
     out = tmp_path / "log.parquet"
     told = json.loads(run("events", "export", f"sqlite:{path}", "--out", str(out), "--json"))
     store.close()
@@ -67,7 +67,7 @@ def test_ids_of_two_kinds_become_text(tmp_path: Path) -> None:
 
 
 def test_another_file_is_never_replaced(tmp_path: Path) -> None:
-    """As the log itself, which an export is meant to stand beside."""
+    """For example the log, next to which an export is usually written."""
     store = open_store(f"sqlite:{tmp_path / 'events.db'}")
     store.append([Event(7, "b", NOW), Event(7, "old", -62135596800.0)]).result(10)
     store.close()
@@ -89,7 +89,7 @@ def test_another_file_is_never_replaced(tmp_path: Path) -> None:
     assert pl.read_parquet(out)["item"].to_list() == ["old", "b"]
 
 
-def test_a_place_that_takes_no_files_is_said() -> None:
+def test_an_unwritable_path_is_refused() -> None:
     store = MemoryStore()
     store.append([Event(7, 1, NOW)])
     with pytest.raises(InputError, match=r"/proc/log.parquet could not be written"):
@@ -108,12 +108,12 @@ def test_a_place_that_takes_no_files_is_said() -> None:
         (["export", "redis://127.0.0.1:1/0", "--out", "log.parquet"], "is its server running"),
     ],
 )
-def test_what_cannot_be_taken_out(arguments: list[str], said: str) -> None:
+def test_invalid_exports_are_refused(arguments: list[str], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         run("events", *arguments)
 
 
-def test_a_model_without_who_was_erased(tmp_path: Path) -> None:
+def test_a_model_without_erased_users(tmp_path: Path) -> None:
     folder, retriever = saved(tmp_path / "model")
     assert retriever.users is not None
     assert retriever.histories is not None
@@ -135,7 +135,7 @@ def test_a_model_without_who_was_erased(tmp_path: Path) -> None:
         run("events", "erase", f"sqlite:{tmp_path / 'events.db'}", "--from", str(folder), "--out", str(out))
 
 
-def test_models_that_keep_nobody() -> None:
+def test_models_without_users() -> None:
     from served import small_retriever
 
     bare = without_users(small_retriever())
@@ -146,7 +146,7 @@ def test_models_that_keep_nobody() -> None:
     assert again.metadata["erased_until"] == NOW
 
 
-def test_fit_saves_nobody_where_it_is_told_so(tmp_path: Path) -> None:
+def test_fit_saves_no_users_on_request(tmp_path: Path) -> None:
     draw = np.random.default_rng(0)
     log = pl.DataFrame({"user": draw.integers(0, 30, 400), "item": draw.integers(0, 20, 400), "time": range(400)})
     log.with_columns(time=pl.col("time") + 1_700_000_000).write_csv(tmp_path / "log.csv")
@@ -166,7 +166,7 @@ def test_fit_saves_nobody_where_it_is_told_so(tmp_path: Path) -> None:
     assert read_manifest(tmp_path / "m")["data"]["end"] == 1_700_000_399
 
 
-def test_no_model_says_that_its_log_ends_after_its_fit() -> None:
+def test_the_end_of_the_log_is_not_after_the_fit() -> None:
     row = {"user": list(range(20)) * 2, "item": [0, 1, 2, 3] * 10}
 
     def end(*times: float) -> Any:
@@ -175,7 +175,7 @@ def test_no_model_says_that_its_log_ends_after_its_fit() -> None:
 
     assert end(1.7e9, 1.7e9, 1.7e9, 1.7e9 + 1) == 1.7e9 + 1
     assert time.time() - 600 < end(1.7e9, 1.7e9, 1.7e9, 4e9) <= time.time()
-    # Days of a spreadsheet, as which they are no seconds.
+    # Day numbers of a spreadsheet, which are not seconds.
     assert end(44_000.5, 44_001.5, 44_002, 44_003) is None
 
 

@@ -1,4 +1,4 @@
-"""The one thread that writes: what is cancelled in time is not written, and nothing stops the thread."""
+"""The single writer thread: writes cancelled in time are skipped, and nothing stops the thread."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BOUND = 30
 
 
 class Slow:
-    """A commit that waits until it may go on."""
+    """A commit that blocks until it is released."""
 
     def __init__(self) -> None:
         self.begun, self.may_go, self.kept = threading.Event(), threading.Event(), list[Any]()
@@ -28,7 +28,7 @@ class Slow:
         return [Appended(len(batch), 0, 1) for batch in batches]
 
 
-def test_who_gives_up_waiting_stops_no_other() -> None:
+def test_a_caller_that_gives_up_does_not_stop_others() -> None:
     slow = Slow()
     writer = GroupWriter("slow", slow.commit)
     try:

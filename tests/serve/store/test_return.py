@@ -1,4 +1,4 @@
-"""Servers of stores that come back otherwise than they went: empty, elsewhere, in the middle of a commit."""
+"""Store servers that return in another state: empty, elsewhere, or in the middle of a commit."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NOW = 1.7e9
 
 
 class Between:
-    """A way to a server: it may lead to another one, and be cut once a client has sent some word."""
+    """A proxy to a server; it can be redirected, and cut once a client has sent a given word."""
 
     def __init__(self, address: str) -> None:
         self.parts = urlsplit(address)
@@ -50,7 +50,7 @@ class Between:
             while data := one.recv(65536):
                 is_last = sends and self.cut_at and self.cut_at in data
                 if is_last:
-                    # The server has all of it, and nobody hears what came of it.
+                    # The server has received everything, but the client gets no answer.
                     self.cut_at = b""
                     one.shutdown(socket.SHUT_RDWR)
                 other.sendall(data)
@@ -71,7 +71,7 @@ def refused(store: HistoryStore, item: int) -> str:
 
 
 @pytest.mark.parametrize(("kind", "word"), [("redis", b"EVALSHA"), ("postgres", b"COMMIT")])
-def test_a_commit_that_nobody_heard_of_counts_once(
+def test_a_commit_without_an_answer_counts_once(
     kind: str, word: bytes, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     way = Between(address_of(kind, request, tmp_path))
@@ -86,7 +86,7 @@ def test_a_commit_that_nobody_heard_of_counts_once(
     way.listening.close()
 
 
-def test_a_file_that_is_moved_or_replaced_keeps_nothing_that_would_be_lost(tmp_path: Path) -> None:
+def test_a_moved_or_replaced_file_accepts_no_events(tmp_path: Path) -> None:
     path, away = tmp_path / "events.db", tmp_path / "away.db"
     with closing(open_store(f"sqlite:{path}")) as store:
         kept(store, 1)
@@ -112,7 +112,7 @@ def test_postgres_that_comes_back_empty(first: str, request: pytest.FixtureReque
         kept(store, 1)
         assert store.history(1).items == (1,)
         with psycopg.connect(address_of("postgres", request, tmp_path)) as connection:
-            # As a restart does.
+            # As in a restart.
             connection.execute(
                 "select pg_terminate_backend(pid) from pg_stat_activity where pid <> pg_backend_pid() "
                 "and backend_type = 'client backend'"
@@ -137,7 +137,7 @@ def test_redis_that_comes_back_empty_and_less_durable(tmp_path: Path) -> None:
         assert store.history(1).items == (2,)
 
 
-def test_a_primary_that_became_a_replica_is_left(tmp_path: Path) -> None:
+def test_a_primary_that_became_a_replica_is_abandoned(tmp_path: Path) -> None:
     import redis
 
     for name in ("one", "other"):

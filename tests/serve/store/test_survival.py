@@ -1,4 +1,4 @@
-"""Processes that are killed at random: every acknowledged event is there, and once."""
+"""Processes killed at random: every acknowledged event is stored exactly once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from bounded import ended, line_of
 from store_servers import free_port, postgres_server, redis_server, stop, wait_until_unused
 
 NOW = 1.7e9
-# Sends events from a number on, a few at a time, and says which were acknowledged.
+# Sends events from a number on, a few at a time, and prints the acknowledged ones.
 _WRITER = """
 import sys
 from beamwood.serve.store.event import Event
@@ -48,13 +48,13 @@ def _writing(address: str, first: int) -> subprocess.Popen[str]:
 
 
 def _killed(process: subprocess.Popen[str], draw: random.Random) -> list[int]:
-    """What a writer had acknowledged when it was killed, at a random time after its first acknowledgement."""
+    """The acknowledged events of a writer that is killed at a random time after its first acknowledgement."""
     assert process.stdout is not None
     said = line_of(process)
     time.sleep(draw.uniform(0, 0.15))
     process.send_signal(signal.SIGKILL)
     ended(process)
-    # The last line may be cut: what it says was acknowledged, so far as it goes, but for its last number.
+    # The last line may be truncated; its numbers except the last were acknowledged.
     whole = (said + process.stdout.read()).rpartition("\n")[0]
     return [int(word) for word in whole.split()]
 
@@ -62,7 +62,7 @@ def _killed(process: subprocess.Popen[str], draw: random.Random) -> list[int]:
 def _check_writer(address: str, kills: int) -> None:
     draw, acknowledged = random.Random(kills), set[int]()
     for _ in range(kills):
-        # Some of what was sent is sent again, as clients do that got no answer.
+        # Some events are sent again, as by clients that got no answer.
         first = max(acknowledged, default=-1) + 1
         acknowledged.update(_killed(_writing(address, max(first - 5, 0)), draw))
     store = open_store(address)
@@ -79,18 +79,20 @@ def _check_writer(address: str, kills: int) -> None:
 
 
 @pytest.mark.parametrize("kills", [5, pytest.param(100, marks=pytest.mark.slow)])
-def test_a_killed_writer_of_sqlite_loses_nothing_that_it_acknowledged(kills: int, tmp_path: Path) -> None:
+def test_a_killed_writer_of_sqlite_loses_no_acknowledged_event(kills: int, tmp_path: Path) -> None:
     _check_writer(f"sqlite:{tmp_path / 'events.db'}", kills)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["redis", "postgres"])
-def test_a_killed_writer_of_a_shared_store_loses_nothing(kind: str, request: pytest.FixtureRequest) -> None:
+def test_a_killed_writer_of_a_shared_store_loses_no_acknowledged_event(
+    kind: str, request: pytest.FixtureRequest
+) -> None:
     _check_writer(request.getfixturevalue(f"{kind}_address"), 30)
 
 
 def _sent(store: HistoryStore, numbers: range) -> set[int]:
-    """Those that were acknowledged."""
+    """The acknowledged events."""
     waiting = {each: store.append([Event(each % 5, each, NOW + each, key=str(each))]) for each in numbers}
     done = set()
     for each, future in waiting.items():
@@ -105,7 +107,7 @@ _LONG = [pytest.param(kind, 20, marks=pytest.mark.slow) for kind in ("redis", "p
 
 
 @pytest.mark.parametrize(("kind", "kills"), [("redis", 2), *_LONG])
-def test_a_killed_server_loses_nothing_that_was_acknowledged(kind: str, kills: int) -> None:
+def test_a_killed_server_loses_no_acknowledged_event(kind: str, kills: int) -> None:
     folder, port, draw = Path(tempfile.mkdtemp(prefix="beamwood-")), free_port(), random.Random(0)
     server = {"redis": redis_server, "postgres": postgres_server}[kind]
     acknowledged, store, number = set[int](), None, 0
@@ -123,7 +125,7 @@ def test_a_killed_server_loses_nothing_that_was_acknowledged(kind: str, kills: i
                     store.history(1)
                 with pytest.raises(StoreUnavailable):
                     store.append([Event(1, 1, NOW)]).result(30)
-            # Two servers on the same files would ruin them: of one that was killed, each process has to end first.
+            # Two servers on the same files would corrupt them, so every process of the killed one must end first.
             wait_until_unused(folder / "data")
             (folder / "data" / "postmaster.pid").unlink(missing_ok=True)
         with server(folder, port=port):
@@ -140,7 +142,7 @@ def test_a_killed_server_loses_nothing_that_was_acknowledged(kind: str, kills: i
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def test_a_second_process_is_told_who_has_the_file(tmp_path: Path) -> None:
+def test_a_second_process_is_refused_with_the_process_id(tmp_path: Path) -> None:
     address = f"sqlite:{tmp_path / 'events.db'}"
     process = _writing(address, 0)
     try:
@@ -183,7 +185,7 @@ def test_a_second_process_is_told_who_has_the_file(tmp_path: Path) -> None:
         ("redis://h/0?word=secret", "the address of Redis is invalid"),
     ],
 )
-def test_addresses_that_are_wrong(address: str, said: str, tmp_path: Path) -> None:
+def test_invalid_addresses_are_refused(address: str, said: str, tmp_path: Path) -> None:
     (tmp_path / "text.db").write_text("this is no database, but it is long enough to be looked at" * 9)
     with pytest.raises(ValueError, match=said) as error:
         open_store(address.format(folder=tmp_path))
@@ -191,12 +193,12 @@ def test_addresses_that_are_wrong(address: str, said: str, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("address", ["redis://127.0.0.1:{port}/0", "postgresql://x@127.0.0.1:{port}/x"])
-def test_a_server_that_is_not_there(address: str) -> None:
+def test_an_absent_server_is_reported(address: str) -> None:
     with pytest.raises(StoreUnavailable, match="does not answer"):
         open_store(address.format(port=free_port()))
 
 
-def test_redis_that_syncs_each_second_promises_nothing(tmp_path: Path) -> None:
+def test_redis_with_a_sync_each_second_is_not_durable(tmp_path: Path) -> None:
     with redis_server(tmp_path, sync="everysec") as (address, _):
         store = open_store(address)
         assert store.append([Event(1, 1, NOW)]).result(10).accepted == 1
@@ -205,7 +207,7 @@ def test_redis_that_syncs_each_second_promises_nothing(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_acknowledges_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SQLite's own limit of pages stands for the disk's."""
+    """SQLite's page limit simulates a full disk."""
     store = open_store(f"sqlite:{tmp_path / 'events.db'}")
     try:
         store.append([Event(1, 1, NOW)]).result(10)
@@ -222,7 +224,7 @@ def test_a_full_disk_acknowledges_nothing(tmp_path: Path, monkeypatch: pytest.Mo
         store.close()
 
 
-def test_space_is_used_again(tmp_path: Path) -> None:
+def test_space_is_reused(tmp_path: Path) -> None:
     from beamwood.serve.store.protocol import Retention
 
     path = tmp_path / "events.db"
