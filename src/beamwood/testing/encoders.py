@@ -71,7 +71,7 @@ class EncoderContract:
         items = rng.integers(0, _NUM_ITEMS, (len(lengths), self.length))
         return np.where(np.arange(self.length) < self.length - lengths[:, None], -1, items)
 
-    def test_torch_and_numpy_give_one_answer(self) -> None:
+    def test_torch_and_numpy_agree(self) -> None:
         items = self.histories()
         real = (items >= 0).any(axis=1)
         for tied, features in ((True, None), (False, None), (True, 5)):
@@ -83,11 +83,11 @@ class EncoderContract:
             assert got.dtype == np.float32
             assert np.array_equal(plain.vectors, model.output_weight.detach().numpy())
 
-    def test_a_row_is_what_it_is_in_a_batch(self) -> None:
+    def test_single_rows_equal_the_batch(self) -> None:
         items, plain = self.histories(), self.built().plain()
         _assert_close(np.concatenate([plain.encode(row[None]) for row in items]), plain.encode(items))
 
-    def test_padding_does_not_matter(self) -> None:
+    def test_padding_is_ignored(self) -> None:
         model = self.built()
         padded = np.full((1, self.length), -1)
         padded[0, -2:] = 3, 4
@@ -96,7 +96,7 @@ class EncoderContract:
             _assert_close(_last(model, np.array(items)), alone)
             _assert_close(model.plain().encode(np.array(items)), alone)
 
-    def test_order_matters_where_it_is_to(self) -> None:
+    def test_order_matters_if_declared(self) -> None:
         model = self.built()
         one, other = _last(model, np.array([[3, 4, 5]])), _last(model, np.array([[5, 4, 3]]))
         if self.ordered:
@@ -104,7 +104,7 @@ class EncoderContract:
         else:
             _assert_close(one, other)
 
-    def test_no_look_ahead(self) -> None:
+    def test_causal_encoders_ignore_later_items(self) -> None:
         model, items = self.built(), torch.from_numpy(self.histories(1))
         with torch.no_grad():
             vectors = model(items)
@@ -116,7 +116,7 @@ class EncoderContract:
             real = items[:, :-1] >= 0
             _assert_close(model(changed)[:, :-1][real].numpy(), vectors[:, :-1][real].numpy())
 
-    def test_the_last_alone_is_the_last_of_all(self) -> None:
+    def test_last_only_equals_the_last_of_all_positions(self) -> None:
         items = torch.from_numpy(self.histories(2))
         items = items[(items >= 0).any(dim=1)]
         real, generator = items >= 0, torch.Generator().manual_seed(0)
@@ -127,19 +127,19 @@ class EncoderContract:
             of_all, alone = (self.encoder.forward(parameters, x, real, sizes, 0.0, last) for last in (False, True))
         _assert_close(alone[:, -1].numpy(), of_all[:, -1].numpy())
 
-    def test_every_parameter_learns(self) -> None:
+    def test_every_parameter_has_a_gradient(self) -> None:
         model = self.built().train()
         model(torch.from_numpy(self.histories(2))).square().sum().backward()
         unused = [name for name, p in model.named_parameters() if p.grad is None or not p.grad.any()]
         assert [name for name in unused if not name.endswith(self.silent)] == []
 
-    def test_one_generator_draws_all(self) -> None:
+    def test_initialisation_is_reproducible(self) -> None:
         first, second = self.built().state_dict(), self.built().state_dict()
         assert all(torch.equal(value, second[name]) for name, value in first.items())
         declared = self.encoder.parameters(self.width, self.length, self.encoder.sizes(**self.sizes))
         assert {parameter.name for parameter in declared} == {name for name in first if name != "items.weight"}
 
-    def test_other_arrays_are_refused(self) -> None:
+    def test_invalid_arrays_are_refused(self) -> None:
         plain = self.built().plain()
         for name in plain.arrays:
             gone = {other: array for other, array in plain.arrays.items() if other != name}

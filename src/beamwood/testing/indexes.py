@@ -68,7 +68,7 @@ class IndexContract:
         rows = [np.sort(rng.permutation(self.num_items)[: 5 * row]) for row in range(_ROWS)]
         return ItemLists.from_lists(rows), rng.random(self.num_items) < 0.8
 
-    def test_it_finds_nearly_what_exact_search_finds(self) -> None:
+    def test_recall_against_exact_search(self) -> None:
         queries, vectors, (excluded, allowed) = self.queries(), self.vectors(), self.filters()
         built = self.built()
         for options in (SearchOptions(), SearchOptions(excluded), SearchOptions(excluded, allowed)):
@@ -84,7 +84,7 @@ class IndexContract:
             assert not among(found.items, excluded).any() or options.excluded is None, "an excluded item is found"
             assert allowed[found.items].all() or options.allowed is None, "an item is found that is not allowed"
 
-    def test_rows_are_full_while_items_may_be_shown(self) -> None:
+    def test_rows_are_full_while_items_are_allowed(self) -> None:
         queries, built, rng = self.queries(), self.built(), np.random.default_rng(3)
         for count in (0, 1, 7, self.num_items // 2):
             allowed = np.zeros(self.num_items, bool)
@@ -97,17 +97,17 @@ class IndexContract:
             assert np.array_equal(real, np.sort(real, axis=1)[:, ::-1]), "what is missing stands last"
             assert np.array_equal(real, np.isfinite(found.scores))
 
-    def test_more_may_be_asked_for_than_there_is(self) -> None:
+    def test_k_may_exceed_the_number_of_items(self) -> None:
         vectors = self.vectors()[:40]
         found = self.built(vectors).search(self.queries(), 50)
         assert np.array_equal(np.sort(found.items[:, :40], axis=1), np.tile(np.arange(40), (_ROWS, 1)))
         assert (found.items[:, 40:] == -1).all()
 
-    def test_nobody_may_ask(self) -> None:
+    def test_an_empty_batch_is_accepted(self) -> None:
         found = self.built().search(self.queries()[:0], 5)
         assert found.items.shape == found.scores.shape == (0, 5)
 
-    def test_of_equal_items_the_lower_comes_first(self) -> None:
+    def test_ties_go_to_the_lower_index(self) -> None:
         vectors = np.repeat(self.vectors()[:100], 3, axis=0)
         found = self.built(vectors).search(self.queries(), 9)
         ties = found.scores[:, 1:] == found.scores[:, :-1]
@@ -125,7 +125,7 @@ class IndexContract:
                 refused = True
             assert refused, "a filter of another size was taken"
 
-    def test_what_is_saved_answers_alike(self) -> None:
+    def test_a_saved_copy_gives_equal_results(self) -> None:
         vectors, queries, (excluded, allowed) = self.vectors(), self.queries(), self.filters()
         built = self.built()
         config, arrays = built.export()
@@ -136,13 +136,13 @@ class IndexContract:
             assert np.array_equal(ours.scores, theirs.scores)
             assert np.array_equal(ours.scored, theirs.scored)
 
-    def test_built_twice_it_is_the_same(self) -> None:
+    def test_building_is_deterministic(self) -> None:
         (ours, own), (theirs, other) = (self.built().export() for _ in range(2))
         assert ours == theirs
         assert own.keys() == other.keys()
         assert all(np.array_equal(own[name], other[name]) for name in own)
 
-    def test_a_row_alone_is_answered_as_in_a_batch(self) -> None:
+    def test_single_rows_equal_the_batch(self) -> None:
         queries, built, (excluded, allowed) = self.queries(), self.built(), self.filters()
         for options in (SearchOptions(excluded), SearchOptions(excluded, allowed)):
             together = built.search(queries, 10, options)
@@ -151,7 +151,7 @@ class IndexContract:
                 assert np.array_equal(alone.items[0], together.items[row])
                 assert alone.scored[0] == together.scored[row]
 
-    def test_where_it_looks_at_all_it_is_exact(self) -> None:
+    def test_full_effort_is_exact(self) -> None:
         """Items and their order; and renumbering the items changes nothing."""
         if self.exhaustive is None:
             pytest.skip("it has no settings with which it is exact")
@@ -165,7 +165,7 @@ class IndexContract:
             np.testing.assert_allclose(found.scores, exact.scores, rtol=1e-4, atol=1e-5)
         assert np.array_equal(order[turned.search(queries, 10).items], built.search(queries, 10).items)
 
-    def test_who_looks_at_more_finds_more(self) -> None:
+    def test_more_effort_finds_more(self) -> None:
         if len(self.efforts) < 2:
             pytest.skip("it has no settings of effort")
         made = [self.built(**changes) for changes in self.efforts]

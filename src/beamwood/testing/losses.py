@@ -39,21 +39,21 @@ class LevelLossContract:
         live_n = torch.ones(_NODES, dtype=torch.bool)
         return self.loss.loss(LevelDraw(1, None), scores_Bn, targets_BT, z_BT, live_n).mean()
 
-    def test_it_is_finite_and_above_0(self) -> None:
+    def test_loss_is_finite_and_not_negative(self) -> None:
         _, scores, targets = self.level()
         for scale in (0.0, 1.0, 30.0):
             value = self.mean(scores * scale, targets)
             assert torch.isfinite(value)
             assert float(value) >= 0
 
-    def test_a_step_down_lifts_the_target(self) -> None:
+    def test_the_gradient_raises_the_target(self) -> None:
         _, scores, targets = self.level()
         self.mean(scores, targets).backward()  # type: ignore[no-untyped-call]
         assert scores.grad is not None
         assert torch.isfinite(scores.grad).all()
         assert (torch.gather(scores.grad, 1, targets) < 0).all()
 
-    def test_what_is_scored_right_costs_less(self) -> None:
+    def test_better_scores_cost_less(self) -> None:
         _, scores, targets = self.level()
         better = scores.detach().scatter_add(1, targets, torch.full(targets.shape, 5.0))
         assert float(self.mean(better, targets)) < float(self.mean(scores, targets).detach())

@@ -74,7 +74,7 @@ class MethodContract:
         for values in self.method.presets.values():
             self.method.Config(**values)
 
-    def test_lists_are_as_asked_for(self, split: Split, retriever: Retriever) -> None:
+    def test_lists_satisfy_the_request(self, split: Split, retriever: Retriever) -> None:
         """k items once each, best first, none that is excluded or not allowed; fewer only where fewer may be shown."""
         query, searcher = self.query(split, retriever), retriever.searcher
         seen, allowed = split.test.seen, np.arange(searcher.num_items) % 4 == 0
@@ -92,19 +92,19 @@ class MethodContract:
                 assert shown[items].all()
                 assert len(items) == min(_K, int(shown.sum()))
 
-    def test_a_batch_answers_as_its_rows_do(self, split: Split, retriever: Retriever) -> None:
+    def test_single_rows_equal_the_batch(self, split: Split, retriever: Retriever) -> None:
         query = self.query(split, retriever).take(np.arange(4))
         whole = retriever.searcher.search(query, _K)
         for row in range(4):
             alone = retriever.searcher.search(query.take(np.array([row])), _K)
             np.testing.assert_allclose(alone.scores[0], whole.scores[row], rtol=1e-4, atol=1e-5)
 
-    def test_scores_are_those_of_the_search(self, split: Split, retriever: Retriever) -> None:
+    def test_score_equals_search(self, split: Split, retriever: Retriever) -> None:
         query = self.query(split, retriever).take(np.arange(4))
         hits = retriever.searcher.search(query, 3)
         assert retriever.searcher.score(query, hits.items).shape == hits.items.shape
 
-    def test_what_is_saved_answers_alike(self, split: Split, retriever: Retriever, tmp_path: Path) -> None:
+    def test_a_saved_copy_gives_equal_results(self, split: Split, retriever: Retriever, tmp_path: Path) -> None:
         retriever.save(tmp_path / "saved")
         own = searchers_of(self.method, tmp_path / "saved") if self.method.searchers else {}
         again = Retriever.load(tmp_path / "saved", searchers=own)
@@ -113,7 +113,7 @@ class MethodContract:
         assert np.array_equal(ours.items, theirs.items)
         assert np.array_equal(ours.scores, theirs.scores)
 
-    def test_a_new_item_like_a_known_one_scores_as_it_does(self, split: Split, retriever: Retriever) -> None:
+    def test_a_new_item_like_a_known_one_scores_equally(self, split: Split, retriever: Retriever) -> None:
         """Except scores by path, which depend on the ancestors."""
         searcher, twin, known = retriever.searcher, 3, retriever.searcher.num_items
         query = self.query(split, retriever)
@@ -125,7 +125,7 @@ class MethodContract:
         if not isinstance(tree, TreeSearcher) or not tree.link.along_path:
             np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
 
-    def test_the_same_seed_gives_the_same(self, split: Split, retriever: Retriever) -> None:
+    def test_fits_are_reproducible(self, split: Split, retriever: Retriever) -> None:
         arrays, again = (each.searcher.export()[1] for each in (retriever, self.fitted(split)))
         assert arrays.keys() == again.keys()
         assert all(np.array_equal(arrays[name], again[name]) for name in arrays)

@@ -48,7 +48,7 @@ class LevelSamplerContract:
         rng_of_draws = torch.Generator().manual_seed(seed)
         return self.sampler(scorer, tree, LeafHistories(leaves), targets, rng_of_draws), targets
 
-    def test_it_draws_live_nodes_of_every_level_in_turn(self) -> None:
+    def test_draws_are_live_nodes_of_each_level_in_order(self) -> None:
         """What stands for no node is said by `real`."""
         draws, targets = self.draws(5)
         assert [draw.level for draw in draws] == list(range(1, self.tree.shape.depth + 1))
@@ -61,13 +61,13 @@ class LevelSamplerContract:
             live = torch.from_numpy(self.tree.live_counts[draw.level] > 0)[draw.nodes]
             assert (live if draw.real is None else live | ~draw.real).all(), "a node without an item is drawn"
 
-    def test_the_same_seed_draws_the_same(self) -> None:
+    def test_draws_are_reproducible(self) -> None:
         (ours, _), (theirs, _) = self.draws(5), self.draws(5)
         for one, other in zip(ours, theirs, strict=True):
             assert (one.nodes is None) == (other.nodes is None)
             assert one.nodes is None or other.nodes is None or torch.equal(one.nodes, other.nodes)
 
-    def test_log_q_says_how_often_a_node_is_drawn(self) -> None:
+    def test_log_q_is_the_log_probability_of_a_draw(self) -> None:
         """Of one history, by a chi-square of each level; a target's log q is that of its node."""
         draws, targets = self.draws(2000, alike=True)
         for draw in draws:

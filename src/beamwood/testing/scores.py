@@ -71,7 +71,7 @@ class PairScoreContract:
         padded = torch.from_numpy(histories.padded(length).astype(np.int64))
         return QueryTensors(torch.from_numpy(users), padded)
 
-    def test_torch_and_numpy_give_one_answer(self) -> None:
+    def test_torch_and_numpy_agree(self) -> None:
         model, (users, histories, items) = self.built(), self.query()
         with torch.no_grad():
             expected = model(self.tensors(users, histories, self.length), torch.from_numpy(items)).numpy()
@@ -80,7 +80,7 @@ class PairScoreContract:
         assert np.isfinite(got).all()
         _assert_close(got, expected)
 
-    def test_a_pair_is_what_it_is_in_a_batch(self) -> None:
+    def test_single_pairs_equal_the_batch(self) -> None:
         scorer, (users, histories, items) = self.plain(self.built()), self.query(1)
         whole = scorer.score(users, histories, items)
         rows = [np.array([row]) for row in range(len(users))]
@@ -88,7 +88,7 @@ class PairScoreContract:
         columns = [scorer.score(users, histories, items[:, [at]]) for at in range(items.shape[1])]
         _assert_close(np.concatenate(columns, axis=1), whole)
 
-    def test_padding_does_not_matter(self) -> None:
+    def test_padding_is_ignored(self) -> None:
         model, (users, histories, items) = self.built(), self.query(2)
         recent = histories.last(self.length)
         with torch.no_grad():
@@ -98,25 +98,25 @@ class PairScoreContract:
             )
         _assert_close(long, short)
 
-    def test_the_catalogue_is_scored_as_its_items_are(self) -> None:
+    def test_catalogue_equals_forward(self) -> None:
         scorer, (users, histories, _) = self.plain(self.built()), self.query(3)
         every = np.broadcast_to(np.arange(_ITEMS), (len(users), _ITEMS))
         _assert_close(scorer.score(users, histories, every), scorer.score(users, histories, every.copy()))
 
-    def test_every_parameter_learns(self) -> None:
+    def test_every_parameter_has_a_gradient(self) -> None:
         model, (users, histories, items) = self.built().train(), self.query(4)
         model(self.tensors(users, histories, self.length), torch.from_numpy(items)).square().sum().backward()
         unused = [name for name, p in model.named_parameters() if p.grad is None or not p.grad.any()]
         assert [name for name in unused if not name.endswith(self.silent)] == []
 
-    def test_one_generator_draws_all(self) -> None:
+    def test_initialisation_is_reproducible(self) -> None:
         first, second = self.built().state_dict(), self.built().state_dict()
         assert all(torch.equal(value, second[name]) for name, value in first.items())
 
     def test_memory_is_declared(self) -> None:
         assert self.score.held(self.width, self.score.sizes(**self.sizes), self.length) >= 1
 
-    def test_other_arrays_are_refused(self) -> None:
+    def test_invalid_arrays_are_refused(self) -> None:
         scorer = self.plain(self.built())
         for name, array in scorer.arrays.items():
             self._assert_refused({other: each for other, each in scorer.arrays.items() if other != name}, name)

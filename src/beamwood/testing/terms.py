@@ -63,7 +63,7 @@ class TermContract:
             assert len(arrays[name]) == _LENGTH
         assert self.term.name.isidentifier()
 
-    def test_torch_and_numpy_score_alike(self) -> None:
+    def test_torch_and_numpy_agree(self) -> None:
         held = self.held()
         tensors = {name: torch.from_numpy(array.copy()) for name, array in held.items()}
         for level in self.levels():
@@ -76,7 +76,7 @@ class TermContract:
                 assert np.broadcast_shapes(ours.shape, (5, 1)) == (5, ours.shape[-1])
                 np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
 
-    def test_given_nodes_score_as_in_the_whole_level(self) -> None:
+    def test_given_nodes_equal_the_whole_level(self) -> None:
         held = self.term.weights(self.held())
         for level in self.levels():
             some = self.query(level, whole=False)
@@ -87,7 +87,7 @@ class TermContract:
             expected = np.take_along_axis(every, some.nodes, axis=1)
             np.testing.assert_allclose(self.term.score(held, some), expected, rtol=1e-5, atol=1e-5)
 
-    def test_nothing_moves_where_nothing_is_moved(self) -> None:
+    def test_an_identity_move_changes_nothing(self) -> None:
         if not self.term.by_node:
             return
         before = {name: array.copy() for name, array in self.term.arrays(_SHAPE, _LENGTH).items()}
