@@ -76,7 +76,7 @@ MISTAKES = {
     "fit log.csv --method ease+ --out new": "has a '+' without a method beside it; write a sum as dtr+ease",
     "evaluate out --tail-of items": "--tail-of says what --tail is a share of; give --tail too, as --tail 0.2",
     "evaluate out --method ease": "out was fitted with cooccurrence and not with ease; leave the method out",
-    "recommend out --user 1 --overwrite": "--overwrite are about a file; name it with --out recs.parquet",
+    "recommend out --user 1 --overwrite": "are about a file; name it with --out recs.parquet",
     # Options of other commands, and missing arguments
     "describe log.csv --time-limit 3": "No such option: --time-limit (of `beamwood fit`, `beamwood compare`)",
     "inspect out --item 1": "No such option: --item (of `beamwood similar`)",
