@@ -121,6 +121,28 @@ def test_items_are_hidden_shown_changed_and_erased(client, folder):
     assert "new-1" in ids(client, history=known(folder, 7)), "an erased item may be added again"
 
 
+def test_hidden_items_are_omitted_even_if_a_filter_names_them(client, folder):
+    twin, other, third = known(folder, 3, 4, 5)
+    put(client, {"item": "new-1", "similar": [twin]})
+    asked = {"history": [other], "filter": {"items": [twin, "new-1", third]}}
+    assert set(ids(client, **asked)) == {twin, "new-1", third}
+    ask(client, "PUT", "/v1/items/availability", {"clear": ["new-1", twin]})
+    assert ids(client, **asked) == [third]
+    narrow = asked["filter"] | {"where": {"category": {"missing": False}}}
+    assert not {"new-1", twin} & set(ids(client, **asked | {"filter": narrow}))
+
+
+def test_a_known_item_is_erased_although_a_new_one_is_like_it(client, folder):
+    twin, other, third = known(folder, 3, 4, 5)
+    put(client, {"item": "new-1", "similar": [twin, other]}, {"item": "new-2", "similar": [twin]})
+    assert ask(client, "DELETE", f"/v1/items/{twin}")["changed"] == 1
+    found = ids(client, history=[third], k=NUM_ITEMS)
+    assert twin not in found
+    assert "new-1" in found
+    put(client, {"item": "new-3", "similar": [other]})
+    assert "new-3" in ids(client, history=[third], k=NUM_ITEMS)
+
+
 def test_invalid_items_are_refused_and_change_nothing(client, folder):
     twin = known(folder, 3)[0]
     before = client.service.snapshot

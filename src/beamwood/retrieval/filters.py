@@ -94,10 +94,13 @@ class Filters:
         if flags is not None:
             if flags.shape != (len(self.items),):
                 raise InputError(f"allowed has shape {flags.shape}; give one bool for each of {len(self.items)} items")
-            return Prepared(flags if self.alive is None else flags & self.alive.mask)
+            return Prepared(self._shown(flags))
         indices = np.asarray(self.items.encode(list(given), on_unknown=on_unknown))
         indices = indices[indices >= 0]
-        return self._once(("items", indices.tobytes()), lambda: mask_of(indices, len(self.items)))
+        return self._once(("items", indices.tobytes()), lambda: self._shown(mask_of(indices, len(self.items))))
+
+    def _shown(self, mask: BoolArray) -> BoolArray:
+        return mask if self.alive is None else mask & self.alive.mask
 
     def _of_category(self, allowed: Mapping[str, Any]) -> BoolArray:
         unknown = set(allowed) - {CATEGORY}

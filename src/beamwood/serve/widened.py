@@ -41,8 +41,9 @@ def widened(base: Snapshot, learned: Learned, number: int) -> Snapshot:
         retriever = retriever.without_items(names.items.decode(gone))
     columns = names.filters.columns
     cells = [_cells(each, columns.columns.keys()) for each in new]
+    erased = set(gone.tolist())
     # Its own columns would be copied, and `names` has them all.
-    retriever = replace(retriever, columns=None).with_items([_mixed(base, each) for each in new])
+    retriever = replace(retriever, columns=None).with_items([_mixed(base, each, erased) for each in new])
     mask = np.ones(base.known + len(new), bool)
     mask[hidden] = False
     mask[gone] = False
@@ -62,8 +63,11 @@ def widened(base: Snapshot, learned: Learned, number: int) -> Snapshot:
     )
 
 
-def _mixed(base: Snapshot, item: CatalogueItem) -> NewItem:
-    return NewItem(item.item, {} if item.gone else _by_id(base, mixture_of(base, item)[0]), gone=item.gone)
+def _mixed(base: Snapshot, item: CatalogueItem, erased: set[int]) -> NewItem:
+    """The item with its mixture, of which erased items are no part."""
+    mixture = {} if item.gone else mixture_of(base, item)[0]
+    left = {at: weight for at, weight in mixture.items() if at not in erased}
+    return NewItem(item.item, _by_id(base, left), gone=item.gone)
 
 
 def mixture_of(base: Snapshot, item: CatalogueItem) -> tuple[dict[int, float], Source]:
