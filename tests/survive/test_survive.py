@@ -62,7 +62,7 @@ def test_lost_data_and_leftover_files_are_detected(broken, jobs, found, tmp_path
         "from survive import run\n"
         "sys.exit(run.main())\n"
     )
-    code, said = survived([sys.executable, str(program)], kills=8, jobs=jobs)
+    code, said = survived([sys.executable, str(program)], kills=24, jobs=jobs)
     assert code == 1, said
     assert found in said
 
