@@ -136,7 +136,7 @@ def test_groups_of_a_replaced_folder_are_not_resumed(fitted, tmp_path, monkeypat
     calls = []
 
     def replaced(*given, **options):
-        monkeypatch.setattr("beamwood.cli.recommend.load", load)
+        monkeypatch.setattr("beamwood.cli.answering.load", load)
         other.save(folder, overwrite=True)
         return whole
 
@@ -147,7 +147,7 @@ def test_groups_of_a_replaced_folder_are_not_resumed(fitted, tmp_path, monkeypat
         return hits(*given, **options)
 
     monkeypatch.setattr("beamwood.retrieval.job.GROUP_ROWS", 10)
-    monkeypatch.setattr("beamwood.cli.recommend.load", replaced)
+    monkeypatch.setattr("beamwood.cli.answering.load", replaced)
     monkeypatch.setattr(Retriever, "hits", ending)
     command = ["recommend", folder, "--all-users", "--out", out]
     assert beamwood(*command) == 130

@@ -1,15 +1,18 @@
 """Batch recommendations on a Ray cluster of two nodes: equal to those of one process, also when a node is lost."""
 
+from functools import partial
+
 import polars as pl
 import pytest
 
 import beamwood
 from beamwood.artefact import read_artefact
+from beamwood.cli.answering import open_alone
 from beamwood.data import Dataset, leave_one_out, read_log
 from beamwood.data.synthetic import MarketConfig, make_market
 from beamwood.errors import ArtefactError, InputError
 from beamwood.retrieval import job as jobs
-from beamwood.retrieval.group_answers import Group, GroupAnswers, GroupOptions
+from beamwood.retrieval.group_answers import Group, GroupAnswers, GroupOptions, OfRetriever
 from beamwood.retrieval.request import Request
 from beamwood.scale.ray_groups import RayGroups
 from cli_cases import beamwood as command
@@ -48,7 +51,9 @@ def cluster():
 
 def engine(cluster, folder, **given):
     checksum = str(read_artefact(folder, kind="retriever", verify=False).manifest["checksum"])
-    return RayGroups(cluster.address, folder, **{"checksum": checksum} | given)
+    return RayGroups(
+        cluster.address, folder, **{"checksum": checksum, "opened": partial(open_alone, str(folder), None)} | given
+    )
 
 
 def groups(retriever, size=10):
@@ -73,7 +78,7 @@ def test_what_is_wrong_on_a_node_is_reported(cluster, fitted, tmp_path, capsys):
     with pytest.raises(InputError, match="another model in"):
         dict(engine(cluster, fitted, checksum="other")(OPTIONS, asked))
     with pytest.raises(ArtefactError, match="nothing"):
-        dict(RayGroups(cluster.address, tmp_path / "nothing", "any")(OPTIONS, asked))
+        dict(RayGroups(cluster.address, tmp_path / "nothing", "any", len)(OPTIONS, asked))
     with pytest.raises(InputError, match=r"the Ray cluster has 2 processors; lower --threads 3"):
         dict(engine(cluster, fitted)(GroupOptions(OPTIONS.request, True, pl.Int64, ".csv", 3), asked))
     assert command("recommend", fitted, "--user", 1, "--ray-address", "auto") == 2
@@ -89,11 +94,11 @@ def test_a_node_that_is_lost_costs_no_answer(cluster, fitted):
         found[number] = encoded
         if len(found) == 3:
             cluster.remove_node(lost, allow_graceful=False)
-    expected = GroupAnswers(retriever, OPTIONS)
+    expected = GroupAnswers(OfRetriever(retriever), OPTIONS)
     assert found == {group.number: expected.encoded(group) for group in asked}
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1", "here:there"])
 def test_without_a_cluster_it_says_how_to_start_one(fitted, address):
     with pytest.raises(InputError, match="no Ray cluster answers there"):
-        dict(RayGroups(address, fitted, "any")(OPTIONS, []))
+        dict(RayGroups(address, fitted, "any", len)(OPTIONS, []))

@@ -59,7 +59,7 @@ def similar(
         retriever.items.parse_all(item),
         min(10, len(retriever.items)) if k is None else k,
         by=cast(By, by),
-        allowed=allowed_of(retriever, category, None, "error"),
+        allowed=allowed_of(retriever.names, category, None, "error"),
         where=None if where is None else parse_where(where, retriever.names.filters.columns),
     )
     _print_order(found.item_ids[0], found.scores[0], json=json)

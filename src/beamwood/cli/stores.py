@@ -17,7 +17,9 @@ __all__ = ["reading_store"]
 
 @contextmanager
 def reading_store(address: str, command: str) -> Iterator[HistoryStore]:
-    """A context with the store at an address open. Errors: a missing extra; its server is down."""
+    """A context with the store at an address open. Errors: a missing extra; its server is down; "memory"."""
+    if address == "memory":
+        raise InputError("the store 'memory' is read by its server alone; start the server with sqlite:PATH or another")
     with asking_for(command):
         from beamwood.serve.store.open import open_store
         from beamwood.serve.store.protocol import StoreUnavailable

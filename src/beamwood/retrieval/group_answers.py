@@ -19,7 +19,7 @@ from beamwood.kernels.arrays import sound
 from beamwood.retrieval.request import Request
 from beamwood.retrieval.retriever import Retriever
 
-__all__ = ["Engine", "Group", "GroupAnswers", "GroupOptions", "in_process"]
+__all__ = ["AnswerRows", "Engine", "Group", "GroupAnswers", "GroupOptions", "OfRetriever", "in_process"]
 
 # Rows of one search, whose histories are in memory for each thread.
 _ROWS = 250
@@ -48,15 +48,42 @@ class GroupOptions:
     threads: int = 1
 
 
+AnswerRows = Callable[[GroupOptions, Sequence[Any]], pl.DataFrame]
+"""The answers to rows, best first: columns row (its position), rank from 1, item, score. Called by several threads."""
+
 Engine = Callable[[GroupOptions, Iterable[Group]], Iterator[tuple[int, bytes]]]
 """Yields the number and the encoded answers of each group, in any order."""
 
 
 @dataclass(frozen=True, slots=True)
-class GroupAnswers:
-    """A model that answers groups."""
+class OfRetriever:
+    """The answers of a retriever alone."""
 
     retriever: Retriever
+
+    def __call__(self, options: GroupOptions, rows: Sequence[Any]) -> pl.DataFrame:
+        users, histories = (rows, None) if options.by_users else (None, rows)
+        hits, _ = self.retriever.hits(replace(options.request, users=users, histories=histories))
+        found = hits.items >= 0
+        sound(hits.scores[found])
+        # Built from whole columns, which is faster than by rows.
+        row_of, places = np.nonzero(found)
+        items = self.retriever.items
+        return pl.DataFrame(
+            {
+                "row": row_of,
+                "rank": (places + 1).astype(np.int32),
+                "item": pl.Series(items.decode(hits.items[found]), dtype=items.dtype),
+                "score": hits.scores[found].astype(np.float64),
+            }
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class GroupAnswers:
+    """The answers to groups, in the form of the file."""
+
+    answer_rows: AnswerRows
     options: GroupOptions
 
     def encoded(self, group: Group) -> bytes:
@@ -79,29 +106,16 @@ class GroupAnswers:
             return pl.concat(pool.map(self._frame, *zip(*blocks, strict=True)))
 
     def _frame(self, rows: Sequence[Any], labels: Sequence[Any]) -> pl.DataFrame:
-        users, histories = (rows, None) if self.options.by_users else (None, rows)
-        hits, _ = self.retriever.hits(replace(self.options.request, users=users, histories=histories))
-        found = hits.items >= 0
-        sound(hits.scores[found])
-        # Built from whole columns, which is faster than by rows.
+        answers = self.answer_rows(self.options, rows)
         named = pl.Series(labels, dtype=self.options.label_type)
-        row_of, places = np.nonzero(found)
-        items = self.retriever.items
-        return pl.DataFrame(
-            {
-                "query": named.gather(row_of),
-                "rank": (places + 1).astype(np.int32),
-                "item": pl.Series(items.decode(hits.items[found]), dtype=items.dtype),
-                "score": hits.scores[found].astype(np.float64),
-            }
-        )
+        return answers.select(named.gather(answers["row"]).alias("query"), "rank", "item", "score")
 
 
-def in_process(retriever: Retriever) -> Engine:
+def in_process(answer_rows: AnswerRows) -> Engine:
     """An engine that answers the groups here, in order."""
 
     def compute(options: GroupOptions, groups: Iterable[Group]) -> Iterator[tuple[int, bytes]]:
-        answers = GroupAnswers(retriever, options)
+        answers = GroupAnswers(answer_rows, options)
         return ((group.number, answers.encoded(group)) for group in groups)
 
     return compute

@@ -25,11 +25,10 @@ from beamwood.artefact.replace import whole_file
 from beamwood.blocks import slices
 from beamwood.data.offsets import has_offsets
 from beamwood.errors import InputError, nearest
-from beamwood.retrieval.group_answers import Engine, Group, GroupOptions, in_process
+from beamwood.retrieval.group_answers import Engine, Group, GroupOptions
 from beamwood.retrieval.request import Request
-from beamwood.retrieval.retriever import Retriever
 
-__all__ = ["FORMATS", "GROUP_ROWS", "Job", "check_file", "count_by_rank"]
+__all__ = ["FORMATS", "GROUP_ROWS", "Job", "added_rows", "check_file", "count_by_rank"]
 
 GROUP_ROWS = 10_000
 """Users of a group."""
@@ -107,20 +106,21 @@ def _has_columns(path: Path, columns: Sequence[str]) -> bool:
 
 @dataclass(frozen=True)
 class Job:
-    """`rows`: users or histories, one query each; `labels`: their names in the output; `request`: the options.
+    """`rows`: users or histories, one query each; `labels`: their names in the output, of the Polars `label_type`.
 
-    `by_users`: rows are user ids, None where an id is unknown; `labels` are the same ids. `origin` identifies the
-    model: groups of another are not continued. `engine` computes the groups; None: this process.
+    `engine` computes the groups; `request`: the options. `origin` identifies the model: groups of another are not
+    continued. `added`: those of the rows that a resumed job takes from the interrupted one, see `added_rows`.
     """
 
-    retriever: Retriever
+    engine: Engine
     request: Request
     rows: Sequence[Any]
     labels: Sequence[Any]
     by_users: bool
+    label_type: Any
     origin: str
     threads: int = 1
-    engine: Engine | None = None
+    added: Sequence[int | str] = ()
 
     def run(self, target: Path, *, resume: bool = False, say: Say | None = None) -> int:
         """Write the file; returns the rows answered in this run. Errors: groups of another job."""
@@ -142,7 +142,7 @@ class Job:
         groups = (Group(number, self.rows[cuts[number]], self.labels[cuts[number]]) for number in missing)
         left = sum(cuts[number].stop - cuts[number].start for number in missing)
         began, answered, before = time.monotonic(), 0, len(self.rows) - left
-        for number, encoded in (self.engine or in_process(self.retriever))(self._options(target), groups):
+        for number, encoded in self.engine(self._options(target), groups):
             with whole_file(parts[number]) as fresh:
                 fresh.write_bytes(encoded)
             answered += cuts[number].stop - cuts[number].start
@@ -154,22 +154,21 @@ class Job:
 
     def _options(self, target: Path) -> GroupOptions:
         plain = replace(self.request, histories=None, users=[])
-        return GroupOptions(plain, self.by_users, self._label_type(), target.suffix, self.threads)
+        return GroupOptions(plain, self.by_users, self.label_type, target.suffix, self.threads)
 
     def _prepare(self, folder: Path, *, resume: bool) -> None:
         about = folder / _ABOUT
-        identity = {"job": self._identity()}
+        identity = self._identity()
         if resume and about.exists():
-            with suppress(ValueError):
-                if json.loads(about.read_text()) == identity:
-                    return
+            if _read(about).get("job") == identity:
+                return
             raise InputError(f"{folder} holds groups of another job or model; pass --overwrite instead of --resume")
         # The identity is removed first and written last: after a kill groups belong to nobody, never to another job.
         about.unlink(missing_ok=True)
         for entry in folder.iterdir():
             entry.unlink()
         with whole_file(about) as fresh:
-            fresh.write_text(json.dumps(identity))
+            fresh.write_text(json.dumps({"job": identity, "added": list(self.added)}))
 
     def _identity(self) -> str:
         """A digest of everything that the answers depend on."""
@@ -179,11 +178,18 @@ class Job:
             digest.update(repr(row).encode() + b"\n")
         return digest.hexdigest()
 
-    def _label_type(self) -> Any:
-        """The type of the log's user ids; text for histories, and for users that may be unknown."""
-        if self.by_users and self.retriever.users is not None and None not in self.rows:
-            return self.retriever.users.dtype
-        return pl.Series(self.labels[:1]).dtype
+
+def added_rows(target: Path) -> list[int | str] | None:
+    """The added rows of an interrupted job, None where there is none."""
+    added = _read(_folder(target) / _ABOUT).get("added")
+    return added if isinstance(added, list) else None
+
+
+def _read(about: Path) -> dict[str, Any]:
+    with suppress(OSError, ValueError):
+        found = json.loads(about.read_text())
+        return found if isinstance(found, dict) else {}
+    return {}
 
 
 def count_by_rank(target: Path, *ranks: int) -> list[int]:

@@ -10,7 +10,7 @@ import logging
 import os
 import socket
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import Any
 
 from beamwood.errors import InputError
 from beamwood.extras import asking_for
-from beamwood.retrieval.group_answers import Group, GroupAnswers, GroupOptions
+from beamwood.retrieval.group_answers import AnswerRows, Group, GroupAnswers, GroupOptions
 
 __all__ = ["RayGroups"]
 
@@ -31,8 +31,8 @@ _PATIENCE = 10.0
 class Worker:
     """An actor: the model of a folder, opened on first use and again after a restart."""
 
-    def __init__(self, folder: str, method: str | None, options: GroupOptions) -> None:
-        self._folder, self._method, self._options = folder, method, options
+    def __init__(self, folder: str, opened: Callable[[int], AnswerRows], options: GroupOptions) -> None:
+        self._folder, self._opened, self._options = folder, opened, options
         self._answers: GroupAnswers | None = None
 
     def checksum(self) -> str:
@@ -44,10 +44,7 @@ class Worker:
     def encoded(self, group: Group) -> bytes:
         """See `GroupAnswers.encoded`."""
         if self._answers is None:
-            from beamwood import load
-
-            retriever = load(self._folder, self._method, threads=self._options.threads)
-            self._answers = GroupAnswers(retriever, self._options)
+            self._answers = GroupAnswers(self._opened(self._options.threads), self._options)
         return self._answers.encoded(group)
 
 
@@ -55,15 +52,15 @@ class Worker:
 class RayGroups:
     """An `Engine` on the Ray cluster at `address`: "auto", "HOST:PORT", or "local" for one on this machine.
 
-    `folder`: of the model, with `checksum`; `method`: the file of a custom method, also on every node. An actor
-    reserves as many processors as the job has threads. Errors: `InputError` without a cluster or a free processor, on a
-    node with another model, and where all actors are lost.
+    `folder`: of the model, with `checksum`; `opened` opens it on a node with a number of threads. An actor reserves as
+    many processors as the job has threads. Errors: `InputError` without a cluster or a free processor, on a node with
+    another model, and where all actors are lost.
     """
 
     address: str
     folder: Path
     checksum: str
-    method: str | None = None
+    opened: Callable[[int], AnswerRows]
 
     def __call__(self, options: GroupOptions, groups: Iterable[Group]) -> Iterator[tuple[int, bytes]]:
         with _cluster(self.address) as ray:
@@ -104,7 +101,7 @@ class RayGroups:
             raise InputError(f"the Ray cluster has {processors} processors; lower --threads {options.threads}")
         given = {"num_cpus": options.threads, "max_restarts": _RETRIES, "max_task_retries": _RETRIES}
         actor = ray.remote(Worker).options(**given)
-        return [actor.remote(str(self.folder.absolute()), self.method, options) for _ in range(count)]
+        return [actor.remote(str(self.folder.absolute()), self.opened, options) for _ in range(count)]
 
 
 def _connect(address: str) -> None:

@@ -193,6 +193,16 @@ def test_all_events_can_be_read_once(store: HistoryStore) -> None:
     assert len({record.seq for record in found}) == len(events)
 
 
+def test_every_owner_of_an_event_is_listed_once(store: HistoryStore) -> None:
+    owners = [*range(600), "a", "7", Session("s")]
+    kept(store, *(Event(owner, item, NOW) for owner in owners for item in (1, 2)))
+    store.erase("a", NOW)
+    store.merge(Session("s"), 600)
+    found = list(store.owners())
+    assert len(found) == 602
+    assert set(found) == {*range(601), "7"}
+
+
 def test_documents_are_stored(store: HistoryStore) -> None:
     assert store.get("experiments") is None
     store.put("experiments", '{"a": "ü"}')

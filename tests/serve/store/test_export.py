@@ -94,14 +94,15 @@ def test_an_unwritable_path_is_refused() -> None:
     store.append([Event(7, 1, NOW)])
     with pytest.raises(InputError, match=r"/proc/log.parquet could not be written"):
         export_events(store, "/proc/log.parquet")
+    with pytest.raises(InputError, match=r"--out log.csv does not end in .parquet"):
+        export_events(store, "log.csv")
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (["export", "sqlite:no.db", "--out", "log.parquet"], "does not exist"),
-        (["export", "memory", "--out", "log.csv"], "does not end in .parquet"),
-        (["export", "memory", "--out", "log.parquet"], "no event of a user"),
+        (["export", "memory", "--out", "log.parquet"], "read by its server alone"),
         (["exprot", "memory", "--out", "log.parquet"], "did you mean 'export'"),
         (["erase", "memory", "--out", "x"], "--from FOLDER"),
         (["export", f"sqlite:{__file__}", "--out", "log.parquet"], "not a database; give the file"),

@@ -132,6 +132,11 @@ class MemoryStore:
                     self._answers[name] = structs.replace(answer, owner=user)
             return len(moved)
 
+    def owners(self) -> Iterator[Owner]:
+        with self._lock:
+            self._check()
+            return iter(list(self._records))
+
     def records(self) -> Iterator[Record]:
         with self._lock:
             self._check()

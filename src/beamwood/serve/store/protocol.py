@@ -161,6 +161,10 @@ class HistoryStore(Protocol):
         """Move the session's events, with new seqs, and its answers to the user; return the number of events."""
         ...
 
+    def owners(self) -> Iterator[Owner]:
+        """Every owner with an event once, in any order."""
+        ...
+
     def records(self) -> Iterator[Record]:
         """Every event once, in any order."""
         ...

@@ -149,14 +149,19 @@ class RedisStore:
     def merge(self, session: Session, user: Id) -> int:
         return self._write(lambda: int(self._run("merge", owner_text(session), owner_text(user))))
 
+    def owners(self) -> Iterator[Owner]:
+        return map(read_owner, self._every_owner())
+
     def records(self) -> Iterator[Record]:
+        for name in self._every_owner():
+            yield from self._of(name)
+
+    def _every_owner(self) -> Iterator[str]:
         cursor, known = 0, set[str]()
         while True:
             cursor, names = self._owners(cursor, 500)
-            for name in names:
-                # A scan may return an owner twice.
-                if name not in known:
-                    yield from self._of(name)
+            # A scan may return an owner twice.
+            yield from dict.fromkeys(name for name in names if name not in known)
             known.update(names)
             if cursor == 0:
                 return

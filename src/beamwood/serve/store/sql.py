@@ -28,6 +28,7 @@ union all select 1, null, null, max(seq), null from beamwood_events where owner 
 union all select 2, null, time, null, null from beamwood_erased where owner = ?
 """
 _RECORD = "select seq, owner, time, item, type, weight, request_id from beamwood_events"
+_SOME_OWNERS = "select distinct owner from beamwood_events where owner > ? order by owner limit ?"
 _TRIM = """
 delete from beamwood_events where owner = ? and (time < ? or seq in (
   select seq from beamwood_events where owner = ? order by time desc, seq desc limit ? offset ?))
@@ -163,6 +164,12 @@ class SqlStore(ABC):
 
         return self._writer.call(lambda: self._transaction(work))
 
+    def owners(self) -> Iterator[Owner]:
+        last = ""
+        while rows := self._read(_SOME_OWNERS, (last, 10_000)):
+            yield from (read_owner(name) for (name,) in rows)
+            last = rows[-1][0]
+
     def records(self) -> Iterator[Record]:
         seq = 0
         while rows := self._read(f"{_RECORD} where seq > ? order by seq limit 10000", (seq,)):
@@ -171,8 +178,7 @@ class SqlStore(ABC):
 
     def compact(self, retention: Retention, now: float, owners: int = 500) -> int:
         oldest, keep = retention.oldest(now), _ALL if retention.keep_events is None else retention.keep_events
-        some = "select distinct owner from beamwood_events where owner > ? order by owner limit ?"
-        names = [name for (name,) in self._read(some, (self._turn, owners))]
+        names = [name for (name,) in self._read(_SOME_OWNERS, (self._turn, owners))]
         self._turn = names[-1] if len(names) == owners else ""
 
         def work(cursor: Cursor) -> int:

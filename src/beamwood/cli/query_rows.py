@@ -1,0 +1,136 @@
+"""The users or histories that `beamwood recommend` answers."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import polars as pl
+import typer
+
+from beamwood.cli import options as o
+from beamwood.cli.listed import parse_history, read_id_lines, read_lines
+from beamwood.errors import InputError, UnknownIdError
+from beamwood.retrieval.resolve import of_users
+
+if TYPE_CHECKING:
+    from beamwood.data.vocabulary import Vocabulary
+    from beamwood.retrieval.retriever import Retriever
+    from beamwood.serve.offline import StoreAnswers
+
+__all__ = ["AskedOptions", "QueryRows"]
+
+_HISTORY_HELP = 'Item ids, oldest first: 5,9,2; ids with commas as JSON: ["a,b", "c"].'
+_User = Annotated[o.Texts, typer.Option("--user", metavar="ID", help="A user of the log; repeatable.")]
+_Users = Annotated[o.Text, typer.Option("--users", metavar="FILE", help="A file of user ids, one per line.")]
+_History = Annotated[o.Texts, typer.Option("--history", metavar="IDS", help=_HISTORY_HELP)]
+_Histories = Annotated[
+    o.Text,
+    typer.Option("--histories", metavar="FILE", help="A file of histories, one per line, in the form of --history."),
+]
+_AllUsers = Annotated[bool, typer.Option("--all-users", help="All users of the log; requires --out.")]
+
+
+@dataclass(frozen=True, slots=True)
+class QueryRows:
+    """The rows, user ids or histories of item ids, and their labels as text or ids.
+
+    `id_type`: the Polars type of the rows where a file has them as its labels, else None. `added`: the last of the rows
+    where users of a store follow those of the model.
+    """
+
+    labels: Sequence[Any]
+    rows: Sequence[Any]
+    by_users: bool
+    id_type: Any = None
+    added: Sequence[int | str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AskedOptions:
+    """The users or histories to answer, individually or by a file."""
+
+    user: _User = None
+    users: _Users = None
+    history: _History = None
+    histories: _Histories = None
+    all_users: _AllUsers = False
+
+    def of(self, retriever: Retriever, on_unknown: str) -> QueryRows:
+        """The rows for a retriever. Errors: none, more than one source, an empty file, users where none are stored."""
+        self._check()
+        if self._gives_histories:
+            return self._histories(retriever.items, on_unknown)
+        if retriever.users is None:
+            raise InputError("this folder keeps no users; give --history")
+        if self.all_users:
+            every = retriever.users.decode(np.arange(len(retriever.users)))
+            return QueryRows(every, every, True, retriever.users.dtype)
+        names = self._names(retriever.users)
+        with of_users(retriever.searcher.needs):
+            rows = retriever.users.parse_all(names, on_unknown=on_unknown)
+        # Users from a file get the log's type, unless one does not convert.
+        return QueryRows(names, rows, True, None if None in rows else retriever.users.dtype)
+
+    def of_store(self, answers: StoreAnswers, on_unknown: str, added: list[int | str] | None) -> QueryRows:
+        """The rows for a model with a server's store; `added`: the store's own users in an interrupted job.
+
+        Errors: see `of`; a user whom neither the model nor the store knows.
+        """
+        from beamwood.serve.snapshot import typed_id
+
+        self._check()
+        names = answers.snapshot.names
+        if self._gives_histories:
+            return self._histories(names.items, on_unknown)
+        if self.all_users:
+            own, alone = answers.users()
+            alone = alone if added is None else added
+            return _of_json_ids([*own, *alone], alone)
+        rows = [typed_id(text, names.users) for text in self._names(names.users)]
+        unknown = [] if on_unknown == "ignore" else [row for row in rows if not answers.knows(row)]
+        if unknown:
+            raise UnknownIdError(f"neither the model nor the store knows the user {unknown[0]!r}; leave it out")
+        return _of_json_ids(rows)
+
+    @property
+    def _gives_histories(self) -> bool:
+        return bool(self.history or self.histories)
+
+    def _check(self) -> None:
+        if bool(self.user or self.users) + self._gives_histories + self.all_users != 1:
+            raise InputError("give one of --user (or --users FILE), --history (or --histories FILE) and --all-users")
+
+    def _names(self, users: Vocabulary | None) -> list[str]:
+        if self.users is None:
+            return self.user or []
+        lines = read_lines(self.users, "--users") if users is None else read_id_lines(self.users, "--users", users)
+        return [*(self.user or []), *lines]
+
+    def _histories(self, items: Vocabulary, on_unknown: str) -> QueryRows:
+        texts = [*(self.history or []), *(read_lines(self.histories, "--histories") if self.histories else [])]
+        return QueryRows(texts, [_items_of(text, items, on_unknown) for text in texts], False)
+
+
+def _of_json_ids(rows: list[int | str], added: Sequence[int | str] = ()) -> QueryRows:
+    """Users with ids as in JSON; labels are text unless all are numbers."""
+    numbers = all(isinstance(row, int) and row < 2**63 for row in rows)
+    labels = [str(row) for row in rows]
+    return QueryRows(labels, rows, True, pl.Int64 if numbers else None, added)
+
+
+def _items_of(text: str, items: Vocabulary, on_unknown: str) -> list[Any]:
+    """The items of one history. Errors: an unknown one; a text that is a single id with commas."""
+    parsed = items.parse_all(parse_history(text), on_unknown=on_unknown)
+    if "," in text and _all_known(items, [text]) and not _all_known(items, parsed):
+        written = shlex.quote(json.dumps([text], ensure_ascii=False))
+        raise InputError(f"{text!r} is one item, with a comma of its own; write a list of JSON: --history {written}")
+    return parsed
+
+
+def _all_known(items: Vocabulary, texts: list[Any]) -> bool:
+    return bool(items.dtype == pl.String and (items.encode(texts, on_unknown="ignore") >= 0).all())

@@ -1,0 +1,127 @@
+"""The answers that a server would give with its store, computed without it for many users or histories."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import polars as pl
+
+from beamwood.errors import InputError
+from beamwood.methods.reload import searchers_of
+from beamwood.retrieval.filters import Filters
+from beamwood.retrieval.group_answers import GroupOptions
+from beamwood.retrieval.request import Recommendations, Request
+from beamwood.serve.answering import recommended
+from beamwood.serve.asking import StoredHistory
+from beamwood.serve.kept import kept_of
+from beamwood.serve.learned import read_learned
+from beamwood.serve.messages import Answer, Recommend
+from beamwood.serve.problems import Problem
+from beamwood.serve.settings import Limits
+from beamwood.serve.snapshot import Snapshot, indices_of, open_snapshot
+from beamwood.serve.store.event import Session
+from beamwood.serve.store.open import open_store
+from beamwood.serve.store.protocol import HistoryStore
+from beamwood.serve.widened import widened
+
+__all__ = ["StoreAnswers", "open_with_store"]
+
+_LIMITS = replace(Limits(), k=2**31 - 1, filter_ids=2**31 - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class StoreAnswers:
+    """The model of a folder with the users, events, new and hidden items of a server's store, as they are when asked.
+
+    An answer equals the server's at its default settings.
+    """
+
+    snapshot: Snapshot
+    store: HistoryStore
+
+    def users(self) -> tuple[list[int | str], list[int | str]]:
+        """The users of the model, erased ones too, and those of the store alone."""
+        known = self.snapshot.names.users
+        alone = [owner for owner in self.store.owners() if not isinstance(owner, Session)]
+        own: list[int | str] = []
+        if known is not None:
+            ids = known.ids if known.dtype == pl.String or known.dtype.is_integer() else known.ids.cast(pl.String)
+            own = ids.to_list()
+            places = indices_of(known, alone).tolist() if alone else []
+            alone = [user for user, at in zip(alone, places, strict=True) if at < 0]
+        return own, sorted(alone, key=lambda user: (isinstance(user, str), user))
+
+    def knows(self, user: int | str) -> bool:
+        """Whether the model or the store has a history of the user."""
+        body = Recommend(user=user)
+        kept = kept_of(self.store, user, self.snapshot, body, _LIMITS)
+        users = self.snapshot.names.users
+        return bool(kept.items) or (users is not None and not kept.erased and indices_of(users, [user])[0] >= 0)
+
+    def __call__(self, options: GroupOptions, rows: Sequence[Any]) -> pl.DataFrame:
+        """See `AnswerRows`. An erased or unknown user gets no list unless `on_unknown` is "ignore"."""
+        lenient = options.request.on_unknown == "ignore"
+        answers = enumerate(self._answers(options.request, rows, by_users=options.by_users))
+        cells = [
+            (row, item.rank, item.item, item.score)
+            for row, answer in answers
+            if lenient or not answer.unknown_user
+            for item in answer.items
+        ]
+        kind = self.snapshot.names.items.dtype
+        schema: dict[str, Any] = {"row": pl.Int64, "rank": pl.Int32, "item": kind, "score": pl.Float64}
+        return pl.DataFrame(cells, schema=schema, orient="row")
+
+    def recommendations(self, request: Request) -> Recommendations:
+        """The answers to the request's users or histories."""
+        rows: Any = request.histories if request.users is None else request.users
+        answers = list(self._answers(request, rows, by_users=request.users is not None))
+        items = [[each.item for each in answer.items] for answer in answers]
+        return Recommendations(items, [[each.score for each in answer.items] for answer in answers])
+
+    def _answers(self, request: Request, rows: Sequence[Any], *, by_users: bool) -> Iterator[Answer]:
+        snapshot, context = _filtered(self.snapshot, request), request.context or {}
+        k = snapshot.names.checked_k(request.k)
+        for at, row in enumerate(rows):
+            body = Recommend(
+                user=row if by_users else None,
+                history=None if by_users else [item for item in row if item is not None],
+                k=k,
+                exclude_seen=request.seen == "remove",
+                exclude_rejected=request.rejected == "remove",
+                on_unknown="error" if not by_users and request.on_unknown == "error" else "ignore",
+                context={name: values[at] for name, values in context.items()} or None,
+                effort=request.effort,
+                beam_width=request.beam_width,
+            )
+            try:
+                kept = kept_of(self.store, row, snapshot, body, _LIMITS) if by_users else StoredHistory()
+                yield recommended(snapshot, body, kept, _LIMITS, request_id="")[0]
+            except Problem as problem:
+                raise InputError(problem.message) from None
+
+
+def open_with_store(
+    folder: str, store: HistoryStore | str, method: str | None = None, threads: int = 1
+) -> StoreAnswers:
+    """The model of a folder with an open store or the one at an address; `method`: of a custom method.
+
+    Errors: those of `open_snapshot`, `searchers_of` and `open_store`.
+    """
+    searchers: Mapping[str, Any] = {} if method is None else searchers_of(method, folder)
+    snapshot = open_snapshot(folder, threads=threads, searchers=searchers)
+    opened = open_store(store, read_only=True) if isinstance(store, str) else store
+    _, learned = read_learned(opened, None)
+    return StoreAnswers(snapshot if learned is None else widened(snapshot, learned, snapshot.number), opened)
+
+
+def _filtered(snapshot: Snapshot, request: Request) -> Snapshot:
+    """The snapshot with the request's filter for all answers, which is then prepared once."""
+    if request.allowed is None and request.where is None:
+        return snapshot
+    filters = snapshot.names.filters
+    alive = filters.prepared(request.allowed, request.where, on_unknown=request.on_unknown)
+    narrowed = Filters(filters.items, filters.columns, filters.max_bytes, alive)
+    return replace(snapshot, names=replace(snapshot.names, filters=narrowed))
