@@ -1,5 +1,6 @@
 """Batch recommendations on a Ray cluster of two nodes: equal to those of one process, also when a node is lost."""
 
+from contextlib import closing
 from functools import partial
 
 import polars as pl
@@ -15,6 +16,8 @@ from beamwood.retrieval import job as jobs
 from beamwood.retrieval.group_answers import Group, GroupAnswers, GroupOptions, OfRetriever
 from beamwood.retrieval.request import Request
 from beamwood.scale.ray_groups import RayGroups
+from beamwood.serve.store.event import Event
+from beamwood.serve.store.open import open_store
 from cli_cases import beamwood as command
 
 pytest.importorskip("ray", reason="needs the extra ray")
@@ -71,6 +74,18 @@ def test_a_file_equals_that_of_one_process(cluster, fitted, tmp_path, monkeypatc
     assert command(*ask, tmp_path / "all.parquet", "--ray-address", cluster.address) == 0, capsys.readouterr().err
     assert pl.read_parquet(tmp_path / "all.parquet").equals(pl.read_parquet(tmp_path / "one.parquet"))
     assert {path.name for path in tmp_path.iterdir()} == {"one.parquet", "all.parquet"}
+
+
+def test_events_of_a_store_are_included(cluster, fitted, tmp_path, capsys):
+    address = f"sqlite:{tmp_path / 'events.db'}"
+    with closing(open_store(address)) as store:
+        store.append([Event(user, item, 1e9) for user in (3, "guest") for item in (5, 9)]).result()
+    ask = ("recommend", fitted, "--all-users", "-k", 4, "--store", address, "--out")
+    assert command(*ask, tmp_path / "one.parquet") == 0
+    assert command(*ask, tmp_path / "all.parquet", "--ray-address", cluster.address) == 0, capsys.readouterr().err
+    found = pl.read_parquet(tmp_path / "all.parquet")
+    assert found.equals(pl.read_parquet(tmp_path / "one.parquet"))
+    assert found.filter(pl.col("query") == "guest")["item"].len() == 4
 
 
 def test_what_is_wrong_on_a_node_is_reported(cluster, fitted, tmp_path, capsys):
