@@ -7,14 +7,17 @@ import polars as pl
 import pytest
 from scipy import sparse
 
+from beamwood.kernels.mixtures import Mixtures
 from beamwood.retrieval.item_columns import _coded
+from beamwood.retrieval.item_vectors import directions, item_vectors
 from beamwood.retrieval.neighbours import NeighbourSearcher
+from beamwood.retrieval.new_items import with_items
 from beamwood.retrieval.similar import similar_items
 from beamwood.retrieval.top_k import descending, in_order
 from beamwood.retrieval.tree import TreeSearcher
 from beamwood.tree import Shape, Tree
 from beamwood.types import ItemLists, Prepared, Query, SearchOptions
-from retrieval_cases import tree_searcher
+from retrieval_cases import tree_searcher, vector_searcher
 
 NUM_ITEMS = 200_000
 
@@ -103,6 +106,22 @@ def test_similar_items_take_no_arrays_of_all(large_tree):
     width = large_tree.weights.terms["similarity"].arrays["vectors"].shape[1]
     by_vectors = most_bytes(lambda: similar_items(large_tree, item, 10, SearchOptions(), by="vectors"))
     assert by_vectors < 4 * NUM_ITEMS * width, "the directions of all items are in memory at a time"
+
+
+@pytest.mark.parametrize("make", [tree_searcher, vector_searcher])
+def test_similar_items_by_vectors_normalise_what_was_asked_alone(make, monkeypatch):
+    """The other items are read once, as they lie in memory; new ones are after the known."""
+    searcher, rows = with_items(make(300), Mixtures.of([{7: 1.0}, {3: 1.0, 9: 2.0}])), []
+    vectors = directions(item_vectors(searcher, np.arange(302))).astype(np.float64)
+    monkeypatch.setattr(
+        "beamwood.retrieval.similar.directions", lambda given: rows.append(len(given)) or directions(given)
+    )
+    hits = similar_items(searcher, np.array([5, 301], np.int32), 302, SearchOptions(), by="vectors")
+    expected = vectors @ vectors[[5, 301]].mean(axis=0)
+    found = hits.items[0, :300]
+    assert sorted(found.tolist()) == [item for item in range(302) if item not in (5, 301)]
+    np.testing.assert_allclose(hits.scores[0, :300], expected[found], atol=1e-6)
+    assert rows == [2]
 
 
 def test_near_leaves_of_millions_are_told_apart():
