@@ -7,14 +7,18 @@ import polars as pl
 import pytest
 from scipy import sparse
 
+from beamwood.kernels.mixtures import Mixtures
 from beamwood.retrieval.item_columns import _coded
+from beamwood.retrieval.item_vectors import directions, item_vectors
 from beamwood.retrieval.neighbours import NeighbourSearcher
+from beamwood.retrieval.new_items import with_items
 from beamwood.retrieval.similar import similar_items
+from beamwood.retrieval.slots import Slots, slots_of
 from beamwood.retrieval.top_k import descending, in_order
 from beamwood.retrieval.tree import TreeSearcher
 from beamwood.tree import Shape, Tree
 from beamwood.types import ItemLists, Prepared, Query, SearchOptions
-from retrieval_cases import tree_searcher
+from retrieval_cases import tree_searcher, vector_searcher
 
 NUM_ITEMS = 200_000
 
@@ -103,6 +107,59 @@ def test_similar_items_take_no_arrays_of_all(large_tree):
     width = large_tree.weights.terms["similarity"].arrays["vectors"].shape[1]
     by_vectors = most_bytes(lambda: similar_items(large_tree, item, 10, SearchOptions(), by="vectors"))
     assert by_vectors < 4 * NUM_ITEMS * width, "the directions of all items are in memory at a time"
+
+
+def test_equal_new_items_look_at_their_leaves_once(monkeypatch):
+    """Of those of a category, whose mixtures are equal, each keeps a leaf that the others have not."""
+    monkeypatch.setattr("beamwood.retrieval.extended_tree.MOST_BESIDE", 0)
+    searcher, equal, looked_at = tree_searcher(3000), {7: 1.0}, []
+    first, slots = with_items(searcher, Mixtures.of([equal] * 20)), slots_of(searcher)
+    other = with_items(searcher, Mixtures.of([{8: 1.0}]))
+
+    class Noting(list):
+        def __iter__(self):
+            return (looked_at.append(leaf) or leaf for leaf in super().__iter__())
+
+    slots._written = {key: Noting(leaves) for key, leaves in slots._written.items()}
+    held, calls, placed = sum(map(len, slots._written.values())), [], Slots.placed
+    monkeypatch.setattr(Slots, "placed", lambda *args: calls.append(args) or placed(*args))
+    second = with_items(searcher, Mixtures.of([equal] * 21))
+    assert held == 21
+    assert 20 <= len(looked_at) <= held * len(calls)
+    leaves = second.tree.leaf_of_item[3000:].tolist()
+    assert leaves[:20] == first.tree.leaf_of_item[3000:].tolist()
+    assert len(set(leaves) - {-1, int(other.tree.leaf_of_item[-1])}) == 21
+
+
+def test_new_items_as_before_keep_their_leaves_without_a_look(monkeypatch):
+    searcher, rng = tree_searcher(3000), np.random.default_rng(5)
+    rows = [
+        {int(item): float(weight) for item, weight in zip(*rng.integers(1, 9, (2, 3)), strict=True)} for _ in range(60)
+    ]
+    first, keys = with_items(searcher, Mixtures.of(rows)), []
+    leaves, plain = first.tree.leaf_of_item[3000:].copy(), Mixtures.keys
+    monkeypatch.setattr(Mixtures, "keys", lambda own: keys.append(len(own)) or plain(own))
+    rows[7] = {11: 1.0}
+    second = with_items(searcher, Mixtures.of([*rows, {12: 1.0}]))
+    same = [place for place in range(60) if place != 7]
+    assert (second.tree.leaf_of_item[3000:3060][same] == leaves[same]).all()
+    assert max(keys) <= np.count_nonzero(leaves < 0) + 2
+
+
+@pytest.mark.parametrize("make", [tree_searcher, vector_searcher])
+def test_similar_items_by_vectors_normalise_what_was_asked_alone(make, monkeypatch):
+    """The other items are read once, as they lie in memory; new ones are after the known."""
+    searcher, rows = with_items(make(300), Mixtures.of([{7: 1.0}, {3: 1.0, 9: 2.0}])), []
+    vectors = directions(item_vectors(searcher, np.arange(302))).astype(np.float64)
+    monkeypatch.setattr(
+        "beamwood.retrieval.similar.directions", lambda given: rows.append(len(given)) or directions(given)
+    )
+    hits = similar_items(searcher, np.array([5, 301], np.int32), 302, SearchOptions(), by="vectors")
+    expected = vectors @ vectors[[5, 301]].mean(axis=0)
+    found = hits.items[0, :300]
+    assert sorted(found.tolist()) == [item for item in range(302) if item not in (5, 301)]
+    np.testing.assert_allclose(hits.scores[0, :300], expected[found], atol=1e-6)
+    assert rows == [2]
 
 
 def test_near_leaves_of_millions_are_told_apart():

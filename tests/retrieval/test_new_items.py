@@ -17,6 +17,7 @@ from beamwood.retrieval.load import restore_searcher
 from beamwood.retrieval.neighbours import NeighbourSearcher
 from beamwood.retrieval.new_items import with_items
 from beamwood.retrieval.popularity import PopularitySearcher
+from beamwood.retrieval.slots import slots_of
 from beamwood.retrieval.tree import TreeSearcher
 from beamwood.retrieval.ways import Way, Ways
 from beamwood.tree import Shape, Tree
@@ -272,3 +273,42 @@ def test_a_searcher_is_restored_with_its_new_items(name):
     ours, theirs = extended.search(query, 20), again.search(query, 20)
     assert np.array_equal(ours.items, theirs.items)
     assert np.array_equal(ours.scores, theirs.scores)
+
+
+def mixtures_for(rng, count, num_items):
+    """Mixtures of whole weights, so that ties are frequent; some are empty."""
+    return Mixtures.of(
+        [
+            {int(item): float(rng.integers(1, 4)) for item in rng.integers(0, num_items, rng.integers(0, 6))}
+            for _ in range(count)
+        ]
+    )
+
+
+def test_equal_rows_of_mixtures():
+    rng = np.random.default_rng(0)
+    one = mixtures_for(rng, 60, 5)
+    other = one.take(np.where(rng.random(50) < 0.5, np.arange(50), rng.integers(0, 60, 50)))
+    expected = [
+        dict(zip(one.lists[row].tolist(), one.take([row]).weights.tolist(), strict=True))
+        == dict(zip(other.lists[row].tolist(), other.take([row]).weights.tolist(), strict=True))
+        for row in range(50)
+    ]
+    assert one.same(other).tolist() == other.same(one).tolist() == expected
+    assert 0 < sum(expected) < 50
+    assert len(one.same(Mixtures.of([]))) == 0
+
+
+def test_the_main_leaf_of_a_mixture():
+    """Below the parent with most of the weight, the first of equals, the leaf with most, again the first."""
+    rng, searcher = np.random.default_rng(1), tree_searcher()
+    mixtures, tree = mixtures_for(rng, 200, N), searcher.tree
+    some = np.flatnonzero(mixtures.lists.lengths > 0)
+    found = slots_of(searcher)._main_leaves(mixtures.take(some)).tolist()
+    for row, leaf in zip(some.tolist(), found, strict=True):
+        leaves, weights = tree.leaf_of_item[mixtures.lists[row]], mixtures.take([row]).weights
+        parents = tree.shape.ancestors(leaves, tree.shape.depth - 1)
+        sums = {parent: weights[parents == parent].astype(float).sum() for parent in sorted(set(parents.tolist()))}
+        best = max(sums, key=lambda parent: sums[parent])
+        below = parents == best
+        assert leaf == leaves[below][weights[below].argmax()]

@@ -381,6 +381,6 @@ def test_the_store_keeps_one_document(folder, tmp_path):
         put(client, {"item": "new-1", "similar": known(folder, 3)})
     store = SqliteStore(tmp_path / "events.db")
     name, kept = read_learned(store, None)
-    assert [each.item for each in kept.items] == ["new-1"]
+    assert [*kept.items] == ["new-1"]
     assert read_learned(store, name) == (name, None)
     store.close()

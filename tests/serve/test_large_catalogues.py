@@ -9,8 +9,11 @@ import pytest
 from beamwood.data import Vocabulary
 from beamwood.data.id_table import MoreTexts, TextIds
 from beamwood.retrieval.item_columns import LabelColumn
+from beamwood.serve import widened as widened_module
+from beamwood.serve.settings import ServeSettings
+from beamwood.serve.store.memory import MemoryStore
 from beamwood.tree import Tree
-from served import post, saved, serving
+from served import post, saved, serving, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -88,6 +91,42 @@ def test_new_items_of_a_category_look_at_its_items_once(folder, monkeypatch):
         items = client.request("GET", "/v1/items").json()["items"]
     assert [each["source"] for each in items] == ["category"] * 7
     assert len(asked) == 1
+
+
+def test_a_change_makes_and_writes_its_own_piece_alone(folder, monkeypatch, tmp_path):
+    """Also in another process on the store, which reads no other piece."""
+    store = MemoryStore()
+    monkeypatch.setattr(ServeSettings, "opened_store", lambda _: store)
+    frame = pl.DataFrame({"item_id": folder[1].items.ids, "title": [f"title {n}" for n in range(90)]})
+    frame.write_parquet(tmp_path / "items.parquet")
+    settings = {"items": tmp_path / "items.parquet", "by_category": True}
+    with serving(folder[0], **settings) as client, serving(folder[0], **settings) as replica:
+        put(client, 1000, category="c1", fields={"title": "new"})
+        wait_until(lambda: len(replica.service.snapshot.names.items) == 1090)
+        made, written, read = [], [], []
+        monkeypatch.setattr("beamwood.serve.widened.mixture_of", _noting(made, widened_module.mixture_of))
+        monkeypatch.setattr(MemoryStore, "replace", _noting(written, MemoryStore.replace))
+        monkeypatch.setattr(MemoryStore, "get", _noting(read, MemoryStore.get))
+        body = {"fields": {"title": "other"}}
+        assert client.request("PATCH", "/v1/items/-500", json=body).status_code == 200
+        wait_until(lambda: replica.service.snapshot.learned == client.service.snapshot.learned)
+        for each in (client, replica):
+            asked = {"history": [], "filter": {"items": [-500, -501]}, "fields": ["title"], "k": 5}
+            found = {item["item"]: item["fields"]["title"] for item in post(each, "/v1/recommend", asked)["items"]}
+            assert found == {-500: "other", -501: "new"}
+    assert len(made) <= 2 * 128
+    texts = [text for call in written if call[1] == "catalogue" for text in call[4].values()]
+    assert len(texts) == 2, "the document and a piece"
+    assert 4 * sum(map(len, texts)) < sum(piece.size for piece in client.service.catalogue.learned.pieces["items"])
+    assert {call[1].split("@")[0] for call in read if call[1].startswith("catalogue.")} == {"catalogue.items.3"}
+
+
+def _noting(calls, plain):
+    def noted(*args):
+        calls.append(args)
+        return plain(*args)
+
+    return noted
 
 
 @pytest.mark.parametrize("count", [0, 1, 40, 90])

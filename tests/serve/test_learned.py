@@ -212,7 +212,7 @@ def test_two_processes_count_the_first_events_of_an_item_together(models, monkey
         send(second, ("c", [two, "new"]), ("d", [two, "new"]))
         wait_until(lambda: of_new_items(first, second) == ["events", "events"])
         # From the histories that either process received.
-        wait_until(lambda: {item for item, _ in first.service.catalogue.learned.items[0].near} == {one, two})
+        wait_until(lambda: {item for item, _ in first.service.catalogue.new_items["new"].near} == {one, two})
 
 
 def test_first_events_of_many_items_are_one_change(models, monkeypatch):
@@ -229,7 +229,7 @@ def test_first_events_of_many_items_are_one_change(models, monkeypatch):
         monkeypatch.setattr(Catalogue, "change", counted)
         for user in range(3):
             send(client, *((f"{user} {each}", [known[user], each]) for each in items))
-        wait_until(lambda: all(each.near for each in client.service.catalogue.learned.items))
+        wait_until(lambda: all(each.near for each in client.service.catalogue.new_items.values()))
         assert len(changes) <= 3
         # Only the first events of an item are kept.
         for user in range(40):

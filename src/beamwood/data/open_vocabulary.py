@@ -28,12 +28,12 @@ class OpenVocabulary(Vocabulary):
         self.fitted, self._known, self._new = fitted, known, pl.Series("id", [], dtype=fitted.dtype)
         self._erased = erased
         self.dtype, self._length = fitted.dtype, known + len(new)
-        self._at: dict[Any, int] = {}
         typed = fitted.typed(new)
-        for index, each in enumerate(typed.to_list(), start=known):
-            if each in self._at:
-                raise InputError(f"item {each!r} is given twice; give each new item once")
-            self._at[each] = index
+        listed = typed.to_list()
+        self._at: dict[Any, int] = dict(zip(listed, range(known, known + len(listed)), strict=True))
+        if len(self._at) < len(listed):
+            again = next(each for place, each in enumerate(listed, start=known) if self._at[each] != place)
+            raise InputError(f"item {again!r} is given twice; give each new item once")
         found = fitted.encode(typed, on_unknown="ignore")
         there = np.flatnonzero((found >= 0) & (found < known))
         if len(there):

@@ -232,7 +232,7 @@ def _strict(values: list[Any], dtype: Any) -> pl.Series | None:
     ):
         # Polars raises many kinds of errors on nested values.
         return None
-    return None if series.dtype != dtype or any(isinstance(value, bool) for value in values) else series
+    return None if series.dtype != dtype or bool in set(map(type, values)) else series
 
 
 def _fits(value: Any, dtype: Any) -> bool:

@@ -17,7 +17,7 @@ from scipy import sparse
 from beamwood.errors import InputError
 from beamwood.kernels.arrays import check_integers
 from beamwood.ragged import ranges
-from beamwood.types import IndexArray, ItemLists
+from beamwood.types import BoolArray, IndexArray, ItemLists
 
 __all__ = ["Mixtures"]
 
@@ -69,6 +69,19 @@ class Mixtures:
         """Bytes that are equal where mixtures are."""
         items, weights, bounds = self.lists.items, self.weights, itertools.pairwise(self.lists.indptr.tolist())
         return [items[start:stop].tobytes() + weights[start:stop].tobytes() for start, stop in bounds]
+
+    def same(self, other: Mixtures) -> BoolArray:
+        """bool[min(M, M of the other)], whether a row equals the other's row of that number."""
+        one, two = self.lists.indptr, other.lists.indptr
+        count = min(len(self), len(other))
+        lengths = np.diff(one[: count + 1])
+        same: BoolArray = lengths == np.diff(two[: count + 1])
+        rows = np.flatnonzero(same)
+        ours, theirs = ranges(one[rows], lengths[rows]), ranges(two[rows], lengths[rows])
+        differs = self.lists.items[ours] != other.lists.items[theirs]
+        differs |= self.weights[ours] != other.weights[theirs]
+        same[np.repeat(rows, lengths[rows])[differs]] = False
+        return same
 
     def heaviest(self) -> NDArray[np.int32]:
         """int32[M], the row with the largest weight, ties to the first; -1 for an empty mixture."""

@@ -6,10 +6,12 @@ Shape legend: B rows, M new items, N known items, S known items that new ones ar
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from beamwood.errors import InputError
 from beamwood.kernels.mixtures import Mixtures
@@ -40,9 +42,6 @@ class Extended:
         mixtures.check(first)
         self.fitted, self.mixtures = fitted, mixtures
         self._beside = Beside(first, len(mixtures), np.arange(len(mixtures), dtype=np.int32))
-        self._known_S, places = np.unique(mixtures.lists.items, return_inverse=True)
-        own = Mixtures(ItemLists(mixtures.lists.indptr, places.astype(np.int32)), mixtures.weights)
-        self._mix_SM = own.matrix(len(self._known_S)).T.tocsr()
         self._nowhere_M = mixtures.lists.lengths == 0
         self._vectors_MD = mixtures.mixed(fitted.vectors) if isinstance(fitted, VectorSearcher) else None
 
@@ -79,12 +78,20 @@ class Extended:
         """float32[B, M], the scores of all new items."""
         return known.once(self._beside, lambda: self._scores_of(known))
 
+    @cached_property
+    def _mix(self) -> tuple[NDArray[np.int32], sparse.csr_matrix]:
+        """int32[S], the items that new ones are mixtures of, and float32[S, M], their weights."""
+        known_S, places = np.unique(self.mixtures.lists.items, return_inverse=True)
+        own = Mixtures(ItemLists(self.mixtures.lists.indptr, places.astype(np.int32)), self.mixtures.weights)
+        return known_S, own.matrix(len(known_S)).T.tocsr()
+
     def _scores_of(self, known: Query) -> NDArray[np.float32]:
         if self._vectors_MD is not None and isinstance(self.fitted, VectorSearcher):
             scores = self.fitted.encode(known) @ self._vectors_MD.T
         else:
-            asked = np.broadcast_to(self._known_S, (len(known), len(self._known_S)))
-            scores = np.asarray(self.fitted.score(known, asked) @ self._mix_SM, np.float32)
+            known_S, mix_SM = self._mix
+            asked = np.broadcast_to(known_S, (len(known), len(known_S)))
+            scores = np.asarray(self.fitted.score(known, asked) @ mix_SM, np.float32)
         scores[:, self._nowhere_M] = NOWHERE
         return scores
 

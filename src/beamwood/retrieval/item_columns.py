@@ -6,7 +6,7 @@ Shape legend: N items, L labels, E entries of all items' labels.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
@@ -31,9 +31,11 @@ CATEGORY = "category"
 """The column whose cells hold several labels with "|" between them."""
 # With more labels no suggestion for a wrong one is searched.
 _MANY = 10_000
+# So few integers are compared one after another, which is faster than a table of those that occur.
+_FEW = 8
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class NumberColumn:
     """`values` [N], int64 or float64; `present` bool[N], None where all are. A time is in microseconds since 1970."""
 
@@ -45,8 +47,28 @@ class NumberColumn:
         """The arrays that `ItemColumns.restore` reads."""
         return {"values": self.values} | ({} if self.present is None else {"present": self.present})
 
-    def where(self, found: BoolArray) -> BoolArray:
-        """bool[N], `found` where a value is present."""
+    def first(self, count: int) -> NumberColumn:
+        """The cells of the first items; no copy."""
+        return NumberColumn(self.kind, self.values[:count], None if self.present is None else self.present[:count])
+
+    def compared(self, how: Callable[[Any, Any], Any], value: float) -> BoolArray:
+        """bool[N], `how(cell, value)` where a cell has a value."""
+        return self._where(how(self.values, value))
+
+    def among(self, wanted: Sequence[int | float]) -> BoolArray:
+        """bool[N], the cells that are one of the numbers."""
+        if self.values.dtype == np.int64:
+            # Together with floats numpy would round long integers.
+            whole = [int(each) for each in wanted if isinstance(each, int) or each.is_integer()]
+            wanted = [each for each in whole if -(2**63) <= each < 2**63]
+        how: Literal["sort"] | None = "sort" if len(wanted) <= _FEW else None
+        return self._where(np.isin(self.values, np.array(wanted, self.values.dtype), kind=how))
+
+    def missing(self) -> BoolArray:
+        """bool[N], the cells without a value."""
+        return np.zeros(len(self.values), bool) if self.present is None else ~self.present
+
+    def _where(self, found: BoolArray) -> BoolArray:
         return found if self.present is None else found & self.present
 
     def number(self, name: str, value: Any) -> int | float:
@@ -98,6 +120,24 @@ class LabelColumn:
         own: Arrays = {"indptr": self.indptr, "codes": self.codes, "starts": self.starts, "items": self.items}
         return own | {f"labels.{name}": array for name, array in self.labels.arrays().items()}
 
+    @property
+    def num_items(self) -> int:
+        """N."""
+        return len(self.indptr) - 1
+
+    def first(self, count: int) -> LabelColumn:
+        """The cells of the first items, with all labels; itself for all items."""
+        if count == self.num_items:
+            return self
+        kept = self.items < count
+        counts = np.bincount(np.repeat(np.arange(len(self.labels)), np.diff(self.starts))[kept], None, len(self.labels))
+        codes = self.codes[: self.indptr[count]]
+        return LabelColumn(self.labels, self.indptr[: count + 1], codes, indptr_of(counts), self.items[kept])
+
+    def missing(self) -> BoolArray:
+        """bool[N], the items without a label."""
+        return np.equal(self.indptr[1:], self.indptr[:-1])
+
     def codes_of(self, name: str, wanted: Sequence[Any]) -> NDArray[np.int32]:
         """int32[len(wanted)], the code of each label. Errors: a label that no item has."""
         found = self.labels.find(wanted)
@@ -124,12 +164,12 @@ class LabelColumn:
 
     def having(self, codes: Iterable[int]) -> BoolArray:
         """bool[N], the items with any of the labels."""
-        mask = np.zeros(len(self.indptr) - 1, bool)
+        mask = np.zeros(self.num_items, bool)
         mask[self.items_of(codes)] = True
         return mask
 
     def items_of(self, codes: Iterable[int]) -> NDArray[np.int32]:
-        """int32[M], the items of each of the labels, one after another; an item of several as often."""
+        """int32[M], the items of the labels; an item of several as often."""
         parts = (self.items[self.starts[code] : self.starts[code + 1]] for code in codes)
         return np.concatenate([np.empty(0, np.int32), *parts])
 
@@ -143,11 +183,14 @@ class LabelColumn:
         codes: list[int] = self.codes[self.indptr[item] : self.indptr[item + 1]].tolist()
         return codes
 
+    def of_items(self, items: NDArray[np.int32]) -> NDArray[np.int32]:
+        """int32[E], the codes of the items' labels, one item after another."""
+        starts = self.indptr[items]
+        return self.codes[ranges(starts, self.indptr[items + 1] - starts)]
+
     def most_common(self, items: NDArray[np.int32], count: int) -> list[tuple[int, int]]:
         """The codes of the most frequent labels of items, and how many have each; ties by the first that comes."""
-        starts = self.indptr[items]
-        codes = self.codes[ranges(starts, self.indptr[items + 1] - starts)]
-        found, first, counts = np.unique(codes, return_index=True, return_counts=True)
+        found, first, counts = np.unique(self.of_items(items), return_index=True, return_counts=True)
         best = np.lexsort((first, -counts))[:count]
         return list(zip(found[best].tolist(), counts[best].tolist(), strict=True))
 
@@ -179,6 +222,12 @@ class ItemColumns:
 
     def __contains__(self, name: str) -> bool:
         return name in self.columns
+
+    def first(self, count: int) -> ItemColumns:
+        """The columns of the first items; itself for all."""
+        if count == self.num_items:
+            return self
+        return ItemColumns(count, {name: column.first(count) for name, column in self.columns.items()})
 
     def __getitem__(self, name: str) -> NumberColumn | LabelColumn:
         """Errors: a column that was not kept, with the nearest that was."""

@@ -6,11 +6,12 @@ Shape legend: M items, D columns of a vector.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from beamwood.blocks import slices
 from beamwood.errors import InputError
 from beamwood.retrieval.blend import Blend
 from beamwood.retrieval.extended import Extended
@@ -19,9 +20,12 @@ from beamwood.retrieval.tree import TreeSearcher
 from beamwood.retrieval.vectors import VectorSearcher
 from beamwood.types import IndexArray, Searcher
 
-__all__ = ["Export", "directions", "exported", "item_vectors", "part_with"]
+__all__ = ["Export", "cosines", "directions", "exported", "item_vectors", "part_with"]
 
 _Kind = TypeVar("_Kind", bound=Searcher)
+# Rows that are read together, few enough to stay in the cache.
+_BLOCK = 2**13
+_SHORTEST = np.float32(1e-12)
 
 
 def part_with(searcher: Searcher, kind: type[_Kind]) -> _Kind | None:
@@ -50,16 +54,41 @@ def item_vectors(searcher: Searcher, items: IndexArray) -> NDArray[np.float32]:
     return vectors
 
 
+def cosines(searcher: Searcher, direction: NDArray[np.float32]) -> NDArray[np.float32]:
+    """float32[N], the inner product of each item's direction with a vector; errors as of `item_vectors`.
+
+    One pass over the vectors as they lie in memory, a block at a time.
+    """
+    rows, places = _stored(searcher)
+    by_row = np.empty(len(rows), np.float32)
+    for part in slices(len(rows), _BLOCK):
+        block = np.asarray(rows[part], np.float32)
+        lengths = np.sqrt(np.einsum("nd,nd->n", block, block))
+        by_row[part] = block @ direction / np.maximum(lengths, _SHORTEST)
+    first = num_known(searcher)
+    known = by_row[:first] if places is None else by_row[places[:first]]
+    if first == searcher.num_items:
+        return known
+    new = directions(item_vectors(searcher, np.arange(first, searcher.num_items))) @ direction
+    return np.concatenate([known, new])
+
+
 def _of_known(searcher: Searcher, items: IndexArray) -> NDArray[np.float32]:
+    rows, places = _stored(searcher)
+    return np.asarray(rows[items if places is None else places[items]], np.float32)
+
+
+def _stored(searcher: Searcher) -> tuple[NDArray[Any], NDArray[np.int32] | None]:
+    """The vectors as they are stored, and the row of each item; None where that is its index."""
     vectors = part_with(searcher, VectorSearcher)
     if vectors is not None:
-        return vectors.vectors[items]
+        return vectors.vectors, None
     tree = part_with(searcher, TreeSearcher)
     if tree is not None:
         shape = tree.tree.shape
         own = tree.weights.terms.get("similarity")
         by_node = tree.weights.nodes if own is None else own.arrays["vectors"]
-        return np.asarray(by_node[tree.tree.leaves_of(items) + shape.level_offset(shape.depth)], np.float32)
+        return by_node[shape.level_offset(shape.depth) :], tree.tree.leaf_of_item
     raise InputError("this model has no item vectors; fit a method that has, such as two_tower, or ask without them")
 
 
@@ -101,5 +130,5 @@ def exported(searcher: Searcher) -> Export:
 def directions(vectors_MD: NDArray[np.float32]) -> NDArray[np.float32]:
     """float32[M, D], the vectors normalised to length 1; zeros stay."""
     lengths = np.linalg.norm(vectors_MD, axis=1, keepdims=True)
-    scaled: NDArray[np.float32] = np.divide(vectors_MD, np.maximum(lengths, np.float32(1e-12)), dtype=np.float32)
+    scaled: NDArray[np.float32] = np.divide(vectors_MD, np.maximum(lengths, _SHORTEST), dtype=np.float32)
     return scaled

@@ -15,11 +15,11 @@ from beamwood.kernels.mixtures import Mixtures
 from beamwood.ragged import indptr_of
 from beamwood.retrieval.filters import mask_of
 from beamwood.retrieval.item_columns import ItemColumns
-from beamwood.retrieval.more_columns import with_cells
+from beamwood.retrieval.more_columns import cells_of, with_cells
 from beamwood.retrieval.new_items import NewItem, num_known, with_items
-from beamwood.types import ItemLists, Searcher
+from beamwood.types import BoolArray, ItemLists, Searcher
 
-__all__ = ["with_new_items"]
+__all__ = ["with_mixtures", "with_new_items"]
 
 
 def with_new_items(
@@ -32,16 +32,30 @@ def with_new_items(
     """`searcher`, `items` and `columns` with new items, replacing earlier ones."""
     known = num_known(searcher)
     fitted = items.fitted if isinstance(items, OpenVocabulary) else items
-    gone = mask_of(np.empty(0, np.int32) if erased is None else erased, known + len(new))
-    gone[known:] = [each.gone for each in new]
-    vocabulary = OpenVocabulary(fitted, known, [each.item for each in new], gone if gone.any() else None)
+    there = OpenVocabulary(fitted, known, [], None if erased is None else mask_of(erased, known))
+    gone = np.array([each.gone for each in new], bool)
+    opened = with_mixtures(searcher, items, [each.item for each in new], gone, _mixtures(there, new), erased)
     cells = [each.cells for each in new]
-    kept = columns or ItemColumns(known)
-    return {
-        "searcher": with_items(searcher, _mixtures(OpenVocabulary(fitted, known, [], gone[:known]), new)),
-        "items": vocabulary,
-        "columns": None if columns is None and not any(cells) else with_cells(kept, known, cells),
-    }
+    kept = (columns or ItemColumns(known)).first(known)
+    filtered = with_cells(kept, [cells_of(kept, cells)], len(new)) if new else kept
+    return opened | {"columns": None if columns is None and not any(cells) else filtered}
+
+
+def with_mixtures(
+    searcher: Searcher,
+    items: Vocabulary,
+    new: Sequence[Any],
+    gone: BoolArray,
+    mixtures: Mixtures,
+    erased: NDArray[np.int32] | None,
+) -> dict[str, Any]:
+    """`searcher` and `items` with M new ids, replacing earlier ones; those `gone` bool[M] count as unknown."""
+    known = num_known(searcher)
+    fitted = items.fitted if isinstance(items, OpenVocabulary) else items
+    mask = mask_of(np.empty(0, np.int32) if erased is None else erased, known + len(new))
+    mask[known:] = gone
+    vocabulary = OpenVocabulary(fitted, known, new, mask if mask.any() else None)
+    return {"searcher": with_items(searcher, mixtures), "items": vocabulary}
 
 
 def _mixtures(known: Vocabulary, new: Sequence[NewItem]) -> Mixtures:

@@ -8,10 +8,9 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from beamwood.blocks import slices
 from beamwood.errors import InputError, nearest
 from beamwood.retrieval.candidates import showable
-from beamwood.retrieval.item_vectors import directions, item_vectors, part_with
+from beamwood.retrieval.item_vectors import cosines, directions, item_vectors, part_with
 from beamwood.retrieval.new_items import fitted_of, mixtures_of, num_known
 from beamwood.retrieval.popularity import PopularitySearcher
 from beamwood.retrieval.top_k import no_hits, top_k
@@ -22,8 +21,6 @@ __all__ = ["By", "similar_items"]
 
 By = Literal["model", "vectors", "tree"]
 """The measures of similarity."""
-# Items whose directions are in memory at a time.
-_BLOCK = 2**16
 
 
 def similar_items(searcher: Searcher, items: NDArray[np.int32], k: int, options: SearchOptions, *, by: By) -> Hits:
@@ -42,7 +39,8 @@ def similar_items(searcher: Searcher, items: NDArray[np.int32], k: int, options:
         return searcher.search(Query.of(asked), k, SearchOptions(excluded, options.allowed, prepared=options.prepared))
     if by == "tree":
         return _by_tree(searcher, items, k, replace(options, excluded=excluded))
-    return top_k(_by_vectors(searcher, items)[None], k, excluded=excluded, allowed=options.allowed)
+    mean = directions(item_vectors(searcher, items)).mean(axis=0)
+    return top_k(cosines(searcher, mean)[None], k, excluded=excluded, allowed=options.allowed)
 
 
 def _check_reads(searcher: Searcher) -> None:
@@ -50,14 +48,6 @@ def _check_reads(searcher: Searcher) -> None:
         raise InputError("this model knows users, not histories, and so no similar items; ask by 'vectors'")
     if isinstance(fitted_of(searcher), PopularitySearcher):
         raise InputError("this model has the same list for everyone, and so no similar items; fit another method")
-
-
-def _by_vectors(searcher: Searcher, items: NDArray[np.int32]) -> NDArray[np.float32]:
-    """float32[N], the cosines, a block at a time, as the directions of all would take as much memory as the model."""
-    mean, scores = directions(item_vectors(searcher, items)).mean(axis=0), np.empty(searcher.num_items, np.float32)
-    for part in slices(searcher.num_items, _BLOCK):
-        scores[part] = directions(item_vectors(searcher, np.arange(part.start, part.stop))) @ mean
-    return scores
 
 
 def _by_tree(searcher: Searcher, items: NDArray[np.int32], k: int, options: SearchOptions) -> Hits:

@@ -9,6 +9,7 @@ no search reads a changing leaf. Of a mapped file only written pages are copied.
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -39,6 +40,8 @@ class Slots:
         self._written: dict[bytes, list[int]] = {}
         self._held: dict[int, bytes] = {}
         self._users: WeakKeyDictionary[object, BoolArray] = WeakKeyDictionary()
+        # The mixtures placed last, and their leaves, which nothing has overwritten since.
+        self._latest = Mixtures.of([]), np.empty(0, np.int32)
         self.weights = _writable(fitted.weights)
         self._search = fitted.core if self.weights is fitted.weights else fitted.core.of(self.weights)
 
@@ -48,22 +51,34 @@ class Slots:
         `near` bool[M] need one near their parents, `far` bool[M] any, the nearest first.
         """
         with self._lock:
-            leaves, taken = np.full(len(mixtures), -1, np.int32), np.zeros(len(self._empty), bool)
-            keys = mixtures.keys()
-            for row in np.flatnonzero(near | far).tolist():
-                same = next((leaf for leaf in self._written.get(keys[row], ()) if not taken[leaf]), None)
+            leaves, taken = self._as_before(mixtures, near | far)
+            rest = np.flatnonzero((near | far) & (leaves < 0) & (mixtures.lists.lengths > 0))
+            keys, there = mixtures.take(rest).keys(), dict[bytes, Iterator[int]]()
+            for row, key in zip(rest.tolist(), keys, strict=True):
+                # Of equal mixtures each goes on where the one before it stopped.
+                written = there.setdefault(key, iter(self._written.get(key, ())))
+                same = next((leaf for leaf in written if not taken[leaf]), None)
                 if same is not None:
                     leaves[row], taken[same] = same, True
             free = self._empty & ~taken
             for used in self._users.values():
                 free &= ~used
-            wanted = (near | far) & (leaves < 0) & (mixtures.lists.lengths > 0)
-            self._choose(leaves, mixtures, free, np.flatnonzero(wanted), far)
-            new = np.flatnonzero((leaves >= 0) & ~taken[leaves])
-            self._write(mixtures, new, leaves[new], keys)
+            self._choose(leaves, mixtures, free, rest[leaves[rest] < 0], far)
+            new = (leaves[rest] >= 0) & ~taken[leaves[rest]]
+            self._write(mixtures, rest[new], leaves[rest[new]], [keys[at] for at in np.flatnonzero(new)])
             taken[leaves[leaves >= 0]] = True
             self._users[user] = taken
+            self._latest = mixtures, leaves
             return leaves
+
+    def _as_before(self, mixtures: Mixtures, wanted: BoolArray) -> tuple[NDArray[np.int32], BoolArray]:
+        """The leaves of those that are as they were the last time, -1 for others; and bool[capacity], these leaves."""
+        earlier, placed = self._latest
+        leaves, taken = np.full(len(mixtures), -1, np.int32), np.zeros(len(self._empty), bool)
+        rows = np.flatnonzero(mixtures.same(earlier) & wanted[: len(earlier)])
+        leaves[rows] = placed[rows]
+        taken[leaves[leaves >= 0]] = True
+        return leaves, taken
 
     def search(self) -> DinSearch:
         """The search over the written weights."""
@@ -73,33 +88,39 @@ class Slots:
         self, leaves: NDArray[np.int32], mixtures: Mixtures, free: BoolArray, wanted: IndexArray, far: BoolArray
     ) -> None:
         """Give the `wanted` mixtures free leaves, each the nearest to the parent with most of its weight."""
-        shape = self._tree.shape
-        counts = [count.astype(np.int64) for count in self._tree.counts_below(free)]
-        of_leaves = mixtures.moved(self._tree.leaf_of_item)
-        for row in wanted.tolist():
-            own = slice(of_leaves.lists.indptr[row], of_leaves.lists.indptr[row + 1])
-            at, weights = of_leaves.lists.items[own], of_leaves.weights[own]
-            _, place = np.unique(shape.ancestors(at, shape.depth - 1), return_inverse=True)
-            best = int(np.bincount(place, weights).argmax())
-            near = at[place == best][weights[place == best].argmax()]
-            leaf = _nearest(shape, counts, int(near), levels=shape.depth if far[row] else _NEAR)
+        if len(wanted) == 0:
+            return
+        shape, counts = self._tree.shape, self._tree.counts_below(free)
+        for row, leaf in zip(wanted.tolist(), self._main_leaves(mixtures.take(wanted)).tolist(), strict=True):
+            leaf = _nearest(shape, counts, leaf, levels=shape.depth if far[row] else _NEAR)
             leaves[row] = leaf
             for level in range(shape.depth + 1) if leaf >= 0 else ():
                 counts[level][leaf // shape.leaves_below(level)] -= 1
 
+    def _main_leaves(self, mixtures: Mixtures) -> NDArray[np.int32]:
+        """int32[M], of each mixture the leaf with the largest weight below the parent with most of its weight."""
+        shape, of_leaves = self._tree.shape, mixtures.moved(self._tree.leaf_of_item)
+        rows, parents = of_leaves.lists.rows, shape.ancestors(of_leaves.lists.items, shape.depth - 1)
+        width = np.int64(shape.capacity)
+        pairs, place = np.unique(rows * width + parents, return_inverse=True)
+        order = np.lexsort((pairs, -np.bincount(place, of_leaves.weights), pairs // width))
+        _, first = np.unique(pairs[order] // width, return_index=True)
+        below = place == order[first][rows]
+        return Mixtures(of_leaves.lists.keeping(below), of_leaves.weights[below]).heaviest()
+
     def _write(self, mixtures: Mixtures, rows: NDArray[np.int64], leaves: NDArray[np.int32], keys: list[bytes]) -> None:
-        """Write the mixtures of these rows to the leaves."""
+        """Write the mixtures of these rows, of these `keys`, to the leaves."""
         first = self._tree.shape.level_offset(self._tree.shape.depth)
         mixed = mixed_leaves(self.weights, mixtures.take(rows).moved(self._tree.leaf_of_item), self._tree.shape)
         arrays = self.weights.arrays()
         for name, values in mixed.items():
             arrays[name][first + leaves] = values
-        for row, leaf in zip(rows.tolist(), leaves.tolist(), strict=True):
+        for key, leaf in zip(keys, leaves.tolist(), strict=True):
             before = self._held.pop(leaf, None)
             if before is not None:
                 self._written[before].remove(leaf)
-            self._held[leaf] = keys[row]
-            self._written.setdefault(keys[row], []).append(leaf)
+            self._held[leaf] = key
+            self._written.setdefault(key, []).append(leaf)
 
 
 _KNOWN: WeakKeyDictionary[TreeSearcher, Slots] = WeakKeyDictionary()
@@ -124,7 +145,7 @@ def mixed_leaves(weights: DinWeights, leaves: Mixtures, shape: Shape) -> dict[st
     return rows
 
 
-def _nearest(shape: Shape, counts: list[NDArray[np.int64]], leaf: int, *, levels: int) -> int:
+def _nearest(shape: Shape, counts: Sequence[NDArray[np.int32]], leaf: int, *, levels: int) -> int:
     """The free leaf nearest to `leaf` below the ancestor `levels` above its parent; -1 where there is none."""
     for level in range(shape.depth - 1, max(-1, shape.depth - 2 - levels), -1):
         node = leaf // shape.leaves_below(level)

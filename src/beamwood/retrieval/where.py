@@ -77,12 +77,12 @@ def _said(name: str, column: NumberColumn | LabelColumn, word: str, value: Any) 
     if word == "missing":
         if not isinstance(value, bool):
             raise InputError(f"where: missing={value!r} of '{name}' must be true or false")
-        return _missing(column) if value else ~_missing(column)
+        return column.missing() if value else ~column.missing()
     if word in ("in", "not_in", "all_of") and not _is_list(value):
         raise InputError(f"where: '{word}' of '{name}' needs a list; write [{value!r}]")
     if word in ("ne", "not_in"):
         positive = _said(name, column, "eq" if word == "ne" else "in", value)
-        return ~positive & ~_missing(column)
+        return ~positive & ~column.missing()
     if isinstance(column, LabelColumn):
         return _of_labels(name, column, word, value)
     return _of_numbers(name, column, word, value)
@@ -111,24 +111,10 @@ def _of_numbers(name: str, column: NumberColumn, word: str, value: Any) -> BoolA
     if word in _COMPARED:
         if column.kind == "truth":
             raise InputError(f"where: '{name}' holds true and false, which '{word}' does not order; use eq")
-        return column.where(_COMPARED[word](column.values, column.number(name, value)))
+        return column.compared(_COMPARED[word], column.number(name, value))
     if word == "all_of":
         raise InputError(f"where: '{name}' holds one value an item, which 'all_of' does not ask for; use in")
-    wanted = [column.number(name, each) for each in (value if word == "in" else [value])]
-    dtype = column.values.dtype
-    if dtype == np.int64:
-        # Together with floats numpy would round long integers.
-        whole = [int(each) for each in wanted if isinstance(each, int) or each.is_integer()]
-        wanted = [each for each in whole if -(2**63) <= each < 2**63]
-    if len(wanted) == 1:
-        return column.where(column.values == wanted[0])
-    return column.where(np.isin(column.values, np.array(wanted, dtype)))
-
-
-def _missing(column: NumberColumn | LabelColumn) -> BoolArray:
-    if isinstance(column, LabelColumn):
-        return np.equal(column.indptr[1:], column.indptr[:-1])
-    return np.zeros(len(column.values), bool) if column.present is None else ~column.present
+    return column.among([column.number(name, each) for each in (value if word == "in" else [value])])
 
 
 def _is_list(value: Any) -> bool:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import prometheus_client
 
 from beamwood.errors import InputError
-from beamwood.serve.learned import CatalogueItem, Learned, name_of, read_learned, write_learned
+from beamwood.serve.learned import CatalogueItem, Learned, read_learned, write_learned
 from beamwood.serve.messages import Item
 from beamwood.serve.problems import Problem
 from beamwood.serve.snapshot import Snapshot
@@ -38,7 +38,7 @@ class Catalogue:
         self.service, self.learned = service, Learned()
         self.shown: Counter[int | str] = Counter()
         """Impressions of each new item by this process."""
-        self.name = name_of(self.learned)
+        self.name = self.learned.name
         """That of what is learned, which every snapshot should have."""
         # That of what the store keeps.
         self._kept: str | None = None
@@ -46,7 +46,6 @@ class Catalogue:
         self._unfit: str | None = None
         self._counted = self.learned
         self._turn, self._changes = asyncio.Lock(), asyncio.Lock()
-        self._indexed, self._by_id = self.learned, dict[int | str, CatalogueItem]()
         own: dict[str, Any] = {"namespace": "beamwood", "registry": service.metrics.registry}
         self._count = prometheus_client.Gauge("new_items", "Items that came after the fit", **own)
         self._impressions = prometheus_client.Counter("new_item_impressions", "New items in answers", **own)
@@ -89,13 +88,14 @@ class Catalogue:
         return widened(before.fitted or before, learned, before.number)
 
     async def _keep(self, before: str | None, learned: Learned) -> bool:
-        name = await self.service.histories.call("write", lambda store: write_learned(store, before, learned))
+        stored = self.learned
+        name = await self.service.histories.call("write", lambda store: write_learned(store, before, learned, stored))
         if name is not None:
             self._take(learned, name)
         return name is not None
 
     def _take(self, learned: Learned, kept: str) -> None:
-        self.learned, self._kept, self.name = learned, kept, "" if learned == Learned() else kept
+        self.learned, self._kept, self.name = learned, kept, learned.name
 
     async def publish(self, made: Sequence[tuple[Snapshot, Snapshot]] = ()) -> None:
         """Swap in snapshots with what is learned; calls that wait for one another share them.
@@ -111,7 +111,7 @@ class Catalogue:
                 self.service.swap(before, replace(fresh, number=self.service.numbers))
             if self._counted is not self.learned:
                 self._counted = self.learned
-                self._count.set(sum(not each.gone for each in self.learned.items))
+                self._count.set(sum(not each.gone for each in self.learned.items.values()))
 
     async def settled(self) -> None:
         """Return once all that is learned answers."""
@@ -129,14 +129,13 @@ class Catalogue:
 
     @property
     def new_items(self) -> Mapping[int | str, CatalogueItem]:
-        """Those that are learned now, by id, gone or not; made once for what is learned."""
-        if self._indexed is not self.learned:
-            self._indexed, self._by_id = self.learned, self.learned.by_id()
-        return self._by_id
+        """Those that are learned now, by id, gone or not."""
+        return self.learned.items
 
     async def _read(self) -> str | None:
         """Take what another process on the store has learned; its name, None where nothing is kept."""
-        name, found = await self.service.histories.call("read", lambda store: read_learned(store, self._kept))
+        known, stored = self._kept, self.learned
+        name, found = await self.service.histories.call("read", lambda store: read_learned(store, known, stored))
         if name is not None and found is not None:
             self._take(found, name)
         return name

@@ -109,12 +109,10 @@ class FirstEvents:
         )
 
         def change(snapshot: Snapshot, learned: Learned) -> None:
-            items = learned.by_id()
             for item, counts in near.items():
-                found = items.get(item)
+                found = learned.items.get(item)
                 if found is not None and not found.gone:
-                    items[item] = _with_near(snapshot, found, counts, due[item])
-            learned.items = list(items.values())
+                    learned.items[item] = _with_near(snapshot, found, counts, due[item])
 
         try:
             await self.service.catalogue.change(change)

@@ -33,9 +33,13 @@ _TITLES = ("title", "name", "label")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ItemFields:
-    """A frame of N rows in the order of the catalogue, null where the table lacks an item; None without a table."""
+    """A frame of N rows in the order of the catalogue, null where the table lacks an item; None without a table.
+
+    `more`: the rows of new items, which come after these.
+    """
 
     frame: pl.DataFrame | None = None
+    more: Sequence[pl.DataFrame] = ()
 
     @classmethod
     def read(
@@ -97,18 +101,35 @@ class ItemFields:
     def of(self, indices: NDArray[Any], wanted: Sequence[str]) -> list[dict[str, Any]]:
         """The wanted columns of each item, JSON-able."""
         assert self.frame is not None
-        rows = self.frame.select(list(dict.fromkeys(wanted)))[np.asarray(indices, np.int64)].rows(named=True)
+        names, places = list(dict.fromkeys(wanted)), np.asarray(indices, np.int64)
+        new = np.flatnonzero(places >= len(self.frame)).tolist()
+        known = places[places < len(self.frame)] if new else places
+        rows = self.frame.select(names)[known].rows(named=True)
+        stops = np.cumsum([len(part) for part in self.more if new])
+        for at in new:
+            place = int(places[at]) - len(self.frame)
+            part = int(np.searchsorted(stops, place, side="right"))
+            # From the end of the part, as its place is negative.
+            rows.insert(at, self.more[part].select(names).row(place - int(stops[part]), named=True))
         return [{name: _plain(value) for name, value in row.items()} for row in rows]
 
-    def with_rows(self, rows: Sequence[Mapping[str, Any]]) -> ItemFields:
-        """With the cells of new items appended. Errors: `InputError` on a value of another type."""
-        if self.frame is None or not rows:
-            return self
-        return ItemFields(pl.DataFrame([_longer(cells, [row.get(cells.name) for row in rows]) for cells in self.frame]))
+    def texts(self, name: str) -> pl.Series:
+        """A column of all items as text."""
+        assert self.frame is not None
+        return pl.concat([part[name].cast(pl.String) for part in (self.frame, *self.more)])
+
+    def rows_of(self, rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
+        """The cells of new items. Errors: `InputError` on a value of another type."""
+        columns = [] if self.frame is None else self.frame.get_columns()
+        return pl.DataFrame([_of_new(cells, [row.get(cells.name) for row in rows]) for cells in columns])
+
+    def with_rows(self, known: int, parts: Sequence[pl.DataFrame]) -> ItemFields:
+        """The rows of the known items, then those of new ones; see `rows_of`."""
+        return self if self.frame is None else ItemFields(self.frame.head(known), parts)
 
 
-def _longer(cells: pl.Series, values: list[Any]) -> pl.Series:
-    """The cells with further ones; integers become floats where one of these has a fraction."""
+def _of_new(cells: pl.Series, values: list[Any]) -> pl.Series:
+    """Further cells of a column; integers are floats where one of these has a fraction."""
     dtype = cells.dtype
     kind: NumberKind | None
     kind = "number" if dtype.is_numeric() else "truth" if dtype == pl.Boolean else "time" if _is_time(dtype) else None
@@ -127,7 +148,7 @@ def _longer(cells: pl.Series, values: list[Any]) -> pl.Series:
         values = [[value] if isinstance(value, str) else value for value in values]
     try:
         new = pl.Series(values, dtype=pl.Int64).cast(pl.Datetime("us")) if kind == "time" else values
-        return cells.cast(dtype).append(pl.Series(new, dtype=dtype))
+        return pl.Series(cells.name, new, dtype=dtype)
     except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError):
         raise InputError(f"the column {cells.name} is of type {dtype}; give such values, or leave it out") from None
 

@@ -1,23 +1,30 @@
-"""The catalogue learned while a service runs: documents by name, recent earlier ones, and the name of the latest.
+"""The catalogue learned while a service runs: versions by name, recent earlier ones, and the name of the latest.
 
-A change is detected by the name alone.
+A version is stored as a short document that names its pieces by digest, so that a change writes, and other processes
+read, only the pieces that it touches. A change is detected by the name alone.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
+from operator import is_
 from typing import Any
 
 import msgspec
 from msgspec import Struct, field
 
+from beamwood.blocks import slices
 from beamwood.serve.store.protocol import HistoryStore, StoreUnavailable
 
-__all__ = ["CatalogueItem", "Learned", "earlier_learned", "name_of", "read_learned", "text_of", "write_learned"]
+__all__ = ["CatalogueItem", "Learned", "Piece", "earlier_learned", "read_learned", "write_learned"]
 
 _DOCUMENT = "catalogue"
-# The number of characters of a document's name that select its slot. A newer document overwrites the slot, so space is
-# bounded; documents longer than `_LONG` have fewer slots.
+# The entries of a piece: of smaller ones the document would be long, of larger ones a change.
+_PIECE = 128
+# The number of characters of a name that select its slot. A newer document overwrites the slot, so space is bounded;
+# documents longer than `_LONG` have fewer slots.
 _SLOTS, _LONG = (2, 1), 2**18
 
 
@@ -37,57 +44,112 @@ class CatalogueItem(Struct, frozen=True, omit_defaults=True):
     gone: bool = False
 
 
-class Learned(Struct):
-    """The whole catalogue document: new items in order of arrival, and unavailable and erased known items."""
+class Piece:
+    """Consecutive new items, or ids, of a version; later versions share it as long as none of these changes."""
 
-    items: list[CatalogueItem] = field(default_factory=list)
-    unavailable: list[int | str] = field(default_factory=list)
-    erased: list[int | str] = field(default_factory=list)
+    def __init__(self, entries: Sequence[Any], text: str) -> None:
+        self.entries, self.size, self.name = tuple(entries), len(text), _name(text)
+
+    @property
+    def text(self) -> str:
+        """As JSON."""
+        return msgspec.json.encode(self.entries).decode()
+
+
+_DECODED: Mapping[str, Callable[[str], Sequence[Any]]] = {
+    "items": msgspec.json.Decoder(list[CatalogueItem]).decode,
+    "unavailable": msgspec.json.Decoder(list[int | str]).decode,
+    "erased": msgspec.json.Decoder(list[int | str]).decode,
+}
+
+
+class Learned:
+    """What is learned: new items by id in order of arrival, gone or not, and unavailable and erased known items.
+
+    Ids keep their type, so 1 and "1" differ. It may be changed until it is asked for its pieces.
+    """
+
+    def __init__(
+        self,
+        items: Iterable[CatalogueItem] = (),
+        unavailable: Iterable[int | str] = (),
+        erased: Iterable[int | str] = (),
+        earlier: Mapping[str, Sequence[Piece]] | None = None,
+    ) -> None:
+        self.items = {each.item: each for each in items}
+        self.unavailable, self.erased = list(unavailable), list(erased)
+        self._earlier = earlier or {}
 
     def copy(self) -> Learned:
-        """A copy with lists of its own."""
-        return Learned(list(self.items), list(self.unavailable), list(self.erased))
+        """A copy with lists of its own, which will share the pieces that stay as they are."""
+        made = Learned((), self.unavailable, self.erased, self.pieces)
+        made.items = self.items.copy()
+        return made
 
-    def by_id(self) -> dict[int | str, CatalogueItem]:
-        """All new items, gone or not, in order; ids keep their type, so 1 and "1" differ."""
-        return {each.item: each for each in self.items}
+    @cached_property
+    def pieces(self) -> Mapping[str, Sequence[Piece]]:
+        """The pieces of each list by its name, in order."""
+        lists: dict[str, list[Any]] = {"unavailable": self.unavailable, "erased": self.erased}
+        lists = {"items": [*self.items.values()]} | lists
+        return {name: self._cut(self._earlier.get(name, ()), entries) for name, entries in lists.items()}
 
+    @staticmethod
+    def _cut(earlier: Sequence[Piece], entries: Sequence[Any]) -> Sequence[Piece]:
+        cut = []
+        for place, part in enumerate(slices(len(entries), _PIECE)):
+            own = entries[part]
+            before = earlier[place].entries if place < len(earlier) else ()
+            same = len(before) == len(own) and all(map(is_, before, own))
+            cut.append(earlier[place] if same else Piece(own, msgspec.json.encode(own).decode()))
+        return cut
 
-class _Stored(Struct):
-    items: list[msgspec.Raw] = field(default_factory=list)
-    unavailable: list[int | str] = field(default_factory=list)
-    erased: list[int | str] = field(default_factory=list)
+    @cached_property
+    def text(self) -> str:
+        """The document: the names of the pieces."""
+        return msgspec.json.encode(
+            {name: [piece.name for piece in pieces] for name, pieces in self.pieces.items()}
+        ).decode()
 
-
-def text_of(learned: Learned) -> str:
-    """The document as JSON."""
-    return msgspec.json.encode(learned).decode()
-
-
-def name_of(learned: Learned) -> str:
-    """The name that an answer stores; empty if nothing was learned."""
-    if not (learned.items or learned.unavailable or learned.erased):
-        return ""
-    return _name(text_of(learned))
+    @cached_property
+    def name(self) -> str:
+        """The name that an answer stores; empty if nothing was learned."""
+        return _name(self.text) if any(self.pieces.values()) else ""
 
 
 def _name(text: str) -> str:
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
-def write_learned(store: HistoryStore, before: str | None, learned: Learned) -> str | None:
-    """Store the document if the latest is still `before`; return its name, None if it was not stored."""
-    text = text_of(learned)
-    name = _name(text)
-    slot = name[: _SLOTS[len(text) > _LONG]]
-    return name if store.replace(_DOCUMENT, before, name, {f"{_DOCUMENT}@{slot}": text}) else None
+def _slot(document: str, name: str, *, is_long: bool) -> str:
+    return f"{document}@{name[: _SLOTS[is_long]]}"
 
 
-def read_learned(store: HistoryStore, known: str | None) -> tuple[str | None, Learned | None]:
-    """The name of the latest document, None if nothing was learned, and the document unless its name is `known`."""
+def write_learned(store: HistoryStore, before: str | None, learned: Learned, stored: Learned) -> str | None:
+    """Store the version if the latest is still `before`; return its name, None if it was not stored.
+
+    `stored`: the version `before`, whose pieces the store has.
+    """
+    name = _name(learned.text)
+    beside = {_slot(_DOCUMENT, name, is_long=len(learned.text) > _LONG): learned.text}
+    is_long = sum(piece.size for pieces in learned.pieces.values() for piece in pieces) > _LONG
+    for kind, pieces in learned.pieces.items():
+        there = stored.pieces[kind] if before is not None else ()
+        for place, piece in enumerate(pieces):
+            if place >= len(there) or there[place] is not piece:
+                beside[_slot(f"{_DOCUMENT}.{kind}.{place}", piece.name, is_long=is_long)] = piece.text
+    return name if store.replace(_DOCUMENT, before, name, beside) else None
+
+
+def read_learned(
+    store: HistoryStore, known: str | None, stored: Learned | None = None
+) -> tuple[str | None, Learned | None]:
+    """The name of the latest version, None if nothing was learned, and the version unless its name is `known`.
+
+    `stored`: a version at hand, whose pieces are not read again.
+    """
     name, found = store.get(_DOCUMENT), None
     while name is not None and name != known and found is None:
-        asked, found = name, earlier_learned(store, name)
+        asked, found = name, earlier_learned(store, name, stored)
         if found is None:
             # A later document may have overwritten the slot.
             name = store.get(_DOCUMENT)
@@ -96,12 +158,27 @@ def read_learned(store: HistoryStore, known: str | None) -> tuple[str | None, Le
     return name, found
 
 
-def earlier_learned(store: HistoryStore, name: str) -> Learned | None:
-    """The document of a name, None if it was overwritten."""
-    texts = (store.get(f"{_DOCUMENT}@{name[:digits]}") for digits in _SLOTS)
-    text = next((each for each in texts if each is not None and _name(each) == name), None)
+def earlier_learned(store: HistoryStore, name: str, stored: Learned | None = None) -> Learned | None:
+    """The version of a name, None if a part of it was overwritten; see `read_learned`."""
+    text = _kept(store, _DOCUMENT, name)
     if text is None:
         return None
-    # Decoded one by one, as a single call would block other threads.
-    stored, item = msgspec.json.decode(text, type=_Stored), msgspec.json.Decoder(CatalogueItem)
-    return Learned([item.decode(each) for each in stored.items], stored.unavailable, stored.erased)
+    at_hand = {} if stored is None else {piece.name: piece for own in stored.pieces.values() for piece in own}
+    pieces: dict[str, list[Piece]] = {}
+    for kind, names in msgspec.json.decode(text, type=dict[str, list[str]]).items():
+        pieces[kind] = []
+        for place, each in enumerate(names):
+            piece = at_hand.get(each)
+            if piece is None:
+                text = _kept(store, f"{_DOCUMENT}.{kind}.{place}", each)
+                if text is None:
+                    return None
+                piece = Piece(_DECODED[kind](text), text)
+            pieces[kind].append(piece)
+    lists = {kind: [entry for piece in own for entry in piece.entries] for kind, own in pieces.items()}
+    return Learned(**lists, earlier=pieces)
+
+
+def _kept(store: HistoryStore, document: str, name: str) -> str | None:
+    texts = (store.get(_slot(document, name, is_long=is_long)) for is_long in (False, True))
+    return next((text for text in texts if text is not None and _name(text) == name), None)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,6 +71,8 @@ class Snapshot:
     opened: float = field(default_factory=time.time)
     by_label: dict[str, dict[int, float]] = field(default_factory=dict, repr=False)
     """The mixtures of new items by category, as far as they were asked for."""
+    by_piece: WeakKeyDictionary[Any, Any] = field(default_factory=WeakKeyDictionary, repr=False)
+    """What `serve.widened` made of each piece of what was learned, as long as that is in use."""
 
     def hides(self, erased: float | None) -> bool:
         """Whether a user's tombstone applies to the data here; the folder may have been written after it."""

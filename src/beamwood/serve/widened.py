@@ -5,69 +5,146 @@ Shape legend: N known items, M new ones.
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from beamwood.kernels.mixtures import Mixtures
+from beamwood.ragged import indptr_of
 from beamwood.retrieval.filters import Filters
 from beamwood.retrieval.item_columns import CATEGORY, LabelColumn
-from beamwood.retrieval.more_columns import with_cells
-from beamwood.retrieval.new_items import NewItem, mixtures_of, with_items
+from beamwood.retrieval.more_columns import Cells, cells_of, with_cells
+from beamwood.retrieval.new_items import mixtures_of, with_items
+from beamwood.retrieval.opened import with_mixtures
 from beamwood.retrieval.popularity import PopularitySearcher
 from beamwood.retrieval.resolve import Names
 from beamwood.retrieval.sources import FEWEST_EVENTS, Source, Sources
 from beamwood.serve.item_fields import ItemFields
-from beamwood.serve.learned import CatalogueItem, Learned, name_of
+from beamwood.serve.learned import CatalogueItem, Learned, Piece
 from beamwood.serve.snapshot import Snapshot, indices_of
-from beamwood.types import Prepared, Searcher
+from beamwood.types import BoolArray, ItemLists, Prepared, Searcher
 
 __all__ = ["mixture_of", "widened"]
 
+_Made = TypeVar("_Made")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Part:
+    """What a model makes of a piece of new items: those that it does not know, as arrays, and those that it does.
+
+    `ids`, `shown` bool[M] (available, and not gone), `gone` bool[M]; `lengths` int64[M], `items` int32[E] and `weights`
+    float32[E] of their mixtures; `cells` and `rows` of their columns. `known_gone` and `known_hidden`: known indices.
+    """
+
+    ids: list[int | str]
+    shown: BoolArray
+    gone: BoolArray
+    lengths: NDArray[np.int64]
+    items: NDArray[np.int32]
+    weights: NDArray[np.float32]
+    cells: Cells
+    rows: pl.DataFrame
+    known_gone: NDArray[np.int32]
+    known_hidden: NDArray[np.int32]
+
 
 def widened(base: Snapshot, learned: Learned, number: int) -> Snapshot:
-    """The fitted snapshot with all that is learned. Errors: `InputError` on an item that cannot be taken."""
-    if not (name := name_of(learned)):
+    """The fitted snapshot with all that is learned. Errors: `InputError` on an item that cannot be taken.
+
+    What was made of a piece of an earlier version is used again.
+    """
+    if not learned.name:
         return replace(base, number=number)
-    places = indices_of(base.names.items, [each.item for each in learned.items]) if learned.items else ()
-    new = [each for each, at in zip(learned.items, places, strict=True) if at < 0]
-    retriever, names = base.retriever, base.names
-    # A model may have been fitted with items that were new to an earlier one.
-    gone = _known(base, learned.erased + [each.item for each in learned.items if each.gone])
-    hidden = _known(base, learned.unavailable + [each.item for each in learned.items if not each.available])
-    if len(gone):
-        retriever = retriever.without_items(names.items.decode(gone))
-    columns = names.filters.columns
-    cells = [_cells(each, columns.columns.keys()) for each in new]
-    erased = set(gone.tolist())
+    parts = [_once(base, piece, _part_of) for piece in learned.pieces["items"]]
+    hidden, erased = (
+        [_once(base, piece, _known_of) for piece in learned.pieces[name]] for name in ("unavailable", "erased")
+    )
+    gone = _joined([*erased, *(part.known_gone for part in parts)], np.int32)
+    retriever = base.retriever if len(gone) == 0 else base.retriever.without_items(base.names.items.decode(gone))
+    new = [each for part in parts for each in part.ids]
+    opened = with_mixtures(
+        retriever.searcher,
+        retriever.items,
+        new,
+        _joined([part.gone for part in parts], bool),
+        _mixtures(parts, retriever.erased),
+        retriever.erased,
+    )
     # Its own columns would be copied, and `names` has them all.
-    retriever = replace(retriever, columns=None).with_items([_mixed(base, each, erased) for each in new])
-    mask = np.ones(base.known + len(new), bool)
-    mask[hidden] = False
-    mask[gone] = False
-    mask[base.known :] = [each.available and not each.gone for each in new]
-    whole = with_cells(columns, base.known, cells) if new else columns
+    retriever = replace(retriever, columns=None, **opened)
+    columns = base.names.filters.columns.first(base.known)
+    shown = np.ones(base.known, bool)
+    for known in (*hidden, *(part.known_hidden for part in parts), gone):
+        shown[known] = False
+    mask = _joined([shown, *(part.shown for part in parts)], bool)
     alive = None if mask.all() else Prepared(mask)
-    filters = Filters(retriever.items, whole, names.filters.max_bytes, alive)
+    whole = with_cells(columns, [part.cells for part in parts], len(new)) if new else columns
+    filters = Filters(retriever.items, whole, base.names.filters.max_bytes, alive)
+    names = base.names
     return replace(
         base,
         number=number,
         retriever=retriever,
         names=Names(retriever.items, filters, names.users, names.histories, retriever.names.erased, names.rejected),
-        fields=base.fields.with_rows([_shown(each, base.fields) for each in new]),
+        fields=base.fields.with_rows(base.known, [part.rows for part in parts]),
         popular=_popular(base, retriever.searcher),
         fitted=base,
-        learned=name,
+        learned=learned.name,
     )
 
 
-def _mixed(base: Snapshot, item: CatalogueItem, erased: set[int]) -> NewItem:
-    """The item with its mixture, of which erased items are no part."""
-    mixture = {} if item.gone else mixture_of(base, item)[0]
-    left = {at: weight for at, weight in mixture.items() if at not in erased}
-    return NewItem(item.item, _by_id(base, left), gone=item.gone)
+def _once(base: Snapshot, piece: Piece, make: Callable[[Snapshot, Piece], _Made]) -> _Made:
+    """The result of `make` for a piece, which does not change."""
+    if piece not in base.by_piece:
+        base.by_piece[piece] = make(base, piece)
+    made: _Made = base.by_piece[piece]
+    return made
+
+
+def _part_of(base: Snapshot, piece: Piece) -> _Part:
+    items: Sequence[CatalogueItem] = piece.entries
+    places = indices_of(base.names.items, [each.item for each in items])
+    # A model may have been fitted with items that were new to an earlier one.
+    known = [(each, at) for each, at in zip(items, places.tolist(), strict=True) if 0 <= at < base.known]
+    new = [each for each, at in zip(items, places.tolist(), strict=True) if at < 0]
+    mixtures = [{} if each.gone else mixture_of(base, each)[0] for each in new]
+    columns = base.names.filters.columns.first(base.known)
+    return _Part(
+        ids=[each.item for each in new],
+        shown=np.array([each.available and not each.gone for each in new], bool),
+        gone=np.array([each.gone for each in new], bool),
+        lengths=np.array([len(mixture) for mixture in mixtures], np.int64),
+        items=np.array([at for mixture in mixtures for at in mixture], np.int32),
+        weights=np.array([weight for mixture in mixtures for weight in mixture.values()], np.float32),
+        cells=cells_of(columns, [_cells(each, columns.columns.keys()) for each in new]),
+        rows=base.fields.rows_of([_shown(each, base.fields) for each in new]),
+        known_gone=np.array([at for each, at in known if each.gone], np.int32),
+        known_hidden=np.array([at for each, at in known if not each.available], np.int32),
+    )
+
+
+def _known_of(base: Snapshot, piece: Piece) -> NDArray[np.int32]:
+    """The indices of the ids that the model knows."""
+    found = indices_of(base.names.items, piece.entries)
+    return found[(found >= 0) & (found < base.known)]
+
+
+def _mixtures(parts: Sequence[_Part], erased: NDArray[np.int32] | None) -> Mixtures:
+    """The mixtures of all new items, of which erased items are no part."""
+    lengths = _joined([part.lengths for part in parts], np.int64)
+    items = _joined([part.items for part in parts], np.int32)
+    lists = ItemLists.unchecked(indptr_of(lengths), items)
+    left = np.ones(len(items), bool) if erased is None else ~np.isin(items, erased)
+    return Mixtures(lists.keeping(left), _joined([part.weights for part in parts], np.float32)[left])
+
+
+def _joined(parts: Sequence[NDArray[Any]], dtype: Any) -> NDArray[Any]:
+    return np.concatenate([np.empty(0, dtype), *parts])
 
 
 def mixture_of(base: Snapshot, item: CatalogueItem) -> tuple[dict[int, float], Source]:
@@ -95,17 +172,6 @@ def mixture_of(base: Snapshot, item: CatalogueItem) -> tuple[dict[int, float], S
 def _counts(base: Snapshot) -> NDArray[Any]:
     """[N], the interactions of each known item; zeros where unknown."""
     return base.popular.counts if isinstance(base.popular, PopularitySearcher) else np.zeros(base.known, np.float32)
-
-
-def _by_id(base: Snapshot, mixture: dict[int, float]) -> dict[Any, float]:
-    ids = base.names.items.decode(np.array(list(mixture), np.int64)) if mixture else []
-    return dict(zip(ids, mixture.values(), strict=True))
-
-
-def _known(base: Snapshot, ids: list[int | str]) -> NDArray[np.int32]:
-    """The indices of the ids that the model knows."""
-    found = indices_of(base.names.items, ids) if ids else np.empty(0, np.int32)
-    return found[(found >= 0) & (found < base.known)]
 
 
 def _cells(item: CatalogueItem, columns: Any) -> dict[str, Any]:

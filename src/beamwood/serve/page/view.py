@@ -117,10 +117,10 @@ def titled(snapshot: Snapshot, items: Sequence[Any]) -> list[Titled]:
 
 def _found(snapshot: Snapshot, words: str) -> list[Titled]:
     """The first items whose title contains the words, or whose id begins with them."""
-    ids, title, frame = snapshot.names.items.ids, snapshot.fields.title, snapshot.fields.frame
+    ids, title = snapshot.names.items.ids, snapshot.fields.title
     hit = ids.cast(pl.String).str.starts_with(words)
-    if title is not None and frame is not None:
-        text = frame[title].cast(pl.String).str.to_lowercase()
+    if title is not None:
+        text = snapshot.fields.texts(title).str.to_lowercase()
         hit = hit | text.str.contains(words.lower(), literal=True).fill_null(False)
     places = hit.arg_true().head(_MOST_FOUND).to_numpy().astype(np.int64)
     return titled(snapshot, snapshot.names.items.decode(places))

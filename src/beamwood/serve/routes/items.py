@@ -105,7 +105,7 @@ def routes(service: Service) -> list[Route]:  # noqa: ARG001
 
 async def _list(call: Call) -> Catalogued:
     await call.service.catalogue.settled()
-    return await _catalogued(call, [each for each in call.service.catalogue.learned.items if not each.gone])
+    return await _catalogued(call, [each for each in call.service.catalogue.new_items.values() if not each.gone])
 
 
 async def _put(call: Call) -> Catalogued:
@@ -114,10 +114,8 @@ async def _put(call: Call) -> Catalogued:
         raise Problem("invalid_request", f"items has {len(given)} of them; give 1 to {_MOST}", field="items")
 
     def change(snapshot: Snapshot, learned: Learned) -> list[CatalogueItem]:
-        known, erased = learned.by_id(), set(learned.erased)
-        placed = [_placed(snapshot, known, erased, each, number) for number, each in enumerate(given)]
-        learned.items = list(known.values())
-        return placed
+        erased = set(learned.erased)
+        return [_placed(snapshot, learned.items, erased, each, number) for number, each in enumerate(given)]
 
     return await _catalogued(call, await _changed(call, change))
 
@@ -153,13 +151,11 @@ def _check_similar(snapshot: Snapshot, ids: list[Any], name: str) -> None:
 
 async def _patch(call: Call) -> Catalogued:
     def change(snapshot: Snapshot, learned: Learned) -> list[CatalogueItem]:
-        known = learned.by_id()
-        found = known.get(typed_id(call.path["id"], snapshot.names.items))
+        found = learned.items.get(typed_id(call.path["id"], snapshot.names.items))
         if found is None or found.gone:
             raise _no_such_item(call)
         given = {name: value for name, value in structs.asdict(call.body).items() if value is not UNSET}
-        known[found.item] = fresh = structs.replace(found, **given)
-        learned.items = list(known.values())
+        learned.items[found.item] = fresh = structs.replace(found, **given)
         _check_similar(snapshot, fresh.similar, "similar")
         return [fresh]
 
@@ -168,11 +164,10 @@ async def _patch(call: Call) -> Catalogued:
 
 async def _delete(call: Call) -> Changed:
     def change(snapshot: Snapshot, learned: Learned) -> int:
-        item, known = typed_id(call.path["id"], snapshot.names.items), learned.by_id()
-        found = known.get(item)
+        item = typed_id(call.path["id"], snapshot.names.items)
+        found = learned.items.get(item)
         if found is not None and not found.gone:
-            known[item] = structs.replace(found, gone=True, near=[], fields={}, similar=[])
-            learned.items = list(known.values())
+            learned.items[item] = structs.replace(found, gone=True, near=[], fields={}, similar=[])
         elif 0 <= int(indices_of(snapshot.names.items, [item])[0]) < snapshot.known:
             learned.erased.append(item)
         else:
@@ -184,7 +179,7 @@ async def _delete(call: Call) -> Changed:
 
 async def _availability(call: Call) -> Changed:
     def change(snapshot: Snapshot, learned: Learned) -> int:
-        hidden, new, count = dict.fromkeys(learned.unavailable), learned.by_id(), 0
+        hidden, new, count = dict.fromkeys(learned.unavailable), learned.items, 0
         for ids, shown in ((call.body.clear, False), (call.body.set, True)):
             for item, at in zip(ids, indices_of(snapshot.names.items, ids).tolist() if ids else [], strict=True):
                 if at < 0:
@@ -198,7 +193,7 @@ async def _availability(call: Call) -> Changed:
                     hidden.pop(item, None)
                 else:
                     hidden[item] = None
-        learned.unavailable, learned.items = list(hidden), list(new.values())
+        learned.unavailable = list(hidden)
         return count
 
     return await _counted(call, change)
