@@ -117,7 +117,7 @@ def test_initialisation_counts_against_the_time_limit(split, monkeypatch, method
         raise KeyboardInterrupt
 
     monkeypatch.setattr(item_start, "surroundings", slowly)
-    monkeypatch.setattr(Pace, "check_floor", trained)
+    monkeypatch.setattr(Pace, "check_limit", trained)
     with pytest.raises(KeyboardInterrupt):
         beamwood.fit(split, method, progress=False, time_limit=Budget(limit, clock=lambda: now[0]))
     assert seen["left"] == left

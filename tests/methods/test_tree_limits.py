@@ -64,12 +64,12 @@ def test_the_estimated_time_is_not_more_than_needed(split, monkeypatch):
     monkeypatch.setattr(TreeSearcher, "_found", slow)
     method = load_method("dtr")
     config = planned(method.configured(SMALL | {"loop.max_steps": 1}), split.train)
-    foreseen = TreeTask(split, config, None).least(clock)
+    foreseen = TreeTask(split, config, None).min_seconds(clock)
     began = clock.now
     method.fitted(split, config, progress=False, time_limit=Budget(10**6, clock=clock))
     assert 0.3 * (clock.now - began) < foreseen <= clock.now - began
     nobody = replace(split, valid=split.valid.take(np.zeros(0, np.int64)))
-    assert TreeTask(nobody, config, None).least(clock) == 0.0
+    assert TreeTask(nobody, config, None).min_seconds(clock) == 0.0
 
 
 @pytest.mark.parametrize("start", ["transitions", "pifa"])

@@ -85,7 +85,7 @@ def test_a_tree_is_initialised_once_for_all_looks_and_rates(split, tmp_path, mon
     members = [COUNTING[0], Member("dtr", "dtr", TREE), Member("gentle", "dtr", TREE | gentle)]
     members += [Member("towers", "two_tower", towers)]
     parts, begun = held(split, tmp_path / "parts", members, 60)
-    with parts.held(resume=False, overwrite=False):
+    with parts.locked(resume=False, overwrite=False):
         begun().run()
     looks = [each.name for each in parts.trials if len(each.parts) == 1 and each.value is not None]
     assert len(looks) > len(set(looks)) == 4
@@ -202,13 +202,13 @@ def test_a_full_disk_ends_the_search_without_dropping_a_member(split, tmp_path, 
             )
             patched.setattr(run_folder, "json", lines)
         with (
-            parts.held(resume=False, overwrite=False),
+            parts.locked(resume=False, overwrite=False),
             pytest.raises(NotSavedError, match=r"No space left.*free some space.*--resume goes on"),
         ):
             begun().run()
     assert [each.name for each in parts.trials] == [member.name for member in COUNTING]
     parts, begun = held(split, tmp_path / "parts", members, 120)
-    with parts.held(resume=True, overwrite=False):
+    with parts.locked(resume=True, overwrite=False):
         begun().run()
     assert parts.kept("dtr").value > 0
 
@@ -226,7 +226,7 @@ def test_unchanged_models_are_not_evaluated_again(split, tmp_path, monkeypatch):
     frozen = TREE | {"optimiser.learning_rate": 1e-12}
     members = [COUNTING[0], Member("dtr", "dtr", frozen), Member("gentle", "dtr", frozen | {"model.dropout": 0.1})]
     parts, begun = held(split, tmp_path / "parts", members, 60)
-    with parts.held(resume=False, overwrite=False):
+    with parts.locked(resume=False, overwrite=False):
         one = begun()
         one._look_at_all()
         again = [each for each in parts.trials if each.name in ("dtr", "gentle")]
@@ -244,7 +244,7 @@ def test_under_other_load_there_are_fewer_and_longer_looks(split, tmp_path, pace
     members = [COUNTING[0], *(Member(f"s{n}", "sasrec", small | {"model.dropout": n / 10}) for n in range(3))]
     clock, parts = Ticks(0.1), SearchFolder(tmp_path / "parts", {})
     options = {"budget": Budget(150, clock=clock), "processor": lambda: pace * clock.now}
-    with parts.held(resume=False, overwrite=False):
+    with parts.locked(resume=False, overwrite=False):
         one = Search(split, Wanted(150, "removed/f@20"), parts, members=members, **options)
         clock.now += 5
         one._look_at_all()
@@ -271,7 +271,7 @@ def test_candidates_of_the_first_part_are_reused_for_all_blends(split, tmp_path,
     bring = search.FirstStage._of
     monkeypatch.setattr(search.FirstStage, "_of", lambda self, num: brought.append(num) or bring(self, num))
     parts, begun = held(split, tmp_path / "parts", [*COUNTING, Member("ease", "ease")], 600)
-    with parts.held(resume=False, overwrite=False):
+    with parts.locked(resume=False, overwrite=False):
         begun().run()
     pairs = [each.parts for each in parts.trials if len(each.parts) == 2]
     first = pairs[0][0]
@@ -286,7 +286,7 @@ def test_slow_blends_are_skipped_for_faster_ones(split, tmp_path, monkeypatch):
     """The remaining time is too short for the best first part, which is slow, but enough for the second best."""
     members = [*COUNTING, Member("ease", "ease")]
     parts, begun = held(split, tmp_path / "parts", members, 600)
-    with parts.held(resume=False, overwrite=False):
+    with parts.locked(resume=False, overwrite=False):
         one = begun()
         one._look_at_all()
         best, second = sorted(

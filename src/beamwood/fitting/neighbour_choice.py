@@ -138,7 +138,7 @@ def chosen_horizon(split: Split, choose: WeightChoiceSettings, options: Mapping[
 def _kept(options: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """The settings of the resumed run; None without one."""
     run = options.get("run")
-    return (run.kept() or None) if options.get("resume", False) and run is not None else None
+    return (run.stored_config() or None) if options.get("resume", False) and run is not None else None
 
 
 def _chosen(split: Split, choose: WeightChoiceSettings, options: Mapping[str, Any], asked: _Asked) -> NeighbourKind:

@@ -16,9 +16,9 @@ from beamwood.fitting.settings import TrainedConfig
 from beamwood.retrieval.retriever import Retriever
 from beamwood.training.budget import Budget, Clock
 from beamwood.training.loop import run_loop
+from beamwood.training.loop_state import LoopResult
 from beamwood.training.pace import Validator
 from beamwood.training.run_folder import RunRecord
-from beamwood.training.standing import LoopResult
 from beamwood.training.trainable import Trainable
 
 __all__ = ["SearchedTask", "fit_task", "train"]
@@ -72,7 +72,7 @@ def train(
     result = run_loop(
         task,
         config.loop_config(evaluate_start=evaluate_start),
-        validator=Validator(timed, lambda judges: timed.prices(budget, checkpoints=record is not None, before=judges)),
+        validator=Validator(timed, lambda num: timed.prices(budget, checkpoints=record is not None, before=num)),
         record=record,
         budget=budget,
         progress=options.get("progress", True),

@@ -75,7 +75,7 @@ def fit_dtr(
         return make_objective(config, tree, own)
 
     # The estimator's run folder lies inside this one.
-    with nullcontext() if run is None or name is None else run.held(resume=options.get("resume", False)):
+    with nullcontext() if run is None or name is None else run.locked(resume=options.get("resume", False)):
         return fit_tree(split, config, objective, method="dtr", terms=terms, loss=loss, sampler=sampler, **options)
 
 

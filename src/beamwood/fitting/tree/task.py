@@ -20,8 +20,8 @@ from beamwood.data.examples import WINDOWS_OF_USERS, Examples
 from beamwood.data.split import Split
 from beamwood.errors import InputError
 from beamwood.fitting.run import SearchedTask
-from beamwood.fitting.tree.least import seconds_of_judging
 from beamwood.fitting.tree.node_start import ItemVectors, TreeCounts, start_scorer
+from beamwood.fitting.tree.search_time import estimated_search_seconds
 from beamwood.fitting.tree.seen_start import best_seen_start
 from beamwood.fitting.tree.settings import TreeConfig
 from beamwood.fitting.tree.start import start_tree
@@ -154,7 +154,7 @@ class TreeTask(SearchedTask[TreeBatch]):
         folds: NDArray[np.int64] = self.folds[self.examples.users[rows]]
         return folds
 
-    def least(self, clock: Clock) -> float:
+    def min_seconds(self, clock: Clock) -> float:
         """The seconds of searches for validation users before a model can be kept, with a scorer of random weights."""
 
         def searcher(tree: Tree) -> TreeSearcher:
@@ -163,7 +163,7 @@ class TreeTask(SearchedTask[TreeBatch]):
             beam_width, threads = self.config.tree.beam_width, torch.get_num_threads()
             return TreeSearcher(weights, tree, beam_width=beam_width, threads=threads)
 
-        return seconds_of_judging(self.split, self.config, searcher, clock)
+        return estimated_search_seconds(self.split, self.config, searcher, clock)
 
     def prepare(self, rng: torch.Generator, budget: Budget) -> None:
         """Build the first tree and the objective (which may train an estimator), and initialise the scorer.

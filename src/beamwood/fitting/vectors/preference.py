@@ -37,7 +37,7 @@ class PreferenceTask(ContinuedTask):
     """As the encoder's task, with `omega (CE + strength * preference)` at each example."""
 
     config: PreferenceConfig
-    takes_gpu = False
+    supports_gpu = False
     reference: SequenceModel | None
 
     def __init__(self, split: Split, config: PreferenceConfig) -> None:

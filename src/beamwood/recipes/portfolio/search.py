@@ -38,7 +38,7 @@ from beamwood.recipes.portfolio.table import as_rows, figures_of
 from beamwood.recipes.portfolio.wanted import Reports, Wanted
 from beamwood.retrieval.retriever import Retriever
 from beamwood.training.budget import Budget, Clock
-from beamwood.training.interrupt import ANSWERING, Interrupted
+from beamwood.training.interrupt import SAVING, Interrupted
 from beamwood.types import FloatArray
 
 __all__ = ["PortfolioResult", "Search"]
@@ -115,7 +115,7 @@ class Search:
         except NotSavedError as error:
             raise NotSavedError(f"{error}; the same command with --resume goes on with what was found") from error
         except (KeyboardInterrupt, Interrupted):
-            ANSWERING.set()
+            SAVING.set()
             self.folder.write(self.budget.seconds)
             if self.best is None:
                 raise Interrupted("interrupted before anything was found; run the same command with --resume") from None
@@ -178,9 +178,11 @@ class Search:
             raise
         except (InputError, MemoryError) as error:
             trial.why = str(error) or "there is too little memory"
-            if isinstance(error, TimeLimitError) and error.least is not None:
-                trial.needs = error.least
-                trial.why = f"its look had {step.seconds:.0f} s and needs {error.least:.0f}; a longer limit has more"
+            if isinstance(error, TimeLimitError) and error.min_seconds is not None:
+                trial.needs = error.min_seconds
+                trial.why = (
+                    f"its look had {step.seconds:.0f} s and needs {error.min_seconds:.0f}; a longer limit has more"
+                )
             trial.ended = True
             self._add(trial, began)
         else:
@@ -202,7 +204,7 @@ class Search:
             options |= {"run": run, "resume": run.path.exists()}
         # A start that overran its look is kept for the few seconds that its evaluation needs.
         most = limit + max(self.budget.left - self._after - seconds, 0.0)
-        options["time_limit"] = Budget(limit, clock=self.budget.clock, name=member.name, most=most)
+        options["time_limit"] = Budget(limit, clock=self.budget.clock, name=member.name, max_limit=most)
         return method.fitted(self.split, member.settings_for(wanted.monitor), **options)
 
     def _judge(self, trial: Trial, fitted: Retriever, began: float) -> None:

@@ -65,7 +65,7 @@ class SearchFolder:
         self._fitted: dict[str, Retriever] = {}
 
     @contextmanager
-    def held(self, *, resume: bool, overwrite: bool) -> Iterator[None]:
+    def locked(self, *, resume: bool, overwrite: bool) -> Iterator[None]:
         """Lock the folder, and load its state."""
         if resume and not self.path.is_dir():
             raise InputError(f"{self.path} does not exist, so there is nothing to resume; run without --resume")

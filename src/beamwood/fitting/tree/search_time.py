@@ -15,7 +15,7 @@ from beamwood.training.budget import Clock
 from beamwood.tree import Tree, flat_tree, random_tree
 from beamwood.types import ItemLists, Query
 
-__all__ = ["seconds_of_judging"]
+__all__ = ["estimated_search_seconds"]
 
 # Users and repetitions of the timed searches, and the most items of the timed tree.
 _TIMED, _TIMES, _MOST_ITEMS = 16, 2, 50_000
@@ -24,7 +24,7 @@ _TIMED, _TIMES, _MOST_ITEMS = 16, 2, 50_000
 _OF_START, _OF_ALL = (36, 36, 32, 32), (36, 36, 36, 36, 36, 36, 64, 64, 64)
 
 
-def seconds_of_judging(
+def estimated_search_seconds(
     split: Split, config: TreeConfig, searcher: Callable[[Tree], TreeSearcher], clock: Clock
 ) -> float:
     """An estimate of the seconds of searches before a model can be kept, from a few users; 0 where nothing can be
