@@ -26,9 +26,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import kl_div
 
-from beamwood.data.split import Queries
+from beamwood.data.queries import Queries
 from beamwood.evaluation.protocol import evaluate_both
-from beamwood.fitting.choose import drawn
 from beamwood.fitting.plan import Facts
 from beamwood.fitting.run import train
 from beamwood.fitting.tree.dtr import make_objective
@@ -174,8 +173,8 @@ def main() -> None:
     task.steps, task.rows = options.steps, tuple(options.rows)
     began = time.process_time()
     training = train(task, split, config, method="dtr", evaluate_start=True, progress=False)
-    judged = split.valid.take(np.flatnonzero(split.valid.labels.lengths > 0))
-    queries, searcher = drawn(judged, options.users, seed=0), task.searcher(threads=1)
+    judged = split.valid.labelled()
+    queries, searcher = judged.sample(options.users, seed=0), task.searcher(threads=1)
     training_s = time.process_time() - began - sum(each.spent.seconds for each in task.inside.values())
     full, best = f20_and_found(searcher, queries, Way("beam", searcher.beam_width))
     results: dict[str, Any] = {"training_s": training_s, "best_step": float(training["best_step"]), "full": full}

@@ -27,7 +27,7 @@ from beamwood.artefact.replace import whole_file
 from beamwood.data.split import Split
 from beamwood.errors import InputError, TimeLimitError, nearest
 from beamwood.evaluation.protocol import evaluate_both
-from beamwood.fitting.choose import CUT, drawn
+from beamwood.fitting.choose import CUT
 from beamwood.methods.sums import sum_of
 from beamwood.recipes.portfolio.find import find
 from beamwood.retrieval.retriever import Retriever
@@ -68,7 +68,7 @@ class Study:
         self.log, self.folder = log, folder / f"{log}-{minutes[0]:g}m-{minutes[1]:g}m"
         self.seconds, self.single = (60 * each for each in minutes)
         self.split: Split = split_of(LOGS[log], data)
-        self.test = drawn(self.split.test, _USERS, seed=0)
+        self.test = self.split.test.sample(_USERS, seed=0)
         self.fitted: dict[str, Retriever] = {}
         self.failed: dict[str, TimeLimitError] = {}
 

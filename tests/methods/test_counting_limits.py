@@ -80,7 +80,7 @@ def test_fewer_validation_users_are_used_if_evaluation_is_slow(split, monkeypatc
     budget = Budget(100.0, clock=clock)
     _, chosen, _ = grid(split, budget, clock, seconds=0.0, values=(1.0,))
     assert len(split.valid) > 64
-    assert f"64 of {len(split.valid)} validation users judge" in chosen["left_out"]
+    assert f"validation uses 64 of {len(split.valid)} users" in chosen["left_out"]
 
 
 def test_a_sample_of_users_excludes_a_poor_setting(split, monkeypatch):
@@ -178,4 +178,4 @@ def test_the_weights_of_a_sum_use_as_many_users_as_time_allows(split):
         assert 0 <= both.metadata["training"]["valid/removed/ndcg@20"] <= 1
         if room:
             assert clock.now <= limit
-    assert budget.left_out == [f"64 of {valid} validation users choose the weights of a sum"]
+    assert budget.left_out == [f"the weights of a sum are chosen on 64 of {valid} validation users"]

@@ -75,7 +75,7 @@ def test_the_estimated_time_is_not_more_than_needed(split, monkeypatch):
 @pytest.mark.parametrize("start", ["transitions", "pifa"])
 def test_a_limit_stops_the_construction_of_the_tree(split, start, monkeypatch):
     clock = Ticking(0.0)
-    monkeypatch.setattr(TreeTask, "least", lambda self, clock: 0.0)
+    monkeypatch.setattr(TreeTask, "min_seconds", lambda self, clock: 0.0)
     monkeypatch.setattr("beamwood.tree.build.cut_alike", lambda *_: setattr(clock, "now", clock.now + 10))
     with pytest.raises(TimeLimitError, match=r"time_limit=20 s is below [3-9]\d s, what dtr needs here; raise it"):
         load_method("dtr").fitted(

@@ -12,11 +12,11 @@ from beamwood.artefact.write import _WRITERS
 from beamwood.data import Dataset, disjoint_users, read_log
 from beamwood.data.synthetic import MarketConfig, make_market
 from beamwood.errors import NotSavedError
+from beamwood.fitting.start_cache import caching
 from beamwood.fitting.tree import task
 from beamwood.fitting.tree.dtr import make_objective
 from beamwood.fitting.vectors import item_start
 from beamwood.fitting.vectors.item_start import transition_vectors, unit_vectors
-from beamwood.fitting.vectors.remembered import remembering
 from beamwood.methods import load_method
 from beamwood.recipes.portfolio import choice, search
 from beamwood.recipes.portfolio.members import Member
@@ -94,7 +94,7 @@ def test_a_tree_is_initialised_once_for_all_looks_and_rates(split, tmp_path, mon
 
 
 def test_other_settings_need_another_initialisation(split):
-    with remembering():
+    with caching():
         trained = [
             load_method("dtr").fitted(split, TREE | changed | {"loop.max_steps": 1}, progress=False)
             for changed in ({}, {"tree.branching": 8}, {"start.seen": 3.0}, {"model.num_neighbours": 0})
@@ -114,7 +114,7 @@ def test_a_training_from_a_stored_initialisation_equals_an_uninterrupted_one(spl
         return fitted, load_checkpoint(run.checkpoint_path)["run"]["model"]
 
     whole, weights = trained("whole", 6)
-    with remembering():
+    with caching():
         trained("parts", 2)
         again, own = trained("parts", 6, resume=True)
     assert_same_arrays(whole, again)
@@ -126,7 +126,7 @@ def test_a_stored_initialisation_has_nothing_learned_later(split):
         config = planned(load_method("dtr").configured(TREE), split.train)
         return Stepper(task.TreeTask(split, config, lambda tree: make_objective(config, tree, None))).task.model
 
-    with remembering():
+    with caching():
         first = started()
         before = {name: tensor.clone() for name, tensor in first.state_dict().items()}
         for parameter in first.parameters():
@@ -136,9 +136,9 @@ def test_a_stored_initialisation_has_nothing_learned_later(split):
 
 
 def test_large_initialisations_are_not_stored(split, monkeypatch):
-    monkeypatch.setattr(task, "_MOST_REMEMBERED", 10)
+    monkeypatch.setattr(task, "_MOST_CACHED", 10)
     calls = counted(monkeypatch, task, "start_tree", "start_scorer")
-    with remembering():
+    with caching():
         for _ in range(2):
             load_method("dtr").fitted(split, TREE | {"loop.max_steps": 1}, progress=False)
     assert calls == {"start_tree": 1, "start_scorer": 2}
@@ -147,7 +147,7 @@ def test_large_initialisations_are_not_stored(split, monkeypatch):
 def test_few_vectors_are_the_first_of_many_stored_ones(split, monkeypatch):
     calls = counted(monkeypatch, item_start, "leading_eigenvectors")
     alone = transition_vectors(split.train, 8, seed=0)
-    with remembering():
+    with caching():
         many = transition_vectors(split.train, 16, seed=0)
         few, other = (transition_vectors(split.train, 8, seed=seed) for seed in (0, 1))
     assert calls["leading_eigenvectors"] == 3
@@ -159,7 +159,7 @@ def test_few_vectors_are_the_first_of_many_stored_ones(split, monkeypatch):
 
 def test_omissions_of_a_stored_initialisation_are_reported_for_all(split):
     lines = []
-    with remembering():
+    with caching():
         for _ in range(2):
             budget = Budget(1000, clock=Slow())
             load_method("dtr").fitted(split, TREE | {"loop.max_steps": 1}, progress=False, time_limit=budget)
@@ -267,9 +267,8 @@ def test_candidates_of_the_first_part_are_reused_for_all_blends(split, tmp_path,
         whole(self, retriever, *given, **options)
 
     monkeypatch.setattr(search.FirstStage, "__init__", noting)
-    brought = []
-    bring = search.FirstStage._of
-    monkeypatch.setattr(search.FirstStage, "_of", lambda self, num: brought.append(num) or bring(self, num))
+    retrieved, retrieve = [], search.FirstStage._retrieve
+    monkeypatch.setattr(search.FirstStage, "_retrieve", lambda self, num: retrieved.append(num) or retrieve(self, num))
     parts, begun = held(split, tmp_path / "parts", [*COUNTING, Member("ease", "ease")], 600)
     with parts.locked(resume=False, overwrite=False):
         begun().run()
@@ -279,7 +278,7 @@ def test_candidates_of_the_first_part_are_reused_for_all_blends(split, tmp_path,
     assert len(behind) > 1
     # The best method is tried with each other as the second part.
     assert made.count(first) == 1
-    assert brought.count(max(brought)) == len(made)
+    assert retrieved.count(max(retrieved)) == len(made)
 
 
 def test_slow_blends_are_skipped_for_faster_ones(split, tmp_path, monkeypatch):

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamwood.blocks import slices
-from beamwood.data.split import Queries
+from beamwood.data.queries import Queries
 from beamwood.data.untouched import Untouched
 from beamwood.errors import InputError, nearest
 from beamwood.types import ItemLists, Searcher
@@ -94,8 +94,7 @@ class SampledValidation:
     """
 
     def __init__(self, queries: Queries, num_items: int, *, num_users: int, seed: int, monitor: str) -> None:
-        rows = np.sort(np.random.default_rng(seed).permutation(len(queries))[:num_users])
-        self.queries, self.num_items, self.seed = queries.take(rows), num_items, seed
+        self.queries, self.num_items, self.seed = queries.sample(num_users, seed=seed), num_items, seed
         each = zip(self.queries.seen, self.queries.labels, strict=True)
         left = num_items - max((len(np.union1d(seen, labels)) for seen, labels in each), default=0)
         self.num_negatives = min(_NEGATIVES, left)

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from beamwood.data.split import Split
 from beamwood.errors import InputError, nearest
-from beamwood.fitting.fitted import check_alike
+from beamwood.fitting.fitted import check_same_data
 from beamwood.fitting.options import MOST_SEED, TrainOptions
 from beamwood.fitting.settings import MethodConfig
 from beamwood.methods.allowed import problem_of
@@ -49,7 +49,7 @@ def check_fitted(retriever: Any, split: Any, name: str = "the retriever") -> Non
     check_split(split)
     if not isinstance(retriever, Retriever):
         raise InputError(f"{name} is a {type(retriever).__name__}; give what beamwood.fit or beamwood.load returns")
-    check_alike(retriever, name, split)
+    check_same_data(retriever, name, split)
 
 
 def configured(kind: type[MethodConfig], config: Any, preset: Mapping[str, Any] | None = None) -> MethodConfig:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from beamwood.errors import ArtefactError, InputError
-from beamwood.retrieval.candidates import bring, good_of
+from beamwood.retrieval.candidates import find_candidates, num_exact
 from beamwood.retrieval.load import restore_searcher
 from beamwood.retrieval.products import is_catalogue
 from beamwood.retrieval.stored import MOST, StoredConfig, StoredPart, part_of, prefixed
@@ -101,10 +101,10 @@ class Blend:
     Candidates are the first part's `num_candidates` best (None: as many as requested) and, unless `seen_weight` is 0,
     all allowed seen items, to whose scores it is added: an item is most similar to itself, whether or not it is wanted
     again. A search for k above `num_candidates` returns k; further ones follow in the first's order, with scores that
-    only keep that order (the lowest less 1, 2, 3, ..). A tree need not find all candidates exactly (`good_of`); for
-    more than its beam it widens it, and may find others. Rows whose first gate is closed are answered by the
-    `fallback`, with scores 0. `Hits.scored` sums all parts. Source of two stages: two-stage bounds, section 3, where
-    the second's score counts alone.
+    only keep that order (the lowest less 1, 2, 3, ..). A tree need not find all candidates exactly
+    (`candidates.num_exact`); for more than its beam it widens it, and may find others. Rows whose first gate is closed
+    are answered by the `fallback`, with scores 0. `Hits.scored` sums all parts. Source of two stages: two-stage bounds,
+    section 3, where the second's score counts alone.
     """
 
     kind: ClassVar[str] = "blend"
@@ -160,9 +160,10 @@ class Blend:
         check_search(len(query), self.num_items, k, excluded=options.excluded, allowed=options.allowed)
         judged = min(k if self.num_candidates is None else self.num_candidates, self.num_items)
         wanted = min(max(k, judged), self.num_items)
-        quiet = replace(options, explain=False, good=good_of(wanted, k if options.good is None else options.good))
+        exact = num_exact(wanted, k if options.num_exact is None else options.num_exact)
+        quiet = replace(options, explain=False, num_exact=exact)
         began = time.perf_counter()
-        found = bring(self.first, query, wanted, quiet, apart=self.seen_weight != 0)
+        found = find_candidates(self.first, query, wanted, quiet, apart=self.seen_weight != 0)
         seconds = time.perf_counter() - began
         items_BC = found.items_BC(judged)
         totals_BC, others = self.parts[0].weighed(query, found.scores_BC(judged)), []
@@ -172,7 +173,7 @@ class Blend:
             own = Hits(items_BC, scores_BC, (items_BC >= 0).sum(axis=1))
             totals_BC += part.weighed(query, own.scores)
             others.append(PartHits(part.searcher.kind, own, time.perf_counter() - began))
-        hits = found.joined(totals_BC, self.seen_weight, k)
+        hits = found.best(totals_BC, self.seen_weight, k)
         hits = replace(hits, scored=sum((part.hits.scored for part in others), hits.scored))
         if options.explain:
             hits = replace(hits, parts=(PartHits(self.first.kind, found.by_own_scores(), seconds), *others))

@@ -8,7 +8,7 @@ from typing import Unpack
 
 from beamwood.data.split import Split
 from beamwood.errors import InputError
-from beamwood.fitting.fitted import check_alike
+from beamwood.fitting.fitted import check_same_data
 from beamwood.fitting.options import Fit, TrainOptions, with_budget
 from beamwood.fitting.tree.fit import fit_tree
 from beamwood.fitting.tree.settings import DtrConfig
@@ -82,7 +82,7 @@ def fit_dtr(
 def _given(estimator: Estimator | Retriever, split: Split) -> Estimator:
     """An estimator given as an object. Errors: a retriever of another split, an object that scores no items."""
     if isinstance(estimator, Retriever):
-        check_alike(estimator, "the estimator", split)
+        check_same_data(estimator, "the estimator", split)
         return estimator.searcher
     if not isinstance(estimator, Estimator):
         raise InputError(

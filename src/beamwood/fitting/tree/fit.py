@@ -87,6 +87,6 @@ def _add_to_seen(task: TreeTask, choice: Choice | None) -> float:
     if seen is not None:
         # A path's score is no sum to which a term could be added; it is added at the leaf's own step.
         if choice is not None and not task.objective.loss.link.along_path:
-            added = choice.of(task.searcher())
+            added = choice.made_for(task.searcher())
         seen.change(lambda held: add_seen(held, added))
     return added

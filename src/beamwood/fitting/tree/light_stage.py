@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from beamwood.data.split import Queries
+from beamwood.data.queries import Queries
 from beamwood.fitting.tree.light import Distillation
 from beamwood.fitting.tree.search_choice import SearchChoice, SearchedBy, candidate_ways, choose_ways
 from beamwood.fitting.tree.task import TreeTask
@@ -173,9 +173,8 @@ class LightStage:
 
     def _queries(self, num: int) -> Queries:
         """At most `num` validation queries with labels, in drawn order, as only the first may fit the time limit."""
-        valid = self.task.split.valid
-        judged = np.flatnonzero(valid.labels.lengths > 0)
-        return valid.take(np.random.default_rng(self.seed).permutation(judged)[:num])
+        labelled = self.task.split.valid.labelled()
+        return labelled.take(np.random.default_rng(self.seed).permutation(len(labelled))[:num])
 
     def _with(self, searcher: TreeSearcher, *, light: Any = None, ways: Any = None) -> TreeSearcher:
         weights = searcher.weights if light is None else replace(searcher.weights, light=light)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from beamwood.data.split import Queries
+from beamwood.data.queries import Queries
 from beamwood.evaluation.protocol import VIEWS, evaluate
 from beamwood.fitting.choose import CUT
 from beamwood.kernels.light import Way

@@ -17,7 +17,7 @@ from beamwood.data.dataset import Dataset
 from beamwood.data.examples import windows
 from beamwood.data.split import Split
 from beamwood.errors import InputError, nearest
-from beamwood.fitting.fitted import fitted_alike, method_of, training_seconds
+from beamwood.fitting.fitted import load_fitted, method_of, training_seconds
 from beamwood.fitting.options import Fit, TrainOptions
 from beamwood.fitting.tree.node_start import TREE_WIDTH, ItemVectors
 from beamwood.fitting.tree.settings import TreeConfig
@@ -115,7 +115,7 @@ def fitted_tree(folder: str, split: Split, branching: int) -> Tree:
     """The tree of a fitted retriever's folder. Errors: no such folder, no tree, another branching."""
     if not Path(folder).is_dir():
         raise InputError(f"tree.start='{folder}' is neither a folder nor a start{nearest(folder, STARTS)}")
-    fitted = fitted_alike(folder, split)
+    fitted = load_fitted(folder, split)
     searcher = fitted.searcher
     if not isinstance(searcher, TreeSearcher):
         raise InputError(f"tree.start='{folder}' holds {method_of(fitted)}, which has no tree; give one of dtr")
@@ -127,7 +127,7 @@ def fitted_tree(folder: str, split: Split, branching: int) -> Tree:
 
 def fitted_item_vectors(folder: str, split: Split) -> FloatArray:
     """[N, D], the item vectors of a fitted retriever."""
-    fitted = fitted_alike(folder, split)
+    fitted = load_fitted(folder, split)
     searcher = sole_part(fitted.searcher)
     arrays: dict[str, Any] = searcher.export()[1]
     for name in ("vectors", "item_vectors"):
@@ -171,7 +171,7 @@ def fit_estimator(name: str, split: Split, methods: Mapping[str, Fit], **options
     it; its budget counts the time that it took before.
     """
     if name not in methods:
-        return fitted_alike(name, split).searcher
+        return load_fitted(name, split).searcher
     run, resume = options.get("run"), options.get("resume", False)
     folder, own = None, None
     if run is not None:
@@ -181,7 +181,7 @@ def fit_estimator(name: str, split: Split, methods: Mapping[str, Fit], **options
             own.check(resume=False)
             run.clear()
         elif (folder / "manifest.json").exists():
-            kept = fitted_alike(str(folder), split)
+            kept = load_fitted(str(folder), split)
             if kept.metadata.get("method") == name:
                 Budget.of(options.get("time_limit")).count(training_seconds(kept))
                 return kept.searcher

@@ -20,6 +20,7 @@ from beamwood.data.examples import WINDOWS_OF_USERS, Examples
 from beamwood.data.split import Split
 from beamwood.errors import InputError
 from beamwood.fitting.run import SearchedTask
+from beamwood.fitting.start_cache import cached, is_caching
 from beamwood.fitting.tree.node_start import ItemVectors, TreeCounts, start_scorer
 from beamwood.fitting.tree.search_time import estimated_search_seconds
 from beamwood.fitting.tree.seen_start import best_seen_start
@@ -27,7 +28,6 @@ from beamwood.fitting.tree.settings import TreeConfig
 from beamwood.fitting.tree.start import start_tree
 from beamwood.fitting.tree.terms import FOLDS, terms_of
 from beamwood.fitting.tree.update import TreeUpdate
-from beamwood.fitting.vectors.remembered import is_remembering, remembered
 from beamwood.kernels.terms import Term
 from beamwood.losses.levels import LEVEL_LOSSES, LevelDraw, LevelLoss
 from beamwood.models.din import DinScorer, LevelNodes
@@ -51,8 +51,8 @@ __all__ = ["Labels", "TreeBatch", "TreeObjective", "TreeTask"]
 
 Labels = Literal["summed", "rectified", "one-step", "pseudo"]
 _BLOCK = 1024
-# The most bytes of a start that is cached for other trainings, and for resuming this one.
-_MOST_REMEMBERED = 2**29
+# The most bytes of initial weights that are cached for other trainings.
+_MOST_CACHED = 2**29
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +178,7 @@ class TreeTask(SearchedTask[TreeBatch]):
                 return start_tree(self.split, config, np.random.default_rng(seed), vectors, budget)
 
         starts_as = self._starts_as(seed)
-        tree = first_tree() if starts_as is None else remembered(train, f"tree {starts_as}", first_tree, budget)
+        tree = first_tree() if starts_as is None else cached(train, f"tree {starts_as}", first_tree, budget)
         self.objective = self.make_objective(tree)
         if self.objective.labels in ("rectified", "one-step") and self.objective.estimator is None:
             raise InputError(
@@ -192,7 +192,7 @@ class TreeTask(SearchedTask[TreeBatch]):
         if config.tree.updates and (tree.shape.depth > 1 or "tree.updates" in config.given):
             self.update = TreeUpdate(self, seed=seed)
         # Initial heights depend on random draws.
-        if starts_as is None or self.objective.loss.link.alone or held_bytes(scorer) > _MOST_REMEMBERED:
+        if starts_as is None or self.objective.loss.link.alone or held_bytes(scorer) > _MOST_CACHED:
             self._start(rng, budget)
             return
 
@@ -200,14 +200,14 @@ class TreeTask(SearchedTask[TreeBatch]):
             self._start(rng, budget)
             return {name: tensor.detach().clone() for name, tensor in held_by(scorer).items()}, self.seen_start
 
-        start, self.seen_start = remembered(train, f"scorer {starts_as}", started, budget)
+        start, self.seen_start = cached(train, f"scorer {starts_as}", started, budget)
         with torch.no_grad():
             for name, tensor in held_by(scorer).items():
                 tensor.copy_(start[name])
 
     def _starts_as(self, seed: int) -> str | None:
         """A key of everything but the log on which the start depends; None where it need not be kept or has no key."""
-        if self.terms or not is_remembering():
+        if self.terms or not is_caching():
             return None
         settings = self.config.model_dump(mode="json", exclude={"optimiser", "loop", "examples"})
         # Settings without effect on the start.

@@ -9,13 +9,13 @@ from typing import Any, Unpack
 from beamwood.data.split import Split
 from beamwood.fitting.assemble import build_retriever
 from beamwood.fitting.blend import choice_of_seen
-from beamwood.fitting.judge import Later
 from beamwood.fitting.options import TrainOptions, with_budget
 from beamwood.fitting.run import SearchedTask, train
 from beamwood.fitting.settings import SeenConfig
-from beamwood.fitting.vectors.indexing import Indexing, answering
+from beamwood.fitting.timed_validation import Later
+from beamwood.fitting.vectors.indexing import Indexing, blend_with_seen
 from beamwood.fitting.vectors.settings import VectorConfig
-from beamwood.retrieval.candidates import bring
+from beamwood.retrieval.candidates import find_candidates
 from beamwood.retrieval.index import Index
 from beamwood.retrieval.retriever import Retriever
 from beamwood.training.budget import Budget
@@ -68,12 +68,12 @@ def fit_searched(
     `later`: the price of `finish`.
     """
     seed, options = options.get("seed", 0), with_budget(options)
-    choice = choice_of_seen(split, config.choose, seed, functools.partial(bring, apart=True))
+    choice = choice_of_seen(split, config.choose, seed, functools.partial(find_candidates, apart=True))
     training = train(
         task, split, config, method=method, choice=choice, later=later, evaluate_start=evaluate_start, **options
     )
     searcher = finish(task.searcher(), Budget.of(options.get("time_limit")))
-    seen_weight = (config.choose.seen_weight or 0.0) if choice is None else choice.of(searcher)
+    seen_weight = (config.choose.seen_weight or 0.0) if choice is None else choice.made_for(searcher)
     training["seen_weight"] = seen_weight
-    blend = answering(searcher, seen_weight, split)
+    blend = blend_with_seen(searcher, seen_weight, split)
     return build_retriever(blend, split, method=method, config=config, seed=seed, training=training)

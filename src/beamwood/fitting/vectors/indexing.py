@@ -21,7 +21,7 @@ from beamwood.steps import step
 from beamwood.training.budget import Budget
 from beamwood.types import Query, Searcher
 
-__all__ = ["Indexing", "answering", "training_queries"]
+__all__ = ["Indexing", "blend_with_seen", "training_queries"]
 
 # The most queries that an index learns from, and the points in each history at which they are taken.
 _MOST, _POINTS = 20_000, 8
@@ -74,7 +74,7 @@ def training_queries(searcher: VectorSearcher, split: Split, seed: int) -> NDArr
     return np.concatenate([np.empty((0, searcher.vectors.shape[1]), np.float32), *parts])
 
 
-def answering(searcher: Searcher, seen_weight: float, split: Split) -> Blend:
+def blend_with_seen(searcher: Searcher, seen_weight: float, split: Split) -> Blend:
     """The searcher blended with seen items; an empty history, which has no vector, gets the most popular items.
 
     Popularity counts the whole log, as the retriever stores its histories; no query of a split has an empty history.

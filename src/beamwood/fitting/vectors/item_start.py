@@ -14,7 +14,7 @@ from scipy.sparse.linalg import eigsh
 from beamwood.data.dataset import Dataset
 from beamwood.errors import InputError
 from beamwood.fitting.counting import counts_within
-from beamwood.fitting.vectors.remembered import known, remembered
+from beamwood.fitting.start_cache import cached, cached_values
 from beamwood.models.sequence import ProjectedItems, SequenceModel
 from beamwood.training.budget import Budget
 from beamwood.types import BoolArray, FloatArray
@@ -76,24 +76,26 @@ def transition_vectors(train: Dataset, width: int, seed: int, budget: Budget | N
     width. Items that follow one another, or have the same neighbours, get similar vectors, even from few histories. An
     item without neighbours gets zeros. Source: Qin and Rohe, "Regularized Spectral Clustering under the
     Degree-Corrected Stochastic Blockmodel", with the square roots of eigenvalues as weights. Where exact eigenvectors
-    would take more than a quarter of the rest of `budget`, a few rounds of subspace iteration replace them. While
-    starts are `remembered`, exact ones of a larger width are reused. Errors: `TimeLimitError` where not even these fit.
+    would take more than a quarter of the rest of `budget`, a few rounds of subspace iteration replace them. Within
+    `start_cache.caching`, exact ones of a larger width are reused. Errors: `TimeLimitError` where not even these fit.
     """
 
-    def make() -> tuple[FloatArray, bool]:
-        wider = [
-            (key.width, made[0])
-            for key, made in known(train).items()
-            if isinstance(key, _Key) and key.seed == seed and key.width > width and made[1]
-        ]
-        if wider:
-            return unit_vectors(min(wider, key=lambda pair: pair[0])[1][:, :width]), True
-        return _made(train, width, seed, budget)
+    def compute() -> tuple[FloatArray, bool]:
+        wider = {
+            key.width: value
+            for key, value in cached_values(train).items()
+            if isinstance(key, _Key) and key.seed == seed and key.width > width
+        }
+        exact_widths = [wide for wide, (_, exact) in wider.items() if exact]
+        if exact_widths:
+            vectors, _ = wider[min(exact_widths)]
+            return unit_vectors(vectors[:, :width]), True
+        return _transition_vectors(train, width, seed, budget)
 
-    return remembered(train, _Key(width, seed), make, budget)[0].copy()
+    return cached(train, _Key(width, seed), compute, budget)[0].copy()
 
 
-def _made(train: Dataset, width: int, seed: int, budget: Budget | None) -> tuple[FloatArray, bool]:
+def _transition_vectors(train: Dataset, width: int, seed: int, budget: Budget | None) -> tuple[FloatArray, bool]:
     """`transition_vectors`, and whether they are exact."""
     num_items = len(train.items)
     counts = surroundings(train, budget=budget)

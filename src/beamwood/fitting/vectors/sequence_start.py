@@ -6,7 +6,7 @@ import torch
 
 from beamwood.data.split import Split
 from beamwood.errors import InputError
-from beamwood.fitting.fitted import fitted_alike, method_of
+from beamwood.fitting.fitted import load_fitted, method_of
 from beamwood.fitting.vectors.sequence import SequenceTask
 from beamwood.fitting.vectors.settings import ContinuedConfig
 from beamwood.models.encoder import Encoder
@@ -43,7 +43,7 @@ class ContinuedTask(SequenceTask):
 
 def fitted_sequence(start: str, split: Split) -> EncodedHistory:
     """The encoder of a fitted sequence model of exactly this data and split, with MELT's branch where it has one."""
-    fitted = fitted_alike(start, split)
+    fitted = load_fitted(start, split)
     searcher = sole_part(fitted.searcher)
     if isinstance(searcher, VectorSearcher):
         queries = searcher.queries

@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from beamwood.data.split import Split
 from beamwood.errors import InputError
-from beamwood.fitting.fitted import fitted_alike
+from beamwood.fitting.fitted import load_fitted
 from beamwood.fitting.options import TrainOptions
 from beamwood.fitting.vectors.code_settings import CodeConfig
 from beamwood.fitting.vectors.fit import fit_searched
@@ -128,7 +128,7 @@ class CodeTask(WindowTask):
         """
         start, train = self.config.start, self.split.train
         if start.folder is not None:
-            fitted = fitted_alike(start.folder, self.split)
+            fitted = load_fitted(start.folder, self.split)
             vectors: FloatArray = item_vectors(fitted.searcher, np.arange(self.num_items))
         elif start.item_column is not None:
             if train.item_table is None:

@@ -7,7 +7,7 @@ import numpy as np
 from beamwood.data.split import Split
 from beamwood.evaluation.cost import Cost, cost_of
 from beamwood.evaluation.protocol import VIEWS, evaluate
-from beamwood.fitting.choose import CUT, check_monitor, drawn
+from beamwood.fitting.choose import CUT, check_monitor
 from beamwood.types import FloatArray, Searcher
 
 __all__ = ["Judge", "without_test_users", "how_many"]
@@ -38,7 +38,7 @@ class Judge:
 
     def __init__(self, split: Split, monitor: str, most: int, *, seed: int) -> None:
         check_monitor(monitor)
-        self.monitor, self.queries = monitor, drawn(split.valid, most, seed=seed)
+        self.monitor, self.queries = monitor, split.valid.sample(most, seed=seed)
         view, _, metric = monitor.partition("/")
         self.views = [each for each in VIEWS if view in (each, "both")]
         self.cut = min(CUT, max(1, len(split.dataset.items) // _OF_ITEMS))

@@ -13,11 +13,10 @@ from beamwood.data.split import Split
 from beamwood.errors import InputError, NotSavedError, TimeLimitError
 from beamwood.evaluation.protocol import evaluate_both
 from beamwood.extras import is_installed
-from beamwood.fitting.choose import drawn
 from beamwood.fitting.fitted import training_seconds
 from beamwood.fitting.ranking.settings import StagesConfig
 from beamwood.fitting.stages import FirstStage, two_stage
-from beamwood.fitting.vectors.remembered import remembering
+from beamwood.fitting.start_cache import caching
 from beamwood.recipes.portfolio.choice import (
     Candidate,
     Costs,
@@ -108,7 +107,7 @@ class Search:
         """
         self.best = self._choose()
         try:
-            with remembering():
+            with caching():
                 self._look_at_all()
             self._blend()
             return self._found(read=True)
@@ -368,7 +367,7 @@ class Search:
             price, left = self._reading(), max(self.budget.left, 0.0)
             num = how_many(self.wanted.time_limit)
             num = num if price <= left else max(_FEWEST, int(min(num, len(self.whole.test)) * left / price))
-            test = drawn(self.whole.test, num, seed=self.wanted.seed)
+            test = self.whole.test.sample(num, seed=self.wanted.seed)
             views = evaluate_both(self._with_table(document).searcher, test, ks=(self.judge.cut,), batch_size=1024)
             document |= {"test": figures_of(views), "seconds": round(self.budget.seconds, 2)}
         self.folder.write(self.budget.seconds)
