@@ -32,7 +32,7 @@ from beamwood.fitting.plan import Facts
 from beamwood.fitting.run import train
 from beamwood.fitting.tree.dtr import make_objective
 from beamwood.fitting.tree.light import Distillation
-from beamwood.fitting.tree.search_choice import SearchedBy
+from beamwood.fitting.tree.search_choice import FixedWay
 from beamwood.fitting.tree.task import ScoredLevel, TreeBatch, TreeTask
 from beamwood.kernels.light import LightHead, Way
 from beamwood.kernels.terms import TermQuery
@@ -128,7 +128,7 @@ class TaughtTask(TreeTask):
 
 def f20_and_found(searcher: TreeSearcher, queries: Queries, way: Way) -> tuple[float, np.ndarray[Any, Any]]:
     """F@20, averaged over both views, and the items found with seen items kept."""
-    by = SearchedBy(searcher, way)
+    by = FixedWay(searcher, way)
     views = [found.means()[f"f@{K}"] for found in evaluate_both(by, queries, ks=(K,)).values()]
     return float(np.mean(views)), by.search(queries.query(searcher.needs), K).items
 

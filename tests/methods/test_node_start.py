@@ -273,7 +273,7 @@ def test_the_weight_of_seen_items_is_learned(split, again):
 )
 def test_with_a_binary_loss_the_scorer_starts_at_the_log_odds(split, monkeypatch, objective):
     with monkeypatch.context() as patched:
-        patched.setattr(TreeTask, "start_at_odds", lambda task, rng: None)
+        patched.setattr(TreeTask, "calibrate_levels", lambda task, rng: None)
         task = started(split, "transitions", objective=objective)
     histories = split.test.histories
     answers = task.searcher().search(Query.of(histories), 10)
@@ -287,7 +287,7 @@ def test_with_a_binary_loss_the_scorer_starts_at_the_log_odds(split, monkeypatch
         return float(value)
 
     before = loss(0.0)
-    task.start_at_odds(task.rng)
+    task.calibrate_levels(task.rng)
     after = loss(0.0)
     assert after < before / 2
     assert after < min(loss(-0.5), loss(0.5))
@@ -300,7 +300,7 @@ def test_with_a_binary_loss_the_scorer_starts_at_the_log_odds(split, monkeypatch
 @pytest.mark.parametrize(("method", "moved"), [("tdm", True), ("dtr", False)])
 def test_fit_starts_at_the_log_odds_only_with_a_binary_loss(split, monkeypatch, method, moved):
     called = []
-    monkeypatch.setattr(TreeTask, "start_at_odds", lambda task, rng: called.append(task))
+    monkeypatch.setattr(TreeTask, "calibrate_levels", lambda task, rng: called.append(task))
     module = load_method(method)
     module.fitted(split, module.Config(**SMALL, **{"loop.max_steps": 1, "tree.updates": 0}), progress=False)
     module.fitted(

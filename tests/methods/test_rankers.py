@@ -421,7 +421,7 @@ def test_a_fitted_ranker_orders_a_retrievers_candidates(dataset, first, tmp_path
     scores = model.searcher.score(query, candidates.items)
     best = np.take_along_axis(candidates.items, np.argsort(-scores, axis=1, kind="stable")[:, :10], axis=1)
     assert [set(a) for a in best.tolist()] == [set(a) for a in found.items.tolist()]
-    with pytest.raises(InputError, match="the ranker is two stages itself; give the folder of a ranker or of one"):
+    with pytest.raises(InputError, match="the ranker has two stages itself; give the folder of a ranker or of one"):
         stages.two_stage(beamwood.load(first["leave-one-out"]), both)
     other = load_method("popularity").fitted(
         leave_one_out(Dataset.from_log(read_log(pl.DataFrame({"user": [1, 1, 1, 2], "item": [1, 2, 3, 1]}))))

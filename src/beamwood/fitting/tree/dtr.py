@@ -1,4 +1,4 @@
-"""DTR's objective: the sampling of a level's softmax, and the estimator of rectified labels."""
+"""The fit of DTR: how each level's softmax is sampled, and the estimator of rectified labels."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["fit_dtr", "make_objective"]
 
 
 def make_objective(config: DtrConfig, tree: Tree, estimator: Estimator | None) -> TreeObjective:
-    """The sampler and the labels of a configuration."""
+    """The objective of a configuration: its sampler and its labels."""
     sampler: LevelSampler
     loss, draws = config.loss, config.loss.num_negatives
     assert draws is not None, "a plan has them"
@@ -80,7 +80,7 @@ def fit_dtr(
 
 
 def _given(estimator: Estimator | Retriever, split: Split) -> Estimator:
-    """An estimator given as an object. Errors: a retriever of another split, an object that scores no items."""
+    """The estimator of a given object. Errors: a retriever of another split, an object that scores no items."""
     if isinstance(estimator, Retriever):
         check_same_data(estimator, "the estimator", split)
         return estimator.searcher

@@ -1,4 +1,4 @@
-"""The first tree of a training, and the estimator of rectified labels, chosen by name."""
+"""The initial tree of a training, and the estimator of rectified labels, each by name."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = ["check_estimator", "fit_estimator", "start_tree"]
 
 STARTS = ("auto", "papers", "transitions", "pifa", "category", "random", "kmeans", "flat")
 BUILT, CODES = ("transitions", "pifa", "category", "random", "kmeans"), "codes:"
-# The fewest instances that PIFA vectors are computed from, and the instances in a block.
+# The fewest instances from which PIFA vectors are computed, if there are so many, and the instances in a block.
 _INSTANCES, _BLOCK = 200_000, 16_384
 
 
@@ -44,7 +44,7 @@ def start_tree(
     vectors: ItemVectors | None = None,
     budget: Budget | None = None,
 ) -> Tree:
-    """The first tree, by `config.tree.start`.
+    """The initial tree, by `config.tree.start`.
 
     "transitions": balanced k-means on `vectors` from transition counts; "pifa": balanced k-means on the histories that
     precede each item; "category": by the item table's categories; "random"; "kmeans": on the vectors of the fitted
@@ -72,7 +72,7 @@ def start_tree(
         vectors = vectors or ItemVectors(train, config, int(rng.integers(2**31)))
         vectors_ND = vectors(TREE_WIDTH)
     elif start == "pifa":
-        vectors_ND = instance_vectors(train, config, rng)
+        vectors_ND = pifa_item_vectors(train, config, rng)
     elif tree.vectors is None:
         raise InputError(
             "tree.start=kmeans needs tree.vectors=FOLDER of a fitted method with item vectors; or use tree.start=pifa"
@@ -137,7 +137,7 @@ def fitted_item_vectors(folder: str, split: Split) -> FloatArray:
     raise InputError(f"{folder} holds {method_of(fitted)}, which has no item vectors; give one that has, e.g. sasrec")
 
 
-def instance_vectors(train: Dataset, config: TreeConfig, rng: np.random.Generator) -> FloatArray:
+def pifa_item_vectors(train: Dataset, config: TreeConfig, rng: np.random.Generator) -> FloatArray:
     """[N, 64], PIFA vectors: an instance's features are its history items, each 1 over the history's length.
 
     A long log is sampled evenly, ten instances an item on average, as neighbouring windows are nearly equal.
@@ -164,11 +164,11 @@ def check_estimator(name: str, methods: Mapping[str, Fit]) -> None:
 
 
 def fit_estimator(name: str, split: Split, methods: Mapping[str, Fit], **options: Unpack[TrainOptions]) -> Searcher:
-    """The searcher whose scores rectify labels.
+    """The estimator of rectified labels, fitted first or loaded.
 
-    `name` is one of `methods`, fitted first on the same split, else a folder (with a method's name: ./sasrec). A fitted
-    estimator and its run are stored in the run's folder, which the caller locks, so that a resumed training continues
-    it; its budget counts the time that it took before.
+    `name` is one of `methods`, fitted first on the same split, else a folder (where it is a method's name: ./sasrec).
+    An estimator that is fitted, and its run, are stored in the folder of the run, which the caller locks. So a resumed
+    training continues or loads it; the budget then counts the time that it took before.
     """
     if name not in methods:
         return load_fitted(name, split).searcher
@@ -185,7 +185,7 @@ def fit_estimator(name: str, split: Split, methods: Mapping[str, Fit], **options
             if kept.metadata.get("method") == name:
                 Budget.of(options.get("time_limit")).count(training_seconds(kept))
                 return kept.searcher
-        # Another run's estimator, which this run must not resume after an interrupt.
+        # The estimator of another run, which this run must not resume after an interrupt.
         shutil.rmtree(folder, ignore_errors=True)
     resumes = resume and own is not None and own.holds_a_run
     fitted = methods[name](split, **options | {"run": own, "resume": resumes})
