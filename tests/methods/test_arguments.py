@@ -58,7 +58,7 @@ def test_the_largest_seed_is_accepted(split, method):
         ({"max_steps": 2}, {}, "configuration: max_steps belongs to a group: write loop.max_steps"),
         ({"loop": {"max_step": 2}}, {}, "'loop.max_step' is unknown; did you mean 'loop.max_steps'"),
         ({"loop.learning_rate": 2}, {}, "'loop.learning_rate' is unknown; did you mean 'optimiser.learning_rate'"),
-        ({"loop": 3}, {}, r"loop=3: is not a group of settings; write loop=\{\.\.\.\} with keys of its own"),
+        ({"loop": 3}, {}, r"loop=3: is not a group of settings; write loop=\{\.\.\.\} with the keys of the group"),
         ({"loop.max_steps": None}, {}, "loop.max_steps and loop.max_epochs are both null; give one of them"),
         ({"optimiser.learning_rate": None}, {}, "optimiser.learning_rate=null: give a number; the default is 0.003"),
         ({"loop.max_steps": 0}, {}, "loop.max_steps=0: give a whole number from 1, or null"),
@@ -198,7 +198,7 @@ def test_an_estimator_may_be_a_retriever(split):
         (
             "two_stage",
             {"examples.horizon": 2**63},
-            "examples.horizon=9223372036854775808: a number is between -2147483647 and",
+            "examples.horizon=9223372036854775808: numbers must be between -2147483647 and",
         ),
         (
             "ranker",
@@ -213,15 +213,15 @@ def test_an_estimator_may_be_a_retriever(split):
             {"model.windows": [2**15, 2**15, 1]},
             "cover 65537 items of a history, above 65536; give shorter windows",
         ),
-        ("dtr", {"examples.horizon": 2**31}, "examples.horizon=2147483648: a number is between"),
+        ("dtr", {"examples.horizon": 2**31}, "examples.horizon=2147483648: numbers must be between"),
         (
             "melt",
             {"optimiser.learning_rate": 1e38},
-            r"learning_rate=1e\+38: a number is between -2147483647 and 2147483647",
+            r"learning_rate=1e\+38: numbers must be between -2147483647 and 2147483647",
         ),
         ("caser", {"model.length": 2**16 + 1}, "model.length=65537: give a whole number from 1 to 65536"),
         ("two_tower", {"model.length": 2**16 + 1}, "model.length=65537: give a whole number from 1 to 65536"),
-        ("ease", {"model.num_neighbours": 2**63}, "model.num_neighbours=9223372036854775808: a number is between"),
+        ("ease", {"model.num_neighbours": 2**63}, "model.num_neighbours=9223372036854775808: numbers must be between"),
     ],
 )
 def test_settings_that_are_too_large_are_refused(split, method, config, message):

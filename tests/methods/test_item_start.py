@@ -208,7 +208,7 @@ def test_it_is_the_default_up_to_a_catalogue_size(split, monkeypatch):
         for more in ({"start.items": "transitions"}, {})
     )
     assert torch.equal(unasked.model.items.weight, asked.model.items.weight)
-    monkeypatch.setattr(plan, "LARGEST", len(split.train.items) - 1)
+    monkeypatch.setattr(plan, "MAX_TRANSITION_ITEMS", len(split.train.items) - 1)
     drawn, large = (
         Prepared(
             SequenceTask(split.train, planned(Config(**config | more), split.train), encoder=ENCODERS["sasrec"]), seed=1

@@ -14,7 +14,7 @@ from beamwood.fitting import neighbour_choice
 from beamwood.fitting.neighbour_choice import chosen_horizon, chosen_neighbours
 from beamwood.fitting.neighbour_counts import neighbour_counts
 from beamwood.fitting.neighbour_kinds import KINDS
-from beamwood.fitting.plan import LARGEST, Facts
+from beamwood.fitting.plan import MAX_TRANSITION_ITEMS, Facts
 from beamwood.fitting.start_cache import caching
 from beamwood.fitting.tree.terms import FOLDS, LATEST, terms_of
 from beamwood.methods import load_method
@@ -203,7 +203,7 @@ def test_presets_of_papers_choose_no_neighbours(chain, monkeypatch, method):
 
 def test_neighbour_lists_depend_on_kind_and_catalogue_size(chain):
     config = load_method("dtr").configured
-    many = Facts(100, LARGEST + 1, 100.0)
+    many = Facts(100, MAX_TRANSITION_ITEMS + 1, 100.0)
     for kind in ("after", "next"):
         assert config({KEY: kind}).plan(Facts(100, 1000, 100.0)).model.num_neighbours == 128
         assert config({KEY: kind, "model.num_neighbours": 0}).plan(Facts(100, 1000, 100.0)).model.num_neighbours == 0

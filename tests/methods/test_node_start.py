@@ -203,7 +203,7 @@ def test_the_meaning_of_num_neighbours():
     assert neighbours_of(200_000, 8.1, **{"model.num_neighbours": 5}) == 5
     assert neighbours_of(9, 3) == 9
     assert neighbours_of(80, 3, **{"model.num_neighbours": 0}) == 0
-    many = plan.LARGEST + 1
+    many = plan.MAX_TRANSITION_ITEMS + 1
     assert neighbours_of(many, 3) == 0
     assert neighbours_of(many, 3, **{"model.num_neighbours": 7, "start.scores": "transitions"}) == 7
     with pytest.raises(InputError, match=r"num_neighbours=7 belongs to .* scores of 2,000,001 items"):
@@ -219,7 +219,7 @@ def test_the_meaning_of_similarity_width():
     assert similarity_columns(200_001) == 64
     assert similarity_columns(80) == 80
     assert similarity_columns(80, **{"model.similarity_width": 7}) == 7
-    many = plan.LARGEST + 1
+    many = plan.MAX_TRANSITION_ITEMS + 1
     assert similarity_columns(many) == 0
     assert similarity_columns(many, **{"model.similarity_width": 7, "start.scores": "transitions"}) == 7
     with pytest.raises(InputError, match="2,000,001 items start from on request alone"):
@@ -323,7 +323,7 @@ def test_resolved_automatic_settings_are_recorded(split, monkeypatch):
     faster = config.changed({"optimiser.learning_rate": 0.1})
     assert [planned(each, split.train).optimiser.learning_rate for each in (config, faster)] == [1.5e-3, 0.1]
     assert (small["tree_start"], small["node_start"]) == ("transitions", "transitions")
-    monkeypatch.setattr(plan, "LARGEST", 79)
+    monkeypatch.setattr(plan, "MAX_TRANSITION_ITEMS", 79)
     large = load_method("dtr").fitted(split, config, progress=False).metadata["training"]
     assert (large["tree_start"], large["node_start"]) == ("pifa", "random")
 

@@ -342,7 +342,7 @@ def test_the_command_line(market, first, tmp_path, capsys):
         ),
         (
             ["--method", "ranker", "--split", "leave-one-out", "--set", "model.item_columns=['item:number']"],
-            "'item' is what the ids are called, which are not columns to learn from",
+            "'item' is the column of ids, from which nothing can be learned",
         ),
         (["--method", "two_stage", "--retriever", ""], "--retriever is empty"),
         (["--method", "two_stage", "--retriever", "{first}", "--ranker", ""], "--ranker is empty"),
@@ -535,7 +535,7 @@ def test_ids_are_never_feature_columns(market, dataset, of):
         read_log(market / "log.parquet"), items, item_column="sku", user_table=market / "users.parquet"
     )
     for data in (dataset, named):
-        with pytest.raises(InputError, match=f"'{of}' is what the ids are called.* or rename the table's own column"):
+        with pytest.raises(InputError, match=f"'{of}' is the column of ids.* or rename the table's own column"):
             beamwood.fit(leave_one_out(data), "ranker", SMALL | {f"model.{of}_columns": [of]}, progress=False)
     with pytest.raises(InputError, match=f"no column '{of}_id'; known: (age|category)"):
         beamwood.fit(leave_one_out(dataset), "ranker", SMALL | {f"model.{of}_columns": [f"{of}_id"]}, progress=False)

@@ -51,7 +51,7 @@ class TimedValidation:
         is kept if about as many fit now, so that the metrics of both parts are comparable.
         """
         task = self.task
-        sample, making = task.sample(budget.clock)
+        sample, build_seconds = task.sample(budget.clock)
         training = task.model.training
         task.model.eval()
         size = len(self.measure)
@@ -63,19 +63,19 @@ class TimedValidation:
             budget.leave_out(f"validation uses {num} of {size} users")
         held = sum(tensor.nbytes for tensor in task.model.state_dict().values())
         save = _STATES * held / _BYTES_A_SECOND if checkpoints else 0.0
-        finish = making + held / _BYTES_A_SECOND
-        budget.require(making + seconds + save + finish)
+        finish = build_seconds + held / _BYTES_A_SECOND
+        budget.require(build_seconds + seconds + save + finish)
         if self.choice is not None:
             choose, most = self.choice.choose, self.choice.num_queries
             choosing, self.choice.num_queries = _affordable(lambda num: choose(sample, num), most, budget)
             finish += choosing
-            budget.require(making + seconds + save + finish)
+            budget.require(build_seconds + seconds + save + finish)
         if self.later is not None:
             # With gradients, as the later step may train.
             with torch.enable_grad():
                 finish += self.later(sample, budget)
         task.model.train(training)
-        return Prices(making + seconds, finish, save, self.num)
+        return Prices(build_seconds + seconds, finish, save, self.num)
 
 
 def _affordable(work: Callable[[int], Any], size: int, budget: Budget) -> tuple[float, int]:

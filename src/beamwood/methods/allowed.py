@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from beamwood.errors import closest, first_problem
-from beamwood.fitting.settings import MethodConfig, TruthError
+from beamwood.fitting.settings import BooleanError, MethodConfig
 
 __all__ = ["allowed", "problem_of"]
 
@@ -43,8 +43,8 @@ def problem_of(kind: type[MethodConfig], error: ValidationError) -> str:
     """The first wrong setting by its dotted name, with its allowed values."""
     first = error.errors()[0]
     group, key = ([*map(str, first["loc"]), "", ""])[:2]
-    truth = isinstance(first.get("ctx", {}).get("error"), TruthError)
-    own = first["type"] in ("value_error", "missing", "extra_forbidden") and not truth
+    is_boolean = isinstance(first.get("ctx", {}).get("error"), BooleanError)
+    own = first["type"] in ("value_error", "missing", "extra_forbidden") and not is_boolean
     if own or group not in kind.model_fields or key not in kind.group(group).model_fields:
         return first_problem(error)
     schema = kind.group(group).model_json_schema()["properties"][key]

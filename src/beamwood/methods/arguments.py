@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from beamwood.data.split import Split
 from beamwood.errors import InputError, nearest
 from beamwood.fitting.fitted import check_same_data
-from beamwood.fitting.options import MOST_SEED, TrainOptions
+from beamwood.fitting.options import MAX_SEED, TrainOptions
 from beamwood.fitting.settings import MethodConfig
 from beamwood.methods.allowed import problem_of
 from beamwood.retrieval.retriever import Retriever
@@ -115,10 +115,10 @@ def checked_retriever(name: str, fitted: Any) -> Retriever:
 
 
 def check_seed(seed: Any) -> None:
-    """Errors: a seed that is not a whole number in 0..MOST_SEED."""
+    """Errors: a seed that is not a whole number in 0..MAX_SEED."""
     whole = not isinstance(seed, bool) and isinstance(seed, Integral)
-    if not whole or not 0 <= int(seed) <= MOST_SEED:
-        raise InputError(f"seed={seed!r} is not a whole number in 0..{MOST_SEED}")
+    if not whole or not 0 <= int(seed) <= MAX_SEED:
+        raise InputError(f"seed={seed!r} is not a whole number in 0..{MAX_SEED}")
 
 
 def _check_run(run: Any) -> None:

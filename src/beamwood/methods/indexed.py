@@ -15,7 +15,7 @@ from beamwood.fitting.blend import choice_of_seen
 from beamwood.fitting.fitted import load_fitted, method_of
 from beamwood.fitting.settings import MethodConfig, SeenChoiceSettings
 from beamwood.fitting.vectors.index_settings import IndexChoiceSettings
-from beamwood.fitting.vectors.indexing import Indexing, blend_with_seen
+from beamwood.fitting.vectors.indexing import IndexBuilder, blend_with_seen
 from beamwood.fitting.vectors.settings import FolderStartSettings
 from beamwood.methods.method import Fitted, Method, Needs
 from beamwood.retrieval.candidates import find_candidates
@@ -56,13 +56,13 @@ def vectors_of(fitted: Retriever, folder: str) -> VectorSearcher:
 
 
 def build(split: Split, config: Config, seed: int, budget: Budget) -> tuple[Searcher, dict[str, Any]]:
-    """Index the vectors, and choose the weight of seen items."""
+    """Build the index over the vectors, and choose the weight of seen items."""
     folder = config.start.folder
     if folder is None:
         raise InputError("indexed needs a fitted model; give start.folder=FOLDER (--from)")
-    indexing = Indexing(split, config.index, seed=seed)
+    builder = IndexBuilder(split, config.index, seed=seed)
     began = budget.clock()
-    searcher = indexing.of(vectors_of(load_fitted(folder, split), folder), budget)
+    searcher = builder.build(vectors_of(load_fitted(folder, split), folder), budget)
     seconds = budget.clock() - began
     choice = choice_of_seen(split, config.choose, seed, functools.partial(find_candidates, apart=True))
     seen_weight = (config.choose.seen_weight or 0.0) if choice is None else choice.made_for(searcher)

@@ -18,7 +18,7 @@ from pydantic import Field
 from beamwood.errors import ArtefactError
 from beamwood.kernels.arrays import check_integers
 from beamwood.ragged import indptr_of
-from beamwood.retrieval.index.contract import IndexSettings, Making, by_row, check_installed
+from beamwood.retrieval.index.contract import IndexInputs, IndexSettings, by_row, check_installed
 from beamwood.retrieval.products import best_products
 from beamwood.retrieval.stored import MOST, StoredConfig
 from beamwood.retrieval.top_k import sort_candidates
@@ -64,7 +64,7 @@ class HnswIndex:
         self,
         vectors_ND: FloatArray,
         settings: IndexSettings | None = None,
-        making: Making = Making(),  # noqa: ARG002
+        inputs: IndexInputs = IndexInputs(),  # noqa: ARG002
     ) -> None:
         given = settings if isinstance(settings, HnswSettings) else HnswSettings()
         self.vectors = np.ascontiguousarray(vectors_ND, np.float32)
