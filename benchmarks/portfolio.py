@@ -28,7 +28,7 @@ from beamwood.data.split import Split
 from beamwood.errors import InputError, TimeLimitError, nearest
 from beamwood.evaluation.protocol import evaluate_both
 from beamwood.fitting.choose import CUT
-from beamwood.methods.sums import sum_of
+from beamwood.methods.sums import blend_in_turn
 from beamwood.recipes.portfolio.find import find
 from beamwood.retrieval.retriever import Retriever
 from benchmarks.command import exit_code
@@ -124,7 +124,7 @@ class Study:
                 self.failed[part] = error
                 raise
             self.fitted[part].save(folder)
-        return sum_of([self.fitted[part] for part in name.split("+")], self.split, seed=0), {}
+        return blend_in_turn([self.fitted[part] for part in name.split("+")], self.split, seed=0), {}
 
 
 def _say(line: str) -> None:

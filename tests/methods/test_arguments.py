@@ -106,7 +106,7 @@ def test_a_method_refuses_a_time_limit_of_zero(split):
 @pytest.mark.parametrize("method", ["dtr", "sasrec"])
 def test_initialisation_counts_against_the_time_limit(split, monkeypatch, method, limit, left):
     """Counting transitions takes seventy seconds here."""
-    seen, now, counted = {}, [1000.0], item_start.surroundings
+    seen, now, counted = {}, [1000.0], item_start.neighbour_matrix
 
     def slowly(*arguments, **options):
         now[0] += 70
@@ -116,7 +116,7 @@ def test_initialisation_counts_against_the_time_limit(split, monkeypatch, method
         seen["left"] = pace.budget.left
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(item_start, "surroundings", slowly)
+    monkeypatch.setattr(item_start, "neighbour_matrix", slowly)
     monkeypatch.setattr(Pace, "check_limit", trained)
     with pytest.raises(KeyboardInterrupt):
         beamwood.fit(split, method, progress=False, time_limit=Budget(limit, clock=lambda: now[0]))
@@ -135,7 +135,9 @@ def test_a_custom_split_is_checked_by_its_content(split):
         beamwood.fit(own, "ranker", progress=False)
     assert not leave_one_out(split.dataset).of_strangers
     nobody = replace(own, valid=own.valid.take(np.zeros(0, int)))
-    with pytest.raises(InputError, match=r"no validation users, by whom a fit chooses; give split\.valid at least one"):
+    with pytest.raises(
+        InputError, match=r"no validation users, on whom a fit makes its choices; give split\.valid at least one"
+    ):
         beamwood.fit(nobody, "ease")
 
 

@@ -154,7 +154,7 @@ def test_counts_exclude_the_trained_users_fold(split):
     assert np.isclose(frequencies.sum(), 1)
     for fold, own in enumerate(lists_of(near)[1:]):
         others = train.histories.take(np.flatnonzero(task.folds != fold))
-        counts = item_start.surroundings(replace(train, histories=others), power=0).toarray()
+        counts = item_start.neighbour_matrix(replace(train, histories=others), power=0).toarray()
         shares = counts / counts.sum(axis=1, keepdims=True)
         for item, leaf in enumerate(tree.leaf_of_item):
             lists, lifts = own.nodes[first + leaf], own.lifts[first + leaf]

@@ -327,7 +327,7 @@ def test_the_command_line(market, first, tmp_path, capsys):
     [
         (["--method", "two_stage"], "needs a fitted retriever; give its folder with --retriever"),
         (["--method", "dtr", "--retriever", "x"], "--retriever is not for dtr; it is for two_stage"),
-        (["--method", "ranker", "--split", "users"], "knows the users of training only"),
+        (["--method", "ranker", "--split", "users"], "recommends to users of the training data only"),
         (
             ["--method", "ranker", "--split", "leave-one-out", "--set", "choose.monitor=removed/f@20"],
             "does not fit choose.protocol",

@@ -122,7 +122,7 @@ def test_blends_are_restored_from_their_parts(split, tmp_path):
         blends = [each for each in parts.trials if len(each.parts) > 1]
         assert max(len(each.parts) for each in blends) <= 3
         for each in blends:
-            again = one._put_together(each.parts, each.weights)
+            again = one._blend_of(each.parts, each.weights)
             assert np.array_equal(one.judge.values(again.searcher), parts.values[each.name])
 
 
@@ -200,7 +200,7 @@ def test_failed_fits_are_reported(split):
     found = find(split, time_limit=600, members=[COUNTING[0], Member("ranker", "ranker")])
     assert found.document["chosen"] == "popularity"
     row = next(row for row in found.document["rows"] if row["name"] == "ranker")
-    assert "knows the users of training only" in row["note"]
+    assert "recommends to users of the training data only" in row["note"]
     assert "ranker" in "\n".join(table_lines(found.document))
 
 

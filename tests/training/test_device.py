@@ -130,7 +130,7 @@ def test_averaging_the_graph_by_rows_and_at_once_is_equal():
     graph = lightgcn.Graph(taken, 20, 3)
     table, rows = torch.randn(50, 4, requires_grad=True), torch.tensor([1, 4, 33])
     found = []
-    for form in (lightgcn.Averaged, lightgcn.AveragedWhole):
+    for form in (lightgcn.AveragedRows, lightgcn.AveragedGraph):
         vectors = form.apply(table, rows, graph)
         (gradient,) = torch.autograd.grad((vectors * torch.arange(12).view(3, 4)).sum(), table)
         found.append((vectors.detach(), gradient))

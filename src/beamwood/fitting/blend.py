@@ -229,7 +229,7 @@ class _Means:
         first, sums = Part(self.stages.first, weights.first), dict.fromkeys(METRICS, 0.0)
         for block, own in zip(self.blocks, self.scores, strict=True):
             found = block.found[name]
-            totals_QC = first.weighed(block.query, found.scores_BC(self.stages.num_candidates)) + own[name]
+            totals_QC = first.weighted(block.query, found.scores_BC(self.stages.num_candidates)) + own[name]
             values = _sums(found.best(totals_QC, weights.seen, CUT), block.labels)
             sums = {metric: value + values[metric] for metric, value in sums.items()}
         num = sum(len(block.part) for block in self.blocks)

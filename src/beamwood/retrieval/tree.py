@@ -119,7 +119,7 @@ class TreeSearcher:
         return self.searched(query, k, options, self._way(k, options))
 
     def searched(self, query: Query, k: int, options: SearchOptions, way: Way) -> Hits:
-        """`search` in a given way, which must be wide enough for k results."""
+        """`search` in a given way, whose beam has to be wide enough for k results."""
         hits = self._found(query, k, options, way)
         if not self._come_again or way.kind != "beam" or self._scores_all(options, way):
             return hits

@@ -29,11 +29,11 @@ class LabelledLists:
 
 
 class ListSampler:
-    """For each user `num_positives` of his items and `num_negatives` others, both with replacement.
+    """For each user, lists of `num_positives` seen items and `num_negatives` others, both drawn with replacement.
 
-    An epoch draws as many positives as there are interactions, from all users alike, to one list an epoch (those who
-    have an item and lack another): with fewer, the study's check points by epoch would not come out. Source:
-    GuidedRec, section 5.3: 5 and 5.
+    Users with some items but not all take turns. An epoch has at least one list for each of them, and at least as many
+    positives as there are interactions, on which the study's schedule by epochs depends. Source: GuidedRec, section
+    5.3: 5 and 5.
     """
 
     def __init__(self, histories: ItemLists, num_items: int, *, num_positives: int = 5, num_negatives: int = 5) -> None:
@@ -43,7 +43,7 @@ class ListSampler:
         self.users = np.flatnonzero((lengths > 0) & (lengths < num_items))
         if len(self.users) == 0:
             raise InputError(
-                "no user of training has some items and lacks others, so no list is to rank; give a longer log"
+                "no training user has seen some items but not all, so there is no list to rank; give a longer log"
             )
 
         self._lists = max(len(self.users), -(-len(histories.items) // num_positives))
@@ -52,7 +52,7 @@ class ListSampler:
         return self._lists
 
     def sample(self, rows_B: IndexArray, generator: torch.Generator) -> LabelledLists:
-        """A list of each given row's user; nobody's history is shown."""
+        """A list for the user of each given row; the queries have no histories."""
         users = self.users[np.asarray(rows_B) % len(self.users)]
         start, length = self.histories.indptr[users], self.histories.lengths[users]
         query = Query(users, ItemLists.empty(len(users)))

@@ -90,7 +90,7 @@ class TreeCounts:
         counts[self.tree.leaf_of_item] = self.item_counts
         return counts
 
-    def surroundings(self, num_folds: int) -> Iterator[sparse.csr_matrix]:
+    def neighbour_matrices(self, num_folds: int) -> Iterator[sparse.csr_matrix]:
         """Neighbour counts by leaf: of all users, then without each fold in turn.
 
         Their kind is `model.neighbours`, or "around" where that is None.

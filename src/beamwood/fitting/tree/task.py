@@ -36,7 +36,7 @@ from beamwood.models.terms.seen import set_weight as set_seen
 from beamwood.models.tree_model import TreeModel
 from beamwood.ragged import indptr_of
 from beamwood.retrieval.tree import TreeSearcher
-from beamwood.sampling.levels import LeafHistories, LevelSampler, alive, check_draws
+from beamwood.sampling.levels import LeafHistories, LevelSampler, check_draws, live_mask
 from beamwood.steps import step
 from beamwood.training.budget import Budget, Clock
 from beamwood.training.lazy_adam import sparse_gradients
@@ -356,7 +356,7 @@ class TreeTask(SearchedTask[TreeBatch]):
 
     def _level_loss(self, level: ScoredLevel) -> Tensor:
         draw, scores, targets_BT, z_BT = level
-        live_n = alive(self.tree, draw.level).to(scores.device) if draw.nodes is None else None
+        live_n = live_mask(self.tree, draw.level).to(scores.device) if draw.nodes is None else None
         return self.objective.loss.loss(draw, scores, targets_BT, z_BT, live_n).mean()
 
     def _shifted_loss(self, level: ScoredLevel, shift: float) -> float:

@@ -82,7 +82,7 @@ class HnswIndex:
         return by_row(self._row, len(self.vectors), queries_BD, k, options)
 
     def _row(self, query_D: FloatArray, k: int, options: SearchOptions) -> Hits:
-        """One row's answer: its search depth depends on its own exclusions, on no other row."""
+        """The answer of one row; its search depth depends only on its own exclusions."""
         # The library's type stubs lack search parameters and statistics.
         faiss: Any = import_module("faiss")
         excluded, allowed, query_1D = options.excluded, options.allowed, query_D[None]

@@ -1,4 +1,4 @@
-"""QINCo: residual codes whose codewords a network makes of what is decoded so far; all decoded vectors are scored.
+"""QINCo: residual codes, whose codewords a network adapts to the vector decoded so far; all vectors are scored.
 
     f(c | x') = x' + z_L,  z_0 = c + W [c; x'] + b,  z_l = z_{l-1} + A_l relu(B_l z_{l-1})
 

@@ -1,4 +1,4 @@
-"""ROTLEX: buckets that are learned with what finds them: two levels of nodes, trained to hold what queries lie near.
+"""ROTLEX: buckets of items, and two levels of nodes that find them, learned together from queries.
 
     loss = - sum over levels, mean over a query's 10 nearest items, of log softmax(encode(q) . nodes)[its bucket]
 

@@ -1,4 +1,5 @@
-"""ScaNN: buckets, and inside them codes whose errors count by what they do to large products; exact products of a few.
+"""ScaNN: buckets of codes with an anisotropic loss, which keeps large products exact, and exact products of a few
+items.
 
     loss(x, x') = eta |r_par|^2 + |r_perp|^2,  r = x - x',  r_par along x,  eta = (D - 1) t / (1 - t),  t = T^2 / |x|^2
 
