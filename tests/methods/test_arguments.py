@@ -131,9 +131,9 @@ def test_a_data_set_is_not_accepted_as_a_split(split):
 def test_a_custom_split_is_checked_by_its_content(split):
     """Test users without training data are unknown, whatever the split's name; validation users are required."""
     own = replace(split, name="mine")
-    with pytest.raises(InputError, match=r"model\.kind=graphrec knows .* but --split mine tests on others"):
+    with pytest.raises(InputError, match=r"model\.kind=graphrec recommends to .* but --split mine tests on others"):
         beamwood.fit(own, "ranker", progress=False)
-    assert not leave_one_out(split.dataset).of_strangers
+    assert not leave_one_out(split.dataset).tests_unknown_users
     nobody = replace(own, valid=own.valid.take(np.zeros(0, int)))
     with pytest.raises(
         InputError, match=r"no validation users, on whom a fit makes its choices; give split\.valid at least one"

@@ -76,7 +76,7 @@ def test_the_estimated_time_is_not_more_than_needed(split, monkeypatch):
 def test_a_limit_stops_the_construction_of_the_tree(split, start, monkeypatch):
     clock = Ticking(0.0)
     monkeypatch.setattr(TreeTask, "min_seconds", lambda self, clock: 0.0)
-    monkeypatch.setattr("beamwood.tree.build.cut_alike", lambda *_: setattr(clock, "now", clock.now + 10))
+    monkeypatch.setattr("beamwood.tree.build.split_clusters", lambda *_: setattr(clock, "now", clock.now + 10))
     with pytest.raises(TimeLimitError, match=r"time_limit=20 s is below [3-9]\d s, what dtr needs here; raise it"):
         load_method("dtr").fitted(
             split, SMALL | {"tree.start": start}, progress=False, time_limit=Budget(20, clock=clock, name="dtr")

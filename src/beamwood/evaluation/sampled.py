@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from beamwood.blocks import slices
 from beamwood.data.queries import Queries
-from beamwood.data.untouched import Untouched
+from beamwood.data.unseen import UnseenItems
 from beamwood.errors import InputError, nearest
 from beamwood.types import ItemLists, Searcher
 
@@ -38,14 +38,14 @@ class Sampled:
         self.queries, labels = queries, queries.labels
         self.rows_P = labels.rows
         pairs = [np.concatenate([a, b]) for a, b in zip(queries.seen, labels, strict=True)]
-        untouched = Untouched(ItemLists.from_lists(pairs), num_items)
-        most = num_items - int(untouched.lengths[self.rows_P].max(initial=0))
+        unseen = UnseenItems(ItemLists.from_lists(pairs), num_items)
+        most = num_items - int(unseen.lengths[self.rows_P].max(initial=0))
         if not 1 <= num_negatives <= most:
             raise InputError(
                 f"num_negatives={num_negatives} is outside 1..{most}: a query leaves {most} of {num_items} items to "
                 f"draw; {f'ask for at most {most} (--sampled {most})' if most else 'leave --sampled out'}"
             )
-        negatives = untouched.distinct(self.rows_P, num_negatives, np.random.default_rng(seed))
+        negatives = unseen.distinct(self.rows_P, num_negatives, np.random.default_rng(seed))
         self.items_PM = np.concatenate([labels.items[:, None].astype(np.int64), negatives], axis=1)
 
     def ranks(self, searcher: Searcher) -> NDArray[np.int64]:

@@ -207,7 +207,7 @@ class Method:
         return replace(retriever, metadata=retriever.metadata | about)
 
     def _check_needs(self, split: Split, config: MethodConfig) -> None:
-        if self.needs.knows_users(config) and split.of_strangers:
+        if self.needs.knows_users(config) and split.tests_unknown_users:
             by = self.needs.users_by(config)
             who = self.name if by is None else f"{by}={config.flat()[by]}"
             raise InputError(

@@ -355,30 +355,46 @@ def _in_turn(
     names, seconds, left_out = list(sums), measured.seconds, measured.left_out
     for place, name in enumerate(names):
         for method in sums[name]:
-            if method.name in fitted or method.name in left_out:
-                continue
-            began = time.perf_counter()
-            try:
-                fitted[method.name] = method.fitted(split, preset=presets.get(method.name), **options, time_limit=limit)
-            except TimeLimitError as error:
-                left_out[method.name] = str(error)
-                say(f"{method.name} is left out: {error}")
-                continue
-            seconds[method.name] = round(time.perf_counter() - began, 1)
-            capped = fitted[method.name].metadata.get("training", {}).get("long_histories")
-            if capped is not None:
-                say(f"{method.name}: {capped}")
-        missing = [method.name for method in sums[name] if method.name in left_out]
+            if method.name not in fitted and method.name not in left_out:
+                retriever = _fit_within(method, split, presets, options, limit, measured, say)
+                if retriever is not None:
+                    fitted[method.name] = retriever
+        own = [method.name for method in sums[name]]
+        missing = [part for part in own if part in left_out]
         if missing:
             left_out.setdefault(name, f"{missing[0]} is left out")
             continue
-        began, own = time.perf_counter(), [method.name for method in sums[name]]
+        began = time.perf_counter()
         searcher = blend_in_turn([fitted[part] for part in own], split, seed=options["seed"]).searcher
         if len(own) > 1:
             seconds[name] = round(sum(seconds[part] for part in own) + time.perf_counter() - began, 1)
         later = {method.name for other in names[place + 1 :] for method in sums[other]}
         fitted = {part: retriever for part, retriever in fitted.items() if part in later}
         yield name, searcher
+
+
+def _fit_within(
+    method: Method,
+    split: Split,
+    presets: Mapping[str, str],
+    options: Mapping[str, Any],
+    limit: float | None,
+    measured: Comparison,
+    say: Callable[[str], None],
+) -> Retriever | None:
+    """Fit a method, recording its seconds; None, with the reason recorded, where it exceeds the limit."""
+    began = time.perf_counter()
+    try:
+        fitted = method.fitted(split, preset=presets.get(method.name), **options, time_limit=limit)
+    except TimeLimitError as error:
+        measured.left_out[method.name] = str(error)
+        say(f"{method.name} is left out: {error}")
+        return None
+    measured.seconds[method.name] = round(time.perf_counter() - began, 1)
+    capped = fitted.metadata.get("training", {}).get("long_histories")
+    if capped is not None:
+        say(f"{method.name}: {capped}")
+    return fitted
 
 
 def _num_with_tail_label(split: Split, rule: TailRule) -> int:

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from beamwood.data.examples import Examples, windows
-from beamwood.data.untouched import Untouched
+from beamwood.data.unseen import UnseenItems
 from beamwood.errors import InputError
 from beamwood.types import IndexArray, ItemLists, Query
 
@@ -38,8 +38,8 @@ class ListSampler:
 
     def __init__(self, histories: ItemLists, num_items: int, *, num_positives: int = 5, num_negatives: int = 5) -> None:
         self.histories, self.num_positives, self.num_negatives = histories, num_positives, num_negatives
-        self.untouched = Untouched(histories, num_items)
-        lengths = self.untouched.lengths
+        self.unseen = UnseenItems(histories, num_items)
+        lengths = self.unseen.lengths
         self.users = np.flatnonzero((lengths > 0) & (lengths < num_items))
         if len(self.users) == 0:
             raise InputError(
@@ -77,9 +77,9 @@ class FutureListSampler:
         num_negatives: int = 5,
     ) -> None:
         self.num_positives, self.num_negatives, self.horizon = num_positives, num_negatives, horizon
-        self.untouched = Untouched(histories, num_items)
+        self.unseen = UnseenItems(histories, num_items)
         examples = windows(histories, length=length + 1, min_history=1)
-        kept = np.flatnonzero(self.untouched.lengths[examples.users] < num_items)
+        kept = np.flatnonzero(self.unseen.lengths[examples.users] < num_items)
         if len(kept) == 0:
             raise InputError("no user has two interactions to train on and lacks an item; give a longer log")
         self.histories = histories
@@ -113,6 +113,6 @@ def drawn_lists(
     draws = torch.rand(shape, generator=generator, dtype=torch.float64).numpy()
     place = np.minimum((draws[:, :num_positives] * length[:, None]).astype(np.int64), length[:, None] - 1)
     positives = items[start[:, None] + place].astype(np.int64)
-    negatives = sampler.untouched.draw(query.users, draws[:, num_positives:])
+    negatives = sampler.unseen.draw(query.users, draws[:, num_positives:])
     labels = np.repeat(np.array([1, 0], np.float32), [num_positives, num_negatives])
     return LabelledLists(query, np.concatenate([positives, negatives], axis=1), np.tile(labels, (len(query), 1)))

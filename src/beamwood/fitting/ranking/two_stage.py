@@ -21,7 +21,7 @@ from beamwood.data.dataset import Dataset
 from beamwood.data.examples import Examples, windows
 from beamwood.data.features import encode_context
 from beamwood.data.split import Split
-from beamwood.data.untouched import Untouched
+from beamwood.data.unseen import UnseenItems
 from beamwood.errors import InputError
 from beamwood.fitting.assemble import build_retriever
 from beamwood.fitting.choose import CUT, Choice, check_monitor
@@ -80,10 +80,10 @@ class StagesTask(SearchedTask[CandidateBatch]):
         self.examples = windows(train.histories, length=config.model.length + 1, min_history=1)
         if len(self.examples) == 0:
             raise InputError("no user has two interactions to train on; give a longer log")
-        self.untouched = Untouched(train.histories, train.num_items) if config.loss.negatives == "unseen" else None
+        self.unseen = UnseenItems(train.histories, train.num_items) if config.loss.negatives == "unseen" else None
         self.trainable = np.arange(len(self.examples))
-        if self.untouched is not None:
-            self.trainable = np.flatnonzero(self.untouched.lengths[self.examples.users] < train.num_items)
+        if self.unseen is not None:
+            self.trainable = np.flatnonzero(self.unseen.lengths[self.examples.users] < train.num_items)
             if len(self.trainable) == 0:
                 raise InputError("every user has seen every item, so nothing is unseen; set loss.negatives=uniform")
         self.context = context_features(train, config.model.context_columns)
@@ -192,12 +192,10 @@ class StagesTask(SearchedTask[CandidateBatch]):
         num = self.config.loss.num_negatives
         draws = torch.rand((len(rows), num), generator=rng, dtype=torch.float64).numpy()
         if self.candidates_EK is None:
-            if self.untouched is not None:
-                free = self.untouched.num_items - self.untouched.lengths[self.examples.users[rows]]
+            if self.unseen is not None:
+                free = self.unseen.num_items - self.unseen.lengths[self.examples.users[rows]]
                 correction = np.log(free) - np.log(num)
-                return self.untouched.draw(self.examples.users[rows], draws), np.repeat(
-                    correction[:, None], num, axis=1
-                )
+                return self.unseen.draw(self.examples.users[rows], draws), np.repeat(correction[:, None], num, axis=1)
             drawn = np.minimum((draws * self.num_items).astype(np.int64), self.num_items - 1)
             real = (drawn[:, :, None] != targets[:, None, :]).all(axis=2)
             others = self.num_items - 1 - (np.diff(np.sort(targets, axis=1), axis=1) > 0).sum(axis=1)
