@@ -17,7 +17,7 @@ import numpy as np
 import polars as pl
 
 import beamwood
-from beamwood.data.split import Queries
+from beamwood.data.queries import Queries
 from beamwood.retrieval.item_columns import ItemColumns
 from beamwood.retrieval.item_vectors import part_with
 from beamwood.retrieval.job import Job

@@ -29,7 +29,7 @@ from beamwood.fitting.tree.task import TreeTask
 from beamwood.kernels import native
 from beamwood.methods import load_method
 from beamwood.training.batches import BatchOrder
-from beamwood.training.device import computes_on, device_of
+from beamwood.training.device import device_of, on_device
 from beamwood.training.loop_config import LoopConfig
 from beamwood.training.trainable import Stepper, Trainable
 
@@ -82,8 +82,8 @@ def rates(task: Trainable[Any], config: LoopConfig, devices: Sequence[str], seco
     stepper = Stepper(task, learning_rate=config.learning_rate)
     order, found = BatchOrder(task.num_examples, config.batch_size, np.random.default_rng(0)), {}
     for name in devices:
-        device = device_of(name, takes_gpu=task.takes_gpu)
-        with computes_on(task.model, device):
+        device = device_of(name, supports_gpu=task.supports_gpu)
+        with on_device(task.model, device):
             stepper.device, steps = device, 0
             stepper.optimisers.restart()
             for number in range(1, 4):

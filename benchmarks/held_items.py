@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamwood.data.dataset import Dataset, ItemTable
-from beamwood.data.split import Queries, Split
+from beamwood.data.queries import Queries
+from beamwood.data.split import Split
 from beamwood.data.vocabulary import Vocabulary
 from beamwood.types import BoolArray, ItemLists
 
@@ -85,4 +86,4 @@ def renamed(queries: Queries, place: NDArray[np.int32]) -> Queries:
 
 def answerable(queries: Queries) -> Queries:
     """The queries that still have a label."""
-    return queries.take(np.flatnonzero(queries.labels.lengths > 0))
+    return queries.labelled()

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamwood.artefact.replace import whole_file
-from beamwood.data.split import Queries, Split
+from beamwood.data.queries import Queries
+from beamwood.data.split import Split
 from beamwood.evaluation.protocol import evaluate_both
 from beamwood.retrieval.top_k import join_hits, sort_candidates
 from beamwood.types import Hits, Query, SearchOptions, among

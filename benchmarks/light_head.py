@@ -26,14 +26,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import kl_div
 
-from beamwood.data.split import Queries
+from beamwood.data.queries import Queries
 from beamwood.evaluation.protocol import evaluate_both
-from beamwood.fitting.choose import drawn
 from beamwood.fitting.plan import Facts
 from beamwood.fitting.run import train
 from beamwood.fitting.tree.dtr import make_objective
 from beamwood.fitting.tree.light import Distillation
-from beamwood.fitting.tree.search_choice import SearchedBy
+from beamwood.fitting.tree.search_choice import FixedWay
 from beamwood.fitting.tree.task import ScoredLevel, TreeBatch, TreeTask
 from beamwood.kernels.light import LightHead, Way
 from beamwood.kernels.terms import TermQuery
@@ -129,7 +128,7 @@ class TaughtTask(TreeTask):
 
 def f20_and_found(searcher: TreeSearcher, queries: Queries, way: Way) -> tuple[float, np.ndarray[Any, Any]]:
     """F@20, averaged over both views, and the items found with seen items kept."""
-    by = SearchedBy(searcher, way)
+    by = FixedWay(searcher, way)
     views = [found.means()[f"f@{K}"] for found in evaluate_both(by, queries, ks=(K,)).values()]
     return float(np.mean(views)), by.search(queries.query(searcher.needs), K).items
 
@@ -174,8 +173,8 @@ def main() -> None:
     task.steps, task.rows = options.steps, tuple(options.rows)
     began = time.process_time()
     training = train(task, split, config, method="dtr", evaluate_start=True, progress=False)
-    judged = split.valid.take(np.flatnonzero(split.valid.labels.lengths > 0))
-    queries, searcher = drawn(judged, options.users, seed=0), task.searcher(threads=1)
+    judged = split.valid.labelled()
+    queries, searcher = judged.sample(options.users, seed=0), task.searcher(threads=1)
     training_s = time.process_time() - began - sum(each.spent.seconds for each in task.inside.values())
     full, best = f20_and_found(searcher, queries, Way("beam", searcher.beam_width))
     results: dict[str, Any] = {"training_s": training_s, "best_step": float(training["best_step"]), "full": full}

@@ -21,7 +21,6 @@ from beamwood.data.split import SPLITS, Split
 from beamwood.data.synthetic import MarketConfig, make_market
 from beamwood.data.tastes import TasteConfig, TasteMarket, make_taste_market
 from beamwood.errors import InputError, nearest
-from beamwood.fitting.choose import drawn
 from benchmarks.suite import LogEntry
 
 __all__ = ["READINGS", "data_folder", "is_there", "split_of", "taste_market"]
@@ -37,7 +36,7 @@ def split_of(entry: LogEntry, data: Path) -> Split:
     if entry.split not in SPLITS:
         raise InputError(f"split='{entry.split}' is unknown{nearest(entry.split, SPLITS)}")
     split = SPLITS[entry.split](_dataset(entry, data), seed=2026)
-    return split if entry.test_users is None else replace(split, test=drawn(split.test, entry.test_users, seed=2026))
+    return split if entry.test_users is None else replace(split, test=split.test.sample(entry.test_users, seed=2026))
 
 
 def is_there(entry: LogEntry, data: Path) -> bool:

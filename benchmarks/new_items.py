@@ -20,7 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import beamwood
-from beamwood.data.split import Queries, Split
+from beamwood.data.queries import Queries
+from beamwood.data.split import Split
 from beamwood.methods import load_method
 from beamwood.retrieval.new_items import NewItem
 from beamwood.retrieval.retriever import Retriever

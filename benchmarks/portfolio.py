@@ -27,8 +27,8 @@ from beamwood.artefact.replace import whole_file
 from beamwood.data.split import Split
 from beamwood.errors import InputError, TimeLimitError, nearest
 from beamwood.evaluation.protocol import evaluate_both
-from beamwood.fitting.choose import CUT, drawn
-from beamwood.methods.sums import sum_of
+from beamwood.fitting.choose import CUT
+from beamwood.methods.sums import blend_in_turn
 from beamwood.recipes.portfolio.find import find
 from beamwood.retrieval.retriever import Retriever
 from benchmarks.command import exit_code
@@ -68,7 +68,7 @@ class Study:
         self.log, self.folder = log, folder / f"{log}-{minutes[0]:g}m-{minutes[1]:g}m"
         self.seconds, self.single = (60 * each for each in minutes)
         self.split: Split = split_of(LOGS[log], data)
-        self.test = drawn(self.split.test, _USERS, seed=0)
+        self.test = self.split.test.sample(_USERS, seed=0)
         self.fitted: dict[str, Retriever] = {}
         self.failed: dict[str, TimeLimitError] = {}
 
@@ -124,7 +124,7 @@ class Study:
                 self.failed[part] = error
                 raise
             self.fitted[part].save(folder)
-        return sum_of([self.fitted[part] for part in name.split("+")], self.split, seed=0), {}
+        return blend_in_turn([self.fitted[part] for part in name.split("+")], self.split, seed=0), {}
 
 
 def _say(line: str) -> None:

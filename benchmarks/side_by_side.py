@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 import beamwood
 from beamwood.artefact import read_manifest
 from beamwood.artefact.replace import whole_file
-from beamwood.data.split import Queries
+from beamwood.data.queries import Queries
 from beamwood.errors import InputError
 from beamwood.retrieval.index import HnswIndex
 from beamwood.retrieval.retriever import Retriever

@@ -121,7 +121,7 @@ def fit(
     sums = import_module("beamwood.methods.sums")
     first, *others = sums.parts(method)
     sums.check_counting(first, others)
-    both: Retriever = sums.fitted_sum(first, others, split, config, preset=preset, **options)
+    both: Retriever = sums.fit_sum(first, others, split, config, preset=preset, **options)
     return both
 
 

@@ -66,11 +66,11 @@ class UnknownSearcherError(ArtefactError):
 
 
 class TimeLimitError(InputError):
-    """A time limit is below what a training needs; `least`: the needed seconds where known."""
+    """A time limit is below what a training needs; `min_seconds`: the needed seconds where known."""
 
-    def __init__(self, message: str, least: float | None = None) -> None:
+    def __init__(self, message: str, min_seconds: float | None = None) -> None:
         super().__init__(message)
-        self.least = least
+        self.min_seconds = min_seconds
 
 
 class NotInstalledError(InputError, ImportError):

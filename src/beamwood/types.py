@@ -280,8 +280,8 @@ class SearchOptions:
 
     `excluded`: a list of items a row; `allowed` bool[N], for all rows; `effort`: of a tree's search, 0 (cheapest way)
     to 1 (full beam), instead of the way chosen at the fit; `beam_width`: of a full beam; `explain`: fill `Hits.parts`;
-    `prepared`: a cache for this `allowed`, shared by searches; `good`: how many of the results must be the best
-    (None: all); a tree may fill the rest with any.
+    `prepared`: a cache for this `allowed`, shared by searches; `num_exact`: how many of the results have to be
+    the best (None: all); a tree may fill the rest with others.
     """
 
     excluded: ItemLists | None = None
@@ -290,7 +290,7 @@ class SearchOptions:
     explain: bool = False
     effort: float | None = None
     prepared: Prepared | None = None
-    good: int | None = None
+    num_exact: int | None = None
 
     def take(self, rows: IndexArray) -> Self:
         """The options of the given rows."""

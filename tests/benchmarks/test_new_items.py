@@ -5,7 +5,7 @@ import pytest
 from benchmarks.new_items import BARS, found_by, judged, market, measured_sources, source_bars
 from benchmarks.serve_table import flattened, serve_table
 
-from beamwood.data.split import Queries
+from beamwood.data.queries import Queries
 from beamwood.retrieval.popularity import PopularitySearcher
 from beamwood.types import ItemLists
 from retrieval_cases import retriever_of

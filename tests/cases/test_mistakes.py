@@ -73,7 +73,7 @@ MISTAKES = {
     "fit log.csv --method ease --method popularity": "--method is given twice and takes one value; give it once",
     "recommend out --user 1 -k 3 --k 4": "--k is given twice and takes one value; give it once",
     "fit log.csv --method ease --out new --set model.decay=1 --set model.decay=.9": "--set model.decay is given twice",
-    "fit log.csv --method ease+ --out new": "has a '+' without a method beside it; write a sum as dtr+ease",
+    "fit log.csv --method ease+ --out new": "has a '+' without a method on one side; write a sum as dtr+ease",
     "evaluate out --tail-of items": "--tail-of says what --tail is a share of; give --tail too, as --tail 0.2",
     "evaluate out --method ease": "out was fitted with cooccurrence and not with ease; leave the method out",
     "recommend out --user 1 --overwrite": "are about a file; name it with --out recs.parquet",

@@ -261,8 +261,11 @@ def test_wrong_arguments(market, fitted, tmp_path, capsys):
         (["nonsense"], "nonsense"),
         (["compare", log, "--methods", "dtr"], "at least two"),
         (["compare", log, "--methods", "dtr,dtr+melt"], "melt starts from a fitted model"),
-        (["compare", log, "--methods", "dtr,dtr+"], "has a '+' without a method beside it"),
-        (["fit", log, "--method", "dtr+sasrec", "--out", "x"], "sasrec trains, and a sum adds counting methods only"),
+        (["compare", log, "--methods", "dtr,dtr+"], "has a '+' without a method on one side"),
+        (
+            ["fit", log, "--method", "dtr+sasrec", "--out", "x"],
+            "sasrec is trained, and a sum adds counting methods only",
+        ),
         (["fit", log, "--method", "dtr+cooc", "--out", "x"], "'cooc' is unknown; did you mean 'cooccurrence'"),
     ]
     for arguments, message in cases:

@@ -244,7 +244,7 @@ def test_compare_accepts_a_preset(log, monkeypatch, capsys):
     }
     assert beamwood(*one, "popularity,two_tower") == 0
     assert beamwood(*one, "popularity,two_tower", "--preset", "paper") == 2
-    assert "two_tower knows the users of training only" in capsys.readouterr().err
+    assert "two_tower recommends to users of the training data only" in capsys.readouterr().err
     assert beamwood(*one, "popularity,dtr", "--preset", "papr") == 2
     assert "--preset papr: no method here has it; did you mean 'paper'?" in capsys.readouterr().err
     assert beamwood(*one, "popularity,transitions", "--preset", "paper") == 2

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beamwood.data.split import Queries
+from beamwood.data.queries import Queries
 from beamwood.errors import InputError
 from beamwood.evaluation import Tail, evaluate, evaluate_both
 from beamwood.evaluation.metrics import METRICS

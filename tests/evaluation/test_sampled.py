@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from beamwood.data.split import Queries
+from beamwood.data.queries import Queries
 from beamwood.errors import InputError
 from beamwood.evaluation.sampled import Sampled, SampledValidation, evaluate_sampled
 from beamwood.types import ItemLists, Query, QueryNeeds

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beamwood.data.split import Queries
+from beamwood.data.queries import Queries
 from beamwood.errors import InputError
 from beamwood.evaluation import stages
 from beamwood.evaluation.stages import decompose

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from beamwood.data import Dataset, leave_one_out, read_log
-from beamwood.data.split import Queries
+from beamwood.data.queries import Queries
 from beamwood.data.vocabulary import Vocabulary
 from beamwood.errors import InputError
 from beamwood.evaluation.metrics import Tail, TailRule, gini

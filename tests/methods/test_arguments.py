@@ -58,7 +58,7 @@ def test_the_largest_seed_is_accepted(split, method):
         ({"max_steps": 2}, {}, "configuration: max_steps belongs to a group: write loop.max_steps"),
         ({"loop": {"max_step": 2}}, {}, "'loop.max_step' is unknown; did you mean 'loop.max_steps'"),
         ({"loop.learning_rate": 2}, {}, "'loop.learning_rate' is unknown; did you mean 'optimiser.learning_rate'"),
-        ({"loop": 3}, {}, r"loop=3: is not a group of settings; write loop=\{\.\.\.\} with keys of its own"),
+        ({"loop": 3}, {}, r"loop=3: is not a group of settings; write loop=\{\.\.\.\} with the keys of the group"),
         ({"loop.max_steps": None}, {}, "loop.max_steps and loop.max_epochs are both null; give one of them"),
         ({"optimiser.learning_rate": None}, {}, "optimiser.learning_rate=null: give a number; the default is 0.003"),
         ({"loop.max_steps": 0}, {}, "loop.max_steps=0: give a whole number from 1, or null"),
@@ -106,7 +106,7 @@ def test_a_method_refuses_a_time_limit_of_zero(split):
 @pytest.mark.parametrize("method", ["dtr", "sasrec"])
 def test_initialisation_counts_against_the_time_limit(split, monkeypatch, method, limit, left):
     """Counting transitions takes seventy seconds here."""
-    seen, now, counted = {}, [1000.0], item_start.surroundings
+    seen, now, counted = {}, [1000.0], item_start.neighbour_matrix
 
     def slowly(*arguments, **options):
         now[0] += 70
@@ -116,8 +116,8 @@ def test_initialisation_counts_against_the_time_limit(split, monkeypatch, method
         seen["left"] = pace.budget.left
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(item_start, "surroundings", slowly)
-    monkeypatch.setattr(Pace, "check_floor", trained)
+    monkeypatch.setattr(item_start, "neighbour_matrix", slowly)
+    monkeypatch.setattr(Pace, "check_limit", trained)
     with pytest.raises(KeyboardInterrupt):
         beamwood.fit(split, method, progress=False, time_limit=Budget(limit, clock=lambda: now[0]))
     assert seen["left"] == left
@@ -131,11 +131,13 @@ def test_a_data_set_is_not_accepted_as_a_split(split):
 def test_a_custom_split_is_checked_by_its_content(split):
     """Test users without training data are unknown, whatever the split's name; validation users are required."""
     own = replace(split, name="mine")
-    with pytest.raises(InputError, match=r"model\.kind=graphrec knows .* but --split mine tests on others"):
+    with pytest.raises(InputError, match=r"model\.kind=graphrec recommends to .* but --split mine tests on others"):
         beamwood.fit(own, "ranker", progress=False)
-    assert not leave_one_out(split.dataset).of_strangers
+    assert not leave_one_out(split.dataset).tests_unknown_users
     nobody = replace(own, valid=own.valid.take(np.zeros(0, int)))
-    with pytest.raises(InputError, match=r"no validation users, by whom a fit chooses; give split\.valid at least one"):
+    with pytest.raises(
+        InputError, match=r"no validation users, on whom a fit makes its choices; give split\.valid at least one"
+    ):
         beamwood.fit(nobody, "ease")
 
 
@@ -198,7 +200,7 @@ def test_an_estimator_may_be_a_retriever(split):
         (
             "two_stage",
             {"examples.horizon": 2**63},
-            "examples.horizon=9223372036854775808: a number is between -2147483647 and",
+            "examples.horizon=9223372036854775808: numbers must be between -2147483647 and",
         ),
         (
             "ranker",
@@ -213,15 +215,15 @@ def test_an_estimator_may_be_a_retriever(split):
             {"model.windows": [2**15, 2**15, 1]},
             "cover 65537 items of a history, above 65536; give shorter windows",
         ),
-        ("dtr", {"examples.horizon": 2**31}, "examples.horizon=2147483648: a number is between"),
+        ("dtr", {"examples.horizon": 2**31}, "examples.horizon=2147483648: numbers must be between"),
         (
             "melt",
             {"optimiser.learning_rate": 1e38},
-            r"learning_rate=1e\+38: a number is between -2147483647 and 2147483647",
+            r"learning_rate=1e\+38: numbers must be between -2147483647 and 2147483647",
         ),
         ("caser", {"model.length": 2**16 + 1}, "model.length=65537: give a whole number from 1 to 65536"),
         ("two_tower", {"model.length": 2**16 + 1}, "model.length=65537: give a whole number from 1 to 65536"),
-        ("ease", {"model.num_neighbours": 2**63}, "model.num_neighbours=9223372036854775808: a number is between"),
+        ("ease", {"model.num_neighbours": 2**63}, "model.num_neighbours=9223372036854775808: numbers must be between"),
     ],
 )
 def test_settings_that_are_too_large_are_refused(split, method, config, message):

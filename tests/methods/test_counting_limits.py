@@ -13,7 +13,7 @@ from beamwood.fitting.counting import CountingConfig, GridSettings, best_of_grid
 from beamwood.fitting.stages import put_behind
 from beamwood.methods import load_method
 from beamwood.methods.ease import _affordable
-from beamwood.methods.sums import fitted_sum
+from beamwood.methods.sums import fit_sum
 from beamwood.training.budget import Budget
 from beamwood.types import SearchOptions
 
@@ -80,7 +80,7 @@ def test_fewer_validation_users_are_used_if_evaluation_is_slow(split, monkeypatc
     budget = Budget(100.0, clock=clock)
     _, chosen, _ = grid(split, budget, clock, seconds=0.0, values=(1.0,))
     assert len(split.valid) > 64
-    assert f"64 of {len(split.valid)} validation users judge" in chosen["left_out"]
+    assert f"validation uses 64 of {len(split.valid)} users" in chosen["left_out"]
 
 
 def test_a_sample_of_users_excludes_a_poor_setting(split, monkeypatch):
@@ -136,11 +136,11 @@ def test_the_parts_of_a_sum_share_one_limit(split):
         return replace(method, build=build)
 
     first, second, third = spied("popularity", 40.0), spied("cooccurrence", 10.0), spied("transitions", 5.0)
-    both = fitted_sum(first, [second, third], split, None, time_limit=Budget(100.0, clock=clock))
+    both = fit_sum(first, [second, third], split, None, time_limit=Budget(100.0, clock=clock))
     # Three quarters for the first; half of the remaining 60 s for counting, in two equal parts; then of 50 s.
     assert given == pytest.approx({"popularity": 75.0, "cooccurrence": 15.0, "transitions": 25.0})
     assert "left_out" not in both.metadata["training"]
-    fitted_sum(first, [second], split, None)
+    fit_sum(first, [second], split, None)
     assert given["cooccurrence"] == float("inf")
 
 
@@ -178,4 +178,4 @@ def test_the_weights_of_a_sum_use_as_many_users_as_time_allows(split):
         assert 0 <= both.metadata["training"]["valid/removed/ndcg@20"] <= 1
         if room:
             assert clock.now <= limit
-    assert budget.left_out == [f"64 of {valid} validation users choose the weights of a sum"]
+    assert budget.left_out == [f"the weights of a sum are chosen on 64 of {valid} validation users"]

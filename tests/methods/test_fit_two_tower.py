@@ -220,7 +220,7 @@ def test_item_columns_reach_the_tower(dataset):
 
 
 def test_users_by_id_need_a_split_that_keeps_them(dataset, tmp_path):
-    with pytest.raises(InputError, match=r"model.user_tower=mf knows the users of training only"):
+    with pytest.raises(InputError, match=r"model.user_tower=mf recommends to users of the training data only"):
         fit(disjoint_users(dataset), Config(**SMALL, **{"model.user_tower": "mf"}), progress=False)
     config = Config(**SMALL, **{"model.user_tower": "mf", "loop.max_epochs": 1})
     retriever = fit(leave_one_out(dataset), config, progress=False)

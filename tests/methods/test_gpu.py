@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from beamwood.training.device import PROCESSOR, computes_on
+from beamwood.training.device import CPU, on_device
 from gpu_cases import CASES, fitted, small_split
 
 pytestmark = [
@@ -57,10 +57,10 @@ def test_a_model_returns_with_the_same_parameters():
     parameters = list(model.parameters())
     weights = [parameter.detach().clone() for parameter in parameters]
     gpu = torch.device("cuda", 0)
-    with computes_on(model, gpu):
+    with on_device(model, gpu):
         assert all(mine is one and mine.device == gpu for mine, one in zip(model.parameters(), parameters, strict=True))
-        with computes_on(model, PROCESSOR):
-            assert all(mine.device == PROCESSOR for mine in model.parameters())
+        with on_device(model, CPU):
+            assert all(mine.device == CPU for mine in model.parameters())
     for mine, one, weight in zip(model.parameters(), parameters, weights, strict=True):
         assert mine is one
         torch.testing.assert_close(mine.detach(), weight, rtol=0, atol=0)

@@ -11,7 +11,7 @@ from beamwood.data import Dataset, leave_one_out, read_log
 from beamwood.errors import InputError
 from beamwood.fitting import plan
 from beamwood.fitting.vectors import item_start
-from beamwood.fitting.vectors.item_start import surroundings, transition_vectors
+from beamwood.fitting.vectors.item_start import neighbour_matrix, transition_vectors
 from beamwood.fitting.vectors.sequence import SequenceTask
 from beamwood.methods import load_method
 from beamwood.methods.sasrec import Config
@@ -40,7 +40,7 @@ def test_items_of_a_group_point_the_same_way(split):
 
 def test_the_products_are_the_best_approximation_of_their_rank(split):
     """Compared with numpy's decomposition of the dense matrix, up to the rows' lengths."""
-    counts = surroundings(split.train).toarray()
+    counts = neighbour_matrix(split.train).toarray()
     root = np.sqrt(counts.sum(axis=1) + counts.sum(axis=1).mean())
     values, basis = np.linalg.eigh(counts / root[:, None] / root)
     expected = basis[:, -5:] * np.sqrt(values[-5:])
@@ -67,9 +67,9 @@ def test_pairs_of_long_histories_have_less_weight(power):
     data = Dataset.from_log(read_log(log))
     order = np.array([int(item) for item in data.items.ids])
     got = np.zeros((9, 9))
-    got[np.ix_(order, order)] = surroundings(data, power=power).toarray()
+    got[np.ix_(order, order)] = neighbour_matrix(data, power=power).toarray()
     np.testing.assert_allclose(got, expected + expected.T, rtol=1e-6)
-    kept = surroundings(data, power=power, of_users=np.arange(len(lists)) == 0).toarray()
+    kept = neighbour_matrix(data, power=power, of_users=np.arange(len(lists)) == 0).toarray()
     assert np.count_nonzero(kept) == 2 * (lists[0][0] != lists[0][1])
 
 
@@ -208,7 +208,7 @@ def test_it_is_the_default_up_to_a_catalogue_size(split, monkeypatch):
         for more in ({"start.items": "transitions"}, {})
     )
     assert torch.equal(unasked.model.items.weight, asked.model.items.weight)
-    monkeypatch.setattr(plan, "LARGEST", len(split.train.items) - 1)
+    monkeypatch.setattr(plan, "MAX_TRANSITION_ITEMS", len(split.train.items) - 1)
     drawn, large = (
         Prepared(
             SequenceTask(split.train, planned(Config(**config | more), split.train), encoder=ENCODERS["sasrec"]), seed=1

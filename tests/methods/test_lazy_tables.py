@@ -7,7 +7,7 @@ import torch
 from beamwood.data import Dataset, leave_one_out, read_log
 from beamwood.data.synthetic import MarketConfig, make_market
 from beamwood.fitting.ranking.lists import GuidedTask, ListTask
-from beamwood.fitting.ranking.two_stage import RetrievedTask
+from beamwood.fitting.ranking.two_stage import StagesTask
 from beamwood.fitting.tree.dtr import make_objective
 from beamwood.fitting.tree.task import TreeObjective, TreeTask
 from beamwood.fitting.vectors.sequence import SequenceTask
@@ -49,9 +49,7 @@ def task_of(split, method, options):
     if method is None:
         config = two_stage.Config(**{"examples.max_examples": 50} | options)
         return Prepared(
-            RetrievedTask(
-                split.train, planned(config, split.train), load_method("cooccurrence").fitted(split).searcher
-            ),
+            StagesTask(split.train, planned(config, split.train), load_method("cooccurrence").fitted(split).searcher),
             seed=0,
         )
     if method in (sasrec, gru4rec, two_tower):

@@ -18,7 +18,7 @@ from beamwood.fitting.tree import light_stage
 from beamwood.fitting.tree.light import Distillation, LearningCost, epochs_of
 from beamwood.fitting.tree.light_stage import LightStage, one_of_each
 from beamwood.fitting.tree.search_choice import KEPT, SearchChoice, candidate_ways, choose_ways
-from beamwood.fitting.tree.task import drawn_scorer
+from beamwood.fitting.tree.task import random_scorer
 from beamwood.fitting.tree.terms import terms_of
 from beamwood.kernels.light import LightHead, Way
 from beamwood.methods import load_method
@@ -167,13 +167,13 @@ def test_a_head_learns_the_softmax_of_the_scorer(split, fitted):
     leaves = searcher.tree.leaves_of(split.train.histories.padded(length)[:800])
     held_out = searcher.tree.leaves_of(split.valid.histories.padded(length))
     study = Distillation(searcher.weights, searcher.tree, width=16, seed=0)
-    lesson = study.lesson(held_out)
-    before = float(study.divergence(lesson).detach())
+    targets = study.targets(held_out)
+    before = float(study.divergence(targets).detach())
     head = study.learn(leaves)
-    after = float(study.divergence(lesson).detach())
+    after = float(study.divergence(targets).detach())
     assert after < 0.5 * before
     again = Distillation(searcher.weights, searcher.tree, width=16, seed=0)
-    again.lesson(held_out)
+    again.targets(held_out)
     same = again.learn(leaves)
     for name, array in head.arrays().items():
         assert np.array_equal(array, same.arrays()[name]), f"{name} differs between two runs of one seed"
@@ -212,7 +212,9 @@ def test_presets_of_papers_have_no_light_head():
 @pytest.mark.parametrize(("seconds", "words"), [(5000.0, "no light head"), (150.0, "learns from")])
 def test_without_time_it_is_left_out_or_learns_less_and_this_is_reported(split, monkeypatch, seconds, words):
     """A quarter of the limit is 100 s, by a clock that advances by a millisecond with each reading."""
-    monkeypatch.setattr(LightStage, "_cost", lambda stage, sample, budget: lambda num: seconds * num / stage.whole)
+    monkeypatch.setattr(
+        LightStage, "_cost", lambda stage, sample, budget: lambda num: seconds * num / stage.max_histories
+    )
     fit = load_method("dtr")
     settings = SETTINGS | {"loop.max_steps": 4, "loop.evaluate_every": 4, "choose.validation_users": 40}
     budget = Budget(400.0, clock=count(0.0, 1e-3).__next__)
@@ -243,8 +245,8 @@ def test_many_histories_get_fewer_epochs():
     assert epochs_of(100) == epochs_of(6_000) == (4, 5)
     assert epochs_of(18_000) == (1, 2)
     assert epochs_of(0) == (4, 5)
-    assert LearningCost(looking=2.0, step=1.0).of(100) == pytest.approx(100 * (2 + 0.6 * 4 + 5))
-    assert LearningCost(looking=2.0, step=1.0).of(18_000) == pytest.approx(18_000 * (2 + 0.6 + 2))
+    assert LearningCost(targets=2.0, step=1.0).of(100) == pytest.approx(100 * (2 + 0.6 * 4 + 5))
+    assert LearningCost(targets=2.0, step=1.0).of(18_000) == pytest.approx(18_000 * (2 + 0.6 + 2))
 
 
 def test_ways_are_checked():
@@ -268,7 +270,7 @@ def test_its_tables_are_below_a_third_of_the_weights(num_items):
     facts = Facts(num_users=10_000, num_items=num_items, mean_history=20.0)
     config, shape = load_method("dtr").Config().plan(facts), Shape(8, 16, 3)
     generator = torch.Generator().manual_seed(0)
-    weights = drawn_scorer(shape, config, terms_of(config), generator).export()
+    weights = random_scorer(shape, config, terms_of(config), generator).export()
     width = config.model.light_width
     head = LightModule(shape, weights.history_length, width, generator=generator).export()
     assert head.nodes.dtype == head.history.dtype == np.int8

@@ -180,7 +180,9 @@ def test_new_users_of_another_split(dataset):
         vectors = fitted.searcher.first.encode(query)
         assert vectors.any(axis=1).all()
         assert np.allclose(vectors, fitted.searcher.first.encode(Query.of(split.test.histories)))
-    with pytest.raises(InputError, match=r"model.num_layers=0 knows the users of training only.*another model.num_lay"):
+    with pytest.raises(
+        InputError, match=r"model.num_layers=0 recommends to users of the training data only.*another model.num_lay"
+    ):
         METHOD.fitted(split, SHORT | {"model.num_layers": 0}, progress=False)
 
 

@@ -155,7 +155,7 @@ def test_a_file_on_the_command_line(folder, tmp_path, capsys, monkeypatch):
     assert command("evaluate", out, "--k", "5") == 0
     assert command("recommend", out, "--history", "1,2", "-k", "3") == 0
     assert command("fit", log, "--method", f"ease+{folder / 'small_gru.py'}", "--out", tmp_path / "x") == 2
-    assert "small_gru trains, and a sum adds counting methods only" in capsys.readouterr().err
+    assert "small_gru is trained, and a sum adds counting methods only" in capsys.readouterr().err
 
 
 def test_a_trained_file_resumes(folder, split, tmp_path):
@@ -225,7 +225,7 @@ def test_needs_are_checked_before_anything_is_fitted(split, folder):
         raise AssertionError("it was fitted")
 
     who = Method(name="who", summary="knows users", Config=MethodConfig, build=never, needs=Needs(users=True))
-    with pytest.raises(InputError, match=r"who knows the users of training only, .* or another method"):
+    with pytest.raises(InputError, match=r"who recommends to users of the training data only, .* or another method"):
         beamwood.fit(split, who)
     when = replace(who, name="when", needs=Needs(time=True))
     untimed = Dataset.from_log(read_log(pl.read_parquet(folder / "log.parquet").drop("timestamp")))

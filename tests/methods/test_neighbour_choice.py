@@ -14,9 +14,9 @@ from beamwood.fitting import neighbour_choice
 from beamwood.fitting.neighbour_choice import chosen_horizon, chosen_neighbours
 from beamwood.fitting.neighbour_counts import neighbour_counts
 from beamwood.fitting.neighbour_kinds import KINDS
-from beamwood.fitting.plan import LARGEST, Facts
+from beamwood.fitting.plan import MAX_TRANSITION_ITEMS, Facts
+from beamwood.fitting.start_cache import caching
 from beamwood.fitting.tree.terms import FOLDS, LATEST, terms_of
-from beamwood.fitting.vectors.remembered import remembering
 from beamwood.methods import load_method
 from beamwood.models.terms import Neighbours
 from beamwood.training.budget import Budget
@@ -137,7 +137,7 @@ def refused(*args, **options):
 
 
 def test_an_explicit_setting_is_kept(chain, monkeypatch):
-    monkeypatch.setattr(neighbour_choice, "_judged", refused)
+    monkeypatch.setattr(neighbour_choice, "_measured", refused)
     for kind in KINDS:
         fitted = beamwood.fit(chain, "dtr", SMALL | {KEY: kind}, progress=False)
         plan = fitted.metadata["plan"]["model"]
@@ -153,7 +153,7 @@ def test_a_resumed_run_keeps_its_choice(chain, monkeypatch, tmp_path):
     run = RunFolder(tmp_path / "run")
     beamwood.fit(chain, "dtr", SMALL | {"loop.max_steps": 1}, run=run, progress=False)
     assert json.loads(run.config_path.read_text())[KEY] == "next"
-    monkeypatch.setattr(neighbour_choice, "_judged", refused)
+    monkeypatch.setattr(neighbour_choice, "_measured", refused)
     resumed = beamwood.fit(chain, "dtr", SMALL, run=run, resume=True, progress=False)
     assert resumed.metadata["plan"]["model"]["neighbours"] == "next"
     assert resumed.metadata["training"]["steps"] == 2
@@ -174,9 +174,9 @@ def test_a_saved_folder_records_the_choice(chain, tmp_path):
 
 
 def test_a_search_for_the_best_chooses_once(chain, monkeypatch):
-    times, best = [], neighbour_choice._judged
-    monkeypatch.setattr(neighbour_choice, "_judged", lambda *args: times.append(args) or best(*args))
-    with remembering():
+    times, best = [], neighbour_choice._measured
+    monkeypatch.setattr(neighbour_choice, "_measured", lambda *args: times.append(args) or best(*args))
+    with caching():
         assert [chosen_neighbours(chain, config_of().choose, {"progress": False}) for _ in range(3)] == ["next"] * 3
     assert len(times) == 1
 
@@ -203,7 +203,7 @@ def test_presets_of_papers_choose_no_neighbours(chain, monkeypatch, method):
 
 def test_neighbour_lists_depend_on_kind_and_catalogue_size(chain):
     config = load_method("dtr").configured
-    many = Facts(100, LARGEST + 1, 100.0)
+    many = Facts(100, MAX_TRANSITION_ITEMS + 1, 100.0)
     for kind in ("after", "next"):
         assert config({KEY: kind}).plan(Facts(100, 1000, 100.0)).model.num_neighbours == 128
         assert config({KEY: kind, "model.num_neighbours": 0}).plan(Facts(100, 1000, 100.0)).model.num_neighbours == 0
@@ -263,7 +263,7 @@ def test_validation_users_choose_the_horizon_if_order_is_informative(runs, chain
 def test_a_horizon_is_reported(runs, capsys):
     """Also after a tree has reported its choice of neighbours."""
     split, choose = disjoint_users(runs), load_method("sasrec").Config().choose
-    with remembering():
+    with caching():
         assert chosen_neighbours(split, choose, {}) == "after"
         assert capsys.readouterr().err.startswith("neighbours: after, by ")
         assert chosen_horizon(split, choose, {}) == 10

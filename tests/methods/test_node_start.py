@@ -154,7 +154,7 @@ def test_counts_exclude_the_trained_users_fold(split):
     assert np.isclose(frequencies.sum(), 1)
     for fold, own in enumerate(lists_of(near)[1:]):
         others = train.histories.take(np.flatnonzero(task.folds != fold))
-        counts = item_start.surroundings(replace(train, histories=others), power=0).toarray()
+        counts = item_start.neighbour_matrix(replace(train, histories=others), power=0).toarray()
         shares = counts / counts.sum(axis=1, keepdims=True)
         for item, leaf in enumerate(tree.leaf_of_item):
             lists, lifts = own.nodes[first + leaf], own.lifts[first + leaf]
@@ -203,7 +203,7 @@ def test_the_meaning_of_num_neighbours():
     assert neighbours_of(200_000, 8.1, **{"model.num_neighbours": 5}) == 5
     assert neighbours_of(9, 3) == 9
     assert neighbours_of(80, 3, **{"model.num_neighbours": 0}) == 0
-    many = plan.LARGEST + 1
+    many = plan.MAX_TRANSITION_ITEMS + 1
     assert neighbours_of(many, 3) == 0
     assert neighbours_of(many, 3, **{"model.num_neighbours": 7, "start.scores": "transitions"}) == 7
     with pytest.raises(InputError, match=r"num_neighbours=7 belongs to .* scores of 2,000,001 items"):
@@ -219,7 +219,7 @@ def test_the_meaning_of_similarity_width():
     assert similarity_columns(200_001) == 64
     assert similarity_columns(80) == 80
     assert similarity_columns(80, **{"model.similarity_width": 7}) == 7
-    many = plan.LARGEST + 1
+    many = plan.MAX_TRANSITION_ITEMS + 1
     assert similarity_columns(many) == 0
     assert similarity_columns(many, **{"model.similarity_width": 7, "start.scores": "transitions"}) == 7
     with pytest.raises(InputError, match="2,000,001 items start from on request alone"):
@@ -273,7 +273,7 @@ def test_the_weight_of_seen_items_is_learned(split, again):
 )
 def test_with_a_binary_loss_the_scorer_starts_at_the_log_odds(split, monkeypatch, objective):
     with monkeypatch.context() as patched:
-        patched.setattr(TreeTask, "start_at_odds", lambda task, rng: None)
+        patched.setattr(TreeTask, "calibrate_levels", lambda task, rng: None)
         task = started(split, "transitions", objective=objective)
     histories = split.test.histories
     answers = task.searcher().search(Query.of(histories), 10)
@@ -287,7 +287,7 @@ def test_with_a_binary_loss_the_scorer_starts_at_the_log_odds(split, monkeypatch
         return float(value)
 
     before = loss(0.0)
-    task.start_at_odds(task.rng)
+    task.calibrate_levels(task.rng)
     after = loss(0.0)
     assert after < before / 2
     assert after < min(loss(-0.5), loss(0.5))
@@ -300,7 +300,7 @@ def test_with_a_binary_loss_the_scorer_starts_at_the_log_odds(split, monkeypatch
 @pytest.mark.parametrize(("method", "moved"), [("tdm", True), ("dtr", False)])
 def test_fit_starts_at_the_log_odds_only_with_a_binary_loss(split, monkeypatch, method, moved):
     called = []
-    monkeypatch.setattr(TreeTask, "start_at_odds", lambda task, rng: called.append(task))
+    monkeypatch.setattr(TreeTask, "calibrate_levels", lambda task, rng: called.append(task))
     module = load_method(method)
     module.fitted(split, module.Config(**SMALL, **{"loop.max_steps": 1, "tree.updates": 0}), progress=False)
     module.fitted(
@@ -323,7 +323,7 @@ def test_resolved_automatic_settings_are_recorded(split, monkeypatch):
     faster = config.changed({"optimiser.learning_rate": 0.1})
     assert [planned(each, split.train).optimiser.learning_rate for each in (config, faster)] == [1.5e-3, 0.1]
     assert (small["tree_start"], small["node_start"]) == ("transitions", "transitions")
-    monkeypatch.setattr(plan, "LARGEST", 79)
+    monkeypatch.setattr(plan, "MAX_TRANSITION_ITEMS", 79)
     large = load_method("dtr").fitted(split, config, progress=False).metadata["training"]
     assert (large["tree_start"], large["node_start"]) == ("pifa", "random")
 

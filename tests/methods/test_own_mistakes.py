@@ -40,22 +40,22 @@ def built(split, give):
 
 
 def test_build_must_return_a_searcher(split):
-    lacking = "needs: export, kind, needs, num_items, restore, score, search"
-    with pytest.raises(InputError, match=f"build of mine gave a NoneType, which lacks what a searcher {lacking}"):
+    lacking = "export, kind, needs, num_items, restore, score, search"
+    with pytest.raises(
+        InputError, match=f"build of mine returned a NoneType, which is no searcher: it lacks {lacking}"
+    ):
         built(split, None)
     without = type("Mine", (), dict.fromkeys(("kind", "needs", "num_items", "search", "export", "restore")))
-    with pytest.raises(InputError, match="build of mine gave a Mine, which lacks what a searcher needs: score"):
+    with pytest.raises(InputError, match="build of mine returned a Mine, which is no searcher: it lacks score"):
         built(split, without())
-    with pytest.raises(
-        InputError, match="build of mine gave a searcher and a int; give what is to be said as a mapping"
-    ):
+    with pytest.raises(InputError, match="build of mine returned a searcher and a int; return the facts as a mapping"):
         built(split, (PopularitySearcher(split.train.item_counts), 5))
 
 
 def test_fit_must_return_a_retriever(split):
     method = Method("mine", "a custom part", MethodConfig, fit=lambda split, config, **_: PopularitySearcher)
     with pytest.raises(
-        InputError, match=r"fit of mine gave a type; return a Retriever, as build_retriever\(\.\.\) makes"
+        InputError, match=r"fit of mine returned a type; return a Retriever, as of build_retriever\(\.\.\)"
     ):
         beamwood.fit(split, method)
 

@@ -10,7 +10,7 @@ import beamwood
 from beamwood.data import Dataset, leave_one_out, read_log
 from beamwood.data.synthetic import MarketConfig, make_market
 from beamwood.errors import InputError
-from beamwood.fitting.plan import LARGEST, Facts, embeddings_of, start_of
+from beamwood.fitting.plan import MAX_TRANSITION_ITEMS, Facts, embeddings_of, start_of
 from beamwood.methods import METHODS, load_method
 from beamwood.training.loop_config import LAZY_FROM
 from beamwood.training.run_folder import RunFolder
@@ -21,7 +21,7 @@ from resumed import assert_same_arrays
 
 EVERY = [(name, preset) for name in METHODS for preset in (None, *load_method(name).presets)]
 SMALL = Facts(num_users=100, num_items=80, mean_history=20.0, has_categories=True)
-MANY = Facts(num_users=10**6, num_items=LARGEST + 1, mean_history=5.0)
+MANY = Facts(num_users=10**6, num_items=MAX_TRANSITION_ITEMS + 1, mean_history=5.0)
 SHORT = {"loop.max_steps": 4, "loop.evaluate_every": 2, "loop.batch_size": 8, "choose.validation_users": 5}
 # Settings where null has its own meaning, is chosen on validation users, or depends on the machine.
 NULLS = {
@@ -148,9 +148,12 @@ def test_which_tables_are_lazy():
 
 
 def test_where_vectors_start():
-    assert [start_of("auto", number) for number in (LARGEST, LARGEST + 1)] == ["transitions", "random"]
+    assert [start_of("auto", number) for number in (MAX_TRANSITION_ITEMS, MAX_TRANSITION_ITEMS + 1)] == [
+        "transitions",
+        "random",
+    ]
     assert start_of("auto", 5, possible=False) == "random"
-    assert start_of("transitions", LARGEST + 1, possible=False) == "transitions"
+    assert start_of("transitions", MAX_TRANSITION_ITEMS + 1, possible=False) == "transitions"
     sasrec = load_method("sasrec").Config
     assert sasrec(**{"model.item_column": "v"}).plan(SMALL).start.items == "random"
     ranker = load_method("ranker").Config

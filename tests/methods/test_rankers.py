@@ -126,7 +126,7 @@ def test_harmonised_pairs_are_the_retrieved_ones(dataset, first):
     searcher = beamwood.load(first["users"]).searcher
     tasks = {
         name: Prepared(
-            two_stage.RetrievedTask(
+            two_stage.StagesTask(
                 split.train,
                 planned(
                     STAGES_OF.Config(**STAGES, **{"examples.pairs": name, "loss.negatives": "candidates"}), split.train
@@ -181,9 +181,7 @@ def test_the_retriever_gets_the_whole_history(dataset, first, monkeypatch, bound
         **STAGES | {"model.length": 4, "examples.max_examples": 90, "loss.negatives": "candidates"}
     )
     task = Prepared(
-        two_stage.RetrievedTask(
-            disjoint_users(dataset).train, planned(config, disjoint_users(dataset).train), searcher
-        ),
+        two_stage.StagesTask(disjoint_users(dataset).train, planned(config, disjoint_users(dataset).train), searcher),
         seed=0,
     )
     assert np.array_equal(task.candidates_EK, [new for _, new, _ in retrieved(task, searcher)])
@@ -193,16 +191,16 @@ def test_targets_are_within_the_horizon(dataset, first):
     split = disjoint_users(dataset)
     config = STAGES_OF.Config(**STAGES, **{"examples.horizon": 5, "examples.num_targets": 3})
     task = Prepared(
-        two_stage.RetrievedTask(split.train, planned(config, split.train), beamwood.load(first["users"]).searcher),
+        two_stage.StagesTask(split.train, planned(config, split.train), beamwood.load(first["users"]).searcher),
         seed=0,
     )
     ends = split.train.histories.indptr[task.examples.users + 1]
     for row, (stop, end) in enumerate(zip(task.examples.stop, ends, strict=True)):
         ahead = set(range(stop, min(end, stop + 5)))
-        places = task.places_ET[row].tolist()
+        places = task.positions_ET[row].tolist()
         assert set(places) <= ahead
         assert len(set(places)) == min(3, len(ahead))
-    offsets = (task.places_ET - task.examples.stop[:, None])[ends - task.examples.stop >= 5]
+    offsets = (task.positions_ET - task.examples.stop[:, None])[ends - task.examples.stop >= 5]
     assert np.abs(np.bincount(offsets.ravel(), minlength=5) / offsets.size - 0.2).max() < 0.05
 
 
@@ -211,7 +209,7 @@ def test_a_horizon_beyond_every_history_costs_nothing(dataset, first):
     longest = int(split.train.histories.lengths.max())
     near, far = (
         Prepared(
-            two_stage.RetrievedTask(
+            two_stage.StagesTask(
                 split.train,
                 planned(STAGES_OF.Config(**STAGES, **{"examples.horizon": horizon}), split.train),
                 retriever,
@@ -220,14 +218,14 @@ def test_a_horizon_beyond_every_history_costs_nothing(dataset, first):
         )
         for horizon in (longest, 2**31 - 1)
     )
-    assert np.array_equal(near.places_ET, far.places_ET)
+    assert np.array_equal(near.positions_ET, far.positions_ET)
 
 
 def test_the_loss_equals_loops(dataset, first):
     split = disjoint_users(dataset)
     config = STAGES_OF.Config(**STAGES, **{"examples.pairs": "harmonised", "loss.negatives": "candidates"})
     task = Prepared(
-        two_stage.RetrievedTask(split.train, planned(config, split.train), beamwood.load(first["users"]).searcher),
+        two_stage.StagesTask(split.train, planned(config, split.train), beamwood.load(first["users"]).searcher),
         seed=0,
     )
     batch = task.batch(np.arange(12))
@@ -252,7 +250,7 @@ def test_sampled_negatives_estimate_the_full_sum(dataset, first, negatives):
     split = disjoint_users(dataset)
     searcher = beamwood.load(first["users"]).searcher
     task = Prepared(
-        two_stage.RetrievedTask(
+        two_stage.StagesTask(
             split.train, planned(STAGES_OF.Config(**STAGES, **{"loss.negatives": negatives}), split.train), searcher
         ),
         seed=0,
@@ -329,7 +327,7 @@ def test_the_command_line(market, first, tmp_path, capsys):
     [
         (["--method", "two_stage"], "needs a fitted retriever; give its folder with --retriever"),
         (["--method", "dtr", "--retriever", "x"], "--retriever is not for dtr; it is for two_stage"),
-        (["--method", "ranker", "--split", "users"], "knows the users of training only"),
+        (["--method", "ranker", "--split", "users"], "recommends to users of the training data only"),
         (
             ["--method", "ranker", "--split", "leave-one-out", "--set", "choose.monitor=removed/f@20"],
             "does not fit choose.protocol",
@@ -344,7 +342,7 @@ def test_the_command_line(market, first, tmp_path, capsys):
         ),
         (
             ["--method", "ranker", "--split", "leave-one-out", "--set", "model.item_columns=['item:number']"],
-            "'item' is what the ids are called, which are not columns to learn from",
+            "'item' is the column of ids, from which nothing can be learned",
         ),
         (["--method", "two_stage", "--retriever", ""], "--retriever is empty"),
         (["--method", "two_stage", "--retriever", "{first}", "--ranker", ""], "--ranker is empty"),
@@ -423,7 +421,7 @@ def test_a_fitted_ranker_orders_a_retrievers_candidates(dataset, first, tmp_path
     scores = model.searcher.score(query, candidates.items)
     best = np.take_along_axis(candidates.items, np.argsort(-scores, axis=1, kind="stable")[:, :10], axis=1)
     assert [set(a) for a in best.tolist()] == [set(a) for a in found.items.tolist()]
-    with pytest.raises(InputError, match="the ranker is two stages itself; give the folder of a ranker or of one"):
+    with pytest.raises(InputError, match="the ranker has two stages itself; give the folder of a ranker or of one"):
         stages.two_stage(beamwood.load(first["leave-one-out"]), both)
     other = load_method("popularity").fitted(
         leave_one_out(Dataset.from_log(read_log(pl.DataFrame({"user": [1, 1, 1, 2], "item": [1, 2, 3, 1]}))))
@@ -537,7 +535,7 @@ def test_ids_are_never_feature_columns(market, dataset, of):
         read_log(market / "log.parquet"), items, item_column="sku", user_table=market / "users.parquet"
     )
     for data in (dataset, named):
-        with pytest.raises(InputError, match=f"'{of}' is what the ids are called.* or rename the table's own column"):
+        with pytest.raises(InputError, match=f"'{of}' is the column of ids.* or rename the table's own column"):
             beamwood.fit(leave_one_out(data), "ranker", SMALL | {f"model.{of}_columns": [of]}, progress=False)
     with pytest.raises(InputError, match=f"no column '{of}_id'; known: (age|category)"):
         beamwood.fit(leave_one_out(dataset), "ranker", SMALL | {f"model.{of}_columns": [f"{of}_id"]}, progress=False)

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from beamwood.data.split import Queries
+from beamwood.data.queries import Queries
 from beamwood.fitting.tree.search_choice import KEPT, KEPT_LEVEL, candidate_ways, choose_ways
 from beamwood.kernels.light import Way
 from beamwood.training.budget import Budget

@@ -10,7 +10,7 @@ from beamwood.evaluation.protocol import evaluate
 from beamwood.fitting import blend
 from beamwood.fitting.blend import SEEN_WEIGHTS, best_seen_weight
 from beamwood.methods import load_method
-from beamwood.retrieval.candidates import bring
+from beamwood.retrieval.candidates import find_candidates
 from beamwood.types import SearchOptions
 
 SMALL = {
@@ -45,7 +45,9 @@ def case(request):
 def chosen(searcher, queries):
     """The weight for the vectors of a blend."""
     first = searcher.first
-    return best_seen_weight(lambda query, k: bring(first, query, k, apart=True), first.needs, queries, "removed/f@20")
+    return best_seen_weight(
+        lambda query, k: find_candidates(first, query, k, apart=True), first.needs, queries, "removed/f@20"
+    )
 
 
 def test_the_weight_is_the_best_of_the_grid(case, monkeypatch):

@@ -8,9 +8,9 @@ from beamwood.data import Dataset, disjoint_users, read_log
 from beamwood.data.synthetic import MarketConfig, make_market
 from beamwood.errors import InputError
 from beamwood.fitting import blend
-from beamwood.fitting.blend import SEEN_WEIGHTS, StageWeights, Weights
+from beamwood.fitting.blend import SEEN_WEIGHTS, BlendWeights, StageCandidates
 from beamwood.fitting.choose import Validation
-from beamwood.fitting.stages import staged
+from beamwood.fitting.stages import blend_of_stages
 from beamwood.methods import cooccurrence, load_method, popularity
 from beamwood.retrieval.popularity import PopularitySearcher
 from beamwood.retrieval.ranked import RankingSearcher
@@ -40,7 +40,7 @@ def ranker_of(scores_N):
 
 def weights_of(split, retriever, num_candidates, weight=None, seen_weight=0.0):
     options = {"monitor": MONITOR, "first_weight": weight, "seen_weight": seen_weight}
-    return StageWeights(retriever, split.valid, num_candidates=num_candidates, **options)
+    return StageCandidates(retriever, split.valid, num_candidates=num_candidates, **options)
 
 
 @pytest.mark.parametrize("num_candidates", [5, 40, 500])
@@ -51,8 +51,8 @@ def test_evaluation_equals_the_answers_of_two_stages(split, retriever, num_candi
     values = []
     for given in sought.first_weights():
         alone, measured = weights_of(split, retriever, num_candidates, given).best(ranker)
-        served = staged(retriever, ranker, alone, num_candidates=num_candidates)
-        assert alone == Weights(given, 0)
+        served = blend_of_stages(retriever, ranker, alone, num_candidates=num_candidates)
+        assert alone == BlendWeights(given, 0)
         assert measured == pytest.approx(Validation(split.valid, 10**6, seed=0)(served))
         values.append(measured[MONITOR])
     assert metrics[MONITOR] == max(values)
@@ -75,10 +75,10 @@ def test_seen_items_get_the_best_weight(split, retriever, weight, monkeypatch):
     weights, metrics = weights_of(split, retriever, 40, weight, None).best(ranker)
     values = {}
     for given in SEEN_WEIGHTS:
-        served = staged(retriever, ranker, Weights(weight, given), num_candidates=40)
+        served = blend_of_stages(retriever, ranker, BlendWeights(weight, given), num_candidates=40)
         values[given] = Validation(split.valid, 10**6, seed=0)(served)
         fixed = weights_of(split, retriever, 40, weight, given).best(ranker)
-        assert fixed == (Weights(weight, given), pytest.approx(values[given]))
+        assert fixed == (BlendWeights(weight, given), pytest.approx(values[given]))
     assert values[weights.seen]["kept/ndcg@20"] == max(each["kept/ndcg@20"] for each in values.values())
     assert metrics == pytest.approx(values[weights.seen])
     assert weights.seen != 0
@@ -92,8 +92,8 @@ def test_truncated_histories(split, retriever):
     cut = type(valid)(valid.users, valid.histories.last(2), valid.labels, valid.seen)
     ranker = ranker_of(np.random.default_rng(0).random(len(split.dataset.items)))
     options = {"monitor": MONITOR, "first_weight": 0.7, "seen_weight": 3.0}
-    weights, metrics = StageWeights(retriever, cut, num_candidates=40, **options).best(ranker)
-    served = staged(retriever, ranker, weights, num_candidates=40)
+    weights, metrics = StageCandidates(retriever, cut, num_candidates=40, **options).best(ranker)
+    served = blend_of_stages(retriever, ranker, weights, num_candidates=40)
     assert metrics == pytest.approx(Validation(cut, 10**6, seed=0)(served))
 
 
@@ -110,7 +110,7 @@ def test_the_scale_of_scores_does_not_matter(split, retriever):
     assert chosen[1e3] == pytest.approx(chosen[1.0], rel=1e-4)
     huge = ranker_of(1e12 * scores)
     weights, _ = weights_of(split, retriever, 40, None, None).best(huge, fitted=True)
-    staged(retriever, huge, weights, num_candidates=100)
+    blend_of_stages(retriever, huge, weights, num_candidates=100)
     flat = ranker_of(0 * scores)
     own = Validation(split.valid, 10**6, seed=0)(retriever)
     weights, metrics = weights_of(split, retriever, 40, None, 0.0).best(flat, fitted=True)
@@ -146,7 +146,7 @@ def test_without_labels_there_is_no_choice(split):
     bare = split.valid.take(np.arange(3))
     bare = type(bare)(bare.users, bare.histories, ItemLists.empty(3), bare.seen)
     with pytest.raises(InputError, match="none of the 3 validation queries has a label"):
-        StageWeights(
+        StageCandidates(
             popularity.METHOD.fitted(split).searcher,
             bare,
             num_candidates=5,

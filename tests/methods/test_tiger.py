@@ -7,7 +7,7 @@ import torch
 
 import beamwood
 from beamwood.errors import ArtefactError, InputError, UnknownSearcherError
-from beamwood.fitting.vectors.tiger import CodeTask, item_codes, with_places
+from beamwood.fitting.vectors.tiger import CodeTask, item_codes, with_collision_codes
 from beamwood.methods import load_method
 from beamwood.models import code_decoder
 from beamwood.retrieval.coded import CodeSearcher
@@ -131,7 +131,7 @@ def test_planted_codes_are_recovered():
     assert len({tuple(row) for row in codes.tolist()}) == 24
     assert sorted(codes[:, 2].tolist()) == sorted([0, 1, 2] * 8)
     np.testing.assert_allclose(centres[0][codes[:, 0]] + centres[1][codes[:, 1]], vectors, atol=1e-3)
-    assert np.array_equal(with_places(np.array([[1], [0]])), [[1], [0]])
+    assert np.array_equal(with_collision_codes(np.array([[1], [0]])), [[1], [0]])
 
 
 def test_random_codes_as_a_control():

@@ -386,7 +386,7 @@ def test_an_estimator_is_trained_only_while_the_folder_is_locked(split, tmp_path
         configured("dtr", {"loss.labels": "rectified", "loss.estimator": "transitions"}, **SHORT),
         tmp_path / "run",
     )
-    with RunFolder(run).held(resume=False):
+    with RunFolder(run).locked(resume=False):
         (run / "estimator").mkdir()
         with pytest.raises(InputError, match=r"is in use by process \d+; wait"):
             load_method("dtr").fitted(split, config, run=RunFolder(run, overwrite=True), progress=False)

@@ -64,19 +64,19 @@ def test_the_estimated_time_is_not_more_than_needed(split, monkeypatch):
     monkeypatch.setattr(TreeSearcher, "_found", slow)
     method = load_method("dtr")
     config = planned(method.configured(SMALL | {"loop.max_steps": 1}), split.train)
-    foreseen = TreeTask(split, config, None).least(clock)
+    foreseen = TreeTask(split, config, None).min_seconds(clock)
     began = clock.now
     method.fitted(split, config, progress=False, time_limit=Budget(10**6, clock=clock))
     assert 0.3 * (clock.now - began) < foreseen <= clock.now - began
     nobody = replace(split, valid=split.valid.take(np.zeros(0, np.int64)))
-    assert TreeTask(nobody, config, None).least(clock) == 0.0
+    assert TreeTask(nobody, config, None).min_seconds(clock) == 0.0
 
 
 @pytest.mark.parametrize("start", ["transitions", "pifa"])
 def test_a_limit_stops_the_construction_of_the_tree(split, start, monkeypatch):
     clock = Ticking(0.0)
-    monkeypatch.setattr(TreeTask, "least", lambda self, clock: 0.0)
-    monkeypatch.setattr("beamwood.tree.build.cut_alike", lambda *_: setattr(clock, "now", clock.now + 10))
+    monkeypatch.setattr(TreeTask, "min_seconds", lambda self, clock: 0.0)
+    monkeypatch.setattr("beamwood.tree.build.split_clusters", lambda *_: setattr(clock, "now", clock.now + 10))
     with pytest.raises(TimeLimitError, match=r"time_limit=20 s is below [3-9]\d s, what dtr needs here; raise it"):
         load_method("dtr").fitted(
             split, SMALL | {"tree.start": start}, progress=False, time_limit=Budget(20, clock=clock, name="dtr")

@@ -26,7 +26,7 @@ class Counts:
         assert width == self.vectors.shape[1]
         return self.vectors
 
-    def surroundings(self, num_folds):
+    def neighbour_matrices(self, num_folds):
         assert len(self.counts) == 1 + num_folds
         return iter(self.counts)
 

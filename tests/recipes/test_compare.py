@@ -38,13 +38,13 @@ def test_retrievers_are_compared_like_methods(split, fitted):
 
 def test_another_metric_can_be_chosen(split, fitted):
     compared = beamwood.compare(split, fitted, ks=(5, 10))
-    assert compared.judged("f@5") == compared.verdicts
-    verdict = compared.judged("ndcg@10")["removed"]
+    assert compared.verdicts_by("f@5") == compared.verdicts
+    verdict = compared.verdicts_by("ndcg@10")["removed"]
     assert verdict.metric == "ndcg@10"
     means = {name: views["removed"].means()["ndcg@10"] for name, views in compared.results.items()}
     assert verdict.winner == max(means, key=means.get)
     with pytest.raises(InputError, match=r"metric='ndcg@20' was not measured; did you mean 'ndcg@10'\?"):
-        compared.judged("ndcg@20")
+        compared.verdicts_by("ndcg@20")
 
 
 def test_retrievers_of_another_split_are_refused(dataset, split, fitted):
@@ -58,7 +58,7 @@ def test_retrievers_of_another_split_are_refused(dataset, split, fitted):
 
 def test_fit_options_are_refused_for_fitted_retrievers(split, fitted):
     for option in ({"seed": 3}, {"preset": "paper"}, {"time_limit": 5}):
-        with pytest.raises(InputError, match="are of fits, and these are fitted already; leave them out"):
+        with pytest.raises(InputError, match="apply to fits, and these retrievers are fitted already"):
             beamwood.compare(split, fitted, **option)
 
 

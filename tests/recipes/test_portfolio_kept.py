@@ -12,11 +12,11 @@ from beamwood.artefact.write import _WRITERS
 from beamwood.data import Dataset, disjoint_users, read_log
 from beamwood.data.synthetic import MarketConfig, make_market
 from beamwood.errors import NotSavedError
+from beamwood.fitting.start_cache import caching
 from beamwood.fitting.tree import task
 from beamwood.fitting.tree.dtr import make_objective
 from beamwood.fitting.vectors import item_start
 from beamwood.fitting.vectors.item_start import transition_vectors, unit_vectors
-from beamwood.fitting.vectors.remembered import remembering
 from beamwood.methods import load_method
 from beamwood.recipes.portfolio import choice, search
 from beamwood.recipes.portfolio.members import Member
@@ -85,7 +85,7 @@ def test_a_tree_is_initialised_once_for_all_looks_and_rates(split, tmp_path, mon
     members = [COUNTING[0], Member("dtr", "dtr", TREE), Member("gentle", "dtr", TREE | gentle)]
     members += [Member("towers", "two_tower", towers)]
     parts, begun = held(split, tmp_path / "parts", members, 60)
-    with parts.held(resume=False, overwrite=False):
+    with parts.locked(resume=False, overwrite=False):
         begun().run()
     looks = [each.name for each in parts.trials if len(each.parts) == 1 and each.value is not None]
     assert len(looks) > len(set(looks)) == 4
@@ -94,7 +94,7 @@ def test_a_tree_is_initialised_once_for_all_looks_and_rates(split, tmp_path, mon
 
 
 def test_other_settings_need_another_initialisation(split):
-    with remembering():
+    with caching():
         trained = [
             load_method("dtr").fitted(split, TREE | changed | {"loop.max_steps": 1}, progress=False)
             for changed in ({}, {"tree.branching": 8}, {"start.seen": 3.0}, {"model.num_neighbours": 0})
@@ -114,7 +114,7 @@ def test_a_training_from_a_stored_initialisation_equals_an_uninterrupted_one(spl
         return fitted, load_checkpoint(run.checkpoint_path)["run"]["model"]
 
     whole, weights = trained("whole", 6)
-    with remembering():
+    with caching():
         trained("parts", 2)
         again, own = trained("parts", 6, resume=True)
     assert_same_arrays(whole, again)
@@ -126,7 +126,7 @@ def test_a_stored_initialisation_has_nothing_learned_later(split):
         config = planned(load_method("dtr").configured(TREE), split.train)
         return Stepper(task.TreeTask(split, config, lambda tree: make_objective(config, tree, None))).task.model
 
-    with remembering():
+    with caching():
         first = started()
         before = {name: tensor.clone() for name, tensor in first.state_dict().items()}
         for parameter in first.parameters():
@@ -136,9 +136,9 @@ def test_a_stored_initialisation_has_nothing_learned_later(split):
 
 
 def test_large_initialisations_are_not_stored(split, monkeypatch):
-    monkeypatch.setattr(task, "_MOST_REMEMBERED", 10)
+    monkeypatch.setattr(task, "_MOST_CACHED", 10)
     calls = counted(monkeypatch, task, "start_tree", "start_scorer")
-    with remembering():
+    with caching():
         for _ in range(2):
             load_method("dtr").fitted(split, TREE | {"loop.max_steps": 1}, progress=False)
     assert calls == {"start_tree": 1, "start_scorer": 2}
@@ -147,7 +147,7 @@ def test_large_initialisations_are_not_stored(split, monkeypatch):
 def test_few_vectors_are_the_first_of_many_stored_ones(split, monkeypatch):
     calls = counted(monkeypatch, item_start, "leading_eigenvectors")
     alone = transition_vectors(split.train, 8, seed=0)
-    with remembering():
+    with caching():
         many = transition_vectors(split.train, 16, seed=0)
         few, other = (transition_vectors(split.train, 8, seed=seed) for seed in (0, 1))
     assert calls["leading_eigenvectors"] == 3
@@ -159,7 +159,7 @@ def test_few_vectors_are_the_first_of_many_stored_ones(split, monkeypatch):
 
 def test_omissions_of_a_stored_initialisation_are_reported_for_all(split):
     lines = []
-    with remembering():
+    with caching():
         for _ in range(2):
             budget = Budget(1000, clock=Slow())
             load_method("dtr").fitted(split, TREE | {"loop.max_steps": 1}, progress=False, time_limit=budget)
@@ -202,13 +202,13 @@ def test_a_full_disk_ends_the_search_without_dropping_a_member(split, tmp_path, 
             )
             patched.setattr(run_folder, "json", lines)
         with (
-            parts.held(resume=False, overwrite=False),
+            parts.locked(resume=False, overwrite=False),
             pytest.raises(NotSavedError, match=r"No space left.*free some space.*--resume goes on"),
         ):
             begun().run()
     assert [each.name for each in parts.trials] == [member.name for member in COUNTING]
     parts, begun = held(split, tmp_path / "parts", members, 120)
-    with parts.held(resume=True, overwrite=False):
+    with parts.locked(resume=True, overwrite=False):
         begun().run()
     assert parts.kept("dtr").value > 0
 
@@ -226,7 +226,7 @@ def test_unchanged_models_are_not_evaluated_again(split, tmp_path, monkeypatch):
     frozen = TREE | {"optimiser.learning_rate": 1e-12}
     members = [COUNTING[0], Member("dtr", "dtr", frozen), Member("gentle", "dtr", frozen | {"model.dropout": 0.1})]
     parts, begun = held(split, tmp_path / "parts", members, 60)
-    with parts.held(resume=False, overwrite=False):
+    with parts.locked(resume=False, overwrite=False):
         one = begun()
         one._look_at_all()
         again = [each for each in parts.trials if each.name in ("dtr", "gentle")]
@@ -244,7 +244,7 @@ def test_under_other_load_there_are_fewer_and_longer_looks(split, tmp_path, pace
     members = [COUNTING[0], *(Member(f"s{n}", "sasrec", small | {"model.dropout": n / 10}) for n in range(3))]
     clock, parts = Ticks(0.1), SearchFolder(tmp_path / "parts", {})
     options = {"budget": Budget(150, clock=clock), "processor": lambda: pace * clock.now}
-    with parts.held(resume=False, overwrite=False):
+    with parts.locked(resume=False, overwrite=False):
         one = Search(split, Wanted(150, "removed/f@20"), parts, members=members, **options)
         clock.now += 5
         one._look_at_all()
@@ -267,11 +267,10 @@ def test_candidates_of_the_first_part_are_reused_for_all_blends(split, tmp_path,
         whole(self, retriever, *given, **options)
 
     monkeypatch.setattr(search.FirstStage, "__init__", noting)
-    brought = []
-    bring = search.FirstStage._of
-    monkeypatch.setattr(search.FirstStage, "_of", lambda self, num: brought.append(num) or bring(self, num))
+    retrieved, retrieve = [], search.FirstStage._retrieve
+    monkeypatch.setattr(search.FirstStage, "_retrieve", lambda self, num: retrieved.append(num) or retrieve(self, num))
     parts, begun = held(split, tmp_path / "parts", [*COUNTING, Member("ease", "ease")], 600)
-    with parts.held(resume=False, overwrite=False):
+    with parts.locked(resume=False, overwrite=False):
         begun().run()
     pairs = [each.parts for each in parts.trials if len(each.parts) == 2]
     first = pairs[0][0]
@@ -279,14 +278,14 @@ def test_candidates_of_the_first_part_are_reused_for_all_blends(split, tmp_path,
     assert len(behind) > 1
     # The best method is tried with each other as the second part.
     assert made.count(first) == 1
-    assert brought.count(max(brought)) == len(made)
+    assert retrieved.count(max(retrieved)) == len(made)
 
 
 def test_slow_blends_are_skipped_for_faster_ones(split, tmp_path, monkeypatch):
     """The remaining time is too short for the best first part, which is slow, but enough for the second best."""
     members = [*COUNTING, Member("ease", "ease")]
     parts, begun = held(split, tmp_path / "parts", members, 600)
-    with parts.held(resume=False, overwrite=False):
+    with parts.locked(resume=False, overwrite=False):
         one = begun()
         one._look_at_all()
         best, second = sorted(

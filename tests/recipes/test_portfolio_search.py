@@ -12,7 +12,7 @@ import pytest
 
 import beamwood
 from beamwood.data import Dataset, disjoint_users, read_log
-from beamwood.data.split import Queries
+from beamwood.data.queries import Queries
 from beamwood.data.synthetic import MarketConfig, make_market
 from beamwood.errors import InputError, TimeLimitError
 from beamwood.evaluation.protocol import evaluate
@@ -116,13 +116,13 @@ def test_the_choice_uses_the_validation_users(found, split):
 
 def test_blends_are_restored_from_their_parts(split, tmp_path):
     parts = SearchFolder(tmp_path / "parts", {})
-    with parts.held(resume=False, overwrite=False):
+    with parts.locked(resume=False, overwrite=False):
         one = Search(split, Wanted(600, "removed/f@20"), parts, members=COUNTING)
         one.run()
         blends = [each for each in parts.trials if len(each.parts) > 1]
         assert max(len(each.parts) for each in blends) <= 3
         for each in blends:
-            again = one._put_together(each.parts, each.weights)
+            again = one._blend_of(each.parts, each.weights)
             assert np.array_equal(one.judge.values(again.searcher), parts.values[each.name])
 
 
@@ -135,7 +135,7 @@ def test_fewer_test_users_are_read_if_time_is_short(split, tmp_path):
     for before, users in ((0.0, len(many.test)), (599.99, search._FEWEST)):
         clock = Ticks()
         parts = SearchFolder(tmp_path / f"parts-{users}", {})
-        with parts.held(resume=False, overwrite=False):
+        with parts.locked(resume=False, overwrite=False):
             wanted, budget = Wanted(600, "removed/f@20"), Budget(600, clock=clock)
             one = Search(many, wanted, parts, members=COUNTING[:1], budget=budget)
             one._look_at_all()
@@ -161,7 +161,7 @@ def test_blends_use_fewer_validation_users_if_time_is_short(split, tmp_path, mon
 def test_the_metric_of_the_search_chooses_the_weights_of_its_members(split, tmp_path):
     members = [COUNTING[0], Member("sasrec", "sasrec", TINY | {"loop.max_steps": 10}), Member("own", "sasrec", OWN)]
     parts = SearchFolder(tmp_path / "parts", {})
-    with parts.held(resume=False, overwrite=False):
+    with parts.locked(resume=False, overwrite=False):
         wanted = Wanted(600, "kept/mrr@20")
         Search(split, wanted, parts, members=members, budget=Budget(600, clock=Ticks())).run()
     stored = {name: beamwood.load(tmp_path / "parts" / name).metadata["config"] for name in ("sasrec", "own")}
@@ -200,7 +200,7 @@ def test_failed_fits_are_reported(split):
     found = find(split, time_limit=600, members=[COUNTING[0], Member("ranker", "ranker")])
     assert found.document["chosen"] == "popularity"
     row = next(row for row in found.document["rows"] if row["name"] == "ranker")
-    assert "knows the users of training only" in row["note"]
+    assert "recommends to users of the training data only" in row["note"]
     assert "ranker" in "\n".join(table_lines(found.document))
 
 
@@ -236,7 +236,7 @@ def test_a_model_whose_initialisation_exceeded_its_look_is_evaluated(split, tmp_
         Member("sasrec", "sasrec", TINY | {"loop.max_steps": 3}),
     ]
     parts = SearchFolder(tmp_path / "parts", {})
-    with parts.held(resume=False, overwrite=False):
+    with parts.locked(resume=False, overwrite=False):
         search_ = Search(split, Wanted(600, "removed/f@20"), parts, members=members, budget=Budget(600, clock=clock))
         search_._look_at_all()
     looks = {each.name: each for each in parts.trials}
@@ -346,7 +346,7 @@ class Ticks:
 
 def searched(split, folder, members, limit, *, clock=None, resume=False):
     parts, budget = SearchFolder(folder, {}), Budget(limit, clock=clock or Ticks())
-    with parts.held(resume=resume, overwrite=False):
+    with parts.locked(resume=resume, overwrite=False):
         found = Search(split, Wanted(limit, "removed/f@20"), parts, members=members, budget=budget).run()
     return found, parts
 

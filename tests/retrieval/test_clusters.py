@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from beamwood.errors import ArtefactError
-from beamwood.retrieval.index import ClusterIndex, IvfIndex, Making, settings_of
+from beamwood.retrieval.index import ClusterIndex, IndexInputs, IvfIndex, settings_of
 from beamwood.retrieval.index.clusters import ClusterTree, grow_tree, reached_leaves, shared_leaves
 from beamwood.retrieval.products import best_products
 from beamwood.testing import IndexContract
@@ -144,7 +144,7 @@ def test_a_second_leaf_per_item_raises_recall():
     exact, found = best_products(queries[:200], vectors, 10).items, []
     for homes in (1, 2):
         settings = settings_of(ClusterIndex, {"leaf_size": 40, "num_homes": homes, "num_probed": 4})
-        index = ClusterIndex(vectors, settings, Making(0, lambda: queries[200:]))
+        index = ClusterIndex(vectors, settings, IndexInputs(0, lambda: queries[200:]))
         hits = index.search(queries[:200], 10)
         found.append(np.mean([len({*a} & {*b}) / 10 for a, b in zip(hits.items, exact, strict=True)]))
     assert found[1] > found[0] + 0.02
@@ -165,9 +165,9 @@ def test_a_filter_opens_more_leaves():
 def test_it_keeps_its_time_limit():
     vectors = np.random.default_rng(4).normal(size=(400, 8)).astype(np.float32)
     given = settings_of(ClusterIndex, {"leaf_size": 20})
-    late = ClusterIndex(vectors, given, Making(0, lambda: vectors, seconds=1e-9))
+    late = ClusterIndex(vectors, given, IndexInputs(0, lambda: vectors, seconds=1e-9))
     assert not late.buckets.overlap
-    assert ClusterIndex(vectors, given, Making(0, lambda: vectors)).buckets.overlap
+    assert ClusterIndex(vectors, given, IndexInputs(0, lambda: vectors)).buckets.overlap
 
 
 def test_invalid_arrays_are_refused():

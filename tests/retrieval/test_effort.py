@@ -108,7 +108,7 @@ def test_candidates_of_a_blend_are_searched_by_the_selected_way():
             return getattr(searcher, name)
 
         def search(self, query, k, options=SearchOptions()):
-            brought.append((k, options.good))
+            brought.append((k, options.num_exact))
             return searcher.search(query, k, options)
 
     two = Blend([Part(Asked()), Part(vector_searcher(500))], num_candidates=80)
@@ -119,7 +119,7 @@ def test_candidates_of_a_blend_are_searched_by_the_selected_way():
     wide = searcher.search(query, 80, SearchOptions(histories.distinct(), effort=0))
     # By default all 80 candidates must be good, with the same way to search.
     assert (wide.scored == 80).all()
-    assert searcher.search(query, 80, SearchOptions(histories.distinct(), effort=0, good=80)).items.tolist() == (
+    assert searcher.search(query, 80, SearchOptions(histories.distinct(), effort=0, num_exact=80)).items.tolist() == (
         wide.items.tolist()
     )
     # A nested blend uses the number of results of the outer one.

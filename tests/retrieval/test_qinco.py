@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from beamwood.errors import ArtefactError
-from beamwood.retrieval.index import Making, QincoIndex, settings_of
+from beamwood.retrieval.index import IndexInputs, QincoIndex, settings_of
 from beamwood.retrieval.index.codes import residual_codes
 from beamwood.retrieval.index.qinco import decode_step, shapes_of
 from beamwood.testing import IndexContract
@@ -93,7 +93,7 @@ def test_enough_codes_reconstruct_exactly():
 
 def test_it_keeps_its_time_limit():
     given = settings_of(QincoIndex, {"num_epochs": 10**6, "num_codes": 2, "num_codewords": 8})
-    index = QincoIndex(vectors(), given, Making(0, None, 0.01))
+    index = QincoIndex(vectors(), given, IndexInputs(0, None, 0.01))
     assert np.isfinite(index.decoded).all()
 
 

@@ -11,8 +11,8 @@ from scipy import sparse
 from beamwood.data import Vocabulary
 from beamwood.data.features import fit_columns
 from beamwood.errors import ArtefactError, InputError
-from beamwood.fitting.blend import Weights
-from beamwood.fitting.stages import staged
+from beamwood.fitting.blend import BlendWeights
+from beamwood.fitting.stages import blend_of_stages
 from beamwood.kernels.din import DinWeights, Layer
 from beamwood.models.encoders import ENCODERS
 from beamwood.models.plain_encoder import PlainEncoder
@@ -258,7 +258,7 @@ def test_new_users_get_popular_items_if_the_model_has_no_answer():
     bare = Retriever(sequence_searcher(), Vocabulary(pl.Series(ids)))
     assert bare.recommend([[]], k=2).item_ids == [["item 00", "item 01"]]
     # A second stage orders the candidates of the first, which has none here.
-    both = staged(first, neighbour_searcher(), Weights(0.0, 0.0), num_candidates=5)
+    both = blend_of_stages(first, neighbour_searcher(), BlendWeights(0.0, 0.0), num_candidates=5)
     assert Retriever(both, sequence.items, users, known).recommend([[]], k=2).item_ids == [["item 07", "item 09"]]
 
 
@@ -270,6 +270,8 @@ def test_new_users_get_popular_items_from_stages_with_context_too():
     known = ItemLists(np.array([0, 2, 3, 6]), np.array([7, 9, 7, 7, 9, 4], np.int32))
     popular, plain = PopularitySearcher(np.bincount(known.items, minlength=NUM_ITEMS)), neighbour_searcher()
     first = Blend([Part(sequence_searcher(), gate="history")], fallback=popular)
-    both = staged(first, WithContext(plain.similarity, plain.popularity), Weights(0.0, 0.0), num_candidates=5)
+    both = blend_of_stages(
+        first, WithContext(plain.similarity, plain.popularity), BlendWeights(0.0, 0.0), num_candidates=5
+    )
     retriever = Retriever(both, ids, Vocabulary(pl.Series(["a", "b", "c"])), known)
     assert retriever.recommend([[]], k=2, context={"device": ["tv"]}).item_ids == [["item 07", "item 09"]]

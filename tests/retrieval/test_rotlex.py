@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from beamwood.errors import ArtefactError
-from beamwood.retrieval.index import IvfIndex, Making, RotlexIndex, settings_of
+from beamwood.retrieval.index import IndexInputs, IvfIndex, RotlexIndex, settings_of
 from beamwood.retrieval.index.rotlex import bucket_parents, capped_buckets
 from beamwood.retrieval.products import best_products
 from beamwood.testing import IndexContract
@@ -47,7 +47,7 @@ def test_it_has_a_higher_recall_than_k_means_at_equal_products(case):
     vectors, queries = case
     exact = best_products(queries[:200], vectors, 10)
     given = {"num_children": 7, "num_epochs": 20, "regroup_every": 7, "hidden": 32}
-    learned = RotlexIndex(vectors, settings_of(RotlexIndex, given), Making(0, lambda: queries[200:]))
+    learned = RotlexIndex(vectors, settings_of(RotlexIndex, given), IndexInputs(0, lambda: queries[200:]))
     plain = IvfIndex(vectors, settings_of(IvfIndex, {"num_buckets": 49}))
     ours, theirs = (curve(index, queries[:200], exact) for index in (learned, plain))
     at = np.linspace(max(ours[0].min(), theirs[0].min()), min(ours[0].max(), theirs[0].max()), 9)
@@ -70,7 +70,7 @@ def test_parents_have_equal_numbers_of_children():
 
 def test_it_keeps_its_time_limit(case):
     vectors, queries = case
-    made = RotlexIndex(vectors, settings_of(RotlexIndex, {"num_epochs": 10**6}), Making(0, lambda: queries, 0.01))
+    made = RotlexIndex(vectors, settings_of(RotlexIndex, {"num_epochs": 10**6}), IndexInputs(0, lambda: queries, 0.01))
     assert made.search(queries[:2], 3).items.shape == (2, 3)
 
 

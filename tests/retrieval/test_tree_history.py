@@ -86,7 +86,7 @@ def test_a_weight_of_repeats_is_added_to_items_found_separately(added):
     weights = with_term(searcher.weights, "seen", weights=seen + np.float32(added))
     expected = TreeSearcher(weights, searcher.tree, beam_width=300).search(query, 12)
     apart = searcher.apart(query, 12)
-    found = apart.joined(apart.scores_BC(12), added, 12)
+    found = apart.best(apart.scores_BC(12), added, 12)
     assert np.array_equal(found.items, expected.items)
     assert np.allclose(found.scores, expected.scores, rtol=1e-4)
 
@@ -95,4 +95,4 @@ def test_no_history_adds_no_items():
     searcher, _ = case(0.5)
     nobody = Query.of(ItemLists.from_lists([np.array([], int)] * 3))
     apart = searcher.apart(nobody, 5)
-    assert np.array_equal(apart.joined(apart.scores_BC(5), 8.0, 5).items, searcher.search(nobody, 5).items)
+    assert np.array_equal(apart.best(apart.scores_BC(5), 8.0, 5).items, searcher.search(nobody, 5).items)

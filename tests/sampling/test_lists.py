@@ -44,7 +44,7 @@ def test_lists_at_positions():
 
 
 def test_nothing_to_rank():
-    with pytest.raises(InputError, match="some items and lacks others"):
+    with pytest.raises(InputError, match="some items but not all"):
         ListSampler(ItemLists.from_lists([[], [0, 1]]), 2)
     with pytest.raises(InputError, match="no user has two interactions"):
         FutureListSampler(ItemLists.from_lists([[0], []]), 2, length=3)

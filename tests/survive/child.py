@@ -71,7 +71,7 @@ def command(arguments):
     from survive.jobs import SMALL
 
     job.GROUP_ROWS, group_answers._ROWS = 25, 10
-    checkpoint_times.MOST_LOST, checkpoint_times.MOST_SPENT = 0.0, 1.0
+    checkpoint_times.MAX_LOST, checkpoint_times.MAX_SHARE = 0.0, 1.0
     whole = finding.find
     members = [Member("popularity", "popularity", blends=False), Member("cooccurrence", "cooccurrence")]
     members.append(Member("sasrec", "sasrec", SMALL))

@@ -7,7 +7,7 @@ import pytest
 
 from beamwood.training import run_folder
 from beamwood.training.budget import Budget
-from beamwood.training.checkpoint_times import MOST_LOST, MOST_SPENT, CheckpointTimes
+from beamwood.training.checkpoint_times import MAX_LOST, MAX_SHARE, CheckpointTimes
 from beamwood.training.loop import run_loop
 from beamwood.training.loop_config import LoopConfig
 from beamwood.training.pace import Validator
@@ -78,11 +78,11 @@ def test_fast_checkpoints_keep_both_bounds(tmp_path, monkeypatch, cost):
     saved, end = saves(tmp_path, monkeypatch, cost)
     assert len(saved) >= 6
     # The cost of the first checkpoint is unknown in advance.
-    assert lost(saved, end) <= MOST_LOST + cost + 1e-6
-    assert lost(saved[1:], end, saved[0][1]) <= MOST_LOST + 1e-6
-    assert all(cost <= MOST_SPENT * (apart + cost) * (1 + 1e-9) + 1e-6 for apart in between(saved))
+    assert lost(saved, end) <= MAX_LOST + cost + 1e-6
+    assert lost(saved[1:], end, saved[0][1]) <= MAX_LOST + 1e-6
+    assert all(cost <= MAX_SHARE * (apart + cost) * (1 + 1e-9) + 1e-6 for apart in between(saved))
     # Nor are they more frequent than needed.
-    assert all(apart >= MOST_LOST - cost - 1.0 - 1e-6 for apart in between(saved))
+    assert all(apart >= MAX_LOST - cost - 1.0 - 1e-6 for apart in between(saved))
 
 
 @pytest.mark.parametrize("cost", [3.0, 10.0])
@@ -90,21 +90,21 @@ def test_slow_checkpoints_are_limited_by_their_cost(tmp_path, monkeypatch, cost)
     saved, _ = saves(tmp_path, monkeypatch, cost, steps=1500 if cost == 10 else 600)
     assert len(saved) >= 4
     assert all(apart == pytest.approx(49 * cost, abs=1.0) for apart in between(saved))
-    assert all(cost <= MOST_SPENT * (apart + cost) * (1 + 1e-9) for apart in between(saved))
+    assert all(cost <= MAX_SHARE * (apart + cost) * (1 + 1e-9) for apart in between(saved))
 
 
 def test_a_checkpoint_that_becomes_fast_again_is_more_frequent(tmp_path, monkeypatch):
     saved, _ = saves(tmp_path, monkeypatch, lambda number: 5.0 if number == 1 else 0.1, steps=500)
     assert between(saved)[1] == pytest.approx(49 * 5.0, abs=1.0)
-    assert between(saved)[2] == pytest.approx(MOST_LOST - 0.1, abs=1.0)
+    assert between(saved)[2] == pytest.approx(MAX_LOST - 0.1, abs=1.0)
 
 
 def test_a_checkpoint_precedes_long_work(tmp_path, monkeypatch):
     """A validation, and a step, are done anew when they are killed: what came before them is not."""
     saved, end = saves(tmp_path, monkeypatch, 0.1, steps=100, validation=45.0, every=25)
-    assert lost(saved, end) <= MOST_LOST + 0.2
+    assert lost(saved, end) <= MAX_LOST + 0.2
     saved, end = saves(tmp_path, monkeypatch, 0.1, steps=20, step=25.0)
-    assert lost(saved, end) <= MOST_LOST + 0.2
+    assert lost(saved, end) <= MAX_LOST + 0.2
 
 
 def test_changes_of_the_system_clock_do_not_matter(monkeypatch):
@@ -114,5 +114,5 @@ def test_changes_of_the_system_clock_do_not_matter(monkeypatch):
     for jump in (-3e7, 6e7):
         monkeypatch.setattr(time, "time", lambda jump=jump: wall + jump)
         assert not times.is_due()
-        assert 0 <= Budget().seconds < MOST_LOST
-    assert before <= clock() < before + MOST_LOST
+        assert 0 <= Budget().seconds < MAX_LOST
+    assert before <= clock() < before + MAX_LOST

@@ -1,4 +1,4 @@
-"""The device of a training: moved tensors, refusals, and the return of the model."""
+"""The device of a training: to_device tensors, refusals, and the return of the model."""
 
 import pickle
 from collections import namedtuple
@@ -15,7 +15,7 @@ from beamwood.fitting.vectors import lightgcn
 from beamwood.methods import load_method
 from beamwood.models.din import DinScorer
 from beamwood.models.tree_model import TreeModel
-from beamwood.training.device import PROCESSOR, computes_on, device_of, moved
+from beamwood.training.device import CPU, device_of, on_device, to_device
 from beamwood.training.loop import run_loop
 from beamwood.training.loop_config import LoopConfig
 from beamwood.training.trainable import Stepper
@@ -61,7 +61,7 @@ def test_a_batch_moves_with_all_its_tensors():
     lists = ItemLists(np.array([0, 2]), np.array([3, 1], np.int32))
     inner = Held(torch.ones(2), {"a": [torch.zeros(1), 3], "b": None})
     batch = Held(torch.ones(3), (Pair(inner, torch.arange(2)), lists, "word", np.ones(2)))
-    there = moved(batch, META)
+    there = to_device(batch, META)
     assert len(tensors_of(there)) == 4
     assert all(tensor.device == META for tensor in tensors_of(there))
     pair, kept, word, array = there.more
@@ -69,7 +69,7 @@ def test_a_batch_moves_with_all_its_tensors():
     assert (pair.first.more["a"][1], pair.first.more["b"], word) == (3, None, "word")
     assert kept is lists
     assert array is batch.more[3]
-    assert all(tensor.device == PROCESSOR for tensor in tensors_of(batch))
+    assert all(tensor.device == CPU for tensor in tensors_of(batch))
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -83,7 +83,7 @@ def test_no_tensor_of_a_methods_batch_stays_on_the_old_device(split, case, tmp_p
     monkeypatch.setattr(Stepper, "drawn", kept)
     fitted(split, case, tmp_path, max_steps=1)
     found = tensors_of(batches[0])
-    there = tensors_of(moved(batches[0], META))
+    there = tensors_of(to_device(batches[0], META))
     assert len(there) == len(found) > 0
     assert all(tensor.device == META for tensor in there)
 
@@ -118,9 +118,9 @@ def test_a_fit_without_a_gpu_is_refused_too(split):
 
 
 def test_a_cpu_method_refuses_a_gpu(split):
-    with pytest.raises(InputError, match=r"loop\.device=cuda is not for this method, which trains on the processor"):
+    with pytest.raises(InputError, match=r"loop\.device=cuda is not for this method, which trains on the CPU"):
         load_method("lpo4rec").fitted(split, {"loop.device": "cuda"}, progress=False)
-    assert device_of("cpu", takes_gpu=False) == PROCESSOR
+    assert device_of("cpu", supports_gpu=False) == CPU
 
 
 def test_averaging_the_graph_by_rows_and_at_once_is_equal():
@@ -130,7 +130,7 @@ def test_averaging_the_graph_by_rows_and_at_once_is_equal():
     graph = lightgcn.Graph(taken, 20, 3)
     table, rows = torch.randn(50, 4, requires_grad=True), torch.tensor([1, 4, 33])
     found = []
-    for form in (lightgcn.Averaged, lightgcn.AveragedWhole):
+    for form in (lightgcn.AveragedRows, lightgcn.AveragedGraph):
         vectors = form.apply(table, rows, graph)
         (gradient,) = torch.autograd.grad((vectors * torch.arange(12).view(3, 4)).sum(), table)
         found.append((vectors.detach(), gradient))
@@ -146,7 +146,7 @@ def test_too_little_memory_is_one_line():
     moves = []
     with (
         pytest.raises(InputError, match=r"too little memory .* lower loop\.batch_size, or set loop\.device=cpu"),
-        computes_on(Model(2, 2), META),
+        on_device(Model(2, 2), META),
     ):
         raise torch.cuda.OutOfMemoryError("CUDA out of memory")
-    assert moves == [META, PROCESSOR]
+    assert moves == [META, CPU]

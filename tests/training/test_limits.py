@@ -60,7 +60,7 @@ class Timed(LinearTask):
         super().__init__()
         self.clock, self.learned, self.prepares, self.knows = clock, update, prepares, knows
 
-    def least(self, clock):
+    def min_seconds(self, clock):
         return self.knows
 
     def prepare(self, rng, budget):
@@ -190,7 +190,7 @@ def test_a_limit_is_refused_as_soon_as_it_is_known_to_be_too_short(knows, limit,
     task, began = Timed(clock, knows=knows), clock.now
     with pytest.raises(TimeLimitError) as raised:
         trained(task, limit, prices=Prices(validation=2, finish=20, save=1))
-    assert (clock.now - began, raised.value.least) == (gone, pytest.approx(floor))
+    assert (clock.now - began, raised.value.min_seconds) == (gone, pytest.approx(floor))
     assert re.fullmatch(rf"time_limit={limit} s is below {floor} s, what mine needs here; raise it", str(raised.value))
 
 
@@ -228,17 +228,17 @@ def test_elapsed_time_is_the_estimate_if_there_is_no_other():
 
 def test_a_search_extends_a_limit_up_to_its_own():
     clock = Clock()
-    budget = Budget(10, clock=clock, most=50)
-    budget.ahead = 30
+    budget = Budget(10, clock=clock, max_limit=50)
+    budget.reserved = 30
     budget.require()
     assert budget.limit == 30
-    budget.ahead = 80
+    budget.reserved = 80
     budget.require()
     assert budget.limit == 50
-    budget.ahead = 84
+    budget.reserved = 84
     with pytest.raises(TimeLimitError) as raised:
         budget.require()
-    assert raised.value.least == 84
+    assert raised.value.min_seconds == 84
 
 
 def test_the_minimum_of_a_share_is_reported_for_the_whole():

@@ -56,7 +56,7 @@ def everything(task, result, folder):
     state = load_checkpoint(folder.checkpoint_path)["run"]
     for name in ("seconds", "evaluation_seconds", "prepared"):
         state.pop(name)
-    state["since_line"].pop("seconds")
+    state["since_log"].pop("seconds")
     return state, task.model.state_dict(), (result.best_metric, result.best_step, result.steps), lines(folder)
 
 

@@ -43,13 +43,13 @@ class Timed(LinearTask):
         return {"fit": super().evaluate()["fit"] + self.lucky}
 
 
-def trained(folder, limit, *, judges=None, lucky=0.0, resume=False):
+def trained(folder, limit, *, num_queries=None, lucky=0.0, resume=False):
     """The task, its result, and the number of validation users in the estimates."""
     task, told = Timed(Clock(), lucky), []
 
     def prices(before):
         told.append(before)
-        return Prices(validation=2, judges=judges)
+        return Prices(validation=2, num_queries=num_queries)
 
     budget = Budget(limit, clock=task.clock, name="mine")
     result = run_loop(
@@ -84,14 +84,14 @@ def test_a_run_without_remaining_time_returns_its_model(tmp_path):
 
 def test_other_validation_users_evaluate_the_best_weights_again(tmp_path):
     """With a metric that was high by chance on fewer users, no later weights would be better."""
-    _, few, told = trained(tmp_path / "run", 30, judges=8, lucky=100.0)
+    _, few, told = trained(tmp_path / "run", 30, num_queries=8, lucky=100.0)
     assert told == [None]
     assert few.best_metric > 50
-    _, result, told = trained(tmp_path / "run", 90, judges=64, resume=True)
+    _, result, told = trained(tmp_path / "run", 90, num_queries=64, resume=True)
     assert told == [8]
     assert result.best_metric < 50
     assert result.best_step > few.steps
     # With the same validation users nothing is evaluated again.
-    _, again, told = trained(tmp_path / "run", result.seconds + 1, judges=64, lucky=100.0, resume=True)
+    _, again, told = trained(tmp_path / "run", result.seconds + 1, num_queries=64, lucky=100.0, resume=True)
     assert told == [64]
     assert again.best_metric == result.best_metric

@@ -76,18 +76,19 @@ def test_a_damaged_checkpoint_names_the_options_to_restart(tmp_path):
     save_checkpoint(tmp_path / "at", {"step": 1})
     (tmp_path / "at" / "state.json").write_text("{")
     with pytest.raises(
-        ArtefactError, match=r"cannot go on from its checkpoint \(.*state\.json .*with --overwrite and without --resume"
+        ArtefactError,
+        match=r"cannot continue from its checkpoint \(.*state\.json .*with --overwrite and without --resume",
     ):
         load_checkpoint(tmp_path / "at")
 
 
 def test_metrics_are_truncated_to_the_checkpoint(tmp_path):
     folder = RunFolder(tmp_path / "run")
-    with folder.opened(resume=False) as log:
+    with folder.open(resume=False) as log:
         log.append({"step": 1})
         log.save({"step": 1})
         log.append({"step": 2})
-    with folder.opened(resume=True) as log:
+    with folder.open(resume=True) as log:
         assert log.state == {"step": 1}
         log.append({"step": "2 again"})
     assert folder.metrics_path.read_text() == '{"step": 1}\n{"step": "2 again"}\n'
@@ -96,24 +97,24 @@ def test_metrics_are_truncated_to_the_checkpoint(tmp_path):
 def test_one_run_at_a_time(tmp_path):
     folder = RunFolder(tmp_path / "run")
     with (
-        folder.opened(resume=False),
+        folder.open(resume=False),
         pytest.raises(InputError, match=rf"is in use by process {os.getpid()}; wait"),
-        RunFolder(tmp_path / "run").opened(resume=True),
+        RunFolder(tmp_path / "run").open(resume=True),
     ):
         pass
-    with folder.opened(resume=True):
+    with folder.open(resume=True):
         pass
 
 
 def test_the_configuration_must_agree(tmp_path):
     folder = RunFolder(tmp_path / "run")
-    with folder.opened(resume=False, config={"width": 24, "max_steps": 10}):
+    with folder.open(resume=False, config={"width": 24, "max_steps": 10}):
         pass
-    with folder.opened(resume=True, config={"width": 24, "max_steps": 20}, may_differ=("max_steps",)):
+    with folder.open(resume=True, config={"width": 24, "max_steps": 20}, may_differ=("max_steps",)):
         pass
     with (
         pytest.raises(InputError, match="trained with width=24, now it is 32"),
-        folder.opened(resume=True, config={"width": 32, "max_steps": 20}),
+        folder.open(resume=True, config={"width": 32, "max_steps": 20}),
     ):
         pass
     assert json.loads(folder.config_path.read_text())["width"] == 24
@@ -121,22 +122,22 @@ def test_the_configuration_must_agree(tmp_path):
 
 def test_another_method_is_named_before_its_settings(tmp_path):
     folder = RunFolder(tmp_path / "run")
-    with folder.opened(resume=False, config={"activation": None, "method": "sasrec"}):
+    with folder.open(resume=False, config={"activation": None, "method": "sasrec"}):
         pass
     with (
         pytest.raises(InputError, match="trained with method='sasrec', now it is 'dtr'"),
-        folder.opened(resume=True, config={"activation": "relu", "method": "dtr"}),
+        folder.open(resume=True, config={"activation": "relu", "method": "dtr"}),
     ):
         pass
 
 
 def test_overwriting_removes_only_the_run(tmp_path):
     folder = RunFolder(tmp_path / "run", overwrite=True)
-    with folder.opened(resume=False, config={"width": 24}) as log:
+    with folder.open(resume=False, config={"width": 24}) as log:
         log.save({})
     (folder.path / "notes.txt").write_text("mine")
     assert folder.holds_a_run
-    with folder.opened(resume=False, config={"width": 32}):
+    with folder.open(resume=False, config={"width": 32}):
         assert not folder.checkpoint_path.exists()
         assert folder.metrics_path.read_bytes() == b""
     assert json.loads(folder.config_path.read_text())["width"] == 32
@@ -146,17 +147,17 @@ def test_overwriting_removes_only_the_run(tmp_path):
 @pytest.mark.parametrize("lost", ["manifest.json", "state.json", "tensors.safetensors", "all"])
 def test_a_damaged_or_half_removed_checkpoint_is_overwritten(tmp_path, lost):
     folder = RunFolder(tmp_path / "run", overwrite=True)
-    with folder.opened(resume=False, config={"width": 24}) as log:
+    with folder.open(resume=False, config={"width": 24}) as log:
         log.save({"step": 1})
     for name in os.listdir(folder.checkpoint_path):
         if lost in (name, "all"):
             (folder.checkpoint_path / name).unlink()
-    with pytest.raises(InputError, match="with --overwrite and without --resume"), folder.opened(resume=True):
+    with pytest.raises(InputError, match="with --overwrite and without --resume"), folder.open(resume=True):
         pass
-    with folder.opened(resume=False, config={"width": 32}) as log:
+    with folder.open(resume=False, config={"width": 32}) as log:
         assert log.state is None
         log.save({"step": 2})
-    with folder.opened(resume=True, config={"width": 32}) as log:
+    with folder.open(resume=True, config={"width": 32}) as log:
         assert log.state == {"step": 2}
 
 
@@ -166,7 +167,7 @@ def contents(folder):
 
 def test_a_locked_run_is_not_changed(tmp_path):
     folder = RunFolder(tmp_path / "run")
-    with folder.opened(resume=False, config={"width": 24}) as log:
+    with folder.open(resume=False, config={"width": 24}) as log:
         log.append({"step": 1})
         log.save({})
         before = contents(folder.path)
@@ -174,7 +175,7 @@ def test_a_locked_run_is_not_changed(tmp_path):
             rival = RunFolder(folder.path, overwrite=True)
             with (
                 pytest.raises(InputError, match=rf"is in use by process {os.getpid()}; wait"),
-                rival.opened(resume=resume, config={"width": 32}),
+                rival.open(resume=resume, config={"width": 32}),
             ):
                 pass
             with pytest.raises(InputError, match=rf"is in use by process {os.getpid()}; wait"):
@@ -200,10 +201,10 @@ def test_foreign_files_are_not_changed(tmp_path, files, message):
         (tmp_path / "run" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "run" / name).write_text(content)
     before = contents(tmp_path / "run")
-    with pytest.raises(InputError, match=message), RunFolder(tmp_path / "run", overwrite=True).opened(resume=False):
+    with pytest.raises(InputError, match=message), RunFolder(tmp_path / "run", overwrite=True).open(resume=False):
         pass
     for resume in (False, True):
-        with pytest.raises(InputError), RunFolder(tmp_path / "run").opened(resume=resume):
+        with pytest.raises(InputError), RunFolder(tmp_path / "run").open(resume=resume):
             pass
     assert contents(tmp_path / "run") == before
 
@@ -211,7 +212,7 @@ def test_foreign_files_are_not_changed(tmp_path, files, message):
 def test_a_file_at_the_path_of_the_folder(tmp_path):
     (tmp_path / "file").write_text("x")
     for path in (tmp_path / "file", tmp_path / "file" / "run"):
-        with pytest.raises(InputError, match="cannot hold a run"), RunFolder(path).opened(resume=False):
+        with pytest.raises(InputError, match="cannot hold a run"), RunFolder(path).open(resume=False):
             pass
     with pytest.raises(InputError, match="cannot hold a run"):
         RunFolder(tmp_path / "file").check(resume=True)

@@ -76,7 +76,7 @@ class _Manifest(_Part):
 
 
 def check_manifest(manifest: Mapping[str, Any]) -> None:
-    """Refuse what JSON does not carry exactly: it should fail before the saving, not in the middle of it."""
+    """Raise an error for values that JSON cannot store exactly, so that saving fails before it begins."""
     assert "kind" in manifest, "an artefact's manifest names its kind"
     assert not _RESERVED & set(manifest), f"reserved manifest keys: {_RESERVED & set(manifest)}"
     _check_plain(manifest, "manifest")
@@ -100,7 +100,7 @@ def _check_plain(value: Any, where: str) -> None:
 
 
 def checked_name(name: str, where: Path) -> str:
-    """`name` if it is a plain file name, so that no manifest reaches out of its folder."""
+    """`name` if it is a plain file name, so that a manifest cannot refer to files outside its folder."""
     if not _NAME.fullmatch(name) or ".." in name or name == MANIFEST:
         raise ArtefactError(
             f"{where}: the file name {name!r} is not a plain name of letters, digits, '.', '_' and '-'; "
@@ -151,7 +151,7 @@ def _checksum(manifest: Mapping[str, Any]) -> str:
 
 
 def claimed_manifest(folder: Path) -> dict[str, Any]:
-    """The manifest of a folder that claims to be ours, its claims not yet verified."""
+    """The manifest of a folder, its format and checksum not yet verified."""
     file = folder / MANIFEST
     try:
         manifest = json.loads(read_regular(file))
@@ -171,7 +171,7 @@ def claimed_manifest(folder: Path) -> dict[str, Any]:
 
 
 def checked_path(path: Any) -> Path:
-    """The path. Errors: what is none, an empty text, which would be the current folder."""
+    """The path. Errors: another type, and an empty text, which would mean the current folder."""
     if not isinstance(path, str | os.PathLike):
         raise ArtefactError(f"path={path!r} is not a path; give the artefact's folder as text or a pathlib.Path")
     if not os.fspath(path):
@@ -182,7 +182,7 @@ def checked_path(path: Any) -> Path:
 
 
 def check_outside(path: str | os.PathLike[str]) -> None:
-    """Errors: the path is within a saved folder, with which it would be replaced, or keep it from being replaced."""
+    """Errors: the path lies within a saved folder, whose replacement it would prevent, or would be deleted by."""
     target = Path(os.path.realpath(path))
     for folder in target.parents:
         if _is_saved(folder):
@@ -204,7 +204,7 @@ def _is_saved(folder: Path) -> bool:
 def read_manifest(path: str | os.PathLike[str], *, kind: str | None = None) -> dict[str, Any]:
     """The manifest alone, verified, without touching the files it lists.
 
-    `kind` is what the caller can use, e.g. "retriever". Raises `ArtefactError` naming the file and the fix.
+    `kind`: the required kind, such as "retriever". Raises `ArtefactError` naming the file and the fix.
     """
     folder = checked_path(path)
     file = folder / MANIFEST

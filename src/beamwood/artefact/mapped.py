@@ -32,9 +32,9 @@ _MOST_HEADER = 100_000_000
 
 
 def map_arrays(file: int) -> dict[str, NDArray[Any]]:
-    """The arrays by name of an open file. A page is read when it is looked at; what is written to one stays here.
+    """The arrays by name of an open file. A page is read at its first access; writes change only this process's copy.
 
-    Errors: `ValueError` on a file that is not safetensors, or whose arrays do not lie in it one behind the other.
+    Errors: `ValueError` on a file that is not safetensors, or whose arrays are not stored one after the other.
     """
     entries, start = _header(file)
     pages = mmap.mmap(file, 0, access=mmap.ACCESS_COPY)
@@ -42,7 +42,7 @@ def map_arrays(file: int) -> dict[str, NDArray[Any]]:
     for name, (dtype, shape, offset) in entries.items():
         count = math.prod(shape)
         array = np.frombuffer(pages, dtype, count, start + offset) if count else np.empty(0, dtype)
-        # Another writer may have put it at an odd address, which processors and kernels do not all accept.
+        # Another writer may have stored it at an unaligned offset, which not all processors and kernels accept.
         arrays[name] = (array if array.flags.aligned else array.copy()).reshape(shape)
     return arrays
 
@@ -54,7 +54,7 @@ def array_shapes(file: int) -> dict[str, list[int]]:
 
 
 def _header(file: int) -> tuple[dict[str, tuple[Any, tuple[int, ...], int]], int]:
-    """By name the type, the shape and the offset of each array; where the first begins."""
+    """The type, shape and offset of each array by name, and the offset of the first one."""
     length = os.stat(file).st_size
     with open(file, "rb", closefd=False) as stream:
         stream.seek(0)
@@ -80,7 +80,7 @@ def _header(file: int) -> tuple[dict[str, tuple[Any, tuple[int, ...], int]], int
 
 
 def _entry(about: dict[str, Any]) -> tuple[tuple[Any, tuple[int, ...], int], int]:
-    """Type, shape and offset of one array; where it ends."""
+    """The type, shape and offset of one array, and where it ends."""
     if about["dtype"] not in _TYPES:
         raise ValueError(f"it holds a type of number that numpy lacks: {about['dtype']}")
     shape, (start, end) = tuple(about["shape"]), about["data_offsets"]

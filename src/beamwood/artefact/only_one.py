@@ -16,7 +16,7 @@ __all__ = ["only_one"]
 
 @contextmanager
 def only_one(folder: Path, fix: str) -> Iterator[None]:
-    """Hold `folder`, which exists, against other processes.
+    """Lock the existing `folder` against other processes.
 
     Errors: `InputError` that names the process that holds it, or why it cannot be opened, and `fix`.
     """
@@ -33,7 +33,7 @@ def only_one(folder: Path, fix: str) -> Iterator[None]:
 
 
 def _holder(folder: Path) -> str:
-    """Who holds the lock of a folder, where the kernel lists it: "process 4711"."""
+    """The process that holds the lock of a folder, as "process 4711", where the kernel lists it."""
     listed, status = "", folder.stat()
     if sys.platform == "linux":
         with suppress(OSError):

@@ -15,13 +15,13 @@ Identity = tuple[int, int, int, int]
 
 
 def identity(file: Path | int) -> Identity:
-    """What tells one file from another: equal only for the same file, not written to meanwhile."""
+    """The identity of a file: equal only for the same file without later writes."""
     status = os.stat(file)
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def read_regular(path: Path) -> bytes:
-    """The content of a file. Errors: `OSError`, also for a pipe, a socket or a device, which may wait for ever."""
+    """The content of a file. Errors: `OSError`, also for a pipe, a socket or a device, whose read may never return."""
     _check_regular(path)
     return path.read_bytes()
 
@@ -45,11 +45,11 @@ class OpenFiles:
             self._descriptors[name] = os.open(folder / name, os.O_RDONLY)
 
     def __getitem__(self, name: str) -> int:
-        """The descriptor of a file; whoever reads says from where, as by `os.pread`."""
+        """The descriptor of a file, for reads at an offset, such as `os.pread`."""
         return self._descriptors[name]
 
     def content(self, name: str) -> bytes:
-        """All of a file."""
+        """The whole content of a file."""
         with open(self._descriptors[name], "rb", closefd=False) as file:
             file.seek(0)
             return file.read()

@@ -58,7 +58,7 @@ class Artefact:
             return self._files.content(file).decode()
 
     def names(self, kind: str) -> list[str]:
-        """What can be loaded of a kind: "arrays", "table" or "text"."""
+        """The names of all files of a type: "arrays", "table" or "text"."""
         suffix = SUFFIXES[kind]
         return [n.removesuffix(suffix) for n, about in self.manifest["files"].items() if about["kind"] == kind]
 
@@ -86,8 +86,8 @@ class Artefact:
 def read_artefact(path: str | os.PathLike[str], *, kind: str | None = None, verify: bool = True) -> Artefact:
     """Open a folder and verify format, version, names, sizes and shapes, with `verify` the files' hashes too.
 
-    Saves may replace the folder meanwhile: what is opened is the old one or the new one, whole. `kind` is what the
-    caller can use, e.g. "retriever". Raises `ArtefactError` naming the file and the fix.
+    A save may replace the folder meanwhile: then all files opened are of the old one, or all of the new one. `kind` is
+    what the caller can use, e.g. "retriever". Raises `ArtefactError` naming the file and the fix.
     """
     target = Path(os.path.realpath(checked_path(path)))
     until = time.monotonic() + _PATIENCE

@@ -29,7 +29,7 @@ _SAVING, _ASIDE = ".saving", ".aside"
 
 @contextmanager
 def temporary_folder(target: Path) -> Iterator[Path]:
-    """A fresh locked folder beside `target`; whatever bears its name at the end is removed."""
+    """A context with a new locked folder beside `target`; whatever has its name at the end is removed."""
     temporary, lock = _make_temporary(target)
     try:
         yield temporary

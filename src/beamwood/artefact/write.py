@@ -66,13 +66,13 @@ def write_artefact(
             try:
                 put_in_place(folder, target, overwrite=overwrite)
             except OSError:
-                # Another save may have been quicker.
+                # Another save may have finished first.
                 _checked(target, overwrite)
                 raise
 
 
 def check_output(path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
-    """The resolved `path` if an artefact may be saved there; worth asking before an hour of training.
+    """The resolved `path` if an artefact may be saved there; to be checked before a long training.
 
     Only an artefact may be replaced, only when asked, and only when it holds nothing but its own files. Raises
     `ArtefactError` with the fix.
@@ -103,7 +103,7 @@ def _checked(path: str | os.PathLike[str], overwrite: bool) -> Path:
 
 
 def _nearest(target: Path) -> Path:
-    """The nearest folder above that exists."""
+    """The nearest parent folder that exists."""
     return next(folder for folder in target.parents if folder.exists())
 
 
@@ -142,7 +142,7 @@ def _check_present(target: Path, overwrite: bool) -> None:
 
 @contextmanager
 def _reporting(target: Path, what: str) -> Iterator[None]:
-    """Turn what the disk says while saving into one error that names the file and the fix."""
+    """Convert errors of the disk while saving into one error that names the file and the fix."""
     try:
         yield
     except ArtefactError:

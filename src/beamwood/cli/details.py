@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from beamwood.blocks import evenly
 from beamwood.cli.stages import first_of, measure_margins
 
@@ -41,8 +39,8 @@ def measure_calibration(searcher: Searcher, split: Split) -> dict[str, Any] | No
 
     dear = isinstance(first_of(searcher), RankingSearcher)
     most = min(_QUERIES, _PAIRS // (10 if dear else 1) // searcher.num_items)
-    judged = np.flatnonzero(split.test.labels.lengths > 0)
+    labelled = split.test.labelled()
     if most < _FEWEST:
         return None
-    part = split.test.take(judged[evenly(len(judged), most)])
+    part = labelled.take(evenly(len(labelled), most))
     return calibrate(searcher, part.query(searcher.needs), part.labels).as_dict()

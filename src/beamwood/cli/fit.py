@@ -181,7 +181,7 @@ def fit_named(
     """Fit a method, or a sum, save it and report it; `source_of`: the data source for its settings."""
     from beamwood.artefact import check_output
     from beamwood.cli.origin import with_origin
-    from beamwood.methods.sums import check_counting, of_first, parts, with_counting
+    from beamwood.methods.sums import add_counting, check_counting, first_budget, parts
 
     out, run = asked.out, asked.run
     check_output(out, overwrite=run.overwrite)
@@ -197,9 +197,9 @@ def fit_named(
         _check_begun(asked.budget, first)
     began = time.perf_counter()
     with keeping(lambda: _kept(out)), _saying_what_is_kept(out):
-        limit = of_first(asked.budget, first, others)
+        limit = first_budget(asked.budget, first, others)
         fitted = fit_method(first, data, config, out=out, seed=asked.seed, run=run, limit=limit, preset=settings.preset)
-        fitted = with_counting(fitted, others, data, seed=asked.seed, budget=asked.budget)
+        fitted = add_counting(fitted, others, data, seed=asked.seed, budget=asked.budget)
         asked.written.of(with_origin(fitted, source, data)).save(out, overwrite=run.overwrite)
     document = {
         "out": out,

@@ -116,13 +116,11 @@ def diagnosis_data(folder: str, retriever: Retriever, users: int, log: str | Non
 
     if log is not None or log_is_there(folder, retriever):
         split = split_of(folder, retriever, log, items)
-        rows = np.flatnonzero(split.valid.labels.lengths > 0)[:users]
-        if len(rows) == 0:
+        valid = split.valid.labelled()
+        valid = valid.take(np.arange(min(users, len(valid))))
+        if len(valid) == 0:
             raise InputError(f"the split of {folder} has no validation user to diagnose on; use --users 0")
-        valid = split.valid
-        return DiagnosisData(
-            valid.histories.take(rows), valid.labels.take(rows), f"{len(rows)} validation users", split
-        )
+        return DiagnosisData(valid.histories, valid.labels, f"{len(valid)} validation users", split)
     stored = retriever.histories
     usable = np.flatnonzero(stored.lengths >= 2)[-users:] if stored is not None else np.empty(0, int)
     if stored is None or len(usable) == 0:

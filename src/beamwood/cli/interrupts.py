@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from beamwood.training.interrupt import ANSWERING, Interrupted
+from beamwood.training.interrupt import SAVING, Interrupted
 
 __all__ = ["NOTHING", "PATIENCE", "Watch", "begin", "claimed", "interrupted", "is_of_stop", "keeping"]
 
@@ -98,7 +98,7 @@ class Watch:
 
     def _watch(self) -> None:
         self._await(None)
-        if not self._await(PATIENCE) and ANSWERING.is_set():
+        if not self._await(PATIENCE) and SAVING.is_set():
             self._write("stopping: what was done is being saved; Ctrl-C once more ends at once")
             self._await(None)
         if claimed():

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from beamwood.blocks import evenly
 from beamwood.errors import InputError
 
@@ -106,8 +104,8 @@ def measure_margins(searcher: Searcher, split: Split, k: int | None) -> MarginRe
         return None
     from beamwood.theory.margin import margin_report
 
-    judged = np.flatnonzero(split.test.labels.lengths > 0)
-    part = split.test.take(judged[evenly(len(judged), _MARGIN_QUERIES)])
+    labelled = split.test.labelled()
+    part = labelled.take(evenly(len(labelled), _MARGIN_QUERIES))
     most = None if k is None else min(k, searcher.num_items)
     return margin_report(tree, part.histories, part.labels, k=most, excluded=part.seen)
 

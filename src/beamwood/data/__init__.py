@@ -3,7 +3,8 @@
 from beamwood.data.dataset import Dataset, ItemTable
 from beamwood.data.description import describe_log
 from beamwood.data.log import ColumnNames, Log, read_log
-from beamwood.data.split import SPLITS, Queries, Split, by_boundary, by_time, disjoint_users, leave_one_out
+from beamwood.data.queries import Queries
+from beamwood.data.split import SPLITS, Split, by_boundary, by_time, disjoint_users, leave_one_out
 from beamwood.data.vocabulary import Vocabulary
 
 __all__ = [

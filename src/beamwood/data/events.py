@@ -66,7 +66,7 @@ class EventKinds:
         return cls(column, counted, unwanted)
 
     @property
-    def are_said(self) -> bool:
+    def are_given(self) -> bool:
         """Whether any kind was named."""
         return self.counted is not None or bool(self.negative)
 

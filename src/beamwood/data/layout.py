@@ -70,7 +70,7 @@ class Layout:
         return cls(separator, tuple(names))
 
     @property
-    def is_said(self) -> bool:
+    def is_given(self) -> bool:
         """Whether anything was given."""
         return self.separator is not None or self.names is not None
 

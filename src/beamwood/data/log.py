@@ -200,7 +200,7 @@ def check_log(
         table, said = _without_missing(table, chosen)
         notes += said
     named, weight = None, None
-    if kinds.are_said:
+    if kinds.are_given:
         table, weight, named, said_of_kinds = read_events(table, kinds)
         notes.append(said_of_kinds)
     else:
@@ -222,7 +222,7 @@ def check_log(
 
 
 def _check(columns: Any, missing: Any) -> None:
-    """Errors: columns of another type, an unknown word for `missing`."""
+    """Errors: `columns` of another type, an unknown value of `missing`."""
     if not isinstance(columns, ColumnNames):
         raise InputError(f"columns={reprlib.repr(columns)} is not a ColumnNames; write ColumnNames(user=..., item=...)")
     if missing not in MISSING:

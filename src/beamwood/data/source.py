@@ -160,7 +160,7 @@ def _open_file(path: Path, layout: Layout) -> Source:
     if suffix is None and layout.separator is None:
         raise InputError(f"{path} has an unknown ending; {in_other_words(path)}")
     scan = None if suffix is None else _SCANS.get(suffix)
-    if layout.is_said and scan is not None:
+    if layout.is_given and scan is not None:
         raise InputError(f"--separator and --columns are about text files, and {path} is none; leave them out")
     notes: tuple[str, ...] = ()
     with reading(str(path)):

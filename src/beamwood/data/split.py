@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -14,63 +14,13 @@ from numpy.typing import NDArray
 
 from beamwood.arguments import naming_arguments
 from beamwood.data.dataset import Dataset
-from beamwood.data.features import encode_context
+from beamwood.data.queries import Queries
 from beamwood.errors import InputError
 from beamwood.notebook import facts
 from beamwood.ragged import places_in_rows, ranges
-from beamwood.types import IndexArray, ItemLists, Query, QueryNeeds
+from beamwood.types import IndexArray, ItemLists
 
-__all__ = ["SPLITS", "Queries", "Split", "by_boundary", "by_time", "disjoint_users", "leave_one_out"]
-
-
-@dataclass(frozen=True)
-class Queries:
-    """Q test or validation queries: `users` int64[Q], their `histories`, and the distinct `labels` to find.
-
-    `seen`: the items that the view "seen items removed" excludes. `context`: one row a query, that of its first label,
-    where the log has context columns.
-    """
-
-    users: NDArray[np.int64]
-    histories: ItemLists
-    labels: ItemLists
-    seen: ItemLists
-    context: pl.DataFrame | None = None
-
-    def __post_init__(self) -> None:
-        beside = {"histories": self.histories, "labels": self.labels, "seen": self.seen, "context": self.context}
-        for name, rows in beside.items():
-            if rows is not None and len(rows) != len(self):
-                raise InputError(f"{len(self)} users and {len(rows)} rows of {name}; give one row of {name} a user")
-
-    def __len__(self) -> int:
-        return len(self.users)
-
-    def __repr__(self) -> str:
-        return f"Queries of {len(self):,} users with {len(self.labels.items):,} labels"
-
-    def query(self, needs: QueryNeeds) -> Query:
-        """The query for a searcher with these needs, with its context columns encoded."""
-        return Query(self.users, self.histories, encode_context(needs.context, self.context, len(self)))
-
-    @property
-    def labels_seen(self) -> int:
-        """The number of labels that their query has seen, which the view "seen items removed" cannot find."""
-        width = 1 + max(int(part.items.max(initial=0)) for part in (self.labels, self.seen))
-        labels, seen = (part.rows * width + part.items for part in (self.labels, self.seen))
-        return int(np.isin(labels, seen).sum())
-
-    def take(self, rows: IndexArray) -> Self:
-        """The queries of the given rows."""
-        rows = np.asarray(rows, np.int64)
-        return replace(
-            self,
-            users=self.users[rows],
-            histories=self.histories.take(rows),
-            labels=self.labels.take(rows),
-            seen=self.seen.take(rows),
-            context=None if self.context is None else self.context[rows],
-        )
+__all__ = ["SPLITS", "Split", "by_boundary", "by_time", "disjoint_users", "leave_one_out"]
 
 
 @dataclass(frozen=True)
@@ -103,8 +53,8 @@ class Split:
                 _check_below(f"{part}.{name}", held.items, num_items, "items")
 
     @property
-    def of_strangers(self) -> bool:
-        """Are all test users unknown to training?"""
+    def tests_unknown_users(self) -> bool:
+        """Whether no test user has training data."""
         own = self.train.histories.lengths[self.test.users]
         return self.name == "users" or (len(own) > 0 and not own.any())
 
@@ -116,18 +66,18 @@ class Split:
         return facts(f"split {self.name}", {"rule": self.rule, **counts})
 
 
-class _Unsplit(InputError):
-    """A split leaves no validation or test queries; `_advised` adds which split would."""
+class _EmptySplitError(InputError):
+    """A split leaves no validation or test queries; `_with_split_advice` adds which splits would leave some."""
 
 
-def _advised(split: Callable[..., Split]) -> Callable[..., Split]:
-    """A decorator of splits: an `_Unsplit` error is completed by the splits that work on the same log, if any."""
+def _with_split_advice(split: Callable[..., Split]) -> Callable[..., Split]:
+    """A decorator that adds to an `_EmptySplitError` which splits work on the same log, if any."""
 
     @functools.wraps(split)
     def tried(dataset: Dataset, **options: Any) -> Split:
         try:
             return split(dataset, **options)
-        except _Unsplit as error:
+        except _EmptySplitError as error:
             fitting = [name for name, other in SPLITS.items() if _leaves_something(inspect.unwrap(other), dataset)]
             advice = (
                 f"choose --split {' or '.join(fitting)}"
@@ -148,7 +98,7 @@ def _leaves_something(split: Callable[..., Split], dataset: Dataset) -> bool:
 
 
 @naming_arguments
-@_advised
+@_with_split_advice
 def disjoint_users(dataset: Dataset, *, seed: int = 2026, history_length: int = 69) -> Split:
     """80 % of users train, 10 % validate, 10 % test; from the first half of their events the second is predicted.
 
@@ -162,7 +112,9 @@ def disjoint_users(dataset: Dataset, *, seed: int = 2026, history_length: int = 
     order = np.random.default_rng(seed).permutation(num_users)
     first, second = int(0.8 * num_users), int(0.9 * num_users)
     if first == 0 or second in (first, num_users):
-        raise _Unsplit(f"{num_users} users are too few for disjoint training, validation and test users, at least 10")
+        raise _EmptySplitError(
+            f"{num_users} users are too few for disjoint training, validation and test users, at least 10"
+        )
     middle = _middles(dataset)
     train_users = np.zeros(num_users, bool)
     train_users[order[:first]] = True
@@ -170,7 +122,7 @@ def disjoint_users(dataset: Dataset, *, seed: int = 2026, history_length: int = 
         _halves(dataset, np.sort(users), middle, history_length) for users in (order[first:second], order[second:])
     )
     if not len(valid) or not len(test):
-        raise _Unsplit(
+        raise _EmptySplitError(
             f"the split leaves {len(valid)} validation and {len(test)} test users with both a history and labels"
         )
     report = {
@@ -189,7 +141,7 @@ def disjoint_users(dataset: Dataset, *, seed: int = 2026, history_length: int = 
 
 
 def _halves(dataset: Dataset, users: NDArray[np.int64], middle: NDArray[np.int64], history_length: int) -> Queries:
-    """Queries of the users with events on both sides of their middle."""
+    """The queries of those users who have events on both sides of the given middle of their histories."""
     histories = dataset.histories
     start, stop, end = histories.indptr[users], middle[users], histories.indptr[users + 1]
     kept = (stop > start) & (end > stop)
@@ -204,7 +156,7 @@ def _halves(dataset: Dataset, users: NDArray[np.int64], middle: NDArray[np.int64
 
 
 @naming_arguments
-@_advised
+@_with_split_advice
 def leave_one_out(dataset: Dataset, *, seed: int = 2026) -> Split:
     """The last item of each user tests, the one before validates, the rest trains; users with fewer than 3 only train.
 
@@ -214,7 +166,7 @@ def leave_one_out(dataset: Dataset, *, seed: int = 2026) -> Split:
     histories = dataset.histories
     users = np.flatnonzero(histories.lengths >= 3)
     if len(users) == 0:
-        raise _Unsplit("no user has 3 interactions, which leave-one-out needs")
+        raise _EmptySplitError("no user has 3 interactions, which leave-one-out needs")
     start, end = histories.indptr[users], histories.indptr[users + 1]
 
     def queries(held_out: NDArray[np.int64]) -> Queries:
@@ -233,7 +185,7 @@ def leave_one_out(dataset: Dataset, *, seed: int = 2026) -> Split:
 
 
 @naming_arguments
-@_advised
+@_with_split_advice
 def by_time(dataset: Dataset, *, seed: int = 2026, valid_share: float = 0.1, test_share: float = 0.1) -> Split:
     """Two points in time cut the log: events before the first train, between them validate, after the second test.
 
@@ -247,7 +199,7 @@ def by_time(dataset: Dataset, *, seed: int = 2026, valid_share: float = 0.1, tes
         raise InputError(f"valid_share={valid_share} and test_share={test_share} must be above 0 and sum below 1")
     counted = places_in_rows(dataset.histories.lengths)
     if np.array_equal(dataset.times, counted):
-        raise _Unsplit(
+        raise _EmptySplitError(
             "the times only count 0, 1, 2, ... within each user and do not compare between users, which --split time "
             "needs"
         )
@@ -265,7 +217,7 @@ def by_time(dataset: Dataset, *, seed: int = 2026, valid_share: float = 0.1, tes
     def queries(past: NDArray[np.int64], future: NDArray[np.int64]) -> Queries:
         users = np.flatnonzero((past > 0) & (future > past))
         if len(users) == 0:
-            raise _Unsplit("no user has events on both sides of a time cut")
+            raise _EmptySplitError("no user has events on both sides of a time cut")
         history = histories.slices(start[users], start[users] + past[users])
         labels = histories.slices(start[users] + past[users], start[users] + future[users]).distinct()
         return Queries(users, history, labels, history, _context(dataset, start[users] + past[users]))
@@ -282,7 +234,7 @@ def by_time(dataset: Dataset, *, seed: int = 2026, valid_share: float = 0.1, tes
 
 
 @naming_arguments
-@_advised
+@_with_split_advice
 def by_boundary(dataset: Dataset, *, seed: int = 2026, valid_share: float = 0.1) -> Split:
     """The log's own split: rows that the boundary column marks as history (or train) train, the others test.
 
@@ -301,7 +253,7 @@ def by_boundary(dataset: Dataset, *, seed: int = 2026, valid_share: float = 0.1)
         labels = histories.keeping(wanted).distinct()
         users = np.flatnonzero((labels.lengths > 0) & (past.lengths > 0))
         if len(users) == 0:
-            raise _Unsplit("no user has both history and future rows by the boundary column")
+            raise _EmptySplitError("no user has both history and future rows by the boundary column")
         entries = np.flatnonzero(wanted)
         first = entries[np.searchsorted(rows[entries], users)]
         return Queries(users, past.take(users), labels.take(users), past.take(users), _context(dataset, first))
@@ -345,7 +297,7 @@ def _check(dataset: Any, seed: Any) -> None:
 
 
 def _check_below(name: str, indices: IndexArray, num_known: int, what: str) -> None:
-    """Errors: an index that is none of so many."""
+    """Raise `InputError` for an index outside 0..num_known - 1."""
     if len(indices) and not 0 <= int(indices.min()) <= int(indices.max()) < num_known:
         raise InputError(
             f"{name} holds index {int(indices.max() if indices.max() >= num_known else indices.min())} of "

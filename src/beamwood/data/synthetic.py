@@ -151,7 +151,7 @@ def _simulate(
 
 
 def _draw(sums: FloatArray, rows: IndexArray, rng: np.random.Generator) -> NDArray[np.int64]:
-    """One draw for each entry of `rows` from the distribution whose cumulative sums stand in that row."""
+    """One draw for each entry of `rows`, from the distribution with the cumulative sums of that row."""
     uniform = rng.random(len(rows))
     result = np.empty(len(rows), np.int64)
     for row in np.unique(rows):

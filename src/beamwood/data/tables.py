@@ -71,7 +71,7 @@ class ItemTable:
 
 
 def check_kept(columns: Sequence[str], items: Any) -> None:
-    """Errors: columns that are to be kept of no table."""
+    """Errors: columns to keep are named, but there is no table."""
     if len(columns) and items is None:
         raise InputError("keep_columns are of the item table; give one with items (--items), or leave them out")
 
@@ -121,7 +121,7 @@ def read_table(source: Any, id_column: str | None, log: Log, role: Literal["item
 
 
 def _likely_ids(table: Source, logged: pl.Series, role: str) -> str:
-    """Which column of a table has most of the ids of the log, in words; nothing where none has any."""
+    """In words the column of a table with most of the ids of the log; "" where none has any."""
     wanted = logged.cast(pl.String).implode()
     texts = (pl.String, pl.Categorical, pl.Enum)
     asked = [
@@ -152,7 +152,7 @@ def _as_type(ids: pl.Series, dtype: Any) -> pl.Series:
 
 
 def _held_by(frame: pl.DataFrame, absent: pl.Series) -> str:
-    """Which other column of the item table has most of the ids that are absent, in words; nothing where none has."""
+    """In words the other column of the item table with most of the missing ids; "" where none has any."""
     wanted = absent.cast(pl.String).implode()
     for name, dtype in frame.schema.items():
         if name != "item" and (dtype.is_integer() or dtype == pl.String):
@@ -163,7 +163,7 @@ def _held_by(frame: pl.DataFrame, absent: pl.Series) -> str:
 
 
 def _words_in_categories(labels: pl.Series | None) -> list[str]:
-    """What to look at among the categories: null words, such as "None"."""
+    """A note about suspicious categories: null words, such as "None"."""
     if labels is None:
         return []
     words = null_words(labels.str.split(SEPARATOR).explode())
@@ -173,7 +173,7 @@ def _words_in_categories(labels: pl.Series | None) -> list[str]:
 
 
 def aligned(table: Table, catalogue: Vocabulary, logged: pl.Series, unlisted: str, report: dict[str, Any]) -> ItemTable:
-    """The table by item index; `report` gets what it lacks, and what to look at. Errors: an item that is not listed."""
+    """The table by item index; missing items and suspicious cells are noted in `report`. Errors: an unlisted item."""
     known = logged.is_in(table.frame["item"].implode())
     absent = logged.filter(~known).unique().sort()
     if len(absent) and unlisted == "error":

@@ -95,7 +95,7 @@ def _taste_probabilities(market: TasteMarket, seen: NDArray[np.int64], context_C
 
 @dataclass(frozen=True)
 class _Context:
-    """The column of the context, as it is."""
+    """The context column, unencoded."""
 
     name: str = "context"
     key: str = "context"
@@ -126,7 +126,7 @@ class TasteOptimum:
 
     @property
     def needs(self) -> QueryNeeds:
-        """The context, where it is known."""
+        """The context column, if the context is known."""
         return QueryNeeds(context=(_Context(),)) if self.knows_context else QueryNeeds()
 
     def search(self, query: Query, k: int, options: SearchOptions = SearchOptions()) -> Hits:
@@ -156,7 +156,7 @@ class TasteOptimum:
 
 
 def _best(values: FloatArray, k: int) -> IndexArray:
-    """The k largest that may be shown, ties by lower item."""
+    """The k largest among the allowed items, ties by lower item."""
     least = np.partition(values, len(values) - min(k, len(values)))[len(values) - min(k, len(values))]
     near = np.flatnonzero(values >= least) if np.isfinite(least) else np.flatnonzero(np.isfinite(values))
     return near[np.argsort(-values[near], kind="stable")][:k]

@@ -110,7 +110,7 @@ def _refuse_other_texts(path: Path, lines: Sequence[str]) -> None:
 
 def _refuse_title(path: Path, lines: Sequence[str], width: int, layout: Layout) -> None:
     """Errors: single-cell lines before the rows."""
-    if width > 1 or layout.is_said:
+    if width > 1 or layout.is_given:
         return
     starts = next((at for at, line in enumerate(lines) if len(re.split(r"[,;\t|]", line)) > 1), 0)
     if starts and max(map(len, lines[:starts])) and len(lines) - starts > starts:

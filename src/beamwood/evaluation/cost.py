@@ -12,7 +12,8 @@ from beamwood.blocks import evenly
 from beamwood.types import Searcher, SearchOptions
 
 if TYPE_CHECKING:
-    from beamwood.data.split import Queries, Split
+    from beamwood.data.queries import Queries
+    from beamwood.data.split import Split
 
 __all__ = ["Cost", "cost_of", "measure_cost"]
 

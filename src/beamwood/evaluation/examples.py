@@ -61,8 +61,8 @@ def titles(dataset: Dataset) -> pl.Series:
 
 def users_shown(searcher: Searcher, split: Split, k: int, *, most: int = 5) -> list[Example]:
     """Evenly sampled test users with labels, independent of the results, each with its k best items."""
-    judged = np.flatnonzero(split.test.labels.lengths > 0)
-    part = split.test.take(judged[evenly(len(judged), most)])
+    labelled = split.test.labelled()
+    part = labelled.take(evenly(len(labelled), most))
     hits = searcher.search(part.query(searcher.needs), k, SearchOptions(part.seen))
     names = titles(split.dataset)
     return [

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamwood.blocks import slices
-from beamwood.data.split import Queries
-from beamwood.data.untouched import Untouched
+from beamwood.data.queries import Queries
+from beamwood.data.unseen import UnseenItems
 from beamwood.errors import InputError, nearest
 from beamwood.types import ItemLists, Searcher
 
@@ -38,14 +38,14 @@ class Sampled:
         self.queries, labels = queries, queries.labels
         self.rows_P = labels.rows
         pairs = [np.concatenate([a, b]) for a, b in zip(queries.seen, labels, strict=True)]
-        untouched = Untouched(ItemLists.from_lists(pairs), num_items)
-        most = num_items - int(untouched.lengths[self.rows_P].max(initial=0))
+        unseen = UnseenItems(ItemLists.from_lists(pairs), num_items)
+        most = num_items - int(unseen.lengths[self.rows_P].max(initial=0))
         if not 1 <= num_negatives <= most:
             raise InputError(
                 f"num_negatives={num_negatives} is outside 1..{most}: a query leaves {most} of {num_items} items to "
                 f"draw; {f'ask for at most {most} (--sampled {most})' if most else 'leave --sampled out'}"
             )
-        negatives = untouched.distinct(self.rows_P, num_negatives, np.random.default_rng(seed))
+        negatives = unseen.distinct(self.rows_P, num_negatives, np.random.default_rng(seed))
         self.items_PM = np.concatenate([labels.items[:, None].astype(np.int64), negatives], axis=1)
 
     def ranks(self, searcher: Searcher) -> NDArray[np.int64]:
@@ -94,8 +94,7 @@ class SampledValidation:
     """
 
     def __init__(self, queries: Queries, num_items: int, *, num_users: int, seed: int, monitor: str) -> None:
-        rows = np.sort(np.random.default_rng(seed).permutation(len(queries))[:num_users])
-        self.queries, self.num_items, self.seed = queries.take(rows), num_items, seed
+        self.queries, self.num_items, self.seed = queries.sample(num_users, seed=seed), num_items, seed
         each = zip(self.queries.seen, self.queries.labels, strict=True)
         left = num_items - max((len(np.union1d(seen, labels)) for seen, labels in each), default=0)
         self.num_negatives = min(_NEGATIVES, left)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamwood.blocks import blocks
-from beamwood.data.split import Queries
+from beamwood.data.queries import Queries
 from beamwood.errors import InputError
 from beamwood.types import BoolArray, Estimator, Hits, ItemLists, Query, QueryNeeds, SearchOptions
 
@@ -107,7 +107,7 @@ def decompose(
         one_stage_queries = min(_ONE_STAGE_QUERIES, _ONE_STAGE_PAIRS // searcher.num_items)
     if one_stage_queries < 0:
         raise InputError(f"one_stage_queries={one_stage_queries} is below 0; 0 leaves the comparison out")
-    judged = queries.take(np.flatnonzero(queries.labels.lengths > 0))
+    judged = queries.labelled()
     if len(judged) == 0:
         raise InputError(f"none of the {len(queries)} queries has a label; nothing can be measured")
     chosen = np.random.default_rng(seed).permutation(len(judged))[:one_stage_queries]

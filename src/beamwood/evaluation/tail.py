@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from beamwood.data.split import Queries
+from beamwood.data.queries import Queries
 from beamwood.errors import InputError
 from beamwood.evaluation.metrics import Tail
 

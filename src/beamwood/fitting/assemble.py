@@ -1,4 +1,4 @@
-"""The last step of every method: a searcher, ids and histories become a `Retriever`."""
+"""The last step of every fit: the `Retriever` of a searcher, with ids, histories and the record of the fit."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def build_retriever(
     seed: int,
     training: dict[str, Any] | None = None,
 ) -> Retriever:
-    """The retriever of a fitted method, with the record of its fit; `config` is a plan (`MethodConfig.plan`).
+    """The retriever of a fitted method, with the record of its fit; `config`: a plan (`MethodConfig.plan`).
 
-    It stores all users' whole histories: a scorer reads the latest interactions, but answers by user id exclude every
-    seen item.
+    It stores the whole histories of all users. A scorer reads only the latest interactions, but recommendations by user
+    id exclude all seen items.
     """
     dataset = split.dataset
     table = dataset.item_table
@@ -47,7 +47,7 @@ def build_retriever(
             "plan": config.model_dump(mode="json"),
             "seed": seed,
             "data": {"fingerprint": dataset.fingerprint(), "split": split.rule, "users": len(dataset.users)}
-            | _end(dataset.times, dataset.report.get("log", {}).get("time_unit"))
+            | _end_of_log(dataset.times, dataset.report.get("log", {}).get("time_unit"))
             | ({} if dataset.kinds is None else {"events": dataset.kinds.as_dict()})
             | ({"context": dataset.context_digests()} if dataset.context is not None else {}),
             "training": training or {},
@@ -55,10 +55,10 @@ def build_retriever(
     )
 
 
-def _end(times: NDArray[np.int64] | None, unit: str | None) -> dict[str, float]:
-    """The end of the log in seconds since 1970, where its times are dates: later events in a store count as new.
+def _end_of_log(times: NDArray[np.int64] | None, unit: str | None) -> dict[str, float]:
+    """The last time of the log in seconds since 1970, where its times are dates; later events of a store are new.
 
-    It is at most the time of the fit: a row with a wrong time in the future would otherwise hide all new events.
+    It is at most the time of the fit, as otherwise a row with a wrong time in the future would hide new events.
     """
     last = None if times is None or len(times) == 0 or unit == "order" else since_1970(int(times.max()))
     return {} if last is None else {"end": min(last, time.time())}

@@ -1,4 +1,4 @@
-"""Validation metrics during training, by the same protocol as the test."""
+"""Validation: the metrics by which a fit chooses weights and settings, by the same protocol as the test."""
 
 from __future__ import annotations
 
@@ -8,33 +8,28 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from beamwood.data.split import Queries
+from beamwood.data.queries import Queries
 from beamwood.errors import InputError, nearest
 from beamwood.evaluation.metrics import METRICS
 from beamwood.evaluation.protocol import VIEWS, evaluate
 
-__all__ = ["CUT", "MEASURED", "Choice", "Measure", "Validation", "check_monitor", "drawn", "measures_by_name"]
+__all__ = ["CUT", "MEASURED", "Choice", "Measure", "Validation", "check_monitor", "measures_by_name"]
 
 CUT = 20
-"""The cut of validation metrics."""
+"""The k of validation metrics, such as f@20."""
 
 MEASURED = tuple(f"{view}/{name}@{CUT}" for view in (*VIEWS, "both") for name in METRICS)
-"""The metrics by which the best weights can be chosen."""
+"""The names of all metrics that can be monitored."""
 
 
 def check_monitor(monitor: str) -> None:
-    """Errors: a name that is not in `MEASURED`."""
+    """Errors: `InputError` on a name that is not in `MEASURED`."""
     if monitor not in MEASURED:
         raise InputError(f"choose.monitor='{monitor}' is not measured{nearest(monitor, MEASURED)}")
 
 
-def drawn(queries: Queries, num_users: int, *, seed: int) -> Queries:
-    """At most `num_users` of the queries, in their order."""
-    return queries.take(np.sort(np.random.default_rng(seed).permutation(len(queries.users))[:num_users]))
-
-
 class Measure(Protocol):
-    """Metrics of a searcher on fixed queries, or on the first `num` of them."""
+    """The metrics of a searcher on fixed queries, or on the first `num` of them (None: all)."""
 
     def __len__(self) -> int: ...
 
@@ -43,33 +38,37 @@ class Measure(Protocol):
 
 @dataclass(slots=True)
 class Choice:
-    """A choice made for the best weights after training: `work(searcher, num)` uses the first `num` queries."""
+    """A setting chosen after training, for the best weights.
 
-    work: Callable[[Any, int], Any]
-    num: int
+    `choose(searcher, num)` chooses it on `num` validation queries. `num_queries`: all of them, or as many as fit the
+    time limit.
+    """
 
-    def of(self, searcher: Any) -> Any:
-        """The choice for a searcher, by all queries or as many as fit the time limit."""
-        return self.work(searcher, self.num)
+    choose: Callable[[Any, int], Any]
+    num_queries: int
+
+    def made_for(self, searcher: Any) -> Any:
+        """The chosen value."""
+        return self.choose(searcher, self.num_queries)
 
 
 class Validation:
-    """Metrics of a searcher on a fixed draw of at most `num_users` queries.
+    """The metrics of a searcher on a fixed random sample of at most `num_users` queries.
 
-    They are named "kept/f@20" (seen items kept), "removed/f@20" (seen items removed), "both/f@20" (their mean), ...
+    Names: "kept/f@20" (seen items kept), "removed/f@20" (seen items removed), "both/f@20" (the mean of both), ...
     """
 
     def __init__(self, queries: Queries, num_users: int, *, seed: int) -> None:
-        self.queries = drawn(queries, num_users, seed=seed)
-        judged = np.flatnonzero(self.queries.labels.lengths > 0)
+        self.queries = queries.sample(num_users, seed=seed)
+        labelled = np.flatnonzero(self.queries.labels.lengths > 0)
         # Shuffled, so that the first queries are a random sample.
-        self._judged = np.random.default_rng(seed).permutation(judged)
+        self._rows = np.random.default_rng(seed).permutation(labelled)
 
     def __len__(self) -> int:
-        return len(self._judged)
+        return len(self._rows)
 
     def __call__(self, searcher: Any, num: int | None = None) -> dict[str, float]:
-        queries = self.queries if num is None else self.queries.take(np.sort(self._judged[:num]))
+        queries = self.queries if num is None else self.queries.take(np.sort(self._rows[:num]))
         views = {}
         for view in VIEWS:
             result = evaluate(searcher, queries, ks=(CUT,), remove_seen=view == "removed", batch_size=1024)

@@ -1,4 +1,4 @@
-"""Columns of items, users and context, encoded for a model."""
+"""The columns of items, users and context that a model reads, encoded."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["context_features", "item_features", "feature_tensors", "user_feature
 
 
 def item_features(train: Dataset, columns: Sequence[str]) -> FeatureTable | None:
-    """The named item columns, each as name or name:kind, with a last row for unknown items; None without columns.
+    """The encoded item columns, each named as name or name:kind, with a last row for unknown items; None if none.
 
     Errors: no item table, a missing column, a column of an unsupported type.
     """
@@ -30,7 +30,7 @@ def user_features(train: Dataset, columns: Sequence[str]) -> FeatureTable | None
 
 
 def context_features(train: Dataset, columns: Sequence[str]) -> FeatureTable | None:
-    """The named context columns, one row an entry of the histories; None without columns.
+    """The encoded context columns, with one row for each entry of the histories; None if none are named.
 
     Errors: a log that was read without these columns.
     """
@@ -59,7 +59,7 @@ def encoded(frame: pl.DataFrame | None, columns: Sequence[str], key: str, option
     ids = key.removeprefix("model.").removesuffix("_columns")
     if any(name_and_kind(name)[0] == ids for name in columns):
         raise InputError(
-            f"{key}={list(columns)}: '{ids}' is what the ids are called, which are not columns to learn from; leave it "
+            f"{key}={list(columns)}: '{ids}' is the column of ids, from which nothing can be learned; leave it "
             f"out, or rename the table's own column '{ids}', if it has one"
         )
     frame = frame.drop(ids, strict=False)

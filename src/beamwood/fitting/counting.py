@@ -1,4 +1,4 @@
-"""Shared parts of the counting methods: interaction matrices, and parameters chosen on validation users."""
+"""Shared parts of the counting methods: interaction matrices, and a grid search on validation users."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from pydantic import Field, ValidationInfo, field_validator
 from scipy import sparse
 
 from beamwood.data.dataset import Dataset
-from beamwood.data.split import Queries, Split
+from beamwood.data.queries import Queries
+from beamwood.data.split import Split
 from beamwood.evaluation.protocol import evaluate_both
-from beamwood.fitting.choose import drawn
 from beamwood.fitting.settings import ChoiceSettings, HistoryLength, MethodConfig, SettingsGroup
 from beamwood.retrieval.neighbours import NeighbourSearcher, SeenPlace
 from beamwood.steps import step
@@ -39,7 +39,7 @@ Decay = Annotated[float, Field(gt=0, le=1)]
 Power = Annotated[float, Field(ge=0, le=10)]
 """The exponent of a frequency."""
 CountLast = Annotated[int, Field(ge=2, description="latest interactions per history that form pairs")]
-"""The pairs of a history grow with the square of its length, so those of automated users could take hours."""
+"""A bound on long histories, whose pairs grow with the square of their length: those of bots could take hours."""
 
 
 class GridSettings(SettingsGroup):
@@ -72,9 +72,9 @@ class CountingConfig(MethodConfig):
     choose: ChoiceSettings = ChoiceSettings(validation_users=10_000)
 
 
-# The share of the time left that evaluation may take under a limit, and the fewest users that evaluate.
+# The share of the time left that evaluation may take under a limit, and the fewest queries for it.
 _SHARE, _FEWEST = 0.5, 64
-# The queries that may rule out a candidate early.
+# The number of queries on which a candidate may be ruled out early.
 _PART = 2000
 
 
@@ -88,7 +88,7 @@ def interactions(
     """float64 [users, N]: 1 for each user and item of an interaction, or the largest of the `weights` of its
     interactions.
 
-    Of longer histories only the latest `count_last` interactions count; `facts` gets a note on these.
+    Of longer histories only the latest `count_last` interactions count, which is noted in `facts`.
     """
     longer = int(np.count_nonzero(histories.lengths > count_last))
     if longer and facts is not None:
@@ -96,13 +96,15 @@ def interactions(
             f"of {longer:,} histories of more than {count_last:,} interactions the latest form pairs (model.count_last)"
         )
     if weights is not None:
-        return _weighed(histories, weights, num_items, count_last)
+        return _weighted_interactions(histories, weights, num_items, count_last)
     distinct = histories.last(count_last).distinct()
     ones = np.ones(len(distinct.items))
     return sparse.csr_matrix((ones, distinct.items, distinct.indptr), shape=(len(distinct), num_items))
 
 
-def _weighed(histories: ItemLists, weights: NDArray[np.float32], num_items: int, count_last: int) -> sparse.csr_matrix:
+def _weighted_interactions(
+    histories: ItemLists, weights: NDArray[np.float32], num_items: int, count_last: int
+) -> sparse.csr_matrix:
     ends = np.repeat(histories.indptr[1:], histories.lengths)
     kept = np.flatnonzero(ends - np.arange(len(ends)) <= count_last)
     rows, items, values = histories.rows[kept].astype(np.int64), histories.items[kept], weights[kept]
@@ -163,10 +165,11 @@ def best_of_grid(
     budget: Budget | None = None,
     **tried: Sequence[Any],
 ) -> tuple[NeighbourSearcher, dict[str, Any]]:
-    """The searcher with `matrix(**values)` [N, N], and the chosen values: of those `tried` by name, and of the decays.
+    """A grid search: the best searcher of `matrix(**values)` [N, N], and its values.
 
-    Chosen by f@20 on validation queries, the mean over both views, on all of them or `config.choose.validation_users`.
-    A limited budget tries the candidates that fit, at least the first.
+    `tried`: by name, the values of each argument of `matrix`; decays and places of seen items are those of `config`.
+    The best has the largest f@20, the mean over both views, on `config.choose.validation_users` validation queries. A
+    limited budget tries the candidates that fit, at least the first.
     """
     budget = budget or Budget()
     build = _builder(matrix, tuple(tried), split.train.item_counts, config.model.length)
@@ -178,21 +181,22 @@ def best_of_grid(
     with step("trying settings", count) as trying:
         began = budget.clock()
         first = build(candidates[0])
-        making = budget.clock() - began
-        queries = _judges(first, drawn(split.valid, config.choose.validation_users, seed=seed), budget, len(candidates))
-        judge = _Judge(build, queries, budget, tuple(tried), making)
+        build_seconds = budget.clock() - began
+        queries = split.valid.sample(config.choose.validation_users, seed=seed)
+        queries = _affordable(queries, first, budget, len(candidates))
+        search = _GridSearch(build, queries, budget, tuple(tried), build_seconds)
         for candidate in candidates:
-            judge.look(candidate)
+            search.evaluate(candidate)
             trying.advance()
-        # The first choice of seen stands for all until the other values are chosen; then its best is chosen.
-        chosen = judge.best
+        # The place of seen items is chosen last, for the best of the other values.
+        chosen = search.best
         for place in places[1:]:
-            judge.look(chosen | {"seen": place})
+            search.evaluate(chosen | {"seen": place})
             trying.advance()
-    if judge.skipped:
-        budget.leave_out(f"{count - judge.skipped} of {count} settings tried")
+    if search.skipped:
+        budget.leave_out(f"{count - search.skipped} of {count} settings tried")
     left_out = {"left_out": list(budget.left_out)} if budget.left_out else {}
-    return judge.searcher, judge.best | {f"valid/f@{judge.cut}": judge.value} | left_out
+    return search.searcher, search.best | {f"valid/f@{search.cut}": search.value} | left_out
 
 
 def _builder(
@@ -200,37 +204,34 @@ def _builder(
 ) -> Callable[[Mapping[str, Any]], NeighbourSearcher]:
     """A function that builds a candidate's searcher; the values named in `of_matrix` are arguments of the matrix."""
 
-    @functools.lru_cache(maxsize=1)  # the decays of one matrix follow each other
-    def made(*values: Any) -> sparse.csr_matrix:
+    # Candidates that differ only in the decay follow each other, so one cached matrix suffices.
+    @functools.lru_cache(maxsize=1)
+    def cached_matrix(*values: Any) -> sparse.csr_matrix:
         return matrix(**dict(zip(of_matrix, values, strict=True)))
 
     def build(candidate: Mapping[str, Any]) -> NeighbourSearcher:
-        own = made(*(candidate[name] for name in of_matrix))
-        return NeighbourSearcher(own, counts_N, decay=candidate["decay"], length=length, seen=candidate["seen"])
+        similarity = cached_matrix(*(candidate[name] for name in of_matrix))
+        return NeighbourSearcher(similarity, counts_N, decay=candidate["decay"], length=length, seen=candidate["seen"])
 
     return build
 
 
-def _judges(searcher: NeighbourSearcher, queries: Queries, budget: Budget, count: int) -> Queries:
-    """The queries that evaluate `count` candidates: all, or as many as fit the time limit."""
+def _affordable(queries: Queries, searcher: NeighbourSearcher, budget: Budget, num_candidates: int) -> Queries:
+    """The queries, or a sample of them on which so many candidates can be evaluated within the time limit."""
     if not budget.limited or len(queries) <= _FEWEST:
         return queries
-    some = np.random.default_rng(0).permutation(len(queries))
-
-    def part(num: int) -> Queries:
-        return queries.take(np.sort(some[:num]))
-
-    whole = price_of(lambda num: evaluate_both(searcher, part(num), ks=(1,)), len(queries), budget.clock)
-    num = int(len(queries) * _SHARE * max(budget.left, 0.0) / max(count * whole, 1e-9))
-    if num >= len(queries):
+    whole = price_of(
+        lambda num: evaluate_both(searcher, queries.sample(num, seed=0), ks=(1,)), len(queries), budget.clock
+    )
+    num = budget.affordable(len(queries), num_candidates * whole, share=_SHARE, fewest=_FEWEST)
+    if num == len(queries):
         return queries
-    num = max(num, _FEWEST)
-    budget.leave_out(f"{num} of {len(queries)} validation users judge")
-    return part(num)
+    budget.leave_out(f"validation uses {num} of {len(queries)} users")
+    return queries.sample(num, seed=0)
 
 
-class _Judge:
-    """Keeps the best of the candidates evaluated, ties to the first; those that do not fit the time limit are skipped.
+class _GridSearch:
+    """Evaluates candidates and keeps the best, ties to the first; those that do not fit the time limit are skipped.
 
     A candidate that is significantly worse on a random part of the queries is not evaluated on the others.
     """
@@ -241,23 +242,23 @@ class _Judge:
         queries: Queries,
         budget: Budget,
         of_matrix: tuple[str, ...],
-        making: float,
+        build_seconds: float,
     ) -> None:
         self._build, self._budget, self._of_matrix = build, budget, of_matrix
         order = np.random.default_rng(0).permutation(len(queries))
         self._parts = [queries.take(np.sort(part)) for part in (order[:_PART], order[_PART:]) if len(part)]
-        self._making, self._judging = making, 0.0
+        self._build_seconds, self._evaluation_seconds = build_seconds, 0.0
         self._matrix: tuple[Any, ...] | None = None
         self.value, self.skipped, self.cut = -1.0, 0, 0
         self.best: dict[str, Any] = {}
         self.searcher: NeighbourSearcher
         self._best_values: list[FloatArray] = []
 
-    def look(self, settings: dict[str, Any]) -> None:
+    def evaluate(self, settings: dict[str, Any]) -> None:
         """Evaluate a candidate, unless it would exceed the time left; the first always."""
         matrix = tuple(settings[name] for name in self._of_matrix)
-        price = self._judging + (0.0 if matrix == self._matrix else self._making)
-        if self.best and price > self._budget.left:
+        seconds = self._evaluation_seconds + (0.0 if matrix == self._matrix else self._build_seconds)
+        if self.best and seconds > self._budget.left:
             self.skipped += 1
             return
         searcher = self._build(settings)
@@ -269,7 +270,7 @@ class _Judge:
                 return
             values.append(self._values(searcher, queries))
         value = float(np.concatenate(values).mean())
-        self._judging = max(self._judging, self._budget.clock() - began)
+        self._evaluation_seconds = max(self._evaluation_seconds, self._budget.clock() - began)
         if not self.best or value > self.value:
             self.value, self.searcher, self.best, self._best_values = value, searcher, settings, values
 

@@ -1,4 +1,4 @@
-"""Fitted folders as input of another training: checks that data and split agree, and their contents."""
+"""Fitted models as input of another fit: loading them, and checking that data and split are the same."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from beamwood.data.split import Split
 from beamwood.errors import InputError
 from beamwood.retrieval.retriever import Retriever
 
-__all__ = ["check_alike", "fitted_alike", "folder_digests", "method_of", "training_seconds"]
+__all__ = ["check_same_data", "load_fitted", "folder_digests", "method_of", "training_seconds"]
 
 
-def fitted_alike(folder: str, split: Split) -> Retriever:
-    """The retriever in a folder. Errors: those of `check_alike`."""
+def load_fitted(folder: str, split: Split) -> Retriever:
+    """The fitted retriever in a folder, for a further fit on this split. Errors: those of `check_same_data`."""
     fitted = Retriever.load(folder)
-    check_alike(fitted, folder, split)
+    check_same_data(fitted, folder, split)
     return fitted
 
 
 def method_of(fitted: Retriever) -> str:
-    """The method that fitted it, for messages."""
+    """The name of the method that fitted it, for messages."""
     return str(fitted.metadata.get("method", fitted.searcher.kind))
 
 
-def check_alike(fitted: Retriever, name: str, split: Split) -> None:
-    """Errors: it was fitted on other data or another split, and so possibly on the test users, or needs context that
-    the log lacks.
+def check_same_data(fitted: Retriever, name: str, split: Split) -> None:
+    """Raise `InputError` where a retriever, `name` in messages, was fitted on other data or needs context columns that
+    the log lacks. On another split it may have been fitted on the test users.
     """
     data = fitted.metadata.get("data")
     if not isinstance(data, dict):
-        raise InputError(f"{name} does not say which data it was fitted on; fit it on the same log")
+        raise InputError(f"{name} does not record the data it was fitted on; fit it on the same log")
     if not fitted.items.ids.equals(split.dataset.items.ids):
         raise InputError(
             f"{name} was fitted on {len(fitted.items):,} items, here are {len(split.dataset.items):,}, or others; "
@@ -57,7 +57,7 @@ def check_alike(fitted: Retriever, name: str, split: Split) -> None:
 
 
 def folder_digests(settings: Mapping[str, Any]) -> dict[str, str]:
-    """sha256 of the manifest in each fitted folder that a setting names: a path may hold another model later."""
+    """The sha256 of the content of each fitted folder that a setting names, as a path may later hold another model."""
     digests = {}
     for key, value in settings.items():
         if isinstance(value, str) and os.path.isfile(os.path.join(value, "manifest.json")):

@@ -1,24 +1,25 @@
-"""The choice of neighbour counts: the kind that by itself ranks best for validation users.
+"""Choices by neighbour counts: which neighbours of a tree's nodes count, and how far ahead training targets lie.
 
-It defines the neighbours of a tree's nodes, and how far ahead other models' targets lie.
+Both follow from the kind of neighbour counts that, used alone, ranks best for validation users.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
 
 from beamwood.blocks import evenly
-from beamwood.data.split import Queries, Split
+from beamwood.data.queries import Queries
+from beamwood.data.split import Split
 from beamwood.evaluation.protocol import VIEWS, evaluate
-from beamwood.fitting.choose import CUT, check_monitor, drawn
+from beamwood.fitting.choose import CUT, check_monitor
 from beamwood.fitting.neighbour_counts import neighbour_counts
 from beamwood.fitting.neighbour_kinds import KINDS, NeighbourKind
-from beamwood.fitting.vectors.remembered import remembered
+from beamwood.fitting.start_cache import cached
 from beamwood.kernels.lists import strongest
 from beamwood.retrieval.neighbours import NeighbourSearcher
 from beamwood.steps import step, tell
@@ -30,161 +31,163 @@ if TYPE_CHECKING:
 
 __all__ = ["chosen_horizon", "chosen_neighbours"]
 
-# The interactions that are counted, from evenly spread users, and the neighbours kept for each item.
+# The most interactions that are counted, from evenly spread users, and the neighbours kept for each item.
 _INTERACTIONS, _LISTED = 1_000_000, 128
 # The factor of a history item's weight against the next newer one, as in the initial neighbour weights.
 _DECAY = 0.9
 # A kind other than the first must be better by this many standard errors.
-_SURE = 2.0
-# The share of the time left that the choice may take under a limit, and the fewest users for it.
-_SHARE, _FEWEST = 0.1, 64
-# The fewest users of which a choice is made.
-_LEAST = 2
+_CLEARLY = 2.0
+# The share of the time left that the measurement may take, and the fewest queries for it under a limit and in all.
+_SHARE, _FEWEST, _LEAST = 0.1, 64, 2
 # The horizon of targets where later items are better evidence than the next one.
 _AHEAD = 10
 
 
-class _Judged(NamedTuple):
-    """The mean metric of each kind, None if none was measured, and the users for it; `surely`: the kinds significantly
-    above the first.
+class _Measurement(NamedTuple):
+    """The mean metric of each kind on `num` of `num_all` queries, None if there were too few.
+
+    `clearly_above`: the kinds that are significantly better than the first.
     """
 
     num: int
-    of: int
+    num_all: int
     means: Mapping[NeighbourKind, float] | None = None
-    surely: tuple[NeighbourKind, ...] = ()
+    clearly_above: tuple[NeighbourKind, ...] = ()
 
     def best(self, margin: float) -> NeighbourKind:
-        """The best kind among the first and those significantly above it, by a share of at least `margin`."""
+        """The best kind; other than the first only if clearly above it, and by a share of at least `margin`."""
         first: NeighbourKind = next(iter(KINDS))
         if self.means is None:
             return first
         means, least = self.means, (1 + margin) * self.means[first]
-        return max([first, *(kind for kind in self.surely if means[kind] >= least)], key=means.__getitem__)
+        return max([first, *(kind for kind in self.clearly_above if means[kind] >= least)], key=means.__getitem__)
 
 
-class _Asked(NamedTuple):
-    """A question to be chosen: the required `margin` above the first kind, and its wording in progress and notes."""
+class _Decision(NamedTuple):
+    """A decision between the kinds: the `margin` that it requires, and its wording in progress and notes.
+
+    `kinds` and `outcomes`: the words for each kind where it is measured, and where it is chosen.
+    """
 
     name: str
     kinds: Mapping[NeighbourKind, str]
-    chosen: Mapping[NeighbourKind, str]
+    outcomes: Mapping[NeighbourKind, str]
     step: str
-    untimed: str
-    judge: str
+    default: str
     margin: float
 
-    def line(self, choice: _Judged, monitor: str) -> str:
-        taken = f"{self.name}: {self.chosen[choice.best(self.margin)]}"
-        if choice.means is None:
-            why = "no validation users choose" if choice.of < _LEAST else "there was no time to choose"
-            return f"{taken}, as {why}"
-        means = ", ".join(f"{self.kinds[kind]} {mean:.4f}" for kind, mean in choice.means.items())
-        return f"{taken}, by {monitor} of {choice.num:,} validation users ({means})"
+    def line(self, found: _Measurement, monitor: str) -> str:
+        """The outcome and its reason."""
+        outcome = f"{self.name}: {self.outcomes[found.best(self.margin)]}"
+        if found.means is None:
+            why = "no validation users choose" if found.num_all < _LEAST else "there was no time to choose"
+            return f"{outcome}, as {why}"
+        means = ", ".join(f"{self.kinds[kind]} {mean:.4f}" for kind, mean in found.means.items())
+        return f"{outcome}, by {monitor} of {found.num:,} validation users ({means})"
 
-    def left_out(self, choice: _Judged) -> str | None:
-        if choice.means is None:
-            return None if choice.of < _LEAST else f"{self.untimed}: there was no time to choose"
-        return f"{choice.num} of {choice.of} validation users say {self.judge}" if choice.num < choice.of else None
+    def left_out(self, found: _Measurement) -> str | None:
+        """A note on what the time limit did not allow."""
+        if found.means is None:
+            return None if found.num_all < _LEAST else f"{self.default}: there was no time to choose"
+        if found.num == found.num_all:
+            return None
+        return f"{self.name} are chosen on {found.num} of {found.num_all} validation users"
 
 
-_NEAR = _Asked(
+_NEIGHBOURS = _Decision(
     "neighbours",
     {"around": "around", "after": "after", "next": "next"},
     {"around": "around", "after": "after", "next": "next"},
     "choosing which neighbours count",
     "neighbours are those around an item",
-    "who is near an item",
     margin=0.0,
 )
-_TARGETS = _Asked(
+_TARGETS = _Decision(
     "targets",
     {"around": "either way", "after": "later", "next": "next"},
     {"around": "the next item", "after": f"{_AHEAD} items ahead", "next": "the next item"},
     "choosing how far ahead to learn",
     "targets are the next item alone",
-    "how far ahead to learn",
     margin=0.1,
 )
 
 
 def chosen_neighbours(split: Split, choose: WeightChoiceSettings, options: Mapping[str, Any]) -> NeighbourKind | None:
-    """The kind whose counts alone rank best by `choose.monitor`, on validation users drawn by the seed.
+    """The kind whose counts alone rank best by `choose.monitor`, on a sample of validation users.
 
-    Counts are of training histories. The score of an item is its mean share of the neighbours of the history's items.
-    `options` are those of `TrainOptions`: a resumed run keeps its choice, and the first of `KINDS` is used where the
+    Counts are of training histories; the score of an item is its mean share of the neighbours of the history's items.
+    `options` are those of `TrainOptions`. A resumed run keeps its choice, and the first of `KINDS` is used where the
     time limit leaves no room. Errors: an unknown monitor.
     """
-    if (kept := _kept(options)) is not None:
-        stored: NeighbourKind | None = kept.get("model.neighbours")
+    if (resumed := _resumed_settings(options)) is not None:
+        stored: NeighbourKind | None = resumed.get("model.neighbours")
         return stored
-    return _chosen(split, choose, options, _NEAR)
+    return _best_kind(split, choose, options, _NEIGHBOURS)
 
 
 def chosen_horizon(split: Split, choose: WeightChoiceSettings, options: Mapping[str, Any]) -> int:
-    """The horizon of training targets: 10 items, or the next one.
+    """The horizon of training targets: the next ten items, or the next item only.
 
     It is ten where validation queries have more than one label, and where counts within ten later steps rank at least a
-    tenth better than counts around an item: training on the next item alone learns part of what its sparse counts lack.
+    tenth better than counts around an item. Then the next item alone is too sparse as evidence.
     """
-    if (kept := _kept(options)) is not None:
-        return int(kept.get("examples.horizon", 1))  # another method's run may have none, and is refused later
+    if (resumed := _resumed_settings(options)) is not None:
+        # Another method's run may have no horizon; it is rejected later.
+        return int(resumed.get("examples.horizon", 1))
     lengths = split.valid.labels.lengths
     if lengths.max(initial=0) <= 1:
         return 1
-    return _AHEAD if _chosen(split, choose, options, _TARGETS) == "after" else 1
+    return _AHEAD if _best_kind(split, choose, options, _TARGETS) == "after" else 1
 
 
-def _kept(options: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The settings of the resumed run; None without one."""
+def _resumed_settings(options: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The stored settings of the run that is resumed; None without one."""
     run = options.get("run")
-    return (run.kept() or None) if options.get("resume", False) and run is not None else None
+    return (run.stored_config() or None) if options.get("resume", False) and run is not None else None
 
 
-def _chosen(split: Split, choose: WeightChoiceSettings, options: Mapping[str, Any], asked: _Asked) -> NeighbourKind:
+def _best_kind(
+    split: Split, choose: WeightChoiceSettings, options: Mapping[str, Any], decision: _Decision
+) -> NeighbourKind:
     seed, budget = options.get("seed", 0), Budget.of(options.get("time_limit"))
     monitor, users = choose.monitor, choose.validation_users
     check_monitor(monitor)
-    judges = drawn(split.valid.take(np.flatnonzero(split.valid.labels.lengths > 0)), users, seed=seed)
+    queries = split.valid.labelled().sample(users, seed=seed)
 
-    def judged() -> _Judged:
-        with step(asked.step):
-            return _judged(split, judges, monitor, budget)
+    def measure() -> _Measurement:
+        with step(decision.step):
+            return _measured(split, queries, monitor, budget)
 
-    choice = remembered(split.train, f"neighbours {monitor} {users} {seed}", judged)
-    if (lacks := asked.left_out(choice)) is not None:
-        budget.leave_out(lacks)
+    found = cached(split.train, f"neighbours {monitor} {users} {seed}", measure)
+    if (note := decision.left_out(found)) is not None:
+        budget.leave_out(note)
     if options.get("progress", True):
-        tell(asked.line(choice, monitor))
-    return choice.best(asked.margin)
+        tell(decision.line(found, monitor))
+    return found.best(decision.margin)
 
 
-def _judged(split: Split, judges: Queries, monitor: str, budget: Budget) -> _Judged:
+def _measured(split: Split, queries: Queries, monitor: str, budget: Budget) -> _Measurement:
     first: NeighbourKind = next(iter(KINDS))
-    counted = min(_INTERACTIONS, len(split.train.histories.items))
+    num_all, counted = len(queries), min(_INTERACTIONS, len(split.train.histories.items))
 
     def values_of(kind: NeighbourKind, num: int) -> FloatArray:
-        some = judges.take(evenly(len(judges), num))
-        return _values(split, some, kind, monitor, most=math.ceil(counted * num / len(judges)))
+        some = queries.take(evenly(num_all, num))
+        return _values(split, some, kind, monitor, most=math.ceil(counted * num / num_all))
 
-    num = _num_judges(lambda num: values_of(first, num), len(judges), budget)
-    if num < min(_FEWEST, len(judges)) or len(judges) < _LEAST:
-        return _Judged(num, len(judges))
+    num = num_all
+    if budget.limited and num_all:
+        # The time of counting is proportional to the queries, too, as is the number of interactions counted.
+        seconds = len(KINDS) * price_of(lambda num: values_of(first, num), num_all, budget.clock)
+        num = budget.affordable(num_all, seconds, share=_SHARE)
+    if num < min(_FEWEST, num_all) or num_all < _LEAST:
+        return _Measurement(num, num_all)
     values = {kind: values_of(kind, num) for kind in KINDS}
-    surely = tuple(kind for kind in KINDS if _is_surely_above(values[kind], values[first]))
-    return _Judged(num, len(judges), {kind: float(values[kind].mean()) for kind in KINDS}, surely)
-
-
-def _num_judges(work: Callable[[int], object], whole: int, budget: Budget) -> int:
-    """All users, or as many as fit the time limit; counting time is proportional to them."""
-    if not budget.limited or whole == 0:
-        return whole
-    price = len(KINDS) * price_of(work, whole, budget.clock)
-    return min(whole, int(whole * _SHARE * max(budget.left, 0.0) / max(price, 1e-9)))
+    better = tuple(kind for kind in KINDS if _is_clearly_above(values[kind], values[first]))
+    return _Measurement(num, num_all, {kind: float(values[kind].mean()) for kind in KINDS}, better)
 
 
 def _values(split: Split, queries: Queries, kind: NeighbourKind, monitor: str, *, most: int) -> FloatArray:
-    """float64[Q], the monitored metric of each query when candidates are ranked by neighbour counts alone."""
+    """float64[Q], the monitored metric of each query when items are ranked by neighbour counts alone."""
     train, cut = split.train, min(CUT, split.train.num_items)
     counts = neighbour_counts(train, kind, most=most)
     totals = np.maximum(np.asarray(counts.sum(axis=1)).ravel(), 1e-9)
@@ -198,7 +201,7 @@ def _values(split: Split, queries: Queries, kind: NeighbourKind, monitor: str, *
     return result
 
 
-def _is_surely_above(values: FloatArray, others: FloatArray) -> bool:
-    """Whether the mean paired difference is at least `_SURE` of its standard errors."""
+def _is_clearly_above(values: FloatArray, others: FloatArray) -> bool:
+    """Whether the mean paired difference exceeds `_CLEARLY` of its standard errors."""
     differences = values - others
-    return float(differences.mean()) > _SURE * float(differences.std(ddof=1)) / math.sqrt(len(differences))
+    return float(differences.mean()) > _CLEARLY * float(differences.std(ddof=1)) / math.sqrt(len(differences))

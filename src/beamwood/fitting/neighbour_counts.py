@@ -6,7 +6,7 @@ from scipy import sparse
 
 from beamwood.data.dataset import Dataset
 from beamwood.fitting.neighbour_kinds import KINDS, NeighbourKind
-from beamwood.fitting.vectors.item_start import surroundings
+from beamwood.fitting.vectors.item_start import neighbour_matrix
 from beamwood.training.budget import Budget
 from beamwood.types import BoolArray
 
@@ -21,6 +21,6 @@ def neighbour_counts(
     most: int | None = None,
     budget: Budget | None = None,
 ) -> sparse.csr_matrix:
-    """float64[N, N], in row i the counts of item i's neighbours; see `surroundings`."""
+    """float64[N, N], in row i the counts of item i's neighbours; see `neighbour_matrix`."""
     directed, power = KINDS[kind]
-    return surroundings(train, of_users=of_users, power=power, directed=directed, most=most, budget=budget)
+    return neighbour_matrix(train, of_users=of_users, power=power, directed=directed, most=most, budget=budget)

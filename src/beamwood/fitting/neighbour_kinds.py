@@ -1,4 +1,4 @@
-"""The kinds of neighbourhood in a history, for a tree's lists of neighbours."""
+"""The kinds of neighbour counts: which items of a history are neighbours of each other."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 __all__ = ["KINDS", "NeighbourKind", "is_directed"]
 
 NeighbourKind = Literal["around", "after", "next"]
-"""Within ten steps either way; within ten later steps; later, weighted by nearness."""
+"""Items within ten steps either way; within ten later steps; and these weighted by nearness."""
 
 
 class Kind(NamedTuple):

@@ -1,4 +1,4 @@
-"""The options of a training that every method's `fit` takes besides the data and its configuration."""
+"""The options that every method's `fit` accepts, besides the data and the settings."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ if TYPE_CHECKING:
     from beamwood.retrieval.retriever import Retriever
     from beamwood.training.run_folder import RunFolder
 
-__all__ = ["MOST_SEED", "PARTS", "Fit", "TrainOptions", "with_budget"]
+__all__ = ["MAX_SEED", "PARTS", "Fit", "TrainOptions", "with_budget"]
 
 Fit: TypeAlias = "Callable[..., Retriever]"
-"""A function that fits another method with its defaults, given the split and `TrainOptions`."""
+"""A function that fits a method with its default settings, given the split and `TrainOptions`."""
 
-# The largest seed: every generator accepts it, and those derived from it by small offsets.
-MOST_SEED = 2**63 - 1
+# The largest seed that all generators accept, also where a small offset is added to it.
+MAX_SEED = 2**63 - 1
 
 
-# What methods of one's own may bind: see `TreeOptions` and `VectorOptions`.
+# The options that a user's own method may bind: see `TreeOptions` and `VectorOptions`.
 PARTS = ("terms", "loss", "sampler", "index")
 
 
 class TrainOptions(TypedDict, total=False):
-    """All are optional; counting methods need none.
+    """The options of a fit; all are optional, and counting methods ignore most of them.
 
-    `seed` (0; at most 2^63 - 1) of all random draws. `run`: the folder of metrics and checkpoints (None: none are
-    kept); `resume` (False) continues it, bit for bit. `time_limit` in seconds (None), or a `Budget` that began earlier,
-    covers the whole fit, from initialisation to saving; the best weights so far are returned in time. `progress` (True)
-    shows steps on stderr.
+    `seed`: of all random draws, 0 by default, at most 2^63 - 1. `run`: the folder of metrics and checkpoints; without
+    one none are written. `resume`: continue the run in that folder, bit for bit. `time_limit`: in seconds, or a
+    `Budget` that began earlier; it covers the whole fit, which returns the best weights found in time. `progress`:
+    whether steps are shown on stderr, True by default.
     """
 
     seed: int
@@ -41,7 +41,7 @@ class TrainOptions(TypedDict, total=False):
 
 
 def with_budget(options: Mapping[str, Any], name: str | None = None) -> TrainOptions:
-    """The options with one budget that starts here, unless one was given, shared by all parts of a fit."""
+    """The options with their time limit as a `Budget` that all parts of a fit share; it starts now, unless given."""
     limit = options.get("time_limit")
     if not isinstance(limit, Budget):
         limit = Budget(limit) if name is None else Budget(limit, name=name)

@@ -1,4 +1,4 @@
-"""Plans: the facts about a data set by which each automatic setting is resolved, once.
+"""Plans: the facts about a data set from which automatic settings are resolved.
 
 `MethodConfig.plan(facts)` runs before fitting. Methods receive the plan, and the artefact stores both.
 """
@@ -13,18 +13,18 @@ from beamwood.training.loop_config import LAZY_FROM, EmbeddingOptimiser
 if TYPE_CHECKING:
     from beamwood.data.dataset import Dataset
 
-__all__ = ["LARGEST", "Facts", "Start", "embeddings_of", "start_of"]
+__all__ = ["MAX_TRANSITION_ITEMS", "Facts", "Start", "embeddings_of", "start_of"]
 
-LARGEST = 2_000_000
-"""The most items for which start "auto" means "transitions": beyond, the vectors take more than a GiB."""
+MAX_TRANSITION_ITEMS = 2_000_000
+"""The most items for which start "auto" is "transitions": for more, the vectors take over a GiB."""
 
 Start = Literal["auto", "random", "transitions"]
-"""The initial vectors: random, or from transition counts of the training histories."""
+"""How vectors are initialised: at random, or from transition counts of the training histories."""
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The facts about training data that a plan reads; `mean_history`: the mean length of non-empty histories."""
+    """The facts about training data that plans depend on; `mean_history`: the mean length of non-empty histories."""
 
     num_users: int
     num_items: int
@@ -45,14 +45,14 @@ class Facts:
 
 
 def start_of(start: Start, num_items: int, *, possible: bool = True) -> Literal["random", "transitions"]:
-    """The resolved `start`, where starting from transitions is `possible`."""
+    """The resolved `start`; `possible`: whether the model can start from transitions."""
     if start == "auto":
-        return "transitions" if possible and num_items <= LARGEST else "random"
+        return "transitions" if possible and num_items <= MAX_TRANSITION_ITEMS else "random"
     return start
 
 
 def embeddings_of(kind: EmbeddingOptimiser, *rows: int) -> EmbeddingOptimiser:
-    """The resolved `optimiser.embeddings` for tables with these row counts; "large" where it differs."""
+    """The resolved `optimiser.embeddings` for tables with so many rows; "large" where it differs between them."""
     if kind != "auto":
         return kind
     large = [each >= LAZY_FROM for each in rows]

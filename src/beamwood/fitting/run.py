@@ -1,4 +1,4 @@
-"""Training by steps, shared by all methods: record the configuration, run the loop, report the end."""
+"""Training by steps, as all methods do it: the configuration of the run, the loop, and the record of the training."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from beamwood.errors import InputError, nearest
 from beamwood.fitting.assemble import build_retriever
 from beamwood.fitting.choose import Choice, Measure, Validation, check_monitor
 from beamwood.fitting.fitted import folder_digests
-from beamwood.fitting.judge import Later, TimedValidation
 from beamwood.fitting.options import PARTS, TrainOptions
 from beamwood.fitting.settings import TrainedConfig
+from beamwood.fitting.timed_validation import Later, TimedValidation
 from beamwood.retrieval.retriever import Retriever
 from beamwood.training.budget import Budget, Clock
 from beamwood.training.loop import run_loop
+from beamwood.training.loop_state import LoopResult
 from beamwood.training.pace import Validator
 from beamwood.training.run_folder import RunRecord
-from beamwood.training.standing import LoopResult
 from beamwood.training.trainable import Trainable
 
 __all__ = ["SearchedTask", "fit_task", "train"]
@@ -34,7 +34,7 @@ class SearchedTask(Trainable[Batch]):
         """The searcher of the current weights."""
 
     def sample(self, clock: Clock) -> tuple[Any, float]:
-        """A searcher with the same search time as that of the weights, and the seconds that building one takes."""
+        """A searcher that takes as long to search as `searcher()`, and the seconds that building one takes."""
         began = clock()
         return self.searcher(), clock() - began
 
@@ -51,11 +51,11 @@ def train(
     evaluate_start: bool = False,
     **options: Unpack[TrainOptions],
 ) -> dict[str, Any]:
-    """Train `task` and leave the weights that are best on `split.valid`; returns the training record of the artefact.
+    """Train `task`, leaving the weights that are best on `split.valid`; returns the training record for the artefact.
 
-    `measure` stands in for validation by full ranking; time is kept for `choice` and `later`; `evaluate_start`: see
-    `LoopConfig`. A resumed run must have the same data, split and settings, but for its bounds. Errors: `InputError`
-    on an unknown monitor, an option that nothing has taken, and on `resume` without a run folder.
+    `measure` replaces validation by full ranking. For `choice` and `later`, which follow the training, time is
+    reserved. `evaluate_start`: see `LoopConfig`. A resumed run must have the same data, split and settings, except for
+    its bounds. Errors: `InputError` on an unknown monitor, an unknown option, and on `resume` without a run folder.
     """
     for name in options:
         if name not in TrainOptions.__annotations__:
@@ -64,7 +64,7 @@ def train(
     budget, resume = Budget.of(options.get("time_limit")), options.get("resume", False)
     if resume and run is None:
         raise InputError("resume needs the folder of the run; give run=RunFolder(path)")
-    record = None if run is None else RunRecord(run, _made_of(split, config, method, seed), resume)
+    record = None if run is None else RunRecord(run, _run_config(split, config, method, seed), resume)
     if measure is None:
         check_monitor(choose.monitor)
         measure = Validation(split.valid, choose.validation_users, seed=seed)
@@ -72,7 +72,7 @@ def train(
     result = run_loop(
         task,
         config.loop_config(evaluate_start=evaluate_start),
-        validator=Validator(timed, lambda judges: timed.prices(budget, checkpoints=record is not None, before=judges)),
+        validator=Validator(timed, lambda num: timed.prices(budget, checkpoints=record is not None, before=num)),
         record=record,
         budget=budget,
         progress=options.get("progress", True),
@@ -82,7 +82,7 @@ def train(
 
 
 def _training_facts(result: LoopResult, task: Trainable[Any], monitor: str, budget: Budget) -> dict[str, Any]:
-    """The record of a training for the artefact: steps, seconds, best step and its metric, what was left out."""
+    """The training record for the artefact: steps, seconds, the best step and its metric, and skipped work."""
     training: dict[str, Any] = {
         "steps": result.steps,
         "seconds": round(result.seconds, 3),
@@ -98,8 +98,8 @@ def _training_facts(result: LoopResult, task: Trainable[Any], monitor: str, budg
     return training
 
 
-def _made_of(split: Split, config: TrainedConfig, method: str, seed: int) -> dict[str, Any]:
-    """The record that a resumed run must match, without the bounds of its loop."""
+def _run_config(split: Split, config: TrainedConfig, method: str, seed: int) -> dict[str, Any]:
+    """The configuration that a resumed run must match, except for the bounds of its loop."""
     settings = config.flat()
     data = {"data": split.dataset.fingerprint(), "split": split.rule, "tables": split.dataset.tables_digest()}
     return {"method": method, "seed": seed} | data | folder_digests(settings) | settings

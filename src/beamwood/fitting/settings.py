@@ -1,4 +1,4 @@
-"""Settings in groups, merged over a method's own defaults; and the groups that methods share.
+"""Settings in groups, which are merged over a method's own defaults; and the groups that methods share.
 
 A method's `Config` is a `MethodConfig` whose fields are groups. It states its defaults by instances, as `loop:
 LoopSettings = LoopSettings(batch_size=32)`. Each field is defined once, here or in its family's `settings.py`.
@@ -49,7 +49,7 @@ __all__ = [
     "SettingsGroup",
     "TableOptimiserSettings",
     "TrainedConfig",
-    "TruthError",
+    "BooleanError",
     "WeightChoiceSettings",
     "Width",
 ]
@@ -75,8 +75,8 @@ NumNegatives = Annotated[
 ]
 
 
-class TruthError(ValueError):
-    """A boolean was given for a setting that is none."""
+class BooleanError(ValueError):
+    """A boolean was given for a setting of another type."""
 
 
 class SettingsGroup(BaseModel):
@@ -86,10 +86,10 @@ class SettingsGroup(BaseModel):
 
     @field_validator("*", mode="before")
     @classmethod
-    def _no_truth_for_a_number(cls, value: Any, info: ValidationInfo) -> Any:
-        # pydantic would read these as 1 and 0.
-        if _holds_truth(value) and not _takes_truth(cls.model_fields[str(info.field_name)].annotation):
-            raise TruthError("true or false stands where a number or a word belongs")
+    def _no_boolean_for_a_number(cls, value: Any, info: ValidationInfo) -> Any:
+        # pydantic would convert them to 1 and 0.
+        if _holds_boolean(value) and not _accepts_boolean(cls.model_fields[str(info.field_name)].annotation):
+            raise BooleanError("it is true or false; give a number or a word")
         return value
 
     @field_validator("*")
@@ -97,15 +97,15 @@ class SettingsGroup(BaseModel):
     def _numbers_fit(cls, value: Any) -> Any:
         for number in _numbers(value):
             if abs(number) > MOST:
-                raise ValueError(f"a number is between -{MOST} and {MOST} here; take a smaller one")
+                raise ValueError(f"numbers must be between -{MOST} and {MOST}")
         return value
 
 
 class MethodConfig(BaseModel):
-    """A method's settings: a frozen record of groups.
+    """The settings of a method, in groups; frozen.
 
-    Given values, as a mapping, a `SettingsGroup` or by dotted keys ("loop.max_steps"), are merged over the method's own
-    defaults. Errors (`ValueError`): an unknown key with the nearest known one, a key without its group.
+    Values are given as mappings, as `SettingsGroup`s or by dotted keys ("loop.max_steps"); they are merged over the
+    method's own defaults. Errors (`ValueError`): an unknown key, naming the nearest known one; a key without its group.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -129,16 +129,16 @@ class MethodConfig(BaseModel):
             if name not in cls.model_fields or (dot and own not in cls.group(name).model_fields):
                 raise ValueError(cls._unknown(str(key)))
             given = {own: value} if dot else value
-            groups[name] = _together(groups[name], given) if name in groups else given
+            groups[name] = _merge_groups(groups[name], given) if name in groups else given
         return groups
 
     @field_validator("*", mode="wrap")
     @classmethod
     def _merged(cls, value: Any, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
         name = str(info.field_name)
-        given = _given(value)
+        given = _given_values(value)
         if given is None:
-            raise ValueError(f"is not a group of settings; write {name}={{...}} with keys of its own")
+            raise ValueError(f"is not a group of settings; write {name}={{...}} with the keys of the group")
         for key in given:
             if key not in cls.group(name).model_fields:
                 raise ValueError(cls._unknown(f"{name}.{key}"))
@@ -162,17 +162,17 @@ class MethodConfig(BaseModel):
         return frozenset(f"{name}.{key}" for name, group in groups for key in group.model_fields_set)
 
     def flat(self) -> dict[str, Any]:
-        """All settings by dotted name, JSON-able, without those that a plan omits."""
+        """All settings by dotted name, JSON-able; settings that a plan omits are left out."""
         groups = self.model_dump(mode="json")
         return {f"{name}.{key}": value for name, group in groups.items() for key, value in group.items()}
 
     def changed(self, settings: Mapping[str, Any]) -> Self:
-        """A copy with the given settings, as `__init__` takes them, replaced and validated."""
+        """A validated copy with the given settings replaced; they are given as to `__init__`."""
         given = {name: {key: value for key, value in group if key in group.model_fields_set} for name, group in self}
         kept = {name: group for name, group in given.items() if name in self.model_fields_set}
         for key, value in settings.items():
             name, dot, own = key.partition(".")
-            kept[name] = _together(kept.get(name, {}), {own: value} if dot else value)
+            kept[name] = _merge_groups(kept.get(name, {}), {own: value} if dot else value)
         return type(self)(**kept)
 
     def plan(self, facts: Facts) -> Self:
@@ -183,12 +183,12 @@ class MethodConfig(BaseModel):
         return self.changed(self.resolved(facts))
 
     def chosen(self, split: Split, options: Mapping[str, Any]) -> dict[str, Any]:
-        """The settings that a fit with these options chooses on the data before it plans, by dotted name."""
+        """The settings that a fit with these options chooses on validation users before planning, by dotted name."""
         del split, options
         return {}
 
     def resolved(self, facts: Facts) -> dict[str, Any]:
-        """The automatic values by dotted name; families with automatic settings override it."""
+        """The values of automatic settings by dotted name; configurations that have any override this method."""
         del facts
         return {}
 
@@ -199,7 +199,7 @@ class MethodConfig(BaseModel):
         full = [name for name in cls.names() if name.rpartition(".")[2] == own]
         if full and "." not in key:
             return f"{key} belongs to a group: write {' or '.join(full)}"
-        # Within the named group if it exists: a similar name in another group means something else.
+        # Only in the named group, if that exists: a similar name in another group means something else.
         group = key.partition(".")[0] if key.partition(".")[0] in cls.model_fields else None
         names = [name for name in cls.names() if group is None or name.startswith(f"{group}.")]
         near = closest(own, {name.rpartition(".")[2] for name in names})
@@ -209,25 +209,25 @@ class MethodConfig(BaseModel):
         return f"setting '{key}' is unknown{hint}"
 
 
-def _given(value: Any) -> dict[str, Any] | None:
+def _given_values(value: Any) -> dict[str, Any] | None:
     """The given values of a mapping or group; None for anything else."""
     if isinstance(value, SettingsGroup):
         return {key: part for key, part in value if key in value.model_fields_set}
     return dict(value) if isinstance(value, Mapping) else None
 
 
-def _together(first: Any, later: Any) -> Any:
+def _merge_groups(first: Any, later: Any) -> Any:
     """Two parts of one group merged; the later one wins."""
-    before, after = _given(first), _given(later)
+    before, after = _given_values(first), _given_values(later)
     return later if before is None or after is None else before | after
 
 
-def _holds_truth(value: Any) -> bool:
-    return isinstance(value, bool) or (isinstance(value, list | tuple) and any(map(_holds_truth, value)))
+def _holds_boolean(value: Any) -> bool:
+    return isinstance(value, bool) or (isinstance(value, list | tuple) and any(map(_holds_boolean, value)))
 
 
-def _takes_truth(annotation: Any) -> bool:
-    return annotation in (bool, Any) or any(map(_takes_truth, get_args(annotation)))
+def _accepts_boolean(annotation: Any) -> bool:
+    return annotation in (bool, Any) or any(map(_accepts_boolean, get_args(annotation)))
 
 
 def _numbers(value: Any) -> Iterator[int | float]:
@@ -254,13 +254,13 @@ class OptimiserSettings(SettingsGroup):
 
     @property
     def peak(self) -> float:
-        """The learning rate of a plan."""
+        """The learning rate, which a plan always has."""
         assert self.learning_rate is not None, "a plan has one"
         return self.learning_rate
 
 
 class TableOptimiserSettings(OptimiserSettings):
-    """The optimiser of models with tables of vectors."""
+    """The optimiser of models with embedding tables: its weight decay too."""
 
     weight_decay: float = Field(
         0.0,
@@ -274,7 +274,7 @@ class TableOptimiserSettings(OptimiserSettings):
 
 
 class LoopSettings(SettingsGroup):
-    """The length of a training, its batches and its validations."""
+    """The length of a training, its batches, and its validations."""
 
     batch_size: int = Field(64, ge=1, description="examples per step: histories, windows, pairs, lists or items")
     max_steps: int | None = Field(None, ge=1, description="maximum steps; null: only max_epochs applies")
@@ -286,13 +286,13 @@ class LoopSettings(SettingsGroup):
 
 
 class ChoiceSettings(SettingsGroup):
-    """The users who choose."""
+    """The validation users."""
 
     validation_users: int = Field(2000, ge=1, description="validation users for model selection, sampled once")
 
 
 class WeightChoiceSettings(ChoiceSettings):
-    """And the metric by which trained weights are chosen."""
+    """The validation users, and the metric that chooses the weights."""
 
     monitor: str = Field(
         "removed/f@20",
@@ -301,7 +301,7 @@ class WeightChoiceSettings(ChoiceSettings):
 
 
 class SeenChoiceSettings(WeightChoiceSettings):
-    """And the weight of seen items."""
+    """The validation users, the metric that chooses the weights, and the weight of seen items."""
 
     seen_weight: float | None = Field(
         None,
@@ -312,7 +312,7 @@ class SeenChoiceSettings(WeightChoiceSettings):
 
 
 class ItemStartSettings(SettingsGroup):
-    """The initial item vectors."""
+    """How item vectors are initialised."""
 
     items: Start = Field(
         "auto",
@@ -321,7 +321,7 @@ class ItemStartSettings(SettingsGroup):
 
 
 class AttentionStartSettings(SettingsGroup):
-    """The initial attention."""
+    """How the attention is initialised."""
 
     attention: float | None = Field(
         0.3, description="initial output of the attention; null: random initialisation (the papers)"
@@ -350,10 +350,10 @@ class TrainedConfig(MethodConfig):
 
     def loop_config(self, *, evaluate_start: bool) -> LoopConfig:
         """The configuration of the training loop."""
-        own = set(LoopConfig.model_fields)
-        paced = self.optimiser.model_dump(include=own) | self.loop.model_dump(include=own)
-        paced = {name: value for name, value in paced.items() if value is not None}
-        return LoopConfig(monitor=f"valid/{self.choose.monitor}", evaluate_start=evaluate_start, **paced)
+        fields = set(LoopConfig.model_fields)
+        settings = self.optimiser.model_dump(include=fields) | self.loop.model_dump(include=fields)
+        settings = {name: value for name, value in settings.items() if value is not None}
+        return LoopConfig(monitor=f"valid/{self.choose.monitor}", evaluate_start=evaluate_start, **settings)
 
 
 class SeenConfig(TrainedConfig):

@@ -1,4 +1,4 @@
-"""Two fitted retrievers as two stages: the first finds candidates, and the second's score is added to its own."""
+"""Two fitted models as two stages: the first finds candidates, and both scores are added to order them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from beamwood.data.split import Queries, Split
+from beamwood.data.queries import Queries
+from beamwood.data.split import Split
 from beamwood.errors import InputError, nearest
-from beamwood.fitting.blend import StageWeights, Weights
-from beamwood.fitting.choose import check_monitor, drawn
-from beamwood.fitting.fitted import fitted_alike, method_of
+from beamwood.fitting.blend import BlendWeights, StageCandidates
+from beamwood.fitting.choose import check_monitor
+from beamwood.fitting.fitted import load_fitted, method_of
 from beamwood.fitting.options import Fit
 from beamwood.fitting.ranking.settings import StagesConfig
 from beamwood.retrieval.blend import Blend, Part
@@ -20,16 +21,25 @@ from beamwood.retrieval.retriever import Retriever
 from beamwood.training.budget import Budget, price_of
 from beamwood.types import Searcher
 
-__all__ = ["FirstStage", "first_stage", "put_behind", "put_together", "stage_weights", "staged", "two_stage"]
+__all__ = [
+    "FirstStage",
+    "blend_of_stages",
+    "combine_fitted",
+    "first_stage",
+    "put_behind",
+    "stage_candidates",
+    "two_stage",
+]
 
-# The share of the time left that choosing weights may take under a limit, and the fewest users for it.
-_CHOOSING, _FEWEST = 0.8, 64
+# The share of the time left that choosing weights may take under a limit, and the fewest queries for it.
+_SHARE, _FEWEST = 0.8, 64
 
 
-def staged(first: Searcher, second: Searcher, weights: Weights, *, num_candidates: int) -> Blend:
-    """The first's candidates, scored by the second's score plus `weights.first` times the first's, plus `weights.seen`.
+def blend_of_stages(first: Searcher, second: Searcher, weights: BlendWeights, *, num_candidates: int) -> Blend:
+    """The blend of two stages.
 
-    Empty histories are answered by the first alone, where it has a fallback.
+    The first's candidates are ordered by the second's score plus `weights.first` times the first's, plus `weights.seen`
+    for seen items. Empty histories are answered by the first's fallback, where it has one.
     """
     own = first if isinstance(first, Blend) else Blend([Part(first)])
     parts = [Part(first, weights.first, gate=own.parts[0].gate), Part(second)]
@@ -48,17 +58,17 @@ def two_stage(
 
     Candidates are ordered by the ranker's score plus `retriever_weight` times the retriever's, plus `seen_weight` for
     seen items. The method is named as a sum, such as "dtr+ease". Errors: `InputError` on different items or users, or
-    where `ranker` is two stages itself.
+    where `ranker` has two stages itself.
     """
     if not retriever.items.ids.equals(ranker.items.ids):
         raise InputError("retriever and ranker were fitted on other items; fit both on the same log")
     if isinstance(ranker.searcher, Blend) and ranker.searcher.is_staged:
-        raise InputError("the ranker is two stages itself; give the folder of a ranker or of one retriever")
+        raise InputError("the ranker has two stages itself; give the folder of a ranker or of one retriever")
     same_users = (
         retriever.users is not None and ranker.users is not None and retriever.users.ids.equals(ranker.users.ids)
     )
-    weights = Weights(retriever_weight, seen_weight)
-    searcher = staged(retriever.searcher, ranker.searcher, weights, num_candidates=num_candidates)
+    weights = BlendWeights(retriever_weight, seen_weight)
+    searcher = blend_of_stages(retriever.searcher, ranker.searcher, weights, num_candidates=num_candidates)
     if searcher.needs.users and not same_users:
         raise InputError("retriever and ranker were fitted on other users; fit both on the same log")
     stages = {"retriever": retriever.metadata, "ranker": ranker.metadata}
@@ -80,9 +90,9 @@ def two_stage(
 
 
 class FirstStage:
-    """A fitted retriever behind which others are put; its candidates for validation users are cached.
+    """A fitted retriever as the first stage of blends; its candidates for validation users are retrieved once.
 
-    All must be fitted on the training part of `split`. `config` None: defaults. Errors: an unknown monitor.
+    All models must be fitted on the training part of `split`. `config` None: defaults. Errors: an unknown monitor.
     """
 
     def __init__(
@@ -91,13 +101,13 @@ class FirstStage:
         self.retriever, self.config, self.seed = retriever, config or StagesConfig(), seed
         choose = self.config.choose
         check_monitor(choose.monitor)
-        queries = drawn(split.valid, choose.validation_users, seed=seed)
-        queries = queries.take(np.flatnonzero(queries.labels.lengths > 0))
+        queries = split.valid.sample(choose.validation_users, seed=seed).labelled()
         # Shuffled, so that the first queries are a random sample.
         self.queries = queries.take(np.random.default_rng(seed).permutation(len(queries)))
-        self._few: dict[int, StageWeights] = {}
-        self._bringing = 0.0
-        self._brought: StageWeights | None = None
+        self._candidates: StageCandidates | None = None
+        # Of the few queries on which times are measured, by their number, and the estimated seconds for all queries.
+        self._timed: dict[int, StageCandidates] = {}
+        self._retrieve_seconds = 0.0
 
     def behind(self, second: Retriever, budget: Budget | None = None) -> Retriever:
         """`two_stage` with the best weights, unless the settings give both as 0.
@@ -119,35 +129,37 @@ class FirstStage:
         both.metadata["training"] |= weights.facts() | {f"valid/{choose.monitor}": metrics[choose.monitor]}
         return both
 
-    def _best(self, second: Retriever, budget: Budget) -> tuple[Weights, dict[str, float]]:
-        """The weights, by as many users as fit the time limit, and their validation metrics."""
-        fitted, whole = not isinstance(second.searcher, RankingSearcher), len(self.queries)
-        num = whole
-        if budget.limited and whole > _FEWEST:
-            scoring = self._price(second, budget, fitted=fitted)
-            at_once = scoring if self._brought else scoring + self._bringing
-            num = max(_FEWEST, int(whole * min(1.0, _CHOOSING * max(budget.left, 0.0) / max(at_once, 1e-9))))
-        if self._brought is None:
-            self._brought = self._of(num)
-        num = min(num, len(self._brought.queries))
-        if num < whole:
-            budget.leave_out(f"{num} of {whole} validation users choose the weights of a sum")
-        return self._brought.best(second.searcher, fitted=fitted, num=num)
+    def _best(self, second: Retriever, budget: Budget) -> tuple[BlendWeights, dict[str, float]]:
+        """The weights that are best on as many users as fit the time limit, and their validation metrics."""
+        fitted, num_all = not isinstance(second.searcher, RankingSearcher), len(self.queries)
+        num = num_all
+        if budget.limited and num_all > _FEWEST:
+            seconds = self._choice_seconds(second, budget, fitted=fitted)
+            if self._candidates is None:
+                seconds += self._retrieve_seconds
+            num = budget.affordable(num_all, seconds, share=_SHARE, fewest=_FEWEST)
+        if self._candidates is None:
+            self._candidates = self._retrieve(num)
+        num = min(num, len(self._candidates.queries))
+        if num < num_all:
+            budget.leave_out(f"the weights of a sum are chosen on {num} of {num_all} validation users")
+        return self._candidates.best(second.searcher, fitted=fitted, num=num)
 
-    def _price(self, second: Retriever, budget: Budget, *, fitted: bool) -> float:
-        """The seconds of choosing with all users, without retrieving their candidates."""
+    def _choice_seconds(self, second: Retriever, budget: Budget, *, fitted: bool) -> float:
+        """The estimated seconds of the choice on all queries, without retrieving candidates."""
 
-        def bring(num: int) -> None:
-            self._few[num] = self._of(num)
+        def retrieve(num: int) -> None:
+            self._timed[num] = self._retrieve(num)
 
-        if not self._few:
-            self._bringing = price_of(bring, len(self.queries), budget.clock)
-        return price_of(
-            lambda num: self._few[num].best(second.searcher, fitted=fitted), len(self.queries), budget.clock
-        )
+        def choose(num: int) -> None:
+            self._timed[num].best(second.searcher, fitted=fitted)
 
-    def _of(self, num: int) -> StageWeights:
-        return stage_weights(self.retriever, self.queries.take(np.arange(num)), self.config)
+        if not self._timed:
+            self._retrieve_seconds = price_of(retrieve, len(self.queries), budget.clock)
+        return price_of(choose, len(self.queries), budget.clock)
+
+    def _retrieve(self, num: int) -> StageCandidates:
+        return stage_candidates(self.retriever, self.queries.take(np.arange(num)), self.config)
 
 
 def put_behind(
@@ -159,19 +171,19 @@ def put_behind(
     seed: int = 0,
     budget: Budget | None = None,
 ) -> Retriever:
-    """See `FirstStage.behind`."""
+    """`FirstStage.behind` for a single second stage."""
     return FirstStage(first, split, config, seed=seed).behind(second, budget)
 
 
 def first_stage(split: Split, config: StagesConfig) -> Retriever:
-    """The retriever of `start.retriever`. Errors: `InputError` without one, and on one of another log or split."""
+    """The fitted retriever in `start.retriever`. Errors: `InputError` without one, or on another log or split."""
     if config.start.retriever is None:
         raise InputError("two_stage needs a fitted retriever; give its folder with --retriever")
-    return fitted_alike(config.start.retriever, split)
+    return load_fitted(config.start.retriever, split)
 
 
-def put_together(split: Split, config: StagesConfig, counting: Mapping[str, Fit], *, seed: int) -> Retriever:
-    """`start.ranker`, a folder or a method of `counting`, which is then fitted, behind `start.retriever`.
+def combine_fitted(split: Split, config: StagesConfig, counting: Mapping[str, Fit], *, seed: int) -> Retriever:
+    """`start.ranker` put behind `start.retriever`: a fitted folder, or one of the methods `counting`, fitted here.
 
     Errors: as `put_behind`; `InputError` on folders fitted on another log or split, and on a name that is neither.
     """
@@ -185,14 +197,14 @@ def put_together(split: Split, config: StagesConfig, counting: Mapping[str, Fit]
             f"start.ranker={ranker!r} is neither a folder nor a counting method{nearest(ranker, counting)}"
         )
     else:
-        second = fitted_alike(ranker, split)
+        second = load_fitted(ranker, split)
     return put_behind(first, second, split, config, seed=seed)
 
 
-def stage_weights(first: Retriever, queries: Queries, config: StagesConfig) -> StageWeights:
-    """The retriever's candidates for validation queries."""
+def stage_candidates(first: Retriever, queries: Queries, config: StagesConfig) -> StageCandidates:
+    """The retriever's candidates for validation queries, and the settings by which weights are chosen."""
     choose = config.choose
-    return StageWeights(
+    return StageCandidates(
         first.searcher,
         queries,
         num_candidates=config.model.num_candidates,

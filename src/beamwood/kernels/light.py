@@ -58,14 +58,14 @@ class Way:
         if (self.judged < 1) != (self.kind == "beam"):
             raise InputError(f"judged={self.judged} is for steer and cascade, and 1 or more there; beam has none")
 
-    def wide_enough(self, k: int, good: int | None = None) -> Way:
-        """The way for k results: `judged` grows with the number of `good` ones (None: all) beyond 20.
+    def wide_enough(self, k: int, num_exact: int | None = None) -> Way:
+        """The way for k results: `judged` grows with the number of exact ones (`num_exact`, None: all) beyond 20.
 
-        Results after the good ones are the next best of the judged leaves.
+        Results after the exact ones are the next best of the judged leaves.
         """
         if k <= min(_JUDGED_FOR, self.beam_width):
             return self
-        times = max(1.0, min(k, k if good is None else good) / _JUDGED_FOR)
+        times = max(1.0, min(k, k if num_exact is None else num_exact) / _JUDGED_FOR)
         judged = 0 if self.kind == "beam" else max(k, int(np.ceil(self.judged * times)))
         return Way(self.kind, max(self.beam_width, k), judged)
 

@@ -29,7 +29,7 @@ def log_sigmoids(scores_Bn: FloatArray) -> FloatArray:
 
 
 def themselves(scores_Bn: FloatArray) -> FloatArray:
-    """[B, n] scores that are log-probabilities."""
+    """[B, n] scores that are log-probabilities already."""
     return scores_Bn
 
 
@@ -38,16 +38,16 @@ class Link:
     """The meaning of a node's score.
 
     `probability` in words, None where scores only order; `log_probabilities` [B, n] of a level's scores, -inf for nodes
-    without items. `sum_to_one`: probabilities sum to 1 over a level, as needed to draw walks from the root. `alone`:
-    each node is judged independently, so the offset of a level's scores matters. `along_path`: a leaf's score is a sum
-    of log sigmoid over the nodes of its path. `unit`: of a difference of two scores.
+    without items. `sum_to_one`: probabilities sum to 1 over a level, as needed to draw walks from the root.
+    `independent`: each node is classified by itself, so the offset of a level's scores matters. `along_path`: a leaf's
+    score is a sum of log sigmoid over the nodes of its path. `unit`: of a difference of two scores.
     """
 
     name: str
     probability: str | None
     log_probabilities: Callable[[FloatArray], FloatArray] | None = None
     sum_to_one: bool = False
-    alone: bool = False
+    independent: bool = False
     along_path: bool = False
     unit: str = "logits"
 
@@ -56,8 +56,8 @@ LINKS = {
     link.name: link
     for link in (
         Link("softmax", "softmax of the level", level_log_softmax, sum_to_one=True),
-        Link("sigmoid", "sigmoid of the node", log_sigmoids, alone=True),
-        Link("path", "product along the path", themselves, alone=True, along_path=True, unit="nats"),
+        Link("sigmoid", "sigmoid of the node", log_sigmoids, independent=True),
+        Link("path", "product along the path", themselves, independent=True, along_path=True, unit="nats"),
         Link("order", None),
     )
 }

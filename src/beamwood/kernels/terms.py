@@ -102,7 +102,7 @@ class Counted(Protocol):
         """float64[capacity]: the share of all interactions, with one added for each item; 0 for empty leaves."""
         ...
 
-    def surroundings(self, num_folds: int) -> Iterator[sparse.csr_matrix]:
+    def neighbour_matrices(self, num_folds: int) -> Iterator[sparse.csr_matrix]:
         """[capacity, capacity], row l the neighbours of leaf l: of all users, then without each fold."""
         ...
 

@@ -17,7 +17,7 @@ from beamwood.kernels.links import LINKS, Link
 from beamwood.losses.binary import binary_cross_entropy
 from beamwood.losses.softmax import full_softmax, sampled_softmax
 
-__all__ = ["LEVEL_LOSSES", "LevelDraw", "LevelLoss", "LossOfLevel", "binary_level", "judged_nodes", "softmax_level"]
+__all__ = ["LEVEL_LOSSES", "LevelDraw", "LevelLoss", "LossOfLevel", "binary_level", "nodewise_inputs", "softmax_level"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +90,11 @@ def binary_level(draw: LevelDraw, scores_BM: Tensor, targets_BT: Tensor, z_BT: T
 
     A node that is another target's is not a negative, unless the draw has `targets_apart`.
     """
-    logits, labels, counted = judged_nodes(draw, scores_BM, targets_BT, z_BT, live_n)
+    logits, labels, counted = nodewise_inputs(draw, scores_BM, targets_BT, z_BT, live_n)
     return binary_cross_entropy(logits, labels, counted) / targets_BT.shape[1]
 
 
-def judged_nodes(
+def nodewise_inputs(
     draw: LevelDraw, scores_BM: Tensor, targets_BT: Tensor, z_BT: Tensor, live_n: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """The inputs of a node-wise loss: logits, labels, and the factor of each node, None: 1."""

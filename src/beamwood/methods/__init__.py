@@ -1,4 +1,4 @@
-"""The methods by name: each is a file with a `Config` and a `METHOD`."""
+"""The methods by name; the file of each defines its `Config` and its `METHOD`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = [
     "with_option",
 ]
 
-# Imported when a method is named; no file loads torch before it fits.
+# Imported when a method is requested; no file imports torch before it fits.
 METHODS = {
     "dtr": "beamwood.methods.dtr",
     "tdm": "beamwood.methods.tdm",
@@ -88,12 +88,12 @@ def load_method(method: str | PathLike[str] | Method) -> Method:
 
 
 def default_fits() -> dict[str, Callable[..., Retriever]]:
-    """A function by method name that fits it with its defaults; it imports the method when called."""
+    """By method name a function that fits it with its default settings; it imports the method when called."""
     return {name: partial(_fit, name) for name in METHODS}
 
 
 def counting() -> dict[str, Callable[..., Retriever]]:
-    """As `default_fits`, for the counting methods alone."""
+    """As `default_fits`, only of counting methods."""
     needs = {name: load_method(name).needs for name in METHODS}
     return {name: fit for name, fit in default_fits().items() if not needs[name].steps and needs[name].alone}
 

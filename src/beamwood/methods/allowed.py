@@ -1,4 +1,4 @@
-"""The allowed values of a setting in words, and the message about a wrong value."""
+"""The allowed values of a setting in words, and the error message about a wrong value."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from beamwood.errors import closest, first_problem
-from beamwood.fitting.settings import MethodConfig, TruthError
+from beamwood.fitting.settings import BooleanError, MethodConfig
 
-__all__ = ["allowed", "problem_of"]
+__all__ = ["allowed", "problem_in_words"]
 
 _KINDS = {"integer": "a whole number", "number": "a number", "boolean": "true or false", "string": "a text"}
 _BOUNDS = {"minimum": "from", "exclusiveMinimum": "above", "maximum": "at most", "exclusiveMaximum": "below"}
@@ -39,12 +39,12 @@ def allowed(schema: Mapping[str, Any]) -> str:
     return f"{_KINDS.get(str(kind), 'another value')} {between}".strip()
 
 
-def problem_of(kind: type[MethodConfig], error: ValidationError) -> str:
-    """The first wrong setting by its dotted name, with its allowed values."""
+def problem_in_words(kind: type[MethodConfig], error: ValidationError) -> str:
+    """The message about the first wrong setting: its dotted name, its value, and the allowed values."""
     first = error.errors()[0]
     group, key = ([*map(str, first["loc"]), "", ""])[:2]
-    truth = isinstance(first.get("ctx", {}).get("error"), TruthError)
-    own = first["type"] in ("value_error", "missing", "extra_forbidden") and not truth
+    is_boolean = isinstance(first.get("ctx", {}).get("error"), BooleanError)
+    own = first["type"] in ("value_error", "missing", "extra_forbidden") and not is_boolean
     if own or group not in kind.model_fields or key not in kind.group(group).model_fields:
         return first_problem(error)
     schema = kind.group(group).model_json_schema()["properties"][key]
@@ -65,7 +65,7 @@ def problem_of(kind: type[MethodConfig], error: ValidationError) -> str:
 
 
 def _choices(schema: Mapping[str, Any]) -> list[str]:
-    """The words that a setting allows."""
+    """The words that a setting allows as values."""
     forms = [schema, *schema.get("anyOf", ()), schema.get("items", {})]
     return [str(word) for form in forms for word in form.get("enum", [form.get("const")]) if word is not None]
 

@@ -1,4 +1,4 @@
-"""Checks of a method's arguments at the public edge."""
+"""Checks of the arguments of a fit, and of what a user's own method returns."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pydantic import ValidationError
 
 from beamwood.data.split import Split
 from beamwood.errors import InputError, nearest
-from beamwood.fitting.fitted import check_alike
-from beamwood.fitting.options import MOST_SEED, TrainOptions
+from beamwood.fitting.fitted import check_same_data
+from beamwood.fitting.options import MAX_SEED, TrainOptions
 from beamwood.fitting.settings import MethodConfig
-from beamwood.methods.allowed import problem_of
+from beamwood.methods.allowed import problem_in_words
 from beamwood.retrieval.retriever import Retriever
 from beamwood.training.budget import Budget
 from beamwood.types import Searcher
@@ -32,12 +32,12 @@ __all__ = [
     "configured",
 ]
 
-# The parts of `types.Searcher`.
+# The members of `types.Searcher`.
 _SEARCHER = {"kind", "needs", "num_items", "search", "score", "export", "restore"}
 
 
 def check_split(split: Any) -> None:
-    """Errors: anything but a `Split`."""
+    """Raise `InputError` for anything but a `Split`."""
     if not isinstance(split, Split):
         raise InputError(
             f"split is a {type(split).__name__}, not a Split; make one, as beamwood.splits.disjoint_users(dataset)"
@@ -45,11 +45,11 @@ def check_split(split: Any) -> None:
 
 
 def check_fitted(retriever: Any, split: Any, name: str = "the retriever") -> None:
-    """Errors: what is no retriever, no `Split`, or a retriever of other data or of another split."""
+    """Raise `InputError` for other types, and for a retriever that was fitted on other data or another split."""
     check_split(split)
     if not isinstance(retriever, Retriever):
-        raise InputError(f"{name} is a {type(retriever).__name__}; give what beamwood.fit or beamwood.load returns")
-    check_alike(retriever, name, split)
+        raise InputError(f"{name} is a {type(retriever).__name__}; give the result of beamwood.fit or beamwood.load")
+    check_same_data(retriever, name, split)
 
 
 def configured(kind: type[MethodConfig], config: Any, preset: Mapping[str, Any] | None = None) -> MethodConfig:
@@ -70,7 +70,7 @@ def configured(kind: type[MethodConfig], config: Any, preset: Mapping[str, Any] 
     try:
         return kind.model_validate({**(preset or {}), **(config or {})})
     except ValidationError as error:
-        raise InputError(f"configuration: {problem_of(kind, error)}") from None
+        raise InputError(f"configuration: {problem_in_words(kind, error)}") from None
 
 
 def checked_options(method: Method, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -91,34 +91,34 @@ def checked_options(method: Method, options: Mapping[str, Any]) -> dict[str, Any
 
 
 def checked_build(name: str, built: Any) -> tuple[Searcher, Mapping[str, Any]]:
-    """The searcher that a method's `build` gave, and what is to be said of it. Errors: what is neither."""
+    """The searcher and the facts that a method's `build` returned. Errors: another type."""
     searcher, facts = built if isinstance(built, tuple) and len(built) == 2 else (built, {})
     lacking = sorted(_SEARCHER - set(dir(searcher)))
     if lacking:
         raise InputError(
-            f"build of {name} gave a {type(searcher).__name__}, which lacks what a searcher needs: {', '.join(lacking)}"
+            f"build of {name} returned a {type(searcher).__name__}, which is no searcher: it lacks {', '.join(lacking)}"
         )
     if not isinstance(facts, Mapping):
         raise InputError(
-            f"build of {name} gave a searcher and a {type(facts).__name__}; give what is to be said as a mapping"
+            f"build of {name} returned a searcher and a {type(facts).__name__}; return the facts as a mapping"
         )
     return searcher, facts
 
 
 def checked_retriever(name: str, fitted: Any) -> Retriever:
-    """What a method's `fit` gave. Errors: it is no retriever."""
+    """The retriever that a method's `fit` returned. Errors: another type."""
     if not isinstance(fitted, Retriever):
         raise InputError(
-            f"fit of {name} gave a {type(fitted).__name__}; return a Retriever, as build_retriever(..) makes"
+            f"fit of {name} returned a {type(fitted).__name__}; return a Retriever, as of build_retriever(..)"
         )
     return fitted
 
 
 def check_seed(seed: Any) -> None:
-    """Errors: a seed that is not a whole number in 0..MOST_SEED."""
+    """Raise `InputError` for a seed that is not a whole number in 0..MAX_SEED."""
     whole = not isinstance(seed, bool) and isinstance(seed, Integral)
-    if not whole or not 0 <= int(seed) <= MOST_SEED:
-        raise InputError(f"seed={seed!r} is not a whole number in 0..{MOST_SEED}")
+    if not whole or not 0 <= int(seed) <= MAX_SEED:
+        raise InputError(f"seed={seed!r} is not a whole number in 0..{MAX_SEED}")
 
 
 def _check_run(run: Any) -> None:

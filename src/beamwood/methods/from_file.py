@@ -13,9 +13,9 @@ from beamwood.errors import InputError, NotInstalledError, nearest_path
 from beamwood.extras import asking_for
 from beamwood.methods.method import Method, MethodFile
 
-__all__ = ["line_of_own", "method_in"]
+__all__ = ["last_own_line", "method_in"]
 
-# What a file of the user's own is called among the modules.
+# The prefix of the module name of a user's file.
 _MODULE = "beamwood_method_"
 
 
@@ -55,8 +55,8 @@ def method_in(path: str) -> Method:
     return replace(method, file=MethodFile(str(file), sha256))
 
 
-def line_of_own(error: BaseException) -> str | None:
-    """The last line of a method's own file on the way to an error, as "mine.py, line 7"; None where there is none."""
+def last_own_line(error: BaseException) -> str | None:
+    """The last line of a user's method file in the traceback of an error, as "mine.py, line 7"; else None."""
     lines = [
         f"{frame.f_code.co_filename}, line {number}"
         for frame, number in traceback.walk_tb(error.__traceback__)

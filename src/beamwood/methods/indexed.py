@@ -12,13 +12,13 @@ from typing import Any
 from beamwood.data.split import Split
 from beamwood.errors import InputError
 from beamwood.fitting.blend import choice_of_seen
-from beamwood.fitting.fitted import fitted_alike, method_of
+from beamwood.fitting.fitted import load_fitted, method_of
 from beamwood.fitting.settings import MethodConfig, SeenChoiceSettings
 from beamwood.fitting.vectors.index_settings import IndexChoiceSettings
-from beamwood.fitting.vectors.indexing import Indexing, answering
+from beamwood.fitting.vectors.indexing import IndexBuilder, blend_with_seen
 from beamwood.fitting.vectors.settings import FolderStartSettings
 from beamwood.methods.method import Fitted, Method, Needs
-from beamwood.retrieval.candidates import bring
+from beamwood.retrieval.candidates import find_candidates
 from beamwood.retrieval.item_vectors import part_with
 from beamwood.retrieval.queries import HistoryMean
 from beamwood.retrieval.retriever import Retriever
@@ -56,17 +56,17 @@ def vectors_of(fitted: Retriever, folder: str) -> VectorSearcher:
 
 
 def build(split: Split, config: Config, seed: int, budget: Budget) -> tuple[Searcher, dict[str, Any]]:
-    """Index the vectors, and choose the weight of seen items."""
+    """Build the index over the vectors, and choose the weight of seen items."""
     folder = config.start.folder
     if folder is None:
         raise InputError("indexed needs a fitted model; give start.folder=FOLDER (--from)")
-    indexing = Indexing(split, config.index, seed=seed)
+    builder = IndexBuilder(split, config.index, seed=seed)
     began = budget.clock()
-    searcher = indexing.of(vectors_of(fitted_alike(folder, split), folder), budget)
+    searcher = builder.build(vectors_of(load_fitted(folder, split), folder), budget)
     seconds = budget.clock() - began
-    choice = choice_of_seen(split, config.choose, seed, functools.partial(bring, apart=True))
-    seen_weight = (config.choose.seen_weight or 0.0) if choice is None else choice.of(searcher)
-    return answering(searcher, seen_weight, split), {"seconds": round(seconds, 3), "seen_weight": seen_weight}
+    choice = choice_of_seen(split, config.choose, seed, functools.partial(find_candidates, apart=True))
+    seen_weight = (config.choose.seen_weight or 0.0) if choice is None else choice.made_for(searcher)
+    return blend_with_seen(searcher, seen_weight, split), {"seconds": round(seconds, 3), "seen_weight": seen_weight}
 
 
 # Section 6 of the paper; where it gives no value, the default of the rival's program.

@@ -1,4 +1,4 @@
-"""A method: its name, its settings, how it is fitted, and what it needs."""
+"""A method: its name, its settings, how it is fitted, and its requirements."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 class Fitted:
     """A setting that names the folder of a fitted model, and its command-line option.
 
-    `required`: the method cannot be fitted without; `or_counting`: the name of a counting method is accepted, too.
+    `required`: the method cannot be fitted without it; `or_counting`: the name of a counting method is accepted too.
     """
 
     setting: str
@@ -51,10 +51,11 @@ class Fitted:
 class Needs:
     """The requirements of a method.
 
-    `steps`: it trains by steps, so it needs torch and takes a run folder, a time limit and resume; `unless`: except
-    where this setting is given. `users`: it knows only the users of the training data, always (True) or where a setting
-    has one of the values. `time`: the log must have times. `columns`: the settings that name columns, and of which
-    table. `fitted`: the fitted models that it starts from. `weighs`: it uses the weights of event kinds.
+    `steps`: it is trained by steps, so it needs torch, and accepts a run folder, a time limit and resume; `unless`:
+    except where this setting is given. `users`: it recommends only to users of the training data, always (True) or
+    where a setting has one of the values. `time`: the log must have times. `columns`: by setting that names columns,
+    the table that they are in. `fitted`: the fitted models that it starts from. `weighs`: it uses the weights of event
+    kinds.
     """
 
     steps: bool = False
@@ -67,31 +68,31 @@ class Needs:
 
     @property
     def alone(self) -> bool:
-        """Whether it is fitted from a split and nothing else."""
+        """Whether it can be fitted without another fitted model."""
         return not any(each.required for each in self.fitted)
 
     def trains(self, config: MethodConfig) -> bool:
-        """Whether a configuration trains by steps."""
+        """Whether it is trained by steps with these settings."""
         return self.steps and (self.unless is None or config.flat()[self.unless] is None)
 
     def knows_users(self, config: MethodConfig) -> bool:
-        """Whether a configuration knows only the users of the training data."""
+        """Whether it recommends only to users of the training data with these settings."""
         return self.users is True or self.users_by(config) is not None
 
     def users_by(self, config: MethodConfig) -> str | None:
-        """The setting that limits a configuration to users of the training data, or None."""
+        """The setting that limits it to users of the training data; None if none does."""
         words, values = self.users if isinstance(self.users, Mapping) else {}, config.flat()
         return next((name for name in words if values[name] in words[name]), None)
 
     def named_columns(self, config: MethodConfig, table: Table) -> list[str]:
-        """The columns of a table that a configuration names, as name or name:kind."""
+        """The columns of a table that the settings name, each as name or name:kind."""
         values = config.flat()
         return [column for name, own in self.columns.items() if own == table for column in values[name]]
 
 
 @dataclass(frozen=True, slots=True)
 class MethodFile:
-    """The file that a method was read from, and the sha256 of its content."""
+    """The file of a user's own method, and the sha256 of its content."""
 
     path: str
     sha256: str
@@ -101,9 +102,9 @@ class MethodFile:
 class Method:
     """A method that a user names, compares and configures.
 
-    Either `fit(split, config, **options)`, with `TrainOptions`, returns a `Retriever`; or
-    `build(split, config, seed, budget)` returns a searcher, alone or with a mapping of facts about its fit. Both
-    receive the plan, in which every automatic value is resolved. `presets`: by name, dotted settings that replace
+    It has either a function `fit(split, config, **options)` with `TrainOptions`, which returns a `Retriever`, or
+    `build(split, config, seed, budget)`, which returns a searcher, alone or with a mapping of facts about the fit. Both
+    receive the plan: the settings with all automatic values resolved. `presets`: by name, dotted settings that replace
     defaults; `paper` is the form of the method's paper. `searchers`: by kind, the searcher classes that a method in a
     user's file defines.
     """
@@ -190,7 +191,7 @@ class Method:
             given = with_budget(given, self.name)
         plan = config.changed(config.chosen(split, given)).plan(Facts.of(split.train))
         if self.needs.trains(config) and given.get("progress", True):
-            _say(self.name, config, plan)
+            _print_plan(self.name, config, plan)
         if self.fit is not None:
             retriever = checked_retriever(self.name, self.fit(split, plan, **given))
         else:
@@ -206,21 +207,23 @@ class Method:
         return replace(retriever, metadata=retriever.metadata | about)
 
     def _check_needs(self, split: Split, config: MethodConfig) -> None:
-        if self.needs.knows_users(config) and split.of_strangers:
+        if self.needs.knows_users(config) and split.tests_unknown_users:
             by = self.needs.users_by(config)
             who = self.name if by is None else f"{by}={config.flat()[by]}"
             raise InputError(
-                f"{who} knows the users of training only, but --split {split.name} tests on others; use --split "
-                f"leave-one-out, time or boundary, or another {'method' if by is None else by}"
+                f"{who} recommends to users of the training data only, but --split {split.name} tests on others; "
+                f"use --split leave-one-out, time or boundary, or another {'method' if by is None else by}"
             )
         if len(split.valid) == 0:
-            raise InputError("the split has no validation users, by whom a fit chooses; give split.valid at least one")
+            raise InputError(
+                "the split has no validation users, on whom a fit makes its choices; give split.valid at least one"
+            )
         if self.needs.time and split.dataset.times is None:
             raise InputError(f"{self.name} needs times; give a log with them (--time-column)")
 
 
-def _say(name: str, config: MethodConfig, plan: MethodConfig) -> None:
-    """Print one line with the resolved automatic settings."""
+def _print_plan(name: str, config: MethodConfig, plan: MethodConfig) -> None:
+    """Print the settings that the plan resolved, in one line."""
     before, after = config.flat(), plan.flat()
     meant = [f"{key}={json.dumps(after[key])}" for key in plan.names() if after.get(key) != before.get(key)]
     if meant:

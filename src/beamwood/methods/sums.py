@@ -1,4 +1,4 @@
-"""Sums of methods, as "dtr+cooccurrence": each further method's weighted score is added in a second stage."""
+"""Sums of methods, such as "dtr+cooccurrence": the weighted score of each further method is added to the first's."""
 
 from __future__ import annotations
 
@@ -14,56 +14,57 @@ from beamwood.methods.method import Method
 from beamwood.retrieval.retriever import Retriever
 from beamwood.training.budget import Budget
 
-__all__ = ["check_counting", "fitted_sum", "of_first", "parts", "sum_of", "with_counting"]
+__all__ = ["check_counting", "fit_sum", "first_budget", "parts", "blend_in_turn", "add_counting"]
 
 # The first method's share of a time limit, and the share of the rest that counting may take.
 _FIRST, _COUNTING = 0.75, 0.5
 
 
 def parts(method: Any) -> list[Method]:
-    """The methods of a sum, or the single method. Errors: as `load_method`; a sum with an empty part."""
+    """The methods of a sum, one for a single method. Errors: as `load_method`; a sum with an empty part."""
     names = [name.strip() for name in method.split("+")] if isinstance(method, str) else [method]
     if len(names) > 1 and not all(names):
-        raise InputError(f"method '{method}' has a '+' without a method beside it; write a sum as dtr+ease")
+        raise InputError(f"method '{method}' has a '+' without a method on one side; write a sum as dtr+ease")
     return [load_method(name) for name in names]
 
 
 def check_counting(first: Method, others: Sequence[Method]) -> None:
-    """Errors: a method among the others that trains, and so has to be fitted separately."""
+    """Errors: one of the other methods is trained; those have to be fitted separately."""
     for other in others:
         if other.needs.steps or not other.needs.alone:
             name = other.name
             raise InputError(
-                f"{name} trains, and a sum adds counting methods only; fit {first.name} and "
+                f"{name} is trained, and a sum adds counting methods only; fit {first.name} and "
                 f"{name}, then both together with --method two_stage --retriever {first.name.upper()} --ranker "
                 f"{name.upper()}"
             )
 
 
-def of_first(budget: Budget, first: Method, others: Sequence[Method]) -> Budget | None:
-    """The first method's budget: all, or a share where there are others; None: no limit."""
+def first_budget(budget: Budget, first: Method, others: Sequence[Method]) -> Budget | None:
+    """The budget of the first method: all, or a share where there are others; None: no limit."""
     if not budget.limited:
         return None
     return budget.share(_FIRST, first.name) if others else budget
 
 
-def fitted_sum(first: Method, others: Sequence[Method], split: Split, config: Any, **options: Any) -> Retriever:
-    """Fit the first with these settings and options, and blend each of the others behind it, within one limit."""
+def fit_sum(first: Method, others: Sequence[Method], split: Split, config: Any, **options: Any) -> Retriever:
+    """Fit the first method with these settings and options, then add the others, within one time limit."""
     if not others:
         return first.fitted(split, config, **options)
     own = {name: value for name, value in options.items() if name != "preset"}
     budget = Budget.of(checked_options(first, own).get("time_limit"))
-    fitted = first.fitted(split, config, **options | {"time_limit": of_first(budget, first, others)})
-    return with_counting(fitted, others, split, seed=options.get("seed", 0), budget=budget)
+    fitted = first.fitted(split, config, **options | {"time_limit": first_budget(budget, first, others)})
+    return add_counting(fitted, others, split, seed=options.get("seed", 0), budget=budget)
 
 
-def with_counting(
+def add_counting(
     fitted: Retriever, others: Sequence[Method], split: Split, *, seed: int, budget: Budget | None = None
 ) -> Retriever:
-    """The retriever blended with each of the counting methods.
+    """Fit the counting methods, and blend each of them with the fitted retriever.
 
-    Its training record is kept, with the choices for each method as "cooccurrence/retriever_weight". All share the
-    rest of `budget`; steps skipped for lack of time are listed in `training.left_out`.
+    The training record of `fitted` is kept; the weights for each method are added to it, as
+    "cooccurrence/retriever_weight". All methods share the rest of `budget`; skipped work is listed in
+    `training.left_out`.
     """
     budget = budget or Budget()
     training = fitted.metadata.get("training", {})
@@ -77,14 +78,16 @@ def with_counting(
 
 
 def _limited(budget: Budget, other: Method, waiting: int) -> dict[str, Any]:
-    """The options of a counting method: its share of a limit when `waiting` methods are left, itself included."""
+    """The options of a counting method: its share of the limit, of which `waiting` methods, itself included, take
+    theirs.
+    """
     if not budget.limited:
         return {}
     return {"time_limit": budget.share(_COUNTING * max(budget.left, 0.0) / (waiting * budget.limit), other.name)}
 
 
-def sum_of(fitted: Sequence[Retriever], split: Split, *, seed: int) -> Retriever:
-    """The first retriever blended with each of the others in turn."""
+def blend_in_turn(fitted: Sequence[Retriever], split: Split, *, seed: int) -> Retriever:
+    """The first of these retrievers, blended with each of the others in turn."""
     first, *others = fitted
     for other in others:
         first = put_behind(first, other, split, seed=seed)

@@ -24,15 +24,15 @@ class Config(StagesConfig):
 
 
 def fit(split: Split, config: Config, *, score: PairScore | None = None, **options: Unpack[TrainOptions]) -> Retriever:
-    """See `fit_stages`, or `put_together` where `start.ranker` names a folder or a counting method.
+    """See `fit_stages`, or `combine_fitted` where `start.ranker` names a folder or a counting method.
 
     A custom method binds `score`, as `functools.partial(METHOD.fit, score=...)`.
     """
     if config.start.ranker is not None:
-        from beamwood.fitting.stages import put_together
+        from beamwood.fitting.stages import combine_fitted
         from beamwood.methods import counting
 
-        return put_together(split, config, counting(), seed=options.get("seed", 0))
+        return combine_fitted(split, config, counting(), seed=options.get("seed", 0))
     from beamwood.fitting.ranking.two_stage import fit_stages
 
     return fit_stages(split, config, score=score, **options)

@@ -1,4 +1,4 @@
-"""Several methods on the same split: fitted on the training users, evaluated on the test users, tested in pairs."""
+"""A comparison: methods are fitted and evaluated on the same split, and their differences are tested in pairs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from beamwood.evaluation.summary import as_document, for_whom, measure_tail
 from beamwood.evaluation.verdict import Verdict, judge_both, verdicts_in_words
 from beamwood.extras import is_installed, not_installed
 from beamwood.methods import Method, check_fitted, check_split
-from beamwood.methods.sums import parts, sum_of
+from beamwood.methods.sums import blend_in_turn, parts
 from beamwood.notebook import lines, table, text
 from beamwood.retrieval.retriever import Retriever
 from beamwood.types import Searcher
@@ -41,10 +41,10 @@ __all__ = [
 class Comparison:
     """The results of a comparison, in the order of the methods.
 
-    `results`: by method, then view ("kept", "removed"), the metrics by query; `costs` of an answer; `seconds` of each
-    fit; `simplest`: the method that others have to beat; `tail`: if requested, by method the rule in words, the number
-    of queries with a tail label, and both views of these; `left_out`: what did not fit the time limit, and why;
-    `beyond`: references that do not compete, as the optimum.
+    `results`: by method, then view ("kept", "removed"), the metrics of each query. `costs`: of an answer, by method.
+    `seconds`: of each fit. `simplest`: the method that the others have to beat. `tail`: if requested, by method the
+    rule in words, the number of queries with a tail label, and both views of these. `left_out`: by method, why it
+    exceeded the time limit. `beyond`: references that do not compete, such as the optimum.
     """
 
     split: Split
@@ -60,7 +60,7 @@ class Comparison:
     beyond: dict[str, dict[str, PerQuery]] = field(default_factory=dict)
 
     def add(self, name: str, searcher: Searcher) -> None:
-        """Evaluate a searcher."""
+        """Evaluate a searcher, and add its results under this name."""
         self.results[name] = evaluate_split(searcher, self.split, ks=self.cuts, rule=self.rule)
         self.costs[name] = measure_cost(searcher, self.split, self.cuts[0])
         if self.with_tail:
@@ -68,12 +68,12 @@ class Comparison:
 
     @property
     def metric(self) -> str:
-        """The deciding metric."""
+        """The metric that decides."""
         return f"f@{self.cuts[0]}"
 
     @cached_property
     def verdicts(self) -> dict[str, Verdict]:
-        """By view the winner, and whether it is significant."""
+        """By view the winner, and whether its lead is significant."""
         return judge_both(self.results, self.metric, self.simplest)
 
     @cached_property
@@ -81,8 +81,8 @@ class Comparison:
         """The same on the labels of the tail."""
         return judge_both(self.on_tail()[2], self.metric, self.simplest, on_tail=True)
 
-    def judged(self, metric: str) -> dict[str, Verdict]:
-        """By view who wins by another metric, as "ndcg@20". Errors: one that was not measured."""
+    def verdicts_by(self, metric: str) -> dict[str, Verdict]:
+        """The verdicts by another metric, such as "ndcg@20". Errors: a metric that was not measured."""
         measured = next(iter(self.results.values()))["kept"].values
         if metric not in measured:
             raise InputError(f"metric={metric!r} was not measured{nearest(str(metric), measured)}")
@@ -93,7 +93,7 @@ class Comparison:
         """The verdicts in words."""
         return verdicts_in_words(self.verdicts)
 
-    def _shown(self) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+    def _table(self) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
         """Columns and rows of a table of the methods."""
         rows = [
             (
@@ -107,10 +107,10 @@ class Comparison:
         return ("method", f"{self.metric} kept", "removed", "ms a user", "fit, s"), rows
 
     def __repr__(self) -> str:
-        return "\n".join([lines(*self._shown()), *([self.conclusion] if len(self.results) > 1 else [])])
+        return "\n".join([lines(*self._table()), *([self.conclusion] if len(self.results) > 1 else [])])
 
     def _repr_html_(self) -> str:
-        return table(*self._shown()) + text([self.conclusion] if len(self.results) > 1 else [])
+        return table(*self._table()) + text([self.conclusion] if len(self.results) > 1 else [])
 
     def on_tail(self) -> tuple[str, int, dict[str, dict[str, PerQuery]]]:
         """The rule in words, the number of queries with a tail label, and the views of each method."""
@@ -147,15 +147,15 @@ class Comparison:
 
 
 class _Table:
-    """A table printed while methods are evaluated, row by row."""
+    """Prints a table row by row while methods are evaluated."""
 
     def __init__(self, measured: Comparison, names: Sequence[str], say: Callable[[str], None]) -> None:
         self._measured, self._say, self._width = measured, say, max(map(len, ("method", *names)))
         self._titles = (f"{measured.metric} kept", "removed", "ms a user", "fit, s")
         say("  ".join(["method".ljust(self._width), *self._titles]))
 
-    def fill(self, name: str) -> None:
-        """Print one more row."""
+    def print_row(self, name: str) -> None:
+        """Print the row of a method."""
         measured = self._measured
         values = [f"{view.values[measured.metric].mean():.4f}" for view in measured.results[name].values()]
         values += [f"{measured.costs[name].milliseconds:.2f}", f"{measured.seconds[name]:.1f}"]
@@ -195,16 +195,18 @@ def compare(
     """Fit each method with its defaults, or its `preset`, on `split.train` and evaluate all on `split.test`.
 
     `methods`: at least two names, `Method`s or .py files; "dtr+cooccurrence" adds the second's score to the first's. Or
-    retrievers that are fitted already, by names of your own. `ks`: places of the lists, of which the least decides;
-    `seed` is that of each fit. `time_limit` in seconds is each method's own, and a method that needs more is left out;
-    `tail`: also on labels that this rule calls rare; `say` hears what is done. Errors: `InputError` on fewer than two
-    methods; on one that cannot be fitted by itself or on this split; on a retriever of another split; on cuts outside
-    1..N; where fewer than two test users are left.
+    a mapping of names to fitted retrievers. `ks`: the lengths of the lists, of which the shortest decides. `seed`: of
+    each fit. `time_limit`: in seconds, for each method; a method that needs more is left out. `tail`: evaluate also on
+    the labels that are rare by this rule. `say`: called with lines about the progress. Errors: `InputError` on fewer
+    than two methods; on a method that needs a fitted model or does not suit the split; on a retriever of another split;
+    on `ks` outside 1..N; where fewer than two test users are left.
     """
     check_split(split)
     if isinstance(methods, Mapping):
         if preset is not None or time_limit is not None or seed:
-            raise InputError("preset, seed and time_limit are of fits, and these are fitted already; leave them out")
+            raise InputError(
+                "preset, seed and time_limit apply to fits, and these retrievers are fitted already; leave them out"
+            )
         return compare_fitted(split, methods, ks=ks, tail=tail, say=say)
     sums = named_sums(methods)
     presets = named_presets(sums, preset)
@@ -220,7 +222,7 @@ def compare(
     table = _Table(measured, list(sums), say)
     for name, searcher in _in_turn(sums, split, presets, options, time_limit, measured, say):
         measured.add(name, searcher)
-        table.fill(name)
+        table.print_row(name)
     if len(measured.results) < 2:
         raise TimeLimitError(f"fewer than two methods are left: {next(iter(measured.left_out.values()))}")
     measured.simplest = simplest_of({name: sums[name] for name in measured.results})
@@ -242,30 +244,30 @@ def compare_fitted(
     are left.
     """
     if len(fitted) < 2:
-        raise InputError(f"{len(fitted)} of what is fitted is no comparison; give at least two")
+        raise InputError(f"a comparison needs at least two retrievers, not {len(fitted)}")
     for name, retriever in fitted.items():
         check_fitted(retriever, split, name)
     on_tail = check_test(split, tail, say)
     trained = {name: "steps" in retriever.metadata.get("training", {}) for name, retriever in fitted.items()}
     methods = {name: str(retriever.metadata.get("method", "")) for name, retriever in fitted.items()}
-    simplest = min(fitted, key=lambda name: _effort(methods[name].split("+"), trained[name]))
+    simplest = min(fitted, key=lambda name: _complexity(methods[name].split("+"), trained[name]))
     cuts = checked_ks(ks, len(split.dataset.items))
     measured = Comparison(split, cuts, simplest, tail or TailRule(), with_tail=on_tail >= 2)
     table = _Table(measured, list(fitted), say)
     for name, retriever in fitted.items():
         measured.add(name, retriever.searcher)
         measured.seconds[name] = float(retriever.metadata.get("training", {}).get("seconds", 0.0))
-        table.fill(name)
+        table.print_row(name)
     return measured
 
 
 def simplest_of(sums: Mapping[str, Sequence[Method]]) -> str:
-    """The method that others have to beat: of the fewest parts, counting rather than trained, popularity first."""
-    return min(sums, key=lambda name: _effort([m.name for m in sums[name]], any(m.needs.steps for m in sums[name])))
+    """The simplest method, which the others have to beat: untrained, with few parts, popularity first."""
+    return min(sums, key=lambda name: _complexity([m.name for m in sums[name]], any(m.needs.steps for m in sums[name])))
 
 
-def _effort(parts: Sequence[str], trains: bool) -> tuple[bool, int, bool]:
-    """A sort key by simplicity; ties keep the listed order."""
+def _complexity(parts: Sequence[str], trains: bool) -> tuple[bool, int, bool]:
+    """A sort key, simplest first; ties keep the given order."""
     return trains, len(parts), parts[0] != "popularity"
 
 
@@ -283,7 +285,7 @@ def check_test(split: Split, tail: TailRule | None, say: Callable[[str], None]) 
 
 
 def named_sums(methods: Sequence[str | Method]) -> dict[str, list[Method]]:
-    """The sums that are compared by name. Errors: fewer than two, or two of one name."""
+    """The methods to compare, each a list of the parts of a sum, by name. Errors: fewer than two, or equal names."""
     if isinstance(methods, str):
         raise InputError(f"methods={methods!r} is a string; give a list, such as ['popularity', 'ease']")
     listed = [parts(method) for method in methods]
@@ -297,7 +299,7 @@ def named_sums(methods: Sequence[str | Method]) -> dict[str, list[Method]]:
 
 
 def named_presets(sums: Mapping[str, Sequence[Method]], preset: str | None) -> dict[str, str]:
-    """The preset by name of each method that has it. Errors: none has."""
+    """By name of each method that has it, the preset. Errors: no method has it."""
     if preset is None:
         return {}
     methods = {method.name: method for each in sums.values() for method in each}
@@ -309,7 +311,7 @@ def named_presets(sums: Mapping[str, Sequence[Method]], preset: str | None) -> d
 
 
 def check_alone(sums: Mapping[str, Sequence[Method]], split: str, presets: Mapping[str, str]) -> None:
-    """Errors: a method that starts from a fitted one, or whose settings do not fit the split."""
+    """Errors: a method that starts from a fitted one, or that does not suit the split."""
     for method in (method for each in sums.values() for method in each):
         name, needs = method.name, method.needs
         if not needs.alone:
@@ -320,7 +322,7 @@ def check_alone(sums: Mapping[str, Sequence[Method]], split: str, presets: Mappi
             )
         if split == "users" and needs.knows_users(method.configured(None, presets.get(name))):
             raise InputError(
-                f"{name} knows the users of training only, but --split users tests on others; use --split "
+                f"{name} recommends to users of the training data only, but --split users tests on others; use --split "
                 f"leave-one-out, time or boundary, or leave {name} out"
             )
 
@@ -345,7 +347,7 @@ def _in_turn(
     measured: Comparison,
     say: Callable[[str], None],
 ) -> Iterator[tuple[str, Searcher]]:
-    """The name and searcher of each sum; every method is fitted once, and cached while a later sum has it.
+    """Yield the name and searcher of each sum; a method is fitted once, and kept while a later sum needs it.
 
     A method that exceeds the limit is left out, and so are sums with it.
     """
@@ -353,30 +355,46 @@ def _in_turn(
     names, seconds, left_out = list(sums), measured.seconds, measured.left_out
     for place, name in enumerate(names):
         for method in sums[name]:
-            if method.name in fitted or method.name in left_out:
-                continue
-            began = time.perf_counter()
-            try:
-                fitted[method.name] = method.fitted(split, preset=presets.get(method.name), **options, time_limit=limit)
-            except TimeLimitError as error:
-                left_out[method.name] = str(error)
-                say(f"{method.name} is left out: {error}")
-                continue
-            seconds[method.name] = round(time.perf_counter() - began, 1)
-            capped = fitted[method.name].metadata.get("training", {}).get("long_histories")
-            if capped is not None:
-                say(f"{method.name}: {capped}")
-        missing = [method.name for method in sums[name] if method.name in left_out]
+            if method.name not in fitted and method.name not in left_out:
+                retriever = _fit_within(method, split, presets, options, limit, measured, say)
+                if retriever is not None:
+                    fitted[method.name] = retriever
+        own = [method.name for method in sums[name]]
+        missing = [part for part in own if part in left_out]
         if missing:
             left_out.setdefault(name, f"{missing[0]} is left out")
             continue
-        began, own = time.perf_counter(), [method.name for method in sums[name]]
-        searcher = sum_of([fitted[part] for part in own], split, seed=options["seed"]).searcher
+        began = time.perf_counter()
+        searcher = blend_in_turn([fitted[part] for part in own], split, seed=options["seed"]).searcher
         if len(own) > 1:
             seconds[name] = round(sum(seconds[part] for part in own) + time.perf_counter() - began, 1)
         later = {method.name for other in names[place + 1 :] for method in sums[other]}
         fitted = {part: retriever for part, retriever in fitted.items() if part in later}
         yield name, searcher
+
+
+def _fit_within(
+    method: Method,
+    split: Split,
+    presets: Mapping[str, str],
+    options: Mapping[str, Any],
+    limit: float | None,
+    measured: Comparison,
+    say: Callable[[str], None],
+) -> Retriever | None:
+    """Fit a method, recording its seconds; None, with the reason recorded, where it exceeds the limit."""
+    began = time.perf_counter()
+    try:
+        fitted = method.fitted(split, preset=presets.get(method.name), **options, time_limit=limit)
+    except TimeLimitError as error:
+        measured.left_out[method.name] = str(error)
+        say(f"{method.name} is left out: {error}")
+        return None
+    measured.seconds[method.name] = round(time.perf_counter() - began, 1)
+    capped = fitted.metadata.get("training", {}).get("long_histories")
+    if capped is not None:
+        say(f"{method.name}: {capped}")
+    return fitted
 
 
 def _num_with_tail_label(split: Split, rule: TailRule) -> int:

@@ -1,4 +1,4 @@
-"""Several searchers as one: their scores added, a weight for what was seen, and another answer where a part has none.
+"""A blend of several searchers: the sum of their scores, a weight for seen items, and a fallback.
 
     score = sum_i w_i link_i(score_i) + r [seen]
 
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from beamwood.errors import ArtefactError, InputError
-from beamwood.retrieval.candidates import bring, good_of
+from beamwood.retrieval.candidates import find_candidates, num_exact
 from beamwood.retrieval.load import restore_searcher
 from beamwood.retrieval.products import is_catalogue
 from beamwood.retrieval.stored import MOST, StoredConfig, StoredPart, part_of, prefixed
@@ -59,7 +59,7 @@ GATES: dict[str, Callable[[Query], BoolArray]] = {
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a blend: its score after its `link` counts `weight` times where its `gate` is open.
+    """A part of a blend: its scores are transformed by `link` and multiplied by `weight`, and 0 where `gate` is closed.
 
     Errors: a weight below 0 or that is not a number.
     """
@@ -73,7 +73,7 @@ class Part:
         if not 0 <= self.weight <= MOST:
             raise InputError(f"weight={self.weight} must be 0, which leaves a part's score out, or a positive number")
 
-    def weighed(self, query: Query, scores_BC: Array) -> Array:
+    def weighted(self, query: Query, scores_BC: Array) -> Array:
         """float32[B, C], the weighted scores of this part; 0 where its gate is closed."""
         if self.weight == 0:
             return np.zeros(scores_BC.shape, np.float32)
@@ -81,7 +81,7 @@ class Part:
         return added if self.gate == "always" else np.where(GATES[self.gate](query)[:, None], added, np.float32(0))
 
 
-class _WeighedPart(StoredConfig):
+class _StoredPart(StoredConfig):
     weight: float = Field(ge=0, le=MOST)
     link: Literal["score", "log-odds"]
     gate: Literal["always", "history"]
@@ -89,7 +89,7 @@ class _WeighedPart(StoredConfig):
 
 
 class _Stored(StoredConfig):
-    parts: list[_WeighedPart] = Field(min_length=1)
+    parts: list[_StoredPart] = Field(min_length=1)
     seen_weight: float = Field(ge=-MOST, le=MOST)
     num_candidates: int | None = Field(ge=1, le=MOST)
     fallback: StoredPart | None
@@ -99,12 +99,12 @@ class Blend:
     """The candidates of the first part, ordered by the sum of all parts' scores.
 
     Candidates are the first part's `num_candidates` best (None: as many as requested) and, unless `seen_weight` is 0,
-    all allowed seen items, to whose scores it is added: an item is most similar to itself, whether or not it is wanted
-    again. A search for k above `num_candidates` returns k; further ones follow in the first's order, with scores that
-    only keep that order (the lowest less 1, 2, 3, ..). A tree need not find all candidates exactly (`good_of`); for
-    more than its beam it widens it, and may find others. Rows whose first gate is closed are answered by the
-    `fallback`, with scores 0. `Hits.scored` sums all parts. Source of two stages: two-stage bounds, section 3, where
-    the second's score counts alone.
+    all allowed seen items, to whose scores it is added: an item is most similar to itself, whether or not the user
+    wants it again. A search for k above `num_candidates` returns k; further ones follow in the first's order, with
+    scores that only keep that order (the lowest less 1, 2, 3, ..). A tree need not find all candidates exactly
+    (`candidates.num_exact`); for more than its beam it widens it, and may find others. Rows whose first gate is closed
+    are answered by the `fallback`, with scores 0. `Hits.scored` sums all parts. Source of two stages: two-stage bounds,
+    section 3, where the second's score counts alone.
     """
 
     kind: ClassVar[str] = "blend"
@@ -152,7 +152,7 @@ class Blend:
 
     @property
     def is_staged(self) -> bool:
-        """Whether a part orders the candidates of another."""
+        """Whether there are two stages or more: a part that orders the candidates of the first."""
         return len(self.parts) > 1
 
     def search(self, query: Query, k: int, options: SearchOptions = SearchOptions()) -> Hits:
@@ -160,19 +160,20 @@ class Blend:
         check_search(len(query), self.num_items, k, excluded=options.excluded, allowed=options.allowed)
         judged = min(k if self.num_candidates is None else self.num_candidates, self.num_items)
         wanted = min(max(k, judged), self.num_items)
-        quiet = replace(options, explain=False, good=good_of(wanted, k if options.good is None else options.good))
+        exact = num_exact(wanted, k if options.num_exact is None else options.num_exact)
+        quiet = replace(options, explain=False, num_exact=exact)
         began = time.perf_counter()
-        found = bring(self.first, query, wanted, quiet, apart=self.seen_weight != 0)
+        found = find_candidates(self.first, query, wanted, quiet, apart=self.seen_weight != 0)
         seconds = time.perf_counter() - began
         items_BC = found.items_BC(judged)
-        totals_BC, others = self.parts[0].weighed(query, found.scores_BC(judged)), []
+        totals_BC, others = self.parts[0].weighted(query, found.scores_BC(judged)), []
         for part in self.parts[1:]:
             began = time.perf_counter()
             scores_BC = found.scores_by(part.searcher, query, judged)
             own = Hits(items_BC, scores_BC, (items_BC >= 0).sum(axis=1))
-            totals_BC += part.weighed(query, own.scores)
+            totals_BC += part.weighted(query, own.scores)
             others.append(PartHits(part.searcher.kind, own, time.perf_counter() - began))
-        hits = found.joined(totals_BC, self.seen_weight, k)
+        hits = found.best(totals_BC, self.seen_weight, k)
         hits = replace(hits, scored=sum((part.hits.scored for part in others), hits.scored))
         if options.explain:
             hits = replace(hits, parts=(PartHits(self.first.kind, found.by_own_scores(), seconds), *others))
@@ -191,7 +192,7 @@ class Blend:
         """float32[B, M], the blended score of each given item, candidate or not; -inf where the item index is -1."""
         items_BM, histories = np.asarray(items_BM), query.histories
         check_histories(histories, self.num_items)
-        weighed = [part.weighed(query, part.searcher.score(query, items_BM)) for part in self.parts if part.weight]
+        weighed = [part.weighted(query, part.searcher.score(query, items_BM)) for part in self.parts if part.weight]
         totals_BM = functools.reduce(np.add, weighed)
         if self.seen_weight != 0 and is_catalogue(items_BM, self.num_items):
             seen = histories.distinct()

@@ -13,71 +13,73 @@ from numpy.typing import NDArray
 from beamwood.retrieval.top_k import sort_candidates
 from beamwood.types import Hits, Query, Searcher, SearchOptions, among
 
-__all__ = ["Candidates", "bring", "good_of", "showable", "with_seen"]
-
+__all__ = ["Candidates", "add_seen", "allowed_seen", "find_candidates", "num_exact"]
 
 # Rows whose histories are scored in one call.
 _ROWS = 64
 # The share of candidates that must be exact; a fifth is too few, three fifths lose nothing.
-_GOOD = 0.6
+_EXACT_SHARE = 0.6
 
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """The results `brought` of a search, best first, and the seen items that are not among them.
+    """The results of a search, `hits`, best first, and the seen items that are not among them.
 
     `seen_BH` int32, -1 for none, with the same searcher's `seen_scores_BH` float32; `times_BH`: a factor of the weight
     of each (None: 1).
     """
 
-    brought: Hits
+    hits: Hits
     seen_BH: NDArray[np.int32]
     seen_scores_BH: NDArray[np.float32]
     times_BH: NDArray[np.float32] | None = None
 
     def items_BC(self, num_judged: int) -> NDArray[np.int32]:
         """int32[B, C], the first `num_judged` results, then the seen items; -1 for none."""
-        return np.concatenate([self.brought.items[:, :num_judged], self.seen_BH], axis=1)
+        return np.concatenate([self.hits.items[:, :num_judged], self.seen_BH], axis=1)
 
     def scores_BC(self, num_judged: int) -> NDArray[np.float32]:
         """float32[B, C], the searcher's own scores of them; -inf for none."""
-        return np.concatenate([self.brought.scores[:, :num_judged], self.seen_scores_BH], axis=1)
+        return np.concatenate([self.hits.scores[:, :num_judged], self.seen_scores_BH], axis=1)
 
     def by_own_scores(self) -> Hits:
-        """All of them, best first by the searcher's own scores."""
+        """All candidates, best first by the searcher's own scores."""
         if self.seen_BH.shape[1] == 0:
-            return self.brought
-        items_BC, scored = self.items_BC(self.brought.items.shape[1]), (self.seen_BH >= 0).sum(axis=1)
-        hits = sort_candidates(items_BC, self.scores_BC(self.brought.items.shape[1]), items_BC.shape[1])
-        return Hits(hits.items, hits.scores, self.brought.scored + scored)
+            return self.hits
+        num_hits = self.hits.items.shape[1]
+        items_BC = self.items_BC(num_hits)
+        best = sort_candidates(items_BC, self.scores_BC(num_hits), items_BC.shape[1])
+        return Hits(best.items, best.scores, self.hits.scored + (self.seen_BH >= 0).sum(axis=1))
 
     def scores_by(self, searcher: Searcher, query: Query, num_judged: int) -> NDArray[np.float32]:
         """float32[B, C], another searcher's scores of them; -inf for none."""
-        own = searcher.score(query, self.brought.items[:, :num_judged])
-        return (
-            own if self.seen_BH.shape[1] == 0 else np.concatenate([own, _ragged(searcher, query, self.seen_BH)], axis=1)
-        )
+        of_hits = searcher.score(query, self.hits.items[:, :num_judged])
+        if self.seen_BH.shape[1] == 0:
+            return of_hits
+        return np.concatenate([of_hits, _seen_scores(searcher, query, self.seen_BH)], axis=1)
 
-    def joined(self, scores_BC: NDArray[np.float32], seen_weight: float, k: int) -> Hits:
-        """The k best by these scores, with `seen_weight` added for seen items.
+    def best(self, scores_BC: NDArray[np.float32], seen_weight: float, k: int) -> Hits:
+        """The k best candidates by these scores, with `seen_weight` added to those of seen items.
 
-        Results beyond `num_judged` follow in their own order, with scores that only keep it: the lowest less 1, 2, 3,
-        .. `Hits.scored` includes the seen items.
+        Hits beyond the scored ones follow in their own order, with scores that only express that order: the lowest
+        less 1, 2, 3, .. `Hits.scored` includes the seen items.
         """
         num_judged = scores_BC.shape[1] - self.seen_BH.shape[1]
-        items_BC, scored = self.items_BC(num_judged), self.brought.scored + (self.seen_BH >= 0).sum(axis=1)
+        items_BC, scored = self.items_BC(num_judged), self.hits.scored + (self.seen_BH >= 0).sum(axis=1)
         if self.seen_BH.shape[1]:
             added = np.float32(seen_weight) * (np.float32(1) if self.times_BH is None else self.times_BH)
             scores_BC = np.concatenate([scores_BC[:, :num_judged], scores_BC[:, num_judged:] + added], axis=1)
-        rest = self.brought.items[:, num_judged:k]
+        rest = self.hits.items[:, num_judged:k]
         if rest.shape[1] == 0:
             hits = sort_candidates(items_BC, scores_BC, k)
             return Hits(hits.items, hits.scores, scored)
-        best = sort_candidates(items_BC, scores_BC, items_BC.shape[1])
-        lowest = np.where(best.items >= 0, best.scores, np.float32(np.inf)).min(axis=1, keepdims=True, initial=np.inf)
+        ordered = sort_candidates(items_BC, scores_BC, items_BC.shape[1])
+        scores = np.where(ordered.items >= 0, ordered.scores, np.float32(np.inf))
+        lowest = scores.min(axis=1, keepdims=True, initial=np.inf)
         below = np.where(rest >= 0, lowest - np.arange(1, rest.shape[1] + 1, dtype=np.float32), np.float32(-np.inf))
-        items, scores = np.concatenate([best.items, rest], axis=1), np.concatenate([best.scores, below], axis=1)
-        # Present items first, in this order; a row may have gaps.
+        items = np.concatenate([ordered.items, rest], axis=1)
+        scores = np.concatenate([ordered.scores, below], axis=1)
+        # Items first, in this order, then empty places.
         order = np.argsort(items < 0, axis=1, kind="stable")[:, :k]
         found = np.take_along_axis(items, order, axis=1), np.take_along_axis(scores, order, axis=1)
         missing = max(0, k - items.shape[1])
@@ -88,33 +90,33 @@ class Candidates:
         )
 
 
-def good_of(num: int, k: int) -> int:
-    """The number of `num` candidates for k places that must be exact: those further down rarely win."""
-    return max(min(k, num), int(_GOOD * num))
+def num_exact(num: int, k: int) -> int:
+    """How many of `num` candidates for k places have to be the exact best: those further down rarely win."""
+    return max(min(k, num), int(_EXACT_SHARE * num))
 
 
-def bring(
+def find_candidates(
     searcher: Searcher, query: Query, k: int, options: SearchOptions = SearchOptions(), *, apart: bool
 ) -> Candidates:
-    """The k best of a searcher; with `apart` the k best unseen items, and all allowed seen items."""
+    """The k best items of a searcher; with `apart` the k best unseen items, and besides them all allowed seen items."""
     if not apart:
         none = np.empty((len(query), 0), np.int32)
         return Candidates(searcher.search(query, k, options), none, none.astype(np.float32))
     seen = query.histories.distinct()
     excluded = seen if options.excluded is None else seen.union(options.excluded)
-    brought = searcher.search(query, k, replace(options, excluded=excluded, explain=False))
-    return with_seen(searcher, query, brought, options)
+    hits = searcher.search(query, k, replace(options, excluded=excluded, explain=False))
+    return add_seen(searcher, query, hits, options)
 
 
-def with_seen(searcher: Searcher, query: Query, brought: Hits, options: SearchOptions = SearchOptions()) -> Candidates:
-    """The unseen results of a searcher, and all allowed seen items."""
+def add_seen(searcher: Searcher, query: Query, hits: Hits, options: SearchOptions = SearchOptions()) -> Candidates:
+    """The unseen results `hits` of a searcher, and besides them all allowed seen items."""
     seen = query.histories.distinct()
-    seen_BH = showable(seen.padded(int(seen.lengths.max(initial=0))), options)
+    seen_BH = allowed_seen(seen.padded(int(seen.lengths.max(initial=0))), options)
     scores_BH = searcher.score(query, seen_BH) if seen_BH.shape[1] else np.empty(seen_BH.shape, np.float32)
-    return Candidates(brought, seen_BH, scores_BH)
+    return Candidates(hits, seen_BH, scores_BH)
 
 
-def _ragged(searcher: Searcher, query: Query, items_BH: NDArray[np.int32]) -> NDArray[np.float32]:
+def _seen_scores(searcher: Searcher, query: Query, items_BH: NDArray[np.int32]) -> NDArray[np.float32]:
     """float32[B, H], a searcher's scores; rows are grouped by length where most places would be empty."""
     counts = (items_BH >= 0).sum(axis=1)
     if 2 * counts.sum() >= items_BH.size:
@@ -128,7 +130,7 @@ def _ragged(searcher: Searcher, query: Query, items_BH: NDArray[np.int32]) -> ND
     return scores_BH
 
 
-def showable(seen_BH: NDArray[np.int32], options: SearchOptions) -> NDArray[np.int32]:
+def allowed_seen(seen_BH: NDArray[np.int32], options: SearchOptions) -> NDArray[np.int32]:
     """`seen_BH` with -1 for items that are not allowed; without columns where none is, as in answers of new items."""
     if options.excluded is not None:
         seen_BH[among(seen_BH, options.excluded)] = -1

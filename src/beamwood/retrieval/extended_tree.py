@@ -108,10 +108,10 @@ class ExtendedTree(TreeSearcher):
     def _scores_of(self, histories: ItemLists) -> NDArray[np.float32]:
         scores = np.full((len(histories), len(self._beside.rows_O)), NOWHERE, np.float32)
         if self._extra is not None:
-            scores[:, self._placed_O] = self._extra.score(self._standing_of(histories))
+            scores[:, self._placed_O] = self._extra.score(self._history_leaves(histories))
         return scores
 
-    def _standing_of(self, histories: ItemLists) -> NDArray[np.int32]:
+    def _history_leaves(self, histories: ItemLists) -> NDArray[np.int32]:
         """int32[B, L], the leaves of the latest items; -1 for none."""
         items_BL = histories.padded(self.weights.history_length)
         return np.where(items_BL < 0, np.int32(-1), self._standing[items_BL])
@@ -121,7 +121,7 @@ class ExtendedTree(TreeSearcher):
         if self._extra is None:
             return leaves_BL
         # An item beside the tree counts as the leaf with the largest weight in its mixture.
-        standing_BL, capacity = self._standing_of(histories), self.tree.shape.capacity
+        standing_BL, capacity = self._history_leaves(histories), self.tree.shape.capacity
         extra = standing_BL >= capacity
         leaves_BL[extra] = self._heaviest[standing_BL[extra] - capacity]
         return leaves_BL

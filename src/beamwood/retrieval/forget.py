@@ -16,7 +16,7 @@ __all__ = ["without_erased", "without_users"]
 
 
 def without_users(retriever: Retriever) -> Retriever:
-    """The same model for histories alone. Errors: a model that needs known users."""
+    """The same model without users, which recommends for histories only. Errors: a model that needs known users."""
     if retriever.searcher.needs.users:
         raise InputError("this model holds weights of each training user; fit another method to drop histories")
     return replace(retriever, users=None, histories=None, rejected=None)

@@ -29,7 +29,7 @@ _SHORTEST = np.float32(1e-12)
 
 
 def part_with(searcher: Searcher, kind: type[_Kind]) -> _Kind | None:
-    """The searcher itself, or its first part, of that class; None without one."""
+    """The searcher if it is of that class, else its first part that is; None without one."""
     if isinstance(searcher, Extended):
         return part_with(searcher.fitted, kind)
     if isinstance(searcher, Blend):

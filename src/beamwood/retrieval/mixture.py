@@ -21,7 +21,7 @@ from beamwood.models import mol
 from beamwood.models.parameters import check_declared
 from beamwood.models.plain_encoder import PlainEncoder
 from beamwood.retrieval.encoded import EncodedSearcher, StoredEncoded, restored_encoder
-from beamwood.retrieval.index import INDEXES, ExactIndex, Index, IndexSettings, Making, restore_index
+from beamwood.retrieval.index import INDEXES, ExactIndex, Index, IndexInputs, IndexSettings, restore_index
 from beamwood.retrieval.products import is_catalogue
 from beamwood.retrieval.stored import MOST, StoredPart, part_of, prefixed
 from beamwood.retrieval.top_k import check_items, check_search, join_hits, sort_candidates, top_k
@@ -71,21 +71,21 @@ class MixtureSearcher(EncodedSearcher):
         self.indexes = [ExactIndex(each) for each in self._parts_XNC] if indexes is None else indexes
 
     def indexed(
-        self, kind: type[Index], settings: IndexSettings | None = None, making: Making = Making()
+        self, kind: type[Index], settings: IndexSettings | None = None, inputs: IndexInputs = IndexInputs()
     ) -> MixtureSearcher:
         """The same with indexes of another kind, each searched with all components of a query."""
-        asked, seconds = making.queries, making.seconds
+        asked, seconds = inputs.queries, inputs.seconds
         if asked is not None:
-            making = replace(making, queries=lambda: self._components(asked()))
+            inputs = replace(inputs, queries=lambda: self._components(asked()))
         if seconds is not None:
-            making = replace(making, seconds=seconds / self.sizes.item_components)
+            inputs = replace(inputs, seconds=seconds / self.sizes.item_components)
         return MixtureSearcher(
             self.encoder,
             self.weights,
             self.sizes,
             temperature=self.temperature,
             num_candidates=self.num_candidates,
-            indexes=[kind(each, settings, making) for each in self._parts_XNC],
+            indexes=[kind(each, settings, inputs) for each in self._parts_XNC],
         )
 
     def _components(self, vectors_BD: FloatArray) -> Array:

@@ -212,7 +212,7 @@ class _Picking:
         spread = values.max() - values.min()
         relevance = (values - values.min()) / spread if spread > 0 else np.ones(len(items))
         own = directions(item_vectors(self.searcher, np.array(items)))
-        likeness = self._likeness(own)
+        likeness = self._max_cosine(own)
         while left.any():
             best = int(np.argmax(np.where(left, (1 - weight) * relevance - weight * likeness, -np.inf)))
             left[best], before = False, len(self.taken)
@@ -220,7 +220,7 @@ class _Picking:
             if len(self.taken) > before:
                 likeness = own @ own[best] if before == 0 else np.maximum(likeness, own @ own[best])
 
-    def _likeness(self, own: NDArray[np.float32]) -> NDArray[np.float32]:
+    def _max_cosine(self, own: NDArray[np.float32]) -> NDArray[np.float32]:
         """The largest cosine of each with the taken items; 0 without any."""
         if not self.taken:
             return np.zeros(len(own), np.float32)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamwood.errors import InputError, nearest
-from beamwood.retrieval.candidates import showable
+from beamwood.retrieval.candidates import allowed_seen
 from beamwood.retrieval.item_vectors import cosines, directions, item_vectors, part_with
 from beamwood.retrieval.new_items import fitted_of, mixtures_of, num_known
 from beamwood.retrieval.popularity import PopularitySearcher
@@ -63,7 +63,7 @@ def _by_tree(searcher: Searcher, items: NDArray[np.int32], k: int, options: Sear
         known = items.copy()
         known[beside] = heaviest[items[beside] - num_known(searcher)]
     asked = tree.leaf_of_item[known[known >= 0]].astype(np.int64)
-    near = showable(_near(found, asked, k, options)[None], options)[0]
+    near = allowed_seen(_near(found, asked, k, options)[None], options)[0]
     near = near[near >= 0]
     keys = np.full(len(near), -1, np.int64)
     for leaf in asked.tolist():

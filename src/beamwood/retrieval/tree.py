@@ -22,7 +22,7 @@ from beamwood.kernels.rows import banned_of, items_of_leaves, leaves_of
 from beamwood.kernels.search import DinSearch, Queue
 from beamwood.kernels.terms import Term, by_name
 from beamwood.models.terms import TERMS
-from beamwood.retrieval.candidates import Candidates, showable
+from beamwood.retrieval.candidates import Candidates, allowed_seen
 from beamwood.retrieval.stored import MOST, StoredConfig
 from beamwood.retrieval.top_k import check_histories, check_items, check_search, num_allowed, sort_candidates
 from beamwood.retrieval.ways import StoredWay, Ways, narrower_beams
@@ -53,11 +53,11 @@ class TreeSearcher:
     `ways`: the default way of searching and those for each effort; None: the full beam, and narrower ones. A filter
     acts inside the search: a subtree without an allowed item is never opened, so k results are returned whenever k
     items are allowed; a few allowed items are all scored, exactly. Counts for a `prepared` filter are cached. A search
-    for k above `beam_width` widens the beam to k, and judges more leaves in proportion to k, or to `options.good`. Ties
-    on a level go to the lower node, among results to the lower item. Where the scorer has a positive weight for seen
-    items, the history's own items are candidates too, as a search may not reach their leaves. `link`: the meaning of a
-    score; by "path" that of a leaf is the log-probability of its path, each step a sigmoid (PLT); the others do not
-    change answers. Source: DTR, algorithm 1.
+    for k above `beam_width` widens the beam to k, and judges more leaves in proportion to k, or to `options.num_exact`.
+    Ties on a level go to the lower node, among results to the lower item. Where the scorer has a positive weight for
+    seen items, the history's own items are candidates too, as a search may not reach their leaves. `link`: the meaning
+    of a score; by "path" that of a leaf is the log-probability of its path, each step a sigmoid (PLT); the others do
+    not change answers. Source: DTR, algorithm 1.
     """
 
     kind: ClassVar[str] = "tree-din"
@@ -119,7 +119,7 @@ class TreeSearcher:
         return self.searched(query, k, options, self._way(k, options))
 
     def searched(self, query: Query, k: int, options: SearchOptions, way: Way) -> Hits:
-        """`search` in a given way, which must be wide enough for k results."""
+        """`search` in a given way, whose beam has to be wide enough for k results."""
         hits = self._found(query, k, options, way)
         if not self._come_again or way.kind != "beam" or self._scores_all(options, way):
             return hits
@@ -217,7 +217,7 @@ class TreeSearcher:
         """The way of searching for k results."""
         if options.beam_width is not None:
             return Way("beam", max(k, options.beam_width))
-        return self.ways.of(options.effort).wide_enough(k, options.good)
+        return self.ways.of(options.effort).wide_enough(k, options.num_exact)
 
     def _scores_all(self, options: SearchOptions, way: Way) -> bool:
         most = _EXACT_FACTOR * (way.judged or way.beam_width)
@@ -226,7 +226,7 @@ class TreeSearcher:
     def _with_history(self, hits: Hits, query: Query, k: int, options: SearchOptions) -> Hits:
         """The k best of `hits` and of the history's allowed items that are not among them."""
         seen_BL = query.histories.padded(self._length)
-        seen_BL = showable(seen_BL[:, (seen_BL >= 0).any(axis=0)], options)
+        seen_BL = allowed_seen(seen_BL[:, (seen_BL >= 0).any(axis=0)], options)
         if seen_BL.shape[1] == 0:
             return hits
         both = np.concatenate([hits.items, seen_BL], axis=1)

@@ -16,7 +16,7 @@ from beamwood.kernels.arrays import check_floats, shape_of
 from beamwood.models.encoder import Encoder
 from beamwood.models.encoders import ENCODERS
 from beamwood.models.plain_encoder import PlainEncoder
-from beamwood.retrieval.index import INDEXES, ExactIndex, Index, IndexSettings, Making, restore_index
+from beamwood.retrieval.index import INDEXES, ExactIndex, Index, IndexInputs, IndexSettings, restore_index
 from beamwood.retrieval.products import products
 from beamwood.retrieval.queries import QUERIES, EncodedHistory, QueryKinds, QueryVectors, UserBranch, restore_queries
 from beamwood.retrieval.stored import StoredConfig, StoredPart, part_of, prefixed
@@ -54,10 +54,10 @@ class VectorSearcher:
         self.index: Index = ExactIndex(self.vectors) if index is None else index
 
     def indexed(
-        self, kind: type[Index], settings: IndexSettings | None = None, making: Making = Making()
+        self, kind: type[Index], settings: IndexSettings | None = None, inputs: IndexInputs = IndexInputs()
     ) -> VectorSearcher:
         """The same with an index of another kind."""
-        return VectorSearcher(self.queries, self.vectors, kind(self.vectors, settings, making))
+        return VectorSearcher(self.queries, self.vectors, kind(self.vectors, settings, inputs))
 
     @property
     def num_items(self) -> int:

@@ -64,12 +64,12 @@ def _condition(name: str, column: NumberColumn | LabelColumn, wanted: Any) -> Bo
     if isinstance(wanted, Mapping):
         if not wanted:
             raise InputError(f"where: '{name}' has no condition; write {{'{name}': {{'eq': ..}}}}")
-        return all_of([_said(name, column, str(word), value) for word, value in wanted.items()])
-    return _said(name, column, "in" if _is_list(wanted) else "eq", wanted)
+        return all_of([_meets(name, column, str(word), value) for word, value in wanted.items()])
+    return _meets(name, column, "in" if _is_list(wanted) else "eq", wanted)
 
 
-def _said(name: str, column: NumberColumn | LabelColumn, word: str, value: Any) -> BoolArray:
-    """The items whose cell meets one operator."""
+def _meets(name: str, column: NumberColumn | LabelColumn, word: str, value: Any) -> BoolArray:
+    """bool[N], the items whose cell meets one operator."""
     # Lists of any library; an iterator can be read only once.
     value = as_list(f"where: '{name}'", value) if _is_list(value) else value
     if word not in OPERATORS:
@@ -81,7 +81,7 @@ def _said(name: str, column: NumberColumn | LabelColumn, word: str, value: Any) 
     if word in ("in", "not_in", "all_of") and not _is_list(value):
         raise InputError(f"where: '{word}' of '{name}' needs a list; write [{value!r}]")
     if word in ("ne", "not_in"):
-        positive = _said(name, column, "eq" if word == "ne" else "in", value)
+        positive = _meets(name, column, "eq" if word == "ne" else "in", value)
         return ~positive & ~column.missing()
     if isinstance(column, LabelColumn):
         return _of_labels(name, column, word, value)
@@ -90,7 +90,7 @@ def _said(name: str, column: NumberColumn | LabelColumn, word: str, value: Any) 
 
 def _of_labels(name: str, column: LabelColumn, word: str, value: Any) -> BoolArray:
     if word in _COMPARED:
-        kind = _seems(column)
+        kind = _hint(column)
         fix = f", or keep it as a {kind} with `beamwood fit --keep-columns {name}:{kind}`" if kind else ""
         raise InputError(f"where: '{name}' holds text, which '{word}' does not order; use eq or in{fix}")
     codes = column.codes_of(name, [value] if word == "eq" else list(value))
@@ -99,8 +99,8 @@ def _of_labels(name: str, column: LabelColumn, word: str, value: Any) -> BoolArr
     return all_of([column.having([code]) for code in codes.tolist()] or [column.having([])])
 
 
-def _seems(column: LabelColumn) -> str:
-    """Is it, by its first labels, a column of numbers or of times that is kept as text? Empty where it is neither."""
+def _hint(column: LabelColumn) -> str:
+    """A hint in an error if the first labels look like numbers or times that were read as text; else empty."""
     first = column.labels.ids(np.arange(min(len(column.labels), _FIRST)))
     if not first or np.diff(column.indptr).max() > 1:
         return ""

@@ -25,7 +25,7 @@ __all__ = ["PathNode", "Why", "reasons"]
 class PathNode:
     """A node of the path: its score, and its rank among the `of` nodes of the level that the full beam scores.
 
-    `reached`: whether the beam opens its parent; the item of an unreached node was found in another way.
+    `reached`: whether the beam opens its parent; the item of an unreached node was found in another way than the beam.
     """
 
     level: int

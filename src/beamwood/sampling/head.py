@@ -43,38 +43,38 @@ def head_negatives(
 
     "gumbel": the K largest of `pi + Gumbel noise`, which is drawing without replacement with probability proportional
     to exp(pi) (Plackett-Luce); "top": of pi alone; "uniform": every set alike. Source: LPO4Rec, equations 14-15.
-    Drawing without replacement is drawing with replacement and leaving out repeats, so only a row that repeats itself
-    too often takes noise for every item. With a `ceiling` that no pi exceeds the draws are uniform ones, each kept with
-    probability exp(pi - ceiling), which scores nothing else; without, they invert the sums of exp(pi).
+    Drawing without replacement equals drawing with replacement and dropping repeats; only rows with too many repeats
+    need noise for every item. With a `ceiling` that no pi exceeds the draws are uniform ones, each kept with
+    probability exp(pi - ceiling), which needs no other scores; without one, they invert the sums of exp(pi).
     Raises `InputError` where a row has fewer than K candidates.
     """
     if mode not in HEAD_MODES:
         raise InputError(f"mode='{mode}' is unknown{nearest(mode, HEAD_MODES)}")
     if mode == "uniform":
-        pi, ceiling = _nothing(len(head_N)), 0.0
+        pi, ceiling = _constant_pi(len(head_N)), 0.0
     rows, drawn = torch.arange(len(banned_BL)), num_draws(count)
     if mode == "top" or not bool(head_N.any()):
         items, kept = banned_BL[:, :0], banned_BL[:, :0] > 0
     elif ceiling is None:
-        items, kept = _by_inversion(_opened(pi(rows, None), head_N, banned_BL), drawn, generator)
+        items, kept = _by_inversion(_masked(pi(rows, None), head_N, banned_BL), drawn, generator)
     else:
         items, kept = _by_rejection(pi, ceiling, head_N, banned_BL, drawn, generator)
     chosen_BK, found_B = _first_different(items, kept, count)
     for short in torch.split(torch.nonzero(found_B < count)[:, 0], max(1, BLOCK_CELLS // len(head_N))):
-        keys = _opened(pi(short, None), head_N, banned_BL[short])
+        keys = _masked(pi(short, None), head_N, banned_BL[short])
         if mode != "top":
             keys += _gumbel(keys.shape, generator)
         chosen_BK[short] = _completed(keys, chosen_BK[short], found_B[short], banned_BL[short], head_N)
     return chosen_BK
 
 
-def _nothing(num_items: int) -> Pi:
+def _constant_pi(num_items: int) -> Pi:
     return lambda rows, items: torch.zeros((*rows.shape, num_items) if items is None else items.shape)
 
 
-def _opened(pi_RN: Tensor, head_N: Tensor, banned_RL: Tensor) -> Tensor:
-    """pi, with -inf written where nothing may be drawn."""
-    # Added, which is several times faster than filling by a mask.
+def _masked(pi_RN: Tensor, head_N: Tensor, banned_RL: Tensor) -> Tensor:
+    """pi, with -inf written for items that may not be drawn."""
+    # Addition is several times faster than filling by a mask.
     return pi_RN.add_(torch.zeros(len(head_N)).masked_fill_(~head_N, -torch.inf)).scatter_(1, banned_RL, -torch.inf)
 
 
@@ -105,7 +105,7 @@ def _by_inversion(logits_BN: Tensor, drawn: int, generator: torch.Generator) -> 
 
 
 def _first_different(items_BM: Tensor, kept_BM: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The first K different kept items of each row, in order, and how many there are; behind these, anything."""
+    """The first K different kept items of each row, in order, and their number; places after these are arbitrary."""
     # Dropped draws get distinct keys, so that they are no repeats.
     names, order = torch.where(kept_BM, items_BM, -1 - torch.arange(items_BM.shape[1])).sort(dim=1, stable=True)
     repeats = torch.zeros_like(kept_BM).scatter_(1, order[:, 1:], names[:, 1:] == names[:, :-1])
@@ -115,7 +115,7 @@ def _first_different(items_BM: Tensor, kept_BM: Tensor, count: int) -> tuple[Ten
 
 
 def _completed(keys_RN: Tensor, chosen_RK: Tensor, found_R: Tensor, banned_RL: Tensor, head_N: Tensor) -> Tensor:
-    """What was found, then the items of the largest keys among the others: that is how the draws would have gone on."""
+    """The items found so far, then those with the largest keys, which has the same distribution as further draws."""
     count = chosen_RK.shape[1]
     is_found = torch.arange(count) < found_R[:, None]
     rows = torch.arange(len(keys_RN))[:, None].expand_as(chosen_RK)

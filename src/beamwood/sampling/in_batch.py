@@ -37,8 +37,11 @@ Form = Literal["resampled", "weighted", "corrected"]
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """The inputs of a loss: vectors float[B, D] and float[C, D], scores [B] of the positives, items int64[C] of the
-    candidates, always on the CPU; and a mask bool[B, C], true where an item is not a candidate of that user."""
+    """The inputs of a loss.
+
+    Vectors of users float[B, D] and of candidates float[C, D]; scores [B] of the positives; candidates int64[C], always
+    on the CPU; and a mask bool[B, C], true where an item is not a candidate of that user.
+    """
 
     users_BD: Tensor
     items_CD: Tensor
@@ -48,11 +51,11 @@ class Pairs:
 
 
 class InBatchSampler(Protocol):
-    """What a step asks of a sampler."""
+    """A sampler of in-batch negatives, as a training step uses it."""
 
     @property
     def masks_repeats(self) -> bool:
-        """Are all columns of a user's positive masked? False: its own alone, the others are candidates."""
+        """Whether all columns of a user's positive item are masked; False: only its own column is."""
         ...
 
     def candidates(self, items_B: Tensor, generator: torch.Generator) -> Tensor:
@@ -185,7 +188,7 @@ class GTower:
         return items_B
 
     def log_q(self, items: Tensor, batch_size: int) -> Tensor:
-        """ln of the estimated share of each item among all that pass."""
+        """float32, ln of the estimated share of each item among all interactions."""
         gap = self.gap[torch.arange(self.num_hashes)[:, None], self._slots(items)]
         gap = torch.where(gap < 0, torch.full_like(gap, self.num_items / batch_size), gap)
         return -torch.log(gap.max(dim=0).values.clamp(min=1.0)) - math.log(batch_size)
@@ -299,11 +302,11 @@ class Xir:
         less_C = self.log_pop_N[candidates].to(pairs.users_BD.device)
         sides = (pairs.users_BD, pairs.items_CD, pairs.positive_B, less_C)
         losses, drawn_C = drawn_softmax(*sides, pairs.masked_BC, parts, generator, self.draw)
-        self._renew_cache(candidates, drawn_C.cpu(), generator)
+        self._draw_cache(candidates, drawn_C.cpu(), generator)
         return losses
 
-    def _renew_cache(self, candidates_C: Tensor, drawn_C: Tensor, generator: torch.Generator) -> None:
-        """Count what was drawn, and draw the next cache; it stays as it is where nothing was drawn."""
+    def _draw_cache(self, candidates_C: Tensor, drawn_C: Tensor, generator: torch.Generator) -> None:
+        """Count the drawn items, and draw the next cache among them; without any draw the cache stays."""
         self.occurrences.index_add_(0, candidates_C, drawn_C)
         items, place_C = torch.unique(candidates_C, return_inverse=True)
         weights = torch.zeros(len(items), dtype=torch.int64).index_add_(0, place_C, drawn_C)

@@ -31,7 +31,7 @@ __all__ = [
     "Siblings",
     "TreeNegativesByLevel",
     "UniformByLevel",
-    "alive",
+    "live_mask",
     "check_draws",
 ]
 
@@ -132,7 +132,7 @@ class Siblings:
     """The siblings of each target's ancestors, T * (K - 1) a level (T * (R - 1) on level 1), each target on its own.
 
     The frequency of a step is that among the targets below its parent, so a sibling is a negative of this target
-    even where another target stands. Source: PLT.
+    even if it is an ancestor of another target. Source: PLT.
     """
 
     def __call__(
@@ -148,7 +148,7 @@ class Siblings:
             steps = torch.arange(1, fanout, device=targets_BT.device)
             nodes_BTS = own_BT[:, :, None] // fanout * fanout + (own_BT[:, :, None] + steps) % fanout
             nodes = nodes_BTS.flatten(1)
-            real = alive(tree, level).to(nodes.device)[nodes]
+            real = live_mask(tree, level).to(nodes.device)[nodes]
             draws.append(LevelDraw(level, nodes, real=real, targets_apart=True))
         return draws
 
@@ -170,7 +170,7 @@ class BeamCandidates:
         for level in range(1, shape.depth + 1):
             fanout = shape.root_fanout if level == 1 else shape.branching
             nodes = (beam[:, :, None] * fanout + torch.arange(fanout, device=device)).flatten(1)
-            real = alive(tree, level).to(device)[nodes]
+            real = live_mask(tree, level).to(device)[nodes]
             draws.append(LevelDraw(level, nodes, real=real, targets_included=True))
             if nodes.shape[1] <= self.width or level == shape.depth:
                 beam = nodes
@@ -193,19 +193,19 @@ def check_draws(draws: Sequence[LevelDraw], shape: Shape) -> None:
         )
 
 
-def alive(tree: Tree, level: int) -> Tensor:
-    """bool[nodes of the level]: does an item stand below?"""
+def live_mask(tree: Tree, level: int) -> Tensor:
+    """bool[nodes of the level]: whether there is an item below the node."""
     return torch.from_numpy(tree.live_counts[level] > 0)
 
 
 def live_nodes(tree: Tree, level: int) -> Tensor | int:
-    """The nodes of a level with an item below: their numbers, or how many where all have one."""
+    """The nodes of a level with an item below: their numbers, or only their count where all nodes have one."""
     counts = tree.live_counts[level]
     return len(counts) if counts.all() else torch.from_numpy(np.flatnonzero(counts))
 
 
 def first_of_each(nodes_BM: Tensor) -> Tensor:
-    """bool[B, M]: False where the node stands earlier in its row too."""
+    """bool[B, M]: False where the same node occurs earlier in its row."""
     order = torch.argsort(nodes_BM, dim=1, stable=True)
     ordered = torch.gather(nodes_BM, 1, order)
     repeated = torch.zeros_like(nodes_BM, dtype=torch.bool)
@@ -219,7 +219,7 @@ def distinct(without_BT: Tensor, count: int, size: int, generator: torch.Generat
         keys = torch.rand((len(without_BT), size), generator=generator).scatter_(1, without_BT, -1.0)
         return torch.topk(keys, count, dim=1).indices
     picks = torch.randint(size, (len(without_BT), count), generator=generator)
-    # A refused draw is drawn again, which is drawing without replacement.
+    # Rejected draws are drawn again, which amounts to drawing without replacement.
     while True:
         repeated = ~first_of_each(torch.cat([without_BT, picks], dim=1))[:, without_BT.shape[1] :]
         missing = int(repeated.sum())

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from beamwood.data.examples import Examples, windows
-from beamwood.data.untouched import Untouched
+from beamwood.data.unseen import UnseenItems
 from beamwood.errors import InputError
 from beamwood.types import IndexArray, ItemLists, Query
 
@@ -29,21 +29,21 @@ class LabelledLists:
 
 
 class ListSampler:
-    """For each user `num_positives` of his items and `num_negatives` others, both with replacement.
+    """For each user, lists of `num_positives` seen items and `num_negatives` others, both drawn with replacement.
 
-    An epoch draws as many positives as there are interactions, from all users alike, to one list an epoch (those who
-    have an item and lack another): with fewer, the study's check points by epoch would not come out. Source:
-    GuidedRec, section 5.3: 5 and 5.
+    Users with some items but not all take turns. An epoch has at least one list for each of them, and at least as many
+    positives as there are interactions, on which the study's schedule by epochs depends. Source: GuidedRec, section
+    5.3: 5 and 5.
     """
 
     def __init__(self, histories: ItemLists, num_items: int, *, num_positives: int = 5, num_negatives: int = 5) -> None:
         self.histories, self.num_positives, self.num_negatives = histories, num_positives, num_negatives
-        self.untouched = Untouched(histories, num_items)
-        lengths = self.untouched.lengths
+        self.unseen = UnseenItems(histories, num_items)
+        lengths = self.unseen.lengths
         self.users = np.flatnonzero((lengths > 0) & (lengths < num_items))
         if len(self.users) == 0:
             raise InputError(
-                "no user of training has some items and lacks others, so no list is to rank; give a longer log"
+                "no training user has seen some items but not all, so there is no list to rank; give a longer log"
             )
 
         self._lists = max(len(self.users), -(-len(histories.items) // num_positives))
@@ -52,7 +52,7 @@ class ListSampler:
         return self._lists
 
     def sample(self, rows_B: IndexArray, generator: torch.Generator) -> LabelledLists:
-        """A list of each given row's user; nobody's history is shown."""
+        """A list for the user of each given row; the queries have no histories."""
         users = self.users[np.asarray(rows_B) % len(self.users)]
         start, length = self.histories.indptr[users], self.histories.lengths[users]
         query = Query(users, ItemLists.empty(len(users)))
@@ -77,9 +77,9 @@ class FutureListSampler:
         num_negatives: int = 5,
     ) -> None:
         self.num_positives, self.num_negatives, self.horizon = num_positives, num_negatives, horizon
-        self.untouched = Untouched(histories, num_items)
+        self.unseen = UnseenItems(histories, num_items)
         examples = windows(histories, length=length + 1, min_history=1)
-        kept = np.flatnonzero(self.untouched.lengths[examples.users] < num_items)
+        kept = np.flatnonzero(self.unseen.lengths[examples.users] < num_items)
         if len(kept) == 0:
             raise InputError("no user has two interactions to train on and lacks an item; give a longer log")
         self.histories = histories
@@ -113,6 +113,6 @@ def drawn_lists(
     draws = torch.rand(shape, generator=generator, dtype=torch.float64).numpy()
     place = np.minimum((draws[:, :num_positives] * length[:, None]).astype(np.int64), length[:, None] - 1)
     positives = items[start[:, None] + place].astype(np.int64)
-    negatives = sampler.untouched.draw(query.users, draws[:, num_positives:])
+    negatives = sampler.unseen.draw(query.users, draws[:, num_positives:])
     labels = np.repeat(np.array([1, 0], np.float32), [num_positives, num_negatives])
     return LabelledLists(query, np.concatenate([positives, negatives], axis=1), np.tile(labels, (len(query), 1)))

@@ -1,4 +1,4 @@
-"""Drawing with replacement, kept as counts, and the softmax of a positive against what was drawn.
+"""Drawing with replacement, represented by counts, and the softmax of a positive against the drawn items.
 
 Shape legend: B rows, C candidates shared by the rows, M draws a row, P parts, D width.
 """
@@ -49,8 +49,8 @@ def resample_counts(
     """float32[B, C]: how often each candidate is drawn in `num_draws` draws by `softmax(score - less)`.
 
     "independent": with replacement, one by one. "systematic": one uniform a row and equal steps, so that every count
-    has the same mean and at most 1 of error; a pass over the row instead of a search for each draw. What is masked or
-    -inf is never drawn; a row of nothing else has no draws. Errors: `InputError` for another `draw`.
+    has the same mean and at most 1 of error; a pass over the row instead of a search for each draw. Masked items and
+    scores of -inf are never drawn; a row without other items has no draws. Errors: `InputError` for another `draw`.
     """
     return _drawn(score_BC, less_C, masked_BC, num_draws, _starts(len(score_BC), 1, draw, generator), generator)
 
@@ -77,15 +77,15 @@ def _drawn(
     if core is None or starts_B1 is None or score_BC.device.type != "cpu":
         return _counts(score_BC, less_C, masked_BC, num_draws, starts_B1, generator)
     counts_BC = torch.empty(score_BC.shape, dtype=torch.float32)
-    less, masked = _filled(score_BC, less_C, masked_BC)
+    less, masked = _with_defaults(score_BC, less_C, masked_BC)
     arrays = (score_BC.float().contiguous(), less, masked, starts_B1[:, 0].contiguous())
     threads = torch.get_num_threads()
     core.resample_systematic(*(a.numpy() for a in arrays), num_draws, counts_BC.numpy(), threads, native_level())
     return counts_BC
 
 
-def _filled(score_BC: Tensor, less_C: Tensor | None, masked_BC: Tensor | None) -> tuple[Tensor, Tensor]:
-    """What the native core takes where nothing was given: 0 for `less`, False for `masked`."""
+def _with_defaults(score_BC: Tensor, less_C: Tensor | None, masked_BC: Tensor | None) -> tuple[Tensor, Tensor]:
+    """`less` and `masked` with their defaults, 0 and False, as the native core needs them."""
     less = torch.zeros(score_BC.shape[1], dtype=torch.float32) if less_C is None else less_C.float().contiguous()
     masked = torch.zeros(score_BC.shape, dtype=torch.bool) if masked_BC is None else masked_BC.contiguous()
     return less, masked

@@ -19,10 +19,10 @@ def siblings_first(
     num_negatives: int,
     generator: torch.Generator,
 ) -> Tensor:
-    """Nodes int64[X, K], the siblings of each target and then draws of its level, K in all; -1 for what is none.
+    """Nodes int64[X, K], the siblings of each target and then draws of its level, K in all; -1 for none.
 
     `siblings_VS`: -1 behind the last. `level`: the first of its nodes, and the first behind it. Draws are uniform, with
-    replacement; one that is the target or its sibling is none. Source: JTR.
+    replacement; a draw that is the target or a sibling becomes -1. Source: JTR.
     """
     nodes = torch.randint(level[0], level[1], (len(targets_X), num_negatives), generator=generator).to(parents_V.device)
     nodes = nodes.masked_fill(parents_V[nodes] == parents_V[targets_X][:, None], -1)

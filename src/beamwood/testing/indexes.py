@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from beamwood.retrieval.index import Index, Making, settings_of
+from beamwood.retrieval.index import Index, IndexInputs, settings_of
 from beamwood.retrieval.products import best_products, products
 from beamwood.types import BoolArray, ItemLists, SearchOptions, among
 
@@ -52,9 +52,9 @@ class IndexContract:
 
     def built(self, vectors: NDArray[np.float32] | None = None, **changes: Any) -> Index:
         """The index of the vectors, or of others."""
-        making = Making(seed=0, queries=lambda: np.random.default_rng(5).normal(size=(400, self.width)))
+        inputs = IndexInputs(seed=0, queries=lambda: np.random.default_rng(5).normal(size=(400, self.width)))
         settings = settings_of(self.index, {**self.settings, **changes})
-        return self.index(self.vectors() if vectors is None else vectors, settings, making)
+        return self.index(self.vectors() if vectors is None else vectors, settings, inputs)
 
     def found(self, built: Index) -> float:
         """The share of the exact 10 best that it finds, its recall."""

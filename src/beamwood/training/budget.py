@@ -1,4 +1,4 @@
-"""The time limit of a fit: one clock shared by initialisation, training and saving, and a record of skipped work."""
+"""The time limit of a fit, shared by all of its parts, with a record of the work skipped for it."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ __all__ = ["Budget", "Clock", "price_of"]
 Clock = Callable[[], float]
 """A monotonic clock, in seconds."""
 
-# Rows of the two timed calls: the price of a call, and of a row, follow from their difference.
+# Rows of the two timed calls; their difference separates the cost of a row from the fixed cost of a call.
 _FEW, _SOME = 4, 32
-# An extrapolation may be too high, by chance or other load: this share of it is certain.
-_SURELY = 0.6
+# An extrapolation may be too high, by chance or because of other load; at least this share of it is taken as certain.
+_CERTAIN = 0.6
 
 
 class Budget:
-    """The seconds of one fit, counted from its creation; `limit` is infinite without one.
+    """The time limit of one fit in seconds, counted from its creation; `limit` is infinite without one.
 
-    `name`: of the fit, in messages. `most`: a limit below what is needed is raised to that, up to `most`. `left_out`
-    lists the work skipped for lack of time. `ahead`: the seconds of later parts that no other estimate covers, as far
-    as known. `refuses`: work that does not fit is refused, except in a resumed run.
+    `name`: of the fit, in messages. `max_limit`: a `limit` that is too short is raised as far as needed, up to this.
+    `left_out`: notes on work skipped for lack of time. `reserved`: estimated seconds of later work, added to each
+    requirement. `refuses`: whether work that does not fit raises an error; it does not in a resumed run.
     """
 
     def __init__(
@@ -34,21 +34,21 @@ class Budget:
         *,
         clock: Clock = time.monotonic,
         name: str = "this training",
-        most: float | None = None,
+        max_limit: float | None = None,
     ) -> None:
         if limit is not None and not limit > 0:
             raise InputError(f"time_limit={limit} is not above 0 seconds; leave it out for no limit")
         self.limit = math.inf if limit is None else float(limit)
-        self.most = self.limit if most is None else max(most, self.limit)
+        self.max_limit = self.limit if max_limit is None else max(max_limit, self.limit)
         self.clock, self.name = clock, name
         self.left_out: list[str] = []
-        self.ahead, self.refuses = 0.0, True
+        self.reserved, self.refuses = 0.0, True
         self._began, self._before = clock(), 0.0
-        self._whole: tuple[Budget, float] | None = None
+        self._parent: tuple[Budget, float] | None = None
 
     @classmethod
     def of(cls, limit: float | Budget | None) -> Budget:
-        """The budget itself, or one of this many seconds that starts here."""
+        """A given budget unchanged, or a new one with this limit that starts now."""
         return limit if isinstance(limit, Budget) else cls(limit)
 
     @property
@@ -67,66 +67,75 @@ class Budget:
         return self.limit - self.seconds
 
     def count(self, seconds: float) -> None:
-        """Count the seconds of earlier parts of a resumed run, unless more are counted already."""
+        """Add the seconds of the earlier parts of a resumed run; of several calls the largest value counts."""
         self._before = max(self._before, seconds)
-        if self._whole is not None:
-            self._whole[0].count(seconds)
+        if self._parent is not None:
+            self._parent[0].count(seconds)
 
     def share(self, part: float, name: str) -> Budget:
-        """A budget from here on, of at most that part of the whole limit and of the rest."""
+        """A budget that starts now, with the fraction `part` of this limit, or what is left if that is less."""
         seconds = max(min(part * self.limit, self.left), 1e-3) if self.limited else None
         share = Budget(seconds, clock=self.clock, name=name)
-        share._whole = self, part
+        share._parent = self, part
         return share
 
     def require(self, seconds: float = 0.0, *, likely: float = 0.0) -> None:
-        """Raise `TimeLimitError` with the needed limit where fewer seconds are left, and the limit is not below `most`;
-        `likely`: further seconds in that limit that alone refuse nothing.
+        """Raise `TimeLimitError`, which states the needed limit, unless `seconds` of further work fit.
+
+        `likely`: seconds that will probably be needed too; they count in the stated limit only.
         """
-        self._require(seconds + _SURELY * self.ahead, seconds + self.ahead + likely)
+        self._require(seconds + _CERTAIN * self.reserved, seconds + self.reserved + likely)
 
     def require_rest(self, done: float, total: float, began: float) -> None:
-        """`require` the time of the remaining work, extrapolated from the time of `done` of its `total` parts.
+        """`require` the time of the remaining work, extrapolated from `done` of its `total` parts since `began`.
 
-        `began`: when the work did, by `clock`. An estimate up to two thirds too high refuses nothing.
+        `began`: a time of `clock`. An estimate up to two thirds too high refuses nothing.
         """
         rest = (self.clock() - began) / done * (total - done)
-        self._require(_SURELY * (rest + self.ahead), rest + self.ahead)
+        self._require(_CERTAIN * (rest + self.reserved), rest + self.reserved)
 
-    def _require(self, surely: float, likely: float) -> None:
-        if surely <= self.left or not self.refuses:
+    def affordable(self, total: int, seconds: float, *, share: float, fewest: int = 0) -> int:
+        """How many of `total` equal parts, which take `seconds` together, fit that share of the time left.
+
+        At least `fewest`, as far as there are that many; all without a limit.
+        """
+        if not self.limited:
+            return total
+        room = share * max(self.left, 0.0)
+        return min(total, max(fewest, int(total * room / max(seconds, 1e-9))))
+
+    def _require(self, certain: float, likely: float) -> None:
+        if certain <= self.left or not self.refuses:
             return
         budget, floor = self, self.seconds + likely
-        if self.seconds + surely <= self.most:
-            self.limit = min(floor, self.most)
+        if self.seconds + certain <= self.max_limit:
+            self.limit = min(floor, self.max_limit)
             return
-        while budget._whole is not None:
-            whole, part = budget._whole
-            floor = max(floor / part, whole.seconds - budget.seconds + floor)
-            budget = whole
+        while budget._parent is not None:
+            parent, part = budget._parent
+            floor = max(floor / part, parent.seconds - budget.seconds + floor)
+            budget = parent
         raise TimeLimitError(
             f"time_limit={budget.limit:g} s is below {math.ceil(floor)} s, what {self.name} needs here; raise it",
             floor,
         )
 
     def leave_out(self, line: str) -> None:
-        """Record skipped work."""
+        """Record skipped work, here and in the budget that this one is a share of."""
         self.left_out.append(line)
-        if self._whole is not None:
-            self._whole[0].leave_out(f"{self.name}: {line}")
+        if self._parent is not None:
+            self._parent[0].leave_out(f"{self.name}: {line}")
 
 
 def price_of(work: Callable[[int], Any], whole: int, clock: Clock) -> float:
-    """The seconds of `work(whole)`, extrapolated from two calls with a few rows each.
-
-    A first call, which is slower, is not counted.
-    """
+    """The estimated seconds of `work(whole)`, extrapolated from two calls with a few rows each."""
     few, some = min(_FEW, whole), min(_SOME, whole)
+    # The first call of each size is slower, and so is not timed.
     for count in (few, some):
         work(count)
     times = [clock()]
     for count in (few, some):
         work(count)
         times.append(clock())
-    at_once, more = times[1] - times[0], times[2] - times[1]
-    return more if some == whole else more + max(more - at_once, 0.0) * (whole - some) / (some - few)
+    of_few, of_some = times[1] - times[0], times[2] - times[1]
+    return of_some if some == whole else of_some + max(of_some - of_few, 0.0) * (whole - some) / (some - few)

@@ -56,7 +56,7 @@ def load_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
         artefact = read_artefact(path, kind="checkpoint")
         text, arrays = artefact.text(_TEXT), artefact.arrays(_ARRAYS)
     except ArtefactError as error:
-        raise ArtefactError(f"the training cannot go on from its checkpoint ({error}); {_ANEW}") from error
+        raise ArtefactError(f"the training cannot continue from its checkpoint ({error}); {_ANEW}") from error
     with resuming(path):
         state = _decode(json.loads(text), arrays)
         if not isinstance(state, dict):
@@ -65,19 +65,19 @@ def load_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def check_replaceable(path: str | os.PathLike[str]) -> None:
-    """Raise `ArtefactError` unless `path` may be removed as a run's checkpoint: whole, damaged or half removed."""
+    """Raise `ArtefactError` unless `path` holds nothing but a checkpoint: complete, damaged or partly removed."""
     target = recover(Path(os.path.realpath(path)))
     if not target.exists():
         return
-    strangers = sorted(set(os.listdir(target)) - _FILES) if target.is_dir() else [target.name]
-    if strangers:
+    foreign = sorted(set(os.listdir(target)) - _FILES) if target.is_dir() else [target.name]
+    if foreign:
         raise ArtefactError(
-            f"{target} holds {strangers[0]!r}, which is not part of a checkpoint and would be lost; move it away first"
+            f"{target} holds {foreign[0]!r}, which is not part of a checkpoint and would be lost; move it away first"
         )
 
 
 def remove_checkpoint(path: str | os.PathLike[str]) -> None:
-    """Remove a folder that passed `check_replaceable`; what a kill leaves can be removed again."""
+    """Remove a checkpoint, after `check_replaceable`; if a kill leaves a part of it, that can be removed again."""
     check_replaceable(path)
     if os.path.exists(path):
         shutil.rmtree(os.path.realpath(path))
@@ -85,7 +85,8 @@ def remove_checkpoint(path: str | os.PathLike[str]) -> None:
 
 @contextmanager
 def resuming(path: str | os.PathLike[str]) -> Iterator[None]:
-    """A context in which a state of `path` with missing or misplaced parts becomes an `ArtefactError` with the fix.
+    """A context that turns errors caused by an incomplete or unsuitable state in `path` into `ArtefactError` with a
+    fix.
 
     For restoring stored state only: elsewhere these types of errors are bugs.
     """
@@ -101,9 +102,9 @@ def resuming(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def load_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
-    """Load a saved state; `ValueError` where it is not one of such an optimiser for these parameters.
+    """Load a saved state; `ValueError` where it does not belong to such an optimiser of these parameters.
 
-    torch checks only the numbers of groups and parameters, so that anything else missing fails in a later step.
+    torch checks only the numbers of groups and parameters; without this check other faults fail in a later step.
     """
     expected = [{key: type(value) for key, value in group.items()} for group in optimizer.param_groups]
     optimizer.load_state_dict(saved)

@@ -1,4 +1,4 @@
-"""The times of checkpoints, by their cost and by the training time that a kill may lose."""
+"""When checkpoints are saved: often enough that a kill loses little, without taking much of the time."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from beamwood.training.budget import Clock
 
 __all__ = ["CheckpointTimes"]
 
-MOST_SPENT = 0.02
-"""The most share of the time spent on checkpoints."""
+MAX_SHARE = 0.02
+"""The largest share of the time that checkpoints may take."""
 
-MOST_LOST = 60.0
-"""The most seconds of training that a kill may lose, where checkpoints are cheap enough."""
+MAX_LOST = 60.0
+"""The most seconds of training that a kill may lose, where checkpoints are fast enough."""
 
 
 class CheckpointTimes:
-    """Checkpoints at intervals such that they take at most `MOST_SPENT` of the time, else every `MOST_LOST` seconds.
+    """Spaces checkpoints so that they take at most `MAX_SHARE` of the time, and otherwise one every `MAX_LOST` seconds.
 
-    A checkpoint of up to `MOST_SPENT * MOST_LOST` = 1.2 seconds satisfies both bounds. For slower ones the first
-    counts: kills are rare, and the time of checkpoints is always lost. `cost`: the estimated seconds of one; `clock` is
+    A checkpoint of up to `MAX_SHARE * MAX_LOST` = 1.2 seconds satisfies both bounds. For slower ones only the first
+    holds: kills are rare, and the time of checkpoints is always lost. `cost`: the estimated seconds of one; `clock` is
     monotonic.
     """
 
@@ -26,9 +26,9 @@ class CheckpointTimes:
         self._since = clock()
 
     def is_due(self, ahead: float = 0.0) -> bool:
-        """Whether to save before the next part, which takes `ahead` seconds and can only be saved as a whole."""
+        """Whether to save before the next work, during which nothing can be saved for `ahead` seconds."""
         apart = self.clock() - self._since
-        return apart >= self.cost / MOST_SPENT - self.cost and apart + ahead >= MOST_LOST - self.cost
+        return apart >= self.cost / MAX_SHARE - self.cost and apart + ahead >= MAX_LOST - self.cost
 
     def saved(self, began: float) -> float:
         """Record a checkpoint that began at `began`; returns its seconds."""

@@ -1,4 +1,4 @@
-"""The device of a training: the CPU, or one NVIDIA GPU. Only the loop moves a model or a batch."""
+"""The training device, the CPU or one NVIDIA GPU, and moving batches and models to it."""
 
 from __future__ import annotations
 
@@ -16,19 +16,17 @@ from beamwood.errors import InputError
 if TYPE_CHECKING:
     from beamwood.training.loop_config import DeviceName
 
-__all__ = ["PROCESSOR", "computes_on", "device_of", "moved"]
+__all__ = ["CPU", "on_device", "device_of", "to_device"]
 
-PROCESSOR = torch.device("cpu")
+CPU = torch.device("cpu")
 
 
-def device_of(name: DeviceName, *, takes_gpu: bool) -> torch.device:
+def device_of(name: DeviceName, *, supports_gpu: bool) -> torch.device:
     """The device of that name. Errors: `InputError` where torch finds none, or the method does not support it."""
     if name == "cpu":
-        return PROCESSOR
-    if not takes_gpu:
-        raise InputError(
-            f"loop.device={name} is not for this method, which trains on the processor; set loop.device=cpu"
-        )
+        return CPU
+    if not supports_gpu:
+        raise InputError(f"loop.device={name} is not for this method, which trains on the CPU; set loop.device=cpu")
     if not torch.cuda.is_available():
         raise InputError(
             f"loop.device={name}, but torch {torch.__version__} sees no GPU; set loop.device=cpu, or install torch for "
@@ -37,27 +35,27 @@ def device_of(name: DeviceName, *, takes_gpu: bool) -> torch.device:
     return torch.device(name, torch.cuda.current_device())
 
 
-def moved(value: Any, device: torch.device) -> Any:
-    """A batch with all of its tensors on `device`: in dataclasses, tuples, lists and mappings, at any depth."""
+def to_device(value: Any, device: torch.device) -> Any:
+    """`value` with all of its tensors on `device`: in dataclasses, tuples, lists and mappings, at any depth."""
     if isinstance(value, Tensor):
         return value.to(device)
     if isinstance(value, Mapping):
-        return {key: moved(part, device) for key, part in value.items()}
+        return {key: to_device(part, device) for key, part in value.items()}
     if isinstance(value, list | tuple):
-        there = [moved(part, device) for part in value]
+        parts = [to_device(part, device) for part in value]
         # Named tuples take their fields as arguments.
-        return type(value)(there) if type(value) in (list, tuple) else type(value)(*there)
+        return type(value)(parts) if type(value) in (list, tuple) else type(value)(*parts)
     if is_dataclass(value) and not isinstance(value, type):
-        given = {each.name: attrgetter(each.name)(value) for each in fields(value)}
-        parts = {name: moved(part, device) for name, part in given.items()}
+        old = {each.name: attrgetter(each.name)(value) for each in fields(value)}
+        new = {name: to_device(part, device) for name, part in old.items()}
         # Objects without tensors are returned unchanged.
-        return value if all(parts[name] is given[name] for name in given) else type(value)(**parts)
+        return value if all(new[name] is old[name] for name in old) else type(value)(**new)
     return value
 
 
 @contextmanager
-def computes_on(model: nn.Module, device: torch.device) -> Iterator[None]:
-    """A context in which the parameters and buffers of `model` are on `device`; afterwards they are moved back.
+def on_device(model: nn.Module, device: torch.device) -> Iterator[None]:
+    """A context in which the parameters and buffers of `model` are on `device`; afterwards they are to_device back.
 
     The parameter objects stay the same, as optimisers refer to them. Errors: `InputError` where the GPU's memory is too
     small.

@@ -1,4 +1,4 @@
-"""Scoped use of torch's default generators."""
+"""Contexts that protect torch's default generators from the draws of a training."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from contextlib import AbstractContextManager, contextmanager
 
 import torch
 
-from beamwood.training.device import PROCESSOR
+from beamwood.training.device import CPU
 
-__all__ = ["kept_generators", "own_generators"]
+__all__ = ["preserved_generators", "seeded_generators"]
 
 
-def kept_generators(device: torch.device) -> AbstractContextManager[None]:
+def preserved_generators(device: torch.device) -> AbstractContextManager[None]:
     """A context that restores torch's default generators, including a GPU's."""
-    kept: AbstractContextManager[None] = torch.random.fork_rng([] if device == PROCESSOR else [device])
+    kept: AbstractContextManager[None] = torch.random.fork_rng([] if device == CPU else [device])
     return kept
 
 
 @contextmanager
-def own_generators(seed: int, device: torch.device = PROCESSOR) -> Iterator[None]:
+def seeded_generators(seed: int, device: torch.device = CPU) -> Iterator[None]:
     """A context in which torch's default generators start from `seed`; they are restored afterwards."""
-    with kept_generators(device):
+    with preserved_generators(device):
         torch.default_generator.manual_seed(seed)
-        if device != PROCESSOR:
+        if device != CPU:
             torch.cuda.default_generators[device.index].manual_seed(seed)
         yield

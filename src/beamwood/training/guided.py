@@ -21,8 +21,8 @@ __all__ = ["GuidedFacts", "GuidedStep"]
 
 @dataclass(frozen=True, slots=True)
 class GuidedFacts:
-    """Of one step: mean predicted and true NDCG of the lists, half the sum of their squared differences, and the
-    logistic loss a pair (0 without it).
+    """Facts of one step: the mean predicted and true NDCG of the lists, the surrogate's loss (half the sum of their
+    squared differences), and the mean logistic loss of a pair (0 without it).
     """
 
     predicted_ndcg: float
@@ -32,10 +32,10 @@ class GuidedFacts:
 
 
 class GuidedStep:
-    """The four moves on one batch of lists, each with an optimiser of its own, so that Adam's moments stay apart.
+    """The updates on one batch of lists, each with its own optimiser, so that Adam's moments are not mixed.
 
     1. The model on `beta * logloss`, summed over pairs (left out with `with_logloss=False`).
-    2. Scores anew; the true NDCG@k of each list.
+    2. Scores are computed again, and the true NDCG@k of each list.
     3. The surrogate on `1/2 sum (predicted - true)^2`, scores detached.
     4. The model on `-sum predicted`, with the surrogate just updated and frozen.
     `leaky`: 3 also moves the model (by the third optimiser, which then holds its parameters too), and 4 the surrogate
@@ -91,7 +91,7 @@ class GuidedStep:
         *,
         k: int | None,
     ) -> tuple[GuidedMove, StepResult]:
-        """Update the surrogate (by its error of the NDCG@k) or the model (without k); with `leaky` both."""
+        """Update the surrogate by its error of the NDCG@k, or the model where k is None; with `leaky` both."""
         of_model, of_surrogate = self.leaky or k is None, self.leaky or k is not None
         weights = self.surrogate.weights
         move = guided_move(

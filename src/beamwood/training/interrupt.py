@@ -9,13 +9,13 @@ from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Self
 
-__all__ = ["ANSWERING", "InterruptGuard", "Interrupted"]
+__all__ = ["SAVING", "InterruptGuard", "Interrupted"]
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-ANSWERING = threading.Event()
-"""Set while an interrupted run saves its state, which may take longer than the caller was told."""
+SAVING = threading.Event()
+"""Set while an interrupted run saves its state: the command line then waits longer before it ends the process."""
 
 
 class Interrupted(Exception):
@@ -23,10 +23,10 @@ class Interrupted(Exception):
 
 
 class InterruptGuard:
-    """While entered, the first signal only sets `requested`; the second one interrupts at once.
+    """A context in which the first signal only sets `requested`, and the second one interrupts at once.
 
-    Inside `with guard.at_once():` (validation, which changes no training state) the first one interrupts, too. Outside
-    the main thread, where Python delivers no signals, it does nothing.
+    Inside `with guard.at_once():` (validation, which changes no training state) the first one interrupts as well. In
+    threads other than the main one, where Python delivers no signals, it does nothing.
     """
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class InterruptGuard:
         self._before: dict[signal.Signals, signal._HANDLER] = {}
 
     def __enter__(self) -> Self:
-        ANSWERING.clear()
+        SAVING.clear()
         if threading.current_thread() is threading.main_thread():
             self._before = {number: signal.signal(number, self._handle) for number in _SIGNALS}
         return self

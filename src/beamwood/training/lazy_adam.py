@@ -17,7 +17,7 @@ __all__ = ["LazyAdam", "sparse_gradients"]
 
 
 def sparse_gradients(model: nn.Module, kind: EmbeddingOptimiser) -> None:
-    """Make the embedding tables of `model` that `kind` selects return gradients of the used rows only."""
+    """Let the embedding tables of `model` that `kind` selects return sparse gradients, of the used rows only."""
     assert kind != "auto", "a plan resolves it"
     for table in model.modules():
         if isinstance(table, nn.Embedding | nn.EmbeddingBag):
@@ -25,8 +25,9 @@ def sparse_gradients(model: nn.Module, kind: EmbeddingOptimiser) -> None:
 
 
 def _without_compiler(method: Callable[..., Any]) -> Callable[..., Any]:
-    """An unwrapped method of torch's optimisers: the wrapper would import torch's compiler, which is not used here and
-    takes as long to import as torch itself.
+    """A method of torch's optimisers without its wrapper.
+
+    The wrapper imports torch's compiler, which is not used here and takes as long to import as torch itself.
     """
     plain: Callable[..., Any] = inspect.unwrap(method)
     return plain
@@ -38,7 +39,7 @@ class LazyAdam(torch.optim.Adam):
     `sparse_gradients` selects these. For each row with gradient g: `m = b1 m + (1 - b1) g`, `v = b2 v + (1 - b2) g^2`,
     `row -= lr * (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)` (Kingma and Ba, 2015, algorithm 1). Dense Adam also
     updates rows without a gradient: their moments decay, and their momentum still moves them; here both stay. The two
-    agree exactly where every row has a gradient at every step. t counts the steps of the table, as in
+    are equal where every row has a gradient at every step. t counts the steps of the table, as in
     `torch.optim.SparseAdam` (counting by row learned worse on `amazon_games_sasrec`). `weight_decay`, too, acts on used
     rows only: added to g, or with `decoupled=True` subtracted from the row as `lr * weight_decay * row` (AdamW).
     `amsgrad=True` divides by the largest v so far. There is no dense temporary of a table's size; its moments are two
@@ -60,16 +61,16 @@ class LazyAdam(torch.optim.Adam):
         super().__init__(params, lr, betas, eps, weight_decay, amsgrad, fused=True, decoupled_weight_decay=decoupled)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """As torch's."""
+        """As in `torch.optim.Optimizer`."""
         _without_compiler(torch.optim.Optimizer.add_param_group)(self, param_group)
 
     def state_dict(self) -> dict[str, Any]:
-        """As torch's."""
+        """As in `torch.optim.Optimizer`."""
         state: dict[str, Any] = _without_compiler(torch.optim.Optimizer.state_dict)(self)
         return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """As torch's."""
+        """As in `torch.optim.Optimizer`."""
         _without_compiler(torch.optim.Optimizer.load_state_dict)(self, state_dict)
 
     @torch.no_grad()

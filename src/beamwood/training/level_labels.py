@@ -74,8 +74,9 @@ def _labels_of_block(
 
 
 def all_scores(estimator: Estimator, histories: ItemLists) -> NDArray[np.float32]:
-    """float32[B, N], an estimator's score of every item, requested by a broadcast view of one row."""
+    """float32[B, N], an estimator's score of every item."""
     query, every = Query.of(histories), np.arange(estimator.num_items, dtype=np.int32)
+    # Estimators recognise a broadcast view of one row, and then encode each history once.
     return estimator.score(query, np.broadcast_to(every, (len(query), len(every))))
 
 

@@ -17,18 +17,19 @@ DeviceName = Literal["cpu", "cuda"]
 """The device of a training: see `device.device_of`."""
 
 LAZY_FROM = 100_000
-"""The rows from which "large" means "lazy-adam"."""
+"""The number of rows from which a table counts as large."""
 
 
 class LoopConfig(BaseModel):
     """The length of a run, its learning rate, and the times of validations; steps count updates.
 
     `max_steps` or `max_epochs` bounds the run (the smaller of the two). Every `evaluate_every` steps the metric
-    `monitor` (larger is better) is measured, with `evaluate_start` also before the first step, so that a start that
-    training does not improve is kept; `patience` such measurements without a new best end the run. `accumulate` parts
-    of a batch are processed separately. Checkpoints are saved by `CheckpointTimes`, and every `checkpoint_steps` if
-    given. The schedule is that of `Schedule`; `learning_rate` applies to parameters for which the trainable gives none.
-    `device`: of steps and updates; validation runs on the CPU.
+    `monitor` (larger is better) is measured; after `patience` validations without a new best the run ends. With
+    `evaluate_start` it is also measured before the first step, so that an initial model that training does not improve
+    is returned. `accumulate`: the parts of a batch whose gradients are computed separately. Checkpoints are saved by
+    `CheckpointTimes`, and every `checkpoint_steps` if given. `schedule` and the following are those of `Schedule`;
+    `learning_rate` applies to parameters for which the trainable gives none. `device`: of steps and updates; validation
+    runs on the CPU.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

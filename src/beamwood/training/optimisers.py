@@ -1,4 +1,4 @@
-"""Optimisers as data: a trainable states parameters, rates and decay, and the loop builds them."""
+"""Descriptions of optimisers, which a trainable states, and the torch optimisers that the loop builds from them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Optimiser", "Optimisers", "ParameterGroup"]
 
 @dataclass(frozen=True, slots=True)
 class ParameterGroup:
-    """Parameters of one learning rate (None: the run's) and one weight decay."""
+    """Parameters with one learning rate (None: the run's) and one weight decay."""
 
     parameters: Sequence[Tensor]
     rate: float | None = None
@@ -26,7 +26,7 @@ class ParameterGroup:
 
 @dataclass(frozen=True, slots=True)
 class Optimiser:
-    """Adam over groups of parameters: see `LazyAdam`; `decoupled` makes the decay that of AdamW."""
+    """Adam over groups of parameters, see `LazyAdam`; with `decoupled` the weight decay of AdamW."""
 
     groups: Sequence[ParameterGroup]
     betas: tuple[float, float] = (0.9, 0.999)
@@ -35,11 +35,11 @@ class Optimiser:
 
     @classmethod
     def over(cls, parameters: Iterable[Tensor], rate: float | None = None, decay: float = 0.0, **options: Any) -> Self:
-        """An optimiser of one group."""
+        """An optimiser with one group."""
         return cls([ParameterGroup(list(parameters), rate, decay)], **options)
 
     def make(self, rate: float) -> LazyAdam:
-        """The torch optimiser; `rate`: of groups without one."""
+        """The torch optimiser; `rate`: for groups without their own."""
         groups = [
             {
                 "params": list(group.parameters),
@@ -52,14 +52,14 @@ class Optimiser:
 
 
 class Optimisers:
-    """The optimisers of a run, in the given order, and the peak rates that schedules scale."""
+    """The torch optimisers of a run, in the given order, and the peak learning rates that schedules scale."""
 
     def __init__(self, wanted: Sequence[Optimiser], rate: float) -> None:
         self.each: list[torch.optim.Optimizer] = [one.make(rate) for one in wanted]
         self.peaks = [[float(group["lr"]) for group in one.param_groups] for one in self.each]
 
     def set_rates(self, rate: Callable[[float], float]) -> float:
-        """Give each group `rate(peak)`; returns the first."""
+        """Set the learning rate of each group to `rate(peak)`; returns that of the first group."""
         for optimizer, peaks in zip(self.each, self.peaks, strict=True):
             for group, peak in zip(optimizer.param_groups, peaks, strict=True):
                 group["lr"] = rate(peak)
@@ -67,7 +67,7 @@ class Optimisers:
         return first
 
     def restart(self) -> None:
-        """Reset all moments."""
+        """Discard all moments."""
         for optimizer in self.each:
             optimizer.state.clear()
 
@@ -76,6 +76,6 @@ class Optimisers:
         return [optimizer.state_dict() for optimizer in self.each]
 
     def load_state(self, saved: Sequence[dict[str, Any]]) -> None:
-        """Continue where `state` was taken; `ValueError` where it is of other parameters or optimisers."""
+        """Continue where `state` was taken; `ValueError` where it belongs to other parameters or optimisers."""
         for optimizer, state in zip(self.each, saved, strict=True):
             load_optimizer(optimizer, state)

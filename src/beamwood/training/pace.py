@@ -1,4 +1,4 @@
-"""The parts of a run that still fit its time limit: each is priced before it starts."""
+"""Whether the next part of a run still fits its time limit, by the estimated or measured seconds of each part."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ __all__ = ["Pace", "Prices", "Validator"]
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """Estimated seconds of a validation, of the steps after the last one, and of a checkpoint.
+    """Estimated seconds: of a `validation`, of the work after the last one (`finish`), and of a checkpoint (`save`).
 
-    `judges`: the queries of a validation, None: all.
+    `num_queries`: the number of queries of a validation, None: all.
     """
 
     validation: float = 0.0
     finish: float = 0.0
     save: float = 0.0
-    judges: int | None = None
+    num_queries: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Validator:
     """The validation of a run's weights.
 
-    `evaluate`: the metrics of the current weights, by name. `prices(judges)`: the estimated prices of that and of later
-    steps; `judges` as in `Prices`, of an earlier part of the run.
+    `evaluate`: the metrics of the current weights, by name. `prices(num_queries)`: the estimated seconds of that and of
+    later work; `num_queries`: as in `Prices`, of the earlier part of a resumed run.
     """
 
     evaluate: Callable[[], Mapping[str, float]]
@@ -36,23 +36,23 @@ class Validator:
 
 
 class Pace:
-    """The prices of a run's parts in seconds, and what still fits.
+    """The seconds of a run's parts, and whether one more of each fits its budget.
 
-    Estimates are replaced by measurements, the longest so far.
+    Estimates are replaced by measurements: the longest so far counts.
     """
 
     def __init__(self, budget: Budget, prices: Prices) -> None:
-        self.budget, self.finish, self.judges = budget, prices.finish, prices.judges
+        self.budget, self.finish, self.num_queries = budget, prices.finish, prices.num_queries
         self.validation, self.step, self.save = prices.validation, 0.0, prices.save
         self._saved = False
 
     @property
     def reserve(self) -> float:
-        """Seconds for the last validation and later steps."""
+        """The seconds reserved for the last validation, the last checkpoint and later work."""
         return self.validation + self.save + self.finish
 
-    def check_floor(self) -> None:
-        """Raise `TimeLimitError` where the rest cannot hold one validation and later steps."""
+    def check_limit(self) -> None:
+        """Raise `TimeLimitError` where the time left does not cover the reserve."""
         self.budget.require(self.reserve)
 
     def saved(self, seconds: float) -> None:

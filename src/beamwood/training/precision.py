@@ -33,5 +33,5 @@ def flushed_subnormals() -> Iterator[None]:
 
 
 def subnormals_are_flushed() -> bool:
-    """Whether this thread flushes them."""
+    """Whether this thread flushes subnormal numbers to 0."""
     return float(torch.full((1,), 2e-38).div_(4)) == 0

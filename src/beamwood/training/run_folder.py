@@ -15,7 +15,6 @@ from typing import Any
 from beamwood.artefact.only_one import only_one
 from beamwood.artefact.replace import clean, whole_file
 from beamwood.errors import InputError, NotSavedError
-from beamwood.training.board import Board
 from beamwood.training.checkpoint import (
     check_replaceable,
     load_checkpoint,
@@ -23,6 +22,7 @@ from beamwood.training.checkpoint import (
     resuming,
     save_checkpoint,
 )
+from beamwood.training.tensorboard import TensorBoardWriter
 
 __all__ = ["RunFolder", "RunLog", "RunRecord"]
 
@@ -30,17 +30,16 @@ __all__ = ["RunFolder", "RunLog", "RunRecord"]
 _BOUNDS = ("loop.max_steps", "loop.max_epochs", "loop.patience", "loop.device")
 # The mark in `config.json` of a folder written by beamwood.
 _MARK = {"beamwood": "run"}
-# Entries that may exist before the mark: a stored estimator, which has marks of its own, and temporary files of a
-# killed process.
+# Entries that may exist before `config.json`: a stored estimator, and temporary files of a killed process.
 _UNMARKED = re.compile(r"estimator|estimator\.run|\.(config\.json|checkpoint|estimator)\.[0-9a-f]{12}\.saving")
 
 
 class RunFolder:
-    """The folder of a run's configuration, metrics and latest checkpoint.
+    """The folder of a run: its configuration, metrics and latest checkpoint.
 
-    The metrics file contains only lines up to the checkpoint or after it: a resumed run truncates it to the checkpoint
-    and writes the rest again. With `overwrite` a new run may replace an earlier one; a folder without the mark of a run
-    is never touched. `tensorboard`: a folder that receives the metrics as events, too. Errors: that one is a file, or
+    A resumed run truncates the metrics file to the lines before the checkpoint, and writes the later ones again. With
+    `overwrite` a new run may replace an earlier one; a folder that beamwood did not write is never changed.
+    `tensorboard`: a second folder that receives the metrics as TensorBoard events. Errors: that one is a file, or
     TensorBoard is not installed.
     """
 
@@ -52,36 +51,36 @@ class RunFolder:
         tensorboard: str | os.PathLike[str] | None = None,
     ) -> None:
         self.path = Path(path)
-        self.board = None if tensorboard is None else Board(tensorboard)
+        self.tensorboard = None if tensorboard is None else TensorBoardWriter(tensorboard)
         self.overwrite = overwrite
         self.checkpoint_path = self.path / "checkpoint"
         self.metrics_path = self.path / "metrics.jsonl"
         self.config_path = self.path / "config.json"
-        self._is_held = False
+        self._is_locked = False
 
     @property
     def holds_a_run(self) -> bool:
-        """Whether it contains a run."""
+        """Whether the folder contains a checkpoint or metrics."""
         return self.checkpoint_path.exists() or self.metrics_path.exists()
 
-    def kept(self) -> dict[str, Any]:
-        """The configuration of the run in it, empty without one. Errors: a foreign folder."""
-        return self._config() if self.config_path.exists() else {}
+    def stored_config(self) -> dict[str, Any]:
+        """The stored configuration, empty where there is none. Errors: a folder that beamwood did not write."""
+        return self._read_config() if self.config_path.exists() else {}
 
     def check(self, *, resume: bool) -> None:
-        """Raise what `held` would, without creating anything; to be called before data are prepared."""
+        """Raise what `locked` would, without creating anything; for a check before data are prepared."""
         if resume or self.path.exists():
-            with self.held(resume=resume):
+            with self.locked(resume=resume):
                 pass
 
     @contextmanager
-    def held(self, *, resume: bool) -> Iterator[None]:
-        """Lock the folder; inside another `held` it does nothing more.
+    def locked(self, *, resume: bool) -> Iterator[None]:
+        """A context in which the folder is locked against other processes; nested uses have no further effect.
 
-        Raises `InputError` where another process trains, where there is nothing to resume, and where the folder
-        contains what a new run may not replace.
+        Raises `InputError` where another process trains in it, where there is nothing to resume, and where it contains
+        files that a new run may not replace.
         """
-        if self._is_held:
+        if self._is_locked:
             yield
             return
         if resume and not self.path.exists():
@@ -90,22 +89,22 @@ class RunFolder:
             self.path.mkdir(parents=True, exist_ok=True)
         with only_one(self.path, "wait until it has trained, or choose another folder"):
             self._check_content(resume=resume)
-            self._is_held = True
+            self._is_locked = True
             try:
                 yield
             finally:
-                self._is_held = False
+                self._is_locked = False
 
     @contextmanager
-    def opened(
+    def open(
         self, *, resume: bool, config: Mapping[str, Any] | None = None, may_differ: tuple[str, ...] = ()
     ) -> Iterator[RunLog]:
-        """Lock the folder for one run with this configuration.
+        """A context in which the folder is locked for one run; yields its log.
 
         A new run's configuration is stored; on `resume` it must agree with the stored one in all keys but `may_differ`.
-        Raises what `held` does, and `InputError` naming the first key that differs.
+        Raises what `locked` does, and `InputError` naming the first key that differs.
         """
-        with self.held(resume=resume):
+        with self.locked(resume=resume):
             with self._reporting():
                 clean(self.checkpoint_path)
                 clean(self.config_path)
@@ -113,14 +112,14 @@ class RunFolder:
                 self.clear()
             state = load_checkpoint(self.checkpoint_path) if resume and self._can_resume() else None
             with self._reporting():
-                self._keep(config or {}, resume=resume, may_differ=may_differ)
+                self._store_config(config or {}, resume=resume, may_differ=may_differ)
                 log = RunLog(self, state)
             with closing(log):
                 yield log
 
     def clear(self) -> None:
         """Remove an earlier run's files, and nothing else; only while the folder is locked."""
-        assert self._is_held, "another process may train here"
+        assert self._is_locked, "another process may train here"
         with self._reporting():
             remove_checkpoint(self.checkpoint_path)
             # The mark is removed last, so that the next run can clear the rest after a kill.
@@ -138,7 +137,7 @@ class RunFolder:
 
     def _check_content(self, *, resume: bool) -> None:
         if any(_UNMARKED.fullmatch(path.name) is None for path in self.path.iterdir()):
-            self._config()
+            self._read_config()
         if not resume and self.overwrite:
             check_replaceable(self.checkpoint_path)
         if not resume and not self.overwrite and self.holds_a_run:
@@ -146,8 +145,7 @@ class RunFolder:
                 f"{self.path} already holds a run; pass --resume to go on with it, or --overwrite to start anew"
             )
 
-    def _config(self) -> dict[str, Any]:
-        """The configuration of the run in it."""
+    def _read_config(self) -> dict[str, Any]:
         fix = "so nothing in this folder is touched; move it away, or choose another output folder"
         try:
             config = json.loads(self.config_path.read_bytes())
@@ -159,10 +157,10 @@ class RunFolder:
             raise InputError(f"{self.config_path} was not written by beamwood, {fix}")
         return config
 
-    def _keep(self, config: Mapping[str, Any], *, resume: bool, may_differ: tuple[str, ...]) -> None:
+    def _store_config(self, config: Mapping[str, Any], *, resume: bool, may_differ: tuple[str, ...]) -> None:
         found = json.loads(json.dumps(_MARK | dict(config)))
         if resume and self.config_path.exists():
-            before = self._config()
+            before = self._read_config()
             # Another method has other settings, so the method is named first.
             for key in sorted(set(before) | set(found), key=lambda key: (key != "method", key)):
                 if before.get(key) != found.get(key) and key not in may_differ:
@@ -192,22 +190,22 @@ def _difference(key: str, before: Any, now: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """The record of a run: its folder, its configuration, and whether it is resumed.
+    """The folder in which a run is recorded, the run's configuration, and whether it is resumed.
 
-    A resumed run must have the `config` of the earlier part except for its bounds. Errors: see `RunFolder.opened`.
+    A resumed run must have the stored `config`, except for the settings in `_BOUNDS`. Errors: see `RunFolder.open`.
     """
 
     folder: RunFolder
     config: Mapping[str, Any] = field(default_factory=dict)
     resume: bool = False
 
-    def opened(self) -> AbstractContextManager[RunLog]:
-        """Lock the folder for this run."""
-        return self.folder.opened(resume=self.resume, config=self.config, may_differ=_BOUNDS)
+    def open(self) -> AbstractContextManager[RunLog]:
+        """`RunFolder.open` for this run."""
+        return self.folder.open(resume=self.resume, config=self.config, may_differ=_BOUNDS)
 
 
 class RunLog:
-    """The open metrics file of a run and its checkpoints; `state`: of the latest one, None without any."""
+    """The open metrics file of a run, and its checkpoints; `state`: of the latest checkpoint, None without one."""
 
     def __init__(self, folder: RunFolder, state: dict[str, Any] | None) -> None:
         self.folder = folder
@@ -236,8 +234,8 @@ class RunLog:
             raise NotSavedError(
                 f"{path} could not be written ({error}); free some space, and continue with --resume"
             ) from error
-        if self.folder.board is not None:
-            self.folder.board.write(record)
+        if self.folder.tensorboard is not None:
+            self.folder.tensorboard.write(record)
 
     def save(self, state: dict[str, Any]) -> None:
         """Replace the checkpoint atomically; the lines it refers to are synced first."""
@@ -249,5 +247,5 @@ class RunLog:
     def close(self) -> None:
         """Close the metrics file."""
         self._stream.close()
-        if self.folder.board is not None:
-            self.folder.board.close()
+        if self.folder.tensorboard is not None:
+            self.folder.tensorboard.close()

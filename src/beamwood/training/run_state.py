@@ -1,8 +1,7 @@
-"""A run as nested state for a checkpoint, and back."""
+"""The complete state of a run, as a checkpoint stores it: collecting it, and loading it again."""
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
@@ -12,23 +11,23 @@ from beamwood.errors import InputError
 from beamwood.training.batches import BatchOrder
 from beamwood.training.budget import Budget
 from beamwood.training.checkpoint import check_tensors, resuming
-from beamwood.training.device import PROCESSOR
+from beamwood.training.device import CPU
+from beamwood.training.loop_state import LoopState
 from beamwood.training.run_folder import RunLog
-from beamwood.training.standing import Standing
 from beamwood.training.trainable import Stepper
 
-__all__ = ["counted", "run_state", "take_up"]
+__all__ = ["earlier_state", "load_run_state", "run_state"]
 
 
 def run_state(
     stepper: Stepper[Any],
     order: BatchOrder,
-    at: Standing,
+    loop: LoopState,
     best_weights: dict[str, Tensor] | None,
     *,
     seed: int,
 ) -> dict[str, Any]:
-    """The state that `take_up` needs, including torch's default generators and that of a GPU in use."""
+    """The state that `load_run_state` needs, including torch's default generators and that of a GPU in use."""
     device = stepper.device
     return {
         "seed": seed,
@@ -39,16 +38,16 @@ def run_state(
         "order": order.state(),
         "generator": stepper.rng.get_state(),
         "torch": torch.get_rng_state(),
-        "cuda": None if device == PROCESSOR else torch.cuda.get_rng_state(device),
+        "cuda": None if device == CPU else torch.cuda.get_rng_state(device),
         "best_weights": best_weights,
-        **at.model_dump(),
+        **loop.model_dump(),
     }
 
 
-def take_up(
+def load_run_state(
     state: dict[str, Any], stepper: Stepper[Any], order: BatchOrder, *, seed: int
-) -> tuple[Standing, dict[str, Tensor] | None]:
-    """Load a saved run's state into `stepper`, `order` and the generators; returns its position and its best weights.
+) -> tuple[LoopState, dict[str, Tensor] | None]:
+    """Load a saved run into `stepper`, `order` and the generators; returns its loop state and its best weights.
 
     Errors: `InputError` where the run had another seed or other learning rates; inconsistent state raises other errors.
     """
@@ -59,7 +58,7 @@ def take_up(
         raise InputError(
             f"the checkpoint was made with learning rates {state['peaks']}, this run has {peaks}; use the same"
         )
-    at, best_weights = Standing.of_state(state), state["best_weights"]
+    loop, best_weights = LoopState.from_checkpoint(state), state["best_weights"]
     order.load_state(state["order"])
     check_tensors(state["model"], model)
     if best_weights is not None:
@@ -69,20 +68,16 @@ def take_up(
     stepper.task.load_state(state["task"])
     stepper.rng.set_state(state["generator"])
     torch.set_rng_state(state["torch"])
-    if state["cuda"] is not None and stepper.device != PROCESSOR:
+    if state["cuda"] is not None and stepper.device != CPU:
         torch.cuda.set_rng_state(state["cuda"], stepper.device)
-    return at, best_weights
+    return loop, best_weights
 
 
-def counted(log: RunLog, budget: Budget) -> Standing:
-    """The position of a resumed run; its seconds count, so that repeated preparation has only the rest of the time.
-
-    A run that already has a result is not refused.
-    """
+def earlier_state(log: RunLog, budget: Budget) -> LoopState:
+    """The loop state of the run that is resumed; its seconds are counted in `budget`."""
     if log.state is None:
-        return Standing()
+        return LoopState()
     with resuming(log.folder.checkpoint_path):
-        before = Standing.of_state(log.state)
+        before = LoopState.from_checkpoint(log.state)
     budget.count(before.seconds)
-    budget.most = math.inf
     return before

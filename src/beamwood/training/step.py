@@ -1,4 +1,4 @@
-"""One update: the only place that clears gradients, clips and steps."""
+"""One step: the only code that clears and clips gradients and updates the weights."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Batch = TypeVar("Batch")
 
 
 class NonFiniteError(InputError):
-    """The loss or a gradient is infinite or not a number; the weights are as before the step."""
+    """The loss or a gradient is infinite or NaN; the step did not change the weights."""
 
     def __init__(self, step: int, loss: float, grad_norm: float, learning_rate: float) -> None:
         self.step, self.loss = step, loss
@@ -50,20 +50,20 @@ def train_step(
     """Update `model` once on the mean loss over all `batches`, whose gradients accumulate.
 
     `loss` returns one value an example or their mean. `shares`: each batch's share of the step's examples, by default
-    equal for a sequence; so 8 batches of 1 equal 1 batch of 8. Gradients longer than `clip_norm` are scaled to it, over
-    all parameters together. Dense and sparse (row-wise) gradients may mix. Raises `NonFiniteError` before any update
-    when the loss or the gradient is not finite.
+    equal for a sequence; 8 batches of 1 give the same update as 1 batch of 8. Gradients longer than `clip_norm` are
+    scaled to it, over all parameters together. Dense and sparse (row-wise) gradients may mix. Raises `NonFiniteError`
+    before any update when the loss or the gradient is not finite.
     """
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     for parameter in parameters:
         parameter.grad = None
     if shares is None:
-        assert isinstance(batches, Sequence), "say the shares of batches that come one by one"
+        assert isinstance(batches, Sequence), "give the shares of batches from an iterator"
         shares = [1 / len(batches)] * len(batches)
     total = torch.zeros(())
     for batch, share in zip(batches, shares, strict=True):
         part = loss(batch)
-        # Avoids a no-op call, which costs as much as a real one in a small step.
+        # Needless `mean` calls are avoided: in a small step they take as long as real work.
         part = part if part.dim() == 0 else part.mean()
         part = part if share == 1 else part * share
         part.backward()  # type: ignore[no-untyped-call]
@@ -79,7 +79,7 @@ def apply_gradients(
     step: int,
     clip_norm: float | None = None,
 ) -> StepResult:
-    """Clip the gradients of `parameters`, step and clear them; `loss`: their loss.
+    """Clip the gradients of `parameters`, step the optimisers, and clear the gradients; `loss`: for the result.
 
     Raises `NonFiniteError` before any update when the loss or the gradient is not finite.
     """

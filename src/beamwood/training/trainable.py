@@ -1,4 +1,4 @@
-"""The input of the training loop: a model, its examples, and the loss of a batch.
+"""What the training loop trains: a `Trainable`, which is a model, its examples, and the loss of a batch.
 
 The loop owns the generator of all draws, the optimisers, the clock and the checkpoints. A method defines `model`,
 `num_examples`, `batch` and `loss`; everything else has a default.
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from beamwood.training.budget import Budget, Clock
-from beamwood.training.device import PROCESSOR, moved
+from beamwood.training.device import CPU, to_device
 from beamwood.training.optimisers import Optimiser, Optimisers
 from beamwood.training.step import StepResult, train_step
 
@@ -28,8 +28,9 @@ Batch = TypeVar("Batch")
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The position of a run: `step` updates are done, and that `fraction` of it is over (by the clock under a
-    limit).
+    """How far a run is: the number of completed steps, and the completed fraction of the whole run.
+
+    Under a time limit the fraction follows the clock.
     """
 
     step: int = 0
@@ -37,30 +38,29 @@ class Progress:
 
 
 class Trainable(ABC, Generic[Batch]):
-    """A model, its examples, and its loss. Invalid input is refused in `__init__`, before long work."""
+    """A model, its examples, and its loss. `__init__` checks the input; long work is done in `prepare`."""
 
     model: nn.Module
     """The trained model; its weights are stored in checkpoints, and the best of them at the end."""
     num_examples: int
     """The number of examples in an epoch."""
     update: Update | None = None
-    """A part that is updated separately: a tree."""
-    takes_parts: bool = True
+    """A part that is learned by separate updates between steps, such as a tree."""
+    supports_accumulation: bool = True
     """Whether a step can process a batch in parts."""
-    takes_gpu: bool = True
+    supports_gpu: bool = True
     """Whether a step can run on a GPU. The tensors created by its loss are then on the batch's device."""
 
-    def least(self, clock: Clock) -> float:
-        """An estimate of the least seconds of a run, besides those that `prepare` requires of `budget`; 0: unknown.
+    def min_seconds(self, clock: Clock) -> float:
+        """A fast estimate of the seconds that a run needs at least to return a model; 0 if unknown.
 
-        Called under a time limit, before `prepare`; it must be fast.
+        It is called before `prepare`, only under a time limit, and excludes the time that `prepare` requires itself.
         """
         del clock
         return 0.0
 
     def prepare(self, rng: torch.Generator, budget: Budget) -> None:
-        """Build the model with its initial weights, and do other long work; `model` and `num_examples` are valid
-        afterwards.
+        """Build the model with its initial weights, and do other long work; then `model` and `num_examples` are set.
 
         Work that does not fit `budget` is reduced or skipped, and recorded by `budget.leave_out`.
         """
@@ -74,7 +74,7 @@ class Trainable(ABC, Generic[Batch]):
         """The batch of the given examples."""
 
     def draw(self, batch: Batch, rng: torch.Generator) -> Batch:
-        """The batch with the current model's draws or labels; without gradients."""
+        """The batch, completed by draws or labels that depend on the current model; called without gradients."""
         del rng
         return batch
 
@@ -92,7 +92,7 @@ class Trainable(ABC, Generic[Batch]):
         number: int,
         clip_norm: float | None,
     ) -> StepResult:
-        """Update the model on the parts of a batch; by default once, on the mean of `loss`. See `train_step`."""
+        """Update the model on the parts of one batch; by default once, by the mean `loss`. See `train_step`."""
         return train_step(
             lambda batch: self.loss(batch, rng),
             batches,
@@ -112,7 +112,7 @@ class Trainable(ABC, Generic[Batch]):
 
 
 class Update(Protocol):
-    """A part of a trainable that is updated separately during training."""
+    """A part of a trainable, such as its tree, that is learned by separate updates between steps."""
 
     times: int
     """The number of updates, spread evenly over the run."""
@@ -122,50 +122,50 @@ class Update(Protocol):
     """Whether an update that lowers the monitored metric is kept."""
 
     def price(self) -> float:
-        """The estimated seconds of the next update, from its work and a timed sample."""
+        """The estimated seconds of the next update, extrapolated from a timed sample of its work."""
         ...
 
     def propose(self, number: int, budget: Budget) -> Any:
-        """The new value, the `number`-th (0 is the first), computed without side effects; None if time ran out.
+        """The new value of update `number` (from 0), None if `budget` ran out.
 
-        It may be interrupted.
+        It has no side effects, so it may be interrupted.
         """
         ...
 
     def apply(self, proposal: Any, optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, float]:
-        """Change the trainable and its optimisers' rows; returns facts to record."""
+        """Replace the part of the trainable, and move the optimisers' state with it; returns facts for the log."""
         ...
 
     def undo(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
-        """Undo the last `apply`."""
+        """Restore the state before the last `apply`."""
         ...
 
 
 class Stepper(Generic[Batch]):
-    """A trainable with its generator and its optimisers, advanced one step at a time.
+    """A prepared trainable with its generator and its optimisers, trained one step at a time.
 
-    `device`: of model and batches; draws are made on the CPU.
+    `device`: of the model and the batches; random numbers are drawn on the CPU.
     """
 
     def __init__(
         self, task: Trainable[Batch], *, seed: int = 0, learning_rate: float = 1e-3, budget: Budget | None = None
     ) -> None:
-        self.task, self.rng, self.device = task, torch.Generator().manual_seed(seed), PROCESSOR
+        self.task, self.rng, self.device = task, torch.Generator().manual_seed(seed), CPU
         task.prepare(self.rng, budget or Budget())
         self.optimisers = Optimisers(task.optimisers(), learning_rate)
 
     def drawn(self, rows: NDArray[np.int64], progress: Progress | None = None) -> Batch:
         """The batch of the given examples, with its draws."""
-        batch = self._there(self.task.batch(rows, self.rng, progress or Progress()))
+        batch = self._on_device(self.task.batch(rows, self.rng, progress or Progress()))
         with torch.no_grad():
-            return self._there(self.task.draw(batch, self.rng))
+            return self._on_device(self.task.draw(batch, self.rng))
 
-    def _there(self, batch: Batch) -> Batch:
-        there: Batch = batch if self.device == PROCESSOR else moved(batch, self.device)
-        return there
+    def _on_device(self, batch: Batch) -> Batch:
+        moved: Batch = batch if self.device == CPU else to_device(batch, self.device)
+        return moved
 
     def loss(self, rows: NDArray[np.int64]) -> Tensor:
-        """The loss of the given examples, with its gradients."""
+        """The loss of the given examples, to be differentiated."""
         return self.task.loss(self.drawn(rows), self.rng)
 
     def step(
@@ -177,7 +177,7 @@ class Stepper(Generic[Batch]):
         clip_norm: float | None = None,
         progress: Progress | None = None,
     ) -> StepResult:
-        """Update the model on the given examples, processed in `parts`."""
+        """Update the model once on the given examples, whose gradients are computed in `parts`."""
         split = np.array_split(rows, min(parts, len(rows)))
         self.task.model.train()
         return self.task.step(

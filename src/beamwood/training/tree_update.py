@@ -1,4 +1,4 @@
-"""Learn a tree from a trained scorer, by the score of each item for each node, summed over the item's instances.
+"""Learn a tree from a trained scorer: each item goes where its training instances have the highest likelihood.
 
 Shape legend: I instances, B instances scored at once, L history length, c candidates of a parent.
 """
@@ -74,8 +74,8 @@ class TreeLearner:
     def learn(self, *, num_instances: IndexArray | None = None, budget: Budget | None = None) -> Tree | None:
         """The new tree, None where `budget` runs out.
 
-        For the order of displacement see `tree.assign`; it uses `num_instances` of each item if given, as where the
-        instances are capped, which makes all frequent items equal.
+        `num_instances`: the frequency of each item, by which `tree.assign` decides who is displaced; None: the counts
+        of the instances, which do not distinguish frequent items where instances are capped.
         """
         tree, by_item = self.tree, np.argsort(self.targets_I, kind="stable")
         starts = np.searchsorted(self.targets_I[by_item], np.arange(tree.num_items + 1))
@@ -105,7 +105,7 @@ class TreeLearner:
             return None
 
     def price(self) -> float:
-        """The seconds of `learn`: the number of scores, times the time of a few on each level."""
+        """The estimated seconds of `learn`, from the time of a few scores on each level."""
         tree, targets_I, total = self.tree, self.targets_I, 0.0
         for levels in level_passes(tree.shape, self.stride):
             count = num_candidates(tree.shape, *levels)
@@ -134,7 +134,7 @@ class TreeLearner:
 
 
 class _OutOfTime(Exception):
-    """The time ran out before a tree was learned."""
+    """The budget ran out before the tree was learned."""
 
 
 def likelihoods(
@@ -146,9 +146,7 @@ def likelihoods(
     likelihood: Literal["softmax", "binary"],
     folds_B: Tensor | None = None,
 ) -> FloatArray:
-    """float64[B, c]: the log-likelihood of each instance for each candidate; those without capacity in `even` are
-    masked.
-    """
+    """float64[B, c]: the log-likelihood of each instance for each candidate; -inf where `even` has no capacity."""
     level, next_level = levels
 
     def scores(at: int) -> Tensor:

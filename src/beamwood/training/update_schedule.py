@@ -1,29 +1,29 @@
-"""The schedule of tree updates in a run, and whether they fit its time limit."""
+"""When a run updates its tree, and how many updates fit its time limit."""
 
 from __future__ import annotations
 
 import math
 
 from beamwood.training.budget import Budget
+from beamwood.training.loop_state import LoopState
 from beamwood.training.pace import Pace
-from beamwood.training.standing import Standing
 from beamwood.training.trainable import Update
 
 __all__ = ["UpdateSchedule"]
 
-# The share of the time left that updates may take: a new tree needs training on it.
+# The share of the time left that updates may take: the model must also be trained on each new tree.
 _SHARE = 0.5
 
 
 class UpdateSchedule:
-    """The updates of a run, spread evenly over its rest, as many as fit its time limit.
+    """Spreads the updates of a run evenly over its remaining steps, as many as fit its time limit.
 
-    `standing` has those done, and records each. The price of the next one in seconds is an estimate by `update` first,
-    then the time of the last one.
+    Completed updates are recorded in `state`. The seconds of the next update are first estimated by `update`, then
+    those of the last one.
     """
 
-    def __init__(self, update: Update, standing: Standing, pace: Pace) -> None:
-        self.update, self._at, self._pace = update, standing, pace
+    def __init__(self, update: Update, state: LoopState, pace: Pace) -> None:
+        self.update, self._state, self._pace = update, state, pace
         self._price: float | None = None
         self._planned: int | None = None
 
@@ -36,27 +36,27 @@ class UpdateSchedule:
         return Budget(max(whole.left - self._pace.reserve - self._pace.validation, 1e-3), clock=whole.clock)
 
     def is_due(self, now: int, end: int) -> bool:
-        """Whether one is due at step `now` of `end` of the schedule, in exact integer arithmetic."""
-        at, left = self._at.update_from, self._left()
-        due = left > 0 and now > at and (now - at) * (left + 1) >= end - at
+        """Whether an update is due at step `now` of the `end` steps of the schedule, in exact integer arithmetic."""
+        last, left = self._state.update_from, self._left()
+        due = left > 0 and now > last and (now - last) * (left + 1) >= end - last
         if due and self._pace.budget.limited and not self._has_room():
             self._planned, due = 0, False
         return due
 
     def gave_up(self) -> None:
-        """Record one that exceeded its budget: that becomes its price, and no more are planned."""
+        """Record that an update exceeded its budget; no more are planned."""
         self._price, self._planned = math.inf, 0
 
     def done(self, now: int, seconds: float, *, kept: bool) -> None:
-        """Record one at step `now` of the schedule, kept or rolled back."""
-        self._at.updates += 1
-        self._at.undone += not kept
-        self._at.update_from = now
+        """Record an update at step `now` of the schedule, kept or rolled back."""
+        self._state.updates += 1
+        self._state.undone += not kept
+        self._state.update_from = now
         self._price, self._planned = seconds, None
 
     def left_out(self) -> str | None:
-        """A note about skipped updates, None if all were done."""
-        done, times = self._at.updates, self.update.times
+        """A note on skipped updates, None if all were done."""
+        done, times = self._state.updates, self.update.times
         if done >= times:
             return None
         line = f"{done} of {times} tree updates done"
@@ -69,8 +69,8 @@ class UpdateSchedule:
         )
 
     def _left(self) -> int:
-        """The number of wanted updates that fit after the last one."""
-        wanted = self.update.times - self._at.updates
+        """The number of further updates that are wanted and fit."""
+        wanted = self.update.times - self._state.updates
         if wanted <= 0 or not self._pace.budget.limited:
             return max(wanted, 0)
         if self._planned is None:
@@ -81,9 +81,9 @@ class UpdateSchedule:
         return self._planned
 
     def _has_room(self) -> bool:
-        """Whether one, and a step after it, fit."""
+        """Whether one more update and a step after it fit."""
         return self._whole_price() + self._pace.step + self._pace.reserve <= self._pace.budget.left
 
     def _whole_price(self) -> float:
-        """The price with a validation before and after it, and a checkpoint."""
+        """The seconds of an update with a validation before and after it, and a checkpoint."""
         return (self._price or 0.0) + 2 * self._pace.validation + self._pace.save

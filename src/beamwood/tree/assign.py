@@ -19,8 +19,8 @@ from beamwood.types import FloatArray, IndexArray
 
 __all__ = ["ScoreFunction", "assign", "num_candidates", "level_passes"]
 
-# score(items int32[n], parents int64[n], level, next_level) -> [n, c]: how well each item suits each descendant, on
-# `next_level`, of the node of `level` where it stands. Items come grouped by parent, parents ascending.
+# score(items int32[n], parents int64[n], level, next_level) -> [n, c]: the score of each item for each descendant,
+# on `next_level`, of the node of `level` where the item is. Items come grouped by parent, parents ascending.
 ScoreFunction = Callable[[NDArray[np.int32], NDArray[np.int64], int, int], FloatArray]
 
 # The most items in a call of the score function, unless a single parent has more.

@@ -1,4 +1,4 @@
-"""Initial trees: an order of the items, spread evenly over the leaves."""
+"""Initial trees: the items in some order, spread evenly over the leaves."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def kmeans_tree(
         sizes, group_of = np.unique(np.stack([stop - start, cut - start], axis=1), axis=0, return_inverse=True)
         for group, (count, left) in enumerate(sizes.tolist()):
             if 0 < left < count:
-                cut_alike(order, start[group_of.ravel() == group], count, left, vectors_ND, rng)
+                split_clusters(order, start[group_of.ravel() == group], count, left, vectors_ND, rng)
         halves = (first, middle, blocks // 2), (middle, last, blocks - blocks // 2)
         ranges = np.concatenate([np.stack(half, axis=1) for half in halves])
         told(math.log(shape.capacity / (ranges[:, 1] - ranges[:, 0]).max()), math.log(shape.capacity))
@@ -134,7 +134,7 @@ def items_before(leaves: IndexArray, num_items: int, capacity: int) -> IndexArra
     return -(-leaves * num_items // capacity)
 
 
-def cut_alike(
+def split_clusters(
     order: IndexArray, starts: IndexArray, count: int, left: int, vectors_ND: FloatArray, rng: np.random.Generator
 ) -> None:
     """Reorder the `count` items of `order` from each of `starts` so that the first `left` are one cluster."""

@@ -2,7 +2,7 @@
 
 The root has R children, every other inner node B; all leaves lie on level H. Level j >= 1 has R * B^(j-1) nodes,
 numbered from 0 within the level. The parent of node i is i // B, and the ancestor of leaf l on level j is
-l // B^(H-j). Level 0 is the root alone. An item is a leaf; an empty leaf (-1) is where a new item can go.
+l // B^(H-j). Level 0 is the root alone. Each item is at one leaf; an empty leaf (-1) is room for a new item.
 
 Source: DTR, section 3.2.1 (complete B-ary tree, the case R = B); the free root keeps the slack small.
 """
@@ -84,8 +84,8 @@ class Shape:
 class Tree:
     """An immutable tree over N items; learning returns a new one.
 
-    `item_of_leaf` int32[capacity]: the item at each leaf, -1 where empty; each item of 0..N-1 stands exactly once.
-    Raises `InputError` when an item is missing, stands twice or the length is not the shape's capacity.
+    `item_of_leaf` int32[capacity]: the item at each leaf, -1 where empty; each item of 0..N-1 occurs exactly once.
+    Raises `InputError` when an item is missing, occurs twice or the length is not the shape's capacity.
     """
 
     shape: Shape
@@ -166,7 +166,7 @@ class Tree:
             return self.counts_below(allowed[self.item_of_leaf] & (self.item_of_leaf != EMPTY))
         added = few == count
         leaves = self.leaf_of_item[np.flatnonzero(allowed if added else ~allowed)]
-        # Of fresh zeros only what is written takes memory.
+        # Pages of zeros take memory only once they are written.
         counts = [np.zeros(each.shape, np.int32) if added else each.copy() for each in self.live_counts]
         self._add(counts, leaves[leaves >= 0], 1 if added else -1)
         return tuple(counts)

@@ -22,7 +22,7 @@ class Counts:
 
     tree = Tree(SHAPE, np.arange(SHAPE.capacity))
 
-    def surroundings(self, num_folds):
+    def neighbour_matrices(self, num_folds):
         return iter(COUNTS[: 1 + num_folds])
 
     def leaf_shares(self):

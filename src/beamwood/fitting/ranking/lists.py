@@ -125,7 +125,7 @@ class ListTask(SearchedTask[ListBatch]):
 class GuidedTask(ListTask):
     """GuidedRec: the ranker and the surrogate of its NDCG, trained by three optimisers in turn."""
 
-    takes_parts = False
+    supports_accumulation = False
 
     def prepare(self, rng: torch.Generator, budget: Budget) -> None:
         """Initialise ranker and surrogate."""

@@ -33,7 +33,7 @@ __all__ = ["PairConfig", "PairModelSettings", "PairStartSettings", "RankerConfig
 # The longest list that the native kernel of the learned NDCG accepts.
 _LONGEST_LIST = 2**16
 # The settings of two stages that apply where no ranker is trained.
-_PUT_BEHIND = {
+_WITHOUT_TRAINING = {
     "start.retriever",
     "start.ranker",
     "model.num_candidates",
@@ -45,7 +45,7 @@ _PUT_BEHIND = {
 
 
 class PairModelSettings(SettingsGroup):
-    """The inputs and sizes of a ranker."""
+    """The kind of a ranker, its inputs and its sizes."""
 
     kind: Literal["graphrec", "neumf", "din"] = Field(
         "graphrec", description="din reads the history; the others use the user id"
@@ -77,7 +77,7 @@ class PairConfig(TrainedConfig):
     optimiser: TableOptimiserSettings = TableOptimiserSettings()
 
     def resolved(self, facts: Facts) -> dict[str, Any]:
-        """Widths are the studies', except DIN's; id models have no start."""
+        """The widths are those of the studies, except for DIN; models of ids have no vectors to initialise."""
         kind = self.model.kind
         # Each table has a row for unknown ids.
         rows = [facts.num_users + 1, facts.num_items + 1] if SCORERS[kind].needs_users else [facts.num_items + 1]
@@ -89,7 +89,7 @@ class PairConfig(TrainedConfig):
 
 
 class RankerStartSettings(PairStartSettings):
-    """And of the learned NDCG."""
+    """The initial weights of din and of the network that predicts the NDCG."""
 
     surrogate: Literal["auto", "small", "wide"] = Field(
         "auto",
@@ -98,14 +98,14 @@ class RankerStartSettings(PairStartSettings):
 
 
 class RankerExampleSettings(SettingsGroup):
-    """The lists of a training."""
+    """How training lists are drawn."""
 
     num_positives: int = Field(5, ge=1, description="positives per list, drawn with replacement")
     horizon: Horizon = 10
 
 
 class RankerLossSettings(SettingsGroup):
-    """The loss of a list; all but its kind and negatives are GuidedRec's."""
+    """The loss of a list; only `kind` and `num_negatives` apply to other losses than GuidedRec's."""
 
     kind: Literal[
         "guided",
@@ -129,7 +129,7 @@ class RankerLossSettings(SettingsGroup):
 
 
 class RankerOptimiserSettings(TableOptimiserSettings):
-    """The ranker's optimiser, and GuidedRec's other two."""
+    """The optimiser of the ranker, and the two others of GuidedRec."""
 
     ndcg_learning_rate: float = Field(1.3e-3, gt=0, description="for the ranker's updates by the predicted NDCG")
     ndcg_weight_decay: float = Field(0.0615, ge=0, description="for the ranker's updates by the predicted NDCG")
@@ -138,7 +138,7 @@ class RankerOptimiserSettings(TableOptimiserSettings):
 
 
 class RankerChoiceSettings(WeightChoiceSettings):
-    """The validation users, and the items that are ranked for them."""
+    """The validation users, the metric that chooses the weights, and the items that are ranked."""
 
     protocol: Literal["sampled", "full"] = Field(
         "sampled", description="rank each label among 99 sampled items, or among all items"
@@ -156,7 +156,7 @@ class RankerConfig(PairConfig):
     choose: RankerChoiceSettings = RankerChoiceSettings(validation_users=1000, monitor="sampled/ndcg@10")
 
     def resolved(self, facts: Facts) -> dict[str, Any]:
-        """A small initial surrogate harmed nfm1 and DIN most on validation users."""
+        """As `PairConfig`; the study's small initial surrogate is worse for nfm1 and DIN on validation users."""
         start, loss = self.start.surrogate, self.loss
         values = super().resolved(facts)
         if loss.kind == "guided" and start == "auto":
@@ -164,7 +164,7 @@ class RankerConfig(PairConfig):
         return values
 
     @model_validator(mode="after")
-    def _a_list_fits_the_kernel(self) -> Self:
+    def _the_list_fits_the_kernel(self) -> Self:
         positives, negatives = self.examples.num_positives, self.loss.num_negatives
         if positives + negatives > _LONGEST_LIST:
             raise ValueError(
@@ -175,7 +175,7 @@ class RankerConfig(PairConfig):
 
 
 class StageModelSettings(PairModelSettings):
-    """The ranker, and its candidates."""
+    """The inputs and sizes of the ranker, and its candidates."""
 
     num_candidates: int = Field(
         100, ge=1, le=MOST, description="K: candidates from the retriever; the study uses 40, 80, 120"
@@ -186,7 +186,7 @@ class StageModelSettings(PairModelSettings):
 
 
 class StageStartSettings(PairStartSettings):
-    """The fitted stages."""
+    """The fitted models, and how the ranker is initialised."""
 
     retriever: str | None = Field(None, description="folder of the fitted retriever (--retriever); required")
     ranker: str | None = Field(
@@ -196,7 +196,7 @@ class StageStartSettings(PairStartSettings):
 
 
 class StageExampleSettings(SettingsGroup):
-    """The training examples of the ranker."""
+    """How the training examples of the ranker are drawn."""
 
     pairs: Literal["all", "harmonised"] = Field(
         "all", description="all pairs (TS), or only those that this retriever returns (H-TS)"
@@ -217,7 +217,7 @@ class StageLossSettings(SettingsGroup):
 
 
 class StageChoiceSettings(SeenChoiceSettings):
-    """And the weight of the retriever's own score."""
+    """The validation users, the metric that chooses the weights, and the weights of the blend."""
 
     retriever_weight: float | None = Field(
         None,
@@ -239,15 +239,15 @@ class StagesConfig(PairConfig):
     choose: StageChoiceSettings = StageChoiceSettings(validation_users=600, monitor="removed/ndcg@20")
 
     def resolved(self, facts: Facts) -> dict[str, Any]:
-        """Nothing is trained where a ranker is given."""
+        """As `PairConfig`, unless a ranker is given: then nothing is trained."""
         return super().resolved(facts) if self.start.ranker is None else {}
 
     @model_validator(mode="after")
-    def _nothing_is_idle(self) -> Self:
-        idle = sorted(self.given - _PUT_BEHIND)
-        if self.start.ranker is not None and idle:
+    def _no_setting_is_ignored(self) -> Self:
+        ignored = sorted(self.given - _WITHOUT_TRAINING)
+        if self.start.ranker is not None and ignored:
             raise ValueError(
-                f"{', '.join(idle)}: no effect with start.ranker={self.start.ranker!r}, as nothing is trained; "
+                f"{', '.join(ignored)}: no effect with start.ranker={self.start.ranker!r}, as nothing is trained; "
                 "leave them out, or leave out the ranker (--ranker) to train one"
             )
         return self

@@ -1,4 +1,4 @@
-"""Validation of a ranker behind a retriever, with cached candidates for the validation users."""
+"""The validation of a ranker behind a retriever, with cached candidates of the validation users."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from beamwood.data.split import Queries
-from beamwood.fitting.blend import StageWeights
+from beamwood.data.queries import Queries
+from beamwood.fitting.blend import StageCandidates
 from beamwood.training.budget import Budget, price_of
 from beamwood.types import Searcher
 
@@ -18,40 +18,42 @@ _SHARE = 0.15
 
 
 class StageMeasure:
-    """The best blend of a ranker's scores with the retriever's, on `queries`; see `fitting.choose.Measure`.
+    """The metrics of a ranker's best blend with the retriever, on `queries`; a `fitting.choose.Measure`.
 
-    `make` retrieves candidates for queries. Fewer queries are used where they would take too much of `budget`.
+    `retrieve`: retrieves the candidates of queries. Fewer queries are used where they would take too much of `budget`.
     """
 
     def __init__(
         self,
         retriever: Searcher,
         queries: Queries,
-        make: Callable[[Queries], StageWeights],
+        retrieve: Callable[[Queries], StageCandidates],
         *,
         num_candidates: int,
         budget: Budget,
     ) -> None:
-        judged = queries.take(np.flatnonzero(queries.labels.lengths > 0))
+        labelled = queries.labelled()
         k, needs = min(num_candidates, retriever.num_items), retriever.needs
-        if budget.limited and len(judged):
+        if budget.limited and len(labelled):
             # Two views: seen items kept and removed.
-            price = 2 * price_of(
-                lambda num: retriever.search(judged.take(np.arange(num)).query(needs), k), len(judged), budget.clock
+            seconds = 2 * price_of(
+                lambda num: retriever.search(labelled.take(np.arange(num)).query(needs), k), len(labelled), budget.clock
             )
-            room = max(1, int(len(judged) * _SHARE * budget.left / max(price, 1e-9)))
-            if room < len(judged):
-                budget.leave_out(f"{room} of {len(judged)} validation users choose: to retrieve takes {price:.0f} s")
-                judged = queries = judged.take(np.arange(room))
-        self.judged, self.make, self.whole = judged, make, make(queries)
-        self._few: dict[int, StageWeights] = {}
+            num = budget.affordable(len(labelled), seconds, share=_SHARE, fewest=1)
+            if num < len(labelled):
+                budget.leave_out(
+                    f"validation uses {num} of {len(labelled)} users: retrieving for all takes {seconds:.0f} s"
+                )
+                labelled = queries = labelled.take(np.arange(num))
+        self.labelled, self.retrieve, self.whole = labelled, retrieve, retrieve(queries)
+        self._few: dict[int, StageCandidates] = {}
 
     def __len__(self) -> int:
-        return len(self.judged)
+        return len(self.labelled)
 
     def __call__(self, searcher: Searcher, num: int | None = None) -> dict[str, float]:
         if num is None:
             return self.whole.best(searcher)[1]
         if num not in self._few:
-            self._few[num] = self.make(self.judged.take(np.arange(num)))
+            self._few[num] = self.retrieve(self.labelled.take(np.arange(num)))
         return self._few[num].best(searcher)[1]

@@ -1,7 +1,7 @@
-"""Two stages: a fitted retriever finds candidates, and a ranker trained for it orders them.
+"""Training a ranker for the candidates of a fitted retriever: the second of two stages.
 
-Shape legend: B examples, T targets, K candidates, M negatives, L history length. Source: the two-stage bounds, section
-4.2: TS trains on all data, H-TS on the pairs that the retriever retrieves.
+Shape legend: E all examples, B examples of a batch, T targets, K candidates, M negatives, L history length. Source: the
+two-stage bounds, section 4.2: TS trains on all data, H-TS on the pairs that the retriever retrieves.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from beamwood.data.dataset import Dataset
 from beamwood.data.examples import Examples, windows
 from beamwood.data.features import encode_context
 from beamwood.data.split import Split
-from beamwood.data.untouched import Untouched
+from beamwood.data.unseen import UnseenItems
 from beamwood.errors import InputError
 from beamwood.fitting.assemble import build_retriever
-from beamwood.fitting.choose import CUT, Choice, check_monitor, drawn
+from beamwood.fitting.choose import CUT, Choice, check_monitor
 from beamwood.fitting.columns import context_features, feature_tensors
 from beamwood.fitting.options import TrainOptions, with_budget
 from beamwood.fitting.ranking.pair_models import AnyPairModel, build_pair_model, pair_scorer, query_tensors, score_of
 from beamwood.fitting.ranking.settings import StagesConfig
 from beamwood.fitting.ranking.stage_measure import StageMeasure
 from beamwood.fitting.run import SearchedTask, train
-from beamwood.fitting.stages import first_stage, stage_weights, staged
+from beamwood.fitting.stages import blend_of_stages, first_stage, stage_candidates
 from beamwood.models.pairs import QueryTensors
 from beamwood.models.scorer import PairScore
-from beamwood.retrieval.candidates import good_of
+from beamwood.retrieval.candidates import num_exact
 from beamwood.retrieval.ranked import RankingSearcher
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.scorers import PairScorer
@@ -44,7 +44,7 @@ from beamwood.training.optimisers import Optimiser
 from beamwood.training.trainable import Progress
 from beamwood.types import BoolArray, IndexArray, Query, Searcher, SearchOptions, among
 
-__all__ = ["RetrievedTask", "fit_stages"]
+__all__ = ["StagesTask", "fit_stages"]
 
 # Training histories in one search, without and with a time limit.
 _SEARCHED_AT_A_TIME, _SEARCHED_UNDER_A_LIMIT = 1024, 128
@@ -53,8 +53,8 @@ _ITEMS_AT_A_TIME = 2**18
 
 @dataclass(frozen=True, slots=True)
 class CandidateBatch:
-    """Users with histories; `items_BC` int64, T targets and M negatives; `log_weight_BM` added to the negatives'
-    scores; `weights_BT` of each history-target pair.
+    """Users with histories; `items_BC` int64: T targets, then M negatives. `log_weight_BM`: added to the scores of the
+    negatives; `weights_BT`: of each pair of a history and a target.
     """
 
     query: QueryTensors
@@ -63,11 +63,11 @@ class CandidateBatch:
     weights_BT: Tensor
 
 
-class RetrievedTask(SearchedTask[CandidateBatch]):
-    """Pairs of a history and a later target, with the retriever's candidates where needed.
+class StagesTask(SearchedTask[CandidateBatch]):
+    """A ranker trained on pairs of a history and a later target, with the retriever's candidates where needed.
 
-    Loss: softmax of the target among its negatives. Drawn negatives are corrected to represent all items but the
-    targets, or all unseen items. The retriever's candidates represent themselves.
+    Loss: softmax of the target among its negatives. The scores of drawn negatives are corrected, so that they represent
+    all items except the targets, or all unseen items; the retriever's candidates represent only themselves.
     """
 
     ranker: AnyPairModel
@@ -80,25 +80,25 @@ class RetrievedTask(SearchedTask[CandidateBatch]):
         self.examples = windows(train.histories, length=config.model.length + 1, min_history=1)
         if len(self.examples) == 0:
             raise InputError("no user has two interactions to train on; give a longer log")
-        self.untouched = Untouched(train.histories, train.num_items) if config.loss.negatives == "unseen" else None
-        self.usable = np.arange(len(self.examples))
-        if self.untouched is not None:
-            self.usable = np.flatnonzero(self.untouched.lengths[self.examples.users] < train.num_items)
-            if len(self.usable) == 0:
+        self.unseen = UnseenItems(train.histories, train.num_items) if config.loss.negatives == "unseen" else None
+        self.trainable = np.arange(len(self.examples))
+        if self.unseen is not None:
+            self.trainable = np.flatnonzero(self.unseen.lengths[self.examples.users] < train.num_items)
+            if len(self.trainable) == 0:
                 raise InputError("every user has seen every item, so nothing is unseen; set loss.negatives=uniform")
         self.context = context_features(train, config.model.context_columns)
         self.recall: float | None = None
         self.candidates_EK: NDArray[np.int32] | None = None
 
     def prepare(self, rng: torch.Generator, budget: Budget) -> None:
-        """Draw examples and targets, retrieve candidates for them where needed, and initialise the ranker."""
+        """Draw the examples and their targets, retrieve candidates where needed, and initialise the ranker."""
         seed, every = rng.initial_seed(), self.examples
-        rows = np.random.default_rng(seed).permutation(self.usable)[: self.config.examples.max_examples]
+        rows = np.random.default_rng(seed).permutation(self.trainable)[: self.config.examples.max_examples]
         self.examples = Examples(every.source, every.users[rows], every.start[rows], every.stop[rows])
-        self.places_ET = self._places(np.random.default_rng(seed + 1))
-        self.weights_ET = np.ones(self.places_ET.shape, np.float32)
+        self.positions_ET = self._target_positions(np.random.default_rng(seed + 1))
+        self.weights_ET = np.ones(self.positions_ET.shape, np.float32)
         if self.needs_searches(self.config):
-            self._search(self.retriever, self.train.context, budget)
+            self._retrieve(self.retriever, self.train.context, budget)
         self.num_examples = len(self.examples)
         columns = () if self.context is None else self.context.columns
         self.model = self.ranker = build_pair_model(self.train, self.config, self.score, rng, columns, budget)
@@ -112,7 +112,7 @@ class RetrievedTask(SearchedTask[CandidateBatch]):
         """Whether training uses the retriever's candidates."""
         return config.examples.pairs != "all" or config.loss.negatives == "candidates"
 
-    def _places(self, rng: np.random.Generator) -> NDArray[np.int64]:
+    def _target_positions(self, rng: np.random.Generator) -> NDArray[np.int64]:
         """int64[E, T], the history entries that are targets: distinct ones while there are enough."""
         examples, config = self.examples, self.config.examples
         ahead = examples.source.indptr[examples.users + 1] - examples.stop
@@ -126,35 +126,34 @@ class RetrievedTask(SearchedTask[CandidateBatch]):
 
     def targets(self, rows: IndexArray) -> NDArray[np.int64]:
         """int64[B, T], the target items of the given examples."""
-        return self.examples.source.items[self.places_ET[rows]].astype(np.int64)
+        return self.examples.source.items[self.positions_ET[rows]].astype(np.int64)
 
-    def _search(self, retriever: Searcher, logged: pl.DataFrame | None, budget: Budget) -> None:
-        """Retrieve candidates for every example as in service: with all that the user has seen, and without it.
+    def _retrieve(self, retriever: Searcher, logged: pl.DataFrame | None, budget: Budget) -> None:
+        """Retrieve candidates for every example, as when serving: without seen items, and with them for seen targets.
 
-        Of a limited budget it may take half of what is left; examples beyond are left out. A seen target counts as
-        retrieved where the search that keeps seen items returns it.
+        It may take half of what is left of a limited budget; the remaining examples are left out.
         """
         config, examples = self.config, self.examples
         found: list[NDArray[np.int32]] = []
         hits: list[BoolArray] = []
         begin = examples.source.indptr[examples.users]
         k, until = min(config.model.num_candidates, self.num_items), budget.left / 2
-        options = SearchOptions(good=good_of(k, CUT))
+        options = SearchOptions(num_exact=num_exact(k, CUT))
         for rows in _blocks(examples.stop - begin, _SEARCHED_UNDER_A_LIMIT if budget.limited else _SEARCHED_AT_A_TIME):
             if found and budget.left < until:
-                self._keep(np.arange(rows[0]))
-                budget.leave_out(f"the retriever was asked for {rows[0]:,} of {len(examples):,} training histories")
+                self._keep_examples(np.arange(rows[0]))
+                budget.leave_out(f"candidates are retrieved for {rows[0]:,} of {len(examples):,} training histories")
                 break
             past = examples.source.slices(begin[rows], examples.stop[rows])
             # The context of the target event.
             frame = None if logged is None else logged[examples.stop[rows]]
             query = Query(examples.users[rows], past, encode_context(retriever.needs.context, frame, len(rows)))
             targets, items = self.targets(rows), retriever.search(query, k, replace(options, excluded=past)).items
-            hit = is_brought(targets, items)
+            hit = is_retrieved(targets, items)
             # A seen target can only be found with seen items kept.
             again = np.flatnonzero(among(targets, past).any(axis=1))
             if len(again):
-                hit[again] |= is_brought(targets[again], retriever.search(query.take(again), k, options).items)
+                hit[again] |= is_retrieved(targets[again], retriever.search(query.take(again), k, options).items)
             found.append(items)
             hits.append(hit)
         candidates_EK, hit_ET = np.concatenate(found), np.concatenate(hits)
@@ -163,16 +162,16 @@ class RetrievedTask(SearchedTask[CandidateBatch]):
             raise InputError("the retriever finds no target of a training pair; give a better trained one")
         if config.examples.pairs == "harmonised":
             kept = np.flatnonzero(hit_ET.any(axis=1))
-            self._keep(kept)
+            self._keep_examples(kept)
             self.weights_ET, candidates_EK = hit_ET[kept].astype(np.float32), candidates_EK[kept]
         if config.loss.negatives == "candidates":
             self.candidates_EK = candidates_EK
 
-    def _keep(self, rows: IndexArray) -> None:
+    def _keep_examples(self, rows: IndexArray) -> None:
         """Keep only the given examples."""
         old = self.examples
         self.examples = Examples(old.source, old.users[rows], old.start[rows], old.stop[rows])
-        self.places_ET, self.weights_ET = self.places_ET[rows], self.weights_ET[rows]
+        self.positions_ET, self.weights_ET = self.positions_ET[rows], self.weights_ET[rows]
 
     def batch(self, rows: np.ndarray, rng: torch.Generator, progress: Progress) -> CandidateBatch:
         """The given histories and their targets with fresh negatives."""
@@ -193,12 +192,10 @@ class RetrievedTask(SearchedTask[CandidateBatch]):
         num = self.config.loss.num_negatives
         draws = torch.rand((len(rows), num), generator=rng, dtype=torch.float64).numpy()
         if self.candidates_EK is None:
-            if self.untouched is not None:
-                free = self.untouched.num_items - self.untouched.lengths[self.examples.users[rows]]
+            if self.unseen is not None:
+                free = self.unseen.num_items - self.unseen.lengths[self.examples.users[rows]]
                 correction = np.log(free) - np.log(num)
-                return self.untouched.draw(self.examples.users[rows], draws), np.repeat(
-                    correction[:, None], num, axis=1
-                )
+                return self.unseen.draw(self.examples.users[rows], draws), np.repeat(correction[:, None], num, axis=1)
             drawn = np.minimum((draws * self.num_items).astype(np.int64), self.num_items - 1)
             real = (drawn[:, :, None] != targets[:, None, :]).all(axis=2)
             others = self.num_items - 1 - (np.diff(np.sort(targets, axis=1), axis=1) > 0).sum(axis=1)
@@ -215,7 +212,7 @@ class RetrievedTask(SearchedTask[CandidateBatch]):
         return np.where(real, chosen, targets[:, :1]), np.where(real, 0.0, -np.inf)
 
     def loss(self, batch: CandidateBatch, rng: torch.Generator) -> Tensor:
-        """The weighted mean of the softmax losses."""
+        """Scalar: the weighted mean of the softmax losses."""
         scores = self.model(batch.query, batch.items_BC)
         targets_BT, negatives_BM = torch.split(
             scores, [self.config.examples.num_targets, batch.log_weight_BM.shape[1]], dim=1
@@ -236,7 +233,7 @@ class RetrievedTask(SearchedTask[CandidateBatch]):
         return pair_scorer(self.ranker, self.config)
 
 
-def is_brought(targets_BT: IndexArray, items_BK: IndexArray) -> BoolArray:
+def is_retrieved(targets_BT: IndexArray, items_BK: IndexArray) -> BoolArray:
     """bool[B, T]: whether the target is among the row's items."""
     return np.stack([(items_BK == column[:, None]).any(axis=1) for column in targets_BT.T], axis=1)
 
@@ -270,15 +267,15 @@ def fit_stages(
             "next event alone"
         )
     options = with_budget(options)
-    if options.get("progress", True) and RetrievedTask.needs_searches(config):
-        tell("retrieving candidates for the training histories, before the first step")
+    if options.get("progress", True) and StagesTask.needs_searches(config):
+        tell("retrieving candidates for the training histories before the first step")
     with step("retrieving candidates for the training histories"):
-        task = RetrievedTask(split.train, config, first.searcher, score)
+        task = StagesTask(split.train, config, first.searcher, score)
     check_monitor(config.choose.monitor)
     measure = StageMeasure(
         first.searcher,
-        drawn(split.valid, config.choose.validation_users, seed=seed),
-        lambda queries: stage_weights(first, queries, config),
+        split.valid.sample(config.choose.validation_users, seed=seed),
+        lambda queries: stage_candidates(first, queries, config),
         num_candidates=config.model.num_candidates,
         budget=Budget.of(options["time_limit"]),
     )
@@ -286,7 +283,7 @@ def fit_stages(
 
 
 def _trained(
-    task: RetrievedTask,
+    task: StagesTask,
     first: Retriever,
     split: Split,
     config: StagesConfig,
@@ -309,6 +306,6 @@ def _trained(
     training |= chosen.facts()
     if task.recall is not None:
         training["retrieved_share_of_training_pairs"] = task.recall
-    searcher = staged(first.searcher, second, chosen, num_candidates=config.model.num_candidates)
+    searcher = blend_of_stages(first.searcher, second, chosen, num_candidates=config.model.num_candidates)
     seed = options.get("seed", 0)
     return build_retriever(searcher, split, method="two_stage", config=config, seed=seed, training=training)

@@ -1,4 +1,4 @@
-"""DTR's objective: the sampling of a level's softmax, and the estimator of rectified labels."""
+"""The fit of DTR: how each level's softmax is sampled, and the estimator of rectified labels."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Unpack
 
 from beamwood.data.split import Split
 from beamwood.errors import InputError
-from beamwood.fitting.fitted import check_alike
+from beamwood.fitting.fitted import check_same_data
 from beamwood.fitting.options import Fit, TrainOptions, with_budget
 from beamwood.fitting.tree.fit import fit_tree
 from beamwood.fitting.tree.settings import DtrConfig
@@ -27,7 +27,7 @@ __all__ = ["fit_dtr", "make_objective"]
 
 
 def make_objective(config: DtrConfig, tree: Tree, estimator: Estimator | None) -> TreeObjective:
-    """The sampler and the labels of a configuration."""
+    """The objective of a configuration: its sampler and its labels."""
     sampler: LevelSampler
     loss, draws = config.loss, config.loss.num_negatives
     assert draws is not None, "a plan has them"
@@ -75,14 +75,14 @@ def fit_dtr(
         return make_objective(config, tree, own)
 
     # The estimator's run folder lies inside this one.
-    with nullcontext() if run is None or name is None else run.held(resume=options.get("resume", False)):
+    with nullcontext() if run is None or name is None else run.locked(resume=options.get("resume", False)):
         return fit_tree(split, config, objective, method="dtr", terms=terms, loss=loss, sampler=sampler, **options)
 
 
 def _given(estimator: Estimator | Retriever, split: Split) -> Estimator:
-    """An estimator given as an object. Errors: a retriever of another split, an object that scores no items."""
+    """The estimator of a given object. Errors: a retriever of another split, an object that scores no items."""
     if isinstance(estimator, Retriever):
-        check_alike(estimator, "the estimator", split)
+        check_same_data(estimator, "the estimator", split)
         return estimator.searcher
     if not isinstance(estimator, Estimator):
         raise InputError(

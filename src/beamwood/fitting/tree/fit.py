@@ -1,4 +1,4 @@
-"""Training of every tree retriever: task, loop, tree updates, and the retriever."""
+"""The fit of every tree retriever: training, the light head, and the choice of the search way."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def fit_tree(
 ) -> Retriever:
     """Train on `split.train`, keeping the weights and the tree that are best on `split.valid`.
 
-    `make_objective` is given the first tree, whose shape stays; `terms`, `loss` and `sampler`: see `TreeOptions`.
-    Errors: `InputError` where the log is too short.
+    `make_objective` receives the initial tree, whose shape stays fixed; `terms`, `loss` and `sampler`: see
+    `TreeOptions`. Errors: `InputError` where the log is too short.
     """
     check_monitor(config.choose.monitor)
     seed, started = options.get("seed", 0), config.start.scores == "transitions"
@@ -60,8 +60,8 @@ def fit_tree(
         task, split, config, method=method, choice=choice, later=light.price, evaluate_start=started, **options
     )
     training = {"tree_updates": 0} | training | _facts(task) | {"seen_weight": _add_to_seen(task, choice)}
-    searcher, search = light.of(task.searcher(threads=1), budget)
-    training["light_head"] = light.said
+    searcher, search = light.finish(task.searcher(threads=1), budget)
+    training["light_head"] = light.record
     if budget.left_out:
         training["left_out"] = list(budget.left_out)
     fitted = build_retriever(searcher, split, method=method, config=config, seed=seed, training=training)
@@ -69,7 +69,7 @@ def fit_tree(
 
 
 def _facts(task: TreeTask) -> dict[str, Any]:
-    """A task's own record in the artefact: its examples, and the start of tree and scorer."""
+    """Facts about a task for the training record: its examples, and how tree and scorer were initialised."""
     config, lengths = task.config, task.split.train.histories.lengths
     return {
         "examples": len(task.examples),
@@ -82,11 +82,11 @@ def _facts(task: TreeTask) -> dict[str, Any]:
 
 
 def _add_to_seen(task: TreeTask, choice: Choice | None) -> float:
-    """The term added to a seen item's score after training: as set, or chosen on validation users."""
+    """Add the weight of seen items to the trained scorer, as set or chosen on validation users; returns it."""
     seen, added = task.model.scorer.held_terms().get("seen"), task.config.choose.seen_weight or 0.0
     if seen is not None:
-        # A path's score is no sum to which a term could be added; it is added at the leaf's own step.
+        # A path loss adds the weight to the score of the leaf's own step only, so none is chosen for the whole path.
         if choice is not None and not task.objective.loss.link.along_path:
-            added = choice.of(task.searcher())
+            added = choice.made_for(task.searcher())
         seen.change(lambda held: add_seen(held, added))
     return added

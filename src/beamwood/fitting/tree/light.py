@@ -1,4 +1,4 @@
-"""The light head of a fitted tree, distilled from its scorer on the nodes that searches visit.
+"""The light head of a fitted tree: it is distilled from the scorer, on the nodes that searches visit.
 
 Shape legend: B histories, L history length, H levels, M nodes a level.
 """
@@ -30,21 +30,21 @@ __all__ = ["Distillation", "LearningCost", "epochs_of"]
 _BATCH, _RATE = 64, 3e-3
 # The beam widths of the scorer's own search, and of the head's.
 _BEAM, _STEERED_BEAM = 100, 300
-# The nodes of a level's candidates that are learned from, half of them the best.
-_MOST = 512
-# The share of training after which the candidates of the head's own beam are added to those of the scorer's.
-_SHARE_OF_OWN = 0.4
-# Histories of all steps in either part, counted with repeats, and the most epochs. A head has a vector for every node:
-# more histories teach it more than more epochs, as far as there are enough.
+# The most candidates of a level that are learned from, half of them the best.
+_MAX_NODES = 512
+# The share of the histories whose candidates are found by the head's own beam, in the second part of training.
+_OWN_SHARE = 0.4
+# Histories in all steps of the two parts of training, counted with repeats, and the most epochs of each. A head has a
+# vector for every node, so it learns more from further histories than from further epochs.
 _STEPS, _EPOCHS = (13_500, 31_500), (4, 5)
-# Shares of the budget at which the first lesson, learning from it, and the second lesson end at the latest.
-_LOOKING, _FIRST, _BOTH = 0.35, 0.6, 0.75
+# Shares of the budget at which the first targets, training on them, and the second targets end at the latest.
+_FIRST_TARGETS, _FIRST_TRAINING, _SECOND_TARGETS = 0.35, 0.6, 0.75
 _AT_A_TIME = 256
 
 
 def epochs_of(num: int) -> tuple[int, int]:
-    """The epochs over the first part of `num` histories, and then over all of them."""
-    counts = (1 - _SHARE_OF_OWN) * num, num
+    """The epochs of the two parts of training on `num` histories."""
+    counts = (1 - _OWN_SHARE) * num, num
     first, both = (
         min(most, max(1, round(steps / max(count, 1))))
         for steps, count, most in zip(_STEPS, counts, _EPOCHS, strict=True)
@@ -54,48 +54,53 @@ def epochs_of(num: int) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class LearningCost:
-    """The seconds of one history: to search its nodes, and to learn from them once."""
+    """The seconds of one history: of its targets, which is a search, and of one training step on them."""
 
-    looking: float
+    targets: float
     step: float
 
     def of(self, num: int) -> float:
-        """The seconds of learning from `num` histories."""
+        """The seconds of `Distillation.learn` on `num` histories."""
         first, both = epochs_of(num)
-        return num * (self.looking + self.step * ((1 - _SHARE_OF_OWN) * first + both))
+        return num * (self.targets + self.step * ((1 - _OWN_SHARE) * first + both))
 
 
 @dataclass(frozen=True)
-class Lesson:
-    """The candidates of a beam for the histories `leaves` int64[B, L], and their sparse terms, [B, H, M]."""
+class DistillationTargets:
+    """What the head learns: for histories `leaves` int64[B, L], the scorer's scores of the candidates of a beam.
+
+    `terms` float32[B, H, M]: the sparse terms of the candidates, which are added to the head's scores too.
+    """
 
     leaves: NDArray[np.int64]
-    seen: Visited
-    added: NDArray[np.float32]
+    visited: Visited
+    terms: NDArray[np.float32]
 
-    def batch(self, rows: NDArray[np.int64]) -> Lesson:
-        """The lesson of some histories."""
-        nodes, scores, weights = self.seen
-        return Lesson(self.leaves[rows], Visited(nodes[rows], scores[rows], weights[rows]), self.added[rows])
+    def batch(self, rows: NDArray[np.int64]) -> DistillationTargets:
+        """The targets of some of the histories."""
+        nodes, scores, weights = self.visited
+        return DistillationTargets(
+            self.leaves[rows], Visited(nodes[rows], scores[rows], weights[rows]), self.terms[rows]
+        )
 
     @classmethod
-    def joined(cls, parts: Sequence[Lesson]) -> Lesson:
-        """The lessons concatenated."""
-        nodes, scores, weights = (np.concatenate(arrays) for arrays in zip(*(one.seen for one in parts), strict=True))
-        seen = Visited(nodes, scores, weights)
-        return cls(np.concatenate([one.leaves for one in parts]), seen, np.concatenate([one.added for one in parts]))
+    def joined(cls, parts: Sequence[DistillationTargets]) -> DistillationTargets:
+        """All parts as one."""
+        visited = Visited(*(np.concatenate(arrays) for arrays in zip(*(part.visited for part in parts), strict=True)))
+        leaves, terms = (np.concatenate(arrays) for arrays in zip(*((p.leaves, p.terms) for p in parts), strict=True))
+        return cls(leaves, visited, terms)
 
 
 @dataclass
-class Steps:
-    """The progress of a training, by steps or by its budget, whichever is further; its learning rate falls to 0."""
+class CosineSteps:
+    """A cosine learning rate over `number` steps; with a limited budget it falls by the clock where that is ahead."""
 
     number: int
     budget: Budget
     done: int = 0
 
     def rate(self) -> float:
-        """The learning rate of the current step."""
+        """The learning rate of the next step."""
         self.done += 1
         over = self.budget.seconds / self.budget.limit if self.budget.limited else 0.0
         at = min(max(self.done, int(over * self.number)), self.number)
@@ -104,10 +109,10 @@ class Steps:
 
 
 class Distillation:
-    """A light head of `width` columns for a fitted scorer on its tree, learned from histories given as leaves.
+    """Trains a light head of `width` columns for a fitted scorer and its tree, on histories given as leaves.
 
-    It learns the scorer's softmax over the scorer's candidates on each level (KL divergence). In the last rounds it
-    also learns on its own beam's candidates, on which it will be used.
+    On each level it learns the scorer's softmax over the candidates of the scorer's beam (KL divergence). The second
+    part of training adds the candidates of the head's own beam, which are those that it has to rank in searches.
     """
 
     def __init__(self, weights: DinWeights, tree: Tree, *, width: int, seed: int, threads: int = 1) -> None:
@@ -129,95 +134,102 @@ class Distillation:
 
     def learn(self, leaves_BL: NDArray[np.int32], budget: Budget | None = None) -> LightHead:
         """The head learned from these histories, or from as many as fit the budget."""
-        self.budget, own = budget or Budget(), int(_SHARE_OF_OWN * len(leaves_BL))
-        first = self.lesson(leaves_BL[own:], until=_LOOKING)
+        self.budget, own = budget or Budget(), int(_OWN_SHARE * len(leaves_BL))
+        first = self.targets(leaves_BL[own:], until=_FIRST_TARGETS)
         epochs = epochs_of(len(leaves_BL))
         each = epochs[0] * -(-len(first.leaves) // _BATCH), epochs[1] * -(-len(leaves_BL) // _BATCH)
-        pace, optimizer = Steps(sum(each), self.budget), LazyAdam(self.module.parameters(), lr=_RATE)
-        self._train(first, epochs[0], optimizer, pace, until=_FIRST)
-        pace.done = max(pace.done, each[0])
+        schedule, optimizer = CosineSteps(sum(each), self.budget), LazyAdam(self.module.parameters(), lr=_RATE)
+        self._train(first, epochs[0], optimizer, schedule, until=_FIRST_TRAINING)
+        schedule.done = max(schedule.done, each[0])
         both = first
         if own:
-            both = Lesson.joined([first, self.lesson(leaves_BL[:own], by=self.module.export(), until=_BOTH)])
-        self._train(both, epochs[1], optimizer, pace, until=1.0)
+            both = DistillationTargets.joined(
+                [first, self.targets(leaves_BL[:own], by=self.module.export(), until=_SECOND_TARGETS)]
+            )
+        self._train(both, epochs[1], optimizer, schedule, until=1.0)
         return self.module.export()
 
     def cost(self, leaves_BL: NDArray[np.int32], clock: Clock) -> LearningCost:
-        """The cost of learning, measured on these few histories; the head is restored."""
+        """The cost of learning, measured on these few histories; it does not change the head."""
         state = {name: tensor.clone() for name, tensor in self.module.state_dict().items()}
-        self.lesson(leaves_BL[:2])
+        self.targets(leaves_BL[:2])
         began = clock()
-        lesson = self.lesson(leaves_BL)
-        looked = (clock() - began) / len(leaves_BL)
+        targets = self.targets(leaves_BL)
+        of_targets = (clock() - began) / len(leaves_BL)
         optimizer = LazyAdam(self.module.parameters(), lr=0.0)
-        self._step(lesson, optimizer)
+        self._step(targets, optimizer)
         began = clock()
-        self._step(lesson, optimizer)
+        self._step(targets, optimizer)
         step = (clock() - began) / len(leaves_BL)
         self.module.load_state_dict(state)
-        return LearningCost(looked, step)
+        return LearningCost(of_targets, step)
 
-    def lesson(self, leaves_BL: NDArray[np.int32], by: LightHead | None = None, *, until: float = 1.0) -> Lesson:
-        """The candidates of the scorer's beam, or of a head's, for at least the first histories, and for more until
-        that share of the budget is used.
+    def targets(
+        self, leaves_BL: NDArray[np.int32], by: LightHead | None = None, *, until: float = 1.0
+    ) -> DistillationTargets:
+        """The targets of the scorer's beam, or of the beam of the head `by`.
+
+        Of at least the first histories, and of more until the share `until` of the budget is used.
         """
         search = DinSearch(replace(self.weights, light=by), self.tree.shape, threads=self.threads)
-        parts: list[Lesson] = []
+        parts: list[DistillationTargets] = []
         for at in range(0, max(len(leaves_BL), 1), _AT_A_TIME):
             if parts and self._is_over(until):
                 break
-            parts.append(self._lesson(search, leaves_BL[at : at + _AT_A_TIME], steered=by is not None))
-        return Lesson.joined(parts)
+            parts.append(self._visit(search, leaves_BL[at : at + _AT_A_TIME], steered=by is not None))
+        return DistillationTargets.joined(parts)
 
     def _is_over(self, share: float) -> bool:
         return self.budget.limited and self.budget.seconds > share * self.budget.limit
 
-    def _lesson(self, search: DinSearch, leaves_BL: NDArray[np.int32], *, steered: bool) -> Lesson:
-        seen = search.visit(
+    def _visit(self, search: DinSearch, leaves_BL: NDArray[np.int32], *, steered: bool) -> DistillationTargets:
+        visited = search.visit(
             leaves_BL,
             beam_width=_STEERED_BEAM if steered else _BEAM,
             steered=steered,
-            most=_MOST,
+            most=_MAX_NODES,
             offsets=self.rng.random(len(leaves_BL)),
             live=self.tree.live_counts,
         )
-        return Lesson(leaves_BL.astype(np.int64), seen, self._added(leaves_BL, seen.nodes))
+        return DistillationTargets(leaves_BL.astype(np.int64), visited, self._sparse_terms(leaves_BL, visited.nodes))
 
-    def _added(self, leaves_BL: NDArray[np.int32], nodes_BHM: NDArray[np.int32]) -> NDArray[np.float32]:
+    def _sparse_terms(self, leaves_BL: NDArray[np.int32], nodes_BHM: NDArray[np.int32]) -> NDArray[np.float32]:
         """float32[B, H, M], the sparse terms of the nodes."""
-        shape, added = self.tree.shape, np.zeros(nodes_BHM.shape, np.float32)
+        shape, total = self.tree.shape, np.zeros(nodes_BHM.shape, np.float32)
         for part in self.weights.terms.values():
             for level in range(1, shape.depth + 1):
                 if part.term.sparse and (level == shape.depth or not part.term.leaves_only):
                     query = TermQuery(shape, level, leaves_BL, np.maximum(nodes_BHM[:, level - 1], 0))
-                    added[:, level - 1] += part.score(query)
-        return added
+                    total[:, level - 1] += part.score(query)
+        return total
 
-    def _train(self, lesson: Lesson, epochs: int, optimizer: LazyAdam, pace: Steps, *, until: float) -> None:
+    def _train(
+        self, targets: DistillationTargets, epochs: int, optimizer: LazyAdam, schedule: CosineSteps, *, until: float
+    ) -> None:
         for _ in range(epochs):
-            order = self.rng.permutation(len(lesson.leaves))
+            order = self.rng.permutation(len(targets.leaves))
             for start in range(0, len(order), _BATCH):
                 if self._is_over(until):
                     return
-                optimizer.param_groups[0]["lr"] = pace.rate()
-                self._step(lesson.batch(order[start : start + _BATCH]), optimizer)
+                optimizer.param_groups[0]["lr"] = schedule.rate()
+                self._step(targets.batch(order[start : start + _BATCH]), optimizer)
 
-    def _step(self, lesson: Lesson, optimizer: LazyAdam) -> float:
+    def _step(self, targets: DistillationTargets, optimizer: LazyAdam) -> float:
         self.module.zero_grad()
-        loss = self.divergence(lesson)
+        loss = self.divergence(targets)
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         return float(loss.detach())
 
-    def divergence(self, lesson: Lesson) -> Tensor:
+    def divergence(self, targets: DistillationTargets) -> Tensor:
         """The KL divergence of the head's softmax from the scorer's: summed over levels, mean over histories."""
-        leaves, total = torch.from_numpy(lesson.leaves), torch.zeros(())
+        leaves, total = torch.from_numpy(targets.leaves), torch.zeros(())
         for level in range(1, self.tree.shape.depth + 1):
-            nodes = torch.from_numpy(lesson.seen.nodes[:, level - 1].astype(np.int64))
-            scores, weights = (torch.from_numpy(part[:, level - 1]) for part in lesson.seen[1:])
+            nodes = torch.from_numpy(targets.visited.nodes[:, level - 1].astype(np.int64))
+            scores, weights = (torch.from_numpy(part[:, level - 1]) for part in targets.visited[1:])
             absent = nodes < 0
             target = torch.log_softmax((scores + weights).masked_fill(absent, -torch.inf), dim=1)
-            own = self.module(leaves, level, nodes) + torch.from_numpy(lesson.added[:, level - 1]) + weights
+            own = self.module(leaves, level, nodes) + torch.from_numpy(targets.terms[:, level - 1]) + weights
             own = torch.log_softmax(own.masked_fill(absent, -torch.inf), dim=1)
             p = target.exp()
             # Where p is 0 the product is 0, whatever the logarithms.

@@ -1,4 +1,4 @@
-"""The steps after the training of a tree, within its time limit: the light head, and the choice of the search way."""
+"""The work after a tree's training, within its time limit: the light head, and the choice of the search way."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from beamwood.data.split import Queries
+from beamwood.data.queries import Queries
 from beamwood.fitting.tree.light import Distillation
-from beamwood.fitting.tree.search_choice import SearchChoice, SearchedBy, candidate_ways, choose_ways
+from beamwood.fitting.tree.search_choice import FixedWay, SearchChoice, candidate_ways, choose_ways
 from beamwood.fitting.tree.task import TreeTask
 from beamwood.retrieval.tree import TreeSearcher
 from beamwood.training.budget import Budget, price_of
@@ -20,24 +20,24 @@ from beamwood.types import IndexArray, SearchOptions
 
 __all__ = ["LightStage", "one_of_each"]
 
-# The histories that a head learns from, and the fewest worth using.
+# The most histories that a head learns from, and the fewest that are worth the time.
 _HISTORIES, _FEWEST = 18_000, 256
 # The share of the time left at the start that the head and the choice may take.
 _SHARE = 0.25
-# Histories of the trial measurement, and the cost of all ways together in full beams.
-_PRICED, _ALL_WAYS = 48, 3.0
+# Histories on which times are measured, and the cost of all search ways together, in full beams.
+_TIMED, _ALL_WAYS = 48, 3.0
 # The shares of the time left for learning, and then for the choice; saving needs the rest.
-_LEARNING, _JUDGING = 0.6, 0.7
-# Where a cheap way is undecided, at most this many times more users are asked.
+_LEARNING, _CHOOSING = 0.6, 0.7
+# While a cheap way is undecided, the number of queries is raised, at most to this multiple.
 _FURTHER = 4
-# For so few items a full beam costs no more than the leaves judged after a light head.
+# With so few items a full beam costs no more than scoring the leaves that a light head finds.
 _SMALL = 400
-# A head is kept if one of its ways loses at most this share of the full beam's metric.
-_WORTH = 0.05
+# A head is kept if one of its search ways loses at most this share of the full beam's metric.
+_MAX_LOSS = 0.05
 
 
 def one_of_each(users_E: IndexArray, num: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """int64[num], drawn examples, one of each user before any user's second; also sorted by user.
+    """int64[num], random examples: one of each user, then a second one of each user that has more, and so on.
 
     `users_E`: the user of each example, ascending. `num`: at most E.
     """
@@ -55,29 +55,33 @@ def one_of_each(users_E: IndexArray, num: int, rng: np.random.Generator) -> NDAr
 
 @dataclass
 class LightStage:
-    """The light head of a task's tree, learned from `num` of its training histories, and the choice of a way."""
+    """The light head of a task's tree, and the choice of the search way.
+
+    `num_histories`: those that the head learns from, None before that is known; `seconds`: the estimate for all
+    histories; `discarded`: no search way with the head was good enough.
+    """
 
     task: TreeTask
     seed: int
-    num: int | None = None
+    num_histories: int | None = None
     seconds: float = 0.0
-    blind: bool = False
+    discarded: bool = False
 
     @property
-    def whole(self) -> int:
-        """The histories that it learns from without a time limit."""
+    def max_histories(self) -> int:
+        """The number of histories that the head learns from without a time limit."""
         return min(_HISTORIES, len(self.task.examples))
 
     @property
-    def said(self) -> int | str:
-        """Its record in the training: the number of histories, or why there is no head."""
-        if self.blind:
-            return f"left out: no search that it steers comes within {_WORTH:.0%} of the full beam"
-        return self.why_none or self.num or "left out: there was no time"
+    def record(self) -> int | str:
+        """The entry in the training record: the number of histories, or why there is no head."""
+        if self.discarded:
+            return f"left out: no search that it steers comes within {_MAX_LOSS:.0%} of the full beam"
+        return self.why_none or self.num_histories or "left out: there was no time"
 
     @property
     def why_none(self) -> str:
-        """The reason why there is no light head, "" where there is to be one."""
+        """The reason why the settings, the loss or the tree allow no light head; "" where they do."""
         task, width = self.task, self.task.config.model.light_width
         if width == 0:
             return "model.light_width is 0"
@@ -90,65 +94,66 @@ class LightStage:
         return ""
 
     def price(self, sample: TreeSearcher, budget: Budget) -> float:
-        """The seconds of this stage, as far as it fits the time limit."""
+        """The estimated seconds of `finish`, on as many histories as fit the time limit."""
         if self.why_none:
             return 0.0
         if budget.left <= 0:
-            # There is not even time to measure its price.
-            self.num = 0
+            # There is no time even for the measurement.
+            self.num_histories = 0
             return 0.0
         cost = self._cost(sample, budget)
-        self.num = self._fitting(cost, _SHARE * max(budget.left, 0.0))
-        return cost(self.num)
+        self.num_histories = self._affordable(cost, _SHARE * max(budget.left, 0.0))
+        return cost(self.num_histories)
 
-    def of(self, searcher: TreeSearcher, budget: Budget) -> tuple[TreeSearcher, SearchChoice | None]:
-        """The searcher with its light head and its chosen way, or unchanged where there was no time; the budget gets a
-        note where either, or some histories, were left out.
+    def finish(self, searcher: TreeSearcher, budget: Budget) -> tuple[TreeSearcher, SearchChoice | None]:
+        """The searcher with its light head and its chosen way, or unchanged where there is no head or no time.
+
+        What the time limit leaves out is noted in the budget.
         """
         if self.why_none:
             return searcher, None
-        whole = self.whole
-        num = whole if self.num is None else self.num
+        most = self.max_histories
+        num = most if self.num_histories is None else self.num_histories
         if budget.limited and num:
-            num = min(num, self._fitting(self._cost(searcher, budget), budget.left))
-        self.num = num
+            num = min(num, self._affordable(self._cost(searcher, budget), budget.left))
+        self.num_histories = num
         if num == 0:
             budget.leave_out(f"no light head: it takes {self.seconds:.0f} s, so searches are full beams")
             return searcher, None
-        if num < whole:
-            budget.leave_out(f"the light head learns from {num} of {whole} histories")
+        if num < most:
+            budget.leave_out(f"the light head learns from {num} of {most} histories")
         own = Budget(_LEARNING * max(budget.left, 1.0), clock=budget.clock) if budget.limited else Budget()
         head = self._distillation(searcher).learn(self._histories(num), own)
-        lit, first = self._with(searcher, light=head), self._judges(num / whole)
-        own, judges = Budget(), self._queries(_FURTHER * first)
+        lit, first = self._with(searcher, light=head), self._num_queries(num / most)
+        own, queries = Budget(), self._queries(_FURTHER * first)
         if budget.limited:
-            own, judges = Budget(_JUDGING * max(budget.left, 1.0), clock=budget.clock), self._queries(first)
-        choice = choose_ways(lit, judges, self.task.config.choose.monitor, own, first=first)
-        self.blind = choice.best_steered < 1 - _WORTH
-        if self.blind:
+            own, queries = Budget(_CHOOSING * max(budget.left, 1.0), clock=budget.clock), self._queries(first)
+        choice = choose_ways(lit, queries, self.task.config.choose.monitor, own, first=first)
+        self.discarded = choice.best_steered < 1 - _MAX_LOSS
+        if self.discarded:
             lit, choice = searcher, choice.of_beams()
         return self._with(lit, ways=choice.ways), choice
 
-    def _fitting(self, cost: Callable[[int], float], room: float) -> int:
-        """The number of histories that fit; 0 where they are too few."""
-        num = bisect_right(range(1, self.whole + 1), room, key=cost)
-        return 0 if num < min(_FEWEST, self.whole) else num
+    def _affordable(self, cost: Callable[[int], float], room: float) -> int:
+        """The number of histories that fit so many seconds; 0 where they are too few to be worth it."""
+        num = bisect_right(range(1, self.max_histories + 1), room, key=cost)
+        return 0 if num < min(_FEWEST, self.max_histories) else num
 
     def _cost(self, sample: TreeSearcher, budget: Budget) -> Callable[[int], float]:
-        """The seconds of the whole stage by number of histories: learning from them, and the choice."""
-        whole, few = self.whole, self._histories(min(_PRICED, self.whole))
+        """The estimated seconds of the whole stage as a function of the number of histories."""
+        most, few = self.max_histories, self._histories(min(_TIMED, self.max_histories))
         learning = self._distillation(sample).cost(few, budget.clock)
-        searching = self._searching(sample, self._queries(self._judges(1.0)), budget)
+        choosing = self._choice_seconds(sample, self._queries(self._num_queries(1.0)), budget)
 
         def cost(num: int) -> float:
-            return learning.of(num) + searching * num / whole
+            return learning.of(num) + choosing * num / most
 
-        self.seconds = cost(whole)
+        self.seconds = cost(most)
         return cost
 
-    def _searching(self, sample: TreeSearcher, queries: Queries, budget: Budget) -> float:
-        """The seconds of the choice with these queries."""
-        full = SearchedBy(sample, candidate_ways(sample.beam_width, steered=False)[-1])
+    def _choice_seconds(self, sample: TreeSearcher, queries: Queries, budget: Budget) -> float:
+        """The estimated seconds of the choice on these queries."""
+        full = FixedWay(sample, candidate_ways(sample.beam_width, steered=False)[-1])
 
         def search(num: int) -> Any:
             return full.search(queries.take(np.arange(num)).query(sample.needs), 20, SearchOptions())
@@ -167,15 +172,14 @@ class LightStage:
         rows = one_of_each(task.examples.users, num, np.random.default_rng(self.seed))
         return task.tree.leaves_of(task.examples.histories(rows).padded(sum(task.config.model.windows)))
 
-    def _judges(self, share: float) -> int:
-        """The number of validation users who choose, or a share of them."""
+    def _num_queries(self, share: float) -> int:
+        """A share of the number of validation queries on which choices are made."""
         return max(1, int(share * self.task.config.choose.validation_users))
 
     def _queries(self, num: int) -> Queries:
-        """At most `num` validation queries with labels, in drawn order, as only the first may fit the time limit."""
-        valid = self.task.split.valid
-        judged = np.flatnonzero(valid.labels.lengths > 0)
-        return valid.take(np.random.default_rng(self.seed).permutation(judged)[:num])
+        """At most `num` random validation queries, in random order: only the first may fit the time limit."""
+        labelled = self.task.split.valid.labelled()
+        return labelled.take(np.random.default_rng(self.seed).permutation(len(labelled))[:num])
 
     def _with(self, searcher: TreeSearcher, *, light: Any = None, ways: Any = None) -> TreeSearcher:
         weights = searcher.weights if light is None else replace(searcher.weights, light=light)

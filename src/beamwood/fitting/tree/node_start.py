@@ -1,4 +1,4 @@
-"""The default start of a tree and its scorer: both from transition counts of the training histories."""
+"""The default initialisation of a tree and its scorer: from transition counts of the training histories."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from beamwood.types import FloatArray, IndexArray, ItemLists
 __all__ = ["TREE_WIDTH", "ItemVectors", "TreeCounts", "start_scorer"]
 
 TREE_WIDTH = 64
-"""The columns of the vectors that a tree is built from."""
+"""The width of the vectors from which a tree is built."""
 
 
 @dataclass
 class ItemVectors:
-    """The transition vectors of a catalogue, computed once for tree and scorer.
+    """The transition vectors of all items, computed once and used for both tree and scorer.
 
-    `terms`: those of the scorer beyond its configuration's; `budget`: limits their time.
+    `terms`: of the scorer, besides those of `config`; `budget`: the time limit.
     """
 
     train: Dataset
@@ -40,22 +40,22 @@ class ItemVectors:
     seed: int
     terms: Sequence[Term] = ()
     budget: Budget | None = None
-    _made: FloatArray | None = None
+    _vectors: FloatArray | None = None
 
     def __call__(self, width: int) -> FloatArray:
         """float32[N, width]."""
-        if self._made is None:
+        if self._vectors is None:
             own = self.config.model.width - FIRST_FREE
             columns = max(TREE_WIDTH, own, *(term.width for term in terms_of(self.config, self.terms)))
-            self._made = transition_vectors(self.train, columns, self.seed, self.budget)
-        return unit_vectors(self._made[:, :width])
+            self._vectors = transition_vectors(self.train, columns, self.seed, self.budget)
+        return unit_vectors(self._vectors[:, :width])
 
 
 @dataclass(frozen=True)
 class TreeCounts:
-    """Counts of the training histories by the leaves of a tree, from which its scorer's terms start.
+    """Counts of the training histories by leaf of a tree, from which the terms of its scorer are initialised.
 
-    `folds` [users]: the fold of each user, for terms that leave it out. See `kernels.terms.Counted`.
+    `folds` [users]: the fold of each user, for terms with counts by fold. See `kernels.terms.Counted`.
     """
 
     vectors: ItemVectors
@@ -79,7 +79,7 @@ class TreeCounts:
         return vectors
 
     def leaf_shares(self) -> FloatArray:
-        """[capacity], the share of all interactions of each leaf, with one added for each item; sums to 1."""
+        """[capacity], the share of each leaf's item in all interactions, with one added for each item; sums to 1."""
         more = self.leaf_counts() + (self.tree.item_of_leaf >= 0)
         result: FloatArray = more / more.sum()
         return result
@@ -90,8 +90,11 @@ class TreeCounts:
         counts[self.tree.leaf_of_item] = self.item_counts
         return counts
 
-    def surroundings(self, num_folds: int) -> Iterator[sparse.csr_matrix]:
-        """Neighbour counts of the kind `model.neighbours`, or "around" where it is None, without each fold in turn."""
+    def neighbour_matrices(self, num_folds: int) -> Iterator[sparse.csr_matrix]:
+        """Neighbour counts by leaf: of all users, then without each fold in turn.
+
+        Their kind is `model.neighbours`, or "around" where that is None.
+        """
         every, train = range(num_folds) if num_folds else (0,), self.vectors.train
         kind = self.vectors.config.model.neighbours or "around"
         budget = self.vectors.budget or Budget()
@@ -101,17 +104,17 @@ class TreeCounts:
             parts.append(neighbour_counts(train, kind, of_users=whose, budget=budget).astype(np.float32))
         began = budget.clock()
         yield by_leaf(sum_of_matrices(parts), self.tree)
-        # One at a time, as each may take hundreds of MiB; summed anew, as subtracting from a sum would leave rounding
-        # errors.
+        # One at a time, as each may take hundreds of MiB. They are not subtracted from the whole, which would leave
+        # rounding errors.
         for fold in range(num_folds):
             budget.require_rest(fold + 1, num_folds + 1, began)
             yield by_leaf(sum_of_matrices(parts[:fold] + parts[fold + 1 :]), self.tree)
 
 
 def start_scorer(scorer: DinScorer, counted: TreeCounts, *, network: bool = True) -> None:
-    """Initialise the scorer as the similarity of history and node, or only its terms from counts.
+    """Initialise the scorer as the similarity of history and node; without `network` only its terms, from counts.
 
-    A node's vector is the normalised sum of its items' vectors, and its frequency the sum of theirs.
+    The vector of a node is the normalised sum of its items' vectors, and its frequency the sum of theirs.
     """
     if network:
         shape, taken = counted.tree.shape, counted.leaf_counts()

@@ -16,11 +16,11 @@ __all__ = ["TreeOptions"]
 
 
 class TreeOptions(TrainOptions, total=False):
-    """Parts that a user's own method binds, as `functools.partial(METHOD.fit, terms=...)`.
+    """Options for parts of a user's own method, as `functools.partial(METHOD.fit, terms=...)`.
 
-    `terms` (none) are added to the score, behind those of the settings; who loads such a folder needs them too
-    (`retrieval.tree.searcher_with`). `loss` (the method's) is that of a level, `sampler` (the method's) draws what each
-    level is trained on besides the targets.
+    `terms`: added to the score after those of the settings; loading such a folder needs them too
+    (`retrieval.tree.searcher_with`). `loss`: replaces the loss of a level. `sampler`: replaces the sampler of the nodes
+    on which a level is trained besides the targets.
     """
 
     terms: Sequence[Term]

@@ -1,4 +1,4 @@
-"""The common settings of the trees in DTR's section 6, on which the presets of their methods build."""
+"""The settings that DTR's section 6 has in common for all trees; the presets of the methods extend them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TREE_STEPS = 80_000
 """Steps on one tree in the authors' program; the paper says "until convergence"."""
 
 EVERY_INSTANCE = 1_000_000
-"""Above the examples of any item: an update uses all of them."""
+"""A `tree.max_instances` above the examples of any item, so that an update uses all of them."""
 
 STUDY_RUN: Mapping[str, Any] = {
     # The paper states exponential decay; the schedule is the program's.
@@ -61,4 +61,4 @@ DTR_STUDY: Mapping[str, Any] = {
     "choose.seen_weight": 0.0,
     **STUDY_RUN,
 }
-"""Section 6 of DTR; values of 0 or null switch off our own additions."""
+"""Section 6 of DTR; values of 0 or null switch off additions that are not in the paper."""

@@ -1,4 +1,4 @@
-"""The automatic settings of a tree: initial tree and scores, and the terms of the score."""
+"""How the automatic settings of a tree are resolved: its initial tree and scores, and the terms of the score."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["takes_neighbours", "tree_plan"]
 
-# Starts that define an order of the items, which is laid over the leaves of a chosen shape.
+# Starts that order the items; the order is then placed on the leaves of a tree of the chosen shape.
 _ORDERS = ("transitions", "pifa", "category", "random", "kmeans")
 # The most neighbours of all items together: 128 MiB, and five times that in training.
 _MOST_NEIGHBOURS = 2**24
@@ -58,7 +58,7 @@ def tree_plan(config: TreeConfig, facts: Facts) -> dict[str, Any]:
 
 
 def _similarity_width(config: TreeConfig, num_items: int, *, started: bool) -> int:
-    """The columns of the similarity, no more than items."""
+    """The width of the similarity, at most the number of items."""
     width = config.model.similarity_width
     if not started:
         for name, value in {"model.similarity_width": width, **config.added}.items():
@@ -71,14 +71,16 @@ def _similarity_width(config: TreeConfig, num_items: int, *, started: bool) -> i
 
 
 def takes_neighbours(config: TreeConfig, num_items: int) -> bool:
-    """Whether nodes may have lists of neighbours: not in the papers' form, and not without a start that fills them."""
+    """Whether nodes may have lists of neighbours: not in the papers' form, and only with a start from transitions."""
     scores = start_of(config.start.scores, num_items, possible=config.can_start_from_transitions)
     return scores == "transitions" and config.model.num_neighbours != 0 and num_items <= _MOST_NEIGHBOURS
 
 
 def _num_neighbours(config: TreeConfig, facts: Facts, *, started: bool) -> int:
-    """The neighbours of a node: for session logs, large catalogues, and logs where order matters, which no similarity
-    captures; elsewhere they bring nothing (docs/lab/LOG.md).
+    """The number of neighbours of a node.
+
+    They help on session logs, on large catalogues, and where order matters; elsewhere the similarity captures the same
+    (docs/lab/LOG.md).
     """
     given, num_items = config.model.num_neighbours, facts.num_items
     if not started:
@@ -99,7 +101,7 @@ def _tree_start(start: str, facts: Facts) -> str:
 
 
 def _stride(tree: TreeSettings) -> int:
-    """The most levels with an acceptable number of candidates, at least one."""
+    """The largest stride with an acceptable number of candidates, at least 1."""
     return max(1, next(d for d in range(9, -1, -1) if d == 0 or tree.branching**d <= _MOST_CANDIDATES))
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from beamwood.data.split import Queries
+from beamwood.data.queries import Queries
 from beamwood.evaluation.protocol import VIEWS, evaluate
 from beamwood.fitting.choose import CUT
 from beamwood.kernels.light import Way
@@ -23,16 +23,16 @@ from beamwood.steps import step
 from beamwood.training.budget import Budget
 from beamwood.types import Hits, Query, SearchOptions
 
-__all__ = ["KEPT", "KEPT_LEVEL", "SearchChoice", "SearchedBy", "candidate_ways", "choose_ways"]
+__all__ = ["KEPT", "KEPT_LEVEL", "SearchChoice", "FixedWay", "candidate_ways", "choose_ways"]
 
 KEPT = 0.005
-"""The share of the full beam's metric by which a cheaper way's mean may be lower."""
+"""The share of the full beam's metric that a cheaper way may lose in the mean."""
 KEPT_LEVEL = 0.015
-"""The share that the lower end of its interval may lose: for a few thousand queries the interval is wider than `KEPT`.
+"""The share that it may lose at the lower end of its confidence interval, which is wider than `KEPT` for few queries.
 """
 
 # The normal quantile of a one-sided confidence of 90 %.
-_SURE = 1.2816
+_QUANTILE = 1.2816
 # Fewer queries than this cannot resolve such small shares.
 _FEWEST = 30
 # Queries between two checks of a time limit.
@@ -41,9 +41,9 @@ _BLOCK = 32
 
 @dataclass(frozen=True)
 class SearchChoice:
-    """The `ways` with their validation results, in the order of the ladder.
+    """The chosen way of searching, and the validation results of all `ways`, in the order of the ladder.
 
-    For each: the nodes that the scorer judged, the mean metric, and the lower bound of its change against the full
+    `nodes`: those that the scorer scored; `metric`: the mean; `lowest`: the lower bound of its change against the full
     beam, as a share of the full beam's metric.
     """
 
@@ -101,20 +101,20 @@ def candidate_ways(beam_width: int, *, steered: bool) -> tuple[Way, ...]:
 def choose_ways(
     searcher: TreeSearcher, queries: Queries, monitor: str, budget: Budget | None = None, *, first: int | None = None
 ) -> SearchChoice:
-    """The validation results of each way on `queries` with labels, and the cheapest acceptable one, else the full beam.
+    """Evaluate each way on `queries` with labels, and choose the cheapest acceptable one, else the full beam.
 
     Losses are shares of the full beam's metric. The mean of a way may lose `KEPT`, and the lower end of a paired
-    interval `KEPT_LEVEL`. A limited `budget` uses as many of the first queries as fit. All ways answer the `first`
-    queries (None: all). While a way cheaper than the chosen one is undecided, the number of queries is doubled for
-    these ways and the full beam.
+    interval `KEPT_LEVEL`. A limited `budget` uses as many of the first queries as fit. All ways are evaluated on the
+    `first` queries (None: all). While a way cheaper than the chosen one is undecided, the number of queries is doubled
+    for these ways and the full beam.
     """
     budget = budget or Budget()
     tried = candidate_ways(searcher.beam_width, steered=searcher.weights.light is not None)
-    found = _Found(searcher, queries, monitor, tried, [_Answers() for _ in tried])
+    found = _Trials(searcher, queries, monitor, tried, [_WayResults() for _ in tried])
     with step("choosing how the tree is searched"):
-        found.ask(range(len(tried)), min(first or len(queries), len(queries)), budget)
+        found.search(range(len(tried)), min(first or len(queries), len(queries)), budget)
         while not budget.limited and len(found) < len(queries) and (unclear := _unclear(found)):
-            found.ask([*unclear, len(tried) - 1], min(2 * len(found), len(queries)), budget)
+            found.search([*unclear, len(tried) - 1], min(2 * len(found), len(queries)), budget)
     order, changes = _by_cost(found), found.changes()
     enough = len(found) >= _FEWEST
     kept = [place for place, at in enumerate(order) if enough and _is_kept(*changes[at])]
@@ -130,7 +130,7 @@ def choose_ways(
     )
 
 
-def _by_cost(found: _Found) -> list[int]:
+def _by_cost(found: _Trials) -> list[int]:
     """The positions of the ways by cost, the full beam last.
 
     Ways no cheaper than the full beam are dropped; of equally dear ones the wider light beam comes last.
@@ -140,8 +140,8 @@ def _by_cost(found: _Found) -> list[int]:
     return [*sorted(cheaper, key=lambda at: (nodes[at], found.tried[at].beam_width)), len(nodes) - 1]
 
 
-def _unclear(found: _Found) -> list[int]:
-    """Ways cheaper than the first acceptable one that more queries could still accept."""
+def _unclear(found: _Trials) -> list[int]:
+    """The ways that are cheaper than the first acceptable one, and that further queries may still make acceptable."""
     changes = found.changes()
     cheaper = takewhile(lambda at: not _is_kept(*changes[at]), _by_cost(found)[:-1])
     return [at for at in cheaper if 2 * changes[at][0] - changes[at][1] >= -KEPT]
@@ -153,7 +153,7 @@ def _change(values_Q: NDArray[np.float64], full_Q: NDArray[np.float64]) -> tuple
     error = float(change_Q.std(ddof=1)) / len(change_Q) ** 0.5 if len(change_Q) > 1 else np.inf
     # Where the full beam finds nothing, nothing can be lost.
     mean, full = float(change_Q.mean()), max(float(full_Q.mean()), 1e-12)
-    return mean / full, (mean - _SURE * error) / full
+    return mean / full, (mean - _QUANTILE * error) / full
 
 
 def _is_kept(mean: float, lowest: float) -> bool:
@@ -162,8 +162,8 @@ def _is_kept(mean: float, lowest: float) -> bool:
 
 
 @dataclass(frozen=True)
-class SearchedBy:
-    """A tree searched in a fixed way."""
+class FixedWay:
+    """A searcher of a tree in a fixed way."""
 
     searcher: TreeSearcher
     way: Way
@@ -178,8 +178,8 @@ class SearchedBy:
 
 
 @dataclass
-class _Answers:
-    """The results of a way for the first queries: each one's metric, and the mean of the nodes judged."""
+class _WayResults:
+    """The results of one way for the first queries: their metrics, and the mean number of scored nodes."""
 
     values: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
     nodes: float = 0.0
@@ -192,20 +192,20 @@ class _Answers:
 
 
 @dataclass
-class _Found:
-    """The results of each way, the full beam last, which has answered every query that another way has."""
+class _Trials:
+    """The results of all ways, the full beam last; it has searched for every query for which another way has."""
 
     searcher: TreeSearcher
     queries: Queries
     monitor: str
     tried: Sequence[Way]
-    ways: list[_Answers]
+    ways: list[_WayResults]
 
     def __len__(self) -> int:
         return len(self.ways[-1].values)
 
-    def ask(self, places: Sequence[int], until: int, budget: Budget) -> None:
-        """Let these ways answer the queries before `until`: at least a block, and more while there is time."""
+    def search(self, places: Sequence[int], until: int, budget: Budget) -> None:
+        """Search in these ways for the queries before `until`: at least for a block, for more while there is time."""
         size, longest, stop = _BLOCK if budget.limited else until, 0.0, len(self)
         while stop < until and (stop == 0 or budget.left >= longest):
             began, stop = budget.seconds, min(stop + size, until)
@@ -215,17 +215,17 @@ class _Found:
             longest = max(longest, budget.seconds - began)
 
     def changes(self) -> list[tuple[float, float]]:
-        """`_change` of each way against the full beam, on the queries that it has answered."""
+        """`_change` of each way against the full beam, on the queries for which it has results."""
         full_Q = self.ways[-1].values
         return [_change(values_Q, full_Q[: len(values_Q)]) for values_Q in (way.values for way in self.ways)]
 
 
 def _values(searcher: TreeSearcher, queries: Queries, way: Way, monitor: str) -> tuple[NDArray[np.float64], float]:
-    """Each query's metric, for "both" the mean over views, and the nodes that the scorer judges a query."""
+    """Each query's metric, for "both" the mean over views, and the mean number of nodes scored for a query."""
     view, name = monitor.split("/")
     views: Sequence[str] = tuple(VIEWS) if view == "both" else (view,)
     results = [
-        evaluate(SearchedBy(searcher, way), queries, ks=(CUT,), remove_seen=each == "removed", batch_size=1024)
+        evaluate(FixedWay(searcher, way), queries, ks=(CUT,), remove_seen=each == "removed", batch_size=1024)
         for each in views
     ]
     nodes = float(np.mean([result.scored for result in results]))

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from beamwood.data.split import Queries
+from beamwood.data.queries import Queries
 from beamwood.evaluation.protocol import evaluate
-from beamwood.fitting.choose import CUT, drawn
+from beamwood.fitting.choose import CUT
 from beamwood.training.budget import Budget, price_of
 from beamwood.types import Searcher
 
@@ -29,16 +29,16 @@ def best_seen_start(
     seed: int,
     budget: Budget,
 ) -> float:
-    """The initial weight of seen items at every place, 0 where none is better.
+    """The initial weight of seen items that is best on validation users, 0 where none is better.
 
-    `set_weight` sets it, and is left with the last one tried. Judged by the metric of `monitor` with seen items kept,
-    on 500 validation users, or fewer where these would take more than a tenth of what is left of `budget`. Learning it
-    from 0 takes more steps than a training of minutes has: on session logs a list of seen items, then counts, is better
-    than such a training.
+    `set_weight` sets it, and is left with the last one tried. The metric is that of `monitor` with seen items kept, on
+    500 validation users, or fewer where these would take more than a tenth of what is left of `budget`. Training for
+    minutes is too short to learn such a weight from 0: on session logs a list of seen items, followed by counts, is
+    better than a tree trained so.
     """
     name = f"{monitor.split('/')[-1].split('@')[0]}@{CUT}"
-    judged = drawn(queries.take(np.flatnonzero(queries.labels.lengths > 0)), _USERS, seed=seed)
-    if len(judged) == 0:
+    labelled = queries.labelled().sample(_USERS, seed=seed)
+    if len(labelled) == 0:
         return 0.0
 
     def measured(weight: float, users: Queries) -> float:
@@ -47,23 +47,23 @@ def best_seen_start(
         return float(values[name].mean())
 
     if budget.limited:
-        judged = _as_many_as_fit(judged, lambda users: measured(0.0, users), budget)
-    best, value = 0.0, measured(0.0, judged)
+        labelled = _affordable(labelled, lambda users: measured(0.0, users), budget)
+    best, value = 0.0, measured(0.0, labelled)
     for weight in _WEIGHTS:
-        tried = measured(weight, judged)
+        tried = measured(weight, labelled)
         if tried <= value:
             break
         best, value = weight, tried
     return best
 
 
-def _as_many_as_fit(judged: Queries, measure: Callable[[Queries], float], budget: Budget) -> Queries:
-    """The queries with which all weights can be measured in their share of the budget. Errors: not even two fit."""
-    whole = len(judged)
-    price = price_of(lambda num: measure(judged.take(np.arange(num))), whole, budget.clock)
-    room = max(_FEWEST, int(whole * _SHARE * budget.left / max(price * (1 + len(_WEIGHTS)), 1e-9)))
-    if room < whole:
-        budget.leave_out(f"{room} of {whole} validation users say how seen items start")
-        judged = judged.take(np.arange(room))
-    budget.require(price / whole * 2 * len(judged))
-    return judged
+def _affordable(queries: Queries, measure: Callable[[Queries], float], budget: Budget) -> Queries:
+    """The first queries on which all weights can be measured within the time limit. Errors: not even two can be."""
+    whole = len(queries)
+    seconds = price_of(lambda num: measure(queries.take(np.arange(num))), whole, budget.clock)
+    num = budget.affordable(whole, seconds * (1 + len(_WEIGHTS)), share=_SHARE, fewest=_FEWEST)
+    if num < whole:
+        budget.leave_out(f"the initial weight of seen items is chosen on {num} of {whole} validation users")
+        queries = queries.take(np.arange(num))
+    budget.require(seconds / whole * 2 * len(queries))
+    return queries

@@ -1,4 +1,4 @@
-"""The first tree of a training, and the estimator of rectified labels, chosen by name."""
+"""The initial tree of a training, and the estimator of rectified labels, each by name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from beamwood.data.dataset import Dataset
 from beamwood.data.examples import windows
 from beamwood.data.split import Split
 from beamwood.errors import InputError, nearest
-from beamwood.fitting.fitted import fitted_alike, method_of, training_seconds
+from beamwood.fitting.fitted import load_fitted, method_of, training_seconds
 from beamwood.fitting.options import Fit, TrainOptions
 from beamwood.fitting.tree.node_start import TREE_WIDTH, ItemVectors
 from beamwood.fitting.tree.settings import TreeConfig
@@ -33,7 +33,7 @@ __all__ = ["check_estimator", "fit_estimator", "start_tree"]
 
 STARTS = ("auto", "papers", "transitions", "pifa", "category", "random", "kmeans", "flat")
 BUILT, CODES = ("transitions", "pifa", "category", "random", "kmeans"), "codes:"
-# The fewest instances that PIFA vectors are computed from, and the instances in a block.
+# The fewest instances from which PIFA vectors are computed, if there are so many, and the instances in a block.
 _INSTANCES, _BLOCK = 200_000, 16_384
 
 
@@ -44,7 +44,7 @@ def start_tree(
     vectors: ItemVectors | None = None,
     budget: Budget | None = None,
 ) -> Tree:
-    """The first tree, by `config.tree.start`.
+    """The initial tree, by `config.tree.start`.
 
     "transitions": balanced k-means on `vectors` from transition counts; "pifa": balanced k-means on the histories that
     precede each item; "category": by the item table's categories; "random"; "kmeans": on the vectors of the fitted
@@ -72,7 +72,7 @@ def start_tree(
         vectors = vectors or ItemVectors(train, config, int(rng.integers(2**31)))
         vectors_ND = vectors(TREE_WIDTH)
     elif start == "pifa":
-        vectors_ND = instance_vectors(train, config, rng)
+        vectors_ND = pifa_item_vectors(train, config, rng)
     elif tree.vectors is None:
         raise InputError(
             "tree.start=kmeans needs tree.vectors=FOLDER of a fitted method with item vectors; or use tree.start=pifa"
@@ -115,7 +115,7 @@ def fitted_tree(folder: str, split: Split, branching: int) -> Tree:
     """The tree of a fitted retriever's folder. Errors: no such folder, no tree, another branching."""
     if not Path(folder).is_dir():
         raise InputError(f"tree.start='{folder}' is neither a folder nor a start{nearest(folder, STARTS)}")
-    fitted = fitted_alike(folder, split)
+    fitted = load_fitted(folder, split)
     searcher = fitted.searcher
     if not isinstance(searcher, TreeSearcher):
         raise InputError(f"tree.start='{folder}' holds {method_of(fitted)}, which has no tree; give one of dtr")
@@ -127,7 +127,7 @@ def fitted_tree(folder: str, split: Split, branching: int) -> Tree:
 
 def fitted_item_vectors(folder: str, split: Split) -> FloatArray:
     """[N, D], the item vectors of a fitted retriever."""
-    fitted = fitted_alike(folder, split)
+    fitted = load_fitted(folder, split)
     searcher = sole_part(fitted.searcher)
     arrays: dict[str, Any] = searcher.export()[1]
     for name in ("vectors", "item_vectors"):
@@ -137,7 +137,7 @@ def fitted_item_vectors(folder: str, split: Split) -> FloatArray:
     raise InputError(f"{folder} holds {method_of(fitted)}, which has no item vectors; give one that has, e.g. sasrec")
 
 
-def instance_vectors(train: Dataset, config: TreeConfig, rng: np.random.Generator) -> FloatArray:
+def pifa_item_vectors(train: Dataset, config: TreeConfig, rng: np.random.Generator) -> FloatArray:
     """[N, 64], PIFA vectors: an instance's features are its history items, each 1 over the history's length.
 
     A long log is sampled evenly, ten instances an item on average, as neighbouring windows are nearly equal.
@@ -164,14 +164,14 @@ def check_estimator(name: str, methods: Mapping[str, Fit]) -> None:
 
 
 def fit_estimator(name: str, split: Split, methods: Mapping[str, Fit], **options: Unpack[TrainOptions]) -> Searcher:
-    """The searcher whose scores rectify labels.
+    """The estimator of rectified labels, fitted first or loaded.
 
-    `name` is one of `methods`, fitted first on the same split, else a folder (with a method's name: ./sasrec). A fitted
-    estimator and its run are stored in the run's folder, which the caller locks, so that a resumed training continues
-    it; its budget counts the time that it took before.
+    `name` is one of `methods`, fitted first on the same split, else a folder (where it is a method's name: ./sasrec).
+    An estimator that is fitted, and its run, are stored in the folder of the run, which the caller locks. So a resumed
+    training continues or loads it; the budget then counts the time that it took before.
     """
     if name not in methods:
-        return fitted_alike(name, split).searcher
+        return load_fitted(name, split).searcher
     run, resume = options.get("run"), options.get("resume", False)
     folder, own = None, None
     if run is not None:
@@ -181,11 +181,11 @@ def fit_estimator(name: str, split: Split, methods: Mapping[str, Fit], **options
             own.check(resume=False)
             run.clear()
         elif (folder / "manifest.json").exists():
-            kept = fitted_alike(str(folder), split)
+            kept = load_fitted(str(folder), split)
             if kept.metadata.get("method") == name:
                 Budget.of(options.get("time_limit")).count(training_seconds(kept))
                 return kept.searcher
-        # Another run's estimator, which this run must not resume after an interrupt.
+        # The estimator of another run, which this run must not resume after an interrupt.
         shutil.rmtree(folder, ignore_errors=True)
     resumes = resume and own is not None and own.holds_a_run
     fitted = methods[name](split, **options | {"run": own, "resume": resumes})

@@ -20,14 +20,14 @@ from beamwood.data.examples import WINDOWS_OF_USERS, Examples
 from beamwood.data.split import Split
 from beamwood.errors import InputError
 from beamwood.fitting.run import SearchedTask
-from beamwood.fitting.tree.least import seconds_of_judging
+from beamwood.fitting.start_cache import cached, is_caching
 from beamwood.fitting.tree.node_start import ItemVectors, TreeCounts, start_scorer
+from beamwood.fitting.tree.search_time import estimated_search_seconds
 from beamwood.fitting.tree.seen_start import best_seen_start
 from beamwood.fitting.tree.settings import TreeConfig
 from beamwood.fitting.tree.start import start_tree
 from beamwood.fitting.tree.terms import FOLDS, terms_of
 from beamwood.fitting.tree.update import TreeUpdate
-from beamwood.fitting.vectors.remembered import is_remembering, remembered
 from beamwood.kernels.terms import Term
 from beamwood.losses.levels import LEVEL_LOSSES, LevelDraw, LevelLoss
 from beamwood.models.din import DinScorer, LevelNodes
@@ -36,7 +36,7 @@ from beamwood.models.terms.seen import set_weight as set_seen
 from beamwood.models.tree_model import TreeModel
 from beamwood.ragged import indptr_of
 from beamwood.retrieval.tree import TreeSearcher
-from beamwood.sampling.levels import LeafHistories, LevelSampler, alive, check_draws
+from beamwood.sampling.levels import LeafHistories, LevelSampler, check_draws, live_mask
 from beamwood.steps import step
 from beamwood.training.budget import Budget, Clock
 from beamwood.training.lazy_adam import sparse_gradients
@@ -51,16 +51,16 @@ __all__ = ["Labels", "TreeBatch", "TreeObjective", "TreeTask"]
 
 Labels = Literal["summed", "rectified", "one-step", "pseudo"]
 _BLOCK = 1024
-# The most bytes of a start that is cached for other trainings, and for resuming this one.
-_MOST_REMEMBERED = 2**29
+# The most bytes of initial weights that are cached for other trainings.
+_MOST_CACHED = 2**29
 
 
 @dataclass(frozen=True, slots=True)
 class TreeObjective:
-    """The part of a training that differs between tree retrievers while the tree is fixed.
+    """What distinguishes the training of one tree retriever from that of others, while the tree is fixed.
 
     `labels`: "summed": every ancestor of a target is positive; "rectified" and "one-step": by the `estimator`;
-    "pseudo": by the model itself (OTM); `normalised`: divided by their level's mass.
+    "pseudo": by the model itself (OTM). `normalised`: labels are divided by the mass of their level.
     """
 
     sampler: LevelSampler
@@ -72,8 +72,10 @@ class TreeObjective:
 
 @dataclass(frozen=True, slots=True)
 class TreeBatch:
-    """`leaves_BL` int64, -1 padding on the left; `targets_BT` int64 leaves; `z_HBT` labels, None: all positive;
-    `folds_B` int64, the folds of the histories' users; `draws`: of the levels, once drawn.
+    """Histories `leaves_BL` int64, -1 padding on the left, and `targets_BT` int64, both as leaves.
+
+    `z_HBT`: labels, None: all positive; `folds_B` int64: the folds of the histories' users; `draws`: the nodes drawn on
+    each level, filled by `TreeTask.draw`.
     """
 
     leaves_BL: Tensor
@@ -84,7 +86,7 @@ class TreeBatch:
 
 
 class ScoredLevel(NamedTuple):
-    """`scores` [B, M] of the drawn nodes, `targets` [B, T] nodes of the level, `labels` bool[B, T]."""
+    """One level of a batch: `scores` [B, M] of the drawn nodes, `targets` [B, T], nodes, and `labels` bool[B, T]."""
 
     draw: LevelDraw
     scores: Tensor
@@ -93,9 +95,9 @@ class ScoredLevel(NamedTuple):
 
 
 class TreeTask(SearchedTask[TreeBatch]):
-    """Batches and their loss, level by level; `prepare` builds the tree and initialises the scorer.
+    """The training of a tree's scorer, whose loss sums or averages those of all levels.
 
-    `terms`: added to the score besides those of `config`.
+    `terms`: added to the score besides those of `config`. Errors: no user has a history long enough.
     """
 
     model: TreeModel
@@ -122,10 +124,10 @@ class TreeTask(SearchedTask[TreeBatch]):
                 "lower it with --set examples.min_history=1 or give a longer log"
             )
         optimiser = config.optimiser
-        # On a GPU a step is bound by kernel launches, not by its products.
+        # On a GPU the time of a step is that of kernel launches, which bfloat16 does not reduce.
         has = config.loop.device == "cpu" and has_bfloat16()
         self.bf16 = has if optimiser.bf16 is None else optimiser.bf16
-        # For each user with examples, the first of them and their number.
+        # By user with examples: the first of them and their number.
         counts = np.bincount(self.examples.users)
         self._first, self._count = indptr_of(counts)[:-1][counts > 0], counts[counts > 0]
         self.num_examples = len(self._first) if config.examples.of == "users" else len(self.examples)
@@ -145,8 +147,8 @@ class TreeTask(SearchedTask[TreeBatch]):
         return self.config.examples.num_targets == 1 and self.config.examples.horizon == 1
 
     @property
-    def leaves_out(self) -> bool:
-        """Whether a term leaves out the counts of the user that is trained on."""
+    def uses_folds(self) -> bool:
+        """Whether a term has counts by fold, so that a user is trained without those of the user's own fold."""
         return any(module.term.folds for module in self.model.scorer.held_terms().values())
 
     def folds_of(self, rows: IndexArray) -> NDArray[np.int64]:
@@ -154,19 +156,19 @@ class TreeTask(SearchedTask[TreeBatch]):
         folds: NDArray[np.int64] = self.folds[self.examples.users[rows]]
         return folds
 
-    def least(self, clock: Clock) -> float:
-        """The seconds of searches for validation users before a model can be kept, with a scorer of random weights."""
+    def min_seconds(self, clock: Clock) -> float:
+        """The seconds of the searches before a model can be returned, estimated with a scorer of random weights."""
 
         def searcher(tree: Tree) -> TreeSearcher:
             terms, rng = terms_of(self.config, self.terms), torch.Generator().manual_seed(0)
-            weights = drawn_scorer(tree.shape, self.config, terms, rng).export()
+            weights = random_scorer(tree.shape, self.config, terms, rng).export()
             beam_width, threads = self.config.tree.beam_width, torch.get_num_threads()
             return TreeSearcher(weights, tree, beam_width=beam_width, threads=threads)
 
-        return seconds_of_judging(self.split, self.config, searcher, clock)
+        return estimated_search_seconds(self.split, self.config, searcher, clock)
 
     def prepare(self, rng: torch.Generator, budget: Budget) -> None:
-        """Build the first tree and the objective (which may train an estimator), and initialise the scorer.
+        """Build the initial tree and the objective (which may train an estimator), and initialise the scorer.
 
         Errors: `InputError` where `tree.start` lacks an input.
         """
@@ -177,67 +179,67 @@ class TreeTask(SearchedTask[TreeBatch]):
             with step("building the first tree"):
                 return start_tree(self.split, config, np.random.default_rng(seed), vectors, budget)
 
-        starts_as = self._starts_as(seed)
-        tree = first_tree() if starts_as is None else remembered(train, f"tree {starts_as}", first_tree, budget)
+        start_key = self._start_key(seed)
+        tree = first_tree() if start_key is None else cached(train, f"tree {start_key}", first_tree, budget)
         self.objective = self.make_objective(tree)
         if self.objective.labels in ("rectified", "one-step") and self.objective.estimator is None:
             raise InputError(
                 f"labels='{self.objective.labels}' needs an estimator; set loss.estimator to a method or a folder"
             )
         self.folds = np.random.default_rng(seed).integers(0, FOLDS, len(train.histories))
-        scorer = drawn_scorer(tree.shape, config, terms_of(config, self.terms), rng)
+        scorer = random_scorer(tree.shape, config, terms_of(config, self.terms), rng)
         sparse_gradients(scorer, config.optimiser.embeddings)
         self.model, self._counts = TreeModel(scorer, tree), TreeCounts(vectors, tree, self.folds)
         # A catalogue of one level has no tree to learn, which is an error only where an update was asked for.
         if config.tree.updates and (tree.shape.depth > 1 or "tree.updates" in config.given):
             self.update = TreeUpdate(self, seed=seed)
-        # Initial heights depend on random draws.
-        if starts_as is None or self.objective.loss.link.alone or held_bytes(scorer) > _MOST_REMEMBERED:
-            self._start(rng, budget)
+        # The calibration of independent losses depends on random draws, so it is not cached.
+        if start_key is None or self.objective.loss.link.independent or num_bytes(scorer) > _MOST_CACHED:
+            self._initialise(rng, budget)
             return
 
         def started() -> tuple[dict[str, Tensor], float]:
-            self._start(rng, budget)
-            return {name: tensor.detach().clone() for name, tensor in held_by(scorer).items()}, self.seen_start
+            self._initialise(rng, budget)
+            return {name: tensor.detach().clone() for name, tensor in all_tensors(scorer).items()}, self.seen_start
 
-        start, self.seen_start = remembered(train, f"scorer {starts_as}", started, budget)
+        start, self.seen_start = cached(train, f"scorer {start_key}", started, budget)
         with torch.no_grad():
-            for name, tensor in held_by(scorer).items():
+            for name, tensor in all_tensors(scorer).items():
                 tensor.copy_(start[name])
 
-    def _starts_as(self, seed: int) -> str | None:
-        """A key of everything but the log on which the start depends; None where it need not be kept or has no key."""
-        if self.terms or not is_remembering():
+    def _start_key(self, seed: int) -> str | None:
+        """A cache key of the settings on which tree and initial weights depend; None where nothing is cached."""
+        if self.terms or not is_caching():
             return None
         settings = self.config.model_dump(mode="json", exclude={"optimiser", "loop", "examples"})
-        # Settings without effect on the start.
+        # These settings have no effect on them.
         for name in ("dropout", "recompute", "light_width"):
             del settings["model"][name]
         return json.dumps(settings | {"seed": seed}, sort_keys=True)
 
-    def _start(self, rng: torch.Generator, budget: Budget) -> None:
+    def _initialise(self, rng: torch.Generator, budget: Budget) -> None:
         """Initialise the scorer from counts."""
         started = self.config.start.scores == "transitions"
         with step("initialising the weights of nodes from counts"):
             start_scorer(self.model.scorer, self._counts, network=started)
-        if started and self.objective.loss.link.alone:
-            self.start_at_odds(rng)
-        self._start_seen(rng.initial_seed(), budget)
+        if started and self.objective.loss.link.independent:
+            self.calibrate_levels(rng)
+        self._initialise_seen(rng.initial_seed(), budget)
 
     def state(self) -> dict[str, Any]:
         """The initial weight of seen items."""
         return {"seen_start": self.seen_start}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Restore it. A checkpoint lacks what a start computes, which must not be of another tree than the run's."""
+        """Restore it, and the initial values of terms that checkpoints omit, for the tree of the checkpoint."""
         self.seen_start = float(state["seen_start"])
         if not np.array_equal(self.tree.item_of_leaf, self._counts.tree.item_of_leaf):
             counts = replace(self._counts, tree=self.tree)
             for term in self.model.scorer.held_terms().values():
                 term.start_unsaved(counts)
 
-    def _start_seen(self, seed: int, budget: Budget) -> None:
-        """Set the initial weight of seen items, as given or as validation users prefer."""
+    def _initialise_seen(self, seed: int, budget: Budget) -> None:
+        """Set the initial weight of seen items, as given or as chosen on validation users."""
         given, seen = self.config.start.seen, self.model.scorer.held_terms().get("seen")
         if seen is None:
             self.seen_start = given or 0.0
@@ -254,7 +256,7 @@ class TreeTask(SearchedTask[TreeBatch]):
         set_weight(given)
 
     def optimisers(self) -> list[Optimiser]:
-        """Adam, with decoupled decay for the layers; the embeddings of nodes have decay only where it is coupled."""
+        """Adam; decoupled weight decay applies to the layers only, coupled decay to node embeddings as well."""
         scorer, optimiser = self.model.scorer, self.config.optimiser
         embeddings = scorer.nodes.weight
         dense = [parameter for parameter in scorer.parameters() if parameter is not embeddings]
@@ -263,17 +265,17 @@ class TreeTask(SearchedTask[TreeBatch]):
         return [Optimiser(groups, decoupled=not coupled, amsgrad=optimiser.amsgrad)]
 
     def batch(self, rows: np.ndarray, rng: torch.Generator, progress: Progress) -> TreeBatch:
-        """Histories and targets of the given rows: examples, or users, for each of whom one example is drawn.
-
-        With `num_targets` > 1 they are drawn uniformly from the user's future.
-        """
+        """Histories and targets of the given rows: of examples, or of users, for each of whom one example is drawn."""
         if self.config.examples.of == "users":
             draws = torch.rand(len(rows), generator=rng, dtype=torch.float64).numpy()
             rows = self._first[rows] + (draws * self._count[rows]).astype(np.int64)
         return self.batch_of(rows, rng)
 
     def batch_of(self, rows: np.ndarray, rng: torch.Generator) -> TreeBatch:
-        """Histories and targets of the given examples, with the labels that an estimator gives them."""
+        """Histories and targets of the given examples, with the labels of an estimator, if any.
+
+        Targets are drawn uniformly from the next `horizon` items of the user, unless only the next one counts.
+        """
         histories = self.examples.histories(rows)
         first = self.examples.stop[rows]
         end = self._future_end[rows]
@@ -294,11 +296,11 @@ class TreeTask(SearchedTask[TreeBatch]):
             torch.from_numpy(tree.leaves_of(histories.padded(sum(self.config.model.windows))).astype(np.int64)),
             torch.from_numpy(tree.leaves_of(targets).astype(np.int64)),
             z_HBT,
-            torch.from_numpy(self.folds_of(rows)) if self.leaves_out else None,
+            torch.from_numpy(self.folds_of(rows)) if self.uses_folds else None,
         )
 
     def draw(self, batch: TreeBatch, rng: torch.Generator) -> TreeBatch:
-        """The nodes drawn on each level by the current scorer, and its own labels (OTM)."""
+        """The batch with the nodes drawn on each level, and for OTM with the labels of the current scorer."""
         scorer, tree, z_HBT = self.model.scorer, self.tree, batch.z_HBT
         histories = LeafHistories(batch.leaves_BL, batch.folds_B)
         draws = self.objective.sampler(scorer, tree, histories, batch.targets_BT, rng)
@@ -322,21 +324,21 @@ class TreeTask(SearchedTask[TreeBatch]):
             link=self.objective.loss.link,
         )
 
-    def start_at_odds(self, rng: torch.Generator) -> None:
-        """Shift each level's initial scores to the offset with the least loss on a few examples.
+    def calibrate_levels(self, rng: torch.Generator) -> None:
+        """Shift the initial scores of each level by the offset with the least loss on a few examples.
 
-        For losses that judge every node on its own: the start ranks nodes, but does not calibrate their probabilities.
+        For losses with a probability for each node: the initial scores order nodes, but are not calibrated.
         """
-        # Imported here, as it takes a second and few losses need it.
+        # Imported here: it takes a second, and few losses need it.
         from scipy.optimize import minimize_scalar
 
         rows = evenly(self.num_examples, _BLOCK)
         self.model.eval()
         with torch.no_grad():
             levels = self._scored(self.draw(self.batch(rows, rng, Progress()), rng))
-            heights = [minimize_scalar(lambda shift, own=level: self._shifted_loss(own, shift)).x for level in levels]
+            offsets = [minimize_scalar(lambda shift, own=level: self._shifted_loss(own, shift)).x for level in levels]
         self.model.train()
-        shift_levels(self.model.scorer, heights)
+        shift_levels(self.model.scorer, offsets)
 
     def _scored(self, batch: TreeBatch) -> list[ScoredLevel]:
         """The scores of the drawn nodes on each level."""
@@ -354,24 +356,24 @@ class TreeTask(SearchedTask[TreeBatch]):
 
     def _level_loss(self, level: ScoredLevel) -> Tensor:
         draw, scores, targets_BT, z_BT = level
-        live_n = alive(self.tree, draw.level).to(scores.device) if draw.nodes is None else None
+        live_n = live_mask(self.tree, draw.level).to(scores.device) if draw.nodes is None else None
         return self.objective.loss.loss(draw, scores, targets_BT, z_BT, live_n).mean()
 
     def _shifted_loss(self, level: ScoredLevel, shift: float) -> float:
         return float(self._level_loss(level._replace(scores=level.scores + shift)))
 
 
-def held_by(scorer: DinScorer) -> dict[str, Tensor]:
+def all_tensors(scorer: DinScorer) -> dict[str, Tensor]:
     """All parameters and buffers by name, including those that checkpoints omit."""
     return dict([*scorer.named_parameters(), *scorer.named_buffers()])
 
 
-def held_bytes(scorer: DinScorer) -> int:
-    """The bytes of `held_by`."""
-    return sum(tensor.nbytes for tensor in held_by(scorer).values())
+def num_bytes(scorer: DinScorer) -> int:
+    """The bytes of all parameters and buffers."""
+    return sum(tensor.nbytes for tensor in all_tensors(scorer).values())
 
 
-def drawn_scorer(shape: Shape, config: TreeConfig, terms: Sequence[Term], generator: torch.Generator) -> DinScorer:
+def random_scorer(shape: Shape, config: TreeConfig, terms: Sequence[Term], generator: torch.Generator) -> DinScorer:
     """The scorer of a configuration with random weights."""
     return DinScorer(
         shape,

@@ -1,4 +1,4 @@
-"""The terms of a tree's score: of a configuration, and given as objects."""
+"""The terms that are added to a tree's score: those of the settings, and those given as objects."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from beamwood.models.terms.similarity import WEIGHT, WEIGHT_BESIDE
 __all__ = ["FOLDS", "LATEST", "terms_of"]
 
 FOLDS = 4
-"""Folds of users: a term is trained for a user without the counts of the user's fold."""
+"""The number of folds of users: a user is trained without the counts of the user's own fold."""
 
 LATEST = 20
-"""The places of a history whose neighbours count, for directed kinds."""
+"""The number of latest history items whose neighbours count, for directed kinds."""
 
 
 def terms_of(config: TreeConfig, more: Sequence[Term] = ()) -> tuple[Term, ...]:

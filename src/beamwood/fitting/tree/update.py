@@ -1,4 +1,4 @@
-"""Learning the tree anew while its model is trained: what moves, by which rule, and what becomes of the embeddings."""
+"""Updates of a tree during training: the new positions of its items, and of their embeddings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TreeUpdate"]
 
-# Items that are cut to tell how long cutting all takes.
+# The items of the timed k-means, from which the time for all items is extrapolated.
 _TIMED_ITEMS = 4096
 
 
@@ -42,14 +42,14 @@ class TreeUpdate:
         self._before: tuple[dict[str, Tensor], dict[str, Tensor]] | None = None
 
     def price(self) -> float:
-        """The seconds of an update: its parts, of which a little of each is timed."""
+        """The estimated seconds of an update, from a timed sample."""
         tree, rng = self.task.tree, np.random.default_rng(self.seed)
         if self.settings.learner == "kmeans":
             return kmeans_price(self.task.model.leaf_vectors(), tree.shape)
         return self._learner(rng).price()
 
     def propose(self, number: int, budget: Budget) -> Tree | None:
-        """The tree that the model, as it is now, wants; None where time runs out."""
+        """The tree learned from the current model; None if `budget` ran out."""
         tree, rng = self.task.tree, np.random.default_rng([self.seed, number])
         if self.settings.learner == "kmeans":
             return kmeans_tree(self.task.model.leaf_vectors(), rng, shape=tree.shape)
@@ -58,7 +58,7 @@ class TreeUpdate:
         return self._learner(rng).learn(num_instances=num_instances, budget=budget)
 
     def _learner(self, rng: np.random.Generator) -> TreeLearner:
-        """That of the training examples: at most `tree.max_instances` of each item."""
+        """The learner, with at most `tree.max_instances` training examples of each item."""
         task, settings = self.task, self.settings
         assert settings.stride is not None, "a plan has it"
         examples, length = task.examples, sum(task.config.model.windows)
@@ -75,12 +75,14 @@ class TreeUpdate:
             histories,
             stride=settings.stride,
             likelihood="binary" if settings.learner == "binary" else "softmax",
-            folds_I=task.folds_of(rows) if task.leaves_out else None,
+            folds_I=task.folds_of(rows) if task.uses_folds else None,
         )
 
     @torch.no_grad()
     def apply(self, proposal: Tree, optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, float]:
-        """Stand the items where the proposal has them, and their embeddings and moments with them."""
+        """Replace the tree by the proposal; embeddings and moments move with their items where `tree.embeddings` says
+        so.
+        """
         task, old = self.task, self.task.tree
         weight, shape = task.model.scorer.nodes.weight, task.model.scorer.shape
         moments = optimizers[0].state.get(weight, {})
@@ -91,7 +93,7 @@ class TreeUpdate:
         if self.settings.embeddings == "item":
             first, every = shape.level_offset(shape.depth), np.arange(old.shape.capacity)
             source = every.copy()
-            # Rows of leaves that become empty keep what nobody claims.
+            # Leaves that become empty get the rows of leaves that were empty.
             free = np.setdiff1d(every, old.leaf_of_item)
             source[proposal.leaf_of_item] = old.leaf_of_item
             source[np.setdiff1d(every, proposal.leaf_of_item)] = free
@@ -106,7 +108,7 @@ class TreeUpdate:
         }
 
     def undo(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
-        """Put weights, optimiser state and tree back as they were before the last `apply`."""
+        """Restore weights, optimiser state and tree as they were before the last `apply`."""
         assert self._before is not None
         weights, moments = self._before
         self.task.model.load_state_dict(weights)
@@ -115,7 +117,7 @@ class TreeUpdate:
 
 
 def kmeans_price(vectors_ND: FloatArray, shape: Shape) -> float:
-    """The seconds of `kmeans_tree`, from the time that a part of the items takes."""
+    """The estimated seconds of `kmeans_tree`, from the time for a part of the items."""
     some = vectors_ND[:_TIMED_ITEMS]
     started = time.perf_counter()
     kmeans_tree(some, np.random.default_rng(0), branching=shape.branching)

@@ -36,7 +36,7 @@ __all__ = ["CitiesTask", "fit_cities"]
 
 @dataclass(frozen=True, slots=True)
 class ContextBatch:
-    """`items_B`; `rows` int64[P] says whose context each of `contexts_PW` is."""
+    """`items_B`, and contexts `contexts_PW` of them; `rows` int64[P]: the row in `items_B` of each context."""
 
     items_B: Tensor
     rows: Tensor
@@ -44,7 +44,7 @@ class ContextBatch:
 
 
 class CitiesTask(SearchedTask[ContextBatch]):
-    """Examples are items that are not rare, shown with 1..K of their contexts; the target is their own vector."""
+    """Learns to infer the vector of a frequent item from 1..K of its contexts, as if it were rare."""
 
     model: ContextModel
 
@@ -71,7 +71,7 @@ class CitiesTask(SearchedTask[ContextBatch]):
             )
 
     def prepare(self, rng: torch.Generator, budget: Budget) -> None:
-        """Initialise the inference of vectors from contexts."""
+        """Initialise the network that infers vectors from contexts."""
         model = self.config.model
         self.model = ContextModel(
             self.before.encoder.vectors,
@@ -84,10 +84,10 @@ class CitiesTask(SearchedTask[ContextBatch]):
     def batch(self, rows: NDArray[np.int64], rng: torch.Generator, progress: Progress) -> ContextBatch:
         """The given items, each with a random number of its occurrences."""
         most = torch.randint(1, self.config.examples.max_contexts + 1, (len(rows),), generator=rng).numpy()
-        return self.shown(self.head[rows], most, rng)
+        return self.context_batch(self.head[rows], most, rng)
 
-    def shown(self, items_B: IndexArray, most_B: IndexArray, generator: torch.Generator) -> ContextBatch:
-        """Up to `most` contexts of each item."""
+    def context_batch(self, items_B: IndexArray, most_B: IndexArray, generator: torch.Generator) -> ContextBatch:
+        """Up to `most_B` random contexts of each item."""
         rows, places = self.contexts.draw(items_B, most_B, generator)
         histories, at = self.contexts.histories, self.contexts.positions[places]
         users = np.searchsorted(histories.indptr, at, side="right") - 1
@@ -106,21 +106,20 @@ class CitiesTask(SearchedTask[ContextBatch]):
         return replaced_vectors(self.before, self.tail, self.inferred(self.tail))
 
     def sample(self, clock: Clock) -> tuple[VectorSearcher, float]:
-        """The fitted searcher, and the price of all rare items' vectors, extrapolated from a few."""
+        """The fitted searcher, and the seconds of inferring all rare items' vectors, extrapolated from a few."""
         tail = self.tail
-        return replaced_vectors(self.before, tail[:0], self.model.vectors[:0].numpy()), price_of(
-            lambda num: self.inferred(tail[evenly(len(tail), num)]), len(tail), clock
-        )
+        seconds = price_of(lambda num: self.inferred(tail[evenly(len(tail), num)]), len(tail), clock)
+        return replaced_vectors(self.before, tail[:0], self.model.vectors[:0].numpy()), seconds
 
     @torch.no_grad()
     def inferred(self, items: IndexArray) -> NDArray[np.float32]:
-        """float32[B, D], from up to `examples.max_contexts` of each item, in evaluation mode."""
+        """float32[B, D], vectors inferred from up to `examples.max_contexts` contexts of each item."""
         training, generator = self.model.training, torch.Generator().manual_seed(0)
         self.model.eval()
         parts = [np.empty((0, self.model.vectors.shape[1]), np.float32)]
         for part in slices(len(items), 256):
             some = items[part]
-            batch = self.shown(some, np.full(len(some), self.config.examples.max_contexts), generator)
+            batch = self.context_batch(some, np.full(len(some), self.config.examples.max_contexts), generator)
             parts.append(self.model(batch.rows, batch.contexts_PW, len(some)).numpy())
         self.model.train(training)
         return np.concatenate(parts)

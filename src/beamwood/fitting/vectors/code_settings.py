@@ -7,14 +7,14 @@ from typing import Literal
 from pydantic import Field
 
 from beamwood.fitting.settings import LoopSettings, OptimiserSettings
-from beamwood.fitting.vectors.settings import AheadConfig, EncoderModelSettings, FolderStartSettings
+from beamwood.fitting.vectors.settings import EncoderModelSettings, FolderStartSettings, HorizonConfig
 from beamwood.models.encoders import sasrec
 
 __all__ = ["CodeConfig"]
 
 
 class CodeModelSettings(sasrec.Sizes, EncoderModelSettings):
-    """SASRec over coded items."""
+    """SASRec with item vectors that are sums of codeword vectors, and the codes."""
 
     num_codes: int = Field(3, ge=1, le=16, description="codes per item, not counting the one that resolves collisions")
     num_words: int = Field(256, ge=2, le=256, description="codewords per position")
@@ -22,7 +22,7 @@ class CodeModelSettings(sasrec.Sizes, EncoderModelSettings):
 
 
 class CodeStartSettings(FolderStartSettings):
-    """The source of codes."""
+    """The vectors from which codes are computed."""
 
     codes: Literal["vectors", "random"] = Field(
         "vectors", description="codes by residual quantisation of vectors, or random codes as a control"
@@ -32,8 +32,8 @@ class CodeStartSettings(FolderStartSettings):
     )
 
 
-class CodeConfig(AheadConfig):
-    """Items as codes of vectors: of a folder, of a column, or from transition counts."""
+class CodeConfig(HorizonConfig):
+    """TIGER: items are codes of vectors, which are those of a folder, of a column, or from transition counts."""
 
     model: CodeModelSettings = CodeModelSettings()
     start: CodeStartSettings = CodeStartSettings()

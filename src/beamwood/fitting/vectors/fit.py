@@ -1,4 +1,4 @@
-"""Training of every vector method, and its final searcher: a blend with seen items."""
+"""The fit of every vector method: training, the index, and the weight of seen items."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any, Unpack
 from beamwood.data.split import Split
 from beamwood.fitting.assemble import build_retriever
 from beamwood.fitting.blend import choice_of_seen
-from beamwood.fitting.judge import Later
 from beamwood.fitting.options import TrainOptions, with_budget
 from beamwood.fitting.run import SearchedTask, train
 from beamwood.fitting.settings import SeenConfig
-from beamwood.fitting.vectors.indexing import Indexing, answering
+from beamwood.fitting.timed_validation import Later
+from beamwood.fitting.vectors.indexing import IndexBuilder, blend_with_seen
 from beamwood.fitting.vectors.settings import VectorConfig
-from beamwood.retrieval.candidates import bring
+from beamwood.retrieval.candidates import find_candidates
 from beamwood.retrieval.index import Index
 from beamwood.retrieval.retriever import Retriever
 from beamwood.training.budget import Budget
@@ -33,20 +33,20 @@ def fit_vectors(
     evaluate_start: bool = False,
     **options: Unpack[TrainOptions],
 ) -> Retriever:
-    """`train`, and the retriever of the best weights, with their `choose.seen_weight`.
+    """Train, index the vectors of the best weights, choose the weight of seen items, and build the retriever.
 
-    Validation searches exactly, the retriever by `index`; None: by that of the settings. `evaluate_start`: see
+    Validation searches exactly; the retriever uses `index`, None: that of the settings. `evaluate_start`: see
     `LoopConfig`.
     """
-    # Built first, so that a missing extra fails before the training.
-    indexing = Indexing(split, config.index, kind=index, seed=options.get("seed", 0))
+    # Created first, so that a missing extra raises an error before the training.
+    builder = IndexBuilder(split, config.index, kind=index, seed=options.get("seed", 0))
     return fit_searched(
         task,
         split,
         config,
         method=method,
-        later=indexing.price,
-        finish=indexing.of,
+        later=builder.price,
+        finish=builder.build,
         evaluate_start=evaluate_start,
         **options,
     )
@@ -63,17 +63,17 @@ def fit_searched(
     evaluate_start: bool = False,
     **options: Unpack[TrainOptions],
 ) -> Retriever:
-    """`train`, and the retriever of the best weights, whose searcher `finish` completes in the time left.
+    """Train, complete the searcher by `finish`, choose the weight of seen items, and build the retriever.
 
-    `later`: the price of `finish`.
+    `finish(searcher, budget)`: the final searcher of the best weights; `later`: estimates its seconds.
     """
     seed, options = options.get("seed", 0), with_budget(options)
-    choice = choice_of_seen(split, config.choose, seed, functools.partial(bring, apart=True))
+    choice = choice_of_seen(split, config.choose, seed, functools.partial(find_candidates, apart=True))
     training = train(
         task, split, config, method=method, choice=choice, later=later, evaluate_start=evaluate_start, **options
     )
     searcher = finish(task.searcher(), Budget.of(options.get("time_limit")))
-    seen_weight = (config.choose.seen_weight or 0.0) if choice is None else choice.of(searcher)
+    seen_weight = (config.choose.seen_weight or 0.0) if choice is None else choice.made_for(searcher)
     training["seen_weight"] = seen_weight
-    blend = answering(searcher, seen_weight, split)
+    blend = blend_with_seen(searcher, seen_weight, split)
     return build_retriever(blend, split, method=method, config=config, seed=seed, training=training)

@@ -13,7 +13,7 @@ __all__ = ["GraphConfig"]
 
 
 class GraphModelSettings(SettingsGroup):
-    """Vectors over a graph."""
+    """The width of the vectors, and the layers of the graph."""
 
     width: Width = 64
     num_layers: int = Field(3, ge=0, le=16, description="K, graph layers; 0: matrix factorisation by user id")
@@ -23,7 +23,7 @@ class GraphModelSettings(SettingsGroup):
 
 
 class GraphLossSettings(SettingsGroup):
-    """BPR."""
+    """The regularisation of BPR."""
 
     regularisation: float = Field(1e-4, ge=0, description="lambda: L2 penalty on the vectors of a batch")
 

@@ -1,4 +1,4 @@
-"""The index of trained vectors: built by the settings, with queries of training users, within the time left.
+"""Building the index over trained vectors, within the time left, and the blend that answers with it.
 
 Shape legend: N items, D width, Q queries.
 """
@@ -14,24 +14,24 @@ from beamwood.blocks import blocks
 from beamwood.data.split import Split
 from beamwood.fitting.vectors.index_settings import IndexChoiceSettings
 from beamwood.retrieval.blend import Blend, Part
-from beamwood.retrieval.index import INDEXES, Index, Making, check_installed, settings_of
+from beamwood.retrieval.index import INDEXES, Index, IndexInputs, check_installed, settings_of
 from beamwood.retrieval.popularity import PopularitySearcher
 from beamwood.retrieval.vectors import VectorSearcher
 from beamwood.steps import step
 from beamwood.training.budget import Budget
 from beamwood.types import Query, Searcher
 
-__all__ = ["Indexing", "answering", "training_queries"]
+__all__ = ["IndexBuilder", "blend_with_seen", "training_queries"]
 
-# The most queries that an index learns from, and the points in each history at which they are taken.
+# The most queries that an index learns from, and the most of each user, at random points of the history.
 _MOST, _POINTS = 20_000, 8
-# The share of the time left that a trained index may take; the items of the trial that predicts it.
-_SHARE, _PRICED = 0.2, 2000
+# The share of the time left that training an index may take; the items on which building another is timed.
+_SHARE, _TIMED = 0.2, 2000
 _ROWS = 1024
 
 
-class Indexing:
-    """The index of the settings, or of another `kind`, for searchers on a split."""
+class IndexBuilder:
+    """Builds the index of the settings, or one of another `kind`, over the vectors of a searcher."""
 
     def __init__(
         self, split: Split, choice: IndexChoiceSettings, *, kind: type[Index] | None = None, seed: int = 0
@@ -40,27 +40,27 @@ class Indexing:
         check_installed(self.kind)
         self.split, self.seed, self.settings = split, seed, settings_of(self.kind, dict(choice))
 
-    def of(self, searcher: VectorSearcher, budget: Budget | None = None) -> VectorSearcher:
-        """The searcher with its index; a trained index stops in time."""
+    def build(self, searcher: VectorSearcher, budget: Budget | None = None) -> VectorSearcher:
+        """The searcher with its index; an index that trains stops within the budget."""
         limited = budget is not None and budget.limited
         seconds = max(budget.left, 0.0) if budget is not None and limited else None
         queries = partial(training_queries, searcher, self.split, self.seed)
         with step("building the index"):
-            return searcher.indexed(self.kind, self.settings, Making(self.seed, queries, seconds))
+            return searcher.indexed(self.kind, self.settings, IndexInputs(self.seed, queries, seconds))
 
     def price(self, searcher: VectorSearcher, budget: Budget) -> float:
-        """The seconds to reserve for it; see `judge.Later`."""
+        """The seconds to reserve for `build`; see `timed_validation.Later`."""
         if not budget.limited:
             return 0.0
         if self.kind.trains:
             return _SHARE * max(budget.left, 0.0)
-        some, began = searcher.vectors[:_PRICED], budget.clock()
+        some, began = searcher.vectors[:_TIMED], budget.clock()
         self.kind(some, self.settings)
         return (budget.clock() - began) * max(1.0, len(searcher.vectors) / len(some))
 
 
 def training_queries(searcher: VectorSearcher, split: Split, seed: int) -> NDArray[np.float32]:
-    """float32[Q, D], queries of training users: their histories up to random points, at most 20,000."""
+    """float32[Q, D], the vectors of at most 20,000 queries: histories of training users up to random points."""
     histories, rng = split.train.histories, np.random.default_rng(seed)
     users = np.flatnonzero(histories.lengths > 0)
     points = 1 if searcher.needs.users else int(np.clip(_MOST // max(1, len(users)), 1, _POINTS))
@@ -69,15 +69,16 @@ def training_queries(searcher: VectorSearcher, split: Split, seed: int) -> NDArr
         users = np.sort(rng.choice(users, _MOST, replace=False))
     starts = histories.indptr[users]
     stops = starts + rng.integers(1, histories.lengths[users] + 1)
-    asked = Query(users.astype(np.int64), histories.slices(starts, stops))
-    parts = [searcher.encode(asked.take(rows)) for rows in blocks(len(asked), _ROWS)]
+    query = Query(users.astype(np.int64), histories.slices(starts, stops))
+    parts = [searcher.encode(query.take(rows)) for rows in blocks(len(query), _ROWS)]
     return np.concatenate([np.empty((0, searcher.vectors.shape[1]), np.float32), *parts])
 
 
-def answering(searcher: Searcher, seen_weight: float, split: Split) -> Blend:
-    """The searcher blended with seen items; an empty history, which has no vector, gets the most popular items.
+def blend_with_seen(searcher: Searcher, seen_weight: float, split: Split) -> Blend:
+    """A blend of the searcher with a weight for seen items, and popular items for an empty history, which has no
+    vector.
 
-    Popularity counts the whole log, as the retriever stores its histories; no query of a split has an empty history.
+    Popularity is that of the whole log, whose histories the retriever stores; no query of a split has an empty history.
     """
     if searcher.needs.users_alone:
         return Blend([Part(searcher)], seen_weight=seen_weight)

@@ -78,7 +78,7 @@ def encoded_histories(
 
 
 def check_tied(before: EncodedHistory) -> None:
-    """Errors: an encoder whose input vectors of items differ from the vectors searched."""
+    """Errors: an encoder whose input vectors of items differ from the vectors that are searched."""
     if "outputs.weight" in before.encoder.arrays:
         raise InputError("the fitted model has model.tied=false; fit it with true, so that an item has one vector")
 

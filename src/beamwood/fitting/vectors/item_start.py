@@ -14,24 +14,24 @@ from scipy.sparse.linalg import eigsh
 from beamwood.data.dataset import Dataset
 from beamwood.errors import InputError
 from beamwood.fitting.counting import counts_within
-from beamwood.fitting.vectors.remembered import known, remembered
+from beamwood.fitting.start_cache import cached, cached_values
 from beamwood.models.sequence import ProjectedItems, SequenceModel
 from beamwood.training.budget import Budget
 from beamwood.types import BoolArray, FloatArray
 
-__all__ = ["start_from_transitions", "surroundings", "transition_vectors", "unit_vectors"]
+__all__ = ["start_from_transitions", "neighbour_matrix", "transition_vectors", "unit_vectors"]
 
-# Pairs of items count up to this many steps apart, each 1 over the steps.
+# The most steps between the items of a pair.
 _STEPS = 10
-# A longer log is sampled by evenly spread users, three interactions an item at least: pairs may be ten times as many.
-_INTERACTIONS, _AN_ITEM = 3_000_000, 3
-# The relative tolerance of eigenvalues: sufficient for a start, and six times as fast.
+# A longer log is sampled by evenly spread users, to so many interactions, or so many for each item if that is more.
+_INTERACTIONS, _PER_ITEM = 3_000_000, 3
+# The relative tolerance of eigenvalues: sufficient for initial vectors, and six times as fast as an exact one.
 _TOLERANCE = 1e-2
-# Up to these items exact eigenvectors take less than minutes; beyond, these rounds of subspace iteration, with more
-# columns.
+# The most items for exact eigenvectors, which otherwise take minutes; else the rounds of subspace iteration, and its
+# additional columns.
 _EXACT, _ROUNDS, _MORE = 200_000, 4, 16
-# The cost of exact eigenvectors: products a vector, and passes over the basis for each product.
-_STEPS_A_RANK, _TIMES_A_STEP = 5.5, 2
+# The cost of exact eigenvectors: products for each vector, and passes over the basis for each product.
+_PRODUCTS_PER_VECTOR, _PASSES_PER_PRODUCT = 5.5, 2
 # The share of the time left that exact eigenvectors may take.
 _SHARE = 0.25
 
@@ -43,7 +43,7 @@ class _Key(NamedTuple):
     seed: int
 
 
-def surroundings(
+def neighbour_matrix(
     train: Dataset,
     *,
     of_users: BoolArray | None = None,
@@ -58,7 +58,7 @@ def surroundings(
     pairs for each of its items. `of_users` bool[users]: the users who count; None for all. `directed`: C alone. A log
     of more than `most` interactions is sampled by evenly spread users. Errors: as `counts_within`.
     """
-    most = max(_INTERACTIONS, _AN_ITEM * len(train.items)) if most is None else most
+    most = max(_INTERACTIONS, _PER_ITEM * len(train.items)) if most is None else most
     users = np.arange(0, len(train.histories), max(1, math.ceil(len(train.histories.items) / most)))
     if of_users is not None:
         users = users[of_users[users]]
@@ -71,32 +71,34 @@ def surroundings(
 def transition_vectors(train: Dataset, width: int, seed: int, budget: Budget | None = None) -> FloatArray:
     """float32[N, width], of length 1, whose products approximate `D^-1/2 (C + C') D^-1/2` up to these lengths.
 
-    `C + C'`: `surroundings`; D: its row sums plus their mean. The vectors are the leading eigenvectors, each times the
-    square root of its eigenvalue, largest first, so that the first columns, normalised again, are those of a smaller
-    width. Items that follow one another, or have the same neighbours, get similar vectors, even from few histories. An
-    item without neighbours gets zeros. Source: Qin and Rohe, "Regularized Spectral Clustering under the
+    `C + C'`: `neighbour_matrix`; D: its row sums plus their mean. The vectors are the leading eigenvectors, each times
+    the square root of its eigenvalue, largest first, so that the first columns, normalised again, are those of a
+    smaller width. Items that follow one another, or have the same neighbours, get similar vectors, even from few
+    histories. An item without neighbours gets zeros. Source: Qin and Rohe, "Regularized Spectral Clustering under the
     Degree-Corrected Stochastic Blockmodel", with the square roots of eigenvalues as weights. Where exact eigenvectors
-    would take more than a quarter of the rest of `budget`, a few rounds of subspace iteration replace them. While
-    starts are `remembered`, exact ones of a larger width are reused. Errors: `TimeLimitError` where not even these fit.
+    would take more than a quarter of the rest of `budget`, a few rounds of subspace iteration replace them. Within
+    `start_cache.caching`, exact ones of a larger width are reused. Errors: `TimeLimitError` where not even these fit.
     """
 
-    def make() -> tuple[FloatArray, bool]:
-        wider = [
-            (key.width, made[0])
-            for key, made in known(train).items()
-            if isinstance(key, _Key) and key.seed == seed and key.width > width and made[1]
-        ]
-        if wider:
-            return unit_vectors(min(wider, key=lambda pair: pair[0])[1][:, :width]), True
-        return _made(train, width, seed, budget)
+    def compute() -> tuple[FloatArray, bool]:
+        wider = {
+            key.width: value
+            for key, value in cached_values(train).items()
+            if isinstance(key, _Key) and key.seed == seed and key.width > width
+        }
+        exact_widths = [wide for wide, (_, exact) in wider.items() if exact]
+        if exact_widths:
+            vectors, _ = wider[min(exact_widths)]
+            return unit_vectors(vectors[:, :width]), True
+        return _transition_vectors(train, width, seed, budget)
 
-    return remembered(train, _Key(width, seed), make, budget)[0].copy()
+    return cached(train, _Key(width, seed), compute, budget)[0].copy()
 
 
-def _made(train: Dataset, width: int, seed: int, budget: Budget | None) -> tuple[FloatArray, bool]:
+def _transition_vectors(train: Dataset, width: int, seed: int, budget: Budget | None) -> tuple[FloatArray, bool]:
     """`transition_vectors`, and whether they are exact."""
     num_items = len(train.items)
-    counts = surroundings(train, budget=budget)
+    counts = neighbour_matrix(train, budget=budget)
     degrees = np.asarray(counts.sum(axis=1)).ravel()
     # Without the mean, each small isolated group of items has one of the largest eigenvalues.
     root = np.sqrt(np.maximum(degrees + degrees.mean(), 1e-9))
@@ -112,9 +114,7 @@ def _made(train: Dataset, width: int, seed: int, budget: Budget | None) -> tuple
 
 
 def _fits(matrix: sparse.csr_matrix, rank: int, budget: Budget | None) -> bool:
-    """Whether exact eigenvectors fit the time limit, by the time of a few products. Errors: not even inexact
-    ones fit.
-    """
+    """Whether exact eigenvectors fit the time limit, estimated from a few products. Errors: not even others fit."""
     if budget is None or not budget.limited:
         return True
     rng, clock = np.random.default_rng(0), budget.clock
@@ -126,9 +126,9 @@ def _fits(matrix: sparse.csr_matrix, rank: int, budget: Budget | None) -> bool:
         work()
         return clock() - began
 
-    one = timed(lambda: matrix @ basis[:, 0])
-    against = timed(lambda: basis @ (basis[:, 0] @ basis))
-    price = _STEPS_A_RANK * rank * (one + _TIMES_A_STEP * against)
+    product = timed(lambda: matrix @ basis[:, 0])
+    one_pass = timed(lambda: basis @ (basis[:, 0] @ basis))
+    price = _PRODUCTS_PER_VECTOR * rank * (product + _PASSES_PER_PRODUCT * one_pass)
     if price <= _SHARE * budget.left:
         return True
     some = timed(lambda: orthonormal(matrix @ basis[:, :_MORE])) * (rank + _MORE) / _MORE

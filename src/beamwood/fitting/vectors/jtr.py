@@ -1,5 +1,6 @@
-"""JTR: a sequence encoder and the vectors of a tree of clusters, trained together; items then move to where they are
-asked for.
+"""JTR: a sequence encoder and the node vectors of a tree of clusters, trained together.
+
+Afterwards each item is assigned to the leaves that the queries for it reach.
 
     loss = the encoder's + sum over levels of - log softmax(encode(history) . nodes of the level)[the target's node]
 
@@ -36,7 +37,7 @@ _WINDOWS, _MOST, _SHARE = 64, 500_000, 0.1
 
 
 class JtrTask(ContinuedTask):
-    """The encoder's examples, each for the item and for the nodes on the path to its leaf."""
+    """The training of the encoder, in which each target item is predicted, and each node on the path to its leaf."""
 
     config: JtrConfig
 
@@ -65,12 +66,12 @@ class JtrTask(ContinuedTask):
         for place, level in enumerate(self.tree.levels()):
             # A leaf on a higher level has no node here.
             there = torch.nonzero(paths_XH[:, place] >= 0)[:, 0]
-            of_level = self.of_level(queries_XD[there], paths_XH[there, place], level, rng)
-            losses = losses.index_add(0, there, of_level)
+            losses_there = self.level_loss(queries_XD[there], paths_XH[there, place], level, rng)
+            losses = losses.index_add(0, there, losses_there)
         return losses
 
-    def of_level(self, queries_XD: Tensor, nodes_X: Tensor, level: tuple[int, int], rng: torch.Generator) -> Tensor:
-        """[X], the softmax over a level, or over negatives where these are fewer."""
+    def level_loss(self, queries_XD: Tensor, nodes_X: Tensor, level: tuple[int, int], rng: torch.Generator) -> Tensor:
+        """[X], the softmax loss over a level, or over sampled negatives where these are fewer."""
         count = self.config.loss.level_negatives
         if count is None or count >= level[1] - level[0] - 1:
             logits = queries_XD @ self.nodes[level[0] : level[1]].T
@@ -83,7 +84,7 @@ class JtrTask(ContinuedTask):
         return functional.cross_entropy(logits, torch.zeros_like(nodes_X), reduction="none")
 
     def price(self, searcher: VectorSearcher, budget: Budget) -> float:
-        """The seconds of `indexed`."""
+        """The estimated seconds of `indexed`."""
         if not budget.limited:
             return 0.0
         self.arrivals(Budget(), most=1)
@@ -93,7 +94,7 @@ class JtrTask(ContinuedTask):
         return min(whole, _SHARE * max(budget.left, 0.0))
 
     def indexed(self, searcher: VectorSearcher, budget: Budget) -> VectorSearcher:
-        """The searcher with the tree; each item in the leaves that queries with it as target reach."""
+        """The searcher with the tree as index; each item is in the leaves that the queries for it reach."""
         items, leaves = self.arrivals(budget, most=_MOST)
         buckets = shared_leaves(self.leaf_N, len(self.tree.leaves), items, leaves, self.config.index.num_homes)
         nodes = self.nodes.detach().numpy().copy()

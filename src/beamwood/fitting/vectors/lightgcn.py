@@ -1,8 +1,8 @@
-"""LightGCN: vectors of users and items, averaged over the layers of the graph of who took what; pairs by BPR.
+"""LightGCN: vectors of users and items, averaged over the layers of the user-item graph, and trained by BPR.
 
     E_(k+1) = D^-1/2 A D^-1/2 E_k,    E = (E_0 + .. + E_K) / (K + 1)
 
-Shape legend: B pairs, V = U + N nodes of the graph (users, then items), R nodes that are asked for, D width.
+Shape legend: B pairs, V = U + N nodes of the graph (users, then items), R nodes of a step, D width.
 Source: He et al., "LightGCN: Simplifying and Powering Graph Convolution Network for Recommendation". K = 0 is matrix
 factorisation by BPR.
 """
@@ -37,11 +37,11 @@ from beamwood.training.budget import Budget
 from beamwood.training.trainable import Progress
 from beamwood.types import ItemLists
 
-__all__ = ["Averaged", "AveragedWhole", "Graph", "GraphTask", "fit_graph"]
+__all__ = ["AveragedRows", "AveragedGraph", "Graph", "GraphTask", "fit_graph"]
 
 
 class Graph:
-    """The user-item graph of V nodes, each edge over the square root of both nodes' degrees; repeats count once."""
+    """The user-item graph; the weight of an edge is 1 / sqrt(product of both nodes' degrees), repeats count once."""
 
     def __init__(self, taken: ItemLists, num_items: int, num_layers: int) -> None:
         self.num_layers, each = num_layers, taken.distinct()
@@ -54,18 +54,18 @@ class Graph:
         ends = np.concatenate([users, items]), np.concatenate([items, users])
         size = num_users + num_items
         self.edges = sparse.csr_matrix((np.tile(weights, 2), ends), shape=(size, size), dtype=np.float32)
-        self._there: Tensor | None = None
+        self._edges: Tensor | None = None
 
     def edges_on(self, device: torch.device) -> Tensor:
         """The edges as a sparse tensor [V, V] on a GPU, built once."""
-        if self._there is None or self._there.device != device:
+        if self._edges is None or self._edges.device != device:
             indptr, indices = torch.from_numpy(self.edges.indptr), torch.from_numpy(self.edges.indices)
             data, size = torch.from_numpy(self.edges.data), self.edges.shape
             with warnings.catch_warnings():
                 # torch warns that sparse tensors are in beta.
                 warnings.simplefilter("ignore", UserWarning)
-                self._there = torch.sparse_csr_tensor(indptr, indices, data, size, device=device)
-        return self._there
+                self._edges = torch.sparse_csr_tensor(indptr, indices, data, size, device=device)
+        return self._edges
 
     def summed(self, vectors_VD: NDArray[np.float32], layers: int) -> NDArray[np.float32]:
         """float32[V, D], `E_0 + .. + E_(layers - 1)`; zeros for no layer."""
@@ -77,8 +77,8 @@ class Graph:
         return total
 
 
-class Averaged(torch.autograd.Function):
-    """[R, D], the mean over the layers at some nodes; the graph is symmetric, so its gradient is a mean as well.
+class AveragedRows(torch.autograd.Function):
+    """[R, D], the mean over the layers of some nodes' vectors; the graph is symmetric, so its gradient is one as well.
 
     The last layer forward, and the first backward, are computed at these nodes alone.
     """
@@ -99,8 +99,8 @@ class Averaged(torch.autograd.Function):
         return torch.from_numpy(spread / np.float32(graph.num_layers + 1)), None, None
 
 
-class AveragedWhole(torch.autograd.Function):
-    """The same with whole layers, on any device: a GPU cannot select rows of a sparse matrix."""
+class AveragedGraph(torch.autograd.Function):
+    """As `AveragedRows` with whole layers, on any device: a GPU cannot select rows of a sparse matrix."""
 
     @staticmethod
     def forward(ctx: Any, table_VD: Tensor, rows_R: Tensor, graph: Graph) -> Tensor:
@@ -117,7 +117,7 @@ class AveragedWhole(torch.autograd.Function):
 
 
 def averaged(vectors_VD: Tensor, graph: Graph) -> Tensor:
-    """[V, D], the mean over the layers at all nodes."""
+    """[V, D], the mean over the layers of all nodes' vectors."""
     total, edges = vectors_VD, graph.edges_on(vectors_VD.device)
     for _ in range(graph.num_layers):
         total = torch.addmm(vectors_VD, edges, total)
@@ -136,7 +136,7 @@ class GraphVectors(nn.Module):
     def forward(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
         """The averaged vectors [.., D] of the nodes int64[..], and their E_0."""
         rows_R, places = torch.unique(nodes, return_inverse=True)
-        form = Averaged if rows_R.device.type == "cpu" else AveragedWhole
+        form = AveragedRows if rows_R.device.type == "cpu" else AveragedGraph
         vectors: Tensor = form.apply(self.table, rows_R, self.graph)  # type: ignore[no-untyped-call]
         return vectors[places], self.table[rows_R][places]
 
@@ -149,7 +149,7 @@ class TripletBatch:
 
 
 class GraphTask(SearchedTask[TripletBatch]):
-    """A user drawn uniformly, one of the user's items, and another item; an epoch has as many as edges."""
+    """Triplets of a uniformly drawn user, an item of the user, and another item; an epoch has one for each edge."""
 
     model: GraphVectors
 
@@ -172,7 +172,7 @@ class GraphTask(SearchedTask[TripletBatch]):
         self.model = GraphVectors(self.graph, self.config.model.width, rng)
 
     def batch(self, rows: NDArray[np.int64], rng: torch.Generator, progress: Progress) -> TripletBatch:
-        """As many triplets as rows; the rows themselves are ignored."""
+        """One random triplet for each row; which rows does not matter."""
         del progress
         draws_B3 = torch.rand((len(rows), 3), generator=rng, dtype=torch.float64).numpy()
         users = self.drawn[(draws_B3[:, 0] * len(self.drawn)).astype(np.int64)]

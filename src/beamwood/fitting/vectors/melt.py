@@ -45,7 +45,7 @@ class BranchBatch:
 
 
 class MeltTask(SearchedTask[BranchBatch]):
-    """Examples are frequent items, each with a random frequent user; both are shown as if they were rare."""
+    """Learns on frequent items and frequent users, of whom only a few contexts and latest items are given."""
 
     model: nn.ModuleDict
 
@@ -72,9 +72,9 @@ class MeltTask(SearchedTask[BranchBatch]):
         self.num_examples = len(self.head)
 
     def prepare(self, rng: torch.Generator, budget: Budget) -> None:
-        """Draw the contexts to keep, encode them and the frequent users, and initialise the branches."""
+        """Sample the contexts, encode them and the histories of frequent users, and initialise the branches."""
         encoder, histories = self.before.encoder, self.histories
-        self.contexts = self.contexts.thinned(self._most_contexts(budget), rng)
+        self.contexts = self.contexts.thinned(self._affordable_contexts(budget), rng)
         positions = self.contexts.positions
         self.context_vectors = encoded_histories(
             encoder, histories, histories.indptr[histories.rows[positions]], positions
@@ -86,10 +86,8 @@ class MeltTask(SearchedTask[BranchBatch]):
         for parameter in self.model.parameters():
             nn.init.uniform_(parameter, -(width**-0.5), width**-0.5, generator=rng)
 
-    def _most_contexts(self, budget: Budget) -> int:
-        """`examples.max_contexts`, or as many contexts an item as can be encoded in half of the time left,
-        after users.
-        """
+    def _affordable_contexts(self, budget: Budget) -> int:
+        """The contexts an item: `examples.max_contexts`, or fewer that can be encoded in half of the time left."""
         most, counts, histories = self.config.examples.max_contexts, self.contexts.counts, self.histories
         if not budget.limited:
             return most
@@ -111,11 +109,13 @@ class MeltTask(SearchedTask[BranchBatch]):
         return fewer
 
     def batch(self, rows: NDArray[np.int64], rng: torch.Generator, progress: Progress) -> BranchBatch:
-        """Random users' last items as input for their whole histories, and the given items' random contexts for their
-        vectors.
+        """The inputs and targets of both branches.
+
+        Users: a few latest items of random users, for the vectors of their whole histories. Items: a few random
+        contexts of the given items, for their vectors.
         """
         count, steps = len(rows), self.config.optimiser.decay_steps
-        # The curriculum follows the decay schedule.
+        # The curriculum ends with the decay of the learning rate.
         fraction = progress.fraction if steps is None else min(progress.step / steps, 1.0)
         chosen = torch.randint(len(self.users), (count,), generator=rng).numpy()
         shown = torch.randint(1, max(self.shortest, 1) + 1, (count,), generator=rng).numpy()

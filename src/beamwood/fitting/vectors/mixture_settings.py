@@ -1,4 +1,4 @@
-"""The settings of a mixture of logits."""
+"""The settings of `mol`, a mixture of logits."""
 
 from __future__ import annotations
 

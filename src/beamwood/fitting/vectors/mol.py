@@ -33,7 +33,7 @@ __all__ = ["MixtureModel", "MixtureTask", "fit_mixture", "imbalance"]
 
 
 class MixtureModel(SequenceModel):
-    """A sequence encoder whose vectors, and those of the items, are decomposed into components."""
+    """A sequence encoder, and the parameters of a mixture of logits over its vectors and those of the items."""
 
     def __init__(self, *given: Any, mixture: mol.Sizes, width: int, **more: Any) -> None:
         super().__init__(*given, width=width, **more)
@@ -45,7 +45,7 @@ class MixtureModel(SequenceModel):
 
 
 class MixtureTask(SequenceTask):
-    """The examples of SASRec, each against negatives that the step's examples share."""
+    """The training of SASRec under a mixture, against negatives that the examples of a step share."""
 
     model: MixtureModel
     config: MixtureConfig

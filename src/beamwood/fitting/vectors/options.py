@@ -13,10 +13,9 @@ __all__ = ["VectorOptions"]
 
 
 class VectorOptions(TrainOptions, total=False):
-    """A part that a user's own method binds, as `functools.partial(METHOD.fit, index=...)`.
+    """An option for a part of a user's own method, as `functools.partial(METHOD.fit, index=...)`.
 
-    `index` (that of `index.kind`) finds the largest products; loading such a folder needs it, too
-    (`retrieval.vectors.searcher_with`).
+    `index`: replaces the index of `index.kind`; loading such a folder needs it too (`retrieval.vectors.searcher_with`).
     """
 
     index: type[Index]

@@ -1,4 +1,4 @@
-"""The settings that switch off our additions to sequence encoders, on which the presets of their methods build."""
+"""The settings of papers on sequence encoders; the presets of the methods extend them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PLAIN: Mapping[str, Any] = {
     "optimiser.clip_norm": None,
     "choose.seen_weight": 0.0,
 }
-"""Random initial vectors, the softmax over the whole catalogue, Adam at 1e-3, no weight for seen items."""
+"""No additions to the papers: random initial vectors, the full softmax, Adam at 1e-3, no weight for seen items."""
 
 SASREC: Mapping[str, Any] = {
     **PLAIN,

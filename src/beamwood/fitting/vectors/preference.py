@@ -34,10 +34,10 @@ __all__ = ["PreferenceTask", "fit_preference"]
 
 
 class PreferenceTask(ContinuedTask):
-    """As the encoder's task, with `omega (CE + strength * preference)` at each example."""
+    """The encoder's task with the loss `omega (CE + strength * preference)` for each example."""
 
     config: PreferenceConfig
-    takes_gpu = False
+    supports_gpu = False
     reference: SequenceModel | None
 
     def __init__(self, split: Split, config: PreferenceConfig) -> None:
@@ -55,7 +55,7 @@ class PreferenceTask(ContinuedTask):
         self.tail_N = torch.from_numpy(rule.tail(split.train).mask)
 
     def prepare(self, rng: torch.Generator, budget: Budget) -> None:
-        """As the encoder's; the model in `start.folder` is also the reference of DPO."""
+        """As the encoder's task; for DPO and S-DPO the initial model is also the reference."""
         super().prepare(rng, budget)
         if self.config.loss.preference in ("dpo", "s-dpo"):
             self.reference = copy.deepcopy(self.model).eval().requires_grad_(False)

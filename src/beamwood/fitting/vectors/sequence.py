@@ -1,4 +1,4 @@
-"""A sequence encoder trained by softmax over the catalogue: SASRec, and the shared parts of the other encoders.
+"""Training any sequence encoder by softmax over the catalogue, such as SASRec.
 
 Shape legend: B sequences, L history length, X examples of a step, D width, M negatives of a step.
 
@@ -39,7 +39,7 @@ Model = TypeVar("Model", bound=SequenceModel)
 
 
 class SequenceTask(WindowTask):
-    """Windows under the softmax over the catalogue, or over samples of it."""
+    """The softmax loss over the catalogue, or over samples of it, on windows of histories."""
 
     def __init__(self, train: Dataset, config: WindowConfig, *, encoder: Encoder) -> None:
         super().__init__(train, encoder, length=config.model.length, horizon=config.examples.horizon)
@@ -59,7 +59,7 @@ class SequenceTask(WindowTask):
         return build_model(self.train, self.config, self.encoder, rng)
 
     def optimisers(self) -> list[Optimiser]:
-        """AdamW; item vectors may have a decay of their own."""
+        """AdamW; item vectors may have another weight decay."""
         optimiser, of_items = self.config.optimiser, list(self.model.item_parameters())
         known, decay = set(of_items), optimiser.weight_decay
         others = [each for each in self.model.parameters() if each not in known]
@@ -107,7 +107,7 @@ def build_model(
     generator: torch.Generator,
     make: Callable[..., Model] = SequenceModel,  # type: ignore[assignment]
 ) -> Model:
-    """The encoder of a configuration, by `make`. Errors: a `model.item_column` that the item table lacks."""
+    """The model of a configuration, of class `make`. Errors: a `model.item_column` that the item table lacks."""
     features, column = None, config.model.item_column
     if column is not None:
         if train.item_table is None:

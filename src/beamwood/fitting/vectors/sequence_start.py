@@ -1,4 +1,4 @@
-"""A fitted sequence model as the start of another training, and the task that may start from one."""
+"""Training that continues from a fitted sequence model."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 
 from beamwood.data.split import Split
 from beamwood.errors import InputError
-from beamwood.fitting.fitted import fitted_alike, method_of
+from beamwood.fitting.fitted import load_fitted, method_of
 from beamwood.fitting.vectors.sequence import SequenceTask
 from beamwood.fitting.vectors.settings import ContinuedConfig
 from beamwood.models.encoder import Encoder
@@ -21,7 +21,7 @@ __all__ = ["ContinuedTask", "fitted_sequence", "load_start"]
 
 
 class ContinuedTask(SequenceTask):
-    """As the encoder's task; all weights may come from the model in `start.folder`."""
+    """The encoder's task, which may start from all weights of the model in `start.folder`."""
 
     config: ContinuedConfig
 
@@ -30,20 +30,20 @@ class ContinuedTask(SequenceTask):
         self.split = split
 
     def prepare(self, rng: torch.Generator, budget: Budget) -> None:
-        """As the encoder's; then fitted weights replace the random ones."""
+        """As the encoder's task; then the weights of the fitted model replace the initial ones."""
         super().prepare(rng, budget)
         if self.config.start.folder is not None:
             load_start(self.model, self.config.start.folder, self.split)
 
     def start_items(self, seed: int, budget: Budget) -> None:
-        """As the encoder's, unless all weights come from a fitted model."""
+        """As the encoder's task, unless all weights are those of a fitted model."""
         if self.config.start.folder is None:
             super().start_items(seed, budget)
 
 
 def fitted_sequence(start: str, split: Split) -> EncodedHistory:
-    """The encoder of a fitted sequence model of exactly this data and split, with MELT's branch where it has one."""
-    fitted = fitted_alike(start, split)
+    """The encoder of a fitted sequence model of the same data and split, with MELT's user branch if it has one."""
+    fitted = load_fitted(start, split)
     searcher = sole_part(fitted.searcher)
     if isinstance(searcher, VectorSearcher):
         queries = searcher.queries
@@ -59,7 +59,7 @@ def load_start(model: SequenceModel, start: str, split: Split) -> None:
     encoder = before.encoder
     if before.branch is not None:
         raise InputError(
-            f"start.folder='{start}' holds MELT's user branch, which a training cannot go on with; give the model that "
+            f"start.folder='{start}' holds MELT's user branch, which cannot be trained further; give the model that "
             "MELT was fitted on, and fit melt on the result"
         )
     if encoder.name != model.name:

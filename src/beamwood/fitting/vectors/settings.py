@@ -1,4 +1,4 @@
-"""The settings of methods that score by products of vectors: encoders, their continuations, two towers."""
+"""The settings of methods that score by inner products of vectors: sequence encoders and two towers."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 else:
     UserTower = Literal["mf", "mean", EncoderName]
 
-# Up to these items the softmax is over the whole catalogue; beyond, it would take longer than the rest of the step.
+# Up to so many items the softmax is over the whole catalogue, else over samples: it would take most of a step.
 _WHOLE, _SAMPLED = 15_000, 4_000
 # The fewest steps between validations of two towers, however short an epoch is.
 _LEAST_STEPS = 20
@@ -61,7 +61,7 @@ MaxContexts = Annotated[int, Field(ge=1, description="maximum occurrences used p
 
 
 class VectorConfig(SeenConfig):
-    """The settings of all methods that score by products of vectors."""
+    """The settings of all methods that score by inner products of vectors."""
 
     index: IndexChoiceSettings = IndexChoiceSettings()
 
@@ -82,13 +82,13 @@ class SequenceModelSettings(EncoderModelSettings):
 
 
 class SequenceExampleSettings(SettingsGroup):
-    """The targets of a position."""
+    """Which items are the targets of a position."""
 
     horizon: Horizon = 1
 
 
-class AheadConfig(SeenConfig):
-    """A training whose targets may lie several items ahead."""
+class HorizonConfig(SeenConfig):
+    """The settings of a training whose targets may lie several items ahead."""
 
     examples: SequenceExampleSettings = SequenceExampleSettings()
 
@@ -119,7 +119,7 @@ class SequenceOptimiserSettings(TableOptimiserSettings):
     )
 
 
-class WindowConfig(AheadConfig):
+class WindowConfig(HorizonConfig):
     """A sequence encoder under a softmax; the defaults are SASRec's, chosen on validation data of `ml1m`.
 
     The examples of a step are windows: in a causal encoder each position is one, in others only the last.
@@ -132,7 +132,7 @@ class WindowConfig(AheadConfig):
     loop: LoopSettings = LoopSettings(batch_size=32, max_steps=3000)
 
     def resolved(self, facts: Facts) -> dict[str, Any]:
-        """Item vectors from a column start as its projections."""
+        """Item vectors that are projections of a column cannot start from transitions."""
         optimiser, possible = self.optimiser, self.model.item_column is None
         sampled = self.sampled(facts)
         values: dict[str, Any] = {
@@ -140,7 +140,7 @@ class WindowConfig(AheadConfig):
             "start.items": start_of(self.start.items, facts.num_items, possible=possible),
             "optimiser.item_decay": optimiser.weight_decay if optimiser.item_decay is None else optimiser.item_decay,
         }
-        # The full softmax moves every item.
+        # The full softmax updates every item.
         if sampled is not None:
             values["optimiser.embeddings"] = embeddings_of(optimiser.embeddings, facts.num_items)
         return values
@@ -176,7 +176,7 @@ class AlignedModelSettings(AnySizes, SequenceModelSettings):
 
 
 class AlignedStartSettings(ItemStartSettings, FolderStartSettings):
-    """Item vectors, or all weights from a fitted model."""
+    """How item vectors are initialised, or the fitted model with all weights."""
 
 
 class ContinuedConfig(WindowConfig):
@@ -185,7 +185,7 @@ class ContinuedConfig(WindowConfig):
     start: AlignedStartSettings = AlignedStartSettings()
 
     def resolved(self, facts: Facts) -> dict[str, Any]:
-        """A fitted model has its own item vectors."""
+        """As `WindowConfig`; a fitted model brings its item vectors."""
         values = super().resolved(facts)
         return values if self.start.folder is None else {k: v for k, v in values.items() if k != "start.items"}
 
@@ -214,7 +214,7 @@ class PreferenceLossSettings(SequenceLossSettings):
 
     @property
     def compares_probabilities(self) -> bool:
-        """Whether it needs the softmax's denominator, which cancels in all other forms."""
+        """Whether the loss needs the denominator of the softmax, which cancels in all other losses."""
         return self.preference == "orpo" or (self.preference != "none" and self.pi == "prob")
 
 
@@ -225,7 +225,7 @@ class PreferenceConfig(ContinuedConfig, VectorConfig):
     loss: PreferenceLossSettings = PreferenceLossSettings()
 
     def sampled(self, facts: Facts) -> int | None:
-        """None where exact probabilities are compared, unless given."""
+        """As `WindowConfig`, but None where exact probabilities are compared, unless given."""
         exact = self.loss.compares_probabilities and self.loss.sampled_negatives == "auto"
         return None if exact else super().sampled(facts)
 
@@ -305,7 +305,7 @@ class TowerLossSettings(SettingsGroup):
     )
 
 
-class TowerConfig(AheadConfig, VectorConfig):
+class TowerConfig(HorizonConfig, VectorConfig):
     """Two towers; an epoch goes through all training interactions."""
 
     model: TowerModelSettings = TowerModelSettings()
@@ -316,9 +316,10 @@ class TowerConfig(AheadConfig, VectorConfig):
     choose: SeenChoiceSettings = SeenChoiceSettings(monitor="removed/ndcg@20")
 
     def resolved(self, facts: Facts) -> dict[str, Any]:
-        """User ids have no start; a mask harms importance resampling, and no other sampler.
+        """The initial vectors, the mask, the embedding optimiser, and at least one validation an epoch.
 
-        A small log is overfitted within a few epochs, so each epoch needs a validation to find the best weights.
+        Vectors of user ids have no start. A mask harms importance resampling, and no other sampler. Small logs are
+        overfitted within a few epochs, so each epoch is validated.
         """
         tower, loss = self.model.user_tower, self.loss
         user_rows = {"mf": facts.num_users, "mean": facts.num_items + 1}.get(tower, facts.num_items)
@@ -338,7 +339,7 @@ class TowerConfig(AheadConfig, VectorConfig):
         return values
 
     def chosen(self, split: Split, options: Mapping[str, Any]) -> dict[str, Any]:
-        """The places between the end of a history and its target, unless given or without a history."""
+        """The horizon, unless it is given or the tower reads no history."""
         return {} if self.model.user_tower == "mf" else super().chosen(split, options)
 
     @model_validator(mode="after")

@@ -1,4 +1,4 @@
-"""TIGER: items become codes of their vectors, and a decoder says a history's next item code by code.
+"""TIGER: items are codes of vectors, and a decoder predicts the next item of a history code by code.
 
 Shape legend: X examples of a step, N items, D width, F columns of given vectors, S codes an item, K codewords.
 Source: Rajput et al., "Recommender Systems with Generative Retrieval".
@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from beamwood.data.split import Split
 from beamwood.errors import InputError
-from beamwood.fitting.fitted import fitted_alike
+from beamwood.fitting.fitted import load_fitted
 from beamwood.fitting.options import TrainOptions
 from beamwood.fitting.vectors.code_settings import CodeConfig
 from beamwood.fitting.vectors.fit import fit_searched
@@ -36,14 +36,14 @@ from beamwood.retrieval.retriever import Retriever
 from beamwood.training.budget import Budget
 from beamwood.types import FloatArray
 
-__all__ = ["CodeTask", "CodedItems", "CodedModel", "fit_codes", "item_codes", "with_places"]
+__all__ = ["CodeTask", "CodedItems", "CodedModel", "fit_codes", "item_codes", "with_collision_codes"]
 
 # The most distances computed for the centres of codes, and the rounds of each place; more items have fewer rounds.
 _DISTANCES, _ROUNDS = 2e9, 20
 
 
 class CodedItems(nn.Module):
-    """An item's vector [D] is the sum of its codewords' vectors."""
+    """Item vectors [D] that are sums of the vectors of their codewords."""
 
     def __init__(self, codes_NS: NDArray[np.int64], counts: Sequence[int], width: int, rng: torch.Generator) -> None:
         super().__init__()
@@ -93,7 +93,7 @@ class CodedModel(SequenceModel):
 
 
 class CodeTask(WindowTask):
-    """The examples of SASRec, each with the codes of its target as a sequence."""
+    """The training of SASRec to predict the codes of the target, one after the other."""
 
     model: CodedModel
 
@@ -128,7 +128,7 @@ class CodeTask(WindowTask):
         """
         start, train = self.config.start, self.split.train
         if start.folder is not None:
-            fitted = fitted_alike(start.folder, self.split)
+            fitted = load_fitted(start.folder, self.split)
             vectors: FloatArray = item_vectors(fitted.searcher, np.arange(self.num_items))
         elif start.item_column is not None:
             if train.item_table is None:
@@ -168,15 +168,15 @@ def item_codes(
 ) -> tuple[NDArray[np.int64], NDArray[np.float32] | None]:
     """int64[N, S] of items, distinct, and the centres [num_codes, K, F]; without vectors, uniform random codes."""
     if vectors_NF is None:
-        return with_places(rng.integers(0, num_words, (num_items, num_codes))), None
+        return with_collision_codes(rng.integers(0, num_words, (num_items, num_codes))), None
     rounds = int(np.clip(_DISTANCES / (num_items * num_words * num_codes), 2, _ROUNDS))
     coded = residual_codes(vectors_NF, num_codes, num_words, rng, rounds=rounds)
     assert isinstance(coded.decoder, Sums)
-    return with_places(coded.codes.astype(np.int64)), coded.decoder.tables_MKD
+    return with_collision_codes(coded.codes.astype(np.int64)), coded.decoder.tables_MKD
 
 
-def with_places(codes_NS: NDArray[np.int64]) -> NDArray[np.int64]:
-    """int64[N, S], or [N, S + 1] where items share codes: the last is the rank among these, by item index."""
+def with_collision_codes(codes_NS: NDArray[np.int64]) -> NDArray[np.int64]:
+    """int64[N, S], distinct codes: where items share codes, a last code is added, their rank by item index."""
     group_N = np.unique(codes_NS, axis=0, return_inverse=True)[1].ravel()
     order = np.argsort(group_N, kind="stable")
     sizes = np.bincount(group_N)

@@ -55,9 +55,9 @@ class PairBatch:
 
 
 class TwoTowerTask(SearchedTask[PairBatch]):
-    """Every training interaction is an example: its user, its item, and the user's earlier items.
+    """Training on every interaction: the target is its item, the input its user or the user's earlier items.
 
-    With a horizon h > 1 the history ends at a uniform random one of the h places before the item; with 0 at any place.
+    With a horizon h > 1 the history ends at a random one of the h places before the item, with 0 at any earlier place.
     """
 
     model: TwoTower
@@ -74,7 +74,6 @@ class TwoTowerTask(SearchedTask[PairBatch]):
         if self.num_examples == 0:
             raise InputError("no user has two interactions to train on; give a longer log")
         self.users = train.histories.rows
-        # Without repeats, which would be looked up among the candidates again.
         loss = config.loss
         assert loss.mask_known is not None, "a plan resolves it"
         self.known = train.histories.distinct() if loss.mask_known else ItemLists.empty(len(train.histories))
@@ -97,10 +96,10 @@ class TwoTowerTask(SearchedTask[PairBatch]):
     def prepare(self, rng: torch.Generator, budget: Budget) -> None:
         """Initialise the towers, with item vectors by `start.items`."""
         config = self.config
-        self.model = build_model(self.train, config, rng)
+        self.model = build_towers(self.train, config, rng)
         assert config.start.items != "auto", "a plan resolves it"
         if config.start.items == "transitions":
-            start_towers(self.model, self.train, rng.initial_seed(), budget)
+            start_from_transitions(self.model, self.train, rng.initial_seed(), budget)
         # The full softmax moves every item.
         lazy = self.model.users if config.loss.negatives == "full" else self.model
         sparse_gradients(lazy, config.optimiser.embeddings)
@@ -155,7 +154,7 @@ class TwoTowerTask(SearchedTask[PairBatch]):
         items_B, device = batch.items_B.cpu(), batch.items_B.device
         candidates = self.sampler.candidates(items_B, rng)
         items_CD = self.model.item_vectors(candidates.to(device))
-        # Computed separately: the backward pass of a diagonal would fill a whole matrix with zeros.
+        # Not the diagonal of all scores, whose backward pass would fill a whole matrix with zeros.
         positive_B = (vectors_BD * items_CD[: len(batch.items_B)]).sum(dim=1)
         repeats = self.sampler.masks_repeats
         masked = masked_candidates(items_B, candidates, batch.known, self.num_items, repeats=repeats).to(device)
@@ -200,7 +199,7 @@ def masked_candidates(
     return torch.from_numpy(mask)
 
 
-def build_model(train: Dataset, config: TowerConfig, generator: torch.Generator) -> TwoTower:
+def build_towers(train: Dataset, config: TowerConfig, generator: torch.Generator) -> TwoTower:
     """The towers of a configuration."""
     num_items, model = len(train.items), config.model
     users: UserTable | MeanTower | SequenceModel
@@ -224,11 +223,11 @@ def build_model(train: Dataset, config: TowerConfig, generator: torch.Generator)
     return TwoTower(users, items, normalise=model.normalise, temperature=model.temperature)
 
 
-def start_towers(model: TwoTower, train: Dataset, seed: int, budget: Budget) -> None:
+def start_from_transitions(model: TwoTower, train: Dataset, seed: int, budget: Budget) -> None:
     """Replace both towers' random item vectors by `transition_vectors`; items without neighbours keep theirs.
 
-    So a history's mean is near its likely next items before the first step. Errors: `InputError` for a tower of user
-    ids.
+    The mean of a history is then near its likely next items before the first step. Errors: `InputError` for a tower of
+    user ids.
     """
     if isinstance(model.users, UserTable):
         raise InputError("start.items=transitions is for a history tower; leave it out, or set model.user_tower=mean")
@@ -249,6 +248,6 @@ def fit_towers(
     columns that do not exist.
     """
     task = TwoTowerTask(split.train, config)
-    # The mean of transition vectors is a useful model already.
+    # The mean of transition vectors is a useful model before any training, and so is validated.
     started = config.start.items == "transitions" and config.model.user_tower == "mean"
     return fit_vectors(task, split, config, method="two_tower", index=index, evaluate_start=started, **options)

@@ -1,4 +1,4 @@
-"""Windows of users' histories, as sequence encoders are trained on them; methods define the loss of an example.
+"""Training a sequence encoder on windows of users' histories; subclasses define the loss of an example.
 
 Shape legend: B sequences, L history length, X examples of a step, D width.
 """
@@ -31,10 +31,10 @@ class WindowBatch:
 
 
 class WindowTask(SearchedTask[WindowBatch]):
-    """Random windows of users' histories; the target of each position is one of the next `horizon` items.
+    """Training on random windows of histories; the target of each position is a random one of the next `horizon` items.
 
-    `horizon` 0: any later item. A non-causal encoder has an example for each position instead, the window that ends
-    there. Errors: no user has two interactions.
+    `horizon` 0: of all later items. For a causal encoder each position of a window is an example. For others each
+    position of a history is one: the window that ends there. Errors: no user has two interactions.
     """
 
     model: SequenceModel
@@ -46,7 +46,7 @@ class WindowTask(SearchedTask[WindowBatch]):
         if not (lengths >= 2).any():
             raise InputError("no user has two interactions to train on; give a longer log")
         if encoder.causal:
-            # A user occurs in an epoch once for each window of the history.
+            # An epoch has each user once for each window that the history fills.
             self.users = np.repeat(np.arange(len(lengths)), np.where(lengths >= 2, -(-(lengths - 1) // length), 0))
         else:
             self.users = np.repeat(np.arange(len(lengths)), np.maximum(lengths - 1, 0))

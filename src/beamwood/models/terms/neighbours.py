@@ -121,7 +121,7 @@ class Neighbours(Term):
 
         shape, shares = counted.tree.shape, counted.leaf_shares()
         held["shares"][:] = shares
-        for lists, counts in zip(all_lists(held), counted.surroundings(self.folds), strict=True):
+        for lists, counts in zip(all_lists(held), counted.neighbour_matrices(self.folds), strict=True):
             lists.totals[:] = np.asarray(counts.sum(axis=1), np.float32).ravel()
             set_lists(lists, counts, shares, shape)
         places = _WEIGHT * torch.tensor(_FADE) ** torch.arange(len(held["places"]) - 1, -1, -1)

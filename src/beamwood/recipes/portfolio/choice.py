@@ -1,9 +1,9 @@
-"""The policy of a search for the best method: its next step, from the measurements so far and the seconds left.
+"""The policy of a search for the best method: which step comes next, by the measurements so far and the time left.
 
-Nothing here fits or measures. First every counting method is tried once. Trained methods then go through successive
-halving: each round divides its share of the time among the remaining ones, which continue from where they stopped, and
-the better half goes on. Source: Jamieson and Talwalkar, "Non-stochastic Best Arm Identification and Hyperparameter
-Optimization" (AISTATS 2016).
+Nothing is fitted or measured here. First every counting method is tried once. Trained methods then go through
+successive halving: each round divides its share of the time among the remaining ones, which continue from where they
+stopped, and the better half goes on. Source: Jamieson and Talwalkar, "Non-stochastic Best Arm Identification and
+Hyperparameter Optimization" (AISTATS 2016).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _LARGE, _LEAST = 1_000_000, 1 / 3
 _COUNTING = 0.08
 # A method that had too little time gets this multiple of its need, if that is at most this share of the time left.
 _AMPLE, _MOST_OF_NEED = 1.5, 0.5
-# Below this share of the shortest useful look a look is pointless.
+# A look shorter than this share of the shortest useful one is not worth its fixed cost.
 _TOO_SHORT = 0.5
 # A blend costs more than its first part, so it has to gain this much of its standard error.
 _CERTAINTY = 0.5
@@ -52,9 +52,10 @@ _MOST_PARTS, _MOST_FIRSTS = 3, 2
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """A method with its settings, by name; `trains`: it continues where it stopped, else one look suffices.
+    """A method with its settings, by name.
 
-    `method`: equal for contenders that differ in settings only; empty: none is equal.
+    `trains`: further looks continue its training; otherwise one look suffices. `method`: equal for contenders that
+    differ only in settings; empty: no other one is equal.
     """
 
     name: str
@@ -64,8 +65,9 @@ class Contender:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One look at a contender: its metric, None if it returned nothing that may be chosen; `ended`: more time does not
-    help; `needs`: the seconds that it would have needed to return anything.
+    """The result of one look, a fit of limited time: the metric, None if no model that may be chosen was returned.
+
+    `ended`: more time would not help; `needs`: the seconds that it would have needed to return a model.
     """
 
     name: str
@@ -76,14 +78,14 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Next:
-    """The next contender, and the further seconds for it."""
+    """The next look: the contender, and the seconds for it."""
 
     name: str
     seconds: float
 
 
 class Costs(Protocol):
-    """The costs of an answer."""
+    """The cost of an answer in time and memory."""
 
     @property
     def milliseconds(self) -> float: ...
@@ -143,14 +145,14 @@ def next_look(
     least = SHORTEST if least is None else least
     tried = {look.name for look in looks}
     for contender in contenders:
-        # The first always gets a look, so that there is an answer.
+        # The first one is always fitted, so that there is a result.
         if not contender.trains and contender.name not in tried and (left > 0 or not tried):
             return Next(contender.name, max(_COUNTING * left, 1e-3))
     if left <= 0:
         return None
     trained = [contender.name for contender in contenders if contender.trains]
     for name in trained:
-        needs = _asks_for(name, looks)
+        needs = _missing_seconds(name, looks)
         if needs is not None and needs <= _MOST_OF_NEED * left:
             return Next(name, needs)
     started = sum(name in tried for name in trained)
@@ -162,14 +164,14 @@ def next_look(
     return step
 
 
-def _asks_for(name: str, looks: Sequence[Look]) -> float | None:
-    """The seconds for another look at a contender that had too few."""
+def _missing_seconds(name: str, looks: Sequence[Look]) -> float | None:
+    """The seconds for a second look at a contender whose first one was too short; None for others."""
     own = [look for look in looks if look.name == name]
     return _AMPLE * own[0].needs if len(own) == 1 and own[0].needs is not None else None
 
 
 def _affordable(most: int, seconds: float, least: float) -> int:
-    """The contenders for whom the first looks of all rounds are long enough; one where there is time for that."""
+    """The most contenders whose first looks are long enough; one if there is time for a single look."""
     for count in range(most, 1, -1):
         if seconds / len(halving_rounds(count)) / count >= least:
             return count
@@ -177,7 +179,7 @@ def _affordable(most: int, seconds: float, least: float) -> int:
 
 
 def _of_rounds(standing: Sequence[str], looks: Sequence[Look], left: float) -> Next | None:
-    """The first contender that still waits for its look in a round."""
+    """The next look of the halving rounds."""
     sizes = halving_rounds(len(standing)) if standing else []
     for number, size in enumerate(sizes):
         if number:
@@ -190,7 +192,7 @@ def _of_rounds(standing: Sequence[str], looks: Sequence[Look], left: float) -> N
 
 
 def _of_the_rest(trained: Sequence[str], looks: Sequence[Look], left: float, least: float) -> Next | None:
-    """The best contender that more time may help, or one not tried yet; None where too little is left."""
+    """A further look at the best contender that more time may help, else at an untried one; None without time."""
     best = next((name for name in _best(trained, looks) if not _ended(name, looks)), None)
     new = [name for name in trained if _times(name, looks) == 0]
     if left < least or not (best or new):
@@ -215,7 +217,7 @@ def _value(name: str, looks: Sequence[Look]) -> float:
 
 
 def _ended(name: str, looks: Sequence[Look]) -> bool:
-    """Whether more time does not help: it said so, returned nothing, or gained nothing in two looks in a row."""
+    """Whether more time does not help: the training ended, returned nothing, or gained nothing in two looks."""
     own = [look for look in looks if look.name == name]
     if not own:
         return False
@@ -257,7 +259,7 @@ def next_blend(
 
 
 def _behind(parts: Sequence[str], single: Sequence[str], known: Mapping[str, Contender]) -> list[str]:
-    """The contenders that may stand behind these parts, in the order in which they are tried; `single`: best first."""
+    """The contenders to try behind these parts, in order; `single`: all, best first."""
     methods = {known[name].method for name in parts if name in known} - {""}
     others = [name for name in single if name not in parts]
     kin = [name for name in others if name in known and known[name].method in methods]

@@ -64,7 +64,7 @@ def find(
     wanted = Wanted(float(limit), monitor, int(seed), *within)
     with tempfile.TemporaryDirectory() as temporary:
         search_folder = SearchFolder(Path(temporary if folder is None else folder), _made_of(split, wanted))
-        with search_folder.held(resume=resume, overwrite=overwrite):
+        with search_folder.locked(resume=resume, overwrite=overwrite):
             search = Search(
                 split,
                 wanted,

@@ -1,4 +1,4 @@
-"""The validation of a search for the best method: the metric, and a fixed set of users for all."""
+"""The validation of a search for the best method: one metric, on the same users for all methods."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ import numpy as np
 from beamwood.data.split import Split
 from beamwood.evaluation.cost import Cost, cost_of
 from beamwood.evaluation.protocol import VIEWS, evaluate
-from beamwood.fitting.choose import CUT, check_monitor, drawn
+from beamwood.fitting.choose import CUT, check_monitor
 from beamwood.types import FloatArray, Searcher
 
-__all__ = ["Judge", "without_test_users", "how_many"]
+__all__ = ["Judge", "without_test_users", "num_validation_users"]
 
-# Users for each second of the limit, within these bounds.
+# Validation users for each second of the time limit, within these bounds.
 _A_SECOND, _FEWEST, _MOST = 10, 200, 5000
-# Seconds of measuring an answer's cost.
+# The seconds that measuring the cost of an answer may take.
 _COST = 0.5
 # Lists hold at most half of the items: longer ones are nearly the same for all methods.
 _OF_ITEMS = 2
 
 
-def how_many(limit: float) -> int:
+def num_validation_users(limit: float) -> int:
     """The number of validation users that a search of `limit` seconds can afford."""
     return int(np.clip(_A_SECOND * limit, _FEWEST, _MOST))
 
@@ -32,13 +32,13 @@ def without_test_users(split: Split) -> Split:
 
 
 class Judge:
-    """The metric `monitor`, one of `choose.MEASURED`, for each of at most `most` validation users, and the cost of
-    answers.
+    """Measures searchers: by the metric `monitor`, one of `choose.MEASURED`, on at most `most` validation users, and
+    the cost of answers.
     """
 
     def __init__(self, split: Split, monitor: str, most: int, *, seed: int) -> None:
         check_monitor(monitor)
-        self.monitor, self.queries = monitor, drawn(split.valid, most, seed=seed)
+        self.monitor, self.queries = monitor, split.valid.sample(most, seed=seed)
         view, _, metric = monitor.partition("/")
         self.views = [each for each in VIEWS if view in (each, "both")]
         self.cut = min(CUT, max(1, len(split.dataset.items) // _OF_ITEMS))

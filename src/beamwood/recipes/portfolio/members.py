@@ -19,9 +19,9 @@ _SHORT = 4
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A method with settings that differ from its defaults, by a name of its own.
+    """A method with settings that differ from its defaults, under its own name.
 
-    `blends`: it may be part of a blend.
+    `blends`: whether it may be part of a blend.
     """
 
     name: str
@@ -35,7 +35,7 @@ class Member:
 
     @property
     def contender(self) -> Contender:
-        """Its form in the search policy."""
+        """What the search policy knows of it."""
         return Contender(self.name, self.load().needs.steps, self.method)
 
     def settings_for(self, monitor: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The facts about a log on which a search for the best method decides first."""
+"""The facts about a log that decide which methods a search tries."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ __all__ = ["Outline"]
 
 @dataclass(frozen=True, slots=True)
 class Outline:
-    """`rows`, `users` and `items` of the log; `repeats`, the share of training rows whose user took the item before;
-    `length`, the median of the training histories that are not empty; `timed`: rows have times; `judges`, how many
-    validation users there are.
+    """The numbers of `rows`, `users` and `items` of a log, and further facts.
+
+    `repeats`: the share of training rows whose user had seen the item; `length`: the median length of non-empty
+    training histories; `timed`: whether rows have times; `judges`: the number of validation users.
     """
 
     rows: int

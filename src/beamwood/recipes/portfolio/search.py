@@ -1,4 +1,4 @@
-"""The search for the best model of a log: looks at methods, blends of the results, and the choice.
+"""The search for the best model of a log: short fits ("looks") of many methods, blends of them, and the choice.
 
 Source of the blends: Caruana et al., "Ensemble Selection from Libraries of Models" (ICML 2004), greedy, of few parts.
 """
@@ -13,11 +13,10 @@ from beamwood.data.split import Split
 from beamwood.errors import InputError, NotSavedError, TimeLimitError
 from beamwood.evaluation.protocol import evaluate_both
 from beamwood.extras import is_installed
-from beamwood.fitting.choose import drawn
 from beamwood.fitting.fitted import training_seconds
 from beamwood.fitting.ranking.settings import StagesConfig
 from beamwood.fitting.stages import FirstStage, two_stage
-from beamwood.fitting.vectors.remembered import remembering
+from beamwood.fitting.start_cache import caching
 from beamwood.recipes.portfolio.choice import (
     Candidate,
     Costs,
@@ -29,7 +28,7 @@ from beamwood.recipes.portfolio.choice import (
     shortest,
     within,
 )
-from beamwood.recipes.portfolio.judging import Judge, how_many, without_test_users
+from beamwood.recipes.portfolio.judging import Judge, num_validation_users, without_test_users
 from beamwood.recipes.portfolio.members import Member, members_of
 from beamwood.recipes.portfolio.outline import Outline
 from beamwood.recipes.portfolio.search_folder import SearchFolder, Trial
@@ -38,13 +37,13 @@ from beamwood.recipes.portfolio.table import as_rows, figures_of
 from beamwood.recipes.portfolio.wanted import Reports, Wanted
 from beamwood.retrieval.retriever import Retriever
 from beamwood.training.budget import Budget, Clock
-from beamwood.training.interrupt import ANSWERING, Interrupted
+from beamwood.training.interrupt import SAVING, Interrupted
 from beamwood.types import FloatArray
 
 __all__ = ["PortfolioResult", "Search"]
 
-# The shares of the limit for blends and reading the test users, and for that reading alone; where that takes longer,
-# fewer users are read, but at least this many.
+# The share of the limit, and the most seconds, for blends and the test; the share for the test alone; where that takes
+# longer, fewer test users are evaluated, but at least this many.
 _AFTER, _MOST_AFTER, _READING, _FEWEST = 0.2, 300.0, 0.1, 200
 # The cost of a blend relative to evaluating its first part: to be evaluated, and to choose its weights; the last where
 # the first's candidates are cached.
@@ -65,7 +64,7 @@ class PortfolioResult:
 
 
 class Search:
-    """One search for what is `wanted`, in a locked `folder`.
+    """A search for what is `wanted`, which stores its results in a locked `folder`.
 
     `members`: to try, None: those that suit the log. `budget`: of the limit, where it began earlier, or has its own
     clock. `processor`: the CPU seconds of this process, None where no other process runs.
@@ -92,7 +91,7 @@ class Search:
         self.outline, self.trains = Outline.of(split), is_installed("train")
         listed = members_of(self.outline, trains=self.trains) if members is None else members
         self.members = {member.name: member for member in listed}
-        folder.judges = folder.judges or how_many(wanted.time_limit)
+        folder.judges = folder.judges or num_validation_users(wanted.time_limit)
         self.judge = Judge(self.split, wanted.monitor, folder.judges, seed=wanted.seed)
         self.budget = budget or Budget(wanted.time_limit, name="the search")
         self.budget.count(folder.seconds)
@@ -101,21 +100,22 @@ class Search:
         self._first: tuple[tuple[str, ...], FirstStage] | None = None
 
     def run(self) -> PortfolioResult:
-        """Look, blend, choose, and read the test users once; interrupted, the best so far without reading them.
+        """Look, blend, choose, and evaluate the choice on the test users; if interrupted, return the best so far
+        untested.
 
         Errors: `Interrupted` where nothing was found yet; `InputError` where nothing is within the budgets;
         `NotSavedError` where the disk is full; the state of the search stays valid.
         """
         self.best = self._choose()
         try:
-            with remembering():
+            with caching():
                 self._look_at_all()
             self._blend()
             return self._found(read=True)
         except NotSavedError as error:
             raise NotSavedError(f"{error}; the same command with --resume goes on with what was found") from error
         except (KeyboardInterrupt, Interrupted):
-            ANSWERING.set()
+            SAVING.set()
             self.folder.write(self.budget.seconds)
             if self.best is None:
                 raise Interrupted("interrupted before anything was found; run the same command with --resume") from None
@@ -134,7 +134,7 @@ class Search:
             self._look(self.members[step.name], step)
 
     def _least(self, left: float, spent: float) -> float:
-        """The shortest useful look; the first may use all the time left.
+        """The shortest useful look in seconds; the first one may be as short as the time left.
 
         With other processes running it is longer, as starting and evaluating take longer.
         """
@@ -144,7 +144,7 @@ class Search:
 
     @property
     def _after(self) -> float:
-        """The seconds reserved for blends and for reading the test users."""
+        """The seconds reserved for blends and the test."""
         return min(_AFTER * self.budget.limit, _MOST_AFTER)
 
     @property
@@ -178,9 +178,11 @@ class Search:
             raise
         except (InputError, MemoryError) as error:
             trial.why = str(error) or "there is too little memory"
-            if isinstance(error, TimeLimitError) and error.least is not None:
-                trial.needs = error.least
-                trial.why = f"its look had {step.seconds:.0f} s and needs {error.least:.0f}; a longer limit has more"
+            if isinstance(error, TimeLimitError) and error.min_seconds is not None:
+                trial.needs = error.min_seconds
+                trial.why = (
+                    f"its look had {step.seconds:.0f} s and needs {error.min_seconds:.0f}; a longer limit has more"
+                )
             trial.ended = True
             self._add(trial, began)
         else:
@@ -200,9 +202,9 @@ class Search:
             limit -= min(known or 2 * longest, _MOST_JUDGING * seconds)
             run = RunFolder(self.folder.run_of(member.name))
             options |= {"run": run, "resume": run.path.exists()}
-        # A start that overran its look is kept for the few seconds that its evaluation needs.
+        # If initialisation exceeds the look, the limit is raised by the seconds of an evaluation, lest it be lost.
         most = limit + max(self.budget.left - self._after - seconds, 0.0)
-        options["time_limit"] = Budget(limit, clock=self.budget.clock, name=member.name, most=most)
+        options["time_limit"] = Budget(limit, clock=self.budget.clock, name=member.name, max_limit=most)
         return method.fitted(self.split, member.settings_for(wanted.monitor), **options)
 
     def _judge(self, trial: Trial, fitted: Retriever, began: float) -> None:
@@ -225,7 +227,7 @@ class Search:
         self._add(trial, began, values, fitted)
 
     def _is_as_before(self, name: str, fitted: Retriever) -> bool:
-        """Whether the best weights and the search way are those of an earlier look, and so already evaluated."""
+        """Whether the model equals that of an earlier look, which was already evaluated."""
         keys = ("best_step", "seen_weight", "light_head", "tree_updates")
         one, other = (each.metadata.get("training", {}) for each in (fitted, self.folder.fitted(name)))
         return "best_step" in one and all(one.get(key) == other.get(key) for key in keys)
@@ -262,7 +264,7 @@ class Search:
     # ---- blends
 
     def _blend(self) -> None:
-        """Try blends while there is time for one more, and for reading the test users."""
+        """Try blends while there is time for one more and for the test."""
         contenders = [member.contender for member in self.members.values()]
         too_long: list[tuple[str, ...]] = []
         while True:
@@ -276,16 +278,16 @@ class Search:
             room = self.budget.left - min(self._reading(), _READING * self.budget.limit) - judging
             known = self._first is not None and self._first[0] == names[:-1]
             if room > 0 and room > (_CHOSEN_AGAIN if known else _CHOSEN) * judging:
-                self._try(names, Budget(room, clock=self.budget.clock))
+                self._try_blend(names, Budget(room, clock=self.budget.clock))
             else:
                 too_long.append(names)
 
     def _may_blend(self, candidate: Candidate) -> bool:
-        """Whether others may stand behind it: not where it exceeds the memory budget already."""
+        """Whether a candidate may be part of blends: not if it alone exceeds the memory budget."""
         small = within(candidate, None, self.wanted.budget_mb)
         return small and all(name in self.members and self.members[name].blends for name in candidate.parts)
 
-    def _try(self, names: tuple[str, ...], choosing: Budget) -> None:
+    def _try_blend(self, names: tuple[str, ...], choosing: Budget) -> None:
         """Build a blend, with weights chosen within a budget."""
         began, trial = self.budget.clock(), Trial("+".join(names), names)
         before = self._weights(names[:-1])
@@ -305,22 +307,22 @@ class Search:
         """The first stage of blends, cached while others are tried behind it."""
         if self._first is None or self._first[0] != names:
             choose = {"validation_users": len(self.judge), "monitor": self.judge.monitor}
-            config, found = StagesConfig.model_validate({"choose": choose}), self._put_together(names, weights)
+            config, found = StagesConfig.model_validate({"choose": choose}), self._blend_of(names, weights)
             self._first = names, FirstStage(found, self.split, config, seed=self.wanted.seed)
         return self._first[1]
 
     def _weights(self, names: tuple[str, ...]) -> list[dict[str, float]]:
         return next((each.weights for each in self.folder.trials if each.parts == names), [])
 
-    def _put_together(self, names: tuple[str, ...], weights: Sequence[dict[str, float]]) -> Retriever:
-        """The blended retriever of these fitted parts."""
+    def _blend_of(self, names: tuple[str, ...], weights: Sequence[dict[str, float]]) -> Retriever:
+        """The blend of these fitted models with given weights."""
         found = self.folder.fitted(names[0])
         for name, own in zip(names[1:], weights, strict=True):
             first, seen = own["retriever_weight"], own["seen_weight"]
             found = two_stage(found, self.folder.fitted(name), retriever_weight=first, seen_weight=seen)
         return found
 
-    # ---- what was found
+    # ---- results
 
     def candidates(self) -> list[Candidate]:
         """All trials with a value, in the order of their first measurement."""
@@ -354,37 +356,37 @@ class Search:
 
     def _with_table(self, document: dict[str, Any]) -> Retriever:
         assert self.best is not None
-        fitted = self._put_together(self.best.parts, self._weights(self.best.parts))
+        fitted = self._blend_of(self.best.parts, self._weights(self.best.parts))
         return replace(fitted, metadata=fitted.metadata | {"portfolio": document})
 
     def _found(self, *, read: bool) -> PortfolioResult:
         self.best = self._choose()
         if self.best is None:
-            raise self._nothing()
+            raise self._no_result()
         document = self.document()
         if read:
             price, left = self._reading(), max(self.budget.left, 0.0)
-            num = how_many(self.wanted.time_limit)
+            num = num_validation_users(self.wanted.time_limit)
             num = num if price <= left else max(_FEWEST, int(min(num, len(self.whole.test)) * left / price))
-            test = drawn(self.whole.test, num, seed=self.wanted.seed)
+            test = self.whole.test.sample(num, seed=self.wanted.seed)
             views = evaluate_both(self._with_table(document).searcher, test, ks=(self.judge.cut,), batch_size=1024)
             document |= {"test": figures_of(views), "seconds": round(self.budget.seconds, 2)}
         self.folder.write(self.budget.seconds)
         return PortfolioResult(self._with_table(document), document)
 
     def _reading(self) -> float:
-        """The seconds of reading the test users in both views, by those of evaluating the best so far."""
+        """The estimated seconds of evaluating the best so far on the test users, in both views."""
         if self.best is None:
             return 0.0
-        num = min(len(self.whole.test), how_many(self.wanted.time_limit))
+        num = min(len(self.whole.test), num_validation_users(self.wanted.time_limit))
         return self._judging(self.best.name) * 2 / len(self.judge.views) * num / len(self.judge)
 
-    def _nothing(self) -> InputError:
-        """The error where nothing may be chosen."""
+    def _no_result(self) -> InputError:
+        """The error if there is nothing to choose."""
         candidates = self.candidates()
         if not candidates:
             why = next((each.why for each in self.folder.trials if each.why), "there was no time")
-            return TimeLimitError(f"time_limit={self.wanted.time_limit:g} s brought nothing: {why}; raise it")
+            return TimeLimitError(f"time_limit={self.wanted.time_limit:g} s produced no model: {why}; raise it")
         least = min(candidates, key=lambda each: (each.milliseconds, each.megabytes))
         given = {"budget_ms": self.wanted.budget_ms, "budget_mb": self.wanted.budget_mb}
         budgets = " and ".join(f"{name}={value:g}" for name, value in given.items() if value is not None)

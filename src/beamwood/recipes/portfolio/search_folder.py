@@ -27,10 +27,10 @@ _STATE, _MARK = "search.json", {"beamwood": "search"}
 class Trial:
     """One measured look or blend.
 
-    `name`: of a blend the sum; `value`: the metric, None without a result; then `why`, and the seconds that it `needs`
-    where these were too few; `seconds` of the look; `judging`: those of its evaluation; `trained`: those of all
-    training so far; `milliseconds` and `megabytes` of an answer; `weights`: of a blend those of each part behind the
-    first; `folder`: of the member's best model, None for a blend.
+    `name`: of the member, or the sum of names; `value`: the metric, None without a result; `why`: then the reason, and
+    `needs`: the seconds that were missing, if these are the reason. `seconds`: of the look; `judging`: of its
+    evaluation; `trained`: of all training so far. `milliseconds` and `megabytes`: the cost of an answer. `weights`: of
+    each part of a blend behind the first. `folder`: of the member's best model, None for a blend.
     """
 
     name: str
@@ -51,10 +51,11 @@ class Trial:
 class SearchFolder:
     """The folder of a search: its state, a fitted retriever for each member, and the run of each training.
 
-    A kill loses nothing that the state, one file, records: fitted models get new names, which count once the state
-    lists them. `made_of`: the record that a later search must match; `judges`: the number of validation users, 0 before
-    it is known. One process at a time locks it. Errors (`InputError`): a foreign folder, one of another log, split or
-    seed, an existing one without `resume` or `overwrite`.
+    The state is one file that is replaced atomically. A fitted model is saved under a new name, and is valid once the
+    state lists it, so a kill loses nothing that is recorded. `made_of`: what a resumed search must have in common;
+    `judges`: the number of validation users, 0 before it is known. One process at a time locks it. Errors
+    (`InputError`): a foreign folder, one of another log, split or seed, an existing one without `resume` or
+    `overwrite`.
     """
 
     def __init__(self, path: Path, made_of: Mapping[str, Any]) -> None:
@@ -65,8 +66,8 @@ class SearchFolder:
         self._fitted: dict[str, Retriever] = {}
 
     @contextmanager
-    def held(self, *, resume: bool, overwrite: bool) -> Iterator[None]:
-        """Lock the folder, and load its state."""
+    def locked(self, *, resume: bool, overwrite: bool) -> Iterator[None]:
+        """A context in which the folder is locked and its state loaded."""
         if resume and not self.path.is_dir():
             raise InputError(f"{self.path} does not exist, so there is nothing to resume; run without --resume")
         self._check(resume=resume, overwrite=overwrite)
@@ -77,7 +78,7 @@ class SearchFolder:
         with only_one(self.path, "wait until it has ended, or choose another folder"):
             clean(self.path / _STATE)
             if resume:
-                self._take_up()
+                self._load()
             else:
                 self._clear()
             yield
@@ -125,13 +126,13 @@ class SearchFolder:
                 shutil.rmtree(entry, ignore_errors=True)
 
     def kept(self, name: str) -> Trial | None:
-        """The last look at a member with a stored model."""
+        """The last trial of a member with a stored model; None without one."""
         return next((each for each in reversed(self.trials) if each.name == name and each.folder), None)
 
     def fitted(self, name: str) -> Retriever:
         """The best stored model of a member."""
         trial = self.kept(name)
-        assert trial is not None, "only what brought something is asked for"
+        assert trial is not None, "the member has a stored model"
         assert trial.folder is not None
         folder = trial.folder
         if folder not in self._fitted:
@@ -147,7 +148,7 @@ class SearchFolder:
         return folder
 
     def _check(self, *, resume: bool, overwrite: bool) -> None:
-        if not self.path.exists() or (self.path.is_dir() and not any(map(_is_said, self.path.iterdir()))):
+        if not self.path.exists() or (self.path.is_dir() and not any(map(_is_content, self.path.iterdir()))):
             return
         if self._state() is None:
             raise InputError(
@@ -167,7 +168,7 @@ class SearchFolder:
             return None
         return state if isinstance(state, dict) and state.items() >= _MARK.items() else None
 
-    def _take_up(self) -> None:
+    def _load(self) -> None:
         state = self._state()
         if state is None:
             return
@@ -192,8 +193,8 @@ class SearchFolder:
         self.write(0.0)
 
 
-def _is_said(entry: Path) -> bool:
-    """Whether an entry is more than the leftover of a process killed while writing its first state."""
+def _is_content(entry: Path) -> bool:
+    """Whether an entry is more than the temporary file of a process that was killed while it wrote its first state."""
     return not entry.name.startswith(f".{_STATE}.")
 
 

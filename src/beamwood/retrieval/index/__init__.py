@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from beamwood.retrieval.index.clusters import ClusterIndex
-from beamwood.retrieval.index.contract import Index, IndexSettings, Making, check_installed, restore_index, settings_of
+from beamwood.retrieval.index.contract import (
+    Index,
+    IndexInputs,
+    IndexSettings,
+    check_installed,
+    restore_index,
+    settings_of,
+)
 from beamwood.retrieval.index.exact import ExactIndex
 from beamwood.retrieval.index.hnsw import HnswIndex
 from beamwood.retrieval.index.ivf import IvfIndex
@@ -22,7 +29,7 @@ __all__ = [
     "IndexName",
     "IndexSettings",
     "IvfIndex",
-    "Making",
+    "IndexInputs",
     "QincoIndex",
     "RotlexIndex",
     "ScannIndex",

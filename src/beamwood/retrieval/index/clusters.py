@@ -20,7 +20,7 @@ from beamwood.errors import ArtefactError
 from beamwood.kernels.arrays import check_floats, check_integers, shape_of
 from beamwood.ragged import indptr_of, places_in_rows, ranges
 from beamwood.retrieval.index.buckets import Buckets, best_of, probed_items
-from beamwood.retrieval.index.contract import IndexSettings, Making, NumChildren, by_row
+from beamwood.retrieval.index.contract import IndexInputs, IndexSettings, NumChildren, by_row
 from beamwood.retrieval.index.ivf import NumProbed, probed_of
 from beamwood.retrieval.index.kmeans import kmeans, nearest_centres
 from beamwood.retrieval.products import best_products
@@ -193,18 +193,18 @@ class ClusterIndex:
     trains: ClassVar[bool] = True
 
     def __init__(
-        self, vectors_ND: FloatArray, settings: IndexSettings | None = None, making: Making = Making()
+        self, vectors_ND: FloatArray, settings: IndexSettings | None = None, inputs: IndexInputs = IndexInputs()
     ) -> None:
         given = settings if isinstance(settings, ClusterSettings) else ClusterSettings()
         vectors, began = np.ascontiguousarray(vectors_ND, np.float32), time.monotonic()
         tree, nodes, leaf_N = grow_tree(
-            vectors, given.num_children or CHILDREN, given.leaf_size, np.random.default_rng(making.seed)
+            vectors, given.num_children or CHILDREN, given.leaf_size, np.random.default_rng(inputs.seed)
         )
         leaves = tree.leaves
-        asked = np.empty((0, vectors.shape[1]), np.float32) if making.queries is None else making.queries()
+        asked = np.empty((0, vectors.shape[1]), np.float32) if inputs.queries is None else inputs.queries()
         pairs = [(np.empty(0, np.int64), np.empty(0, np.int64))]
         for rows in slices(len(asked), _ROWS):
-            if making.seconds is not None and time.monotonic() - began > making.seconds:
+            if inputs.seconds is not None and time.monotonic() - began > inputs.seconds:
                 break
             some = np.asarray(asked[rows], np.float32)
             wanted = best_products(some, vectors, min(_SAYING, len(vectors))).items

@@ -24,7 +24,7 @@ __all__ = [
     "Hidden",
     "Index",
     "IndexSettings",
-    "Making",
+    "IndexInputs",
     "NumChildren",
     "NumCodewords",
     "NumEpochs",
@@ -58,11 +58,11 @@ class IndexSettings(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Making:
-    """The inputs of an index's construction besides the vectors.
+class IndexInputs:
+    """What an index may use when it is built, besides the vectors.
 
-    `seed` of all random draws; `queries`: returns float32[Q, D], vectors of training users' queries, computed on demand
-    (None: not available); `seconds`: the time limit of an index that trains (None: none).
+    `seed`: of all random draws; `queries()`: float32[Q, D], the vectors of training users' queries, computed on demand
+    (None: not available); `seconds`: the time limit for an index that trains (None: none).
     """
 
     seed: int = 0
@@ -83,12 +83,12 @@ class Index(Protocol):
     trains: ClassVar[bool]
 
     def __init__(
-        self, vectors_ND: FloatArray, settings: IndexSettings | None = None, making: Making = Making(), /
+        self, vectors_ND: FloatArray, settings: IndexSettings | None = None, inputs: IndexInputs = IndexInputs(), /
     ) -> None:
         """Build it; None: the defaults of `Settings`."""
 
     def search(self, queries_BD: FloatArray, k: int, options: SearchOptions = SearchOptions()) -> Hits:
-        """The k best found for each row, in the order of `top_k`; fewer only where fewer may be shown.
+        """The k best items found for each row, in the order of `top_k`; fewer only where fewer are allowed.
 
         No row's answer depends on another's. `scored` counts the products that were computed.
         """

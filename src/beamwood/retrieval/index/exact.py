@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Self
 
 from numpy.typing import NDArray
 
-from beamwood.retrieval.index.contract import IndexSettings, Making
+from beamwood.retrieval.index.contract import IndexInputs, IndexSettings
 from beamwood.retrieval.products import best_products
 from beamwood.retrieval.stored import StoredConfig
 from beamwood.types import FloatArray, Hits, SearchOptions
@@ -26,7 +26,7 @@ class ExactIndex:
         self,
         vectors_ND: FloatArray,
         settings: IndexSettings | None = None,  # noqa: ARG002
-        making: Making = Making(),  # noqa: ARG002
+        inputs: IndexInputs = IndexInputs(),  # noqa: ARG002
     ) -> None:
         self.vectors = vectors_ND
 

@@ -18,7 +18,7 @@ from pydantic import Field
 from beamwood.errors import ArtefactError
 from beamwood.kernels.arrays import check_integers
 from beamwood.ragged import indptr_of
-from beamwood.retrieval.index.contract import IndexSettings, Making, by_row, check_installed
+from beamwood.retrieval.index.contract import IndexInputs, IndexSettings, by_row, check_installed
 from beamwood.retrieval.products import best_products
 from beamwood.retrieval.stored import MOST, StoredConfig
 from beamwood.retrieval.top_k import sort_candidates
@@ -64,7 +64,7 @@ class HnswIndex:
         self,
         vectors_ND: FloatArray,
         settings: IndexSettings | None = None,
-        making: Making = Making(),  # noqa: ARG002
+        inputs: IndexInputs = IndexInputs(),  # noqa: ARG002
     ) -> None:
         given = settings if isinstance(settings, HnswSettings) else HnswSettings()
         self.vectors = np.ascontiguousarray(vectors_ND, np.float32)
@@ -82,7 +82,7 @@ class HnswIndex:
         return by_row(self._row, len(self.vectors), queries_BD, k, options)
 
     def _row(self, query_D: FloatArray, k: int, options: SearchOptions) -> Hits:
-        """One row's answer: its search depth depends on its own exclusions, on no other row."""
+        """The answer of one row; its search depth depends only on its own exclusions."""
         # The library's type stubs lack search parameters and statistics.
         faiss: Any = import_module("faiss")
         excluded, allowed, query_1D = options.excluded, options.allowed, query_D[None]

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from beamwood.kernels.arrays import check_floats, shape_of
 from beamwood.retrieval.index.buckets import Buckets, best_inside
-from beamwood.retrieval.index.contract import IndexSettings, Making, by_row
+from beamwood.retrieval.index.contract import IndexInputs, IndexSettings, by_row
 from beamwood.retrieval.index.kmeans import kmeans, nearest_centres
 from beamwood.retrieval.stored import MOST, StoredConfig
 from beamwood.types import FloatArray, Hits, SearchOptions
@@ -58,11 +58,11 @@ class IvfIndex:
     trains: ClassVar[bool] = False
 
     def __init__(
-        self, vectors_ND: FloatArray, settings: IndexSettings | None = None, making: Making = Making()
+        self, vectors_ND: FloatArray, settings: IndexSettings | None = None, inputs: IndexInputs = IndexInputs()
     ) -> None:
         given = settings if isinstance(settings, IvfSettings) else IvfSettings()
         self.vectors = np.ascontiguousarray(vectors_ND, np.float32)
-        self.centres, self.buckets = bucketed(self.vectors, given.num_buckets, np.random.default_rng(making.seed))
+        self.centres, self.buckets = bucketed(self.vectors, given.num_buckets, np.random.default_rng(inputs.seed))
         self.num_probed = probed_of(given.num_probed, len(self.centres))
 
     def search(self, queries_BD: FloatArray, k: int, options: SearchOptions = SearchOptions()) -> Hits:

@@ -1,4 +1,4 @@
-"""QINCo: residual codes whose codewords a network makes of what is decoded so far; all decoded vectors are scored.
+"""QINCo: residual codes, whose codewords a network adapts to the vector decoded so far; all vectors are scored.
 
     f(c | x') = x' + z_L,  z_0 = c + W [c; x'] + b,  z_l = z_{l-1} + A_l relu(B_l z_{l-1})
 
@@ -25,8 +25,8 @@ from beamwood.models.ops import Array, relu
 from beamwood.retrieval.index.codes import Codes, Sums, residual_codes
 from beamwood.retrieval.index.contract import (
     Hidden,
+    IndexInputs,
     IndexSettings,
-    Making,
     NumCodewords,
     NumEpochs,
     Rate,
@@ -119,11 +119,11 @@ class QincoIndex:
     trains: ClassVar[bool] = True
 
     def __init__(
-        self, vectors_ND: FloatArray, settings: IndexSettings | None = None, making: Making = Making()
+        self, vectors_ND: FloatArray, settings: IndexSettings | None = None, inputs: IndexInputs = IndexInputs()
     ) -> None:
         check_installed(QincoIndex)
         given = settings if isinstance(settings, QincoSettings) else QincoSettings()
-        trained = _Training(np.ascontiguousarray(vectors_ND, np.float32), given, making)
+        trained = _Training(np.ascontiguousarray(vectors_ND, np.float32), given, inputs)
         trained.run()
         self.codes, self.num_layers = trained.coded(), given.num_layers
 
@@ -165,11 +165,11 @@ class QincoIndex:
 class _Training:
     """Codewords from residual quantisation and a network that starts as the identity, trained together."""
 
-    def __init__(self, vectors: NDArray[np.float32], settings: QincoSettings, making: Making) -> None:
+    def __init__(self, vectors: NDArray[np.float32], settings: QincoSettings, inputs: IndexInputs) -> None:
         import torch
 
-        self.settings, self.began, self.seconds = settings, time.monotonic(), making.seconds
-        self.rng = np.random.default_rng(making.seed)
+        self.settings, self.began, self.seconds = settings, time.monotonic(), inputs.seconds
+        self.rng = np.random.default_rng(inputs.seed)
         self.scale = max(float(np.abs(vectors).max()), 1e-12)
         self.vectors = vectors / np.float32(self.scale)
         self.some = self.vectors[np.sort(self.rng.permutation(len(vectors))[:_MOST])]
@@ -177,7 +177,7 @@ class _Training:
         assert isinstance(start.decoder, Sums)
         self.plain = torch.from_numpy(start.decoder.tables_MKD.copy())
         shapes = shapes_of(*start.decoder.shape, settings.num_layers, settings.hidden)
-        generator = torch.Generator().manual_seed(making.seed % 2**63)
+        generator = torch.Generator().manual_seed(inputs.seed % 2**63)
         self.weights: dict[str, Any] = {"words": self.plain.clone().requires_grad_()}
         for name, shape in shapes.items():
             if name.endswith("inner"):

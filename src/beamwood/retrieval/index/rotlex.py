@@ -1,4 +1,4 @@
-"""ROTLEX: buckets that are learned with what finds them: two levels of nodes, trained to hold what queries lie near.
+"""ROTLEX: buckets of items, and two levels of nodes that find them, learned together from queries.
 
     loss = - sum over levels, mean over a query's 10 nearest items, of log softmax(encode(q) . nodes)[its bucket]
 
@@ -23,8 +23,8 @@ from beamwood.models.ops import linear
 from beamwood.retrieval.index.buckets import Buckets, best_inside
 from beamwood.retrieval.index.contract import (
     Hidden,
+    IndexInputs,
     IndexSettings,
-    Making,
     NumChildren,
     NumEpochs,
     Rate,
@@ -75,12 +75,12 @@ class RotlexIndex:
     trains: ClassVar[bool] = True
 
     def __init__(
-        self, vectors_ND: FloatArray, settings: IndexSettings | None = None, making: Making = Making()
+        self, vectors_ND: FloatArray, settings: IndexSettings | None = None, inputs: IndexInputs = IndexInputs()
     ) -> None:
         check_installed(RotlexIndex)
         given = settings if isinstance(settings, RotlexSettings) else RotlexSettings()
         self.vectors = np.ascontiguousarray(vectors_ND, np.float32)
-        trained = _Training(self.vectors, given, making)
+        trained = _Training(self.vectors, given, inputs)
         trained.run()
         self.buckets, self.arrays = Buckets.of(trained.bucket_N, trained.num_buckets), trained.exported()
         self.num_probed = probed_of(given.num_probed, trained.num_buckets)
@@ -159,19 +159,19 @@ def bucket_parents(liking_CK: FloatArray) -> NDArray[np.int64]:
 class _Training:
     """Weights, buckets and examples during training: lists of queries, each with its 15 nearest items."""
 
-    def __init__(self, vectors: NDArray[np.float32], settings: RotlexSettings, making: Making) -> None:
+    def __init__(self, vectors: NDArray[np.float32], settings: RotlexSettings, inputs: IndexInputs) -> None:
         import torch
 
-        self.settings, self.vectors, self.began, self.seconds = settings, vectors, time.monotonic(), making.seconds
+        self.settings, self.vectors, self.began, self.seconds = settings, vectors, time.monotonic(), inputs.seconds
         self.rng, self.generator = (
-            np.random.default_rng(making.seed),
-            torch.Generator().manual_seed(making.seed % 2**63),
+            np.random.default_rng(inputs.seed),
+            torch.Generator().manual_seed(inputs.seed % 2**63),
         )
         self.num_children = settings.num_children or min(141, max(2, round(math.sqrt(len(vectors) / 25))))
         self.num_buckets = self.num_children**2
         # Encoders read vectors of about length 1 a column.
         self.scale = 1 / max(float(np.sqrt(np.square(vectors).mean())), 1e-12)
-        asked = np.empty((0, vectors.shape[1]), np.float32) if making.queries is None else making.queries()
+        asked = np.empty((0, vectors.shape[1]), np.float32) if inputs.queries is None else inputs.queries()
         asked = np.asarray(asked, np.float32)[:_MOST]
         self.some = np.sort(self.rng.permutation(len(vectors))[:_MOST])
         self.examples = {"query": asked, "item": vectors[self.some]}

@@ -1,4 +1,5 @@
-"""ScaNN: buckets, and inside them codes whose errors count by what they do to large products; exact products of a few.
+"""ScaNN: buckets of codes with an anisotropic loss, which keeps large products exact, and exact products of a few
+items.
 
     loss(x, x') = eta |r_par|^2 + |r_perp|^2,  r = x - x',  r_par along x,  eta = (D - 1) t / (1 - t),  t = T^2 / |x|^2
 
@@ -18,7 +19,7 @@ from beamwood.blocks import slices
 from beamwood.kernels.arrays import check_floats, shape_of
 from beamwood.retrieval.index.buckets import best_of, probed_items
 from beamwood.retrieval.index.codes import Blocks, Codes
-from beamwood.retrieval.index.contract import IndexSettings, Making, NumCodewords, by_row
+from beamwood.retrieval.index.contract import IndexInputs, IndexSettings, NumCodewords, by_row
 from beamwood.retrieval.index.ivf import NumBuckets, NumProbed, bucketed, probed_of, restored_buckets
 from beamwood.retrieval.index.kmeans import kmeans, nearest_centres
 from beamwood.retrieval.stored import MOST, StoredConfig
@@ -68,10 +69,10 @@ class ScannIndex:
     trains: ClassVar[bool] = False
 
     def __init__(
-        self, vectors_ND: FloatArray, settings: IndexSettings | None = None, making: Making = Making()
+        self, vectors_ND: FloatArray, settings: IndexSettings | None = None, inputs: IndexInputs = IndexInputs()
     ) -> None:
         given = settings if isinstance(settings, ScannSettings) else ScannSettings()
-        rng = np.random.default_rng(making.seed)
+        rng = np.random.default_rng(inputs.seed)
         self.vectors = np.ascontiguousarray(vectors_ND, np.float32)
         self.centres, self.buckets = bucketed(self.vectors, given.num_buckets, rng)
         self.num_probed = probed_of(given.num_probed, len(self.centres))

@@ -13,13 +13,14 @@ from beamwood.extras import is_installed, not_installed
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
-__all__ = ["Board"]
+__all__ = ["TensorBoardWriter"]
 
-_PLACES = ("step", "epoch")
+# Positions on the axis, not metrics.
+_POSITIONS = ("step", "epoch")
 
 
-class Board:
-    """Writes each line of a run's metrics as events of its step into a folder, which is created with the first.
+class TensorBoardWriter:
+    """Writes a run's metrics, line by line, as TensorBoard events into a folder, which the first line creates.
 
     A resumed run discards the events of steps that it repeats.
     """
@@ -33,7 +34,7 @@ class Board:
             raise not_installed("--tensorboard", "tensorboard")
 
     def write(self, record: Mapping[str, Any]) -> None:
-        """Add the numbers of one line. Errors: the folder is not writable."""
+        """Write the metrics of one line. Errors: the folder is not writable."""
         step = int(record["step"])
         if self._writer is None:
             from torch.utils.tensorboard import SummaryWriter
@@ -43,12 +44,12 @@ class Board:
             except OSError as error:
                 raise InputError(f"--tensorboard {self.folder} cannot be written: {error}; name another") from None
         for name, value in record.items():
-            if name not in _PLACES:
+            if name not in _POSITIONS:
                 self._writer.add_scalar(name, value, step)
         self._writer.flush()
 
     def close(self) -> None:
-        """Close the event file; a later line starts another."""
+        """Close the event file; a later line opens another."""
         if self._writer is not None:
             self._writer.close()
             self._writer = None

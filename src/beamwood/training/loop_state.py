@@ -1,4 +1,4 @@
-"""The position of a run: all counters of its loop, as a checkpoint stores them; and its result."""
+"""The counters of the training loop, which checkpoints store, and the result of a run."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from beamwood.training.step import StepResult
 
-__all__ = ["LoopResult", "SinceLine", "Standing", "StoppedBecause"]
+__all__ = ["LoopResult", "LoggedSums", "LoopState", "StoppedBecause"]
 
 StoppedBecause = Literal["max_steps", "max_epochs", "patience", "time_limit"]
 
 
-class SinceLine(BaseModel):
-    """Sums over the steps since the last line of metrics, and the seconds spent on other work."""
+class LoggedSums(BaseModel):
+    """Sums over the steps since the last line of `metrics.jsonl`: losses, examples, seconds and further facts."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
 
@@ -28,7 +28,7 @@ class SinceLine(BaseModel):
     facts: dict[str, float] = Field(default_factory=dict)
 
     def add(self, result: StepResult, examples: int, seconds: float) -> None:
-        """Add one more step."""
+        """Add the result of one step."""
         self.loss += result.loss
         self.steps += 1
         self.examples += examples
@@ -50,12 +50,13 @@ class SinceLine(BaseModel):
         return self.examples / max(self.seconds, 1e-9)
 
 
-class Standing(BaseModel):
-    """The progress of a run; `seconds` of all its parts, `prepared`: those of their preparations.
+class LoopState(BaseModel):
+    """The counters of a run.
 
-    `judges`: the validation queries of the best metric, None: all; `stale`: validations without a new best. Tree
-    updates: `updates` were done, `undone` of them rolled back, the last at step `updated_step`, where the warm-up
-    restarted; `update_from`: the position of the schedule then.
+    `seconds`: used so far, over all parts of a resumed run; `prepared`: those of its preparation. `num_queries`: the
+    validation queries behind `best_metric`, None: all. `stale`: validations since the best one. `updates`: tree updates
+    done, of which `undone` were rolled back. `updated_step`: the step of the last restart of the warm-up by an update.
+    `update_from`: the position of the schedule at the last update.
     """
 
     model_config = ConfigDict(strict=True, extra="forbid")
@@ -65,7 +66,7 @@ class Standing(BaseModel):
     prepared: float = 0.0
     best_metric: float | None = None
     best_step: int = Field(0, ge=0)
-    judges: int | None = None
+    num_queries: int | None = None
     stale: int = Field(0, ge=0)
     latest_metric: float = math.nan
     evaluated_step: int = Field(0, ge=-1)
@@ -74,11 +75,11 @@ class Standing(BaseModel):
     undone: int = Field(0, ge=0)
     update_from: int = Field(0, ge=0)
     updated_step: int = Field(0, ge=0)
-    since_line: SinceLine = Field(default_factory=SinceLine)
+    since_log: LoggedSums = Field(default_factory=LoggedSums)
 
     @classmethod
-    def of_state(cls, state: Mapping[str, Any]) -> Self:
-        """From a checkpoint, which has further keys."""
+    def from_checkpoint(cls, state: Mapping[str, Any]) -> Self:
+        """The loop state in a checkpoint, which has further keys."""
         return cls.model_validate({name: state[name] for name in cls.model_fields})
 
 

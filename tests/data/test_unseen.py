@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beamwood.data.untouched import Untouched
+from beamwood.data.unseen import UnseenItems
 from beamwood.errors import InputError
 from beamwood.types import ItemLists
 
@@ -16,17 +16,17 @@ from beamwood.types import ItemLists
 )
 def test_ranks_enumerate_the_unseen_items_in_order(rows, extra):
     num_items = 9 + extra
-    untouched = Untouched(ItemLists.from_lists(rows), num_items)
+    unseen = UnseenItems(ItemLists.from_lists(rows), num_items)
     for user, row in enumerate(rows):
         others = sorted(set(range(num_items)) - set(row))
-        assert untouched.lengths[user] == num_items - len(others)
-        found = untouched.at(np.array([user]), np.arange(len(others))[None, :])[0]
+        assert unseen.lengths[user] == num_items - len(others)
+        found = unseen.at(np.array([user]), np.arange(len(others))[None, :])[0]
         assert found.tolist() == others
 
 
 def test_draws_are_uniform_over_unseen_items():
-    untouched = Untouched(ItemLists.from_lists([[1, 3, 3], []]), 6)
-    drawn = untouched.draw(np.array([0, 1]), np.random.default_rng(0).random((2, 30_000)))
+    unseen = UnseenItems(ItemLists.from_lists([[1, 3, 3], []]), 6)
+    drawn = unseen.draw(np.array([0, 1]), np.random.default_rng(0).random((2, 30_000)))
     share = np.bincount(drawn[0], minlength=6) / 30_000
     assert share[[1, 3]].sum() == 0
     assert np.abs(share[[0, 2, 4, 5]] - 0.25).max() < 0.02
@@ -34,8 +34,8 @@ def test_draws_are_uniform_over_unseen_items():
 
 
 def test_distinct_draws_are_distinct_and_uniform():
-    untouched = Untouched(ItemLists.from_lists([[0, 5]] * 4000), 9)
-    drawn = untouched.distinct(np.arange(4000), 3, np.random.default_rng(0))
+    unseen = UnseenItems(ItemLists.from_lists([[0, 5]] * 4000), 9)
+    drawn = unseen.distinct(np.arange(4000), 3, np.random.default_rng(0))
     assert (np.diff(np.sort(drawn, axis=1), axis=1) > 0).all()
     share = np.bincount(drawn.ravel(), minlength=9) / 12_000
     assert share[[0, 5]].sum() == 0
@@ -44,9 +44,9 @@ def test_distinct_draws_are_distinct_and_uniform():
 
 def test_wrong_input():
     with pytest.raises(InputError, match="item 7 of 5"):
-        Untouched(ItemLists.from_lists([[7]]), 5)
-    untouched = Untouched(ItemLists.from_lists([[0, 1, 2], [0]]), 3)
+        UnseenItems(ItemLists.from_lists([[7]]), 5)
+    unseen = UnseenItems(ItemLists.from_lists([[0, 1, 2], [0]]), 3)
     with pytest.raises(InputError, match="user 0 has all 3 items"):
-        untouched.draw(np.array([1, 0]), np.zeros((2, 1)))
+        unseen.draw(np.array([1, 0]), np.zeros((2, 1)))
     with pytest.raises(InputError, match="row 1 has only 2 of 3"):
-        untouched.distinct(np.array([1]), 3, np.random.default_rng(0))
+        unseen.distinct(np.array([1]), 3, np.random.default_rng(0))

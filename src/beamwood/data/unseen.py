@@ -1,4 +1,4 @@
-"""Uniform draws of items that a user has not seen, without rejection.
+"""Uniform draws of items that users have not seen, without rejection.
 
 Shape legend: B users, K items a draw, N items, d items of a user.
 """
@@ -12,10 +12,10 @@ from beamwood.errors import InputError
 from beamwood.ragged import places_in_rows
 from beamwood.types import IndexArray, ItemLists
 
-__all__ = ["Untouched"]
+__all__ = ["UnseenItems"]
 
 
-class Untouched:
+class UnseenItems:
     """Uniform draws from the items that are not in a user's list, without rejection.
 
     With the d distinct items c_0 < c_1 < .. of a user, the r-th other item is r + #{i: c_i - i <= r}.
@@ -47,7 +47,7 @@ class Untouched:
         return self.at(users_B, np.array(ranks, np.int64).reshape(len(free), count))
 
     def at(self, users_B: IndexArray, rank_BK: NDArray[np.int64]) -> NDArray[np.int64]:
-        """int64[B, K], the items of the given ranks among a user's untouched ones, in ascending order."""
+        """int64[B, K], the items of the given ranks among a user's unseen ones, in ascending order."""
         users_B = np.asarray(users_B, np.int64)
         below = np.searchsorted(self._keys, users_B[:, None] * np.int64(self.num_items + 1) + rank_BK, side="right")
         return rank_BK + below - self._indptr[users_B][:, None]
