@@ -2,10 +2,11 @@
 
 `python -m benchmarks.new_items [LOG] [--items ITEMS] [--methods dtr,two_tower] [--steps N] [--json]`. Without a log,
 a planted market is used. A share of the items is held out of the fit and added from a source: their category, their
-first 3 or 10 events, or 10 items that an operator names (here the items near all of their events). New items get at
-most a share of an answer's positions, as in the service. `recall` is recall@100 of the held-out items, relative to a
-model fitted with them. `ndcg` is NDCG@20 of all targets, relative to no new items. The exit code is 0 once all is
-measured.
+vector in the column `embedding`, their first 3 or 10 events, or 10 items that an operator names (here the items near
+all of their events). New items get at most a share of an answer's positions, as in the service.
+
+`recall` is recall@100 of the held-out items, relative to a model fitted with them. `ndcg` is NDCG@20 of all targets,
+relative to no new items. The exit code is 0 once all is measured.
 """
 
 from __future__ import annotations
@@ -17,25 +18,29 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 import beamwood
 from beamwood.data.queries import Queries
 from beamwood.data.split import Split
 from beamwood.methods import load_method
+from beamwood.retrieval.content import NEAREST
 from beamwood.retrieval.new_items import NewItem
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.sources import Sources, items_near
+from beamwood.retrieval.vector_column import VectorColumn
 from beamwood.serve.shares import order_by_share
 from beamwood.types import Hits, SearchOptions
 from benchmarks.bars import Bar
 from benchmarks.held_items import Held, draw, renamed
 from benchmarks.measure import one_thread, print_results
 
-BARS = {"category": 0.5, "3 events": 0.7, "10 events": 0.9, "similar": 0.9}
+BARS = {"category": 0.5, "vector": 0.5, "3 events": 0.7, "10 events": 0.9, "similar": 0.9}
 """The bound of each source: the least recall, as a share of that of a model fitted with the items."""
 LEAST_NDCG = 0.99
 _FEWEST, _MANY, _K, _CUT = 10, 10**9, 100, 20
+_VECTORS = "embedding"
 Judged = dict[str, float]
 
 
@@ -48,6 +53,13 @@ def source_mixture(held: Held, sources: Sources, item: int, source: str) -> dict
         alike = np.flatnonzero(table.categories == table.categories[item])
         places = held.place[alike]
         return sources.category(places[places < len(sources.counts)])
+    if source == "vector":
+        table = held.whole.train.item_table
+        if table is None or _VECTORS not in table.frame.columns:
+            return {}
+        vectors = table.vectors(_VECTORS)
+        known = VectorColumn.of(np.delete(vectors, held.items, axis=0))
+        return known.similar(_VECTORS, vectors[item], NEAREST)
     count = _MANY if source == "similar" else int(source.split()[0])
     near = [held.place[items_near(history, place)] for history, place in held.first_events(item, count)]
     mixture = sources.events(near)
@@ -144,13 +156,15 @@ def source_bars(method: str, found: Mapping[str, Any]) -> Iterator[tuple[str, Ba
 
 
 def market(num_items: int) -> Split:
-    """The split of a planted market."""
+    """The split of a planted market; the vector of an item: each taste's preference for it, and as much noise."""
     from beamwood.data.synthetic import MarketConfig, make_market
 
     made = make_market(MarketConfig(num_items=num_items), seed=0)
-    return beamwood.splits.disjoint_users(
-        beamwood.Dataset.from_log(beamwood.read_log(made.log), made.item_frame), seed=0
-    )
+    liking = np.log(made.emission).T
+    liking = (liking - liking.mean(axis=1, keepdims=True)) / liking.std()
+    noisy = liking + np.random.default_rng(0).normal(size=liking.shape)
+    items = made.item_frame.with_columns(pl.Series(_VECTORS, noisy.tolist()))
+    return beamwood.splits.disjoint_users(beamwood.Dataset.from_log(beamwood.read_log(made.log), items), seed=0)
 
 
 def main() -> None:

@@ -4,6 +4,7 @@ import datetime as dt
 import json
 import threading
 from contextlib import closing
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -11,7 +12,9 @@ import pytest
 
 from beamwood.cli.main import main
 from beamwood.retrieval.blend import Blend, Part
+from beamwood.retrieval.item_columns import ItemColumns
 from beamwood.retrieval.popularity import PopularitySearcher
+from beamwood.retrieval.vector_column import VectorColumn
 from beamwood.serve.learned import read_learned
 from beamwood.serve.settings import Limits
 from beamwood.serve.store.open import open_store
@@ -384,3 +387,42 @@ def test_the_store_keeps_one_document(folder, tmp_path):
     assert [*kept.items] == ["new-1"]
     assert read_learned(store, name) == (name, None)
     store.close()
+
+
+def test_an_item_is_placed_by_its_content(tmp_path):
+    retriever = retriever_of(vector_searcher(NUM_ITEMS))
+    content = np.random.default_rng(3).normal(size=(NUM_ITEMS, 4)).astype(np.float32)
+    columns = retriever.columns.columns | {"embedding": VectorColumn.of(content)}
+    replace(retriever, columns=ItemColumns(NUM_ITEMS, columns)).save(tmp_path / "model")
+    twin, other = retriever.items.decode(np.array([7, 8]))
+    with serving(tmp_path / "model", **WIDE) as client:
+        done = put(client, {"item": "new", "fields": {"embedding": content[7].tolist(), "price": 3}})
+        assert [each["source"] for each in done["items"]] == ["vector"]
+        stored = client.service.catalogue.new_items["new"]
+        assert stored.fields == {"price": 3}
+        assert len(stored.alike) <= 10
+        assert stored.alike[0] == (twin, pytest.approx(1))
+        ask(client, "PATCH", "/v1/items/new", {"fields": {"embedding": content[8].tolist()}})
+        assert client.service.catalogue.new_items["new"].alike[0][0] == other
+        ask(client, "PATCH", "/v1/items/new", {"fields": {"price": 4}})
+        assert client.service.catalogue.new_items["new"].alike[0][0] == other
+        failed = put(client, {"item": "wrong", "fields": {"embedding": [1, 2]}}, status=422)
+        assert "embedding is not a list of 4 finite numbers" in failed["error"]["message"]
+        # What an operator names counts before, and the vectors are of known items only.
+        done = put(client, {"item": "new", "similar": [twin], "fields": {"embedding": content[8].tolist()}})
+        assert [each["source"] for each in done["items"]] == ["similar"]
+        assert (
+            put(client, {"item": "second", "fields": {"embedding": content[9].tolist()}})["items"][0]["source"]
+            == "vector"
+        )
+
+
+def test_the_item_table_of_a_server_may_have_the_vectors(tmp_path):
+    folder, retriever = saved(tmp_path / "model", text=True)
+    content = np.random.default_rng(3).normal(size=(NUM_ITEMS, 4))
+    frame = pl.DataFrame({"item_id": retriever.items.ids, "embedding": content.tolist()})
+    frame.write_parquet(tmp_path / "items.parquet")
+    with serving(folder, items=tmp_path / "items.parquet") as client:
+        done = put(client, {"item": "new", "fields": {"embedding": content[7].tolist()}})
+        assert [each["source"] for each in done["items"]] == ["vector"]
+        assert client.service.catalogue.new_items["new"].alike[0][0] == retriever.items.decode(np.array([7]))[0]

@@ -1,4 +1,4 @@
-"""Columns of the item table that a fitted retriever keeps for filters, each as "name" or "name:kind"."""
+"""Columns of the item table that a fitted retriever keeps, each as "name" or "name:kind": for filters, and vectors."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ import polars as pl
 
 from beamwood.data.decimals import with_points
 from beamwood.data.features import name_and_kind
+from beamwood.data.given_vectors import given_vectors, holds_vectors
 from beamwood.errors import InputError, nearest
 
 __all__ = ["KEPT_KINDS", "checked_kept", "kept_column", "kept_name", "numbers_as_text"]
 
-KEPT_KINDS = ("number", "truth", "time", "text")
+KEPT_KINDS = ("number", "truth", "time", "text", "vector")
 """The kinds of kept columns. Without one the column's type decides, which is text in text files."""
 _TYPED: dict[str, Callable[[pl.DataType], bool]] = {
     "number": lambda dtype: dtype.is_numeric(),
@@ -60,6 +61,8 @@ def kept_column(frame: pl.DataFrame, wanted: str) -> pl.Series:
     """The column converted to its kind. Errors: cells that are not of the kind, with the first one and its item."""
     name, kind = _name_and_kind(wanted)
     cells = frame[name]
+    if kind == "vector" or (not kind and holds_vectors(cells.dtype)):
+        return pl.Series(name, given_vectors(cells, frame["item"]))
     if kind in ("", "number") and (cells.dtype in (pl.UInt64, pl.Int128) or _is_whole_decimal(cells.dtype)):
         return _as_whole(name, cells, frame["item"])
     if not kind:

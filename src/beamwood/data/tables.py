@@ -11,9 +11,10 @@ import polars as pl
 from numpy.typing import NDArray
 
 from beamwood.data.columns import find_column, plain_name
+from beamwood.data.given_vectors import given_vectors
 from beamwood.data.ids import id_expression, null_words, same_but_for_looks
 from beamwood.data.kept_columns import kept_column, kept_name
-from beamwood.data.labels import SEPARATOR, arrays_as_lists, inner_type, label_lists
+from beamwood.data.labels import SEPARATOR, label_lists
 from beamwood.data.layout import OF_TABLES
 from beamwood.data.log import Log
 from beamwood.data.source import Source, open_source, reading
@@ -47,27 +48,7 @@ class ItemTable:
         if column not in self.frame.columns:
             known = ", ".join(self.frame.columns)
             raise InputError(f"item_column='{column}' is not in the item table; it has: {known}")
-        cells = arrays_as_lists(self.frame[column])
-        given, there = cells.drop_nulls(), np.flatnonzero(cells.is_not_null().to_numpy())
-        inner = inner_type(cells)
-        if inner is None or not inner.is_numeric() or len(given) == 0 or given.list.len().max() == 0:
-            raise InputError(f"item column '{column}' of type {cells.dtype} holds no lists of numbers of one length")
-        lengths = given.list.len().to_numpy()
-        width = int(lengths[0])
-        self._refuse(column, there[lengths != width], f"a vector of another length than {width}, the first one's")
-        values = given.list.explode().cast(pl.Float32, strict=False).fill_null(np.nan).to_numpy().reshape(-1, width)
-        self._refuse(column, there[~np.isfinite(values).all(axis=1)], "null, NaN or infinity in its vector")
-        result = np.zeros((len(cells), width), np.float32)
-        result[there] = values
-        return result
-
-    def _refuse(self, column: str, items: NDArray[np.int64], what: str) -> None:
-        if len(items):
-            first = self.frame["item"][int(items[0])]
-            raise InputError(
-                f"item column '{column}': {len(items)} items have {what}, such as item {first!r}; mend them, or leave "
-                "such cells empty (zeros)"
-            )
+        return given_vectors(self.frame[column], self.frame["item"])
 
 
 def check_kept(columns: Sequence[str], items: Any) -> None:

@@ -15,13 +15,15 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from beamwood.data.given_vectors import given_vectors, holds_vectors
 from beamwood.data.id_table import TextIds, restore_ids
 from beamwood.data.labels import label_lists
 from beamwood.errors import InputError, nearest
 from beamwood.ragged import indptr_of, ranges
+from beamwood.retrieval.vector_column import VectorColumn
 from beamwood.types import BoolArray
 
-__all__ = ["CATEGORY", "ItemColumns", "LabelColumn", "NumberColumn", "NumberKind"]
+__all__ = ["CATEGORY", "Column", "ItemColumns", "LabelColumn", "NumberColumn", "NumberKind"]
 
 Arrays = dict[str, NDArray[Any]]
 NumberKind = Literal["number", "truth", "time"]
@@ -208,12 +210,15 @@ def _coded(labels: pl.Series) -> tuple[pl.Series, NDArray[np.int32]]:
     return ascending.filter(first), codes
 
 
+Column = NumberColumn | LabelColumn | VectorColumn
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ItemColumns:
     """The columns by name, each of N items."""
 
     num_items: int
-    columns: Mapping[str, NumberColumn | LabelColumn] = field(default_factory=dict)
+    columns: Mapping[str, Column] = field(default_factory=dict)
 
     @classmethod
     def of(cls, frame: pl.DataFrame) -> ItemColumns:
@@ -223,13 +228,17 @@ class ItemColumns:
     def __contains__(self, name: str) -> bool:
         return name in self.columns
 
+    def get(self, name: str) -> Column | None:
+        """A column, None where it was not kept."""
+        return self.columns.get(name)
+
     def first(self, count: int) -> ItemColumns:
         """The columns of the first items; itself for all."""
         if count == self.num_items:
             return self
         return ItemColumns(count, {name: column.first(count) for name, column in self.columns.items()})
 
-    def __getitem__(self, name: str) -> NumberColumn | LabelColumn:
+    def __getitem__(self, name: str) -> Column:
         """Errors: a column that was not kept, with the nearest that was."""
         if name not in self.columns:
             known = nearest(name, self.columns) if self.columns else "; this artefact keeps none"
@@ -248,13 +257,15 @@ class ItemColumns:
     @classmethod
     def restore(cls, num_items: int, config: Any, arrays: Mapping[str, NDArray[Any]], *, verify: bool) -> ItemColumns:
         """The inverse of `export`. Errors: inconsistent arrays; with `verify` also inconsistent content."""
-        columns: dict[str, NumberColumn | LabelColumn] = {}
+        columns: dict[str, Column] = {}
         for number, about in enumerate(config):
             own = {name.partition(".")[2]: array for name, array in arrays.items() if name.startswith(f"{number}.")}
             if not isinstance(about["name"], str):
                 raise InputError(f"an item column is called {about['name']!r}, which is not text")
             if about["kind"] == "labels":
                 columns[about["name"]] = _labels(num_items, own, verify=verify)
+            elif about["kind"] == "vector":
+                columns[about["name"]] = VectorColumn.restore(num_items, own)
             elif about["kind"] in ("number", "truth", "time"):
                 columns[about["name"]] = _numbers(num_items, about["kind"], own)
             else:
@@ -262,8 +273,10 @@ class ItemColumns:
         return cls(num_items, columns)
 
 
-def _column(series: pl.Series) -> NumberColumn | LabelColumn:
+def _column(series: pl.Series) -> Column:
     dtype = series.dtype
+    if holds_vectors(dtype) and series.name != CATEGORY:
+        return VectorColumn.of(given_vectors(series, pl.Series(np.arange(len(series)))))
     present = None if series.null_count() == 0 else series.is_not_null().to_numpy()
     if series.name != CATEGORY and (dtype.is_integer() or dtype.is_float() or dtype.is_decimal()):
         whole = dtype.is_integer() and dtype != pl.UInt64 and dtype != pl.Int128

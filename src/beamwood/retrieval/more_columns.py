@@ -6,7 +6,7 @@ Shape legend: N known items, M new ones, E labels of all new ones.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from beamwood.data.id_table import MoreTexts
 from beamwood.errors import InputError, nearest
 from beamwood.ragged import indptr_of, ranges
-from beamwood.retrieval.item_columns import CATEGORY, Arrays, ItemColumns, LabelColumn, NumberColumn
+from beamwood.retrieval.item_columns import CATEGORY, Arrays, Column, ItemColumns, LabelColumn, NumberColumn
+from beamwood.retrieval.vector_column import VectorColumn
 from beamwood.types import BoolArray
 
 __all__ = ["Cells", "MoreLabels", "MoreNumbers", "cells_of", "with_cells"]
@@ -46,9 +47,10 @@ def cells_of(columns: ItemColumns, rows: Sequence[Mapping[str, Any]]) -> Cells:
     made: dict[str, NumberColumn | _LabelCells] = {}
     for name, column in columns.columns.items():
         values = [row.get(name) for row in rows]
+        # A vector only places its item, see `NewItem`.
         if isinstance(column, NumberColumn):
             made[name] = _numbers(name, column, values)
-        else:
+        elif isinstance(column, LabelColumn):
             made[name] = _labels(name, column, values)
     return made
 
@@ -83,8 +85,11 @@ def _names(name: str, value: Any) -> list[str]:
 
 def with_cells(columns: ItemColumns, parts: Sequence[Cells], count: int) -> ItemColumns:
     """The columns, then the cells of `count` new items; see `cells_of`."""
-    made: dict[str, NumberColumn | LabelColumn] = {}
+    made: dict[str, Column] = {}
     for name, column in columns.columns.items():
+        if isinstance(column, VectorColumn):
+            made[name] = replace(column, more=count)
+            continue
         own: list[Any] = [part[name] for part in parts]
         made[name] = _more_numbers(column, own) if isinstance(column, NumberColumn) else _more_labels(column, own)
     return ItemColumns(columns.num_items + count, made)

@@ -20,6 +20,7 @@ from beamwood.data.vocabulary import Vocabulary
 from beamwood.errors import ArtefactError, InputError, UnknownIdError, nearest
 from beamwood.kernels.arrays import sound
 from beamwood.notebook import facts
+from beamwood.retrieval.content import placed_by_content
 from beamwood.retrieval.filters import Filters, mask_of
 from beamwood.retrieval.folder import read_retriever, write_retriever
 from beamwood.retrieval.found import found_of
@@ -209,10 +210,13 @@ class Retriever:
     def with_items(self, items: Sequence[NewItem]) -> Retriever:
         """A copy with items added after the fit, replacing earlier ones; see `retrieval.new_items`.
 
+        An item without a mixture is placed by its cell of a vector column, if any.
         No large array is copied, and this retriever stays valid. Errors: `InputError` on a known or repeated id, a
         mixture of unknown items, a cell of a wrong type, more items than there is room for.
         """
-        return replace(self, **with_new_items(self.searcher, self.items, self.columns, items, self.erased))
+        alive = self.names.filters.alive
+        new = placed_by_content(items, self.columns, self.items, None if alive is None else alive.mask)
+        return replace(self, **with_new_items(self.searcher, self.items, self.columns, new, self.erased))
 
     @naming_arguments
     def without_items(self, items: Ids) -> Retriever:

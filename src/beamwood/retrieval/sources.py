@@ -16,8 +16,8 @@ from beamwood.types import IndexArray
 
 __all__ = ["FEWEST_EVENTS", "REFRESHED_AT", "WITHIN", "Source", "Sources", "items_near"]
 
-Source = Literal["similar", "events", "category", "none"]
-"""The source of a mixture: given similar items, its first events, its category, or none."""
+Source = Literal["similar", "events", "vector", "category", "none"]
+"""The source of a mixture: given similar items, its first events, its content vector, its category, or none."""
 
 WITHIN = 10
 """The distance in a history within which another item counts as near."""

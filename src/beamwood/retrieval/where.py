@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from beamwood.errors import InputError, nearest
-from beamwood.retrieval.item_columns import ItemColumns, LabelColumn, NumberColumn
+from beamwood.retrieval.item_columns import Column, ItemColumns, LabelColumn, NumberColumn
 from beamwood.retrieval.request import as_list
+from beamwood.retrieval.vector_column import VectorColumn
 from beamwood.types import BoolArray
 
 __all__ = ["OPERATORS", "all_of", "where_mask"]
@@ -60,7 +61,7 @@ def all_of(masks: Sequence[BoolArray]) -> BoolArray:
     return reduce(np.logical_and, masks)
 
 
-def _condition(name: str, column: NumberColumn | LabelColumn, wanted: Any) -> BoolArray:
+def _condition(name: str, column: Column, wanted: Any) -> BoolArray:
     if isinstance(wanted, Mapping):
         if not wanted:
             raise InputError(f"where: '{name}' has no condition; write {{'{name}': {{'eq': ..}}}}")
@@ -68,7 +69,7 @@ def _condition(name: str, column: NumberColumn | LabelColumn, wanted: Any) -> Bo
     return _meets(name, column, "in" if _is_list(wanted) else "eq", wanted)
 
 
-def _meets(name: str, column: NumberColumn | LabelColumn, word: str, value: Any) -> BoolArray:
+def _meets(name: str, column: Column, word: str, value: Any) -> BoolArray:
     """bool[N], the items whose cell meets one operator."""
     # Lists of any library; an iterator can be read only once.
     value = as_list(f"where: '{name}'", value) if _is_list(value) else value
@@ -83,6 +84,8 @@ def _meets(name: str, column: NumberColumn | LabelColumn, word: str, value: Any)
     if word in ("ne", "not_in"):
         positive = _meets(name, column, "eq" if word == "ne" else "in", value)
         return ~positive & ~column.missing()
+    if isinstance(column, VectorColumn):
+        raise InputError(f"where: '{name}' holds vectors, which '{word}' does not compare; use missing")
     if isinstance(column, LabelColumn):
         return _of_labels(name, column, word, value)
     return _of_numbers(name, column, word, value)

@@ -23,7 +23,7 @@ from beamwood.data.layout import OF_TABLES
 from beamwood.data.source import open_source, reading
 from beamwood.data.vocabulary import Vocabulary
 from beamwood.errors import InputError, nearest
-from beamwood.retrieval.item_columns import CATEGORY, ItemColumns, LabelColumn, NumberColumn, NumberKind
+from beamwood.retrieval.item_columns import CATEGORY, Column, ItemColumns, NumberColumn, NumberKind
 from beamwood.serve.problems import Problem
 
 __all__ = ["ItemFields"]
@@ -79,9 +79,9 @@ class ItemFields:
         by_lower = {name.lower(): name for name in self.names}
         return next((by_lower[name] for name in _TITLES if name in by_lower), None)
 
-    def columns(self) -> Mapping[str, NumberColumn | LabelColumn]:
+    def columns(self) -> Mapping[str, Column]:
         """The columns for filters; those of other types are only shown."""
-        kept: dict[str, NumberColumn | LabelColumn] = {}
+        kept: dict[str, Column] = {}
         for name in self.names:
             assert self.frame is not None
             try:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import Annotated, Any
 
+import numpy as np
 from msgspec import UNSET, Meta, Struct, UnsetType, field, structs
 
 from beamwood.errors import InputError
+from beamwood.retrieval.content import similar_content
 from beamwood.retrieval.sources import Source
+from beamwood.retrieval.vector_column import VectorColumn
 from beamwood.serve.learned import CatalogueItem, Learned
 from beamwood.serve.messages import Body, Id, Ids
 from beamwood.serve.problems import Problem
@@ -30,7 +33,10 @@ class NewItem(Body):
 
     item: Id
     category: Category = None
-    fields: dict[str, Any] = field(default_factory=dict)
+    fields: Annotated[
+        dict[str, Any],
+        Meta(description="Cells of item columns; one of a vector column places the item by its content."),
+    ] = field(default_factory=dict)
     similar: Similar = field(default_factory=list)
     available: bool = True
 
@@ -138,9 +144,23 @@ def _placed(
         raise Problem("conflict", message, field=f"items[{number}].item")
     _check_similar(snapshot, given.similar, f"items[{number}].similar")
     near, events = ([], 0) if found is None else (found.near, found.events)
-    fresh = CatalogueItem(given.item, given.category, given.fields, given.similar, given.available, near, events)
+    fields, alike = _by_content(snapshot, given.fields)
+    fresh = CatalogueItem(
+        given.item, given.category, fields, given.similar, given.available, near, events, alike=alike or []
+    )
     known[given.item] = fresh
     return fresh
+
+
+def _by_content(snapshot: Snapshot, fields: dict[str, Any]) -> tuple[dict[str, Any], list[tuple[Id, float]] | None]:
+    """The fields without vectors, and the known items that are similar by one; None where none is given."""
+    alive, columns = snapshot.names.filters.alive, snapshot.names.filters.columns
+    found = similar_content(columns, fields, None if alive is None else alive.mask)
+    rest = {name: value for name, value in fields.items() if not isinstance(columns.get(name), VectorColumn)}
+    if found is None:
+        return rest, None
+    ids = snapshot.names.items.decode(np.fromiter(found, np.int64, len(found)))
+    return rest, list(zip(ids, found.values(), strict=True))
 
 
 def _check_similar(snapshot: Snapshot, ids: list[Any], name: str) -> None:
@@ -155,6 +175,9 @@ async def _patch(call: Call) -> Catalogued:
         if found is None or found.gone:
             raise _no_such_item(call)
         given = {name: value for name, value in structs.asdict(call.body).items() if value is not UNSET}
+        if "fields" in given:
+            given["fields"], alike = _by_content(snapshot, given["fields"])
+            given |= {} if alike is None else {"alike": alike}
         learned.items[found.item] = fresh = structs.replace(found, **given)
         _check_similar(snapshot, fresh.similar, "similar")
         return [fresh]

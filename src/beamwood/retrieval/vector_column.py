@@ -1,0 +1,82 @@
+"""An item column of content vectors, by which the known items most similar to a new one are found.
+
+Shape legend: N items, F width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beamwood.blocks import slices
+from beamwood.errors import InputError
+from beamwood.types import BoolArray
+
+__all__ = ["VectorColumn"]
+
+_BLOCK = 2**16
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class VectorColumn:
+    """`values` float32[N, F]: vectors of length 1, or of zeros for an item without one. No filter can ask for them."""
+
+    values: NDArray[np.float32]
+    more: int = 0
+    """The number of items after these N, which have no vector here."""
+    kind = "vector"
+
+    @classmethod
+    def of(cls, vectors: NDArray[np.float32]) -> VectorColumn:
+        """The column of vectors of any length."""
+        largest = np.abs(vectors).max(axis=1, keepdims=True, initial=0)
+        # Scaled first, as the squares of large numbers overflow.
+        scaled = vectors / np.where(largest > 0, largest, np.float32(1))
+        lengths = np.linalg.norm(scaled, axis=1, keepdims=True)
+        return cls((scaled / np.where(lengths > 0, lengths, 1)).astype(np.float32))
+
+    @classmethod
+    def restore(cls, num_items: int, arrays: dict[str, NDArray[Any]]) -> VectorColumn:
+        """The inverse of `arrays`. Errors: another shape or type."""
+        values = arrays["values"]
+        if values.ndim != 2 or len(values) != num_items or values.shape[1] == 0 or values.dtype != np.float32:
+            raise InputError(f"an item column of vectors is {values.dtype} of shape {values.shape}")
+        return cls(values)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """The arrays that `restore` reads."""
+        none = np.zeros((self.more, self.values.shape[1]), np.float32)
+        return {"values": np.concatenate([self.values, none]) if self.more else self.values}
+
+    def first(self, count: int) -> VectorColumn:
+        """The vectors of the first items, at most N; no copy."""
+        return VectorColumn(self.values[:count])
+
+    def missing(self) -> BoolArray:
+        """bool[N + more], the items without a vector."""
+        return np.concatenate([~self.values.any(axis=1), np.ones(self.more, bool)])
+
+    def similar(self, name: str, vector: Any, count: int, alive: BoolArray | None = None) -> dict[int, float]:
+        """The `count` items of the highest positive cosine, by index; `alive` bool[at least N]: only these.
+
+        Errors: not F finite numbers.
+        """
+        width = self.values.shape[1]
+        try:
+            given = np.asarray(vector, np.float64)
+        except (TypeError, ValueError):
+            given = np.empty(0)
+        if given.shape != (width,) or not np.isfinite(given).all():
+            raise InputError(f"{name} is not a list of {width} finite numbers, which the vectors of the fit have")
+        # Scaled first, as the squares of large numbers overflow.
+        given = given / max(float(np.abs(given).max()), 1e-300)
+        direction = (given / max(float(np.linalg.norm(given)), 1e-300)).astype(np.float32)
+        cosines = np.concatenate([self.values[part] @ direction for part in slices(len(self.values), _BLOCK)])
+        if alive is not None:
+            cosines[~alive[: len(cosines)]] = 0
+        best = np.argpartition(-cosines, min(count, len(cosines)) - 1)[:count]
+        best = best[np.lexsort((best, -cosines[best]))]
+        return {int(at): float(cosines[at]) for at in best.tolist() if cosines[at] > 0}

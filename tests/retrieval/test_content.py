@@ -1,0 +1,138 @@
+"""Content vectors: kept by a fit, saved, asked for by no filter, and placing new items beside similar ones."""
+
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+
+import beamwood
+from beamwood.data import Dataset, leave_one_out, read_log
+from beamwood.data.synthetic import MarketConfig, make_market
+from beamwood.errors import InputError
+from beamwood.retrieval.content import similar_content
+from beamwood.retrieval.item_columns import ItemColumns
+from beamwood.retrieval.new_items import NewItem
+from beamwood.retrieval.vector_column import VectorColumn
+from beamwood.retrieval.where import where_mask
+
+WIDTH = 6
+
+
+def vectors(num_items, seed=0):
+    """Random vectors of many lengths; that of item 3 is missing."""
+    rng = np.random.default_rng(seed)
+    given = rng.normal(size=(num_items, WIDTH)) * 10.0 ** rng.integers(-3, 4, (num_items, 1))
+    return [None if item == 3 else row for item, row in enumerate(given.tolist())]
+
+
+def fitted(kept, cells, *, as_text=False):
+    market = make_market(MarketConfig(num_users=60, num_items=30, max_events=40), seed=1)
+    frame = market.item_frame.with_columns(pl.Series("embedding", cells, dtype=pl.List(pl.Float64)))
+    if as_text:
+        texts = [None if cell is None else json.dumps(cell) for cell in cells]
+        frame = frame.with_columns(pl.Series("embedding", texts))
+    dataset = Dataset.from_log(read_log(market.log), frame, keep_columns=kept)
+    return beamwood.fit(leave_one_out(dataset), "cooccurrence")
+
+
+def cosines(cells, vector):
+    """The reference: the cosine of each item, 0 without a vector."""
+    vector = np.array(vector)
+    return np.array(
+        [0 if cell is None else np.dot(cell, vector) / np.linalg.norm(cell) / np.linalg.norm(vector) for cell in cells]
+    )
+
+
+@pytest.mark.parametrize(
+    ("kept", "as_text"), [("embedding", False), ("embedding:vector", False), ("embedding:vector", True)]
+)
+def test_the_most_similar_known_items(kept, as_text, tmp_path):
+    cells = vectors(30)
+    retriever = fitted([kept], cells, as_text=as_text)
+    retriever.save(tmp_path / "model")
+    wanted = np.random.default_rng(2).normal(size=WIDTH).tolist()
+    for each in (retriever, beamwood.load(tmp_path / "model", verify=True)):
+        places = each.items.encode(np.arange(30))
+        expected = dict(zip(places.tolist(), cosines(cells, wanted).tolist(), strict=True))
+        best = sorted((place for place in expected if expected[place] > 0), key=lambda place: -expected[place])[:10]
+        found = similar_content(each.columns, {"embedding": wanted})
+        assert list(found) == best
+        assert list(found.values()) == pytest.approx([expected[place] for place in best], abs=1e-6)
+
+
+def test_a_new_item_is_placed_by_its_vector(tmp_path):
+    retriever = fitted(["embedding"], vectors(30))
+    vector = [float(value) for value in range(1, WIDTH + 1)]
+    near = similar_content(retriever.columns, {"embedding": vector})
+    ids = retriever.items.decode(np.array(list(near)))
+    by_hand = retriever.with_items([NewItem(99, dict(zip(ids, near.values(), strict=True)))])
+    placed = retriever.with_items([NewItem(99, cells={"embedding": vector})])
+    ask = {"histories": [[1, 2], [5]], "k": 31, "seen": "keep"}
+    assert placed.recommend(**ask).item_ids == by_hand.recommend(**ask).item_ids
+    placed.save(tmp_path / "model")
+    again = beamwood.load(tmp_path / "model")
+    assert again.recommend(**ask).item_ids == by_hand.recommend(**ask).item_ids
+    assert where_mask({"embedding": {"missing": True}}, again.columns).tolist() == [
+        item in (3, 99) for item in again.items.decode(np.arange(31))
+    ]
+    # An erased item is in no mixture, and a given mixture counts before a vector.
+    first = ids[0]
+    without = retriever.without_items([first])
+    assert (
+        similar_content(without.columns, {"embedding": vector}, without.names.filters.alive.mask)
+        .keys()
+        .isdisjoint(retriever.items.encode([first]).tolist())
+    )
+    given = retriever.with_items([NewItem(99, {first: 1.0}, {"embedding": vector})])
+    assert given.recommend(**ask).item_ids != by_hand.recommend(**ask).item_ids
+
+
+@pytest.mark.parametrize(
+    ("vector", "message"),
+    [
+        ([1.0] * (WIDTH - 1), "embedding is not a list of 6 finite numbers"),
+        ([1.0] * (WIDTH - 1) + [float("nan")], "6 finite"),
+        ("text", "6 finite"),
+        ([["a"]], "6 finite"),
+        ({"a": 1}, "6 finite"),
+    ],
+)
+def test_other_vectors_are_refused(vector, message):
+    retriever = fitted(["embedding"], vectors(30))
+    with pytest.raises(InputError, match=message):
+        retriever.with_items([NewItem(99, cells={"embedding": vector})])
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e300])
+def test_vectors_of_any_length_have_a_direction(scale):
+    column = VectorColumn.of(np.eye(3, WIDTH, dtype=np.float32) * np.float32(1e30))
+    assert list(column.similar("embedding", [scale, 0, 0, 0, 0, 0], 2).items()) == [(0, pytest.approx(1))]
+    assert column.similar("embedding", [0] * WIDTH, 2) == {}
+
+
+def test_no_filter_compares_vectors():
+    retriever = fitted(["embedding"], vectors(30))
+    with pytest.raises(InputError, match="'embedding' holds vectors, which 'eq' does not compare"):
+        retriever.recommend([[1]], where={"embedding": {"eq": 3}})
+
+
+@pytest.mark.parametrize(
+    ("cells", "message"),
+    [
+        (["[1, 2]", "[1, 2, 3]"], "another length than 2"),
+        (["[1, 2]", "[1"], "cannot be read as JSON lists of numbers"),
+        (["[]", "[]"], "holds no lists of numbers"),
+    ],
+)
+def test_columns_that_hold_no_vectors_are_refused(cells, message):
+    log = pl.DataFrame({"user_id": [1, 1, 2, 2], "item_id": [1, 2, 1, 2], "timestamp": [1, 2, 3, 4]})
+    items = pl.DataFrame({"item_id": [1, 2], "embedding": cells})
+    with pytest.raises(InputError, match=message):
+        Dataset.from_log(read_log(log), items, keep_columns=["embedding:vector"])
+
+
+def test_two_vectors_of_one_item_are_refused():
+    columns = ItemColumns(2, {name: VectorColumn.of(np.eye(2, dtype=np.float32)) for name in ("title", "image")})
+    with pytest.raises(InputError, match="title and image are vectors; give one of them"):
+        similar_content(columns, {"title": [1, 0], "image": [1, 0]})
