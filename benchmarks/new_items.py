@@ -59,7 +59,7 @@ def source_mixture(held: Held, sources: Sources, item: int, source: str) -> dict
             return {}
         vectors = table.vectors(_VECTORS)
         known = VectorColumn.of(np.delete(vectors, held.items, axis=0))
-        return known.similar(_VECTORS, vectors[item], NEAREST)
+        return sources.vector(known.similar(_VECTORS, vectors[item], NEAREST))
     count = _MANY if source == "similar" else int(source.split()[0])
     near = [held.place[items_near(history, place)] for history, place in held.first_events(item, count)]
     mixture = sources.events(near)

@@ -1,4 +1,4 @@
-"""New items placed by their content: as mixtures of the known items with the most similar vectors."""
+"""New items placed by their content: as mixtures of popular known items with similar vectors."""
 
 from __future__ import annotations
 
@@ -7,24 +7,26 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from beamwood.data.vocabulary import Vocabulary
 from beamwood.errors import InputError
 from beamwood.retrieval.item_columns import ItemColumns
 from beamwood.retrieval.new_items import NewItem
+from beamwood.retrieval.sources import Sources
 from beamwood.retrieval.vector_column import VectorColumn
 from beamwood.types import BoolArray
 
 __all__ = ["NEAREST", "placed_by_content", "similar_content"]
 
-NEAREST = 10
-"""The number of known items in a mixture by content."""
+NEAREST = 30
+"""The number of known items with similar vectors, the most popular of which are mixed."""
 
 
 def similar_content(
     columns: ItemColumns, cells: Mapping[str, Any], alive: BoolArray | None = None
-) -> dict[int, float] | None:
-    """The known items most similar to an item with these cells, by index with their cosines; None without a vector.
+) -> NDArray[np.int32] | None:
+    """The indices of the known items most similar to an item with these cells, best first; None without a vector.
 
     `alive` bool[at least N]: only these. Errors: vectors of two columns; see `VectorColumn.similar`.
     """
@@ -40,15 +42,23 @@ def similar_content(
 
 
 def placed_by_content(
-    new: Sequence[NewItem], columns: ItemColumns | None, items: Vocabulary, alive: BoolArray | None
+    new: Sequence[NewItem],
+    columns: ItemColumns | None,
+    items: Vocabulary,
+    counts: NDArray[Any],
+    alive: BoolArray | None,
 ) -> list[NewItem]:
-    """The new items, those without a mixture but with a vector with the mixture of `similar_content`."""
+    """The new items, those without a mixture but with a vector with the mixture of `Sources.vector`.
+
+    `counts` [at least N]: the interactions of each known item.
+    """
 
     def placed(item: NewItem) -> NewItem:
         found = None if item.mixture or columns is None else similar_content(columns, item.cells, alive)
-        if not found:
+        if found is None:
             return item
-        ids = items.decode(np.fromiter(found, np.int64, len(found)))
-        return replace(item, mixture=dict(zip(ids, found.values(), strict=True)))
+        mixture = Sources(counts).vector(found)
+        ids = items.decode(np.fromiter(mixture, np.int64, len(mixture)))
+        return replace(item, mixture=dict(zip(ids, mixture.values(), strict=True)))
 
     return [placed(item) for item in new]

@@ -25,7 +25,7 @@ FEWEST_EVENTS = 3
 REFRESHED_AT = (3, 10, 30)
 """Numbers of events after which a mixture is recomputed."""
 
-# The items of a mixture from events, and from categories.
+# The items of a mixture from events or vectors, and from categories.
 _NEAR, _CATEGORY = 10, 30
 
 Mixture = dict[int, float]
@@ -58,8 +58,15 @@ class Sources:
         best = np.lexsort((items, -self.counts[items], -times))[:_NEAR]
         return {int(items[at]): float(times[at]) for at in best}
 
+    def vector(self, items: IndexArray) -> Mixture:
+        """The most popular of the items with the most similar content vectors, equally weighted."""
+        return dict.fromkeys(self._most_popular(items, _NEAR), 1.0)
+
     def category(self, items: IndexArray) -> Mixture:
         """The most popular items of its categories, equally weighted."""
+        return dict.fromkeys(self._most_popular(items, _CATEGORY), 1.0)
+
+    def _most_popular(self, items: IndexArray, count: int) -> list[int]:
         items = np.unique(np.asarray(items, np.int64))
-        best = np.lexsort((items, -self.counts[items]))[:_CATEGORY]
-        return {int(items[at]): 1.0 for at in best}
+        best: list[int] = items[np.lexsort((items, -self.counts[items]))[:count]].tolist()
+        return best

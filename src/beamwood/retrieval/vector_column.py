@@ -59,8 +59,8 @@ class VectorColumn:
         """bool[N + more], the items without a vector."""
         return np.concatenate([~self.values.any(axis=1), np.ones(self.more, bool)])
 
-    def similar(self, name: str, vector: Any, count: int, alive: BoolArray | None = None) -> dict[int, float]:
-        """The `count` items of the highest positive cosine, by index; `alive` bool[at least N]: only these.
+    def similar(self, name: str, vector: Any, count: int, alive: BoolArray | None = None) -> NDArray[np.int32]:
+        """int32[at most `count`], the items of the highest positive cosine; `alive` bool[at least N]: only these.
 
         Errors: not F finite numbers.
         """
@@ -79,4 +79,4 @@ class VectorColumn:
             cosines[~alive[: len(cosines)]] = 0
         best = np.argpartition(-cosines, min(count, len(cosines)) - 1)[:count]
         best = best[np.lexsort((best, -cosines[best]))]
-        return {int(at): float(cosines[at]) for at in best.tolist() if cosines[at] > 0}
+        return best[cosines[best] > 0].astype(np.int32)

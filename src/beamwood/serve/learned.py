@@ -31,7 +31,7 @@ _SLOTS, _LONG = (2, 1), 2**18
 class CatalogueItem(Struct, frozen=True, omit_defaults=True):
     """A new item; `near`: known ids with their counts near the item's first events; `events`: the number of events.
 
-    `alike`: known ids with the cosines of their content vectors to the item's, which is not stored itself.
+    `alike`: known ids whose content vectors are similar to the item's, which is not stored itself.
     An item that is `gone` keeps its index, so that later pages of an answer stay consistent.
     """
 
@@ -43,7 +43,7 @@ class CatalogueItem(Struct, frozen=True, omit_defaults=True):
     near: list[tuple[int | str, float]] = field(default_factory=list)
     events: int = 0
     gone: bool = False
-    alike: list[tuple[int | str, float]] = field(default_factory=list)
+    alike: list[int | str] = field(default_factory=list)
 
 
 class Piece:

@@ -157,12 +157,10 @@ def mixture_of(base: Snapshot, item: CatalogueItem) -> tuple[dict[int, float], S
         places = indices_of(base.names.items, [each for each, _ in item.near]).tolist()
         times = [int(count) for _, count in item.near]
         return sources.events([np.repeat(places, times)]), "events"
-    if item.alike:
-        places = indices_of(base.names.items, [each for each, _ in item.alike]).tolist()
-        cosines = zip(places, (cosine for _, cosine in item.alike), strict=True)
-        found = {at: cosine for at, cosine in cosines if 0 <= at < base.known}
-        if found:
-            return found, "vector"
+    alike = indices_of(base.names.items, item.alike) if item.alike else np.empty(0, np.int32)
+    alike = alike[(alike >= 0) & (alike < base.known)]
+    if len(alike):
+        return sources.vector(alike), "vector"
     column = base.names.filters.columns.columns.get(CATEGORY)
     if base.by_category and item.category is not None and isinstance(column, LabelColumn):
         if (mixture := base.by_label.get(item.category)) is None:

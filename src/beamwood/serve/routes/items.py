@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import Annotated, Any
 
-import numpy as np
 from msgspec import UNSET, Meta, Struct, UnsetType, field, structs
 
 from beamwood.errors import InputError
@@ -152,15 +151,12 @@ def _placed(
     return fresh
 
 
-def _by_content(snapshot: Snapshot, fields: dict[str, Any]) -> tuple[dict[str, Any], list[tuple[Id, float]] | None]:
+def _by_content(snapshot: Snapshot, fields: dict[str, Any]) -> tuple[dict[str, Any], list[Id] | None]:
     """The fields without vectors, and the known items that are similar by one; None where none is given."""
     alive, columns = snapshot.names.filters.alive, snapshot.names.filters.columns
     found = similar_content(columns, fields, None if alive is None else alive.mask)
     rest = {name: value for name, value in fields.items() if not isinstance(columns.get(name), VectorColumn)}
-    if found is None:
-        return rest, None
-    ids = snapshot.names.items.decode(np.fromiter(found, np.int64, len(found)))
-    return rest, list(zip(ids, found.values(), strict=True))
+    return rest, None if found is None else snapshot.names.items.decode(found)
 
 
 def _check_similar(snapshot: Snapshot, ids: list[Any], name: str) -> None:
