@@ -131,6 +131,19 @@ def test_equal_new_items_look_at_their_leaves_once(monkeypatch):
     assert len(set(leaves) - {-1, int(other.tree.leaf_of_item[-1])}) == 21
 
 
+def test_vectors_of_new_items_as_before_are_not_mixed_anew(monkeypatch):
+    searcher, rng, mixed, plain = vector_searcher(300), np.random.default_rng(6), [], Mixtures.mixed
+    monkeypatch.setattr(Mixtures, "mixed", lambda own, rows: mixed.append(len(own)) or plain(own, rows))
+    rows = [{int(item): float(weight) for item, weight in rng.integers(1, 9, (3, 2))} for _ in range(60)]
+    with_items(searcher, Mixtures.of(rows))
+    rows[7] = {11: 1.0}
+    again = Mixtures.of([*rows, {12: 1.0}])
+    found = with_items(searcher, again)
+    assert mixed == [60, 2]
+    assert (found._vectors_MD == with_items(vector_searcher(300), again)._vectors_MD).all()
+    np.testing.assert_allclose(found._vectors_MD, plain(again, searcher.vectors), rtol=1e-6)
+
+
 def test_new_items_as_before_keep_their_leaves_without_a_look(monkeypatch):
     searcher, rng = tree_searcher(3000), np.random.default_rng(5)
     rows = [

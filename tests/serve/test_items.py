@@ -163,6 +163,14 @@ def test_invalid_items_are_refused_and_change_nothing(client, folder):
     assert client.service.snapshot is before
 
 
+def test_the_id_of_an_item_that_the_folder_erased_is_taken(folder, tmp_path):
+    (erased,) = known(folder, 3)
+    folder[1].without_items([erased]).save(tmp_path / "model")
+    with serving(tmp_path / "model") as client:
+        assert "was fitted already" in put(client, {"item": erased}, status=422)["error"]["message"]
+        assert [each["source"] for each in put(client, {"item": "new-1"})["items"]] == ["none"]
+
+
 def test_an_erased_item_is_removed_from_all_histories(folder):
     retriever = folder[1]
     row = int(np.argmax(retriever.histories.lengths))

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from beamwood.data import Vocabulary
-from beamwood.data.id_table import MoreTexts, TextIds
+from beamwood.data.id_table import MoreTexts, NumberIds, TextIds
 from beamwood.retrieval.item_columns import LabelColumn
 from beamwood.serve import widened as widened_module
 from beamwood.serve.settings import ServeSettings
@@ -103,7 +103,8 @@ def test_a_change_makes_and_writes_its_own_piece_alone(folder, monkeypatch, tmp_
     with serving(folder[0], **settings) as client, serving(folder[0], **settings) as replica:
         put(client, 1000, category="c1", fields={"title": "new"})
         wait_until(lambda: len(replica.service.snapshot.names.items) == 1090)
-        made, written, read = [], [], []
+        made, written, read, looked_up = [], [], [], []
+        monkeypatch.setattr(NumberIds, "find", _noting(looked_up, NumberIds.find))
         monkeypatch.setattr("beamwood.serve.widened.mixture_of", _noting(made, widened_module.mixture_of))
         monkeypatch.setattr(MemoryStore, "replace", _noting(written, MemoryStore.replace))
         monkeypatch.setattr(MemoryStore, "get", _noting(read, MemoryStore.get))
@@ -115,6 +116,7 @@ def test_a_change_makes_and_writes_its_own_piece_alone(folder, monkeypatch, tmp_
             found = {item["item"]: item["fields"]["title"] for item in post(each, "/v1/recommend", asked)["items"]}
             assert found == {-500: "other", -501: "new"}
     assert len(made) <= 2 * 128
+    assert max(len(ids) for _, ids in looked_up) <= 128
     texts = [text for call in written if call[1] == "catalogue" for text in call[4].values()]
     assert len(texts) == 2, "the document and a piece"
     assert 4 * sum(map(len, texts)) < sum(piece.size for piece in client.service.catalogue.learned.pieces["items"])

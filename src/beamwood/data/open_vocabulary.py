@@ -21,10 +21,19 @@ __all__ = ["OpenVocabulary"]
 class OpenVocabulary(Vocabulary):
     """The first `known` ids of another vocabulary, then `new` ones; those with `erased` bool[N] count as unknown.
 
-    Errors: `InputError` on a new id that exists already, is repeated, or is of another type.
+    `unknown`: the new ids are known to be none of the others, and are not looked up. Errors: `InputError` on a new id
+    that exists already, is repeated, or is of another type.
     """
 
-    def __init__(self, fitted: Vocabulary, known: int, new: Sequence[Any], erased: BoolArray | None = None) -> None:
+    def __init__(
+        self,
+        fitted: Vocabulary,
+        known: int,
+        new: Sequence[Any],
+        erased: BoolArray | None = None,
+        *,
+        unknown: bool = False,
+    ) -> None:
         self.fitted, self._known, self._new = fitted, known, pl.Series("id", [], dtype=fitted.dtype)
         self._erased = erased
         self.dtype, self._length = fitted.dtype, known + len(new)
@@ -34,7 +43,7 @@ class OpenVocabulary(Vocabulary):
         if len(self._at) < len(listed):
             again = next(each for place, each in enumerate(listed, start=known) if self._at[each] != place)
             raise InputError(f"item {again!r} is given twice; give each new item once")
-        found = fitted.encode(typed, on_unknown="ignore")
+        found = np.empty(0, np.int32) if unknown else fitted.encode(typed, on_unknown="ignore")
         there = np.flatnonzero((found >= 0) & (found < known))
         if len(there):
             raise InputError(f"item {new[int(there[0])]!r} was fitted already; give a new item an id of its own")

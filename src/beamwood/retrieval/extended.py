@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, ClassVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,7 +44,7 @@ class Extended:
         self.fitted, self.mixtures = fitted, mixtures
         self._beside = Beside(first, len(mixtures), np.arange(len(mixtures), dtype=np.int32))
         self._nowhere_M = mixtures.lists.lengths == 0
-        self._vectors_MD = mixtures.mixed(fitted.vectors) if isinstance(fitted, VectorSearcher) else None
+        self._vectors_MD = _mixed(fitted, mixtures) if isinstance(fitted, VectorSearcher) else None
 
     @property
     def num_items(self) -> int:
@@ -115,6 +116,24 @@ class Extended:
     def restore(cls, config: dict[str, Any], arrays: dict[str, NDArray[Any]], *, threads: int = 1) -> Extended:
         """See `types.Searcher`."""
         return Extended(*restore_extended(config, arrays, threads=threads))
+
+
+# By fitted searcher the mixtures that it was extended by last, and their vectors.
+_LATEST: WeakKeyDictionary[VectorSearcher, tuple[Mixtures, NDArray[np.float32]]] = WeakKeyDictionary()
+
+
+def _mixed(fitted: VectorSearcher, mixtures: Mixtures) -> NDArray[np.float32]:
+    """float32[M, D], the vectors of new items; those of mixtures as before are taken from the last time."""
+    made = np.empty((len(mixtures), fitted.vectors.shape[1]), np.float32)
+    other = np.ones(len(mixtures), bool)
+    if fitted in _LATEST:
+        earlier, vectors = _LATEST[fitted]
+        rows = np.flatnonzero(mixtures.same(earlier))
+        made[rows], other[rows] = vectors[rows], False
+    rest = np.flatnonzero(other)
+    made[rest] = mixtures.take(rest).mixed(fitted.vectors)
+    _LATEST[fitted] = mixtures, made
+    return made
 
 
 class _Stored(StoredConfig):

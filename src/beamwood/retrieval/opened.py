@@ -34,7 +34,8 @@ def with_new_items(
     fitted = items.fitted if isinstance(items, OpenVocabulary) else items
     there = OpenVocabulary(fitted, known, [], None if erased is None else mask_of(erased, known))
     gone = np.array([each.gone for each in new], bool)
-    opened = with_mixtures(searcher, items, [each.item for each in new], gone, _mixtures(there, new), erased)
+    ids, mixtures = [each.item for each in new], _mixtures(there, new)
+    opened = with_mixtures(searcher, items, ids, gone, mixtures, erased, unknown=False)
     cells = [each.cells for each in new]
     kept = (columns or ItemColumns(known)).first(known)
     filtered = with_cells(kept, [cells_of(kept, cells)], len(new)) if new else kept
@@ -48,13 +49,18 @@ def with_mixtures(
     gone: BoolArray,
     mixtures: Mixtures,
     erased: NDArray[np.int32] | None,
+    *,
+    unknown: bool,
 ) -> dict[str, Any]:
-    """`searcher` and `items` with M new ids, replacing earlier ones; those `gone` bool[M] count as unknown."""
+    """`searcher` and `items` with M new ids, replacing earlier ones; those `gone` bool[M] count as unknown.
+
+    `unknown`: see `OpenVocabulary`.
+    """
     known = num_known(searcher)
     fitted = items.fitted if isinstance(items, OpenVocabulary) else items
     mask = mask_of(np.empty(0, np.int32) if erased is None else erased, known + len(new))
     mask[known:] = gone
-    vocabulary = OpenVocabulary(fitted, known, new, mask if mask.any() else None)
+    vocabulary = OpenVocabulary(fitted, known, new, mask if mask.any() else None, unknown=unknown)
     return {"searcher": with_items(searcher, mixtures), "items": vocabulary}
 
 

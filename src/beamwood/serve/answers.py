@@ -16,6 +16,7 @@ from msgspec import Struct, structs
 
 from beamwood.serve.answering import recommended
 from beamwood.serve.asking import StoredHistory
+from beamwood.serve.clock import Steady
 from beamwood.serve.engine import Priority
 from beamwood.serve.kept import kept_of, owner_of
 from beamwood.serve.messages import Answer, Filter, Recommend
@@ -74,6 +75,7 @@ class Answers:
     def __init__(self, service: Service) -> None:
         self.service = service
         self._limits = service.settings.limits.changed()
+        self._clock = Steady(service.settings.keep_answers, time.time(), time.monotonic())
         self._fresh: deque[Answered] = deque(maxlen=_MOST_WAITING)
         self._unwritten: list[tuple[partial[Answered], AnswerRecord]] = []
         self._follows: deque[_Follow] = deque(maxlen=_MOST_WAITING)
@@ -126,7 +128,8 @@ class Answers:
         if self._fresh:
             fresh, seconds = list(self._fresh), self.service.settings.keep_answers
             self._fresh.clear()
-            await histories.call("note", lambda store: store.note(fresh, seconds))
+            at = self._clock.at(time.time(), time.monotonic())
+            await histories.call("note", lambda store: store.note(fresh, seconds, at))
         misses = 0
         while self._follows and self._follows[0].due <= now:
             follow = self._follows.popleft()
@@ -145,7 +148,8 @@ class Answers:
         store = self.service.histories.store
         if self._fresh and store is not None:
             with suppress(StoreUnavailable):
-                store.note(list(self._fresh), self.service.settings.keep_answers)
+                at = self._clock.at(time.time(), time.monotonic())
+                store.note(list(self._fresh), self.service.settings.keep_answers, at)
 
     def _write_out(self) -> None:
         """Serialise in batches, which is faster, and needs less memory than the objects."""

@@ -1,10 +1,14 @@
-"""Whether the clock may say what is old: one that jumps ahead is believed a day later, so that somebody can mend it."""
+"""What a clock that jumps ahead may say is old: it is believed later, so that somebody can mend it."""
 
 from __future__ import annotations
 
-__all__ = ["DAY", "Clock"]
+from collections import deque
+
+__all__ = ["DAY", "Clock", "Steady"]
 
 DAY = 86400.0
+# Less is a clock that runs unevenly.
+_JUMP = 1.0
 
 
 class Clock:
@@ -27,3 +31,21 @@ class Clock:
                 return False
         self._last, self._since, self._doubted = max(now, expected), monotonic, None
         return True
+
+
+class Steady:
+    """The wall clock without its jumps ahead, each for `seconds`: what is kept for so long stays so long."""
+
+    def __init__(self, seconds: float, now: float, monotonic: float) -> None:
+        self._seconds, self._now, self._since = seconds, now, monotonic
+        self._jumps: deque[tuple[float, float]] = deque()
+
+    def at(self, now: float, monotonic: float) -> float:
+        """The time by it."""
+        ahead = now - self._now - (monotonic - self._since)
+        self._now, self._since = now, monotonic
+        if ahead > _JUMP:
+            self._jumps.append((monotonic, ahead))
+        while self._jumps and monotonic - self._jumps[0][0] > self._seconds:
+            self._jumps.popleft()
+        return now - sum(size for _, size in self._jumps)

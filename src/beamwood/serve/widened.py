@@ -74,6 +74,8 @@ def widened(base: Snapshot, learned: Learned, number: int) -> Snapshot:
         _joined([part.gone for part in parts], bool),
         _mixtures(parts, retriever.erased),
         retriever.erased,
+        # An item that the folder erased is unknown here, but its id is taken.
+        unknown=base.retriever.erased is None,
     )
     # Its own columns would be copied, and `names` has them all.
     retriever = replace(retriever, columns=None, **opened)

@@ -10,7 +10,9 @@ NOW = 1.7e9
 
 def test_answers_are_kept_for_a_while_and_counted(store: HistoryStore) -> None:
     first = Answered("r-1", 42, NOW, "e/a", (1, "x"), '{"k": 2}')
-    store.note([first, Answered("r-2", Session("s"), NOW + 1, "e/b", ()), Answered("r-3", None, NOW, "e/a", (3,))], 60)
+    store.note(
+        [first, Answered("r-2", Session("s"), NOW + 1, "e/b", ()), Answered("r-3", None, NOW, "e/a", (3,))], 60, NOW
+    )
     assert store.noted("r-1") == first
     found = store.noted("r-2")
     assert found is not None
@@ -28,15 +30,15 @@ def test_answers_are_kept_for_a_while_and_counted(store: HistoryStore) -> None:
     assert not store.hit("r-1")
     if store.kind != "redis":
         # Redis uses its own clock.
-        store.note([Answered("r-5", 1, NOW + 100, "e/a", ())], 60)
+        store.note([Answered("r-5", 1, NOW + 100, "e/a", ())], 60, NOW + 100)
         assert store.noted("r-3") is None
 
 
 def test_an_answer_is_stored_once(store: HistoryStore) -> None:
     """A load balancer may repeat a request with the same id."""
     first = Answered("r-1", 42, NOW, "e/a", (1,))
-    store.note([first, Answered("r-1", 42, NOW, "e/a", (2,))], 60)
-    store.note([Answered("r-1", 42, NOW + 1, "e/a", (3,))], 60)
+    store.note([first, Answered("r-1", 42, NOW, "e/a", (2,))], 60, NOW)
+    store.note([Answered("r-1", 42, NOW + 1, "e/a", (3,))], 60, NOW)
     assert store.noted("r-1") == first
     assert store.tallies() == {("e/a", "answers"): 1}
 
@@ -47,7 +49,9 @@ def test_no_answer_of_an_erased_owner_is_stored_after_the_erasure(store: History
     store.erase(42, NOW)
     store.erase(session, NOW)
     old = [Answered(f"r-{n}", owner, NOW - 0.5, "e/a", (1,)) for n, owner in enumerate((42, session))]
-    store.note([*old, Answered("r-2", "42", NOW - 0.5, "e/a", (1,)), Answered("r-3", 42, NOW + 0.5, "e/a", (1,))], 60)
+    store.note(
+        [*old, Answered("r-2", "42", NOW - 0.5, "e/a", (1,)), Answered("r-3", 42, NOW + 0.5, "e/a", (1,))], 60, NOW
+    )
     assert [store.noted(f"r-{n}") is None for n in range(4)] == [True, True, False, False]
     assert store.tallies() == {("e/a", "answers"): 2}
 
@@ -55,7 +59,7 @@ def test_no_answer_of_an_erased_owner_is_stored_after_the_erasure(store: History
 def test_answers_of_a_merged_session_belong_to_the_user(store: HistoryStore) -> None:
     session, other = Session("ü 1"), Session("other")
     owners = (session, "sü 1", other, None, session)
-    store.note([Answered(f"r-{n}", owner, NOW, "e/a", (n,), "ß") for n, owner in enumerate(owners)], 60)
+    store.note([Answered(f"r-{n}", owner, NOW, "e/a", (n,), "ß") for n, owner in enumerate(owners)], 60, NOW)
     assert store.hit("r-0")
     store.merge(session, "ü")
     found = [store.noted(f"r-{n}") for n in range(5)]

@@ -180,17 +180,16 @@ class MemoryStore:
             self._check()
             return self._documents.get(name)
 
-    def note(self, answers: Sequence[Answered], seconds: float) -> None:
+    def note(self, answers: Sequence[Answered], seconds: float, now: float) -> None:
         with self._lock:
             self._check()
-            oldest = max((each.time for each in answers), default=0.0) - seconds
             for each in answers:
                 erased = -math.inf if each.owner is None else self._erased.get(each.owner, -math.inf)
                 if each.time > erased and each.request_id not in self._answers:
                     self._answers[each.request_id] = each
                     self._tallies[each.group, "answers"] += 1
             # Answers are ordered by time, so the scan stops at the first that stays.
-            while self._answers and self._is_spent(name := next(iter(self._answers)), oldest):
+            while self._answers and self._is_spent(name := next(iter(self._answers)), now - seconds):
                 del self._answers[name]
                 self._hits.discard(name)
 

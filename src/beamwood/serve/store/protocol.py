@@ -188,9 +188,10 @@ class HistoryStore(Protocol):
         """The document of that name, if any."""
         ...
 
-    def note(self, answers: Sequence[Answered], seconds: float) -> None:
+    def note(self, answers: Sequence[Answered], seconds: float, now: float) -> None:
         """Store answers for a number of seconds, and count each in its group as "answers"; less durable than events.
 
+        `now`: the time by which earlier ones are too old, unless the store has a clock of its own.
         Only the first answer of a request counts. Answers of an owner who was erased after them are not stored.
         """
         ...

@@ -195,7 +195,7 @@ class RedisStore:
         found = cast("bytes | None", self._asked(lambda: self._client.hget(_DOCUMENTS, name)))
         return None if found is None else found.decode()
 
-    def note(self, answers: Sequence[Answered], seconds: float) -> None:
+    def note(self, answers: Sequence[Answered], seconds: float, now: float) -> None:  # noqa: ARG002
         keep = math.ceil(seconds)
 
         def work() -> None:

@@ -212,7 +212,7 @@ class SqlStore(ABC):
         rows = self._read("select value from beamwood_documents where name = ?", (name,))
         return rows[0][0] if rows else None
 
-    def note(self, answers: Sequence[Answered], seconds: float) -> None:
+    def note(self, answers: Sequence[Answered], seconds: float, now: float) -> None:
         def work(cursor: Cursor) -> None:
             fresh: Counter[str] = Counter()
             for each in answers:
@@ -222,8 +222,7 @@ class SqlStore(ABC):
                 fresh[each.group] += cursor.rowcount
             for group, count in fresh.items():
                 _count(cursor, group, "answers", count)
-            oldest = max((each.time for each in answers), default=0.0) - seconds
-            cursor.execute("delete from beamwood_answers where time < ?", (oldest,))
+            cursor.execute("delete from beamwood_answers where time < ?", (now - seconds,))
 
         self._writer.call(lambda: self._transaction(work))
 

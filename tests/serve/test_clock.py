@@ -1,0 +1,36 @@
+"""A clock that jumps loses no stored answer before its time."""
+
+import time
+
+import numpy as np
+import pytest
+
+from beamwood.serve.clock import Steady
+from served import post, saved, serving
+
+NOW, HOUR = 1.7e9, 3600.0
+
+
+def test_a_steady_clock_omits_jumps_ahead_for_a_while():
+    clock = Steady(10 * HOUR, NOW, 100.0)
+    assert clock.at(NOW + 50.4, 150.0) == NOW + 50.4
+    assert clock.at(NOW + HOUR + 60, 160.0) == pytest.approx(NOW + 60, abs=1)
+    # Ahead by one more hour, and set right again.
+    assert clock.at(NOW + 2 * HOUR + 70, 170.0) == pytest.approx(NOW + 70, abs=1)
+    assert clock.at(NOW + 80, 180.0) < NOW + 80
+    # What was stored before the jumps is past its time by any clock.
+    assert clock.at(NOW + 10 * HOUR + 100, 200.0 + 10 * HOUR) == NOW + 10 * HOUR + 100
+
+
+@pytest.mark.parametrize("jump", [HOUR, -HOUR, 1000 * HOUR])
+def test_a_jump_loses_no_stored_answer(tmp_path, monkeypatch, jump):
+    folder, retriever = saved(tmp_path / "model")
+    body, real = {"history": retriever.items.decode(np.arange(3))}, time.time
+    with serving(folder, keep_answers=600.0) as client:
+        ids = []
+        for ahead in (0, jump, jump + 1, 2):
+            monkeypatch.setattr(time, "time", lambda ahead=ahead: real() + ahead)
+            ids.append(post(client, "/v1/recommend", body)["request_id"])
+            client.portal.call(client.service.answers.flush, time.monotonic())
+        store = client.service.histories.store
+        assert [store.noted(each) is not None for each in ids] == [True] * 4
