@@ -16,7 +16,7 @@ from beamwood.ragged import indptr_of
 from beamwood.retrieval.filters import mask_of
 from beamwood.retrieval.item_columns import ItemColumns
 from beamwood.retrieval.more_columns import with_cells
-from beamwood.retrieval.new_items import NewItem, num_known, with_items
+from beamwood.retrieval.new_items import NewItem, mixtures_of, num_known, with_items
 from beamwood.types import ItemLists, Searcher
 
 __all__ = ["with_new_items"]
@@ -28,19 +28,27 @@ def with_new_items(
     columns: ItemColumns | None,
     new: Sequence[NewItem],
     erased: NDArray[np.int32] | None,
+    *,
+    keep: bool = False,
 ) -> dict[str, Any]:
-    """`searcher`, `items` and `columns` with new items, replacing earlier ones."""
+    """`searcher`, `items`, `columns` and `erased` with new items, after earlier ones (`keep`) or instead."""
     known = num_known(searcher)
     fitted = items.fitted if isinstance(items, OpenVocabulary) else items
-    gone = mask_of(np.empty(0, np.int32) if erased is None else erased, known + len(new))
-    gone[known:] = [each.gone for each in new]
-    vocabulary = OpenVocabulary(fitted, known, [each.item for each in new], gone if gone.any() else None)
+    earlier = items.decode(np.arange(known, len(items))) if keep else []
+    first = known + len(earlier)
+    before = np.empty(0, np.int32) if erased is None else erased[erased < first]
+    gone = mask_of(before, first + len(new))
+    gone[first:] = [each.gone for each in new]
+    mixtures, own = _mixtures(OpenVocabulary(fitted, known, [], gone[:known]), new), mixtures_of(searcher)
+    mixtures = mixtures if own is None or not keep else own.followed_by(mixtures)
+    ids = [*earlier, *(each.item for each in new)]
     cells = [each.cells for each in new]
-    kept = columns or ItemColumns(known)
+    kept = columns or ItemColumns(first)
     return {
-        "searcher": with_items(searcher, _mixtures(OpenVocabulary(fitted, known, [], gone[:known]), new)),
-        "items": vocabulary,
-        "columns": None if columns is None and not any(cells) else with_cells(kept, known, cells),
+        "searcher": with_items(searcher, mixtures),
+        "items": OpenVocabulary(fitted, known, ids, gone if gone.any() else None),
+        "columns": None if columns is None and not any(cells) else with_cells(kept, first, cells),
+        "erased": np.flatnonzero(gone).astype(np.int32) if gone.any() else None,
     }
 
 
