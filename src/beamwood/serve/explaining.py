@@ -50,8 +50,10 @@ def explained(
     ]
     if full and tree is not None and items:
         names = snapshot.names.items.decode(history)
-        for own, why in zip(of_items, reasons(tree, history, indices), strict=True):
-            own |= _of_tree(snapshot, tree, why, names)
+        # A new item beside the tree has no path.
+        standing = np.flatnonzero(tree.tree.leaf_of_item[np.asarray(indices, np.int64)] >= 0).tolist()
+        for at, why in zip(standing, reasons(tree, history, [indices[at] for at in standing]), strict=True):
+            of_items[at] |= _of_tree(snapshot, tree, why, names)
     if full and isinstance(searcher, NeighbourSearcher):
         names = snapshot.names.items.decode(history)
         for own, index in zip(of_items, indices, strict=True):
@@ -65,10 +67,10 @@ def _of_answer(searcher: Searcher, tree: TreeSearcher | None, hits: Hits, option
     """The request to the model's parts, how its tree was searched, and the items or nodes scored."""
     about: dict[str, Any] = {"kind": searcher.kind, "scored": int(hits.scored[0])}
     if isinstance(searcher, Blend):
-        about["parts"] = [
-            {"kind": part.kind, "weight": own.weight, "ms": round(1000 * part.seconds, 3)}
-            for part, own in zip(hits.parts, searcher.parts, strict=True)
-        ]
+        about["parts"] = [{"kind": own.searcher.kind, "weight": own.weight} for own in searcher.parts]
+        # An answer under rules is of several searches.
+        for told, part in zip(about["parts"], hits.parts, strict=False):
+            told["ms"] = round(1000 * part.seconds, 3)
         about["seen_weight"] = searcher.seen_weight
     if tree is not None:
         way = tree.ways.of(options.effort)
@@ -107,7 +109,12 @@ def _of_tree(snapshot: Snapshot, tree: TreeSearcher, why: Why, history_ids: Sequ
 
 
 def _of_step(snapshot: Snapshot, tree: TreeSearcher, step: PathNode) -> dict[str, Any]:
-    """A node with the number of items below it, and the most frequent of their categories."""
+    """A node with the number of items below it that may be shown, and the most frequent of their categories."""
+    filters = snapshot.names.filters
+    live, alive = tree.tree.live_counts, filters.alive
+    if alive is not None:
+        # As the search has counted them.
+        live = alive.once(tree, lambda: tree.tree.counts_of(alive.mask))
     about: dict[str, Any] = {
         "level": step.level,
         "node": step.node,
@@ -115,13 +122,14 @@ def _of_step(snapshot: Snapshot, tree: TreeSearcher, step: PathNode) -> dict[str
         "rank": step.rank,
         "of": step.of,
         "reached": step.reached,
-        "items": int(tree.tree.live_counts[step.level][step.node]),
+        "items": int(live[step.level][step.node]),
     }
-    column = snapshot.names.filters.columns.columns.get(CATEGORY)
+    column = filters.columns.columns.get(CATEGORY)
     if isinstance(column, LabelColumn):
         size = tree.tree.shape.leaves_below(step.level)
         below = tree.tree.item_of_leaf[step.node * size : (step.node + 1) * size]
         below = below[below >= 0][:_BELOW]
+        below = below[filters.may_show(below)]
         most = column.most_common(below, _MOST_COMMON)
         about["categories"] = [{"category": column.names[code], "items": count} for code, count in most]
     return about
