@@ -18,6 +18,7 @@ import msgspec
 from msgspec import structs
 
 from beamwood.errors import InputError
+from beamwood.retrieval.new_items import num_known
 from beamwood.retrieval.sources import REFRESHED_AT
 from beamwood.serve.learned import CatalogueItem, Learned
 from beamwood.serve.near_events import near_of
@@ -140,8 +141,8 @@ def _with_near(snapshot: Snapshot, item: CatalogueItem, counts: Mapping[Id, int]
     """With more that stood near its events, of known items."""
     near = Counter(dict(item.near)) + Counter(counts)
     ids = list(near)
-    places = indices_of(snapshot.names.items, ids).tolist() if ids else []
-    known = [(each, float(near[each])) for each, at in zip(ids, places, strict=True) if 0 <= at < snapshot.known]
+    places, fitted = indices_of(snapshot.names.items, ids).tolist(), num_known(snapshot.searcher)
+    known = [(each, float(near[each])) for each, at in zip(ids, places, strict=True) if 0 <= at < fitted]
     return structs.replace(item, near=known, events=max(item.events, seen))
 
 

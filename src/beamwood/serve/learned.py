@@ -9,7 +9,7 @@ import hashlib
 from typing import Any
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 
 from beamwood.serve.store.protocol import HistoryStore, StoreUnavailable
 
@@ -35,6 +35,13 @@ class CatalogueItem(Struct, frozen=True, omit_defaults=True):
     near: list[tuple[int | str, float]] = field(default_factory=list)
     events: int = 0
     gone: bool = False
+
+    def without(self, item: int | str) -> CatalogueItem:
+        """The same, and not like an erased item."""
+        if item not in self.similar and item not in dict(self.near):
+            return self
+        near = [(each, count) for each, count in self.near if each != item]
+        return structs.replace(self, similar=[each for each in self.similar if each != item], near=near)
 
 
 class Learned(Struct):

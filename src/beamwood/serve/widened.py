@@ -5,6 +5,7 @@ Shape legend: N known items, M new ones.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,17 +13,19 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from beamwood.retrieval.filters import Filters
+from beamwood.retrieval.blend import Blend
+from beamwood.retrieval.filters import Filters, mask_of
 from beamwood.retrieval.item_columns import CATEGORY, LabelColumn
 from beamwood.retrieval.more_columns import with_cells
-from beamwood.retrieval.new_items import NewItem, mixtures_of, with_items
+from beamwood.retrieval.new_items import NewItem, mixtures_of, num_known, with_items
+from beamwood.retrieval.opened import with_new_items
 from beamwood.retrieval.popularity import PopularitySearcher
 from beamwood.retrieval.resolve import Names
 from beamwood.retrieval.sources import FEWEST_EVENTS, Source, Sources
 from beamwood.serve.item_fields import ItemFields
 from beamwood.serve.learned import CatalogueItem, Learned, name_of
-from beamwood.serve.snapshot import Snapshot, indices_of
-from beamwood.types import Prepared, Searcher
+from beamwood.serve.snapshot import Snapshot, in_folder, indices_of
+from beamwood.types import BoolArray, Prepared, Searcher
 
 __all__ = ["mixture_of", "widened"]
 
@@ -31,65 +34,75 @@ def widened(base: Snapshot, learned: Learned, number: int) -> Snapshot:
     """The fitted snapshot with all that is learned. Errors: `InputError` on an item that cannot be taken."""
     if not (name := name_of(learned)):
         return replace(base, number=number)
-    places = indices_of(base.names.items, [each.item for each in learned.items]) if learned.items else ()
+    places = in_folder(base.names.items, [each.item for each in learned.items])
     new = [each for each, at in zip(learned.items, places, strict=True) if at < 0]
-    retriever, names = base.retriever, base.names
+    names, before = base.names, base.retriever
     # A model may have been fitted with items that were new to an earlier one.
     gone = _known(base, learned.erased + [each.item for each in learned.items if each.gone])
     hidden = _known(base, learned.unavailable + [each.item for each in learned.items if not each.available])
-    if len(gone):
-        retriever = retriever.without_items(names.items.decode(gone))
+    gone = gone if before.erased is None else np.union1d(gone, before.erased).astype(np.int32)
+    erased = mask_of(gone, base.known)
+    items = [_mixed(base, each, erased) for each in new]
+    # Without its own columns, which would be copied: `names` has them all.
+    retriever = replace(before, **with_new_items(before.searcher, before.items, None, items, gone, keep=True))
+    shown = np.ones(len(retriever.items), bool)
+    shown[hidden] = False
+    shown[base.known :] = [each.available for each in new]
+    if retriever.erased is not None:
+        shown[retriever.erased] = False
     columns = names.filters.columns
     cells = [_cells(each, columns.columns.keys()) for each in new]
-    erased = set(gone.tolist())
-    # Its own columns would be copied, and `names` has them all.
-    retriever = replace(retriever, columns=None).with_items([_mixed(base, each, erased) for each in new])
-    mask = np.ones(base.known + len(new), bool)
-    mask[hidden] = False
-    mask[gone] = False
-    mask[base.known :] = [each.available and not each.gone for each in new]
     whole = with_cells(columns, base.known, cells) if new else columns
-    alive = None if mask.all() else Prepared(mask)
-    filters = Filters(retriever.items, whole, names.filters.max_bytes, alive)
+    filters = Filters(retriever.items, whole, names.filters.max_bytes, None if shown.all() else Prepared(shown))
     return replace(
         base,
         number=number,
         retriever=retriever,
         names=Names(retriever.items, filters, names.users, names.histories, retriever.names.erased, names.rejected),
         fields=base.fields.with_rows([_shown(each, base.fields) for each in new]),
-        popular=_popular(base, retriever.searcher),
+        popular=_popular(base, retriever.searcher, len(new)),
         fitted=base,
         learned=name,
     )
 
 
-def _mixed(base: Snapshot, item: CatalogueItem, erased: set[int]) -> NewItem:
-    """The item with its mixture, of which erased items are no part."""
-    mixture = {} if item.gone else mixture_of(base, item)[0]
-    left = {at: weight for at, weight in mixture.items() if at not in erased}
-    return NewItem(item.item, _by_id(base, left), gone=item.gone)
+def _mixed(base: Snapshot, item: CatalogueItem, erased: BoolArray) -> NewItem:
+    mixture = {} if item.gone else mixture_of(base, item, erased)[0]
+    return NewItem(item.item, _by_id(base, mixture), gone=item.gone)
 
 
-def mixture_of(base: Snapshot, item: CatalogueItem) -> tuple[dict[int, float], Source]:
-    """The mixture of an item by known index, and its source."""
-    sources = Sources(_counts(base))
-    similar = [at for at in indices_of(base.names.items, item.similar).tolist() if 0 <= at < base.known]
-    if similar:
-        return sources.similar(similar), "similar"
+def mixture_of(base: Snapshot, item: CatalogueItem, erased: BoolArray | None = None) -> tuple[dict[int, float], Source]:
+    """The mixture of an item by known index, and its source; without `erased` bool[at least N] items."""
+    sources, known = Sources(_counts(base)), num_known(base.searcher)
+
+    def places_of(ids: Sequence[Any]) -> NDArray[np.int32]:
+        """int32[len(ids)], the index of each, -1 for one that is no part of a mixture."""
+        at = indices_of(base.names.items, ids)
+        return np.where((at >= known) | (False if erased is None else erased[at]), np.int32(-1), at)
+
+    similar = places_of(item.similar)
+    if (similar >= 0).any():
+        return sources.similar(similar[similar >= 0].tolist()), "similar"
     if item.events >= FEWEST_EVENTS and item.near:
-        places = indices_of(base.names.items, [each for each, _ in item.near]).tolist()
-        times = [int(count) for _, count in item.near]
-        return sources.events([np.repeat(places, times)]), "events"
-    column = base.names.filters.columns.columns.get(CATEGORY)
-    if base.by_category and item.category is not None and isinstance(column, LabelColumn):
-        if (mixture := base.by_label.get(item.category)) is None:
-            labels = [label for label in item.category.split("|") if label in column]
-            alike = column.items_of(column.codes_of(CATEGORY, labels).tolist() if labels else [])
-            mixture = sources.category(alike[alike < base.known])
-            base.by_label[item.category] = mixture
+        places = places_of([each for each, _ in item.near])
+        mixture = sources.events([np.repeat(places, [int(count) for _, count in item.near])])
         if mixture:
-            return mixture, "category"
-    return {}, "none"
+            return mixture, "events"
+    mixture = _of_category(base, item, sources, known)
+    mixture = mixture if erased is None else {at: weight for at, weight in mixture.items() if not erased[at]}
+    return mixture, "category" if mixture else "none"
+
+
+def _of_category(base: Snapshot, item: CatalogueItem, sources: Sources, known: int) -> dict[int, float]:
+    """The mixture of an item's category, empty without one, or where it places no item."""
+    column = base.names.filters.columns.columns.get(CATEGORY)
+    if not base.by_category or item.category is None or not isinstance(column, LabelColumn):
+        return {}
+    if (mixture := base.by_label.get(item.category)) is None:
+        labels = [label for label in item.category.split("|") if label in column]
+        alike = column.items_of(column.codes_of(CATEGORY, labels).tolist() if labels else [])
+        base.by_label[item.category] = mixture = sources.category(alike[alike < known])
+    return mixture
 
 
 def _counts(base: Snapshot) -> NDArray[Any]:
@@ -104,8 +117,8 @@ def _by_id(base: Snapshot, mixture: dict[int, float]) -> dict[Any, float]:
 
 def _known(base: Snapshot, ids: list[int | str]) -> NDArray[np.int32]:
     """The indices of the ids that the model knows."""
-    found = indices_of(base.names.items, ids) if ids else np.empty(0, np.int32)
-    return found[(found >= 0) & (found < base.known)]
+    found = indices_of(base.names.items, ids)
+    return found[found >= 0]
 
 
 def _cells(item: CatalogueItem, columns: Any) -> dict[str, Any]:
@@ -122,6 +135,11 @@ def _shown(item: CatalogueItem, fields: ItemFields) -> dict[str, Any]:
     return {CATEGORY: own} | item.fields
 
 
-def _popular(base: Snapshot, searcher: Searcher) -> Searcher | None:
+def _popular(base: Snapshot, searcher: Searcher, num_new: int) -> Searcher | None:
+    """The fallback with the last `num_new` items of the searcher."""
     mixtures = mixtures_of(searcher)
-    return base.popular if base.popular is None or mixtures is None else with_items(base.popular, mixtures)
+    if base.popular is None or mixtures is None or num_new == 0:
+        return base.popular
+    if isinstance(searcher, Blend) and searcher.fallback is not None:
+        return searcher.fallback
+    return with_items(base.popular, mixtures.take(np.arange(len(mixtures) - num_new, len(mixtures))))
