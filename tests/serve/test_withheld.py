@@ -128,21 +128,25 @@ def test_an_item_can_be_changed_after_what_it_is_like_was_erased(client, folder)
 
 
 def test_an_erased_item_that_comes_again_has_no_events(client, folder):
+    def taken(by):
+        events = [{"user": by, "item": item, "time": at} for at, item in enumerate([near, "new"], start=9)]
+        post(client, "/v1/events", {"events": events})
+
     near = folder[1].items.ids[0]
+    bare = {"item": "new", "source": "none", "events": 0, "available": True, "shown": 0}
     put(client, {"item": "new", "category": "c9"})
     for user in range(3):
-        events = [{"user": user, "item": item, "time": at} for at, item in enumerate([near, "new"], start=9)]
-        post(client, "/v1/events", {"events": events})
+        taken(user)
     wait_until(lambda: asked(client, "GET", "/v1/items")["items"][0]["source"] == "events")
     asked(client, "DELETE", "/v1/items/new")
     assert client.service.catalogue.learned.items == [CatalogueItem("new", gone=True)]
-    assert put(client, {"item": "new"})[0] == {
-        "item": "new",
-        "source": "none",
-        "events": 0,
-        "available": True,
-        "shown": 0,
-    }
+    wait_until(lambda: not client.service.first_events._passed)
+    assert put(client, {"item": "new"}) == [bare]
+    for user in range(3):
+        client.portal.call(client.service.first_events.look)
+        assert asked(client, "GET", "/v1/items")["items"] == [bare]
+        taken(10 + user)
+    wait_until(lambda: asked(client, "GET", "/v1/items")["items"][0]["source"] == "events")
 
 
 def test_an_item_hidden_in_a_model_that_knows_it_can_be_shown_after_it_was_put(client, folder):
