@@ -208,27 +208,23 @@ def test_a_cursor_is_gone_in_every_process_on_the_store(folder, monkeypatch):
         post(second, "/v1/recommend", {"cursor": cursor, "k": 3}, 410)
 
 
-def test_a_new_model_is_not_tried_on_the_history_of_an_erased_user(client, monkeypatch):
-    seen = []
+@pytest.mark.parametrize("recorded", [False, True])
+def test_a_new_model_is_not_tried_on_the_history_of_an_erased_user(client, folder, monkeypatch, recorded):
+    """It is tried on recent requests, or without any on users of the model."""
+    used = {}
 
     def noted(snapshot, body, kept, limits, **more):
         answer, found = recommended(snapshot, body, kept, limits, **more)
-        seen.append((body, answer.history_used))
+        used[body.user] = max(answer.history_used, used.get(body.user, 0))
         return answer, found
 
     monkeypatch.setattr("beamwood.serve.loading.recommended", noted)
-    for recorded in (False, True):
-        if recorded:
-            for user in (11, 5):
-                post(client, "/v1/recommend", {"user": user})
-        for user in range(20) if not recorded else (5,):
-            asked(client, "DELETE", f"/v1/users/{user}")
-        if recorded:
-            post(client, "/v1/events", {"events": [{"user": 11, "item": "new-1"}]})
-        asked(client, "POST", "/v1/models/load", {"path": "more"})
-        assert seen
-        assert not [used for body, used in seen if used and body.user != 11]
-        seen.clear()
+    for user in (11, 5) if recorded else ():
+        post(client, "/v1/recommend", {"user": user, "events": [folder[1].items.ids[0]]})
+    for user in (5,) if recorded else range(20):
+        asked(client, "DELETE", f"/v1/users/{user}")
+    asked(client, "POST", "/v1/models/load", {"path": "more"})
+    assert used == ({11: 4, 5: 0} if recorded else {None: 0})
 
 
 def test_the_reasons_of_items_beside_the_tree_are_those_of_the_search(client, folder):

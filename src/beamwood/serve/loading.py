@@ -161,6 +161,8 @@ class Loader:
     async def _items(self, snapshot: Snapshot, body: Recommend) -> set[Any]:
         # Read now: since the request the user may have been erased.
         kept = await self.service.kept_of(snapshot, body)
+        if kept.tombstone is not None:
+            body = structs.replace(body, events=None)
 
         def work(pressure: float) -> set[Any]:  # noqa: ARG001
             answer, _ = recommended(snapshot, body, kept, self.service.settings.limits, request_id="")
