@@ -5,15 +5,18 @@ Shape legend: k results.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from beamwood.kernels.mixtures import Mixtures
 from beamwood.retrieval.blend import Blend
 from beamwood.retrieval.item_columns import CATEGORY, LabelColumn
 from beamwood.retrieval.neighbours import NeighbourSearcher
+from beamwood.retrieval.new_items import fitted_of, mixtures_of
 from beamwood.retrieval.tree import TreeSearcher
 from beamwood.retrieval.why import PathNode, Why, reasons
 from beamwood.serve.messages import Item
@@ -54,10 +57,10 @@ def explained(
         standing = np.flatnonzero(tree.tree.leaf_of_item[np.asarray(indices, np.int64)] >= 0).tolist()
         for at, why in zip(standing, reasons(tree, history, [indices[at] for at in standing]), strict=True):
             of_items[at] |= _of_tree(snapshot, tree, why, names)
-    if full and isinstance(searcher, NeighbourSearcher):
+    if full and isinstance(counted := fitted_of(searcher), NeighbourSearcher):
         names = snapshot.names.items.decode(history)
         for own, index in zip(of_items, indices, strict=True):
-            own["history"] = _of_history(searcher, history, names, index)
+            own["history"] = _of_history(counted, mixtures_of(searcher), history, names, index)
     for item, own in zip(items, of_items, strict=True):
         item.explain = own
     return _of_answer(searcher, tree, hits, options)
@@ -91,11 +94,24 @@ def _of_part(part: PartHits, index: int) -> dict[str, Any]:
 
 
 def _of_history(
-    searcher: NeighbourSearcher, history: NDArray[np.int32], names: Sequence[Any], index: int
+    counted: NeighbourSearcher, mixtures: Mixtures | None, history: NDArray[np.int32], names: Sequence[Any], index: int
 ) -> list[dict[str, Any]]:
-    """The largest contributions of history items to a score."""
-    shares = searcher.shares(ItemLists.from_lists([history]), index)[:_MOST_LOOKED_AT]
-    return [{"item": names[place], "place": place, "score": score} for place, score in shares]
+    """The largest contributions of history items to a score, which of a new item is a mixture of known ones'."""
+    first, parts = counted.num_items, [(index, 1.0)]
+    known, places = history, np.arange(len(history))
+    if mixtures is not None:
+        own = mixtures.heaviest()
+        known = np.where(history < first, history, own[np.maximum(history - first, 0)])
+        known, places = known[known >= 0], places[known >= 0]
+        if index >= first:
+            mixture = mixtures.take(np.array([index - first]))
+            parts = list(zip(mixture.lists.items.tolist(), mixture.weights.tolist(), strict=True))
+    added: defaultdict[int, float] = defaultdict(float)
+    for part, weight in parts:
+        for at, score in counted.shares(ItemLists.from_lists([known]), part):
+            added[int(places[at])] += weight * score
+    most = sorted(added.items(), key=lambda pair: -abs(pair[1]))[:_MOST_LOOKED_AT]
+    return [{"item": names[place], "place": place, "score": score} for place, score in most]
 
 
 def _of_tree(snapshot: Snapshot, tree: TreeSearcher, why: Why, history_ids: Sequence[Any]) -> dict[str, Any]:
