@@ -3,6 +3,7 @@
 import polars as pl
 import pytest
 
+from beamwood.cli.main import main
 from beamwood.data.open_vocabulary import OpenVocabulary
 from beamwood.data.vocabulary import Vocabulary
 from beamwood.errors import InputError
@@ -96,6 +97,45 @@ def test_erased_items_are_unknown(retriever, tmp_path):
         extended.without_items(["new 1"])
     with pytest.raises(InputError, match=f"mixture of '{known[7]}', which is unknown"):
         gone.with_items([NewItem("new 1", {known[7]: 1.0})])
+
+
+def test_a_new_item_that_is_gone_is_in_no_answer(retriever, tmp_path):
+    known = retriever.items.decode(range(N))
+    new = [NewItem("new 1", {known[3]: 1.0}, gone=True), NewItem("new 2", {known[3]: 1.0})]
+    extended = retriever.without_items([known[7]]).with_items(new)
+    extended.save(tmp_path / "saved")
+    for each in (extended, Retriever.load(tmp_path / "saved")):
+        assert known[7] not in each.with_items([]).recommend([[known[1]]], N).item_ids[0]
+        answer = each.recommend([[known[1]], []], N + 2).item_ids
+        assert not [row for row in answer if "new 1" in row or known[7] in row or "new 2" not in row]
+        with pytest.raises(InputError, match="unknown"):
+            each.recommend([["new 1"]])
+        assert each.without_items([known[8]]).recommend([[known[1]]], N + 2).item_ids[0].count("new 1") == 0
+
+
+def test_the_error_about_an_erased_id_names_no_erased_one(retriever):
+    ids = retriever.items.decode(range(N))
+    gone = retriever.without_items(ids[:1])
+    for text in (ids[0], ids[0].upper()):
+        with pytest.raises(InputError, match="unknown") as error:
+            gone.items.encode([gone.items.parse(text)])
+        assert "did you mean" not in str(error.value)
+    with pytest.raises(InputError, match=f"did you mean '{ids[1]}'"):
+        gone.items.parse(ids[1].upper())
+
+
+@pytest.mark.parametrize("kind", ["vectors", "steered"])
+def test_exported_vectors_have_new_items_and_no_erased_ones(kind, tmp_path):
+    searcher = vector_searcher(N) if kind == "vectors" else tree_searcher(N, steered=True)
+    retriever = retriever_of(searcher)
+    known = retriever.items.decode(range(N))
+    new = [NewItem(f"new {at}", {known[3]: 1.0}) for at in range(20)]
+    retriever.without_items([known[7]]).with_items(new).save(tmp_path / "model")
+    assert main(["export", str(tmp_path / "model"), "--vectors", str(tmp_path / "vectors.parquet")]) == 0
+    vectors = dict(pl.read_parquet(tmp_path / "vectors.parquet").select("item", "vector").iter_rows())
+    assert {*known, *(each.item for each in new)} - set(vectors) == {known[7]}
+    for each in new:
+        assert vectors[each.item] == pytest.approx(vectors[known[3]], abs=0.05)
 
 
 @pytest.mark.parametrize(

@@ -215,6 +215,15 @@ def test_reasons_of_a_counting_method(tmp_path):
                     if at and column[index]
                 }
             )
+        # New items have the reasons of what they are like.
+        near_one, seen = retriever.items.decode(np.array([7, 14]))
+        new = [{"item": 9_001, "similar": [near_one]}, {"item": 9_002, "similar": [seen]}, {"item": 9_003}]
+        client.put("/v1/items", json={"items": new}).raise_for_status()
+        body = {"history": [*history[:3], 9_003, *history[4:], 9_002], "filter": {"items": [9_001, near_one]}}
+        told = recommend(client, body | {"k": 2, "explain": "full"})["items"]
+        assert told[0]["explain"] == told[1]["explain"]
+        total = sum(each["score"] for each in told[0]["explain"]["history"])
+        assert total == pytest.approx(told[0]["score"], rel=1e-5)
 
 
 def test_pages_never_repeat(client, folder):

@@ -107,13 +107,14 @@ def export(
     retriever = load(folder, method)
     export = exported(retriever.searcher)
     target = check_file(vectors, overwrite=overwrite, option="--vectors", columns=("item", "vector"))
-    ids = retriever.items.ids
+    ids, filters = retriever.items.ids, retriever.names.filters
     schema: dict[str, pl.DataType] = {"item": ids.dtype, "vector": pl.Array(pl.Float32, export.width)}
     schema |= {} if export.biases is None else {"bias": pl.Float32()}
 
     def rows(*_: object) -> Iterator[pl.DataFrame]:
-        for items in blocks(len(ids), _BLOCK_ROWS):
-            columns = {"item": ids[items[0] : items[-1] + 1], "vector": export.of(items)}
+        for block in blocks(len(ids), _BLOCK_ROWS):
+            items = block[filters.may_show(block)]
+            columns = {"item": ids.gather(items), "vector": export.of(items)}
             columns |= {} if export.biases is None else {"bias": export.biases(items)}
             yield pl.DataFrame(columns, schema=schema)
 

@@ -132,6 +132,7 @@ class Vocabulary:
         for text, key in zip(unknown, _plain(pl.Series(unknown, dtype=pl.String)), strict=True):
             alike = self.ids.filter(_may_be(self.ids, key))
             meant = alike.filter(_plain(alike) == key)
+            meant = meant.filter(pl.Series(self.encode(meant, on_unknown="ignore") >= 0, dtype=pl.Boolean))
             if len(meant):
                 raise UnknownIdError(
                     f"id {text!r} is unknown; did you mean {meant[0]!r}? Else leave it out or pass on_unknown='ignore'"

@@ -55,6 +55,11 @@ class Mixtures:
         lists = self.lists.take(rows)
         return type(self)(lists, self.weights[ranges(self.lists.indptr[rows], lists.lengths)])
 
+    def followed_by(self, more: Mixtures) -> Self:
+        """These mixtures, then more."""
+        lists = ItemLists.concatenate([self.lists, more.lists])
+        return type(self)(lists, np.concatenate([self.weights, more.weights]))
+
     def moved(self, place: IndexArray) -> Self:
         """The mixtures with row `place[i]` instead of row i."""
         return type(self)(ItemLists(self.lists.indptr, place[self.lists.items].astype(np.int32)), self.weights)

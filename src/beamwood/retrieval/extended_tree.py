@@ -116,8 +116,9 @@ class ExtendedTree(TreeSearcher):
         items_BL = histories.padded(self.weights.history_length)
         return np.where(items_BL < 0, np.int32(-1), self._standing[items_BL])
 
-    def _leaves_of(self, histories: ItemLists) -> NDArray[np.int32]:
-        leaves_BL = super()._leaves_of(histories)
+    def leaves_of(self, histories: ItemLists) -> NDArray[np.int32]:
+        """int32[B, L], the leaves of the latest items, -1 padding on the left."""
+        leaves_BL = super().leaves_of(histories)
         if self._extra is None:
             return leaves_BL
         # An item beside the tree counts as the leaf with the largest weight in its mixture.

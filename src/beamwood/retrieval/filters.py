@@ -66,8 +66,11 @@ class Filters:
     def _all_of(self, allowed: Mapping[str, Any] | None, where: Any) -> BoolArray:
         masks = [] if allowed is None else [self._of_category(allowed)]
         masks += [] if where is None else [where_mask(where, self.columns)]
-        masks += [] if self.alive is None else [self.alive.mask]
         return all_of(masks)
+
+    def may_show(self, items: IndexArray) -> BoolArray:
+        """bool of the shape of `items`, whether each may be shown at all."""
+        return np.ones(items.shape, bool) if self.alive is None else self.alive.mask[items]
 
     def _once(self, key: Any, make: Callable[[], BoolArray]) -> Prepared:
         with self._lock:
@@ -77,7 +80,7 @@ class Filters:
                 self.counts["kept"] += 1
                 return kept
             self.counts["made"] += 1
-        made = Prepared(make())
+        made = self._shown(make())
         if key is None:
             return made
         with self._lock:
@@ -94,13 +97,13 @@ class Filters:
         if flags is not None:
             if flags.shape != (len(self.items),):
                 raise InputError(f"allowed has shape {flags.shape}; give one bool for each of {len(self.items)} items")
-            return Prepared(self._shown(flags))
+            return self._shown(flags)
         indices = np.asarray(self.items.encode(list(given), on_unknown=on_unknown))
         indices = indices[indices >= 0]
-        return self._once(("items", indices.tobytes()), lambda: self._shown(mask_of(indices, len(self.items))))
+        return self._once(("items", indices.tobytes()), lambda: mask_of(indices, len(self.items)))
 
-    def _shown(self, mask: BoolArray) -> BoolArray:
-        return mask if self.alive is None else mask & self.alive.mask
+    def _shown(self, mask: BoolArray) -> Prepared:
+        return Prepared(mask if self.alive is None else mask & self.alive.mask)
 
     def _of_category(self, allowed: Mapping[str, Any]) -> BoolArray:
         unknown = set(allowed) - {CATEGORY}

@@ -26,9 +26,10 @@ def without_erased(retriever: Retriever, users: Sequence[Any], until: float) -> 
     """The same model without the ids and histories of some users, and how many of them it stored.
 
     `until`: the time in seconds of the last erasure, stored in the metadata as "erased_until". A model of known users
-    keeps the ids, as its weights are in their order, and drops the histories.
+    keeps the ids, as its weights are in their order, and drops the histories. It does not store the time: a service
+    must still not use these weights.
     """
-    metadata = retriever.metadata | {"erased_until": until}
+    metadata = retriever.metadata | ({} if retriever.searcher.needs.users else {"erased_until": until})
     if retriever.users is None or retriever.histories is None:
         return replace(retriever, metadata=metadata), 0
     known = retriever.users.encode(list(users), on_unknown="ignore")

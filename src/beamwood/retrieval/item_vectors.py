@@ -26,6 +26,7 @@ _Kind = TypeVar("_Kind", bound=Searcher)
 # Rows that are read together, few enough to stay in the cache.
 _BLOCK = 2**13
 _SHORTEST = np.float32(1e-12)
+_Of = Callable[[IndexArray], NDArray[np.float32]]
 
 
 def part_with(searcher: Searcher, kind: type[_Kind]) -> _Kind | None:
@@ -43,15 +44,20 @@ def item_vectors(searcher: Searcher, items: IndexArray) -> NDArray[np.float32]:
 
     A new item's vector is the mixture. Errors: a method without vectors, such as a counting one.
     """
+    return _with_new(searcher, lambda known: _of_known(searcher, known), items)
+
+
+def _with_new(searcher: Searcher, of: _Of, items: IndexArray) -> NDArray[np.float32]:
+    """float32[M, ..], what `of` returns of known items, and the mixture of that for new ones."""
     mixtures, first = mixtures_of(searcher), num_known(searcher)
     items = np.asarray(items)
     new = items >= first
     if mixtures is None or not new.any():
-        return _of_known(searcher, items)
+        return of(items)
     own = mixtures.take(items[new] - first)
-    vectors = _of_known(searcher, np.where(new, 0, items)).copy()
-    vectors[new] = own.summed(_of_known(searcher, own.lists.items))
-    return vectors
+    values = of(np.where(new, 0, items)).copy()
+    values[new] = own.summed(of(own.lists.items))
+    return values
 
 
 def cosines(searcher: Searcher, direction: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -100,16 +106,16 @@ class Export(NamedTuple):
 
     what: str
     width: int
-    of: Callable[[IndexArray], NDArray[np.float32]]
-    biases: Callable[[IndexArray], NDArray[np.float32]] | None = None
+    of: _Of
+    biases: _Of | None = None
 
 
 def exported(searcher: Searcher) -> Export:
     """The vectors searched, or those of a tree's light head. Errors: a method with neither."""
     vectors = part_with(searcher, VectorSearcher)
     if vectors is not None:
-        known = vectors.vectors
-        return Export("the vectors that are searched", known.shape[1], lambda items: known[items])
+        width = vectors.vectors.shape[1]
+        return Export("the vectors that are searched", width, lambda items: item_vectors(searcher, items))
     tree = part_with(searcher, TreeSearcher)
     if tree is None or tree.weights.light is None:
         raise InputError(
@@ -123,8 +129,12 @@ def exported(searcher: Searcher) -> Export:
         rows = first + leaves[items]
         return light.nodes[rows] * light.node_scales[rows, None]
 
+    def biases(items: IndexArray) -> NDArray[np.float32]:
+        return light.biases[first + leaves[items]]
+
     what = "the light head's vectors of leaves, which steer the search of the tree"
-    return Export(what, light.width, of, lambda items: light.biases[first + leaves[items]])
+    each = (lambda items: _with_new(searcher, of, items)), (lambda items: _with_new(searcher, biases, items))
+    return Export(what, light.width, *each)
 
 
 def directions(vectors_MD: NDArray[np.float32]) -> NDArray[np.float32]:

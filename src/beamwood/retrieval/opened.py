@@ -16,7 +16,7 @@ from beamwood.ragged import indptr_of
 from beamwood.retrieval.filters import mask_of
 from beamwood.retrieval.item_columns import ItemColumns
 from beamwood.retrieval.more_columns import cells_of, with_cells
-from beamwood.retrieval.new_items import NewItem, num_known, with_items
+from beamwood.retrieval.new_items import NewItem, mixtures_of, num_known, with_items
 from beamwood.types import BoolArray, ItemLists, Searcher
 
 __all__ = ["with_mixtures", "with_new_items"]
@@ -29,13 +29,13 @@ def with_new_items(
     new: Sequence[NewItem],
     erased: NDArray[np.int32] | None,
 ) -> dict[str, Any]:
-    """`searcher`, `items` and `columns` with new items, replacing earlier ones."""
+    """`searcher`, `items`, `columns` and `erased` with new items, replacing earlier ones."""
     known = num_known(searcher)
     fitted = items.fitted if isinstance(items, OpenVocabulary) else items
-    there = OpenVocabulary(fitted, known, [], None if erased is None else mask_of(erased, known))
+    there = OpenVocabulary(fitted, known, [], None if erased is None else mask_of(erased[erased < known], known))
     gone = np.array([each.gone for each in new], bool)
     ids, mixtures = [each.item for each in new], _mixtures(there, new)
-    opened = with_mixtures(searcher, items, ids, gone, mixtures, erased, unknown=False)
+    opened = with_mixtures(searcher, items, ids, gone, mixtures, erased)
     cells = [each.cells for each in new]
     kept = (columns or ItemColumns(known)).first(known)
     filtered = with_cells(kept, [cells_of(kept, cells)], len(new)) if new else kept
@@ -50,18 +50,25 @@ def with_mixtures(
     mixtures: Mixtures,
     erased: NDArray[np.int32] | None,
     *,
-    unknown: bool,
+    keep: bool = False,
+    unknown: bool = False,
 ) -> dict[str, Any]:
-    """`searcher` and `items` with M new ids, replacing earlier ones; those `gone` bool[M] count as unknown.
+    """`searcher`, `items` and `erased` with M new ids, after earlier ones (`keep`) or instead.
 
-    `unknown`: see `OpenVocabulary`.
+    Those `gone` bool[M] are erased. `unknown`: see `OpenVocabulary`.
     """
-    known = num_known(searcher)
+    known, own = num_known(searcher), mixtures_of(searcher)
     fitted = items.fitted if isinstance(items, OpenVocabulary) else items
-    mask = mask_of(np.empty(0, np.int32) if erased is None else erased, known + len(new))
-    mask[known:] = gone
-    vocabulary = OpenVocabulary(fitted, known, new, mask if mask.any() else None, unknown=unknown)
-    return {"searcher": with_items(searcher, mixtures), "items": vocabulary}
+    earlier = items.decode(np.arange(known, len(items))) if keep else []
+    first = known + len(earlier)
+    mask = mask_of(np.empty(0, np.int32) if erased is None else erased[erased < first], first + len(new))
+    mask[first:] = gone
+    vocabulary = OpenVocabulary(fitted, known, [*earlier, *new], mask if mask.any() else None, unknown=unknown)
+    return {
+        "searcher": with_items(searcher, mixtures if own is None or not keep else own.followed_by(mixtures)),
+        "items": vocabulary,
+        "erased": np.flatnonzero(mask).astype(np.int32) if mask.any() else None,
+    }
 
 
 def _mixtures(known: Vocabulary, new: Sequence[NewItem]) -> Mixtures:

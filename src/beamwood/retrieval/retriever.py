@@ -47,7 +47,7 @@ class Retriever:
 
     `items` is the catalogue, `columns` the item columns for filters. `users` and `histories`: of known users, so that
     they can be asked for by id. `metadata` is JSON-able: method, configuration, data fingerprint, split, metrics.
-    `erased`: known items removed from answers, filters and histories. `rejected`: the items with a negative last event
+    `erased`: items removed from answers, filters and histories. `rejected`: the items with a negative last event
     of each user, which a request may exclude.
     """
 

@@ -194,10 +194,10 @@ class TreeSearcher:
         return TreeSearcher(weights, tree, beam_width=stored.beam_width, threads=threads, link=link, ways=ways)
 
     def _leaves(self, query: Query) -> NDArray[np.int32]:
-        """int32[B, L], the leaves of the latest items, -1 padding on the left."""
-        return query.once(self, lambda: self._leaves_of(query.histories))
+        return query.once(self, lambda: self.leaves_of(query.histories))
 
-    def _leaves_of(self, histories: ItemLists) -> NDArray[np.int32]:
+    def leaves_of(self, histories: ItemLists) -> NDArray[np.int32]:
+        """int32[B, L], the leaves of the latest items, -1 padding on the left."""
         try:
             return leaves_of(self._search.module, self.tree.leaf_of_item, histories, self._length)
         except IndexError:

@@ -17,6 +17,7 @@ from beamwood.kernels.din import DinWeights
 from beamwood.kernels.reference import best_first, dense, log_sigmoid, score_level, score_nodes
 from beamwood.kernels.terms import TermQuery
 from beamwood.retrieval.tree import TreeSearcher
+from beamwood.types import ItemLists
 
 __all__ = ["PathNode", "Why", "reasons"]
 
@@ -48,11 +49,12 @@ class Why:
 
 
 def reasons(searcher: TreeSearcher, history: NDArray[np.int32], items: Sequence[int]) -> list[Why]:
-    """The reasons for each item; `history` by item index, oldest first, in whose places `attention` counts."""
+    """The reasons for each item, on a leaf of the tree; `history` by item index, oldest first, in whose places
+    `attention` counts.
+    """
     weights, shape = searcher.weights, searcher.tree.shape
     recent = history[-weights.history_length :]
-    leaves_L = np.full(weights.history_length, -1, np.int64)
-    leaves_L[len(leaves_L) - len(recent) :] = searcher.tree.leaf_of_item[recent]
+    leaves_L = searcher.leaves_of(ItemLists.from_lists([history]))[0].astype(np.int64)
     leaves = searcher.tree.leaf_of_item[np.asarray(items, np.int64)].astype(np.int64)
     steps = _steps(searcher, leaves_L, leaves)
     offset, depth = shape.level_offset(shape.depth), shape.depth

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from beamwood.errors import ArtefactError, InputError
 from beamwood.retrieval.blend import GATES, Blend
+from beamwood.retrieval.filters import Filters
 from beamwood.retrieval.found import found_of
 from beamwood.retrieval.new_items import fitted_of
 from beamwood.retrieval.popularity import PopularitySearcher
@@ -30,7 +31,7 @@ from beamwood.serve.rungs import Rung, rung_at
 from beamwood.serve.settings import Limits
 from beamwood.serve.shares import with_share_of_new
 from beamwood.serve.snapshot import Snapshot, indices_of
-from beamwood.types import Hits, ItemLists, Prepared, Query, Searcher, SearchOptions
+from beamwood.types import Hits, ItemLists, Query, Searcher, SearchOptions
 
 __all__ = ["FoundItems", "answer_items", "recommended"]
 
@@ -50,12 +51,11 @@ class FoundItems:
         sources, promotions = self.sources + more.sources, self.promotions + more.promotions
         return FoundItems(self.items + more.items, self.scores + more.scores, sources, promotions, self.scored)
 
-    def among(self, alive: Prepared | None) -> FoundItems:
-        """The items that may be shown; None: all."""
-        if alive is None:
-            return self
+    def among(self, filters: Filters) -> FoundItems:
+        """The items that may be shown."""
         rows = zip(self.items, self.scores, self.sources, self.promotions, strict=True)
-        kept = [row for row in rows if alive.mask[row[0]]]
+        shown = filters.may_show(np.array(self.items, np.int64))
+        kept = [row for row, there in zip(rows, shown.tolist(), strict=True) if there]
         items, scores, sources, promotions = ([row[part] for row in kept] for part in range(4))
         return FoundItems(items, scores, sources, promotions, self.scored)  # type: ignore[arg-type]
 

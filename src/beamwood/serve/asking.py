@@ -39,7 +39,8 @@ class Asking(Protocol):
 class StoredHistory:
     """A user's events in the store after the end of the model's log: item ids, oldest first; `seq`: of the last event.
 
-    `stale`: the store could not be read. `erased`: the user was erased, so the artefact's history does not count.
+    `stale`: the store could not be read. `erased`: the user was erased, so the artefact's history does not count;
+    `tombstone`: when, also where the artefact was written later.
     `judged`: by item whether its last event was negative, where the body asks for that.
     """
 
@@ -47,6 +48,7 @@ class StoredHistory:
     seq: int | None = None
     stale: bool = False
     erased: bool = False
+    tombstone: float | None = None
     judged: Mapping[Any, bool] = field(default_factory=dict)
 
 

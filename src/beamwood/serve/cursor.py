@@ -7,6 +7,7 @@ import binascii
 import hashlib
 import hmac
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 import numpy as np
@@ -17,7 +18,7 @@ from beamwood.serve.messages import Answer, Recommend, Took
 from beamwood.serve.problems import Problem
 from beamwood.serve.snapshot import Snapshot
 
-__all__ = ["Rest", "cursor_of", "next_page", "rest_of", "with_cursor"]
+__all__ = ["Rest", "cursor_of", "next_page", "rest_asked", "rest_of", "with_cursor"]
 
 _SIGNED = 16
 _BESIDE = ("cursor", "k", "fields", "pages", "deadline_ms")
@@ -26,7 +27,10 @@ _SOURCES = ("model", "popular", "new_item", "promoted")
 
 
 class Rest(Struct, array_like=True):
-    """The rest of an answer; `key`: of the model, `shown`: the number of items on earlier pages."""
+    """The rest of an answer; `key`: of the model, `shown`: the number of items on earlier pages.
+
+    `owner`: whose history it is by, as `store.event.owner_text`; `erased`: that one's tombstone at the time.
+    """
 
     key: str
     shown: int
@@ -38,6 +42,8 @@ class Rest(Struct, array_like=True):
     history_used: int
     seq: int | None
     beam_width: int | None
+    owner: str | None
+    erased: float | None
 
     def found(self) -> FoundItems:
         """The rest as search results."""
@@ -51,9 +57,17 @@ class Rest(Struct, array_like=True):
 
 
 def with_cursor(
-    answer: Answer, found: FoundItems, snapshot: Snapshot, secret: bytes, *, count: int, shown: int = 0
+    answer: Answer,
+    found: FoundItems,
+    snapshot: Snapshot,
+    secret: bytes,
+    *,
+    count: int,
+    shown: int = 0,
+    owner: str | None = None,
+    erased: float | None = None,
 ) -> Answer:
-    """The answer, with a cursor for the items after its first `count`, if any."""
+    """The answer, with a cursor for the items after its first `count`, if any; `owner` and `erased` as of `Rest`."""
     if len(found.items) > count:
         promotions = found.promotions[count:]
         rest = Rest(
@@ -67,28 +81,36 @@ def with_cursor(
             answer.history_used,
             answer.history_seq,
             answer.beam_width,
+            owner,
+            erased,
         )
         answer.cursor = cursor_of(rest, secret)
     return answer
 
 
-def next_page(snapshot_of: Callable[[str], Snapshot | None], body: Recommend, secret: bytes, request_id: str) -> Answer:
-    """The page of a body's cursor; `snapshot_of`: the active snapshot by key, None without one.
-
-    Items hidden or erased since are left out. Errors: `Problem` on a foreign cursor, on one of another model, and on
-    items that are not (yet) here.
-    """
+def rest_asked(body: Recommend, secret: bytes) -> Rest:
+    """The rest that a body asks for. Errors: `Problem` on a foreign cursor, and on other fields beside it."""
     for name in Recommend.__struct_fields__:
         if name not in _BESIDE and getattr(body, name) != getattr(_EMPTY, name):
             message = f"a cursor stands for the whole request; leave {name} out"
             raise Problem("invalid_request", message, field=name)
     assert body.cursor is not None
-    rest = rest_of(body.cursor, secret)
+    return rest_of(body.cursor, secret)
+
+
+def next_page(
+    snapshot_of: Callable[[str], Snapshot | None], body: Recommend, rest: Rest, secret: bytes, request_id: str
+) -> Answer:
+    """The page of a rest; `snapshot_of`: the active snapshot by key, None without one.
+
+    Items hidden or erased since are left out. Errors: `Problem` on a cursor of another model, and on items that are
+    not (yet) here.
+    """
     snapshot, found = snapshot_of(rest.key), rest.found()
     if snapshot is None or max(found.items) >= snapshot.num_items:
         raise Problem("gone", "the cursor's model is no longer active; ask for the first page again", field="cursor")
     snapshot.fields.checked(body.fields)
-    found = found.among(snapshot.names.filters.alive)
+    found = found.among(snapshot.names.filters)
     answer = Answer(
         request_id=request_id,
         model=snapshot.model,
@@ -102,7 +124,8 @@ def next_page(snapshot_of: Callable[[str], Snapshot | None], body: Recommend, se
         items=answer_items(snapshot, found, body.k, body.fields, shown=rest.shown),
         unknown_items=[],
     )
-    return with_cursor(answer, found, snapshot, secret, count=body.k, shown=rest.shown)
+    more = partial(with_cursor, owner=rest.owner, erased=rest.erased)
+    return more(answer, found, snapshot, secret, count=body.k, shown=rest.shown)
 
 
 def cursor_of(rest: Rest, secret: bytes) -> str:

@@ -5,15 +5,18 @@ Shape legend: k results.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from beamwood.kernels.mixtures import Mixtures
 from beamwood.retrieval.blend import Blend
 from beamwood.retrieval.item_columns import CATEGORY, LabelColumn
 from beamwood.retrieval.neighbours import NeighbourSearcher
+from beamwood.retrieval.new_items import fitted_of, mixtures_of
 from beamwood.retrieval.tree import TreeSearcher
 from beamwood.retrieval.why import PathNode, Why, reasons
 from beamwood.serve.messages import Item
@@ -50,12 +53,14 @@ def explained(
     ]
     if full and tree is not None and items:
         names = snapshot.names.items.decode(history)
-        for own, why in zip(of_items, reasons(tree, history, indices), strict=True):
-            own |= _of_tree(snapshot, tree, why, names)
-    if full and isinstance(searcher, NeighbourSearcher):
+        # A new item beside the tree has no path.
+        standing = np.flatnonzero(tree.tree.leaf_of_item[np.asarray(indices, np.int64)] >= 0).tolist()
+        for at, why in zip(standing, reasons(tree, history, [indices[at] for at in standing]), strict=True):
+            of_items[at] |= _of_tree(snapshot, tree, why, names)
+    if full and isinstance(counted := fitted_of(searcher), NeighbourSearcher):
         names = snapshot.names.items.decode(history)
         for own, index in zip(of_items, indices, strict=True):
-            own["history"] = _of_history(searcher, history, names, index)
+            own["history"] = _of_history(counted, mixtures_of(searcher), history, names, index)
     for item, own in zip(items, of_items, strict=True):
         item.explain = own
     return _of_answer(searcher, tree, hits, options)
@@ -65,10 +70,10 @@ def _of_answer(searcher: Searcher, tree: TreeSearcher | None, hits: Hits, option
     """The request to the model's parts, how its tree was searched, and the items or nodes scored."""
     about: dict[str, Any] = {"kind": searcher.kind, "scored": int(hits.scored[0])}
     if isinstance(searcher, Blend):
-        about["parts"] = [
-            {"kind": part.kind, "weight": own.weight, "ms": round(1000 * part.seconds, 3)}
-            for part, own in zip(hits.parts, searcher.parts, strict=True)
-        ]
+        about["parts"] = [{"kind": own.searcher.kind, "weight": own.weight} for own in searcher.parts]
+        # An answer under rules is of several searches.
+        for told, part in zip(about["parts"], hits.parts, strict=False):
+            told["ms"] = round(1000 * part.seconds, 3)
         about["seen_weight"] = searcher.seen_weight
     if tree is not None:
         way = tree.ways.of(options.effort)
@@ -89,11 +94,24 @@ def _of_part(part: PartHits, index: int) -> dict[str, Any]:
 
 
 def _of_history(
-    searcher: NeighbourSearcher, history: NDArray[np.int32], names: Sequence[Any], index: int
+    counted: NeighbourSearcher, mixtures: Mixtures | None, history: NDArray[np.int32], names: Sequence[Any], index: int
 ) -> list[dict[str, Any]]:
-    """The largest contributions of history items to a score."""
-    shares = searcher.shares(ItemLists.from_lists([history]), index)[:_MOST_LOOKED_AT]
-    return [{"item": names[place], "place": place, "score": score} for place, score in shares]
+    """The largest contributions of history items to a score, which of a new item is a mixture of known ones'."""
+    first, parts = counted.num_items, [(index, 1.0)]
+    known, places = history, np.arange(len(history))
+    if mixtures is not None:
+        own = mixtures.heaviest()
+        known = np.where(history < first, history, own[np.maximum(history - first, 0)])
+        known, places = known[known >= 0], places[known >= 0]
+        if index >= first:
+            mixture = mixtures.take(np.array([index - first]))
+            parts = list(zip(mixture.lists.items.tolist(), mixture.weights.tolist(), strict=True))
+    added: defaultdict[int, float] = defaultdict(float)
+    for part, weight in parts:
+        for at, score in counted.shares(ItemLists.from_lists([known]), part):
+            added[int(places[at])] += weight * score
+    most = sorted(added.items(), key=lambda pair: -abs(pair[1]))[:_MOST_LOOKED_AT]
+    return [{"item": names[place], "place": place, "score": score} for place, score in most]
 
 
 def _of_tree(snapshot: Snapshot, tree: TreeSearcher, why: Why, history_ids: Sequence[Any]) -> dict[str, Any]:
@@ -107,7 +125,12 @@ def _of_tree(snapshot: Snapshot, tree: TreeSearcher, why: Why, history_ids: Sequ
 
 
 def _of_step(snapshot: Snapshot, tree: TreeSearcher, step: PathNode) -> dict[str, Any]:
-    """A node with the number of items below it, and the most frequent of their categories."""
+    """A node with the number of items below it that may be shown, and the most frequent of their categories."""
+    filters = snapshot.names.filters
+    live, alive = tree.tree.live_counts, filters.alive
+    if alive is not None:
+        # As the search has counted them.
+        live = alive.once(tree, lambda: tree.tree.counts_of(alive.mask))
     about: dict[str, Any] = {
         "level": step.level,
         "node": step.node,
@@ -115,13 +138,14 @@ def _of_step(snapshot: Snapshot, tree: TreeSearcher, step: PathNode) -> dict[str
         "rank": step.rank,
         "of": step.of,
         "reached": step.reached,
-        "items": int(tree.tree.live_counts[step.level][step.node]),
+        "items": int(live[step.level][step.node]),
     }
-    column = snapshot.names.filters.columns.columns.get(CATEGORY)
+    column = filters.columns.columns.get(CATEGORY)
     if isinstance(column, LabelColumn):
         size = tree.tree.shape.leaves_below(step.level)
         below = tree.tree.item_of_leaf[step.node * size : (step.node + 1) * size]
         below = below[below >= 0][:_BELOW]
+        below = below[filters.may_show(below)]
         most = column.most_common(below, _MOST_COMMON)
         about["categories"] = [{"category": column.names[code], "items": count} for code, count in most]
     return about

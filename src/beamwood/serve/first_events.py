@@ -18,6 +18,7 @@ import msgspec
 from msgspec import structs
 
 from beamwood.errors import InputError
+from beamwood.retrieval.new_items import num_known
 from beamwood.retrieval.sources import REFRESHED_AT
 from beamwood.serve.learned import CatalogueItem, Learned
 from beamwood.serve.near_events import near_of
@@ -73,33 +74,45 @@ class FirstEvents:
 
     async def look(self) -> None:
         """Count what came, and make anew what is due. Errors: `Problem`, after which all is due still."""
+        await self._forget_gone()
         if not self._owners:
             return
         self._seen |= await self._counted()
         new, due = self.service.catalogue.new_items, dict[Id, int]()
-        for item in list(self._owners):
-            found = new.get(item)
-            if found is None or found.gone:
-                del self._owners[item]
-                continue
-            seen = max(found.events, self._seen.get(item, 0))
+        for item in self._owners:
+            seen = max(new[item].events, self._seen.get(item, 0)) if item in new else 0
             if _passed(seen) > self._passed[item]:
                 due[item] = seen
         due = dict(islice(due.items(), _TOGETHER))
         if due:
             await self._made_anew(due)
 
+    async def _forget_gone(self) -> None:
+        """Forget the events of erased items, which may come again."""
+        new = self.service.catalogue.new_items
+        gone = [item for item in self._passed if item not in new or new[item].gone]
+        if gone:
+            await self._count(dict.fromkeys(gone, 0))
+        for item in gone:
+            for kept in (self._owners, self._uncounted, self._seen, self._passed):
+                kept.pop(item, None)
+
     async def _counted(self) -> dict[Id, int]:
         """How many events those items have by now that this process had events of."""
         fresh, self._uncounted = self._uncounted, Counter()
-        new = self.service.catalogue.new_items
         try:
-            return await self.service.histories.call(
-                "count", lambda store: counted_together(store, fresh, lambda item: item in new and _is_done(new[item]))
-            )
+            return await self._count(fresh)
         except Problem:
             self._uncounted.update(fresh)
             raise
+
+    async def _count(self, more: Mapping[Id, int]) -> dict[Id, int]:
+        new = self.service.catalogue.new_items
+
+        def is_done(item: Id) -> bool:
+            return item in new and _is_done(new[item])
+
+        return await self.service.histories.call("count", lambda store: counted_together(store, more, is_done))
 
     async def _made_anew(self, due: Mapping[Id, int]) -> None:
         owners = {item: list(self._owners[item]) for item in due}
@@ -138,8 +151,8 @@ def _with_near(snapshot: Snapshot, item: CatalogueItem, counts: Mapping[Id, int]
     """With more that stood near its events, of known items."""
     near = Counter(dict(item.near)) + Counter(counts)
     ids = list(near)
-    places = indices_of(snapshot.names.items, ids).tolist() if ids else []
-    known = [(each, float(near[each])) for each, at in zip(ids, places, strict=True) if 0 <= at < snapshot.known]
+    places, fitted = indices_of(snapshot.names.items, ids).tolist(), num_known(snapshot.searcher)
+    known = [(each, float(near[each])) for each, at in zip(ids, places, strict=True) if 0 <= at < fitted]
     return structs.replace(item, near=known, events=max(item.events, seen))
 
 

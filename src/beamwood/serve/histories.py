@@ -23,7 +23,7 @@ from beamwood.serve.kept import kept_of, owner_of
 from beamwood.serve.problems import Problem
 from beamwood.serve.snapshot import Snapshot
 from beamwood.serve.store.event import Event, Owner
-from beamwood.serve.store.protocol import Appended, HistoryStore, KeyReused, Retention, StoreUnavailable
+from beamwood.serve.store.protocol import Appended, HistoryStore, KeyReused, Retention, Stored, StoreUnavailable
 
 if TYPE_CHECKING:
     from beamwood.serve.service import Service
@@ -115,20 +115,24 @@ class HistoryGateway:
         """The events after the end of the model's log; stale without the store."""
         owner = owner_of(body)
         assert owner is not None
+        limits = self.service.settings.limits
+        found = await self._read_soon(lambda: kept_of(self._open(), owner, snapshot, body, limits))
+        if found is not None:
+            return found
+        self._stale.inc()
+        at = self._erased.get(owner)
+        return StoredHistory(stale=True, erased=snapshot.hides(at), tombstone=at)
+
+    async def _read_soon(self, work: Callable[[], _Result]) -> _Result | None:
+        """The result of a read, None where the store does not answer it."""
         if time.monotonic() < self._failed_at + _PAUSE_SECONDS:
-            return self._without(owner, snapshot)
+            return None
         try:
-            limits = self.service.settings.limits
-            reading = self._in_pool(lambda: kept_of(self._open(), owner, snapshot, body, limits))
             # Half of the timeout; the search has the rest.
-            return await _in_time(reading, self.service.settings.timeout / 2)
+            return await _in_time(self._in_pool(work), self.service.settings.timeout / 2)
         except (StoreUnavailable, TimeoutError) as error:
             self._failed("read", error)
-            return self._without(owner, snapshot)
-
-    def _without(self, owner: Owner, snapshot: Snapshot) -> StoredHistory:
-        self._stale.inc()
-        return StoredHistory(stale=True, erased=snapshot.hides(self._erased.get(owner)))
+            return None
 
     async def append(self, events: Sequence[Event]) -> Appended:
         """Store the events. Errors: `Problem` where a key came with another body, or the store does not accept them."""
@@ -173,6 +177,13 @@ class HistoryGateway:
     def _note_erased(self, found: Mapping[Owner, float]) -> None:
         self._erased |= found
         self._erased_until = max(found.values(), default=self._erased_until)
+
+    async def is_as_before(self, owner: Owner, erased: float | None, seq: int | None) -> bool:
+        """Whether an owner's history of a tombstone and a seq was neither erased nor merged since, as far as known."""
+        found = await self._read_soon(lambda: self._open().history(owner, last=0))
+        if found is None:
+            found = Stored(seq=seq or 0, erased=self._erased.get(owner))
+        return (found.erased or -math.inf) <= (erased or -math.inf) and found.seq >= (seq or 0)
 
     async def is_erased(self, owner: Owner, snapshot: Snapshot) -> bool:
         """Whether a tombstone hides the model's data of the owner. Errors: `Problem` where the store is down."""

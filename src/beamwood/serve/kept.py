@@ -45,7 +45,7 @@ def kept_of(
     if isinstance(body, Recommend) and body.exclude_rejected and kinds.negative and stored.seq > 0:
         said = store.history(owner, after=after, last=limits.filter_ids, until=stored.seq, types=kinds.judged)
         judged = {item: kind in kinds.negative for item, kind in zip(said.items, said.types, strict=True)}
-    return StoredHistory(stored.items, stored.seq, erased=erased, judged=judged)
+    return StoredHistory(stored.items, stored.seq, erased=erased, tombstone=stored.erased, judged=judged)
 
 
 def rejected_of(snapshot: Snapshot, body: Recommend, kept: StoredHistory, user: Any) -> NDArray[np.int32]:

@@ -13,7 +13,7 @@ from operator import is_
 from typing import Any
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 
 from beamwood.blocks import slices
 from beamwood.serve.store.protocol import HistoryStore, StoreUnavailable
@@ -44,6 +44,14 @@ class CatalogueItem(Struct, frozen=True, omit_defaults=True):
     events: int = 0
     gone: bool = False
     alike: list[int | str] = field(default_factory=list)
+
+    def without(self, item: int | str) -> CatalogueItem:
+        """The same, and not like an erased item."""
+        near = [(each, count) for each, count in self.near if each != item]
+        similar, alike = ([each for each in ids if each != item] for ids in (self.similar, self.alike))
+        if (len(near), len(similar), len(alike)) == (len(self.near), len(self.similar), len(self.alike)):
+            return self
+        return structs.replace(self, near=near, similar=similar, alike=alike)
 
 
 class Piece:

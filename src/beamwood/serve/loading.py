@@ -18,7 +18,7 @@ from msgspec import Struct, structs
 from beamwood.artefact import read_manifest
 from beamwood.errors import InputError
 from beamwood.serve.answering import recommended
-from beamwood.serve.asking import StoredHistory
+from beamwood.serve.asking import known_of
 from beamwood.serve.engine import Priority
 from beamwood.serve.messages import Recommend
 from beamwood.serve.problems import Problem
@@ -27,7 +27,7 @@ from beamwood.serve.snapshot import Snapshot
 
 __all__ = ["Loaded", "Loader", "folders_of"]
 
-_TRIED_K = 20
+_TRIED_K, _LATEST = 20, 100
 _TRIED_SECONDS = 30.0
 
 
@@ -134,13 +134,12 @@ class Loader:
 
     async def _tried(self, old: Snapshot, fresh: Snapshot) -> tuple[int, int, float | None]:
         """The numbers of tried and of failed requests, and the mean overlap of the rest."""
-        requests = list(self.service.recorded) or _of_users(old)
         failed, shares = 0, []
-        for body, kept in requests:
+        for body in list(self.service.recorded) or await self._of_users(old):
             plain = structs.replace(
                 body, k=min(_TRIED_K, body.k), pages=False, cursor=None, explain="none", fields=[], deadline_ms=None
             )
-            found = [await self._items(snapshot, plain, kept) for snapshot in (old, fresh)]
+            found = [await self._items(snapshot, plain) for snapshot in (old, fresh)]
             if not found[0]:
                 continue
             if not found[1]:
@@ -149,7 +148,22 @@ class Loader:
                 shares.append(len(found[0] & found[1]) / max(len(found[0]), 1))
         return failed + len(shares), failed, round(math.fsum(shares) / len(shares), 4) if shares else None
 
-    async def _items(self, snapshot: Snapshot, body: Recommend, kept: StoredHistory) -> set[Any]:
+    async def _of_users(self, snapshot: Snapshot) -> list[Recommend]:
+        """Requests with histories of users of the model, evenly sampled."""
+        users = snapshot.names.users
+        if users is None or len(users) == 0:
+            return [Recommend(history=[])]
+        rows = np.unique(np.linspace(0, len(users) - 1, _TRIED_K).round().astype(int))
+        bodies = [Recommend(user=each if isinstance(each, int) else str(each)) for each in users.decode(rows)]
+        known = [known_of(snapshot, body, await self.service.kept_of(snapshot, body)) for body in bodies]
+        return [Recommend(history=snapshot.names.items.decode(each.history[-_LATEST:])) for each in known]
+
+    async def _items(self, snapshot: Snapshot, body: Recommend) -> set[Any]:
+        # Read now: since the request the user may have been erased.
+        kept = await self.service.kept_of(snapshot, body)
+        if kept.tombstone is not None:
+            body = structs.replace(body, events=None)
+
         def work(pressure: float) -> set[Any]:  # noqa: ARG001
             answer, _ = recommended(snapshot, body, kept, self.service.settings.limits, request_id="")
             return {item.item for item in answer.items} if all(map(_is_finite, answer.items)) else set()
@@ -215,15 +229,6 @@ def _give_back() -> None:
 
 def _is_finite(item: Any) -> bool:
     return math.isfinite(item.score)
-
-
-def _of_users(snapshot: Snapshot) -> list[tuple[Recommend, StoredHistory]]:
-    """Requests with histories stored in the model, evenly sampled."""
-    histories, names = snapshot.names.histories, snapshot.names
-    if histories is None or len(histories) == 0:
-        return [(Recommend(history=[]), StoredHistory())]
-    rows = np.unique(np.linspace(0, len(histories) - 1, _TRIED_K).round().astype(int))
-    return [(Recommend(history=names.items.decode(histories[int(row)][-100:])), StoredHistory()) for row in rows]
 
 
 def folders_of(root: Path) -> list[Path]:

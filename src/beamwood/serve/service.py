@@ -58,7 +58,7 @@ class Service:
         self.log = RequestLog(settings.log, users=settings.log_users, secret=key)
         self.metrics = Metrics(self)
         self.routes: list[Route] = []
-        self.recorded: deque[tuple[Recommend, StoredHistory]] = deque(maxlen=_RECORDED)
+        self.recorded: deque[Recommend] = deque(maxlen=_RECORDED)
         self.earlier: list[Path] = []
         """The folders active before, for a rollback; the latest last."""
         self.loader: Loader | None = None
@@ -138,7 +138,7 @@ class Service:
             return StoredHistory()
         return await self.kept(snapshot, body)
 
-    def counted(self, body: Recommend, kept: StoredHistory, answer: Answer, found: FoundItems) -> None:
+    def counted(self, body: Recommend, answer: Answer, found: FoundItems) -> None:
         """Record metrics of an answer, and the request for the trial of the next model."""
         metrics = self.metrics
         metrics.sources.inc(answer.source)
@@ -153,7 +153,7 @@ class Service:
         if len(answer.items) < body.k and not body.dry_run:
             metrics.short.inc()
         if not body.dry_run:
-            self.recorded.append((body, kept))
+            self.recorded.append(body)
 
     def close(self) -> None:
         """Stop the threads, and close resources."""

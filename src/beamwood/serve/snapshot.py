@@ -25,7 +25,6 @@ from beamwood.retrieval.blend import Blend
 from beamwood.retrieval.filters import FILTER_BYTES, Filters
 from beamwood.retrieval.item_columns import ItemColumns
 from beamwood.retrieval.item_vectors import part_with
-from beamwood.retrieval.new_items import num_known
 from beamwood.retrieval.popularity import PopularitySearcher
 from beamwood.retrieval.resolve import Names
 from beamwood.retrieval.retriever import Retriever
@@ -35,7 +34,7 @@ from beamwood.serve.kinds import Kinds
 from beamwood.serve.rungs import Rung, rungs_of
 from beamwood.types import Prepared, Searcher
 
-__all__ = ["Snapshot", "indices_of", "open_snapshot", "typed_id", "without_index"]
+__all__ = ["Snapshot", "in_folder", "indices_of", "open_snapshot", "typed_id", "without_index"]
 
 # Integers in canonical form.
 _WHOLE = re.compile(r"0|-?[1-9][0-9]{0,18}")
@@ -48,8 +47,8 @@ class Snapshot:
     `number` counts the versions of this process; `key`: the checksum of the folder; `rungs`: the narrower searches
     under load, after the default; `popular`: the fallback where the model has no answer, None without counts; `end`:
     the time of the log's last event, None if unknown. `kinds`: which types of events count. `learned`: the version of
-    what was learned about items (see `serve.learned`), empty if nothing. `known`: the items that the model was fitted
-    with. `fitted`: this snapshot without what was learned, None if it is that. `by_category`: a new item without other
+    what was learned about items (see `serve.learned`), empty if nothing. `known`: the number of the folder's items.
+    `fitted`: this snapshot without what was learned, None if it is that. `by_category`: a new item without other
     information is placed by its category.
     """
 
@@ -91,7 +90,7 @@ class Snapshot:
 
     @cached_property
     def fitted_alone(self) -> Prepared:
-        """The items that the model was fitted with."""
+        """The items of the folder."""
         return Prepared(np.arange(self.num_items) < self.known)
 
     @cached_property
@@ -146,7 +145,7 @@ def open_snapshot(
         rungs=rungs_of(retriever.searcher, min_beam),
         fields=own,
         popular=_popular(retriever),
-        known=num_known(retriever.searcher),
+        known=len(retriever.items),
         by_category=by_category,
         end=float(end) if isinstance(end, int | float) else None,
         kinds=Kinds.of(manifest),
@@ -185,6 +184,11 @@ def indices_of(vocabulary: Vocabulary, ids: Sequence[Any]) -> NDArray[np.int32]:
     # Mixed types, or integers beyond the table's: one by one.
     each = [vocabulary.table.find([value]) for value in ids]
     return np.array([-1 if one is None else one[0] for one in each], np.int32)
+
+
+def in_folder(items: Vocabulary, ids: Sequence[Any]) -> NDArray[np.int32]:
+    """int32, the index of each id in the model's folder, erased or not; -1 for any other."""
+    return indices_of(items.fitted if isinstance(items, OpenVocabulary) else items, ids)
 
 
 def without_index(ids: Sequence[Any], indices: NDArray[np.int32]) -> list[Any]:

@@ -15,17 +15,18 @@ from numpy.typing import NDArray
 
 from beamwood.kernels.mixtures import Mixtures
 from beamwood.ragged import indptr_of
+from beamwood.retrieval.blend import Blend
 from beamwood.retrieval.filters import Filters
 from beamwood.retrieval.item_columns import CATEGORY, LabelColumn
 from beamwood.retrieval.more_columns import Cells, cells_of, with_cells
-from beamwood.retrieval.new_items import mixtures_of, with_items
+from beamwood.retrieval.new_items import mixtures_of, num_known, with_items
 from beamwood.retrieval.opened import with_mixtures
 from beamwood.retrieval.popularity import PopularitySearcher
 from beamwood.retrieval.resolve import Names
 from beamwood.retrieval.sources import FEWEST_EVENTS, Source, Sources
 from beamwood.serve.item_fields import ItemFields
 from beamwood.serve.learned import CatalogueItem, Learned, Piece
-from beamwood.serve.snapshot import Snapshot, indices_of
+from beamwood.serve.snapshot import Snapshot, in_folder, indices_of
 from beamwood.types import BoolArray, ItemLists, Prepared, Searcher
 
 __all__ = ["mixture_of", "widened"]
@@ -64,37 +65,37 @@ def widened(base: Snapshot, learned: Learned, number: int) -> Snapshot:
     hidden, erased = (
         [_once(base, piece, _known_of) for piece in learned.pieces[name]] for name in ("unavailable", "erased")
     )
+    before, names = base.retriever, base.names
     gone = _joined([*erased, *(part.known_gone for part in parts)], np.int32)
-    retriever = base.retriever if len(gone) == 0 else base.retriever.without_items(base.names.items.decode(gone))
+    gone = np.unique(gone if before.erased is None else np.concatenate([before.erased, gone]))
     new = [each for part in parts for each in part.ids]
     opened = with_mixtures(
-        retriever.searcher,
-        retriever.items,
+        before.searcher,
+        before.items,
         new,
         _joined([part.gone for part in parts], bool),
-        _mixtures(parts, retriever.erased),
-        retriever.erased,
-        # An item that the folder erased is unknown here, but its id is taken.
-        unknown=base.retriever.erased is None,
+        _mixtures(parts, gone),
+        gone,
+        keep=True,
+        unknown=True,
     )
-    # Its own columns would be copied, and `names` has them all.
-    retriever = replace(retriever, columns=None, **opened)
-    columns = base.names.filters.columns.first(base.known)
+    # Without its own columns, which would be copied: `names` has them all.
+    retriever = replace(before, columns=None, **opened)
     shown = np.ones(base.known, bool)
     for known in (*hidden, *(part.known_hidden for part in parts), gone):
         shown[known] = False
     mask = _joined([shown, *(part.shown for part in parts)], bool)
     alive = None if mask.all() else Prepared(mask)
+    columns = names.filters.columns
     whole = with_cells(columns, [part.cells for part in parts], len(new)) if new else columns
-    filters = Filters(retriever.items, whole, base.names.filters.max_bytes, alive)
-    names = base.names
+    filters = Filters(retriever.items, whole, names.filters.max_bytes, alive)
     return replace(
         base,
         number=number,
         retriever=retriever,
         names=Names(retriever.items, filters, names.users, names.histories, retriever.names.erased, names.rejected),
         fields=base.fields.with_rows(base.known, [part.rows for part in parts]),
-        popular=_popular(base, retriever.searcher),
+        popular=_popular(base, retriever.searcher, len(new)),
         fitted=base,
         learned=learned.name,
     )
@@ -110,12 +111,12 @@ def _once(base: Snapshot, piece: Piece, make: Callable[[Snapshot, Piece], _Made]
 
 def _part_of(base: Snapshot, piece: Piece) -> _Part:
     items: Sequence[CatalogueItem] = piece.entries
-    places = indices_of(base.names.items, [each.item for each in items])
+    places = in_folder(base.names.items, [each.item for each in items]).tolist()
     # A model may have been fitted with items that were new to an earlier one.
-    known = [(each, at) for each, at in zip(items, places.tolist(), strict=True) if 0 <= at < base.known]
-    new = [each for each, at in zip(items, places.tolist(), strict=True) if at < 0]
-    mixtures = [{} if each.gone else mixture_of(base, each)[0] for each in new]
-    columns = base.names.filters.columns.first(base.known)
+    known = [(each, at) for each, at in zip(items, places, strict=True) if at >= 0]
+    new = [each for each, at in zip(items, places, strict=True) if at < 0]
+    mixtures = [{} if each.gone else mixture_of(base, each, base.names.erased)[0] for each in new]
+    columns = base.names.filters.columns
     return _Part(
         ids=[each.item for each in new],
         shown=np.array([each.available and not each.gone for each in new], bool),
@@ -133,15 +134,15 @@ def _part_of(base: Snapshot, piece: Piece) -> _Part:
 def _known_of(base: Snapshot, piece: Piece) -> NDArray[np.int32]:
     """The indices of the ids that the model knows."""
     found = indices_of(base.names.items, piece.entries)
-    return found[(found >= 0) & (found < base.known)]
+    return found[found >= 0]
 
 
-def _mixtures(parts: Sequence[_Part], erased: NDArray[np.int32] | None) -> Mixtures:
+def _mixtures(parts: Sequence[_Part], erased: NDArray[np.int32]) -> Mixtures:
     """The mixtures of all new items, of which erased items are no part."""
     lengths = _joined([part.lengths for part in parts], np.int64)
     items = _joined([part.items for part in parts], np.int32)
     lists = ItemLists.unchecked(indptr_of(lengths), items)
-    left = np.ones(len(items), bool) if erased is None else ~np.isin(items, erased)
+    left = ~np.isin(items, erased)
     return Mixtures(lists.keeping(left), _joined([part.weights for part in parts], np.float32)[left])
 
 
@@ -149,30 +150,41 @@ def _joined(parts: Sequence[NDArray[Any]], dtype: Any) -> NDArray[Any]:
     return np.concatenate([np.empty(0, dtype), *parts])
 
 
-def mixture_of(base: Snapshot, item: CatalogueItem) -> tuple[dict[int, float], Source]:
-    """The mixture of an item by known index, and its source."""
-    sources = Sources(_counts(base))
-    similar = [at for at in indices_of(base.names.items, item.similar).tolist() if 0 <= at < base.known]
-    if similar:
-        return sources.similar(similar), "similar"
+def mixture_of(base: Snapshot, item: CatalogueItem, erased: BoolArray | None = None) -> tuple[dict[int, float], Source]:
+    """The mixture of an item by known index, and its source; without `erased` bool[at least N] items."""
+    sources, known = Sources(_counts(base)), num_known(base.searcher)
+
+    def places_of(ids: Sequence[Any]) -> NDArray[np.int32]:
+        """int32[len(ids)], the index of each, -1 for one that is no part of a mixture."""
+        at = indices_of(base.names.items, ids)
+        return np.where((at >= known) | (False if erased is None else erased[at]), np.int32(-1), at)
+
+    similar = places_of(item.similar)
+    if (similar >= 0).any():
+        return sources.similar(similar[similar >= 0].tolist()), "similar"
     if item.events >= FEWEST_EVENTS and item.near:
-        places = indices_of(base.names.items, [each for each, _ in item.near]).tolist()
-        times = [int(count) for _, count in item.near]
-        return sources.events([np.repeat(places, times)]), "events"
-    alike = indices_of(base.names.items, item.alike) if item.alike else np.empty(0, np.int32)
-    alike = alike[(alike >= 0) & (alike < base.known)]
-    if len(alike):
-        return sources.vector(alike), "vector"
-    column = base.names.filters.columns.columns.get(CATEGORY)
-    if base.by_category and item.category is not None and isinstance(column, LabelColumn):
-        if (mixture := base.by_label.get(item.category)) is None:
-            labels = [label for label in item.category.split("|") if label in column]
-            alike = column.items_of(column.codes_of(CATEGORY, labels).tolist() if labels else [])
-            mixture = sources.category(alike[alike < base.known])
-            base.by_label[item.category] = mixture
+        places = places_of([each for each, _ in item.near])
+        mixture = sources.events([np.repeat(places, [int(count) for _, count in item.near])])
         if mixture:
-            return mixture, "category"
-    return {}, "none"
+            return mixture, "events"
+    alike = places_of(item.alike)
+    if (alike >= 0).any():
+        return sources.vector(alike[alike >= 0]), "vector"
+    mixture = _of_category(base, item, sources, known)
+    mixture = mixture if erased is None else {at: weight for at, weight in mixture.items() if not erased[at]}
+    return mixture, "category" if mixture else "none"
+
+
+def _of_category(base: Snapshot, item: CatalogueItem, sources: Sources, known: int) -> dict[int, float]:
+    """The mixture of an item's category, empty without one, or where it places no item."""
+    column = base.names.filters.columns.columns.get(CATEGORY)
+    if not base.by_category or item.category is None or not isinstance(column, LabelColumn):
+        return {}
+    if (mixture := base.by_label.get(item.category)) is None:
+        labels = [label for label in item.category.split("|") if label in column]
+        alike = column.items_of(column.codes_of(CATEGORY, labels).tolist() if labels else [])
+        base.by_label[item.category] = mixture = sources.category(alike[alike < known])
+    return mixture
 
 
 def _counts(base: Snapshot) -> NDArray[Any]:
@@ -194,6 +206,11 @@ def _shown(item: CatalogueItem, fields: ItemFields) -> dict[str, Any]:
     return {CATEGORY: own} | item.fields
 
 
-def _popular(base: Snapshot, searcher: Searcher) -> Searcher | None:
+def _popular(base: Snapshot, searcher: Searcher, num_new: int) -> Searcher | None:
+    """The fallback with the last `num_new` items of the searcher."""
     mixtures = mixtures_of(searcher)
-    return base.popular if base.popular is None or mixtures is None else with_items(base.popular, mixtures)
+    if base.popular is None or mixtures is None or num_new == 0:
+        return base.popular
+    if isinstance(searcher, Blend) and searcher.fallback is not None:
+        return searcher.fallback
+    return with_items(base.popular, mixtures.take(np.arange(len(mixtures) - num_new, len(mixtures))))

@@ -122,8 +122,9 @@ def _found(snapshot: Snapshot, words: str) -> list[Titled]:
     if title is not None:
         text = snapshot.fields.texts(title).str.to_lowercase()
         hit = hit | text.str.contains(words.lower(), literal=True).fill_null(False)
-    places = hit.arg_true().head(_MOST_FOUND).to_numpy().astype(np.int64)
-    return titled(snapshot, snapshot.names.items.decode(places))
+    places = hit.arg_true().to_numpy().astype(np.int64)
+    shown = places[snapshot.names.filters.may_show(places)][:_MOST_FOUND]
+    return titled(snapshot, snapshot.names.items.decode(shown))
 
 
 def _exact(snapshot: Snapshot, body: Recommend, kept: StoredHistory, limits: Limits, answer: Answer) -> Exact | None:

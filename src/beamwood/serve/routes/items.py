@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Annotated, Any
 
+import numpy as np
 from msgspec import UNSET, Meta, Struct, UnsetType, field, structs
 
 from beamwood.errors import InputError
 from beamwood.retrieval.content import similar_content
+from beamwood.retrieval.new_items import num_known
 from beamwood.retrieval.sources import Source
 from beamwood.retrieval.vector_column import VectorColumn
 from beamwood.serve.learned import CatalogueItem, Learned
@@ -16,9 +19,10 @@ from beamwood.serve.messages import Body, Id, Ids
 from beamwood.serve.problems import Problem
 from beamwood.serve.route import Call, Route
 from beamwood.serve.service import Service
-from beamwood.serve.snapshot import Snapshot, indices_of, typed_id
+from beamwood.serve.snapshot import Snapshot, in_folder, indices_of, typed_id
 from beamwood.serve.store.event import Event
 from beamwood.serve.widened import mixture_of
+from beamwood.types import BoolArray
 
 __all__ = ["routes"]
 
@@ -120,7 +124,9 @@ async def _put(call: Call) -> Catalogued:
 
     def change(snapshot: Snapshot, learned: Learned) -> list[CatalogueItem]:
         erased = set(learned.erased)
-        return [_placed(snapshot, learned.items, erased, each, number) for number, each in enumerate(given)]
+        placed = [_placed(snapshot, learned.items, erased, each, number) for number, each in enumerate(given)]
+        learned.unavailable = [each for each in learned.unavailable if each not in learned.items]
+        return placed
 
     return await _catalogued(call, await _changed(call, change))
 
@@ -137,8 +143,8 @@ def _placed(
     except InputError as error:
         raise Problem("invalid_request", f"items[{number}].{error}", field=f"items[{number}].item") from None
     found = known.get(given.item)
-    at = int(indices_of(snapshot.names.items, [given.item])[0])
-    if 0 <= at < snapshot.known or given.item in erased:
+    in_model = int(in_folder(snapshot.names.items, [given.item])[0]) >= 0 and (found is None or not found.gone)
+    if in_model or given.item in erased:
         message = f"the item {given.item!r} was fitted; put items that the model does not know"
         raise Problem("conflict", message, field=f"items[{number}].item")
     _check_similar(snapshot, given.similar, f"items[{number}].similar")
@@ -160,8 +166,8 @@ def _by_content(snapshot: Snapshot, fields: dict[str, Any]) -> tuple[dict[str, A
 
 
 def _check_similar(snapshot: Snapshot, ids: list[Any], name: str) -> None:
-    for each, at in zip(ids, indices_of(snapshot.names.items, ids).tolist() if ids else [], strict=True):
-        if not 0 <= at < snapshot.known:
+    for each, at in zip(ids, indices_of(snapshot.names.items, ids).tolist(), strict=True):
+        if not 0 <= at < num_known(snapshot.searcher):
             raise Problem("invalid_request", f"{name} names {each!r}, which the model does not know", field=name)
 
 
@@ -171,11 +177,11 @@ async def _patch(call: Call) -> Catalogued:
         if found is None or found.gone:
             raise _no_such_item(call)
         given = {name: value for name, value in structs.asdict(call.body).items() if value is not UNSET}
+        _check_similar(snapshot, given.get("similar", []), "similar")
         if "fields" in given:
             given["fields"], alike = _by_content(snapshot, given["fields"])
             given |= {} if alike is None else {"alike": alike}
         learned.items[found.item] = fresh = structs.replace(found, **given)
-        _check_similar(snapshot, fresh.similar, "similar")
         return [fresh]
 
     return await _catalogued(call, await _changed(call, change))
@@ -186,22 +192,23 @@ async def _delete(call: Call) -> Changed:
         item = typed_id(call.path["id"], snapshot.names.items)
         found = learned.items.get(item)
         if found is not None and not found.gone:
-            learned.items[item] = structs.replace(found, gone=True, near=[], fields={}, similar=[])
-        elif 0 <= int(indices_of(snapshot.names.items, [item])[0]) < snapshot.known:
+            learned.items[item] = CatalogueItem(item, gone=True)
+        elif found is None and item not in learned.erased and _are_known(call, [item]).all():
             learned.erased.append(item)
         else:
             raise _no_such_item(call)
+        learned.items = {each.item: each.without(item) for each in learned.items.values()}
         return 1
 
     return await _counted(call, change)
 
 
 async def _availability(call: Call) -> Changed:
-    def change(snapshot: Snapshot, learned: Learned) -> int:
+    def change(snapshot: Snapshot, learned: Learned) -> int:  # noqa: ARG001
         hidden, new, count = dict.fromkeys(learned.unavailable), learned.items, 0
         for ids, shown in ((call.body.clear, False), (call.body.set, True)):
-            for item, at in zip(ids, indices_of(snapshot.names.items, ids).tolist() if ids else [], strict=True):
-                if at < 0:
+            for item, is_known in zip(ids, _are_known(call, ids).tolist(), strict=True):
+                if not is_known:
                     raise Problem("unknown_item", f"the item {item!r} is unknown; put it first")
                 found = new.get(item)
                 before = found.available if found is not None else item not in hidden
@@ -234,10 +241,10 @@ async def _counted(call: Call, change: Any) -> Changed:
 
 async def _catalogued(call: Call, items: list[CatalogueItem]) -> Catalogued:
     snapshot, shown = call.snapshot, call.service.catalogue.shown
-    base = snapshot.fitted or snapshot
+    base, erased = snapshot.fitted or snapshot, snapshot.names.erased
 
     def rows() -> list[Placed]:
-        sources = (mixture_of(base, each)[1] for each in items)
+        sources = (mixture_of(base, each, erased)[1] for each in items)
         return [
             Placed(each.item, source, each.events, each.available, shown[each.item])
             for each, source in zip(items, sources, strict=True)
@@ -245,6 +252,12 @@ async def _catalogued(call: Call, items: list[CatalogueItem]) -> Catalogued:
 
     # Of many the loop would wait.
     return Catalogued(call.request_id, snapshot.number, await asyncio.to_thread(rows))
+
+
+def _are_known(call: Call, ids: Sequence[Any]) -> BoolArray:
+    """bool[len(ids)], whether a model that answers knows each, that of an arm too."""
+    found: BoolArray = np.any([indices_of(each.names.items, ids) >= 0 for each in call.service.snapshots], axis=0)
+    return found
 
 
 def _no_such_item(call: Call) -> Problem:

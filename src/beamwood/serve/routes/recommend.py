@@ -11,7 +11,7 @@ import msgspec
 
 from beamwood.serve.answering import FoundItems, recommended
 from beamwood.serve.asking import StoredHistory, check_asking
-from beamwood.serve.cursor import next_page, with_cursor
+from beamwood.serve.cursor import next_page, rest_asked, with_cursor
 from beamwood.serve.engine import Priority
 from beamwood.serve.kept import owner_of
 from beamwood.serve.messages import Answer, Batch, BatchAnswer, Recommend, Row
@@ -20,6 +20,7 @@ from beamwood.serve.route import Call, Route
 from beamwood.serve.service import Service
 from beamwood.serve.settings import Limits
 from beamwood.serve.snapshot import Snapshot
+from beamwood.serve.store.event import owner_text, read_owner
 
 __all__ = ["answer_one", "note_for_log", "routes"]
 
@@ -72,7 +73,7 @@ async def answer_one(
     snapshot, arm = service.experiments.chosen(owner_of(body), call.snapshot)
     _check(body, limits)
     if body.cursor is not None:
-        return next_page(service.snapshot_of, body, service.secret, request_id)
+        return await _next_page(service, body, request_id)
     check_asking(body, limits)
     asked = time.monotonic()
     kept = await service.kept_of(snapshot, body)
@@ -82,14 +83,26 @@ async def answer_one(
     answer: Answer = ran.value[0]
     found: FoundItems = ran.value[1]
     answer.arm = arm
-    service.counted(body, kept, answer, found)
+    service.counted(body, answer, found)
     service.answers.note(snapshot, body, answer)
     if body.pages:
-        with_cursor(answer, found, snapshot, service.secret, count=body.k)
+        owner = owner_of(body)
+        more = functools.partial(with_cursor, owner=None if owner is None else owner_text(owner), erased=kept.tombstone)
+        more(answer, found, snapshot, service.secret, count=body.k)
     took, call.stages["store"] = answer.took_ms, stored
     took.queue, took.store = round(1000 * (call.waited + ran.queued), 3), round(1000 * stored, 3)
     took.total = round(1000 * (time.monotonic() - began), 3)
     return answer
+
+
+async def _next_page(service: Service, body: Recommend, request_id: str) -> Answer:
+    """The page of a cursor. Errors: `Problem`; it is gone where its owner was erased since, or merged into a user."""
+    rest = rest_asked(body, service.secret)
+    if rest.owner is not None:
+        owner = read_owner(rest.owner)
+        if not await service.histories.is_as_before(owner, rest.erased, rest.seq):
+            raise Problem("gone", "the cursor's history is gone; ask for the first page again", field="cursor")
+    return next_page(service.snapshot_of, body, rest, service.secret, request_id)
 
 
 def note_for_log(call: Call, body: Recommend, answer: Answer) -> None:
