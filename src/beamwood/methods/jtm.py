@@ -47,7 +47,7 @@ PAPER = {
 
 METHOD = Method(
     name="jtm",
-    summary="as `tdm`, with a tree learned by the model's own likelihood",
+    summary="as `tdm`, with a tree learned by the likelihood of the model",
     Config=Config,
     fit=fit,
     needs=Needs(steps=True),

@@ -46,7 +46,7 @@ PAPER = {
 
 METHOD = Method(
     name="lightgcn",
-    summary="vectors averaged over the graph of who took what, pairs by BPR; new users are folded in",
+    summary="vectors averaged over the layers of the user-item graph, trained by BPR; new users are folded in",
     Config=Config,
     fit=fit,
     needs=Needs(steps=True, users={"model.num_layers": (0,)}),

@@ -44,7 +44,7 @@ PAPER = {
 
 METHOD = Method(
     name="mol",
-    summary="SASRec, scored by a mixture of several inner products whose gates look at query and item",
+    summary="SASRec, scored by a mixture of inner products whose weights depend on query and item",
     Config=Config,
     fit=fit,
     needs=Needs(steps=True),

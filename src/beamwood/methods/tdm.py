@@ -43,7 +43,7 @@ PAPER = {**DTR_STUDY, "tree.updates": 3, "loss.num_negatives": 6, "loop.max_step
 
 METHOD = Method(
     name="tdm",
-    summary="each node liked or not on its own; the tree learned by k-means of item vectors",
+    summary="binary classification of each node; the tree is learned by k-means of item vectors",
     Config=Config,
     fit=fit,
     needs=Needs(steps=True),

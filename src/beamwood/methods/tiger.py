@@ -51,7 +51,7 @@ PAPER = {
 
 METHOD = Method(
     name="tiger",
-    summary="items as codes of their vectors (of a column, or `--from` a fit), the next one said code by code",
+    summary="items are codes of their vectors (of a column, or `--from` a fit), and the next is predicted code by code",
     Config=Config,
     fit=fit,
     needs=Needs(steps=True, fitted=(Fitted("start.folder", "--from", required=False),)),
