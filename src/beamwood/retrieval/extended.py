@@ -83,8 +83,8 @@ class Extended:
         if self._vectors_MD is not None and isinstance(self.fitted, VectorSearcher):
             scores = self.fitted.encode(known) @ self._vectors_MD.T
         else:
-            asked = np.broadcast_to(self._known_S, (len(known), len(self._known_S)))
-            scores = np.asarray(self.fitted.score(known, asked) @ self._mix_SM, np.float32)
+            items = np.broadcast_to(self._known_S, (len(known), len(self._known_S)))
+            scores = np.asarray(self.fitted.score(known, items) @ self._mix_SM, np.float32)
         scores[:, self._nowhere_M] = NOWHERE
         return scores
 

@@ -32,13 +32,13 @@ def with_new_items(
     """`searcher`, `items` and `columns` with new items, replacing earlier ones."""
     known = num_known(searcher)
     fitted = items.fitted if isinstance(items, OpenVocabulary) else items
-    gone = mask_of(np.empty(0, np.int32) if erased is None else erased, known + len(new))
-    gone[known:] = [each.gone for each in new]
-    vocabulary = OpenVocabulary(fitted, known, [each.item for each in new], gone if gone.any() else None)
+    hidden = mask_of(np.empty(0, np.int32) if erased is None else erased, known + len(new))
+    hidden[known:] = [each.gone for each in new]
+    vocabulary = OpenVocabulary(fitted, known, [each.item for each in new], hidden if hidden.any() else None)
     cells = [each.cells for each in new]
     kept = columns or ItemColumns(known)
     return {
-        "searcher": with_items(searcher, _mixtures(OpenVocabulary(fitted, known, [], gone[:known]), new)),
+        "searcher": with_items(searcher, _mixtures(OpenVocabulary(fitted, known, [], hidden[:known]), new)),
         "items": vocabulary,
         "columns": None if columns is None and not any(cells) else with_cells(kept, known, cells),
     }
