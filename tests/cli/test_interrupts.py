@@ -73,7 +73,7 @@ ANEW = "beamwood: interrupted; nothing was saved; run it again"
         ("fit LOG --method popularity --out OUT", "beamwood.artefact.write:sync", ANEW),
         (
             "fit LOG --out OUT --time-limit 10m",
-            "beamwood.recipes.portfolio.judging:Judge.values",
+            "beamwood.recipes.portfolio.validation:Validation.values",
             "beamwood: interrupted; what was found so far is in OUT.search; the same command with --resume goes on",
         ),
         (

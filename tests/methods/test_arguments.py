@@ -157,7 +157,7 @@ def test_evaluate_refuses_another_split(split):
     fitted = beamwood.fit(split, "popularity")
     with pytest.raises(InputError, match=r"the retriever was fitted on another split .* fit it with the same --split"):
         beamwood.evaluate(fitted, disjoint_users(split.dataset, seed=2))
-    with pytest.raises(InputError, match="retriever is a str; give what beamwood"):
+    with pytest.raises(InputError, match="retriever is a str; give the result of beamwood"):
         beamwood.evaluate("runs/mine", split)
     with pytest.raises(InputError, match="split is a Queries, not a Split"):
         beamwood.evaluate(fitted, split.test)

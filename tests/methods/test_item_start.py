@@ -234,7 +234,7 @@ def test_small_separate_groups_do_not_use_up_the_coordinates():
 def test_a_long_log_is_sampled_by_users(split, monkeypatch):
     histories = split.train.histories
     monkeypatch.setattr(item_start, "_INTERACTIONS", len(histories.items) // 2)
-    monkeypatch.setattr(item_start, "_AN_ITEM", 0)
+    monkeypatch.setattr(item_start, "_PER_ITEM", 0)
     third = replace(split.train, histories=histories.take(np.arange(0, len(histories), 3)))
     got = transition_vectors(split.train, 8, seed=0)
     monkeypatch.undo()

@@ -9,7 +9,7 @@ import beamwood
 from beamwood.data import Dataset, disjoint_users, leave_one_out, read_log
 from beamwood.data.synthetic import MarketConfig, make_market
 from beamwood.errors import ArtefactError, InputError
-from beamwood.fitting.vectors.lightgcn import Graph, GraphTask, GraphVectors
+from beamwood.fitting.vectors.lightgcn import Graph, GraphVectors, LightGcnTask
 from beamwood.methods import load_method
 from beamwood.retrieval.folded import FoldedUsers
 from beamwood.retrieval.load import restore_searcher
@@ -73,7 +73,7 @@ def test_vectors_and_gradients_equal_dense_powers(layers):
 def test_the_searcher_has_the_vectors(layers):
     train = log_of(TAKEN)
     config = planned(METHOD.Config(**{"model.num_layers": layers, "model.known_users": "trained"}), train)
-    task = Prepared(GraphTask(train, config), seed=0)
+    task = Prepared(LightGcnTask(train, config), seed=0)
     users = len(train.histories)
     expected = averaged(task.model.table.detach().numpy(), layers, dense(train.histories, train.num_items))
     searcher = task.searcher()
@@ -86,7 +86,7 @@ def test_without_layers_it_is_bpr_matrix_factorisation(dataset):
     """A plain BPR-MF with the same draws, Adam and L2 on the batch's rows gives the same vectors."""
     train = dataset
     given = {"model.num_layers": 0, "model.width": 6, "loss.regularisation": 0.3, "optimiser.learning_rate": 0.01}
-    task = Prepared(GraphTask(train, planned(METHOD.Config(**given), train)), seed=0, learning_rate=0.01)
+    task = Prepared(LightGcnTask(train, planned(METHOD.Config(**given), train)), seed=0, learning_rate=0.01)
     users, items = (
         torch.nn.Parameter(part.clone()) for part in task.model.table.detach().split([120, train.num_items])
     )
@@ -108,7 +108,7 @@ def test_without_layers_it_is_bpr_matrix_factorisation(dataset):
 
 def test_pairs_are_uniform_and_negatives_are_unseen():
     train = log_of(TAKEN)
-    task = GraphTask(train, planned(METHOD.Config(), train))
+    task = LightGcnTask(train, planned(METHOD.Config(), train))
     rng, seen = torch.Generator().manual_seed(0), {}
     num_users, num_items, draws = len(train.histories), train.num_items, 40_000
     for user, taken, other in task.batch(np.arange(draws), rng, Progress()).nodes_B3.tolist():
@@ -140,7 +140,7 @@ def test_a_folded_in_user_has_the_vector_of_an_inserted_user(layers):
         row[len(TAKEN) + item] = (len(set(history)) * degrees[item]) ** -0.5
     expected = sum(row @ layer for layer in layered[:layers]) / (layers + 1)
     train = log_of(TAKEN)
-    task = Prepared(GraphTask(train, planned(METHOD.Config(**{"model.num_layers": layers}), train)), seed=0)
+    task = Prepared(LightGcnTask(train, planned(METHOD.Config(**{"model.num_layers": layers}), train)), seed=0)
     with torch.no_grad():
         # The log's users and items are numbered by first occurrence; 8 is not an item.
         places = [*train.users.decode(np.arange(len(train.users))), *[5 + i for i in train.items.decode(np.arange(8))]]
@@ -194,7 +194,7 @@ def test_wrong_arrays_and_logs():
         FoldedUsers(np.ones((4, 2), np.float32), np.ones((3, 1), np.float32))
     everything = log_of(ItemLists.from_lists([[0, 1], [1, 0]]))
     with pytest.raises(InputError, match="no training user has some items but not all"):
-        GraphTask(everything, planned(METHOD.Config(), everything))
+        LightGcnTask(everything, planned(METHOD.Config(), everything))
 
 
 def test_unexpected_arrays_are_refused(dataset):

@@ -6,7 +6,7 @@ import torch
 
 import beamwood
 from beamwood.errors import ArtefactError, InputError, UnknownSearcherError
-from beamwood.fitting.vectors.mol import MixtureTask, imbalance
+from beamwood.fitting.vectors.mol import MolTask, imbalance
 from beamwood.methods import load_method
 from beamwood.models import mol
 from beamwood.models.encoders import sasrec
@@ -33,7 +33,7 @@ def split():
 def task_of(split, **changes):
     """A training task far from its initial values."""
     config = planned(METHOD.Config(**(SMALL | changes)), split.train)
-    task = Prepared(MixtureTask(split.train, config, encoder=sasrec.ENCODER), seed=0)
+    task = Prepared(MolTask(split.train, config, encoder=sasrec.ENCODER), seed=0)
     return far_from_start(task)
 
 

@@ -7,7 +7,7 @@ import torch
 
 import beamwood
 from beamwood.errors import ArtefactError, InputError, UnknownSearcherError
-from beamwood.fitting.vectors.tiger import CodeTask, item_codes, with_collision_codes
+from beamwood.fitting.vectors.tiger import TigerTask, item_codes, with_collision_codes
 from beamwood.methods import load_method
 from beamwood.models import code_decoder
 from beamwood.retrieval.coded import CodeSearcher
@@ -32,7 +32,7 @@ def split():
 
 def task_of(split, **changes):
     """A training task far from its initial values."""
-    task = Prepared(CodeTask(split, planned(METHOD.Config(**(SMALL | changes)), split.train)), seed=0)
+    task = Prepared(TigerTask(split, planned(METHOD.Config(**(SMALL | changes)), split.train)), seed=0)
     return far_from_start(task)
 
 

@@ -52,7 +52,7 @@ def test_retrievers_of_another_split_are_refused(dataset, split, fitted):
     other = beamwood.splits.disjoint_users(dataset)
     with pytest.raises(InputError, match="near was fitted on another split"):
         beamwood.compare(split, fitted | {"near": beamwood.fit(other, "ease")})
-    with pytest.raises(InputError, match=r"far is a str; give what beamwood\.fit or beamwood\.load returns"):
+    with pytest.raises(InputError, match=r"far is a str; give the result of beamwood\.fit or beamwood\.load"):
         beamwood.compare(split, {"far": "ease", "near": fitted["near"]})
 
 

@@ -143,7 +143,7 @@ def test_fewer_test_users_are_read_if_time_is_short(split, tmp_path):
             assert one._found(read=True).document["test"]["removed"]["users"] == users
 
 
-def test_blends_use_fewer_validation_users_if_time_is_short(split, tmp_path, monkeypatch):
+def test_blends_are_tried_only_while_time_is_left(split, tmp_path, monkeypatch):
     given, whole = [], search.FirstStage.behind
 
     def noting(first, second, budget):

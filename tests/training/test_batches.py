@@ -30,12 +30,12 @@ def test_epochs_are_permutations_and_resume_is_exact(num_rows, batch_size, taken
     assert (first.epoch, first.position) == (second.epoch, second.position)
 
 
-def test_epochs_differ():
+def test_each_epoch_has_another_order():
     order = BatchOrder(100, 100, np.random.default_rng(0))
     assert order.next().tolist() != order.next().tolist()
 
 
-def test_wrong_input():
+def test_invalid_arguments_and_a_state_of_other_data_are_errors():
     with pytest.raises(InputError, match="nothing to train on"):
         BatchOrder(0, 5, np.random.default_rng(0))
     with pytest.raises(InputError, match="batch_size=0"):

@@ -24,7 +24,7 @@ class Clock:
 
 
 class Clocked(LinearTask):
-    """A step takes so many seconds of a made-up clock, a validation so many."""
+    """A step takes `step` seconds of a simulated clock, a validation `validation`."""
 
     def __init__(self, clock, step=1.0, validation=0.0):
         super().__init__()
@@ -40,7 +40,7 @@ class Clocked(LinearTask):
 
 
 def saves(tmp_path, monkeypatch, cost, *, steps=400, step=1.0, validation=1e-3, every=50):
-    """When checkpoints began and ended, by the made-up clock, and the end of the run."""
+    """When checkpoints began and ended, by the simulated clock, and the end of the run."""
     clock, saved = Clock(), []
     costs = cost if callable(cost) else lambda number: cost
 
@@ -64,7 +64,7 @@ def saves(tmp_path, monkeypatch, cost, *, steps=400, step=1.0, validation=1e-3, 
 
 
 def between(saved):
-    """Seconds between checkpoints, the last apart, which ends the run."""
+    """Seconds between checkpoints, except for the last one, which is saved at the end of the run."""
     return [after[0] - before[1] for before, after in pairwise(saved[:-1])]
 
 
@@ -100,7 +100,7 @@ def test_a_checkpoint_that_becomes_fast_again_is_more_frequent(tmp_path, monkeyp
 
 
 def test_a_checkpoint_precedes_long_work(tmp_path, monkeypatch):
-    """A validation, and a step, are done anew when they are killed: what came before them is not."""
+    """A kill during a long validation or step loses that alone: a checkpoint was saved before it."""
     saved, end = saves(tmp_path, monkeypatch, 0.1, steps=100, validation=45.0, every=25)
     assert lost(saved, end) <= MAX_LOST + 0.2
     saved, end = saves(tmp_path, monkeypatch, 0.1, steps=20, step=25.0)
@@ -108,7 +108,7 @@ def test_a_checkpoint_precedes_long_work(tmp_path, monkeypatch):
 
 
 def test_changes_of_the_system_clock_do_not_matter(monkeypatch):
-    """It is set back by a year and forward by two; the training uses a monotonic clock."""
+    """It is set back by a year and then forward by two; a training uses a monotonic clock."""
     clock = Budget().clock
     times, before, wall = CheckpointTimes(clock), clock(), time.time()
     for jump in (-3e7, 6e7):

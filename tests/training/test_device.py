@@ -97,10 +97,10 @@ def test_a_replaced_tree_is_detected_after_a_move():
 
 
 @NO_GPU
-def test_without_a_gpu_one_line_is_given_before_any_work():
+def test_a_missing_gpu_is_an_error_of_one_line_before_any_work():
     class Never(LinearTask):
         def prepare(self, rng, budget):
-            raise AssertionError("it was made ready")
+            raise AssertionError("prepared before the check")
 
     with pytest.raises(
         InputError, match=r"loop.device=cuda, but torch .* sees no GPU; set loop.device=cpu, or"
@@ -110,7 +110,7 @@ def test_without_a_gpu_one_line_is_given_before_any_work():
 
 
 @NO_GPU
-def test_a_fit_without_a_gpu_is_refused_too(split):
+def test_a_missing_gpu_is_an_error_of_a_fit_too(split):
     with pytest.raises(InputError, match=r"sees no GPU; set loop\.device=cpu"):
         load_method("sasrec").fitted(split, {"loop.device": "cuda"}, progress=False)
     with pytest.raises(InputError, match=r"loop\.device"):
@@ -123,7 +123,7 @@ def test_a_cpu_method_refuses_a_gpu(split):
     assert device_of("cpu", supports_gpu=False) == CPU
 
 
-def test_averaging_the_graph_by_rows_and_at_once_is_equal():
+def test_averaging_the_graph_by_rows_equals_averaging_it_whole():
     """The computation of the GPU, run on the CPU."""
     rng = np.random.default_rng(0)
     taken = ItemLists(np.arange(0, 151, 5), np.concatenate([rng.choice(20, 5, replace=False) for _ in range(30)]))
@@ -137,7 +137,7 @@ def test_averaging_the_graph_by_rows_and_at_once_is_equal():
     torch.testing.assert_close(found[1], found[0])
 
 
-def test_too_little_memory_is_one_line():
+def test_too_little_gpu_memory_is_an_error_with_the_fix():
     class Model(torch.nn.Linear):
         def to(self, device):
             moves.append(device)

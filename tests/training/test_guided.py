@@ -54,9 +54,9 @@ def step_of(**options):
     return model, surrogate, GuidedStep(model, surrogate, optimizers, **options)
 
 
-def test_the_four_updates_by_hand():
+def test_a_step_equals_its_updates_computed_by_hand():
     model, surrogate, guided = step_of(beta=0.5, k=4)
-    twin, judge, _ = step_of()
+    twin, twin_surrogate, _ = step_of()
     result, facts = guided(model, LABELS, step=1)
     (0.5 * logistic(twin(), LABELS).sum()).backward()
     with torch.no_grad():
@@ -64,22 +64,22 @@ def test_the_four_updates_by_hand():
     twin.zero_grad()
     true = list_ndcg(twin().detach(), LABELS, k=4)
     p = torch.sigmoid(twin())
-    predicted = judge(p.detach(), LABELS)
+    predicted = twin_surrogate(p.detach(), LABELS)
     (0.5 * (predicted - true).square().sum()).backward()
     with torch.no_grad():
-        for parameter in judge.parameters():
+        for parameter in twin_surrogate.parameters():
             parameter -= 0.1 * parameter.grad
-    loss = -judge(p, LABELS).sum()
+    loss = -twin_surrogate(p, LABELS).sum()
     (gradient,) = torch.autograd.grad(loss, [twin.table])
     torch.testing.assert_close(model.table.detach(), twin.table.detach() - 0.1 * gradient)
-    for ours, theirs in zip(surrogate.parameters(), judge.parameters(), strict=True):
+    for ours, theirs in zip(surrogate.parameters(), twin_surrogate.parameters(), strict=True):
         torch.testing.assert_close(ours, theirs)
     assert math.isclose(result.loss, loss.item(), rel_tol=1e-5)
     assert math.isclose(facts.true_ndcg, true.mean().item(), rel_tol=1e-5)
     assert math.isclose(facts.predicted_ndcg, predicted.mean().item(), rel_tol=1e-5)
 
 
-def test_without_logloss_only_the_surrogate_gives_gradients():
+def test_without_logloss_the_model_learns_only_from_the_surrogate():
     model, surrogate, guided = step_of(with_logloss=False)
     with torch.no_grad():
         for parameter in surrogate.parameters():

@@ -53,7 +53,7 @@ def test_equals_dense_adam_if_every_row_is_used(decay, decoupled, amsgrad):
     torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-13)
 
 
-def test_equals_sparse_adam():
+def test_sparse_gradients_equal_torch_sparse_adam():
     ours, theirs = table(), table()
     # SparseAdam adds eps before the bias correction, so eps is made too small to matter.
     lazy, reference = LazyAdam([ours], lr=0.05, eps=1e-30), torch.optim.SparseAdam([theirs], lr=0.05, eps=1e-30)
@@ -78,7 +78,7 @@ def test_unused_rows_and_their_moments_do_not_change():
         assert not lazy.state[parameter][name][rest].any()
 
 
-def test_a_restored_state_continues_equally():
+def test_a_restored_state_continues_as_the_original():
     ours = table(dtype=torch.float32)
     lazy = LazyAdam([ours], lr=0.05, amsgrad=True)
     steps = list(draws(4, 8, 11, 3, 4))
@@ -120,7 +120,7 @@ def test_parameters_with_dense_gradients_equal_torch_adam(decoupled):
 @pytest.mark.parametrize(
     ("kind", "lazy"), [("adam", (False, False)), ("lazy-adam", (True, True)), ("large", (False, True))]
 )
-def test_which_tables_are_lazy(kind, lazy):
+def test_the_setting_selects_the_tables_with_sparse_gradients(kind, lazy):
     tables = torch.nn.Embedding(LAZY_FROM - 1, 1), torch.nn.EmbeddingBag(LAZY_FROM, 1, mode="mean", padding_idx=0)
     sparse_gradients(torch.nn.ModuleList(tables), kind)
     for table, expected in zip(tables, lazy, strict=True):
@@ -128,7 +128,7 @@ def test_which_tables_are_lazy(kind, lazy):
         assert table.weight.grad.is_sparse == expected
 
 
-def test_wrong_use():
+def test_gradients_sparse_in_columns_and_invalid_rates_are_errors():
     parameter = table()
     lazy = LazyAdam([parameter])
     parameter.grad = torch.ones_like(parameter).to_sparse()

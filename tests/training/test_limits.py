@@ -241,6 +241,27 @@ def test_a_search_extends_a_limit_up_to_its_own():
     assert raised.value.min_seconds == 84
 
 
+@pytest.mark.parametrize(
+    ("seconds", "options", "expected"),
+    [
+        (100, {"share": 0.5}, 20),
+        (400, {"share": 0.5}, 5),
+        (30, {"share": 0.5}, 40),
+        (400, {"share": 0.5, "fewest": 8}, 8),
+        (400, {"share": 0.5, "fewest": 64}, 40),
+    ],
+)
+def test_as_many_parts_are_affordable_as_fit_a_share_of_the_time_left(seconds, options, expected):
+    """Of 40 parts, with 100 seconds left."""
+    clock = Clock()
+    budget = Budget(120, clock=clock)
+    clock.now += 20
+    assert budget.affordable(40, seconds, **options) == expected
+    assert Budget(clock=clock).affordable(40, seconds, **options) == 40
+    clock.now += 1000
+    assert budget.affordable(40, seconds, **options) == min(40, options.get("fewest", 0))
+
+
 def test_the_minimum_of_a_share_is_reported_for_the_whole():
     clock = Clock()
     whole = Budget(60, clock=clock, name="dtr")

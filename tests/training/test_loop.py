@@ -152,7 +152,7 @@ def test_resume_after_a_kill_equals_uninterrupted(tmp_path, uninterrupted, step)
     assert_equal(everything(task, result, folder), uninterrupted)
 
 
-def test_global_generators_are_not_changed():
+def test_global_generators_are_not_changed_and_the_seed_decides():
     task = LinearTask()
     torch.manual_seed(7)
     expected = torch.rand(3)
@@ -239,7 +239,7 @@ def test_a_finished_run_can_be_extended(tmp_path):
     )
 
 
-def test_metrics_lines(tmp_path):
+def test_the_lines_of_the_metrics_file(tmp_path):
     folder = RunFolder(tmp_path / "run")
     trained(folder)
     records = [json.loads(line) for line in folder.metrics_path.read_text().splitlines()]
@@ -350,7 +350,7 @@ def test_plain_lines_go_to_stderr(capsys):
         ({}, {"evaluate": lambda: {"fit": float("nan")}}, "step 7: the metric fit is nan"),
     ],
 )
-def test_wrong_configurations(change, options, message):
+def test_invalid_configurations_name_the_setting(change, options, message):
     with pytest.raises(InputError, match=message):
         trained(config=CONFIG.model_copy(update=change), **options)
 
@@ -394,7 +394,7 @@ def test_a_checkpoint_of_another_version_names_the_fix(tmp_path, monkeypatch):
     assert refused > 50
 
 
-def test_wrong_resumes(tmp_path):
+def test_a_resume_that_does_not_fit_names_the_difference(tmp_path):
     folder = RunFolder(tmp_path / "run")
     with pytest.raises(InputError, match="does not exist, so there is nothing to resume"):
         trained(folder, resume=True)

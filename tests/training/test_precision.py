@@ -13,12 +13,12 @@ from beamwood.training.precision import flushed_subnormals, has_bfloat16, subnor
         ({"amx_bf16": True}, True),
     ],
 )
-def test_bfloat16_is_used_on_processors_with_bfloat16_products(monkeypatch, capabilities, expected):
+def test_bfloat16_is_used_where_the_cpu_multiplies_it(monkeypatch, capabilities, expected):
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities, raising=False)
     assert has_bfloat16() is expected
 
 
-def test_a_torch_without_the_query_uses_float32(monkeypatch):
+def test_a_torch_without_cpu_capabilities_uses_float32(monkeypatch):
     monkeypatch.delattr(torch.cpu, "get_capabilities", raising=False)
     assert has_bfloat16() is False
 

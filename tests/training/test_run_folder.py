@@ -94,7 +94,7 @@ def test_metrics_are_truncated_to_the_checkpoint(tmp_path):
     assert folder.metrics_path.read_text() == '{"step": 1}\n{"step": "2 again"}\n'
 
 
-def test_one_run_at_a_time(tmp_path):
+def test_a_folder_is_locked_by_one_run_at_a_time(tmp_path):
     folder = RunFolder(tmp_path / "run")
     with (
         folder.open(resume=False),
@@ -106,7 +106,7 @@ def test_one_run_at_a_time(tmp_path):
         pass
 
 
-def test_the_configuration_must_agree(tmp_path):
+def test_a_resumed_run_must_have_the_stored_configuration(tmp_path):
     folder = RunFolder(tmp_path / "run")
     with folder.open(resume=False, config={"width": 24, "max_steps": 10}):
         pass
@@ -172,14 +172,14 @@ def test_a_locked_run_is_not_changed(tmp_path):
         log.save({})
         before = contents(folder.path)
         for resume in (False, True):
-            rival = RunFolder(folder.path, overwrite=True)
+            other = RunFolder(folder.path, overwrite=True)
             with (
                 pytest.raises(InputError, match=rf"is in use by process {os.getpid()}; wait"),
-                rival.open(resume=resume, config={"width": 32}),
+                other.open(resume=resume, config={"width": 32}),
             ):
                 pass
             with pytest.raises(InputError, match=rf"is in use by process {os.getpid()}; wait"):
-                rival.check(resume=resume)
+                other.check(resume=resume)
         assert contents(folder.path) == before
 
 
@@ -209,7 +209,7 @@ def test_foreign_files_are_not_changed(tmp_path, files, message):
     assert contents(tmp_path / "run") == before
 
 
-def test_a_file_at_the_path_of_the_folder(tmp_path):
+def test_a_file_at_the_path_of_the_folder_is_an_error(tmp_path):
     (tmp_path / "file").write_text("x")
     for path in (tmp_path / "file", tmp_path / "file" / "run"):
         with pytest.raises(InputError, match="cannot hold a run"), RunFolder(path).open(resume=False):

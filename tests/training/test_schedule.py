@@ -1,4 +1,4 @@
-"""Learning rates by hand."""
+"""Learning rates against values computed by hand, and their bounds."""
 
 import math
 
@@ -10,7 +10,7 @@ from beamwood.errors import InputError
 from beamwood.training.schedule import Schedule
 
 
-def test_dtr_by_hand():
+def test_the_schedule_of_dtr_equals_rates_computed_by_hand():
     schedule = Schedule(kind="exponential", warmup_steps=5_000, decay_steps=15_000, floor=1e-6)
     rate = lambda step: schedule.learning_rate(step, 1e-3)  # noqa: E731
     assert rate(1) == pytest.approx(1e-3 / 5000)
@@ -46,7 +46,7 @@ def test_the_rate_rises_once_and_stays_within_its_bounds(kind, warmup, decay, fl
     assert min(rates[start:]) >= min(floor, 1.0)
 
 
-def test_an_unknown_length_is_refused():
+def test_a_decay_of_unknown_length_is_an_error():
     with pytest.raises(InputError, match="'cosine' needs decay_steps"):
         Schedule(kind="cosine").check(None)
     with pytest.raises(InputError, match="'exponential' needs decay_steps"):

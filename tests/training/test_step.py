@@ -69,7 +69,7 @@ def test_accumulation_equals_one_batch(sizes, per_example):
     assert expected[2].loss < expected[0].loss
 
 
-def test_the_norm_and_the_clip_are_over_everything():
+def test_norm_and_clipping_are_over_all_parameters_together():
     sparse, dense = Model(), Model(sparse=False)
     dense.loss(ROWS).mean().backward()
     parameters = [p for p in dense.parameters() if p.grad is not None]
@@ -90,7 +90,7 @@ def infinite_loss(model):
 
 
 def bad_gradient(model):
-    # The square root at 0: a finite loss with an infinite slope.
+    # The square root at 0: a finite loss with an infinite gradient.
     return lambda rows: (model.dense.weight * 0).abs().sqrt().sum()
 
 
@@ -106,6 +106,7 @@ def test_a_non_finite_number_stops_before_the_update(make, loss):
     ) as caught:
         train_step(make(model), [ROWS], model, optimizers, step=2)
     assert caught.value.step == 2
+    assert all(parameter.grad is None for parameter in model.parameters())
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     after = [state for o in optimizers for state in o.state.values()]
     assert all(torch.equal(a[k], b[k]) for a, b in zip(moments, after, strict=True) for k in a)

@@ -112,7 +112,7 @@ def test_capped_instances_keep_every_item():
         capped_instances(targets, 0, np.random.default_rng(1))
 
 
-def test_targets_outside_are_an_error():
+def test_targets_outside_the_tree_are_an_error():
     tree, model, items, targets = case()
     with pytest.raises(InputError, match="targets_I"):
         TreeLearner(model, tree, targets + 40, lambda rows: items[rows])

@@ -20,7 +20,7 @@ from beamwood.steps import tell
 
 if TYPE_CHECKING:
     from beamwood.evaluation.metrics import TailRule
-    from beamwood.recipes.compare import Comparison
+    from beamwood.recipes.comparison import Comparison
 
 __all__ = ["compare"]
 

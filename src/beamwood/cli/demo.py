@@ -21,7 +21,7 @@ from beamwood.steps import tell
 
 if TYPE_CHECKING:
     from beamwood.data.synthetic import Market
-    from beamwood.recipes.compare import Comparison
+    from beamwood.recipes.comparison import Comparison
 
 __all__ = ["demo"]
 
@@ -87,7 +87,8 @@ def measure(
     from beamwood.data.synthetic import BayesSearcher
     from beamwood.evaluation.protocol import evaluate_split
     from beamwood.methods import load_method
-    from beamwood.recipes.compare import Comparison, simplest_of
+    from beamwood.recipes.compare import simplest_of
+    from beamwood.recipes.comparison import Comparison
 
     dataset = Dataset.from_log(read_log(market.log), market.item_frame)
     tell(f"a market of {len(dataset.users):,} users, {len(dataset.items):,} items, {market.log.height:,} events")

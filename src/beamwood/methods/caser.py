@@ -53,7 +53,7 @@ PAPER = {
 
 METHOD = Method(
     name="caser",
-    summary="the same training with a convolutional encoder",
+    summary="as `sasrec`, with a convolutional encoder",
     Config=Config,
     fit=fit,
     needs=Needs(steps=True),

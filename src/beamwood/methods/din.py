@@ -54,7 +54,7 @@ PAPER = {**DTR_STUDY, "model.mlp": (128, 64), "tree.start": "flat", "loss.num_ne
 
 METHOD = Method(
     name="din",
-    summary="the same scorer by brute force, without a tree: what a tree approximates",
+    summary="the scorer of `dtr` over all items, without a tree: what a tree approximates",
     Config=Config,
     fit=fit,
     needs=Needs(steps=True),

@@ -51,7 +51,7 @@ PAPER = {
 
 METHOD = Method(
     name="fmlp",
-    summary="the same training with a frequency-filter encoder",
+    summary="as `sasrec`, with an encoder of filters in the frequency domain",
     Config=Config,
     fit=fit,
     needs=Needs(steps=True),

@@ -48,7 +48,7 @@ PAPER = {
 
 METHOD = Method(
     name="gru4rec",
-    summary="the same training with a recurrent encoder",
+    summary="as `sasrec`, with a recurrent encoder",
     Config=Config,
     fit=fit,
     needs=Needs(steps=True),

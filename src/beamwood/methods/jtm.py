@@ -5,6 +5,7 @@ Source: Zhu et al., "Joint Optimization of Tree-based Index and Deep Model for R
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Unpack
 
 from beamwood.data.split import Split
@@ -13,7 +14,6 @@ from beamwood.fitting.tree.papers import DTR_STUDY, TREE_STEPS
 from beamwood.fitting.tree.settings import DrawnLossSettings, TreeConfig, TreeSettings
 from beamwood.methods.method import Method, Needs
 from beamwood.retrieval.retriever import Retriever
-from beamwood.tree import Tree
 
 __all__ = ["METHOD", "Config"]
 
@@ -30,17 +30,10 @@ class Config(TreeConfig):
 
 def fit(split: Split, config: Config, **options: Unpack[TreeOptions]) -> Retriever:
     """See `fit_tree`."""
+    from beamwood.fitting.tree.binary import binary_objective
     from beamwood.fitting.tree.fit import fit_tree
-    from beamwood.fitting.tree.task import TreeObjective
-    from beamwood.losses.levels import LEVEL_LOSSES
-    from beamwood.sampling.levels import DistinctNegatives
 
-    def objective(tree: Tree) -> TreeObjective:
-        return TreeObjective(
-            DistinctNegatives([config.loss.num_negatives] * tree.shape.depth), loss=LEVEL_LOSSES["binary"]
-        )
-
-    return fit_tree(split, config, objective, method="jtm", **options)
+    return fit_tree(split, config, partial(binary_objective, config.loss.num_negatives), method="jtm", **options)
 
 
 # DTR's section 6: 6 negatives on MovieLens and Tmall, 5 on Amazon, 3 on MIND; "12 iterations": 11 updates.
@@ -54,7 +47,7 @@ PAPER = {
 
 METHOD = Method(
     name="jtm",
-    summary="as `tdm`, with a tree learned by the model's own likelihood",
+    summary="as `tdm`, with a tree learned by the likelihood of the model",
     Config=Config,
     fit=fit,
     needs=Needs(steps=True),

@@ -43,7 +43,7 @@ PAPER = {
 
 METHOD = Method(
     name="jtr",
-    summary="SASRec and a tree of clusters trained together: a beam opens clusters, in several of which an item may be",
+    summary="SASRec and a tree of clusters, trained together; a beam opens clusters, and an item may be in several",
     Config=Config,
     fit=fit,
     needs=Needs(steps=True, fitted=(Fitted("start.folder", "--from", required=False),)),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Unpack
 
 from beamwood.data.split import Split
-from beamwood.fitting.vectors.graph_settings import GraphConfig
+from beamwood.fitting.vectors.lightgcn_settings import LightGcnConfig
 from beamwood.fitting.vectors.options import VectorOptions
 from beamwood.methods.method import Method, Needs
 from beamwood.retrieval.retriever import Retriever
@@ -16,15 +16,15 @@ from beamwood.retrieval.retriever import Retriever
 __all__ = ["METHOD", "Config"]
 
 
-class Config(GraphConfig):
-    """Three layers of width 64. See `GraphConfig`."""
+class Config(LightGcnConfig):
+    """Three layers of width 64. See `LightGcnConfig`."""
 
 
 def fit(split: Split, config: Config, **options: Unpack[VectorOptions]) -> Retriever:
-    """See `fit_graph`."""
-    from beamwood.fitting.vectors.lightgcn import fit_graph
+    """See `fit_lightgcn`."""
+    from beamwood.fitting.vectors.lightgcn import fit_lightgcn
 
-    return fit_graph(split, config, **options)
+    return fit_lightgcn(split, config, **options)
 
 
 # The settings of the authors' program on Gowalla: 396 steps an epoch.
@@ -46,7 +46,7 @@ PAPER = {
 
 METHOD = Method(
     name="lightgcn",
-    summary="vectors averaged over the graph of who took what, pairs by BPR; new users are folded in",
+    summary="vectors averaged over the layers of the user-item graph, trained by BPR; new users are folded in",
     Config=Config,
     fit=fit,
     needs=Needs(steps=True, users={"model.num_layers": (0,)}),

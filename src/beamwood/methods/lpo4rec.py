@@ -68,8 +68,8 @@ PROGRAM = PAPER | {
 
 METHOD = Method(
     name="lpo4rec",
-    summary="a sequence model trained with a listwise preference for tail items, or SimPO, ORPO; `--from` a fitted one "
-    "it is aligned afterwards, as DPO and S-DPO ask for",
+    summary="a sequence model trained with a listwise preference loss for tail items, or SimPO or ORPO; `--from` a "
+    "fitted one it is aligned afterwards, which DPO and S-DPO require",
     Config=Config,
     fit=fit,
     needs=Needs(steps=True, fitted=(Fitted("start.folder", "--from", required=False),)),

@@ -32,7 +32,7 @@ PAPER = {"examples.user_quantile": 0.8, "examples.item_quantile": 0.78, "choose.
 
 METHOD = Method(
     name="melt",
-    summary="on top of a fitted sequence model (`--from`): vectors of rare items from their contexts; it also lifts "
+    summary="on top of a fitted sequence model (`--from`): better vectors of rare items, from their contexts, and of "
     "short histories",
     Config=Config,
     fit=fit,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Unpack
 
 from beamwood.data.split import Split
-from beamwood.fitting.vectors.mixture_settings import MixtureConfig
+from beamwood.fitting.vectors.mol_settings import MolConfig
 from beamwood.fitting.vectors.options import VectorOptions
 from beamwood.fitting.vectors.papers import SASREC
 from beamwood.methods.method import Method, Needs
@@ -18,15 +18,15 @@ from beamwood.retrieval.retriever import Retriever
 __all__ = ["METHOD", "Config"]
 
 
-class Config(MixtureConfig):
-    """Fewer and smaller components than the paper's, for training on a CPU. See `MixtureConfig`."""
+class Config(MolConfig):
+    """Fewer and smaller components than the paper's, for training on a CPU. See `MolConfig`."""
 
 
 def fit(split: Split, config: Config, **options: Unpack[VectorOptions]) -> Retriever:
-    """See `fit_mixture`."""
-    from beamwood.fitting.vectors.mol import fit_mixture
+    """See `fit_mol`."""
+    from beamwood.fitting.vectors.mol import fit_mol
 
-    return fit_mixture(split, config, **options)
+    return fit_mol(split, config, **options)
 
 
 # The papers' mixture on MovieLens-1M, over SASRec in the form of its own paper.
@@ -44,7 +44,7 @@ PAPER = {
 
 METHOD = Method(
     name="mol",
-    summary="SASRec, scored by a mixture of several inner products whose gates look at query and item",
+    summary="SASRec, scored by a mixture of inner products whose weights depend on query and item",
     Config=Config,
     fit=fit,
     needs=Needs(steps=True),

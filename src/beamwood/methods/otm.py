@@ -43,7 +43,7 @@ PAPER = {**DTR_STUDY, "loss.num_candidates": 300}
 
 METHOD = Method(
     name="otm",
-    summary="trained on the nodes that a beam compares, with labels that follow the model's best children",
+    summary="trained on the nodes that a beam search compares; a node's label is that of its best child",
     Config=Config,
     fit=fit,
     needs=Needs(steps=True),

@@ -39,7 +39,7 @@ PAPER = dict(DTR_STUDY)
 
 METHOD = Method(
     name="plt",
-    summary="the product of the probabilities of the steps to an item",
+    summary="the product of the conditional probabilities along the path to an item",
     Config=Config,
     fit=fit,
     needs=Needs(steps=True),

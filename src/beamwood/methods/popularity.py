@@ -27,5 +27,9 @@ def build(split: Split, config: Config, seed: int, budget: Budget) -> Popularity
 
 
 METHOD = Method(
-    name="popularity", summary="the same list for everyone", Config=Config, build=build, needs=Needs(weighs=True)
+    name="popularity",
+    summary="the most popular items, the same for every user",
+    Config=Config,
+    build=build,
+    needs=Needs(weighs=True),
 )

@@ -6,6 +6,7 @@ Source: Zhu et al., "Learning Tree-based Deep Model for Recommender Systems" (TD
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Unpack
 
 from beamwood.data.split import Split
@@ -14,7 +15,6 @@ from beamwood.fitting.tree.papers import DTR_STUDY, TREE_STEPS
 from beamwood.fitting.tree.settings import DrawnLossSettings, TreeConfig, TreeSettings
 from beamwood.methods.method import Method, Needs
 from beamwood.retrieval.retriever import Retriever
-from beamwood.tree import Tree
 
 __all__ = ["METHOD", "Config"]
 
@@ -31,17 +31,10 @@ class Config(TreeConfig):
 
 def fit(split: Split, config: Config, **options: Unpack[TreeOptions]) -> Retriever:
     """See `fit_tree`."""
+    from beamwood.fitting.tree.binary import binary_objective
     from beamwood.fitting.tree.fit import fit_tree
-    from beamwood.fitting.tree.task import TreeObjective
-    from beamwood.losses.levels import LEVEL_LOSSES
-    from beamwood.sampling.levels import DistinctNegatives
 
-    def objective(tree: Tree) -> TreeObjective:
-        return TreeObjective(
-            DistinctNegatives([config.loss.num_negatives] * tree.shape.depth), loss=LEVEL_LOSSES["binary"]
-        )
-
-    return fit_tree(split, config, objective, method="tdm", **options)
+    return fit_tree(split, config, partial(binary_objective, config.loss.num_negatives), method="tdm", **options)
 
 
 # DTR's section 6: 6 negatives on MovieLens and Tmall, 5 on Amazon, 3 on MIND; "4 iterations": 3 updates.
@@ -50,7 +43,7 @@ PAPER = {**DTR_STUDY, "tree.updates": 3, "loss.num_negatives": 6, "loop.max_step
 
 METHOD = Method(
     name="tdm",
-    summary="each node liked or not on its own; the tree learned by k-means of item vectors",
+    summary="binary classification of each node; the tree is learned by k-means of item vectors",
     Config=Config,
     fit=fit,
     needs=Needs(steps=True),

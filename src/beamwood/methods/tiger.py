@@ -9,22 +9,22 @@ from typing import Unpack
 
 from beamwood.data.split import Split
 from beamwood.fitting.options import TrainOptions
-from beamwood.fitting.vectors.code_settings import CodeConfig
+from beamwood.fitting.vectors.tiger_settings import TigerConfig
 from beamwood.methods.method import Fitted, Method, Needs
 from beamwood.retrieval.retriever import Retriever
 
 __all__ = ["METHOD", "Config"]
 
 
-class Config(CodeConfig):
-    """Three codes of 256, as in the paper. See `CodeConfig`."""
+class Config(TigerConfig):
+    """Three codes of 256, as in the paper. See `TigerConfig`."""
 
 
 def fit(split: Split, config: Config, **options: Unpack[TrainOptions]) -> Retriever:
-    """See `fit_codes`."""
-    from beamwood.fitting.vectors.tiger import fit_codes
+    """See `fit_tiger`."""
+    from beamwood.fitting.vectors.tiger import fit_tiger
 
-    return fit_codes(split, config, **options)
+    return fit_tiger(split, config, **options)
 
 
 # The paper's codes, history of 20 items, and learning rate; the decoder is our own, and text vectors come from
@@ -51,7 +51,7 @@ PAPER = {
 
 METHOD = Method(
     name="tiger",
-    summary="items as codes of their vectors (of a column, or `--from` a fit), the next one said code by code",
+    summary="items are codes of their vectors (of a column, or `--from` a fit), and the next is predicted code by code",
     Config=Config,
     fit=fit,
     needs=Needs(steps=True, fitted=(Fitted("start.folder", "--from", required=False),)),

@@ -58,7 +58,7 @@ def build(split: Split, config: Config, seed: int, budget: Budget) -> tuple[Sear
 
 METHOD = Method(
     name="transitions",
-    summary="directed counts of what follows what within ten steps",
+    summary="counts of the items that follow an item within ten steps",
     Config=Config,
     build=build,
     needs=Needs(weighs=True),

@@ -56,8 +56,8 @@ PROGRAM = PAPER | {"loss.cache_counts": "all", "loss.correction": "program"}
 
 METHOD = Method(
     name="two_tower",
-    summary="ids, or histories by their mean or any of these encoders, against items and their columns, with negatives "
-    "from the batch: `ssl`, `ssl-pop`, `mns`, `g-tower`, `bir`, `xir`, or the full softmax",
+    summary="a user id, or a history by its mean or any sequence encoder, against items and their columns, with "
+    "negatives from the batch: `ssl`, `ssl-pop`, `mns`, `g-tower`, `bir`, `xir`, or the full softmax",
     Config=Config,
     fit=fit,
     needs=Needs(steps=True, users={"model.user_tower": ("mf",)}, columns={"model.item_columns": "items"}),

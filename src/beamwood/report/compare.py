@@ -17,7 +17,7 @@ SHARES = {"better": "better for", "equal": "equal for", "worse": "worse for"}
 
 
 def comparison_page(document: Document) -> str:
-    """The page of a `recipes.compare.Comparison.document`."""
+    """The page of a `recipes.comparison.Comparison.document`."""
     return render_page("compare", document, comparison_charts(document), headline=headline(document))
 
 

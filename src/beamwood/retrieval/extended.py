@@ -91,8 +91,8 @@ class Extended:
             scores = self.fitted.encode(known) @ self._vectors_MD.T
         else:
             known_S, mix_SM = self._mix
-            asked = np.broadcast_to(known_S, (len(known), len(known_S)))
-            scores = np.asarray(self.fitted.score(known, asked) @ mix_SM, np.float32)
+            items = np.broadcast_to(known_S, (len(known), len(known_S)))
+            scores = np.asarray(self.fitted.score(known, items) @ mix_SM, np.float32)
         scores[:, self._nowhere_M] = NOWHERE
         return scores
 

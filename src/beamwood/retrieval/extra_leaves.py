@@ -53,8 +53,8 @@ class ExtraLeaves:
         flat_BL = np.where(leaves_BL < 0, np.int32(-1), flat_BL).astype(np.int32)
         flat = Shape(count + len(known_U), 2, 1)
         search = DinSearch(self._flat_weights(known_U), flat, table_nodes=0)
-        asked = np.arange(count, dtype=np.int32)
-        scores = search.score(flat_BL, np.tile(asked, (len(flat_BL), 1)))
+        extra_O = np.arange(count, dtype=np.int32)
+        scores = search.score(flat_BL, np.tile(extra_O, (len(flat_BL), 1)))
         if not self._core.by_path:
             return scores
         heaviest = np.tile(count + np.searchsorted(known_U, self._heaviest).astype(np.int32), (len(flat_BL), 1))
@@ -80,6 +80,6 @@ class ExtraLeaves:
 
     def _lists(self, nodes: NDArray[np.int32], lifts: Float32) -> dict[str, NDArray[Any]]:
         """The list entries of the extra leaves: for each the mixture of its parts' entries."""
-        said = sparse.csr_matrix(from_padded_rows(nodes, lifts, self._shape.capacity) @ self._mix_CO)
-        near, lift = padded_rows(said, max(1, int(np.diff(said.indptr).max(initial=1))))
+        mixed = sparse.csr_matrix(from_padded_rows(nodes, lifts, self._shape.capacity) @ self._mix_CO)
+        near, lift = padded_rows(mixed, max(1, int(np.diff(mixed.indptr).max(initial=1))))
         return {"nodes": near, "lifts": lift}

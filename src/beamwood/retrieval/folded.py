@@ -60,11 +60,11 @@ class FoldedUsers:
         vectors /= np.sqrt(np.maximum(each.lengths, 1)).astype(np.float32)[:, None]
         if self.users is None:
             return vectors
-        asked = np.asarray(query.users, np.int64)
-        if asked.size and (asked.max() >= len(self.users) or asked.min() < -1):
+        users_B = np.asarray(query.users, np.int64)
+        if users_B.size and (users_B.max() >= len(self.users) or users_B.min() < -1):
             raise InputError(f"users holds an index outside -1..{len(self.users) - 1}")
-        own = self.users[np.maximum(asked, 0)]
-        known = (asked >= 0) & own.any(axis=1)
+        own = self.users[np.maximum(users_B, 0)]
+        known = (users_B >= 0) & own.any(axis=1)
         return np.where(known[:, None], own, vectors)
 
     def export(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:

@@ -33,14 +33,14 @@ def without_erased(retriever: Retriever, users: Sequence[Any], until: float) -> 
     if retriever.users is None or retriever.histories is None:
         return replace(retriever, metadata=metadata), 0
     known = retriever.users.encode(list(users), on_unknown="ignore")
-    gone = np.zeros(len(retriever.users), np.bool_)
-    gone[known[known >= 0]] = True
+    is_erased = np.zeros(len(retriever.users), np.bool_)
+    is_erased[known[known >= 0]] = True
     lists = (retriever.histories, retriever.rejected)
     if retriever.searcher.needs.users:
-        took, rejected = (None if each is None else each.keeping(~gone[each.rows]) for each in lists)
-        return replace(retriever, histories=took, rejected=rejected, metadata=metadata), int(gone.sum())
-    kept = np.flatnonzero(~gone)
+        histories, rejected = (None if each is None else each.keeping(~is_erased[each.rows]) for each in lists)
+        return replace(retriever, histories=histories, rejected=rejected, metadata=metadata), int(is_erased.sum())
+    kept = np.flatnonzero(~is_erased)
     vocabulary = Vocabulary(retriever.users.ids.gather(kept.tolist()))
-    took, rejected = (None if each is None else each.take(kept) for each in lists)
-    left = replace(retriever, users=vocabulary, histories=took, rejected=rejected, metadata=metadata)
-    return left, int(gone.sum())
+    histories, rejected = (None if each is None else each.take(kept) for each in lists)
+    left = replace(retriever, users=vocabulary, histories=histories, rejected=rejected, metadata=metadata)
+    return left, int(is_erased.sum())

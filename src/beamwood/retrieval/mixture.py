@@ -74,9 +74,9 @@ class MixtureSearcher(EncodedSearcher):
         self, kind: type[Index], settings: IndexSettings | None = None, inputs: IndexInputs = IndexInputs()
     ) -> MixtureSearcher:
         """The same with indexes of another kind, each searched with all components of a query."""
-        asked, seconds = inputs.queries, inputs.seconds
-        if asked is not None:
-            inputs = replace(inputs, queries=lambda: self._components(asked()))
+        queries, seconds = inputs.queries, inputs.seconds
+        if queries is not None:
+            inputs = replace(inputs, queries=lambda: self._components(queries()))
         if seconds is not None:
             inputs = replace(inputs, seconds=seconds / self.sizes.item_components)
         return MixtureSearcher(
@@ -98,7 +98,7 @@ class MixtureSearcher(EncodedSearcher):
         """float32[N, D], the item vectors from which the components are computed."""
         return self.encoder.vectors
 
-    def _asked(self, query: Query) -> tuple[Array, Array]:
+    def _encoded(self, query: Query) -> tuple[Array, Array]:
         """The components [B, Q, C] of each row, and the query's inputs to the gates [B, P]."""
         parts: tuple[Array, Array] = mol.query_parts(self.weights, self.encode(query), self.sizes)
         return parts
@@ -106,17 +106,17 @@ class MixtureSearcher(EncodedSearcher):
     def search(self, query: Query, k: int, options: SearchOptions = SearchOptions()) -> Hits:
         """The k best items of each row; see `types.Searcher`."""
         check_search(len(query), self.num_items, k, excluded=options.excluded, allowed=options.allowed)
-        asked, found = self._asked(query), []
+        encoded, found = self._encoded(query), []
         wanted = self.num_items if self.num_candidates is None else max(self.num_candidates, k)
         if wanted >= self.num_items:
             for rows in slices(len(query), self._rows_at_a_time(self.num_items)):
-                scores_BN = sound(self._of_all(*_rows(asked, rows)))
+                scores_BN = sound(self._of_all(*_rows(encoded, rows)))
                 some = options.take(np.arange(rows.start, rows.stop))
                 found.append(top_k(scores_BN, k, excluded=some.excluded, allowed=options.allowed))
             return join_hits(found, k)
         for rows in slices(len(query), self._rows_at_a_time(wanted * self.sizes.pairs)):
             some = options.take(np.arange(rows.start, rows.stop))
-            found.append(self._among_best(*_rows(asked, rows), k, wanted, some))
+            found.append(self._among_best(*_rows(encoded, rows), k, wanted, some))
         return join_hits(found, k)
 
     def _among_best(self, parts_BQC: Array, gate_BP: Array, k: int, wanted: int, options: SearchOptions) -> Hits:
@@ -137,10 +137,10 @@ class MixtureSearcher(EncodedSearcher):
         """float32[B, M], the mixture of each given item; -inf where the item index is -1."""
         items_BM = np.asarray(items_BM)
         check_items(items_BM, len(query), self.num_items)
-        asked, all_of_them = self._asked(query), is_catalogue(items_BM, self.num_items)
+        encoded, all_of_them = self._encoded(query), is_catalogue(items_BM, self.num_items)
         scores = np.empty(items_BM.shape, np.float32)
         for rows in slices(len(query), self._rows_at_a_time(items_BM.shape[1])):
-            parts_BQC, gate_BP = _rows(asked, rows)
+            parts_BQC, gate_BP = _rows(encoded, rows)
             if all_of_them:
                 scores[rows] = self._of_all(parts_BQC, gate_BP)
             else:
@@ -198,5 +198,5 @@ class MixtureSearcher(EncodedSearcher):
         return made
 
 
-def _rows(asked: tuple[Array, Array], rows: slice) -> tuple[Array, Array]:
-    return asked[0][rows], asked[1][rows]
+def _rows(encoded: tuple[Array, Array], rows: slice) -> tuple[Array, Array]:
+    return encoded[0][rows], encoded[1][rows]

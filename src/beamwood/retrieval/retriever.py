@@ -226,11 +226,11 @@ class Retriever:
     def without_items(self, items: Ids) -> Retriever:
         """A copy without these items: they are in no answer, no filter and no known user's history."""
         known = num_known(self.searcher)
-        gone = self._known(as_list("items", items))
-        if (gone >= known).any():
-            late = self.items.decode(gone[gone >= known])[0]
+        removed = self._known(as_list("items", items))
+        if (removed >= known).any():
+            late = self.items.decode(removed[removed >= known])[0]
             raise InputError(f"item {late!r} came after the fit; leave it out of with_items instead")
-        erased = np.union1d(gone, [] if self.erased is None else self.erased).astype(np.int32)
+        erased = np.union1d(removed, [] if self.erased is None else self.erased).astype(np.int32)
         fitted = self.items.fitted if isinstance(self.items, OpenVocabulary) else self.items
         new, mask = self.items.decode(np.arange(known, len(self.items))), mask_of(erased, len(self.items))
         return replace(self, items=OpenVocabulary(fitted, known, new, mask), erased=erased)

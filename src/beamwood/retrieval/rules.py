@@ -38,10 +38,10 @@ class Caps:
 
     def full(self, counts: Counter[int]) -> set[int]:
         """The categories that have reached their cap; always those with a cap of 0."""
-        said = {code for code, most in self.own.items() if counts[code] >= most}
+        full = {code for code, most in self.own.items() if counts[code] >= most}
         if self.default is None:
-            return said
-        return said | {code for code, n in counts.items() if code not in self.own and n >= self.default}
+            return full
+        return full | {code for code, n in counts.items() if code not in self.own and n >= self.default}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +81,14 @@ def rules_of(request: Request, k: int, filters: Filters) -> Rules | None:
 
 
 def _caps(given: Any, filters: Filters) -> Caps:
-    said = given if isinstance(given, Mapping) else {"default": given}
-    for name, most in said.items():
+    caps = given if isinstance(given, Mapping) else {"default": given}
+    for name, most in caps.items():
         if not is_number(most, whole=True) or most < 0:
             raise InputError(f"max_per_category: {name}={most!r} is not a whole number of 0 or more")
     column = filters.category()
-    named = {name: most for name, most in said.items() if name != "default"}
+    named = {name: most for name, most in caps.items() if name != "default"}
     codes = column.codes_of("max_per_category:", list(named)).tolist()
-    default = said.get("default")
+    default = caps.get("default")
     if default == 0:
         raise InputError("max_per_category=0 leaves nothing; give 1 or more")
     return Caps(column, default, dict(zip(codes, named.values(), strict=True)))

@@ -32,11 +32,13 @@ def similar_items(searcher: Searcher, items: NDArray[np.int32], k: int, options:
     """
     if by not in get_args(By):
         raise InputError(f"by={by!r} is unknown{nearest(str(by), get_args(By))}")
-    asked = ItemLists.from_lists([items])
-    excluded = asked.distinct() if options.excluded is None else asked.union(options.excluded)
+    history = ItemLists.from_lists([items])
+    excluded = history.distinct() if options.excluded is None else history.union(options.excluded)
     if by == "model":
         _check_reads(searcher)
-        return searcher.search(Query.of(asked), k, SearchOptions(excluded, options.allowed, prepared=options.prepared))
+        return searcher.search(
+            Query.of(history), k, SearchOptions(excluded, options.allowed, prepared=options.prepared)
+        )
     if by == "tree":
         return _by_tree(searcher, items, k, replace(options, excluded=excluded))
     mean = directions(item_vectors(searcher, items)).mean(axis=0)
@@ -62,17 +64,17 @@ def _by_tree(searcher: Searcher, items: NDArray[np.int32], k: int, options: Sear
         heaviest, beside = mixtures.heaviest(), tree.leaf_of_item[items] < 0
         known = items.copy()
         known[beside] = heaviest[items[beside] - num_known(searcher)]
-    asked = tree.leaf_of_item[known[known >= 0]].astype(np.int64)
-    near = allowed_seen(_near(found, asked, k, options)[None], options)[0]
+    given_leaves = tree.leaf_of_item[known[known >= 0]].astype(np.int64)
+    near = allowed_seen(_near(found, given_leaves, k, options)[None], options)[0]
     near = near[near >= 0]
     keys = np.full(len(near), -1, np.int64)
-    for leaf in asked.tolist():
+    for leaf in given_leaves.tolist():
         leaves, common = tree.leaf_of_item[near].astype(np.int64), np.zeros(len(near), np.int64)
         for level in range(1, shape.depth + 1):
             common += shape.ancestors(leaves, level) == leaf // shape.leaves_below(level)
         # A float32 would not tell near leaves of millions apart.
         keys = np.maximum(keys, common * (shape.capacity + 1) + shape.capacity - np.abs(leaves - leaf))
-    hits, best = no_hits(1, k), np.lexsort((near, -keys))[: k if len(asked) else 0]
+    hits, best = no_hits(1, k), np.lexsort((near, -keys))[: k if len(given_leaves) else 0]
     common, rest = np.divmod(keys[best], shape.capacity + 1)
     distances = (shape.capacity - rest).astype(np.float32)
     hits.items[0, : len(best)], hits.scored[0] = near[best], len(near)
@@ -81,13 +83,13 @@ def _by_tree(searcher: Searcher, items: NDArray[np.int32], k: int, options: Sear
     return hits
 
 
-def _near(found: TreeSearcher, asked: NDArray[np.int64], k: int, options: SearchOptions) -> NDArray[np.int32]:
-    """The items below the lowest ancestor of each asked leaf that has enough of them for k; others come after these."""
+def _near(found: TreeSearcher, leaves: NDArray[np.int64], k: int, options: SearchOptions) -> NDArray[np.int32]:
+    """The items below the lowest ancestor of each given leaf that has enough of them for k; others come after these."""
     tree, shape = found.tree, found.tree.shape
     live = tree.live_counts if options.allowed is None else options.of_filter(found, tree.counts_of)
     wanted = k + (0 if options.excluded is None else len(options.excluded.items))
     parts = [np.empty(0, np.int32)]
-    for leaf in asked.tolist():
+    for leaf in leaves.tolist():
         level = shape.depth
         while level > 0 and live[level][leaf // shape.leaves_below(level)] < wanted:
             level -= 1

@@ -25,8 +25,8 @@ FEWEST_EVENTS = 3
 REFRESHED_AT = (3, 10, 30)
 """Numbers of events after which a mixture is recomputed."""
 
-# The items of a mixture from events or vectors, and from categories.
-_NEAR, _CATEGORY = 10, 30
+# The items of a mixture.
+_MIXED = 10
 
 Mixture = dict[int, float]
 
@@ -55,18 +55,18 @@ class Sources:
         items, times = items[known].astype(np.int64), times[known]
         # Ties go to the more popular: with few events nearly all counts are equal, and popular neighbours are less
         # likely chance.
-        best = np.lexsort((items, -self.counts[items], -times))[:_NEAR]
+        best = np.lexsort((items, -self.counts[items], -times))[:_MIXED]
         return {int(items[at]): float(times[at]) for at in best}
 
     def vector(self, items: IndexArray) -> Mixture:
         """The most popular of the items with the most similar content vectors, equally weighted."""
-        return dict.fromkeys(self._most_popular(items, _NEAR), 1.0)
+        return dict.fromkeys(self._most_popular(items), 1.0)
 
     def category(self, items: IndexArray) -> Mixture:
         """The most popular items of its categories, equally weighted."""
-        return dict.fromkeys(self._most_popular(items, _CATEGORY), 1.0)
+        return dict.fromkeys(self._most_popular(items), 1.0)
 
-    def _most_popular(self, items: IndexArray, count: int) -> list[int]:
+    def _most_popular(self, items: IndexArray) -> list[int]:
         items = np.unique(np.asarray(items, np.int64))
-        best: list[int] = items[np.lexsort((items, -self.counts[items]))[:count]].tolist()
+        best: list[int] = items[np.lexsort((items, -self.counts[items]))[:_MIXED]].tolist()
         return best

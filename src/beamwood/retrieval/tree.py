@@ -145,13 +145,13 @@ class TreeSearcher:
         each occurrence.
         """
         latest = query.histories.last(self._length)
-        asked = Query(query.users, latest)
+        recent = Query(query.users, latest)
         seen, latest_BL = latest.distinct(), latest.padded(self._length)
         seen_BH = seen.padded(int(seen.lengths.max(initial=0)))
         times_BH = np.zeros(seen_BH.shape, np.float32)
         for place_B in latest_BL.T:
             times_BH += seen_BH == place_B[:, None]
-        return Candidates(self.beam(asked, k, SearchOptions(seen)), seen_BH, self.score(asked, seen_BH), times_BH)
+        return Candidates(self.beam(recent, k, SearchOptions(seen)), seen_BH, self.score(recent, seen_BH), times_BH)
 
     def exact(self, query: Query, k: int, options: SearchOptions = SearchOptions()) -> Hits:
         """The k best of all allowed items by brute force over the leaves, which the beam approximates."""

@@ -132,7 +132,7 @@ class Siblings:
     """The siblings of each target's ancestors, T * (K - 1) a level (T * (R - 1) on level 1), each target on its own.
 
     The frequency of a step is that among the targets below its parent, so a sibling is a negative of this target
-    even if it is an ancestor of another target. Source: PLT.
+    even above another one. Source: PLT.
     """
 
     def __call__(

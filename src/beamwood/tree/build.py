@@ -91,12 +91,12 @@ def kmeans_tree(
     *,
     branching: int = 2,
     shape: Shape | ShapeName = "compact",
-    told: Callable[[float, float], None] = lambda done, total: None,  # noqa: ARG005
+    report: Callable[[float, float], None] = lambda done, total: None,  # noqa: ARG005
 ) -> Tree:
     """Items with similar vectors on adjacent leaves: a hierarchy of balanced k-means clusters.
 
     Each node's items are divided among its children by repeated 2-means with given cluster sizes (for a binary tree one
-    cut a node). `vectors_ND` finite, one row an item. `told` receives the progress and its total after each round of
+    cut a node). `vectors_ND` finite, one row an item. `report` receives the progress and its total after each round of
     cuts. Source: TDM, section 3.4; DTR, section 3.2.4.
     """
     vectors_ND = np.asarray(vectors_ND)
@@ -118,7 +118,7 @@ def kmeans_tree(
                 split_clusters(order, start[group_of.ravel() == group], count, left, vectors_ND, rng)
         halves = (first, middle, blocks // 2), (middle, last, blocks - blocks // 2)
         ranges = np.concatenate([np.stack(half, axis=1) for half in halves])
-        told(math.log(shape.capacity / (ranges[:, 1] - ranges[:, 0]).max()), math.log(shape.capacity))
+        report(math.log(shape.capacity / (ranges[:, 1] - ranges[:, 0]).max()), math.log(shape.capacity))
     return Tree.of_order(order, shape)
 
 

@@ -80,7 +80,7 @@ def start_tree(
     else:
         vectors_ND = fitted_item_vectors(tree.vectors, split)
     began = budget.clock()
-    return kmeans_tree(vectors_ND, rng, shape=shape, told=lambda done, all: budget.require_rest(done, all, began))
+    return kmeans_tree(vectors_ND, rng, shape=shape, report=lambda done, all: budget.require_rest(done, all, began))
 
 
 def category_codes(train: Dataset) -> IndexArray:

@@ -190,7 +190,7 @@ class TreeTask(SearchedTask[TreeBatch]):
         scorer = random_scorer(tree.shape, config, terms_of(config, self.terms), rng)
         sparse_gradients(scorer, config.optimiser.embeddings)
         self.model, self._counts = TreeModel(scorer, tree), TreeCounts(vectors, tree, self.folds)
-        # A catalogue of one level has no tree to learn, which is an error only where an update was asked for.
+        # A catalogue of one level has no tree to learn, which is an error only where the settings ask for updates.
         if config.tree.updates and (tree.shape.depth > 1 or "tree.updates" in config.given):
             self.update = TreeUpdate(self, seed=seed)
         # The calibration of independent losses depends on random draws, so it is not cached.

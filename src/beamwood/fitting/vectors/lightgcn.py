@@ -25,7 +25,7 @@ from beamwood.data.split import Split
 from beamwood.errors import InputError
 from beamwood.fitting.run import SearchedTask
 from beamwood.fitting.vectors.fit import fit_vectors
-from beamwood.fitting.vectors.graph_settings import GraphConfig
+from beamwood.fitting.vectors.lightgcn_settings import LightGcnConfig
 from beamwood.fitting.vectors.options import VectorOptions
 from beamwood.losses.ranking import bpr
 from beamwood.ragged import places_in_rows
@@ -37,7 +37,7 @@ from beamwood.training.budget import Budget
 from beamwood.training.trainable import Progress
 from beamwood.types import ItemLists
 
-__all__ = ["AveragedRows", "AveragedGraph", "Graph", "GraphTask", "fit_graph"]
+__all__ = ["AveragedRows", "AveragedGraph", "Graph", "LightGcnTask", "fit_lightgcn"]
 
 
 class Graph:
@@ -148,12 +148,12 @@ class TripletBatch:
     nodes_B3: Tensor
 
 
-class GraphTask(SearchedTask[TripletBatch]):
+class LightGcnTask(SearchedTask[TripletBatch]):
     """Triplets of a uniformly drawn user, an item of the user, and another item; an epoch has one for each edge."""
 
     model: GraphVectors
 
-    def __init__(self, train: Dataset, config: GraphConfig) -> None:
+    def __init__(self, train: Dataset, config: LightGcnConfig) -> None:
         self.config, self.num_items, self.num_users = config, train.num_items, len(train.histories)
         self.taken = train.histories.distinct()
         counts = self.taken.lengths
@@ -211,9 +211,9 @@ class GraphTask(SearchedTask[TripletBatch]):
         return VectorSearcher(queries, items)
 
 
-def fit_graph(split: Split, config: GraphConfig, **options: Unpack[VectorOptions]) -> Retriever:
+def fit_lightgcn(split: Split, config: LightGcnConfig, **options: Unpack[VectorOptions]) -> Retriever:
     """Train on the graph of `split.train`, keeping the vectors that are best on `split.valid`.
 
     Errors: `InputError` where every user has no item, or every item.
     """
-    return fit_vectors(GraphTask(split.train, config), split, config, method="lightgcn", **options)
+    return fit_vectors(LightGcnTask(split.train, config), split, config, method="lightgcn", **options)

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from beamwood.data.split import Split
 from beamwood.fitting.vectors.fit import fit_vectors
-from beamwood.fitting.vectors.mixture_settings import MixtureConfig
+from beamwood.fitting.vectors.mol_settings import MolConfig
 from beamwood.fitting.vectors.options import VectorOptions
 from beamwood.fitting.vectors.sequence import SequenceTask, build_model
 from beamwood.losses.softmax import sampled_softmax
@@ -29,7 +29,7 @@ from beamwood.models.weights import declare
 from beamwood.retrieval.mixture import MixtureSearcher
 from beamwood.retrieval.retriever import Retriever
 
-__all__ = ["MixtureModel", "MixtureTask", "fit_mixture", "imbalance"]
+__all__ = ["MixtureModel", "MolTask", "fit_mol", "imbalance"]
 
 
 class MixtureModel(SequenceModel):
@@ -44,11 +44,11 @@ class MixtureModel(SequenceModel):
         return {name: value.detach().cpu().numpy().copy() for name, value in self.weights.items()}
 
 
-class MixtureTask(SequenceTask):
+class MolTask(SequenceTask):
     """The training of SASRec under a mixture, against negatives that the examples of a step share."""
 
     model: MixtureModel
-    config: MixtureConfig
+    config: MolConfig
 
     def build(self, rng: torch.Generator) -> MixtureModel:
         """SASRec and the mixture."""
@@ -112,10 +112,10 @@ def imbalance(shares_XMP: Tensor) -> Tensor:
     return entropy(shares_XMP).mean() - entropy(shares_XMP.flatten(0, 1).mean(dim=0))
 
 
-def fit_mixture(split: Split, config: MixtureConfig, **options: Unpack[VectorOptions]) -> Retriever:
+def fit_mol(split: Split, config: MolConfig, **options: Unpack[VectorOptions]) -> Retriever:
     """Train on `split.train`, keeping the weights that are best on `split.valid`.
 
     Errors: `InputError` where no user has two interactions.
     """
-    task = MixtureTask(split.train, config, encoder=sasrec.ENCODER)
+    task = MolTask(split.train, config, encoder=sasrec.ENCODER)
     return fit_vectors(task, split, config, method="mol", **options)

@@ -19,9 +19,9 @@ from beamwood.data.split import Split
 from beamwood.errors import InputError
 from beamwood.fitting.fitted import load_fitted
 from beamwood.fitting.options import TrainOptions
-from beamwood.fitting.vectors.code_settings import CodeConfig
 from beamwood.fitting.vectors.fit import fit_searched
 from beamwood.fitting.vectors.item_start import transition_vectors
+from beamwood.fitting.vectors.tiger_settings import TigerConfig
 from beamwood.fitting.vectors.windows import WindowTask
 from beamwood.models import code_decoder
 from beamwood.models.encoder import Encoder
@@ -36,7 +36,7 @@ from beamwood.retrieval.retriever import Retriever
 from beamwood.training.budget import Budget
 from beamwood.types import FloatArray
 
-__all__ = ["CodeTask", "CodedItems", "CodedModel", "fit_codes", "item_codes", "with_collision_codes"]
+__all__ = ["TigerTask", "CodedItems", "CodedModel", "fit_tiger", "item_codes", "with_collision_codes"]
 
 # The most distances computed for the centres of codes, and the rounds of each place; more items have fewer rounds.
 _DISTANCES, _ROUNDS = 2e9, 20
@@ -92,12 +92,12 @@ class CodedModel(SequenceModel):
         return {name: value.detach().numpy().astype(np.float32) for name, value in mine.items()}
 
 
-class CodeTask(WindowTask):
+class TigerTask(WindowTask):
     """The training of SASRec to predict the codes of the target, one after the other."""
 
     model: CodedModel
 
-    def __init__(self, split: Split, config: CodeConfig) -> None:
+    def __init__(self, split: Split, config: TigerConfig) -> None:
         self.split, self.config = split, config
         super().__init__(split.train, sasrec.ENCODER, length=config.model.length, horizon=config.examples.horizon)
 
@@ -185,13 +185,13 @@ def with_collision_codes(codes_NS: NDArray[np.int64]) -> NDArray[np.int64]:
     return codes_NS if sizes.max() == 1 else np.column_stack([codes_NS, place_N])
 
 
-def fit_codes(split: Split, config: CodeConfig, **options: Unpack[TrainOptions]) -> Retriever:
+def fit_tiger(split: Split, config: TigerConfig, **options: Unpack[TrainOptions]) -> Retriever:
     """Compute codes, train on `split.train`, keep the weights that are best on `split.valid`, and choose a weight for
     seen items.
 
     Errors: `InputError` where no user has two interactions, and on missing vectors.
     """
-    task = CodeTask(split, config)
+    task = TigerTask(split, config)
     fitted = fit_searched(task, split, config, method="tiger", **options)
     fitted.metadata["training"]["codes"] = [len(words) for words in task.model.coded.tables]
     return fitted

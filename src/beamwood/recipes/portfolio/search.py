@@ -28,12 +28,12 @@ from beamwood.recipes.portfolio.choice import (
     shortest,
     within,
 )
-from beamwood.recipes.portfolio.judging import Judge, num_validation_users, without_test_users
 from beamwood.recipes.portfolio.members import Member, members_of
 from beamwood.recipes.portfolio.outline import Outline
 from beamwood.recipes.portfolio.search_folder import SearchFolder, Trial
 from beamwood.recipes.portfolio.share import Share
 from beamwood.recipes.portfolio.table import as_rows, figures_of
+from beamwood.recipes.portfolio.validation import Validation, num_validation_users, without_test_users
 from beamwood.recipes.portfolio.wanted import Reports, Wanted
 from beamwood.retrieval.retriever import Retriever
 from beamwood.training.budget import Budget, Clock
@@ -91,8 +91,8 @@ class Search:
         self.outline, self.trains = Outline.of(split), is_installed("train")
         listed = members_of(self.outline, trains=self.trains) if members is None else members
         self.members = {member.name: member for member in listed}
-        folder.judges = folder.judges or num_validation_users(wanted.time_limit)
-        self.judge = Judge(self.split, wanted.monitor, folder.judges, seed=wanted.seed)
+        folder.validation_users = folder.validation_users or num_validation_users(wanted.time_limit)
+        self.validation = Validation(self.split, wanted.monitor, folder.validation_users, seed=wanted.seed)
         self.budget = budget or Budget(wanted.time_limit, name="the search")
         self.budget.count(folder.seconds)
         self.best: Candidate | None = None
@@ -235,13 +235,13 @@ class Search:
     def _values(self, trial: Trial, fitted: Retriever) -> FloatArray:
         """The metric of each validation user, recording the time."""
         began = self.budget.clock()
-        values = self.judge.values(fitted.searcher)
+        values = self.validation.values(fitted.searcher)
         trial.judging = round(self.budget.clock() - began, 3)
         return values
 
     def _note(self, trial: Trial, fitted: Retriever, values: FloatArray) -> None:
         """Record the value and the cost of answers."""
-        cost = self.judge.cost(fitted.searcher)
+        cost = self.validation.cost(fitted.searcher)
         trial.value = float(values.mean())
         trial.milliseconds, trial.megabytes = cost.milliseconds, cost.megabytes
 
@@ -254,7 +254,7 @@ class Search:
         if trial.value is None:
             self.reports.say(f"{trial.name}: {trial.why}")
         else:
-            self.reports.say(f"{trial.name}: {self.judge.named} {trial.value:.4f} after {trial.seconds:.0f} s")
+            self.reports.say(f"{trial.name}: {self.validation.named} {trial.value:.4f} after {trial.seconds:.0f} s")
         best, before = self._choose(), self.best
         if best is not None and (before is None or (best.name, best.value) != (before.name, before.value)):
             self.best = best
@@ -306,7 +306,7 @@ class Search:
     def _first_stage(self, names: tuple[str, ...], weights: Sequence[dict[str, float]]) -> FirstStage:
         """The first stage of blends, cached while others are tried behind it."""
         if self._first is None or self._first[0] != names:
-            choose = {"validation_users": len(self.judge), "monitor": self.judge.monitor}
+            choose = {"validation_users": len(self.validation), "monitor": self.validation.monitor}
             config, found = StagesConfig.model_validate({"choose": choose}), self._blend_of(names, weights)
             self._first = names, FirstStage(found, self.split, config, seed=self.wanted.seed)
         return self._first[1]
@@ -339,9 +339,9 @@ class Search:
         rows = as_rows(candidates, self.folder.trials, self.best, wanted.budget_ms, wanted.budget_mb)
         return {
             "chosen": None if self.best is None else self.best.name,
-            "monitor": self.judge.monitor,
-            "metric": self.judge.metric,
-            "judges": len(self.judge),
+            "monitor": self.validation.monitor,
+            "metric": self.validation.metric,
+            "judges": len(self.validation),
             "time_limit": wanted.time_limit,
             "seconds": round(self.budget.seconds, 2),
             "budget_ms": wanted.budget_ms,
@@ -369,7 +369,7 @@ class Search:
             num = num_validation_users(self.wanted.time_limit)
             num = num if price <= left else max(_FEWEST, int(min(num, len(self.whole.test)) * left / price))
             test = self.whole.test.sample(num, seed=self.wanted.seed)
-            views = evaluate_both(self._with_table(document).searcher, test, ks=(self.judge.cut,), batch_size=1024)
+            views = evaluate_both(self._with_table(document).searcher, test, ks=(self.validation.cut,), batch_size=1024)
             document |= {"test": figures_of(views), "seconds": round(self.budget.seconds, 2)}
         self.folder.write(self.budget.seconds)
         return PortfolioResult(self._with_table(document), document)
@@ -379,7 +379,7 @@ class Search:
         if self.best is None:
             return 0.0
         num = min(len(self.whole.test), num_validation_users(self.wanted.time_limit))
-        return self._judging(self.best.name) * 2 / len(self.judge.views) * num / len(self.judge)
+        return self._judging(self.best.name) * 2 / len(self.validation.views) * num / len(self.validation)
 
     def _no_result(self) -> InputError:
         """The error if there is nothing to choose."""

@@ -53,14 +53,14 @@ class SearchFolder:
 
     The state is one file that is replaced atomically. A fitted model is saved under a new name, and is valid once the
     state lists it, so a kill loses nothing that is recorded. `made_of`: what a resumed search must have in common;
-    `judges`: the number of validation users, 0 before it is known. One process at a time locks it. Errors
+    `validation_users`: the number of validation users, 0 before it is known. One process at a time locks it. Errors
     (`InputError`): a foreign folder, one of another log, split or seed, an existing one without `resume` or
     `overwrite`.
     """
 
     def __init__(self, path: Path, made_of: Mapping[str, Any]) -> None:
         self.path, self.made_of = path, dict(made_of)
-        self.seconds, self.judges = 0.0, 0
+        self.seconds, self.validation_users = 0.0, 0
         self.trials: list[Trial] = []
         self.values: dict[str, FloatArray] = {}
         self._fitted: dict[str, Retriever] = {}
@@ -108,7 +108,7 @@ class SearchFolder:
     def write(self, seconds: float) -> None:
         """Write the state atomically, and remove files that it does not list."""
         self.seconds = seconds
-        state = _MARK | {"made_of": self.made_of, "seconds": seconds, "judges": self.judges}
+        state = _MARK | {"made_of": self.made_of, "seconds": seconds, "judges": self.validation_users}
         state |= {"measured": [asdict(each) for each in self.trials]}
         state |= {"values": {name: values.tolist() for name, values in self.values.items()}}
         try:
@@ -181,7 +181,7 @@ class SearchFolder:
                 )
         try:
             self.trials = [_trial(each) for each in state["measured"]]
-            self.seconds, self.judges = float(state["seconds"]), int(state["judges"])
+            self.seconds, self.validation_users = float(state["seconds"]), int(state["judges"])
             self.values = {name: np.array(values, np.float64) for name, values in state["values"].items()}
         except (AttributeError, ValueError, KeyError, TypeError) as error:
             raise InputError(f"{self.path / _STATE} is damaged ({error}); start anew with --overwrite") from None

@@ -21,5 +21,5 @@ class Share:
         """The share, from 0.25 to 1; 1 before it is known."""
         if self._processor is None:
             return 1.0
-        gone, worked = self._clock() - self._began[0], self._processor() - self._began[1]
-        return min(1.0, max(_LEAST, worked / gone)) if gone >= _FEWEST else 1.0
+        elapsed, used = self._clock() - self._began[0], self._processor() - self._began[1]
+        return min(1.0, max(_LEAST, used / elapsed)) if elapsed >= _FEWEST else 1.0

@@ -79,17 +79,17 @@ def table_lines(document: Mapping[str, Any]) -> list[str]:
         for pairs in (list(zip(row, widths, strict=True)) for row in cells)
     ]
     view = document["monitor"].partition("/")[0]
-    said = [line.rstrip() for line in shown]
+    lines = [line.rstrip() for line in shown]
     if document["not_tried"]:
-        said.append(f"not tried in this time: {', '.join(document['not_tried'])}; a longer --time-limit tries more")
-    said.append(f"{document['chosen']} is chosen, on {document['judges']:,} validation users ({view})")
+        lines.append(f"not tried in this time: {', '.join(document['not_tried'])}; a longer --time-limit tries more")
+    lines.append(f"{document['chosen']} is chosen, on {document['judges']:,} validation users ({view})")
     for name, figures in document.get("test", {}).items():
         own = figures["metrics"][document["metric"]]
         between = "" if own["value_95"] is None else f" [{own['value_95'][0]:.4f}, {own['value_95'][1]:.4f}]"
-        said.append(
+        lines.append(
             f"on {figures['users']:,} test users, seen items {name}: {document['metric']} {own['value']:.4f}{between}"
         )
-    return said
+    return lines
 
 
 def _cells(row: Row) -> tuple[str, ...]:

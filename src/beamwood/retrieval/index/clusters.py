@@ -201,12 +201,12 @@ class ClusterIndex:
             vectors, given.num_children or CHILDREN, given.leaf_size, np.random.default_rng(inputs.seed)
         )
         leaves = tree.leaves
-        asked = np.empty((0, vectors.shape[1]), np.float32) if inputs.queries is None else inputs.queries()
+        queries = np.empty((0, vectors.shape[1]), np.float32) if inputs.queries is None else inputs.queries()
         pairs = [(np.empty(0, np.int64), np.empty(0, np.int64))]
-        for rows in slices(len(asked), _ROWS):
+        for rows in slices(len(queries), _ROWS):
             if inputs.seconds is not None and time.monotonic() - began > inputs.seconds:
                 break
-            some = np.asarray(asked[rows], np.float32)
+            some = np.asarray(queries[rows], np.float32)
             wanted = best_products(some, vectors, min(_SAYING, len(vectors))).items
             arrived = reached_leaves(some, nodes[leaves])
             pairs.append((np.repeat(wanted, arrived.shape[1]), np.repeat(arrived, wanted.shape[1], axis=0).ravel()))

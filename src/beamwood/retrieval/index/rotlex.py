@@ -171,10 +171,10 @@ class _Training:
         self.num_buckets = self.num_children**2
         # Encoders read vectors of about length 1 a column.
         self.scale = 1 / max(float(np.sqrt(np.square(vectors).mean())), 1e-12)
-        asked = np.empty((0, vectors.shape[1]), np.float32) if inputs.queries is None else inputs.queries()
-        asked = np.asarray(asked, np.float32)[:_MOST]
+        queries = np.empty((0, vectors.shape[1]), np.float32) if inputs.queries is None else inputs.queries()
+        queries = np.asarray(queries, np.float32)[:_MOST]
         self.some = np.sort(self.rng.permutation(len(vectors))[:_MOST])
-        self.examples = {"query": asked, "item": vectors[self.some]}
+        self.examples = {"query": queries, "item": vectors[self.some]}
         k = min(_SAYING, len(vectors))
         self.nearest = {name: best_products(each, vectors, k).items for name, each in self.examples.items()}
         self._place()

@@ -8,10 +8,10 @@ from beamwood.fitting.vectors.settings import SequenceConfig, SequenceLossSettin
 from beamwood.models import mol
 from beamwood.models.encoders import sasrec
 
-__all__ = ["MixtureConfig"]
+__all__ = ["MolConfig"]
 
 
-class MixtureModelSettings(mol.Sizes, sasrec.Sizes, SequenceModelSettings):
+class MolModelSettings(mol.Sizes, sasrec.Sizes, SequenceModelSettings):
     """SASRec, and the components of its mixture."""
 
     temperature: float = Field(0.05, gt=0, description="divisor of the scores")
@@ -20,15 +20,15 @@ class MixtureModelSettings(mol.Sizes, sasrec.Sizes, SequenceModelSettings):
     )
 
 
-class MixtureLossSettings(SequenceLossSettings):
+class MolLossSettings(SequenceLossSettings):
     """The sampled softmax of a mixture."""
 
     sampled_negatives: int = Field(128, ge=1, description="uniform negatives shared by a batch, with log q correction")
     load_balance: float = Field(1e-3, ge=0, description="weight of the load-balancing loss of the gates")
 
 
-class MixtureConfig(SequenceConfig):
+class MolConfig(SequenceConfig):
     """Mixture of logits over SASRec."""
 
-    model: MixtureModelSettings = MixtureModelSettings()
-    loss: MixtureLossSettings = MixtureLossSettings()
+    model: MolModelSettings = MolModelSettings()
+    loss: MolLossSettings = MolLossSettings()

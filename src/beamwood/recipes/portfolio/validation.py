@@ -10,19 +10,19 @@ from beamwood.evaluation.protocol import VIEWS, evaluate
 from beamwood.fitting.choose import CUT, check_monitor
 from beamwood.types import FloatArray, Searcher
 
-__all__ = ["Judge", "without_test_users", "num_validation_users"]
+__all__ = ["Validation", "without_test_users", "num_validation_users"]
 
 # Validation users for each second of the time limit, within these bounds.
-_A_SECOND, _FEWEST, _MOST = 10, 200, 5000
+_USERS_PER_SECOND, _MIN_USERS, _MAX_USERS = 10, 200, 5000
 # The seconds that measuring the cost of an answer may take.
-_COST = 0.5
+_COST_SECONDS = 0.5
 # Lists hold at most half of the items: longer ones are nearly the same for all methods.
-_OF_ITEMS = 2
+_ITEMS_PER_PLACE = 2
 
 
 def num_validation_users(limit: float) -> int:
     """The number of validation users that a search of `limit` seconds can afford."""
-    return int(np.clip(_A_SECOND * limit, _FEWEST, _MOST))
+    return int(np.clip(_USERS_PER_SECOND * limit, _MIN_USERS, _MAX_USERS))
 
 
 def without_test_users(split: Split) -> Split:
@@ -31,7 +31,7 @@ def without_test_users(split: Split) -> Split:
     return Split(split.dataset, split.train, split.valid, split.test.take(none), split.name, split.rule, split.options)
 
 
-class Judge:
+class Validation:
     """Measures searchers: by the metric `monitor`, one of `choose.MEASURED`, on at most `most` validation users, and
     the cost of answers.
     """
@@ -41,7 +41,7 @@ class Judge:
         self.monitor, self.queries = monitor, split.valid.sample(most, seed=seed)
         view, _, metric = monitor.partition("/")
         self.views = [each for each in VIEWS if view in (each, "both")]
-        self.cut = min(CUT, max(1, len(split.dataset.items) // _OF_ITEMS))
+        self.cut = min(CUT, max(1, len(split.dataset.items) // _ITEMS_PER_PLACE))
         self.metric = f"{metric.partition('@')[0]}@{self.cut}"
         self.named = f"{view}/{self.metric}"
 
@@ -59,4 +59,4 @@ class Judge:
 
     def cost(self, searcher: Searcher) -> Cost:
         """The cost of an answer for one user."""
-        return cost_of(searcher, self.queries, self.cut, seconds=_COST)
+        return cost_of(searcher, self.queries, self.cut, seconds=_COST_SECONDS)

@@ -9,10 +9,10 @@ from pydantic import Field
 from beamwood.fitting.settings import LoopSettings, OptimiserSettings, SeenChoiceSettings, SettingsGroup, Width
 from beamwood.fitting.vectors.settings import VectorConfig
 
-__all__ = ["GraphConfig"]
+__all__ = ["LightGcnConfig"]
 
 
-class GraphModelSettings(SettingsGroup):
+class LightGcnModelSettings(SettingsGroup):
     """The width of the vectors, and the layers of the graph."""
 
     width: Width = 64
@@ -22,17 +22,17 @@ class GraphModelSettings(SettingsGroup):
     )
 
 
-class GraphLossSettings(SettingsGroup):
+class LightGcnLossSettings(SettingsGroup):
     """The regularisation of BPR."""
 
     regularisation: float = Field(1e-4, ge=0, description="lambda: L2 penalty on the vectors of a batch")
 
 
-class GraphConfig(VectorConfig):
+class LightGcnConfig(VectorConfig):
     """LightGCN; an epoch has as many pairs as the graph has edges."""
 
-    model: GraphModelSettings = GraphModelSettings()
-    loss: GraphLossSettings = GraphLossSettings()
+    model: LightGcnModelSettings = LightGcnModelSettings()
+    loss: LightGcnLossSettings = LightGcnLossSettings()
     optimiser: OptimiserSettings = OptimiserSettings(learning_rate=5e-3, schedule="constant", clip_norm=None)
     loop: LoopSettings = LoopSettings(batch_size=2048, max_epochs=200)
     choose: SeenChoiceSettings = SeenChoiceSettings(monitor="removed/ndcg@20")

@@ -10,10 +10,10 @@ from beamwood.fitting.settings import LoopSettings, OptimiserSettings
 from beamwood.fitting.vectors.settings import EncoderModelSettings, FolderStartSettings, HorizonConfig
 from beamwood.models.encoders import sasrec
 
-__all__ = ["CodeConfig"]
+__all__ = ["TigerConfig"]
 
 
-class CodeModelSettings(sasrec.Sizes, EncoderModelSettings):
+class TigerModelSettings(sasrec.Sizes, EncoderModelSettings):
     """SASRec with item vectors that are sums of codeword vectors, and the codes."""
 
     num_codes: int = Field(3, ge=1, le=16, description="codes per item, not counting the one that resolves collisions")
@@ -21,7 +21,7 @@ class CodeModelSettings(sasrec.Sizes, EncoderModelSettings):
     beam_width: int = Field(50, ge=1, description="prefixes kept per position in a search; at least k")
 
 
-class CodeStartSettings(FolderStartSettings):
+class TigerStartSettings(FolderStartSettings):
     """The vectors from which codes are computed."""
 
     codes: Literal["vectors", "random"] = Field(
@@ -32,10 +32,10 @@ class CodeStartSettings(FolderStartSettings):
     )
 
 
-class CodeConfig(HorizonConfig):
+class TigerConfig(HorizonConfig):
     """TIGER: items are codes of vectors, which are those of a folder, of a column, or from transition counts."""
 
-    model: CodeModelSettings = CodeModelSettings()
-    start: CodeStartSettings = CodeStartSettings()
+    model: TigerModelSettings = TigerModelSettings()
+    start: TigerStartSettings = TigerStartSettings()
     optimiser: OptimiserSettings = OptimiserSettings(learning_rate=3e-3, warmup_steps=100)
     loop: LoopSettings = LoopSettings(batch_size=32, max_steps=3000)
