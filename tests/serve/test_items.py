@@ -167,7 +167,7 @@ def test_the_id_of_an_item_that_the_folder_erased_is_taken(folder, tmp_path):
     (erased,) = known(folder, 3)
     folder[1].without_items([erased]).save(tmp_path / "model")
     with serving(tmp_path / "model") as client:
-        assert "was fitted already" in put(client, {"item": erased}, status=422)["error"]["message"]
+        assert "was fitted" in put(client, {"item": erased}, status=409)["error"]["message"]
         assert [each["source"] for each in put(client, {"item": "new-1"})["items"]] == ["none"]
 
 
