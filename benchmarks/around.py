@@ -18,6 +18,7 @@ import polars as pl
 
 import beamwood
 from beamwood.data.queries import Queries
+from beamwood.retrieval.group_answers import OfRetriever, in_process
 from beamwood.retrieval.item_columns import ItemColumns
 from beamwood.retrieval.item_vectors import part_with
 from beamwood.retrieval.job import Job
@@ -183,7 +184,8 @@ def _job(retriever: Retriever, histories: list[list[Any]]) -> dict[str, float]:
     A job of the same size runs first, so that what libraries load at their first call is not counted.
     """
     rows = (histories * (1 + 2000 // len(histories)))[:2000]
-    job = Job(retriever, Request(histories=rows[:1], k=K), rows, [*range(len(rows))], by_users=False, origin="here")
+    engine = in_process(OfRetriever(retriever))
+    job = Job(engine, Request(histories=rows[:1], k=K), rows, [*range(len(rows))], False, pl.Int64, origin="here")
     with tempfile.TemporaryDirectory() as folder, seconds_inside([*natives(retriever.searcher)]) as inside:
         job.run(Path(folder) / "first.parquet")
         before, began = inside(), time.process_time()

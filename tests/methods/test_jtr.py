@@ -84,7 +84,7 @@ def test_level_losses_with_sampled_negatives(split):
     queries_XD = torch.from_numpy(rng.normal(size=(9, 12)).astype(np.float32))
     level = whole.tree.levels()[-1]
     nodes = torch.from_numpy(rng.integers(*level, 9))
-    losses = [each.task.of_level(queries_XD, nodes, level, each.rng).detach().numpy() for each in (whole, many, few)]
+    losses = [each.task.level_loss(queries_XD, nodes, level, each.rng).detach().numpy() for each in (whole, many, few)]
     np.testing.assert_array_equal(losses[0], losses[1])
     siblings = few.model.get_buffer("siblings")[nodes][:, 0]
     assert (siblings >= 0).all()
@@ -105,7 +105,7 @@ def test_missing_draws_are_not_negatives(split):
         np.log1p(np.exp(row[negatives[negatives >= 0]] - row[node]).sum())
         for row, node, negatives in zip(logits, nodes.numpy(), others.numpy(), strict=True)
     ]
-    losses = task.task.of_level(queries_XD, nodes, level, other).detach().numpy()
+    losses = task.task.level_loss(queries_XD, nodes, level, other).detach().numpy()
     np.testing.assert_allclose(losses, expected, rtol=1e-4)
 
 

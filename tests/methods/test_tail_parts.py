@@ -169,7 +169,7 @@ def test_the_curriculum_goes_from_frequent_to_less_frequent():
 def test_cities_sees_the_surrounding_items_but_not_the_item(split, start):
     task = Prepared(CitiesTask(split, config_of("cities", start)), seed=0)
     items = task.tail[:6]
-    batch = task.shown(items, np.full(6, 3), torch.Generator().manual_seed(0))
+    batch = task.context_batch(items, np.full(6, 3), torch.Generator().manual_seed(0))
     histories = [h.tolist() for h in split.train.histories]
     for row, context in zip(batch.rows.tolist(), batch.contexts_PW.tolist(), strict=True):
         assert context[4] == items[row]

@@ -123,7 +123,7 @@ def test_blends_are_restored_from_their_parts(split, tmp_path):
         assert max(len(each.parts) for each in blends) <= 3
         for each in blends:
             again = one._blend_of(each.parts, each.weights)
-            assert np.array_equal(one.judge.values(again.searcher), parts.values[each.name])
+            assert np.array_equal(one.validation.values(again.searcher), parts.values[each.name])
 
 
 def test_fewer_test_users_are_read_if_time_is_short(split, tmp_path):

@@ -116,7 +116,7 @@ def test_no_filter_compares_vectors():
     ("cells", "message"),
     [
         (["[1, 2]", "[1, 2, 3]"], "another length than 2"),
-        (["[1, 2]", "[1"], "cannot be read as JSON lists of numbers"),
+        (["[1, 2]", "[1"], "cannot be read as JSON"),
         (["[]", "[]"], "holds no lists of numbers"),
     ],
 )

@@ -32,7 +32,9 @@ def given_vectors(cells: pl.Series, items: pl.Series) -> NDArray[np.float32]:
             cells = cells.str.json_decode(pl.List(pl.Float32))
         except pl.exceptions.PolarsError as error:
             reason = str(error).splitlines()[0]
-            raise InputError(f"item column '{name}' cannot be read as JSON lists of numbers ({reason})") from error
+            raise InputError(
+                f"item column '{name}' holds no lists of numbers: it cannot be read as JSON ({reason})"
+            ) from error
     cells = arrays_as_lists(cells)
     given, there = cells.drop_nulls(), np.flatnonzero(cells.is_not_null().to_numpy())
     inner = inner_type(cells)
