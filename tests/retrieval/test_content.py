@@ -10,6 +10,7 @@ import beamwood
 from beamwood.data import Dataset, leave_one_out, read_log
 from beamwood.data.synthetic import MarketConfig, make_market
 from beamwood.errors import InputError
+from beamwood.data.given_vectors import given_vectors
 from beamwood.retrieval.content import similar_content
 from beamwood.retrieval.item_columns import ItemColumns
 from beamwood.retrieval.new_items import NewItem
@@ -90,6 +91,8 @@ def test_a_new_item_is_placed_by_its_vector(tmp_path):
         ([1.0] * (WIDTH - 1) + [float("nan")], "6 finite"),
         ("text", "6 finite"),
         ([["a"]], "6 finite"),
+        (["1.0"] * WIDTH, "6 finite"),
+        ([True] * WIDTH, "6 finite"),
         ({"a": 1}, "6 finite"),
     ],
 )
@@ -116,7 +119,9 @@ def test_no_filter_compares_vectors():
     ("cells", "message"),
     [
         (["[1, 2]", "[1, 2, 3]"], "another length than 2"),
-        (["[1, 2]", "[1"], "cannot be read as JSON lists of numbers"),
+        (["[1, 2]", "[1 2]"], "cannot be read as JSON lists of numbers"),
+        (["[1, 2]", "[1"], "text that is no JSON list of numbers"),
+        (["1, 2", "[1, 2]"], "1 items have text that is no JSON list .* such as item 1"),
         (["[]", "[]"], "holds no lists of numbers"),
     ],
 )
@@ -125,6 +130,13 @@ def test_columns_that_hold_no_vectors_are_refused(cells, message):
     items = pl.DataFrame({"item_id": [1, 2], "embedding": cells})
     with pytest.raises(InputError, match=message):
         Dataset.from_log(read_log(log), items, keep_columns=["embedding:vector"])
+
+
+def test_an_empty_list_is_no_vector():
+    cells = pl.Series("embedding", [[], [3.0, 4.0], None], dtype=pl.List(pl.Float32))
+    assert given_vectors(cells, pl.Series([1, 2, 3])).tolist() == [[0, 0], [3, 4], [0, 0]]
+    cells = pl.Series("embedding", [" ", "[3, 4]", "null", "[]"])
+    assert given_vectors(cells, pl.Series([1, 2, 3, 4])).tolist() == [[0, 0], [3, 4], [0, 0], [0, 0]]
 
 
 def test_two_vectors_of_one_item_are_refused():
