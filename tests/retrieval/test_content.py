@@ -8,9 +8,9 @@ import pytest
 
 import beamwood
 from beamwood.data import Dataset, leave_one_out, read_log
+from beamwood.data.given_vectors import given_vectors
 from beamwood.data.synthetic import MarketConfig, make_market
 from beamwood.errors import InputError
-from beamwood.data.given_vectors import given_vectors
 from beamwood.retrieval.content import similar_content
 from beamwood.retrieval.item_columns import ItemColumns
 from beamwood.retrieval.new_items import NewItem
