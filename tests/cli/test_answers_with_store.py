@@ -107,11 +107,13 @@ def test_users_and_histories_one_by_one(fitted, store, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--user", "3"), "neither the model nor the store knows the user 3"),
-        (("--user", "nobody"), "neither the model nor the store knows the user 'nobody'"),
-        (("--history", "10"), "1 items are unknown, such as 10"),
+        (("--user", "3"), "1 of 1 users have no history in the model or the store, such as 3; leave them out"),
+        (("--user", "1", "--user", "nobody"), "1 of 2 users have no history in the model or the store, such as 'no"),
+        (("--user", "nobody"), "leave them out or pass --on-unknown ignore"),
+        (("--history", "10"), "such as 10; leave them out or pass --on-unknown ignore"),
         (("--user", "1", "-k", "1000"), "is outside 1.."),
-        (("--user", "1", "--effort", "0.5"), "no tree"),
+        (("--user", "1", "--effort", "0.5"), "--effort 0.5 is for trees, and this model has no tree; leave it out"),
+        (("--history", "5", "--without-rejected"), "fit it with --negative-events"),
         (("--user", "1", "--where", "prize < 3"), "no item column 'prize'"),
         (("--user", "1", "--without-rejected"), "--negative-events"),
     ],

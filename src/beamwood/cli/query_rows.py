@@ -94,7 +94,10 @@ class AskedOptions:
         rows = [typed_id(text, names.users) for text in self._names(names.users)]
         unknown = [] if on_unknown == "ignore" else [row for row in rows if not answers.knows(row)]
         if unknown:
-            raise UnknownIdError(f"neither the model nor the store knows the user {unknown[0]!r}; leave it out")
+            raise UnknownIdError(
+                f"{len(unknown)} of {len(rows)} users have no history in the model or the store, such as "
+                f"{unknown[0]!r}; leave them out or pass on_unknown='ignore'"
+            )
         return _of_json_ids(rows)
 
     @property

@@ -82,6 +82,12 @@ class StoreAnswers:
         return Recommendations(items, [[each.score for each in answer.items] for answer in answers])
 
     def _answers(self, request: Request, rows: Sequence[Any], *, by_users: bool) -> Iterator[Answer]:
+        # Refused as without a store, in the words of a caller in Python.
+        self.snapshot.retriever.check_ways(request)
+        if request.rejected == "remove" and not self.snapshot.kinds.negative:
+            self.snapshot.names.check_rejected()
+        if not by_users and request.on_unknown == "error":
+            self.snapshot.names.items.encode([item for row in rows for item in row])
         snapshot, context = _filtered(self.snapshot, request), request.context or {}
         k = snapshot.names.checked_k(request.k)
         for at, row in enumerate(rows):
@@ -90,8 +96,9 @@ class StoreAnswers:
                 history=None if by_users else [item for item in row if item is not None],
                 k=k,
                 exclude_seen=request.seen == "remove",
-                exclude_rejected=request.rejected == "remove",
-                on_unknown="error" if not by_users and request.on_unknown == "error" else "ignore",
+                # A history alone has no negative events.
+                exclude_rejected=by_users and request.rejected == "remove",
+                on_unknown="ignore",
                 context={name: values[at] for name, values in context.items()} or None,
                 effort=request.effort,
                 beam_width=request.beam_width,
