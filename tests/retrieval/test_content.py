@@ -1,6 +1,7 @@
 """Content vectors: kept by a fit, saved, asked for by no filter, and placing new items beside similar ones."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -82,6 +83,16 @@ def test_a_new_item_is_placed_by_its_vector(tmp_path):
     assert retriever.items.encode([first])[0] not in similar_content(retriever.columns, {"embedding": vector}, alive)
     given = retriever.with_items([NewItem(99, {first: 1.0}, {"embedding": vector})])
     assert given.recommend(**ask).item_ids != by_hand.recommend(**ask).item_ids
+
+
+def test_without_histories_the_most_similar_items_are_mixed():
+    """Nothing says which of them are popular."""
+    retriever = replace(fitted(["embedding"], vectors(30)), users=None, histories=None)
+    vector = [float(value) for value in range(1, WIDTH + 1)]
+    ids = retriever.items.decode(similar_content(retriever.columns, {"embedding": vector})[:10])
+    by_hand = retriever.with_items([NewItem(99, dict.fromkeys(ids, 1.0))])
+    placed = retriever.with_items([NewItem(99, cells={"embedding": vector})])
+    assert np.array_equal(placed.score([[1, 2]], [[99]]), by_hand.score([[1, 2]], [[99]]))
 
 
 @pytest.mark.parametrize(

@@ -414,6 +414,8 @@ def test_an_item_is_placed_by_its_content(tmp_path):
         assert client.service.catalogue.new_items["new"].alike[0] == other
         ask(client, "PATCH", "/v1/items/new", {"fields": {"price": 4}})
         assert client.service.catalogue.new_items["new"].alike[0] == other
+        ask(client, "PATCH", "/v1/items/new", {"fields": {"embedding": None}})
+        assert not client.service.catalogue.new_items["new"].alike
         failed = put(client, {"item": "wrong", "fields": {"embedding": [1, 2]}}, status=422)
         assert "embedding is not a list of 4 finite numbers" in failed["error"]["message"]
         # What an operator names counts before, and the vectors are of known items only.

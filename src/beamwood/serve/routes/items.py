@@ -158,11 +158,14 @@ def _placed(
 
 
 def _by_content(snapshot: Snapshot, fields: dict[str, Any]) -> tuple[dict[str, Any], list[Id] | None]:
-    """The fields without vectors, and the known items that are similar by one; None where none is given."""
+    """The fields without vectors, and the known items that are similar by one; None where none is named."""
     alive, columns = snapshot.names.filters.alive, snapshot.names.filters.columns
     found = similar_content(columns, fields, None if alive is None else alive.mask)
     rest = {name: value for name, value in fields.items() if not isinstance(columns.get(name), VectorColumn)}
-    return rest, None if found is None else snapshot.names.items.decode(found)
+    if found is None:
+        # A null takes the vector away.
+        return rest, [] if len(rest) < len(fields) else None
+    return rest, snapshot.names.items.decode(found)
 
 
 def _check_similar(snapshot: Snapshot, ids: list[Any], name: str) -> None:
