@@ -2,11 +2,13 @@
 
 import json
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 
 import polars as pl
 import pytest
 
+from beamwood import load
 from beamwood.retrieval import group_answers
 from beamwood.retrieval import job as jobs
 from beamwood.retrieval.group_answers import GroupAnswers
@@ -135,6 +137,31 @@ def test_a_store_that_cannot_be_read_is_refused(fitted, store, message, capsys):
 def test_unknown_users_on_request(fitted, store, capsys):
     assert beamwood("recommend", fitted, "--store", store, "--user", "nobody", "--on-unknown", "ignore", "--json") == 0
     assert len(json.loads(capsys.readouterr().out)[0]["items"]) == 10
+
+
+def test_an_empty_list_has_a_reason(fitted, store, tmp_path, capsys):
+    allowed = tmp_path / "allowed.txt"
+    allowed.write_text("5\n9\n")
+    ask = ("recommend", fitted, "--store", store, "--allowed-items", allowed)
+    assert beamwood(*ask, "--user", 1, "--json") == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    assert found["why"] == "every one of the 2 items that pass the filter was seen; --include-seen has them"
+    allowed.write_text("8\n")
+    assert beamwood(*ask, "--history", "5") == 0
+    assert "5: no items, as no item passes the filter" in capsys.readouterr().err
+
+
+def test_numbers_as_text_ids_of_a_folder_without_users(fitted, tmp_path, capsys):
+    retriever = load(fitted)
+    replace(retriever, users=None, histories=None).save(tmp_path / "bare")
+    store = f"sqlite:{tmp_path / 'events.db'}"
+    opened = open_store(store)
+    opened.append([Event("42", 5, 1e9), Event(43, 5, 1e9)]).result()
+    opened.close()
+    ask = ("recommend", tmp_path / "bare", "--store", store, "--json")
+    assert beamwood(*ask, "--user", "42", "--user", "43") == 0, capsys.readouterr().err
+    capsys.readouterr()
+    assert beamwood(*ask, "--user", "44") == 2
 
 
 def test_an_interrupted_job_goes_on_while_users_arrive(fitted, store, tmp_path, monkeypatch):

@@ -81,8 +81,6 @@ class AskedOptions:
 
         Errors: see `of`; a user whom neither the model nor the store knows.
         """
-        from beamwood.serve.snapshot import typed_id
-
         self._check()
         names = answers.snapshot.names
         if self._gives_histories:
@@ -91,7 +89,7 @@ class AskedOptions:
             own, alone = answers.users()
             alone = alone if added is None else added
             return _of_json_ids([*own, *alone], alone)
-        rows = [typed_id(text, names.users) for text in self._names(names.users)]
+        rows = [answers.user_of(text) for text in self._names(names.users)]
         unknown = [] if on_unknown == "ignore" else [row for row in rows if not answers.knows(row)]
         if unknown:
             raise UnknownIdError(
