@@ -143,6 +143,13 @@ def test_columns_that_hold_no_vectors_are_refused(cells, message):
         Dataset.from_log(read_log(log), items, keep_columns=["embedding:vector"])
 
 
+def test_a_vector_for_a_column_of_labels_names_the_fix():
+    """A text column without `:vector` is one of labels."""
+    retriever = fitted(["embedding"], vectors(30), as_text=True)
+    with pytest.raises(InputError, match="neither text nor a list of text; for vectors keep it as embedding:vector"):
+        retriever.with_items([NewItem(99, cells={"embedding": [0.5] * WIDTH})])
+
+
 def test_an_empty_list_is_no_vector():
     cells = pl.Series("embedding", [[], [3.0, 4.0], None], dtype=pl.List(pl.Float32))
     assert given_vectors(cells, pl.Series([1, 2, 3])).tolist() == [[0, 0], [3, 4], [0, 0]]
