@@ -164,6 +164,15 @@ def test_numbers_as_text_ids_of_a_folder_without_users(fitted, tmp_path, capsys)
     assert beamwood(*ask, "--user", "44") == 2
 
 
+def test_a_user_as_number_and_as_text_is_reported(fitted, store, tmp_path, capsys):
+    opened = open_store(store)
+    opened.append([Event("9001", 5, 1e9)]).result()
+    opened.close()
+    assert beamwood("recommend", fitted, "--all-users", "--store", store, "--out", tmp_path / "recs.csv") == 0
+    said = "1 users are stored both as a number and as text, such as 9001; each has two lists"
+    assert said in capsys.readouterr().err
+
+
 def test_an_interrupted_job_goes_on_while_users_arrive(fitted, store, tmp_path, monkeypatch):
     monkeypatch.setattr(jobs, "GROUP_ROWS", 50)
     out = tmp_path / "recs.parquet"

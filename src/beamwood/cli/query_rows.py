@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,6 +17,7 @@ from beamwood.cli import options as o
 from beamwood.cli.listed import parse_history, read_id_lines, read_lines
 from beamwood.errors import InputError, UnknownIdError
 from beamwood.retrieval.resolve import of_users
+from beamwood.steps import tell
 
 if TYPE_CHECKING:
     from beamwood.data.vocabulary import Vocabulary
@@ -121,6 +123,10 @@ def _of_json_ids(rows: list[int | str], added: Sequence[int | str] = ()) -> Quer
     """Users with ids as in JSON; labels are text unless all are numbers."""
     numbers = all(isinstance(row, int) and row < 2**63 for row in rows)
     labels = [str(row) for row in rows]
+    if not numbers:
+        twice = [label for label, count in Counter(map(str, set(rows))).items() if count > 1]
+        if twice:
+            tell(f"{len(twice)} users are stored both as a number and as text, such as {twice[0]}; each has two lists")
     return QueryRows(labels, rows, True, pl.Int64 if numbers else None, added)
 
 
