@@ -2,11 +2,13 @@
 
 import json
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 
 import polars as pl
 import pytest
 
+from beamwood import load
 from beamwood.retrieval import group_answers
 from beamwood.retrieval import job as jobs
 from beamwood.retrieval.group_answers import GroupAnswers
@@ -107,11 +109,13 @@ def test_users_and_histories_one_by_one(fitted, store, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--user", "3"), "neither the model nor the store knows the user 3"),
-        (("--user", "nobody"), "neither the model nor the store knows the user 'nobody'"),
-        (("--history", "10"), "1 items are unknown, such as 10"),
+        (("--user", "3"), "1 of 1 users have no history in the model or the store, such as 3; leave them out"),
+        (("--user", "1", "--user", "nobody"), "1 of 2 users have no history in the model or the store, such as 'no"),
+        (("--user", "nobody"), "leave them out or pass --on-unknown ignore"),
+        (("--history", "10"), "such as 10; leave them out or pass --on-unknown ignore"),
         (("--user", "1", "-k", "1000"), "is outside 1.."),
-        (("--user", "1", "--effort", "0.5"), "no tree"),
+        (("--user", "1", "--effort", "0.5"), "--effort 0.5 is for trees, and this model has no tree; leave it out"),
+        (("--history", "5", "--without-rejected"), "fit it with --negative-events"),
         (("--user", "1", "--where", "prize < 3"), "no item column 'prize'"),
         (("--user", "1", "--without-rejected"), "--negative-events"),
     ],
@@ -133,6 +137,40 @@ def test_a_store_that_cannot_be_read_is_refused(fitted, store, message, capsys):
 def test_unknown_users_on_request(fitted, store, capsys):
     assert beamwood("recommend", fitted, "--store", store, "--user", "nobody", "--on-unknown", "ignore", "--json") == 0
     assert len(json.loads(capsys.readouterr().out)[0]["items"]) == 10
+
+
+def test_an_empty_list_has_a_reason(fitted, store, tmp_path, capsys):
+    allowed = tmp_path / "allowed.txt"
+    allowed.write_text("5\n9\n")
+    ask = ("recommend", fitted, "--store", store, "--allowed-items", allowed)
+    assert beamwood(*ask, "--user", 1, "--json") == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    assert found["why"] == "every one of the 2 items that pass the filter was seen; --include-seen has them"
+    allowed.write_text("8\n")
+    assert beamwood(*ask, "--history", "5") == 0
+    assert "5: no items, as no item passes the filter" in capsys.readouterr().err
+
+
+def test_numbers_as_text_ids_of_a_folder_without_users(fitted, tmp_path, capsys):
+    retriever = load(fitted)
+    replace(retriever, users=None, histories=None).save(tmp_path / "bare")
+    store = f"sqlite:{tmp_path / 'events.db'}"
+    opened = open_store(store)
+    opened.append([Event("42", 5, 1e9), Event(43, 5, 1e9)]).result()
+    opened.close()
+    ask = ("recommend", tmp_path / "bare", "--store", store, "--json")
+    assert beamwood(*ask, "--user", "42", "--user", "43") == 0, capsys.readouterr().err
+    capsys.readouterr()
+    assert beamwood(*ask, "--user", "44") == 2
+
+
+def test_a_user_as_number_and_as_text_is_reported(fitted, store, tmp_path, capsys):
+    opened = open_store(store)
+    opened.append([Event("9001", 5, 1e9)]).result()
+    opened.close()
+    assert beamwood("recommend", fitted, "--all-users", "--store", store, "--out", tmp_path / "recs.csv") == 0
+    said = "1 users are stored both as a number and as text, such as 9001; each has two lists"
+    assert said in capsys.readouterr().err
 
 
 def test_an_interrupted_job_goes_on_while_users_arrive(fitted, store, tmp_path, monkeypatch):

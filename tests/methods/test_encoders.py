@@ -104,7 +104,7 @@ def test_item_vectors_come_from_the_column(split):
     linear = task.model.items.linear
     assert torch.allclose(task.model.items.weight, given @ linear.weight.T + linear.bias, atol=1e-5)
     assert "items.weight" not in dict(task.model.named_parameters())
-    for column, message in (("txt", "is not in the item table"), ("category", "no lists of numbers")):
+    for column, message in (("txt", "is not in the item table"), ("category", "no JSON list of numbers")):
         with pytest.raises(InputError, match=message):
             task_of(split, "sasrec", **{"model.item_column": column})
 

@@ -2,6 +2,9 @@
 
 import pytest
 
+import beamwood
+from beamwood.data import Dataset, leave_one_out, read_log
+from beamwood.data.synthetic import MarketConfig, make_market
 from beamwood.errors import InputError
 from beamwood.fitting.plan import Facts
 from beamwood.methods import load_method
@@ -33,3 +36,13 @@ def test_spare_leaves_need_a_tree():
         plan(tree__start="flat", tree__spare=0.05)
     with pytest.raises(InputError, match="spare is for a shape that is chosen"):
         plan(tree__shape=[4, 4], tree__spare=0.05)
+
+
+def test_a_fit_reports_the_shape_with_spare_leaves(capsys):
+    market = make_market(MarketConfig(num_users=40, num_items=60, max_events=30), seed=1)
+    split = leave_one_out(Dataset.from_log(read_log(market.log)))
+    small = {"model.width": 8, "model.windows": [4, 2], "model.mlp": [4], "loop.max_steps": 1, "loop.batch_size": 8}
+    beamwood.fit(split, "dtr", small | {"tree.spare": 0.5})
+    (line,) = (each for each in capsys.readouterr().err.splitlines() if each.startswith("dtr, planned: "))
+    assert "tree.shape=" in line
+    assert "tree.spare" not in line

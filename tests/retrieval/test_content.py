@@ -1,6 +1,7 @@
 """Content vectors: kept by a fit, saved, asked for by no filter, and placing new items beside similar ones."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -8,6 +9,7 @@ import pytest
 
 import beamwood
 from beamwood.data import Dataset, leave_one_out, read_log
+from beamwood.data.given_vectors import given_vectors
 from beamwood.data.synthetic import MarketConfig, make_market
 from beamwood.errors import InputError
 from beamwood.retrieval.content import similar_content
@@ -83,6 +85,16 @@ def test_a_new_item_is_placed_by_its_vector(tmp_path):
     assert given.recommend(**ask).item_ids != by_hand.recommend(**ask).item_ids
 
 
+def test_without_histories_the_most_similar_items_are_mixed():
+    """Nothing says which of them are popular."""
+    retriever = replace(fitted(["embedding"], vectors(30)), users=None, histories=None)
+    vector = [float(value) for value in range(1, WIDTH + 1)]
+    ids = retriever.items.decode(similar_content(retriever.columns, {"embedding": vector})[:10])
+    by_hand = retriever.with_items([NewItem(99, dict.fromkeys(ids, 1.0))])
+    placed = retriever.with_items([NewItem(99, cells={"embedding": vector})])
+    assert np.array_equal(placed.score([[1, 2]], [[99]]), by_hand.score([[1, 2]], [[99]]))
+
+
 @pytest.mark.parametrize(
     ("vector", "message"),
     [
@@ -90,6 +102,8 @@ def test_a_new_item_is_placed_by_its_vector(tmp_path):
         ([1.0] * (WIDTH - 1) + [float("nan")], "6 finite"),
         ("text", "6 finite"),
         ([["a"]], "6 finite"),
+        (["1.0"] * WIDTH, "6 finite"),
+        ([True] * WIDTH, "6 finite"),
         ({"a": 1}, "6 finite"),
     ],
 )
@@ -116,7 +130,9 @@ def test_no_filter_compares_vectors():
     ("cells", "message"),
     [
         (["[1, 2]", "[1, 2, 3]"], "another length than 2"),
-        (["[1, 2]", "[1"], "cannot be read as JSON"),
+        (["[1, 2]", "[1 2]"], "cannot be read as JSON"),
+        (["[1, 2]", "[1"], "text that is no JSON list of numbers"),
+        (["1, 2", "[1, 2]"], "1 items have text that is no JSON list .* such as item 1"),
         (["[]", "[]"], "holds no lists of numbers"),
     ],
 )
@@ -125,6 +141,20 @@ def test_columns_that_hold_no_vectors_are_refused(cells, message):
     items = pl.DataFrame({"item_id": [1, 2], "embedding": cells})
     with pytest.raises(InputError, match=message):
         Dataset.from_log(read_log(log), items, keep_columns=["embedding:vector"])
+
+
+def test_a_vector_for_a_column_of_labels_names_the_fix():
+    """A text column without `:vector` is one of labels."""
+    retriever = fitted(["embedding"], vectors(30), as_text=True)
+    with pytest.raises(InputError, match="neither text nor a list of text; for vectors keep it as embedding:vector"):
+        retriever.with_items([NewItem(99, cells={"embedding": [0.5] * WIDTH})])
+
+
+def test_an_empty_list_is_no_vector():
+    cells = pl.Series("embedding", [[], [3.0, 4.0], None], dtype=pl.List(pl.Float32))
+    assert given_vectors(cells, pl.Series([1, 2, 3])).tolist() == [[0, 0], [3, 4], [0, 0]]
+    cells = pl.Series("embedding", [" ", "[3, 4]", "null", "[]"])
+    assert given_vectors(cells, pl.Series([1, 2, 3, 4])).tolist() == [[0, 0], [3, 4], [0, 0], [0, 0]]
 
 
 def test_two_vectors_of_one_item_are_refused():

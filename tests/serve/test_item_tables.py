@@ -75,6 +75,24 @@ def test_text_is_read_as_the_type_that_the_fit_kept(tmp_path):
         ItemFields.read(tmp_path / "items.csv", ITEMS, kept=kept)
 
 
+@pytest.mark.parametrize("written", ["text", "whole numbers"])
+def test_vectors_are_read_as_those_that_the_fit_kept(written, tmp_path):
+    """A text file has them as JSON, and lists of integers would else be labels."""
+    frame = pl.DataFrame({"item": [7, 9], "embedding": [[3, 4], None]})
+    path = tmp_path / "items.parquet"
+    frame.write_parquet(path)
+    if written == "text":
+        path = tmp_path / "items.csv"
+        path.write_text('item,embedding\n7,"[3, 4]"\n9,\n')
+    fields = ItemFields.read(path, ITEMS, kept={"embedding": "vector"})
+    assert fields.columns()["embedding"].kind == "vector"
+    assert fields.columns()["embedding"].similar("embedding", [3, 4], 5).tolist() == [0]
+    assert fields.of([0, 1], ["embedding"]) == [{"embedding": [3.0, 4.0]}, {"embedding": None}]
+    pl.DataFrame({"item": [7, 9], "embedding": [[3, 4], [1]]}).write_parquet(tmp_path / "wrong.parquet")
+    with pytest.raises(InputError, match="--items: item column 'embedding': 1 items have a vector of another length"):
+        ItemFields.read(tmp_path / "wrong.parquet", ITEMS, kept={"embedding": "vector"})
+
+
 def test_ids_are_in_the_column_of_the_fit(tmp_path):
     FRAME.rename({"sku": "Artikel"}).write_csv(tmp_path / "items.csv")
     with pytest.raises(InputError, match="no column of item ids; it has: Artikel, title"):

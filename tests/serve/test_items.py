@@ -15,6 +15,7 @@ from beamwood.retrieval.blend import Blend, Part
 from beamwood.retrieval.item_columns import ItemColumns
 from beamwood.retrieval.popularity import PopularitySearcher
 from beamwood.retrieval.vector_column import VectorColumn
+from beamwood.serve import catalogue
 from beamwood.serve.learned import read_learned
 from beamwood.serve.settings import Limits
 from beamwood.serve.store.open import open_store
@@ -414,6 +415,8 @@ def test_an_item_is_placed_by_its_content(tmp_path):
         assert client.service.catalogue.new_items["new"].alike[0] == other
         ask(client, "PATCH", "/v1/items/new", {"fields": {"price": 4}})
         assert client.service.catalogue.new_items["new"].alike[0] == other
+        ask(client, "PATCH", "/v1/items/new", {"fields": {"embedding": None}})
+        assert not client.service.catalogue.new_items["new"].alike
         failed = put(client, {"item": "wrong", "fields": {"embedding": [1, 2]}}, status=422)
         assert "embedding is not a list of 4 finite numbers" in failed["error"]["message"]
         # What an operator names counts before, and the vectors are of known items only.
@@ -423,6 +426,29 @@ def test_an_item_is_placed_by_its_content(tmp_path):
             put(client, {"item": "second", "fields": {"embedding": content[9].tolist()}})["items"][0]["source"]
             == "vector"
         )
+
+
+def test_similar_content_is_looked_up_once(tmp_path, monkeypatch):
+    """Among many items that takes long, and changes of other processes would come first each time."""
+    retriever = retriever_of(vector_searcher(NUM_ITEMS))
+    content = np.random.default_rng(3).normal(size=(NUM_ITEMS, 4)).astype(np.float32)
+    replace(retriever, columns=ItemColumns(NUM_ITEMS, {"embedding": VectorColumn.of(content)})).save(tmp_path / "model")
+    similar, write, asked, tried = VectorColumn.similar, catalogue.write_learned, [], []
+
+    def counted(*arguments):
+        asked.append(1)
+        return similar(*arguments)
+
+    def late(*arguments):
+        tried.append(1)
+        return write(*arguments) if len(tried) == 3 else None
+
+    monkeypatch.setattr(VectorColumn, "similar", counted)
+    monkeypatch.setattr(catalogue, "write_learned", late)
+    with serving(tmp_path / "model", **WIDE) as client:
+        done = put(client, {"item": "new", "fields": {"embedding": content[7].tolist()}})
+        assert [each["source"] for each in done["items"]] == ["vector"]
+    assert (len(tried), len(asked)) == (3, 1)
 
 
 def test_the_item_table_of_a_server_may_have_the_vectors(tmp_path):

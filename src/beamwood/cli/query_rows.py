@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,6 +17,7 @@ from beamwood.cli import options as o
 from beamwood.cli.listed import parse_history, read_id_lines, read_lines
 from beamwood.errors import InputError, UnknownIdError
 from beamwood.retrieval.resolve import of_users
+from beamwood.steps import tell
 
 if TYPE_CHECKING:
     from beamwood.data.vocabulary import Vocabulary
@@ -81,8 +83,6 @@ class AskedOptions:
 
         Errors: see `of`; a user whom neither the model nor the store knows.
         """
-        from beamwood.serve.snapshot import typed_id
-
         self._check()
         names = answers.snapshot.names
         if self._gives_histories:
@@ -91,10 +91,13 @@ class AskedOptions:
             own, alone = answers.users()
             alone = alone if added is None else added
             return _of_json_ids([*own, *alone], alone)
-        rows = [typed_id(text, names.users) for text in self._names(names.users)]
+        rows = [answers.user_of(text) for text in self._names(names.users)]
         unknown = [] if on_unknown == "ignore" else [row for row in rows if not answers.knows(row)]
         if unknown:
-            raise UnknownIdError(f"neither the model nor the store knows the user {unknown[0]!r}; leave it out")
+            raise UnknownIdError(
+                f"{len(unknown)} of {len(rows)} users have no history in the model or the store, such as "
+                f"{unknown[0]!r}; leave them out or pass on_unknown='ignore'"
+            )
         return _of_json_ids(rows)
 
     @property
@@ -120,6 +123,10 @@ def _of_json_ids(rows: list[int | str], added: Sequence[int | str] = ()) -> Quer
     """Users with ids as in JSON; labels are text unless all are numbers."""
     numbers = all(isinstance(row, int) and row < 2**63 for row in rows)
     labels = [str(row) for row in rows]
+    if not numbers:
+        twice = [label for label, count in Counter(map(str, set(rows))).items() if count > 1]
+        if twice:
+            tell(f"{len(twice)} users are stored both as a number and as text, such as {twice[0]}; each has two lists")
     return QueryRows(labels, rows, True, pl.Int64 if numbers else None, added)
 
 

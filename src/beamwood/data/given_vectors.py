@@ -15,6 +15,9 @@ from beamwood.errors import InputError
 __all__ = ["given_vectors", "holds_vectors"]
 
 
+_LIST = r"^\[[^\[\]]*\]$"
+
+
 def holds_vectors(dtype: pl.DataType) -> bool:
     """Whether a type is that of lists of numbers with fractions."""
     inner = dtype.inner if isinstance(dtype, pl.List | pl.Array) else None
@@ -22,12 +25,17 @@ def holds_vectors(dtype: pl.DataType) -> bool:
 
 
 def given_vectors(cells: pl.Series, items: pl.Series) -> NDArray[np.float32]:
-    """float32[N, F], zeros where a cell is null; `items`: the id of each row, for errors.
+    """float32[N, F], zeros where a cell is null or an empty list; `items`: the id of each row, for errors.
 
     Text cells are JSON lists. Errors: no lists of numbers, different lengths, values that are not finite.
     """
     name = cells.name
     if cells.dtype == pl.String:
+        cells = cells.str.strip_chars()
+        cells = cells.set(cells.is_in(["", "null"]), None)
+        # Before they are decoded, where "1, 2" would be two cells.
+        wrong = ~cells.str.contains(_LIST).fill_null(True)
+        _refuse(name, items, wrong.arg_true().to_numpy(), "text that is no JSON list of numbers like [0.1, -2]")
         try:
             cells = cells.str.json_decode(pl.List(pl.Float32))
         except pl.exceptions.PolarsError as error:
@@ -36,10 +44,12 @@ def given_vectors(cells: pl.Series, items: pl.Series) -> NDArray[np.float32]:
                 f"item column '{name}' holds no lists of numbers: it cannot be read as JSON ({reason})"
             ) from error
     cells = arrays_as_lists(cells)
-    given, there = cells.drop_nulls(), np.flatnonzero(cells.is_not_null().to_numpy())
     inner = inner_type(cells)
-    if inner is None or not inner.is_numeric() or len(given) == 0 or given.list.len().max() == 0:
+    is_numeric = inner is not None and inner.is_numeric()
+    there = np.flatnonzero(cells.list.len().fill_null(0).to_numpy()) if is_numeric else np.empty(0, np.int64)
+    if len(there) == 0:
         raise InputError(f"item column '{name}' of type {cells.dtype} holds no lists of numbers of one length")
+    given = cells.gather(there)
     lengths = given.list.len().to_numpy()
     width = int(lengths[0])
     _refuse(name, items, there[lengths != width], f"a vector of another length than {width}, the first one's")

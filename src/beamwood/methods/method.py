@@ -225,6 +225,8 @@ class Method:
 def _print_plan(name: str, config: MethodConfig, plan: MethodConfig) -> None:
     """Print the settings that the plan resolved, in one line."""
     before, after = config.flat(), plan.flat()
-    meant = [f"{key}={json.dumps(after[key])}" for key in plan.names() if after.get(key) != before.get(key)]
+    # A setting that the plan used up, as the spare leaves of a tree, has no value after it.
+    resolved = [key for key in plan.names() if key in after and after[key] != before.get(key)]
+    meant = [f"{key}={json.dumps(after[key])}" for key in resolved]
     if meant:
         tell(f"{name}, planned: {', '.join(meant)}")

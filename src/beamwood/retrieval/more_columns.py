@@ -78,7 +78,10 @@ def _names(name: str, value: Any) -> list[str]:
         return []
     given = [value] if isinstance(value, str) else value
     if not isinstance(given, list | tuple) or not all(isinstance(each, str) for each in given):
-        raise InputError(f"{name}={value!r} is neither text nor a list of text")
+        raise InputError(
+            f"{name}={value!r} is neither text nor a list of text"
+            + (f"; for vectors keep it as {name}:vector" if isinstance(given, list | tuple) else "")
+        )
     parts = [part for each in given for part in (each.split("|") if name == CATEGORY else [each])]
     return [part for part in dict.fromkeys(parts) if part]
 

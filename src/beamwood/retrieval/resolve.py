@@ -123,13 +123,18 @@ class Names:
         starts = self.histories.indptr[within]
         return self._alive(self.histories.slices(starts, np.where(known, self.histories.indptr[within + 1], starts)))
 
-    def _rejected_by(self, users: NDArray[np.int64]) -> ItemLists:
-        """The items with a negative last event of each user; empty for unknown ones."""
+    def check_rejected(self) -> None:
+        """Errors: no negative events are stored."""
         if self.rejected is None:
             raise InputError(
                 "this retriever stores no negative events, so none can be left out; fit it with --negative-events, in "
                 "Python read_log(negative_events=[...])"
             )
+
+    def _rejected_by(self, users: NDArray[np.int64]) -> ItemLists:
+        """The items with a negative last event of each user; empty for unknown ones."""
+        self.check_rejected()
+        assert self.rejected is not None
         starts = self.rejected.indptr[np.maximum(users, 0)]
         stops = self.rejected.indptr[np.maximum(users, 0) + 1]
         return self._alive(self.rejected.slices(starts, np.where(users >= 0, stops, starts)))

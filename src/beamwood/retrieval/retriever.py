@@ -145,14 +145,18 @@ class Retriever:
 
     def hits(self, request: Request) -> tuple[Hits, list[list[str | None]]]:
         """The answer by item index, and the names of promotions, where the request has rules."""
-        for name, value in (("effort", request.effort), ("beam_width", request.beam_width)):
-            if value is not None and part_with(self.searcher, TreeSearcher) is None:
-                raise InputError(f"{name}={value} is for trees, and this model has no tree; leave it out")
+        self.check_ways(request)
         query, k, options = self.names.resolve(request, self.searcher.needs)
         rules = rules_of(request, k, self.names.filters)
         if rules is None:
             return self.searcher.search(query, k, options), []
         return arranged(self.searcher, query, k, options, rules)
+
+    def check_ways(self, request: Request) -> None:
+        """Errors: `effort` or `beam_width` for a model without a tree."""
+        for name, value in (("effort", request.effort), ("beam_width", request.beam_width)):
+            if value is not None and part_with(self.searcher, TreeSearcher) is None:
+                raise InputError(f"{name}={value} is for trees, and this model has no tree; leave it out")
 
     def _by_id(self, hits: Hits, promotions: list[list[str | None]]) -> Recommendations:
         if len(hits.items) == 1:

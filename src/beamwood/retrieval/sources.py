@@ -59,8 +59,12 @@ class Sources:
         return {int(items[at]): float(times[at]) for at in best}
 
     def vector(self, items: IndexArray) -> Mixture:
-        """The most popular of the items with the most similar content vectors, equally weighted."""
-        return dict.fromkeys(self._most_popular(items), 1.0)
+        """The most popular of the items with the most similar content vectors, equally weighted; `items`: best first.
+
+        Where no interactions are known, the most similar.
+        """
+        best = self._most_popular(items) if np.any(self.counts) else np.asarray(items)[:_MIXED].tolist()
+        return dict.fromkeys(best, 1.0)
 
     def category(self, items: IndexArray) -> Mixture:
         """The most popular items of its categories, equally weighted."""

@@ -66,12 +66,13 @@ class VectorColumn:
         """
         width = self.values.shape[1]
         try:
-            given = np.asarray(vector, np.float64)
+            given = np.asarray(vector)
         except (TypeError, ValueError):
             given = np.empty(0)
-        if given.shape != (width,) or not np.isfinite(given).all():
-            raise InputError(f"{name} is not a list of {width} finite numbers, which the vectors of the fit have")
+        if given.shape != (width,) or given.dtype.kind not in "iuf" or not np.isfinite(given).all():
+            raise InputError(f"{name} is not a list of {width} finite numbers, as the vectors of the known items are")
         # Scaled first, as the squares of large numbers overflow.
+        given = given.astype(np.float64)
         given = given / max(float(np.abs(given).max()), 1e-300)
         direction = (given / max(float(np.linalg.norm(given)), 1e-300)).astype(np.float32)
         cosines = np.concatenate([self.values[part] @ direction for part in slices(len(self.values), _BLOCK)])

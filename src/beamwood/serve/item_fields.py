@@ -62,7 +62,9 @@ class ItemFields:
             has = ", ".join(frame.columns)
             raise InputError(f"--items {path} has no column of item ids; it has: {has}. Call it item_id")
         for name, kind in kept.items():
-            if kind in ("number", "truth", "time") and name != column and frame.schema.get(name) == pl.String:
+            dtype = None if name == column else frame.schema.get(name)
+            # Vectors in any form, and others as text, would else be of another kind here.
+            if dtype is not None and (kind == "vector" or (kind in ("number", "truth", "time") and dtype == pl.String)):
                 frame = frame.with_columns(_as_kept(frame.select(name, item=column), f"{name}:{kind}"))
         if source.is_text:
             frame = frame.select(cell if cell.name == column else _typed(cell) for cell in frame)
@@ -159,9 +161,11 @@ def _is_time(dtype: pl.DataType) -> bool:
 
 def _as_kept(frame: pl.DataFrame, wanted: str) -> pl.Series:
     try:
-        return kept_column(frame, wanted)
+        read = kept_column(frame, wanted)
     except InputError as error:
         raise InputError(f"--items: {error}") from None
+    # An item without a vector is shown without one.
+    return pl.select(pl.when(frame[read.name].is_not_null()).then(read).alias(read.name)).to_series()
 
 
 def _typed(cells: pl.Series) -> pl.Series:

@@ -6,25 +6,29 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from beamwood.errors import InputError
 from beamwood.methods.reload import searchers_of
 from beamwood.retrieval.filters import Filters
 from beamwood.retrieval.group_answers import GroupOptions
 from beamwood.retrieval.request import Recommendations, Request
+from beamwood.retrieval.why_empty import why_empty
 from beamwood.serve.answering import recommended
-from beamwood.serve.asking import StoredHistory
+from beamwood.serve.asking import StoredHistory, known_of
 from beamwood.serve.kept import kept_of
 from beamwood.serve.learned import read_learned
 from beamwood.serve.messages import Answer, Recommend
 from beamwood.serve.problems import Problem
 from beamwood.serve.settings import Limits
-from beamwood.serve.snapshot import Snapshot, indices_of, open_snapshot
+from beamwood.serve.snapshot import Snapshot, indices_of, open_snapshot, typed_id
 from beamwood.serve.store.event import Session
 from beamwood.serve.store.open import open_store
 from beamwood.serve.store.protocol import HistoryStore
 from beamwood.serve.widened import widened
+from beamwood.types import ItemLists
 
 __all__ = ["StoreAnswers", "open_with_store"]
 
@@ -60,6 +64,12 @@ class StoreAnswers:
         users = self.snapshot.names.users
         return bool(kept.items) or (users is not None and not kept.erased and indices_of(users, [user])[0] >= 0)
 
+    def user_of(self, text: str) -> int | str:
+        """The user that a text names: of a folder without users the one with a history, else the number."""
+        users = self.snapshot.names.users
+        user = typed_id(text, users)
+        return text if users is None and not self.knows(user) and self.knows(text) else user
+
     def __call__(self, options: GroupOptions, rows: Sequence[Any]) -> pl.DataFrame:
         """See `AnswerRows`. An erased or unknown user gets no list unless `on_unknown` is "ignore"."""
         lenient = options.request.on_unknown == "ignore"
@@ -76,22 +86,41 @@ class StoreAnswers:
 
     def recommendations(self, request: Request) -> Recommendations:
         """The answers to the request's users or histories."""
-        rows: Any = request.histories if request.users is None else request.users
-        answers = list(self._answers(request, rows, by_users=request.users is not None))
+        by_users = request.users is not None
+        rows: Any = request.users if by_users else request.histories
+        answers = list(self._answers(request, rows, by_users=by_users))
         items = [[each.item for each in answer.items] for answer in answers]
-        return Recommendations(items, [[each.score for each in answer.items] for answer in answers])
+        found = Recommendations(items, [[each.score for each in answer.items] for answer in answers])
+        if all(items):
+            return found
+        histories = ItemLists.from_lists([self._history(row, by_users=by_users) for row in rows])
+        asked = replace(request, users=None, histories=histories)
+        return replace(found, empty=why_empty(self.snapshot.names, asked, items))
+
+    def _history(self, row: Any, *, by_users: bool) -> NDArray[np.int32]:
+        """The items of a user or of a history that are known."""
+        body = Recommend(user=row if by_users else None, history=None if by_users else _given(row), on_unknown="ignore")
+        kept = kept_of(self.store, row, self.snapshot, body, _LIMITS) if by_users else StoredHistory()
+        return known_of(self.snapshot, body, kept).history
 
     def _answers(self, request: Request, rows: Sequence[Any], *, by_users: bool) -> Iterator[Answer]:
+        # Refused as without a store, in the words of a caller in Python.
+        self.snapshot.retriever.check_ways(request)
+        if request.rejected == "remove" and not self.snapshot.kinds.negative:
+            self.snapshot.names.check_rejected()
+        if not by_users and request.on_unknown == "error":
+            self.snapshot.names.items.encode([item for row in rows for item in row])
         snapshot, context = _filtered(self.snapshot, request), request.context or {}
         k = snapshot.names.checked_k(request.k)
         for at, row in enumerate(rows):
             body = Recommend(
                 user=row if by_users else None,
-                history=None if by_users else [item for item in row if item is not None],
+                history=None if by_users else _given(row),
                 k=k,
                 exclude_seen=request.seen == "remove",
-                exclude_rejected=request.rejected == "remove",
-                on_unknown="error" if not by_users and request.on_unknown == "error" else "ignore",
+                # A history alone has no negative events.
+                exclude_rejected=by_users and request.rejected == "remove",
+                on_unknown="ignore",
                 context={name: values[at] for name, values in context.items()} or None,
                 effort=request.effort,
                 beam_width=request.beam_width,
@@ -101,6 +130,11 @@ class StoreAnswers:
                 yield recommended(snapshot, body, kept, _LIMITS, request_id="")[0]
             except Problem as problem:
                 raise InputError(problem.message) from None
+
+
+def _given(history: Sequence[Any]) -> list[Any]:
+    """Without the places of ids that are of no item's type."""
+    return [item for item in history if item is not None]
 
 
 def open_with_store(

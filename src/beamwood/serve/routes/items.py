@@ -27,6 +27,7 @@ from beamwood.types import BoolArray
 __all__ = ["routes"]
 
 _MOST = 1000
+_Content = tuple[dict[str, Any], list[Id] | None]
 Category = Annotated[str | None, Meta(description='Several categories are separated by "|".')]
 Similar = Annotated[Ids, Meta(description="Similar items that the model knows.")]
 
@@ -122,9 +123,21 @@ async def _put(call: Call) -> Catalogued:
     if not 1 <= len(given) <= _MOST:
         raise Problem("invalid_request", f"items has {len(given)} of them; give 1 to {_MOST}", field="items")
 
+    # Kept, as the change is tried again where another process was quicker.
+    contents: dict[int, tuple[Snapshot, _Content]] = {}
+
+    def content_of(snapshot: Snapshot, number: int) -> _Content:
+        base = snapshot.fitted or snapshot
+        if number not in contents or contents[number][0] is not base:
+            contents[number] = base, _by_content(snapshot, given[number].fields)
+        return contents[number][1]
+
     def change(snapshot: Snapshot, learned: Learned) -> list[CatalogueItem]:
-        erased = set(learned.erased)
-        placed = [_placed(snapshot, learned.items, erased, each, number) for number, each in enumerate(given)]
+        known, erased = learned.items, set(learned.erased)
+        placed = [
+            _placed(snapshot, known, erased, each, number, content_of(snapshot, number))
+            for number, each in enumerate(given)
+        ]
         learned.unavailable = [each for each in learned.unavailable if each not in learned.items]
         return placed
 
@@ -132,7 +145,12 @@ async def _put(call: Call) -> Catalogued:
 
 
 def _placed(
-    snapshot: Snapshot, known: dict[Any, CatalogueItem], erased: set[Any], given: NewItem, number: int
+    snapshot: Snapshot,
+    known: dict[Any, CatalogueItem],
+    erased: set[Any],
+    given: NewItem,
+    number: int,
+    content: _Content,
 ) -> CatalogueItem:
     """Put it into `known`, in the place of an earlier one of its id.
 
@@ -149,7 +167,7 @@ def _placed(
         raise Problem("conflict", message, field=f"items[{number}].item")
     _check_similar(snapshot, given.similar, f"items[{number}].similar")
     near, events = ([], 0) if found is None else (found.near, found.events)
-    fields, alike = _by_content(snapshot, given.fields)
+    fields, alike = content
     fresh = CatalogueItem(
         given.item, given.category, fields, given.similar, given.available, near, events, alike=alike or []
     )
@@ -157,12 +175,15 @@ def _placed(
     return fresh
 
 
-def _by_content(snapshot: Snapshot, fields: dict[str, Any]) -> tuple[dict[str, Any], list[Id] | None]:
-    """The fields without vectors, and the known items that are similar by one; None where none is given."""
+def _by_content(snapshot: Snapshot, fields: dict[str, Any]) -> _Content:
+    """The fields without vectors, and the known items that are similar by one; None where none is named."""
     alive, columns = snapshot.names.filters.alive, snapshot.names.filters.columns
     found = similar_content(columns, fields, None if alive is None else alive.mask)
     rest = {name: value for name, value in fields.items() if not isinstance(columns.get(name), VectorColumn)}
-    return rest, None if found is None else snapshot.names.items.decode(found)
+    if found is None:
+        # A null takes the vector away.
+        return rest, [] if len(rest) < len(fields) else None
+    return rest, snapshot.names.items.decode(found)
 
 
 def _check_similar(snapshot: Snapshot, ids: list[Any], name: str) -> None:

@@ -21,10 +21,13 @@ _Connection = TypeVar("_Connection", bound=Closable)
 
 
 class Readers(Generic[_Connection]):
-    """The read connections of all threads, each created by `connect` at its thread's first use."""
+    """The read connections of all threads, each created by `connect` at its thread's first use.
+
+    Those of ended threads are closed when another is created.
+    """
 
     def __init__(self, connect: Callable[[], _Connection]) -> None:
-        self._connect, self._all = connect, list[_Connection]()
+        self._connect, self._all = connect, dict[threading.Thread, _Connection]()
         self._local, self._guard = _OfThread(), threading.Lock()
 
     def own(self) -> _Connection:
@@ -33,7 +36,11 @@ class Readers(Generic[_Connection]):
         if own is None:
             own = self._local.connection = self._connect()
             with self._guard:
-                self._all.append(own)
+                ended = [thread for thread in self._all if not thread.is_alive()]
+                left = [self._all.pop(thread) for thread in ended]
+                self._all[threading.current_thread()] = own
+            for connection in left:
+                connection.close()
         return own
 
     def drop(self) -> None:
@@ -42,11 +49,11 @@ class Readers(Generic[_Connection]):
         if own is not None:
             self._local.connection = None
             with self._guard:
-                self._all.remove(own)
+                self._all.pop(threading.current_thread(), None)
             own.close()
 
     def close(self) -> None:
         """Close all connections."""
         with self._guard:
-            for connection in self._all:
+            for connection in self._all.values():
                 connection.close()
