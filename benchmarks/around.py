@@ -18,13 +18,13 @@ import polars as pl
 
 import beamwood
 from beamwood.data.queries import Queries
-from beamwood.retrieval.group_answers import OfRetriever, in_process
-from beamwood.retrieval.item_columns import ItemColumns
+from beamwood.retrieval.batch.group_answers import OfRetriever, in_process
+from beamwood.retrieval.batch.job import Job
+from beamwood.retrieval.columns.item_columns import ItemColumns
 from beamwood.retrieval.item_vectors import part_with
-from beamwood.retrieval.job import Job
 from beamwood.retrieval.request import Request
 from beamwood.retrieval.retriever import Retriever
-from beamwood.retrieval.tree import TreeSearcher
+from beamwood.retrieval.searchers.tree import TreeSearcher
 from beamwood.types import Prepared, SearchOptions
 from benchmarks.contenders import natives
 from benchmarks.measure import seconds_of
@@ -38,7 +38,7 @@ _BATCH, _TURNS, _ROWS, _ROUNDS = 64, 20, 256, 3
 
 _START = """
 import json, sys, time
-import beamwood, beamwood.retrieval.retriever, beamwood.retrieval.tree
+import beamwood, beamwood.retrieval.retriever, beamwood.retrieval.searchers.tree
 def anonymous():
     with open("/proc/self/status") as status:
         return next(int(line.split()[1]) for line in status if line.startswith("RssAnon:")) / 1000

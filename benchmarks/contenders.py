@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamwood.kernels.light import Way, light_query
-from beamwood.retrieval.blend import Blend, Part
 from beamwood.retrieval.index import HnswIndex
 from beamwood.retrieval.item_vectors import part_with
 from beamwood.retrieval.retriever import Retriever
-from beamwood.retrieval.tree import TreeSearcher
-from beamwood.retrieval.vectors import VectorSearcher
+from beamwood.retrieval.searchers.blend import Blend, Part
+from beamwood.retrieval.searchers.tree import TreeSearcher
+from beamwood.retrieval.searchers.vectors import VectorSearcher
 from beamwood.types import Hits, Query, QueryNeeds, Searcher, SearchOptions
 
 __all__ = ["BEHIND", "TREE", "Contender", "contenders", "natives"]

@@ -38,7 +38,7 @@ from beamwood.kernels.light import LightHead, Way
 from beamwood.kernels.terms import TermQuery
 from beamwood.methods import load_method
 from beamwood.models.light_head import LightModule
-from beamwood.retrieval.tree import TreeSearcher
+from beamwood.retrieval.searchers.tree import TreeSearcher
 from beamwood.training.budget import Budget
 from beamwood.training.lazy_adam import LazyAdam
 from beamwood.training.loop_config import LAZY_FROM

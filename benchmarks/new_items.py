@@ -25,11 +25,11 @@ import beamwood
 from beamwood.data.queries import Queries
 from beamwood.data.split import Split
 from beamwood.methods import load_method
-from beamwood.retrieval.content import NEAREST
-from beamwood.retrieval.new_items import NewItem
+from beamwood.retrieval.columns.vector_column import VectorColumn
+from beamwood.retrieval.new_items.added import NewItem
+from beamwood.retrieval.new_items.content import NEAREST
+from beamwood.retrieval.new_items.sources import Sources, items_near
 from beamwood.retrieval.retriever import Retriever
-from beamwood.retrieval.sources import Sources, items_near
-from beamwood.retrieval.vector_column import VectorColumn
 from beamwood.serve.shares import order_by_share
 from beamwood.types import Hits, SearchOptions
 from benchmarks.bars import Bar

@@ -33,17 +33,17 @@ from beamwood.models.pair_model import PairModel
 from beamwood.models.scorers import neumf
 from beamwood.models.sequence import SequenceModel
 from beamwood.models.terms import TERMS
-from beamwood.retrieval.blend import Blend, Part
+from beamwood.retrieval.columns.item_columns import ItemColumns
 from beamwood.retrieval.index import INDEXES, HnswIndex, settings_of
-from beamwood.retrieval.item_columns import ItemColumns
-from beamwood.retrieval.neighbours import NeighbourSearcher
-from beamwood.retrieval.popularity import PopularitySearcher
-from beamwood.retrieval.queries import EncodedHistory, HistoryMean, Scaled, UserBranch, UserVectors
-from beamwood.retrieval.ranked import RankingSearcher
 from beamwood.retrieval.retriever import Retriever
-from beamwood.retrieval.scorers import restore_scorer
-from beamwood.retrieval.tree import TreeSearcher
-from beamwood.retrieval.vectors import VectorSearcher, sequence_searcher
+from beamwood.retrieval.searchers.blend import Blend, Part
+from beamwood.retrieval.searchers.neighbours import NeighbourSearcher
+from beamwood.retrieval.searchers.popularity import PopularitySearcher
+from beamwood.retrieval.searchers.queries import EncodedHistory, HistoryMean, Scaled, UserBranch, UserVectors
+from beamwood.retrieval.searchers.ranked import RankingSearcher
+from beamwood.retrieval.searchers.scorers import restore_scorer
+from beamwood.retrieval.searchers.tree import TreeSearcher
+from beamwood.retrieval.searchers.vectors import VectorSearcher, sequence_searcher
 from beamwood.tree import random_tree
 from beamwood.types import ItemLists
 

@@ -11,12 +11,12 @@ from beamwood.kernels.din import DinWeights, Layer
 from beamwood.kernels.light import Way
 from beamwood.kernels.terms import TermArrays
 from beamwood.models.terms import TERMS
-from beamwood.retrieval.item_columns import ItemColumns
-from beamwood.retrieval.queries import HistoryMean
+from beamwood.retrieval.columns.item_columns import ItemColumns
 from beamwood.retrieval.retriever import Retriever
-from beamwood.retrieval.tree import TreeSearcher
-from beamwood.retrieval.vectors import VectorSearcher
-from beamwood.retrieval.ways import Ways
+from beamwood.retrieval.searchers.queries import HistoryMean
+from beamwood.retrieval.searchers.tree import TreeSearcher
+from beamwood.retrieval.searchers.vectors import VectorSearcher
+from beamwood.retrieval.searchers.ways import Ways
 from beamwood.tree import random_tree
 from beamwood.types import ItemLists
 from din_cases import random_light

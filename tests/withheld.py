@@ -8,9 +8,9 @@ import polars as pl
 from scipy import sparse
 
 from beamwood.data import Vocabulary
-from beamwood.retrieval.blend import Blend, Part
-from beamwood.retrieval.neighbours import NeighbourSearcher
-from beamwood.retrieval.popularity import PopularitySearcher
+from beamwood.retrieval.searchers.blend import Blend, Part
+from beamwood.retrieval.searchers.neighbours import NeighbourSearcher
+from beamwood.retrieval.searchers.popularity import PopularitySearcher
 from retrieval_cases import retriever_of, tree_searcher, vector_searcher
 from served import item_table, post
 

@@ -98,7 +98,7 @@ def bench(made):
 def tree(made):
     import beamwood
     from beamwood.retrieval.item_vectors import part_with
-    from beamwood.retrieval.tree import TreeSearcher
+    from beamwood.retrieval.searchers.tree import TreeSearcher
 
     return part_with(beamwood.load(made / "runs/benchmarks/answers/market/dtr/0/fitted").searcher, TreeSearcher)
 

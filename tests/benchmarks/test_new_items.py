@@ -6,7 +6,7 @@ from benchmarks.new_items import BARS, found_by, judged, market, measured_source
 from benchmarks.serve_table import flattened, serve_table
 
 from beamwood.data.queries import Queries
-from beamwood.retrieval.popularity import PopularitySearcher
+from beamwood.retrieval.searchers.popularity import PopularitySearcher
 from beamwood.types import ItemLists
 from retrieval_cases import retriever_of
 

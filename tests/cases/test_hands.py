@@ -11,8 +11,8 @@ from scipy import sparse
 import beamwood
 from beamwood.data import Dataset, Vocabulary, leave_one_out, read_log
 from beamwood.errors import InputError
-from beamwood.retrieval.popularity import PopularitySearcher
 from beamwood.retrieval.retriever import Retriever
+from beamwood.retrieval.searchers.popularity import PopularitySearcher
 from beamwood.types import ItemLists
 
 NAMES = ["user_id", "item_id", "rating", "timestamp"]

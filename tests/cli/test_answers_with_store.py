@@ -9,9 +9,9 @@ import polars as pl
 import pytest
 
 from beamwood import load
-from beamwood.retrieval import group_answers
-from beamwood.retrieval import job as jobs
-from beamwood.retrieval.group_answers import GroupAnswers
+from beamwood.retrieval.batch import group_answers
+from beamwood.retrieval.batch import job as jobs
+from beamwood.retrieval.batch.group_answers import GroupAnswers
 from beamwood.serve.store.event import Event
 from beamwood.serve.store.open import open_store
 from cli_cases import beamwood

@@ -146,7 +146,7 @@ def test_groups_of_a_replaced_folder_are_not_resumed(fitted, tmp_path, monkeypat
             raise KeyboardInterrupt
         return hits(*given, **options)
 
-    monkeypatch.setattr("beamwood.retrieval.job.GROUP_ROWS", 10)
+    monkeypatch.setattr("beamwood.retrieval.batch.job.GROUP_ROWS", 10)
     monkeypatch.setattr("beamwood.cli.answering.load", replaced)
     monkeypatch.setattr(Retriever, "hits", ending)
     command = ["recommend", folder, "--all-users", "--out", out]

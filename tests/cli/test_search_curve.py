@@ -12,8 +12,8 @@ from beamwood.cli.main import app
 from beamwood.data.vocabulary import Vocabulary
 from beamwood.kernels.light import Way
 from beamwood.retrieval.retriever import Retriever
-from beamwood.retrieval.tree import TreeSearcher
-from beamwood.retrieval.ways import Ways
+from beamwood.retrieval.searchers.tree import TreeSearcher
+from beamwood.retrieval.searchers.ways import Ways
 from chromium import check_page, needs_chromium, rows_of
 from cli_cases import TINY, beamwood
 from din_cases import random_case

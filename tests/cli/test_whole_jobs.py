@@ -8,10 +8,10 @@ import pytest
 
 import beamwood as package
 from beamwood.errors import InputError
-from beamwood.retrieval import group_answers
-from beamwood.retrieval import job as jobs
-from beamwood.retrieval.group_answers import GroupAnswers
-from beamwood.retrieval.where_text import parse_where
+from beamwood.retrieval.batch import group_answers
+from beamwood.retrieval.batch import job as jobs
+from beamwood.retrieval.batch.group_answers import GroupAnswers
+from beamwood.retrieval.columns.where_text import parse_where
 from cli_cases import beamwood
 
 
@@ -149,7 +149,7 @@ TEXTS = [
 
 
 def columns():
-    from beamwood.retrieval.item_columns import ItemColumns
+    from beamwood.retrieval.columns.item_columns import ItemColumns
     from retrieval_cases import item_frame
 
     return ItemColumns.of(item_frame(50))

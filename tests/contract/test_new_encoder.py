@@ -17,7 +17,7 @@ from beamwood.losses.softmax import catalogue_softmax
 from beamwood.models.encoders import ENCODERS
 from beamwood.models.sequence import SequenceModel
 from beamwood.retrieval.retriever import Retriever
-from beamwood.retrieval.vectors import searcher_with, sequence_searcher
+from beamwood.retrieval.searchers.vectors import searcher_with, sequence_searcher
 from beamwood.testing import EncoderContract
 from beamwood.types import ItemLists, Query
 

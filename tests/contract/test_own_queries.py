@@ -7,9 +7,9 @@ import pytest
 import beamwood
 from beamwood.data import Vocabulary
 from beamwood.errors import ArtefactError, InputError
-from beamwood.retrieval.queries import QUERIES, HistoryMean
 from beamwood.retrieval.retriever import Retriever
-from beamwood.retrieval.vectors import VectorSearcher, searcher_with
+from beamwood.retrieval.searchers.queries import QUERIES, HistoryMean
+from beamwood.retrieval.searchers.vectors import VectorSearcher, searcher_with
 from beamwood.types import ItemLists, Query, QueryNeeds
 
 

@@ -13,8 +13,8 @@ from beamwood.data.synthetic import MarketConfig, make_market
 from beamwood.errors import ArtefactError, InputError
 from beamwood.methods.two_stage import METHOD as TWO_STAGE
 from beamwood.models.scorers import SCORERS
-from beamwood.retrieval.ranked import RankingSearcher, searcher_with
 from beamwood.retrieval.retriever import Retriever
+from beamwood.retrieval.searchers.ranked import RankingSearcher, searcher_with
 
 SCORE = runpy.run_path(str(Path(__file__).parent.parent / "one_file" / "attended_product.py"))["SCORE"]
 

@@ -9,8 +9,8 @@ import pytest
 from beamwood import read_log
 from beamwood.data import Dataset
 from beamwood.errors import InputError
-from beamwood.retrieval.item_columns import ItemColumns
-from beamwood.retrieval.where import where_mask
+from beamwood.retrieval.columns.item_columns import ItemColumns
+from beamwood.retrieval.columns.where import where_mask
 from cli_cases import beamwood
 
 ITEMS = """item,price,sale,added,code,spread,edge

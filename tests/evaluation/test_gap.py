@@ -6,11 +6,11 @@ import pytest
 from beamwood.errors import InputError
 from beamwood.evaluation import gap
 from beamwood.evaluation.gap import TailGap, tail_gap
-from beamwood.retrieval.blend import Blend, Part
-from beamwood.retrieval.popularity import PopularitySearcher
-from beamwood.retrieval.queries import UserVectors
-from beamwood.retrieval.ranked import RankingSearcher
-from beamwood.retrieval.vectors import VectorSearcher
+from beamwood.retrieval.searchers.blend import Blend, Part
+from beamwood.retrieval.searchers.popularity import PopularitySearcher
+from beamwood.retrieval.searchers.queries import UserVectors
+from beamwood.retrieval.searchers.ranked import RankingSearcher
+from beamwood.retrieval.searchers.vectors import VectorSearcher
 from beamwood.types import ItemLists, Query
 
 

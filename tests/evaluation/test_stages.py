@@ -11,8 +11,8 @@ from beamwood.data.queries import Queries
 from beamwood.errors import InputError
 from beamwood.evaluation import stages
 from beamwood.evaluation.stages import decompose
-from beamwood.retrieval.blend import Blend, Part
-from beamwood.retrieval.ranked import RankingSearcher
+from beamwood.retrieval.searchers.blend import Blend, Part
+from beamwood.retrieval.searchers.ranked import RankingSearcher
 from beamwood.retrieval.top_k import top_k
 from beamwood.types import ItemLists, Query, QueryNeeds, SearchOptions
 

@@ -14,8 +14,8 @@ from beamwood.errors import ArtefactError, InputError
 from beamwood.evaluation.protocol import evaluate
 from beamwood.methods import METHODS, load_method
 from beamwood.retrieval.index import INDEXES
-from beamwood.retrieval.queries import QUERIES
-from beamwood.retrieval.vectors import searcher_with
+from beamwood.retrieval.searchers.queries import QUERIES
+from beamwood.retrieval.searchers.vectors import searcher_with
 from beamwood.testing import IndexContract
 
 FILE = Path(__file__).parents[1] / "one_file" / "bucket_index.py"

@@ -23,8 +23,8 @@ from beamwood.fitting.tree.terms import terms_of
 from beamwood.kernels.light import LightHead, Way
 from beamwood.methods import load_method
 from beamwood.models.light_head import LightModule
-from beamwood.retrieval.tree import TreeSearcher
-from beamwood.retrieval.ways import Ways, narrower_beams
+from beamwood.retrieval.searchers.tree import TreeSearcher
+from beamwood.retrieval.searchers.ways import Ways, narrower_beams
 from beamwood.training.budget import Budget
 from beamwood.tree import Shape, random_tree
 from beamwood.types import SearchOptions

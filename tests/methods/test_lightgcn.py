@@ -11,8 +11,8 @@ from beamwood.data.synthetic import MarketConfig, make_market
 from beamwood.errors import ArtefactError, InputError
 from beamwood.fitting.vectors.lightgcn import Graph, GraphVectors, LightGcnTask
 from beamwood.methods import load_method
-from beamwood.retrieval.folded import FoldedUsers
 from beamwood.retrieval.load import restore_searcher
+from beamwood.retrieval.searchers.folded import FoldedUsers
 from beamwood.training.trainable import Progress
 from beamwood.types import ItemLists, Query
 from plans import planned

@@ -55,7 +55,7 @@ import numpy as np
 
 from beamwood.fitting.settings import MethodConfig
 from beamwood.methods import Method
-from beamwood.retrieval.popularity import PopularitySearcher
+from beamwood.retrieval.searchers.popularity import PopularitySearcher
 
 
 class Config(MethodConfig):

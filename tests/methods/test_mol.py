@@ -12,7 +12,7 @@ from beamwood.models import mol
 from beamwood.models.encoders import sasrec
 from beamwood.models.ops import silu, softmax, unit
 from beamwood.retrieval.load import restore_searcher
-from beamwood.retrieval.mixture import MixtureSearcher
+from beamwood.retrieval.searchers.mixture import MixtureSearcher
 from beamwood.types import SearchOptions
 from following import NUM_ITEMS, far_from_start, followed, gain_over_popularity, queries, without_gradient
 from plans import planned
@@ -146,7 +146,7 @@ def test_recall_rises_with_the_number_of_scored_items(split):
 def test_a_row_equals_that_in_a_batch(split, monkeypatch):
     searcher, query = task_of(split, **{"model.num_candidates": 4}).searcher(), queries()
     whole = searcher.search(query, 3)
-    monkeypatch.setattr("beamwood.retrieval.mixture._BLOCK_CELLS", 1)
+    monkeypatch.setattr("beamwood.retrieval.searchers.mixture._BLOCK_CELLS", 1)
     alone = searcher.search(query, 3)
     assert np.array_equal(alone.items, whole.items)
     np.testing.assert_allclose(alone.scores, whole.scores, atol=1e-4)

@@ -20,7 +20,7 @@ from beamwood.fitting.tree.search_choice import KEPT, KEPT_LEVEL, choose_ways
 from beamwood.kernels.light import Way
 from beamwood.kernels.terms import Term, rows_of
 from beamwood.methods import load_method
-from beamwood.retrieval.tree import TreeSearcher, searcher_with
+from beamwood.retrieval.searchers.tree import TreeSearcher, searcher_with
 from beamwood.types import SearchOptions
 
 GROUPS, AHEAD = 397, 7

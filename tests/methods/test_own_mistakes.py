@@ -15,7 +15,7 @@ from beamwood.fitting.settings import MethodConfig
 from beamwood.methods import Method
 from beamwood.methods.dtr import METHOD as DTR
 from beamwood.methods.sasrec import METHOD as SASREC
-from beamwood.retrieval.popularity import PopularitySearcher
+from beamwood.retrieval.searchers.popularity import PopularitySearcher
 from beamwood.sampling.levels import UniformByLevel
 
 SMALL = {

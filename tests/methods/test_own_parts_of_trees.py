@@ -17,7 +17,7 @@ from beamwood.kernels.links import LINKS
 from beamwood.kernels.terms import TermQuery
 from beamwood.models.din import DinScorer
 from beamwood.models.terms import TERMS, Seen
-from beamwood.retrieval.tree import TreeSearcher
+from beamwood.retrieval.searchers.tree import TreeSearcher
 from beamwood.training.run_folder import RunFolder
 from beamwood.tree import Shape
 from beamwood.types import Query

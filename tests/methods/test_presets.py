@@ -16,7 +16,7 @@ from beamwood.fitting.tree.dtr import make_objective
 from beamwood.fitting.tree.start import start_tree
 from beamwood.fitting.tree.task import TreeTask
 from beamwood.methods import METHODS, Method, load_method
-from beamwood.retrieval.popularity import PopularitySearcher
+from beamwood.retrieval.searchers.popularity import PopularitySearcher
 from beamwood.tree import Shape
 from plans import planned
 from prepared import Prepared

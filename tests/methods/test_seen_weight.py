@@ -10,7 +10,7 @@ from beamwood.evaluation.protocol import evaluate
 from beamwood.fitting import blend
 from beamwood.fitting.blend import SEEN_WEIGHTS, best_seen_weight
 from beamwood.methods import load_method
-from beamwood.retrieval.candidates import find_candidates
+from beamwood.retrieval.searchers.candidates import find_candidates
 from beamwood.types import SearchOptions
 
 SMALL = {

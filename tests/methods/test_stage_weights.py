@@ -12,9 +12,9 @@ from beamwood.fitting.blend import SEEN_WEIGHTS, BlendWeights, StageCandidates
 from beamwood.fitting.choose import Validation
 from beamwood.fitting.stages import blend_of_stages
 from beamwood.methods import cooccurrence, load_method, popularity
-from beamwood.retrieval.popularity import PopularitySearcher
-from beamwood.retrieval.ranked import RankingSearcher
-from beamwood.retrieval.scorers import restore_scorer
+from beamwood.retrieval.searchers.popularity import PopularitySearcher
+from beamwood.retrieval.searchers.ranked import RankingSearcher
+from beamwood.retrieval.searchers.scorers import restore_scorer
 from beamwood.types import ItemLists
 
 NUM_USERS, NUM_ITEMS, MONITOR = 300, 90, "both/ndcg@20"

@@ -10,8 +10,8 @@ from beamwood.errors import ArtefactError, InputError, UnknownSearcherError
 from beamwood.fitting.vectors.tiger import TigerTask, item_codes, with_collision_codes
 from beamwood.methods import load_method
 from beamwood.models import code_decoder
-from beamwood.retrieval.coded import CodeSearcher
 from beamwood.retrieval.load import restore_searcher
+from beamwood.retrieval.searchers.coded import CodeSearcher
 from beamwood.types import SearchOptions
 from following import NUM_ITEMS, far_from_start, followed, gain_over_popularity, queries, without_gradient
 from plans import planned
@@ -111,7 +111,7 @@ def test_only_prefixes_of_items_are_searched(split):
 def test_a_row_equals_that_in_a_batch(split, monkeypatch):
     searcher, query = task_of(split, **{"model.beam_width": 4}).searcher(), queries()
     whole = searcher.search(query, 3)
-    monkeypatch.setattr("beamwood.retrieval.coded._BLOCK_CELLS", 1)
+    monkeypatch.setattr("beamwood.retrieval.searchers.coded._BLOCK_CELLS", 1)
     alone = searcher.search(query, 3)
     assert np.array_equal(alone.items, whole.items)
     np.testing.assert_allclose(alone.scores, whole.scores, atol=1e-5)

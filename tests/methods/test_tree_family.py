@@ -19,7 +19,7 @@ from beamwood.fitting.tree.update import TreeUpdate
 from beamwood.fitting.vectors import sequence
 from beamwood.methods import load_method
 from beamwood.models.din import DinScorer, LevelNodes
-from beamwood.retrieval.popularity import PopularitySearcher
+from beamwood.retrieval.searchers.popularity import PopularitySearcher
 from beamwood.training.budget import Budget
 from beamwood.training.interrupt import Interrupted
 from beamwood.training.run_folder import RunFolder

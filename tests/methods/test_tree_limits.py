@@ -11,7 +11,7 @@ from beamwood.data import Dataset, disjoint_users, read_log
 from beamwood.errors import TimeLimitError
 from beamwood.fitting.tree.task import TreeTask
 from beamwood.methods import load_method
-from beamwood.retrieval.tree import TreeSearcher
+from beamwood.retrieval.searchers.tree import TreeSearcher
 from beamwood.training.budget import Budget
 from plans import planned
 

@@ -9,8 +9,8 @@ from beamwood.models.encoders import ENCODERS, caser, fmlp, gru4rec, sasrec, you
 from beamwood.models.plain_encoder import PlainEncoder
 from beamwood.models.sequence import SequenceModel
 from beamwood.retrieval.load import restore_searcher
-from beamwood.retrieval.queries import UserBranch
-from beamwood.retrieval.vectors import sequence_searcher
+from beamwood.retrieval.searchers.queries import UserBranch
+from beamwood.retrieval.searchers.vectors import sequence_searcher
 from beamwood.testing import EncoderContract
 from beamwood.types import ItemLists, Query
 

@@ -15,8 +15,8 @@ from beamwood.models.graphrec import GraphRec
 from beamwood.models.pair_model import PairModel
 from beamwood.models.pairs import QueryTensors
 from beamwood.models.scorers import neumf
-from beamwood.retrieval import scorers
-from beamwood.retrieval.scorers import context_encoder, restore_scorer
+from beamwood.retrieval.searchers import scorers
+from beamwood.retrieval.searchers.scorers import context_encoder, restore_scorer
 from beamwood.types import ItemLists
 
 USERS, ITEMS, LENGTH = 7, 11, 5

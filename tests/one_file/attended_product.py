@@ -15,7 +15,7 @@ from beamwood.models import parameters as declared
 from beamwood.models.ops import namespace
 from beamwood.models.parameters import Parameter
 from beamwood.models.scorer import PairScore
-from beamwood.retrieval.ranked import RankingSearcher, searcher_with
+from beamwood.retrieval.searchers.ranked import RankingSearcher, searcher_with
 
 
 class Sizes(declared.Sizes):

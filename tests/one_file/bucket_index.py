@@ -11,7 +11,7 @@ import numpy as np
 from beamwood.methods.sasrec import METHOD as SASREC
 from beamwood.retrieval.index import IndexInputs, IndexSettings
 from beamwood.retrieval.products import best_products
-from beamwood.retrieval.vectors import VectorSearcher, searcher_with
+from beamwood.retrieval.searchers.vectors import VectorSearcher, searcher_with
 from beamwood.types import SearchOptions
 
 

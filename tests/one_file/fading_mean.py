@@ -11,7 +11,7 @@ from beamwood.models import parameters as declared
 from beamwood.models.encoder import Encoder
 from beamwood.models.ops import dropped, linear, namespace, relu
 from beamwood.models.parameters import Parameter, linear_parameters
-from beamwood.retrieval.vectors import VectorSearcher, searcher_with
+from beamwood.retrieval.searchers.vectors import VectorSearcher, searcher_with
 
 
 class Sizes(declared.Sizes):

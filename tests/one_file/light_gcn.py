@@ -10,8 +10,8 @@ from beamwood.fitting.settings import LoopSettings
 from beamwood.fitting.vectors.fit import fit_vectors
 from beamwood.fitting.vectors.settings import VectorConfig
 from beamwood.methods import Method, Needs
-from beamwood.retrieval.queries import UserVectors
-from beamwood.retrieval.vectors import VectorSearcher
+from beamwood.retrieval.searchers.queries import UserVectors
+from beamwood.retrieval.searchers.vectors import VectorSearcher
 
 
 class Config(VectorConfig):

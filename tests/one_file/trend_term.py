@@ -8,7 +8,7 @@ from array_api_compat import array_namespace
 
 from beamwood.kernels.terms import Term, moved_leaves, sums_of_leaves
 from beamwood.methods.dtr import METHOD as DTR
-from beamwood.retrieval.tree import TreeSearcher, searcher_with
+from beamwood.retrieval.searchers.tree import TreeSearcher, searcher_with
 
 
 class Trend(Term):

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from beamwood.errors import ArtefactError, InputError
-from beamwood.retrieval.blend import Blend, Part, sole_part
-from beamwood.retrieval.popularity import PopularitySearcher
-from beamwood.retrieval.ranked import RankingSearcher
-from beamwood.retrieval.scorers import restore_scorer
+from beamwood.retrieval.searchers.blend import Blend, Part, sole_part
+from beamwood.retrieval.searchers.popularity import PopularitySearcher
+from beamwood.retrieval.searchers.ranked import RankingSearcher
+from beamwood.retrieval.searchers.scorers import restore_scorer
 from beamwood.retrieval.top_k import top_k
 from beamwood.types import ItemLists, Query, QueryNeeds, SearchOptions
 

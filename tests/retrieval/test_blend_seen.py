@@ -5,10 +5,10 @@ import pytest
 
 from beamwood.models.encoders import ENCODERS
 from beamwood.models.plain_encoder import PlainEncoder
-from beamwood.retrieval.blend import Blend, Part
 from beamwood.retrieval.load import restore_searcher
+from beamwood.retrieval.searchers.blend import Blend, Part
+from beamwood.retrieval.searchers.vectors import sequence_searcher
 from beamwood.retrieval.top_k import top_k
-from beamwood.retrieval.vectors import sequence_searcher
 from beamwood.types import ItemLists, Query, SearchOptions
 
 ROWS, ITEMS, WIDTH, HIDDEN = 9, 50, 6, 5

@@ -12,11 +12,11 @@ from beamwood.data import Dataset, leave_one_out, read_log
 from beamwood.data.given_vectors import given_vectors
 from beamwood.data.synthetic import MarketConfig, make_market
 from beamwood.errors import InputError
-from beamwood.retrieval.content import similar_content
-from beamwood.retrieval.item_columns import ItemColumns
-from beamwood.retrieval.new_items import NewItem
-from beamwood.retrieval.vector_column import VectorColumn
-from beamwood.retrieval.where import where_mask
+from beamwood.retrieval.columns.item_columns import ItemColumns
+from beamwood.retrieval.columns.vector_column import VectorColumn
+from beamwood.retrieval.columns.where import where_mask
+from beamwood.retrieval.new_items.added import NewItem
+from beamwood.retrieval.new_items.content import similar_content
 
 WIDTH = 6
 

@@ -8,8 +8,8 @@ import pytest
 
 from beamwood.errors import InputError
 from beamwood.kernels.light import Way
-from beamwood.retrieval.blend import Blend, Part
 from beamwood.retrieval.request import Request
+from beamwood.retrieval.searchers.blend import Blend, Part
 from beamwood.types import Query, SearchOptions
 from cli_cases import beamwood
 from retrieval_cases import retriever_of, tree_searcher, vector_searcher

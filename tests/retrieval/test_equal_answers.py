@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import beamwood
-from beamwood.retrieval.where import where_mask
+from beamwood.retrieval.columns.where import where_mask
 from beamwood.types import Query, SearchOptions
 from retrieval_cases import retriever_of, tree_searcher
 

@@ -8,14 +8,14 @@ import pytest
 from scipy import sparse
 
 from beamwood.kernels.mixtures import Mixtures
-from beamwood.retrieval.item_columns import _coded
+from beamwood.retrieval.columns.item_columns import _coded
 from beamwood.retrieval.item_vectors import directions, item_vectors
-from beamwood.retrieval.neighbours import NeighbourSearcher
-from beamwood.retrieval.new_items import with_items
+from beamwood.retrieval.new_items.added import with_items
+from beamwood.retrieval.new_items.slots import Slots, slots_of
+from beamwood.retrieval.searchers.neighbours import NeighbourSearcher
+from beamwood.retrieval.searchers.tree import TreeSearcher
 from beamwood.retrieval.similar import similar_items
-from beamwood.retrieval.slots import Slots, slots_of
 from beamwood.retrieval.top_k import descending, in_order
-from beamwood.retrieval.tree import TreeSearcher
 from beamwood.tree import Shape, Tree
 from beamwood.types import ItemLists, Prepared, Query, SearchOptions
 from retrieval_cases import tree_searcher, vector_searcher
@@ -111,7 +111,7 @@ def test_similar_items_take_no_arrays_of_all(large_tree):
 
 def test_equal_new_items_look_at_their_leaves_once(monkeypatch):
     """Of those of a category, whose mixtures are equal, each keeps a leaf that the others have not."""
-    monkeypatch.setattr("beamwood.retrieval.extended_tree.MOST_BESIDE", 0)
+    monkeypatch.setattr("beamwood.retrieval.new_items.extended_tree.MOST_BESIDE", 0)
     searcher, equal, looked_at = tree_searcher(3000), {7: 1.0}, []
     first, slots = with_items(searcher, Mixtures.of([equal] * 20)), slots_of(searcher)
     other = with_items(searcher, Mixtures.of([{8: 1.0}]))
@@ -210,7 +210,7 @@ def test_labels_that_mostly_differ_are_coded_as_others(distinct, monkeypatch):
     rng = np.random.default_rng(4)
     texts = pl.Series([f"title {n} \u00e9" for n in rng.integers(0, distinct, 20_000)], dtype=pl.String)
     names, codes = _coded(texts)
-    monkeypatch.setattr("beamwood.retrieval.item_columns._MANY", 10**6)
+    monkeypatch.setattr("beamwood.retrieval.columns.item_columns._MANY", 10**6)
     plain_names, plain = _coded(texts)
     assert names.to_list() == plain_names.to_list() == sorted(set(texts.to_list()))
     np.testing.assert_array_equal(codes, plain)

@@ -19,8 +19,8 @@ from beamwood.artefact import read_artefact
 from beamwood.artefact.mapped import map_arrays
 from beamwood.data import Vocabulary
 from beamwood.errors import ArtefactError, InputError
-from beamwood.retrieval.popularity import PopularitySearcher
 from beamwood.retrieval.retriever import Retriever
+from beamwood.retrieval.searchers.popularity import PopularitySearcher
 from bounded import line_of
 from retrieval_cases import item_frame, retriever_of, tree_searcher, vector_searcher
 

@@ -7,9 +7,9 @@ import polars as pl
 import pytest
 
 from beamwood.errors import InputError
-from beamwood.retrieval.item_columns import ItemColumns
-from beamwood.retrieval.more_columns import cells_of, with_cells
-from beamwood.retrieval.where import where_mask
+from beamwood.retrieval.columns.item_columns import ItemColumns
+from beamwood.retrieval.columns.more_columns import cells_of, with_cells
+from beamwood.retrieval.columns.where import where_mask
 from retrieval_cases import item_frame
 
 KNOWN, NEW = 60, 23

@@ -6,7 +6,7 @@ from scipy import sparse
 
 from beamwood.errors import ArtefactError, InputError
 from beamwood.retrieval.load import restore_searcher
-from beamwood.retrieval.neighbours import NeighbourSearcher
+from beamwood.retrieval.searchers.neighbours import NeighbourSearcher
 from beamwood.types import ItemLists, Query, SearchOptions
 
 ROWS, ITEMS, LENGTH = 12, 30, 6

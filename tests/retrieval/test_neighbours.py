@@ -5,8 +5,8 @@ import pytest
 from scipy import sparse
 
 from beamwood.errors import InputError
-from beamwood.retrieval.neighbours import NeighbourSearcher
-from beamwood.retrieval.popularity import PopularitySearcher
+from beamwood.retrieval.searchers.neighbours import NeighbourSearcher
+from beamwood.retrieval.searchers.popularity import PopularitySearcher
 from beamwood.retrieval.top_k import top_k
 from beamwood.types import ItemLists, Query, SearchOptions
 

@@ -9,17 +9,17 @@ from scipy import sparse
 from beamwood.errors import InputError
 from beamwood.kernels.links import LINKS
 from beamwood.kernels.mixtures import Mixtures
-from beamwood.retrieval import extended_tree
-from beamwood.retrieval.blend import Blend, Part
-from beamwood.retrieval.extended import Extended
-from beamwood.retrieval.extended_tree import ExtendedTree
 from beamwood.retrieval.load import restore_searcher
-from beamwood.retrieval.neighbours import NeighbourSearcher
-from beamwood.retrieval.new_items import with_items
-from beamwood.retrieval.popularity import PopularitySearcher
-from beamwood.retrieval.slots import slots_of
-from beamwood.retrieval.tree import TreeSearcher
-from beamwood.retrieval.ways import Way, Ways
+from beamwood.retrieval.new_items import extended_tree
+from beamwood.retrieval.new_items.added import with_items
+from beamwood.retrieval.new_items.extended import Extended
+from beamwood.retrieval.new_items.extended_tree import ExtendedTree
+from beamwood.retrieval.new_items.slots import slots_of
+from beamwood.retrieval.searchers.blend import Blend, Part
+from beamwood.retrieval.searchers.neighbours import NeighbourSearcher
+from beamwood.retrieval.searchers.popularity import PopularitySearcher
+from beamwood.retrieval.searchers.tree import TreeSearcher
+from beamwood.retrieval.searchers.ways import Way, Ways
 from beamwood.tree import Shape, Tree
 from beamwood.types import ItemLists, Query, SearchOptions
 from din_cases import random_light, random_weights

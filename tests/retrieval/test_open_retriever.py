@@ -7,7 +7,7 @@ from beamwood.cli.main import main
 from beamwood.data.open_vocabulary import OpenVocabulary
 from beamwood.data.vocabulary import Vocabulary
 from beamwood.errors import InputError
-from beamwood.retrieval.new_items import NewItem
+from beamwood.retrieval.new_items.added import NewItem
 from beamwood.retrieval.retriever import Retriever
 from retrieval_cases import retriever_of, tree_searcher, vector_searcher
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from beamwood.retrieval.popularity import PopularitySearcher
+from beamwood.retrieval.searchers.popularity import PopularitySearcher
 from beamwood.retrieval.top_k import top_k
 from beamwood.types import ItemLists, Prepared, Query, SearchOptions
 

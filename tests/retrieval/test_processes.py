@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import pytest
 
-from beamwood.retrieval.tree import TreeSearcher
+from beamwood.retrieval.searchers.tree import TreeSearcher
 from beamwood.types import ItemLists, Query, SearchOptions
 from bounded import joined
 from din_cases import WINDOWS, random_case

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from beamwood.retrieval.tree import TreeSearcher
+from beamwood.retrieval.searchers.tree import TreeSearcher
 from beamwood.types import ItemLists, Query, SearchOptions
 from din_cases import random_case
 

@@ -6,9 +6,9 @@ import pytest
 
 from beamwood.data import Vocabulary
 from beamwood.errors import InputError
-from beamwood.retrieval.popularity import PopularitySearcher
 from beamwood.retrieval.request import Request
 from beamwood.retrieval.retriever import Retriever
+from beamwood.retrieval.searchers.popularity import PopularitySearcher
 from beamwood.types import ItemLists
 
 

@@ -16,13 +16,13 @@ from beamwood.fitting.stages import blend_of_stages
 from beamwood.kernels.din import DinWeights, Layer
 from beamwood.models.encoders import ENCODERS
 from beamwood.models.plain_encoder import PlainEncoder
-from beamwood.retrieval.blend import Blend, Part
-from beamwood.retrieval.item_columns import ItemColumns
-from beamwood.retrieval.neighbours import NeighbourSearcher
-from beamwood.retrieval.popularity import PopularitySearcher
+from beamwood.retrieval.columns.item_columns import ItemColumns
 from beamwood.retrieval.retriever import Retriever
-from beamwood.retrieval.tree import TreeSearcher
-from beamwood.retrieval.vectors import sequence_searcher as sequence_searcher_of
+from beamwood.retrieval.searchers.blend import Blend, Part
+from beamwood.retrieval.searchers.neighbours import NeighbourSearcher
+from beamwood.retrieval.searchers.popularity import PopularitySearcher
+from beamwood.retrieval.searchers.tree import TreeSearcher
+from beamwood.retrieval.searchers.vectors import sequence_searcher as sequence_searcher_of
 from beamwood.tree import random_tree
 from beamwood.types import ItemLists, Query, QueryNeeds, SearchOptions
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from beamwood.retrieval.sources import WITHIN, Sources, items_near
+from beamwood.retrieval.new_items.sources import WITHIN, Sources, items_near
 
 
 def test_items_near_an_event():

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from beamwood.kernels.links import LINKS
-from beamwood.retrieval.tree import TreeSearcher
+from beamwood.retrieval.searchers.tree import TreeSearcher
 from beamwood.types import ItemLists, Query, SearchOptions
 from din_cases import random_case, with_term
 

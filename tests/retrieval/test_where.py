@@ -8,8 +8,8 @@ import polars as pl
 import pytest
 
 from beamwood.errors import InputError
-from beamwood.retrieval.item_columns import ItemColumns
-from beamwood.retrieval.where import where_mask
+from beamwood.retrieval.columns.item_columns import ItemColumns
+from beamwood.retrieval.columns.where import where_mask
 from retrieval_cases import item_frame, retriever_of, tree_searcher
 
 FRAME = item_frame(500)

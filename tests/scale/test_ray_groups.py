@@ -12,8 +12,8 @@ from beamwood.cli.answering import open_alone
 from beamwood.data import Dataset, leave_one_out, read_log
 from beamwood.data.synthetic import MarketConfig, make_market
 from beamwood.errors import ArtefactError, InputError
-from beamwood.retrieval import job as jobs
-from beamwood.retrieval.group_answers import Group, GroupAnswers, GroupOptions, OfRetriever
+from beamwood.retrieval.batch import job as jobs
+from beamwood.retrieval.batch.group_answers import Group, GroupAnswers, GroupOptions, OfRetriever
 from beamwood.retrieval.request import Request
 from beamwood.scale.ray_groups import RayGroups
 from beamwood.serve.store.event import Event

@@ -11,10 +11,10 @@ import polars as pl
 import pytest
 
 from beamwood.cli.main import main
-from beamwood.retrieval.blend import Blend, Part
-from beamwood.retrieval.item_columns import ItemColumns
-from beamwood.retrieval.popularity import PopularitySearcher
-from beamwood.retrieval.vector_column import VectorColumn
+from beamwood.retrieval.columns.item_columns import ItemColumns
+from beamwood.retrieval.columns.vector_column import VectorColumn
+from beamwood.retrieval.searchers.blend import Blend, Part
+from beamwood.retrieval.searchers.popularity import PopularitySearcher
 from beamwood.serve import catalogue
 from beamwood.serve.learned import read_learned
 from beamwood.serve.settings import Limits

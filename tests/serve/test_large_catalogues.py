@@ -8,7 +8,7 @@ import pytest
 
 from beamwood.data import Vocabulary
 from beamwood.data.id_table import MoreTexts, NumberIds, TextIds
-from beamwood.retrieval.item_columns import LabelColumn
+from beamwood.retrieval.columns.item_columns import LabelColumn
 from beamwood.serve import widened as widened_module
 from beamwood.serve.settings import ServeSettings
 from beamwood.serve.store.memory import MemoryStore

@@ -11,8 +11,8 @@ import polars as pl
 import pytest
 
 from beamwood.data import Vocabulary
-from beamwood.retrieval.blend import Blend, Part
-from beamwood.retrieval.popularity import PopularitySearcher
+from beamwood.retrieval.searchers.blend import Blend, Part
+from beamwood.retrieval.searchers.popularity import PopularitySearcher
 from beamwood.serve.page.render import file_of
 from beamwood.serve.snapshot import typed_id
 from chromium import Chromium, needs_chromium

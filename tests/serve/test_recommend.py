@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from beamwood.retrieval.blend import Blend, Part
-from beamwood.retrieval.neighbours import NeighbourSearcher
-from beamwood.retrieval.popularity import PopularitySearcher
+from beamwood.retrieval.searchers.blend import Blend, Part
+from beamwood.retrieval.searchers.neighbours import NeighbourSearcher
+from beamwood.retrieval.searchers.popularity import PopularitySearcher
 from beamwood.serve.engine import Priority
 from retrieval_cases import retriever_of, tree_searcher
 from served import NUM_ITEMS, item_table, post, saved, serving, wait_until

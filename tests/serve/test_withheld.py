@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from beamwood.cli.main import main
-from beamwood.retrieval.new_items import NewItem
-from beamwood.retrieval.queries import UserVectors
+from beamwood.retrieval.new_items.added import NewItem
 from beamwood.retrieval.retriever import Retriever
-from beamwood.retrieval.vectors import VectorSearcher
+from beamwood.retrieval.searchers.queries import UserVectors
+from beamwood.retrieval.searchers.vectors import VectorSearcher
 from beamwood.serve.answering import recommended
 from beamwood.serve.learned import CatalogueItem
 from beamwood.serve.settings import Limits, ServeSettings

@@ -22,7 +22,7 @@ PHASES = {
     "beamwood/evaluation/": "validation",
     "in _update": "update",
     "in _step": "step",
-    "retrieval/job.py": "batch",
+    "retrieval/batch/job.py": "batch",
     "cli/items.py": "export",
     "beamwood/data/": "read",
     "cli/inputs.py": "read",
@@ -66,7 +66,7 @@ def command(arguments):
     from beamwood import __main__ as program
     from beamwood.recipes.portfolio import find as finding
     from beamwood.recipes.portfolio.members import Member
-    from beamwood.retrieval import group_answers, job
+    from beamwood.retrieval.batch import group_answers, job
     from beamwood.training import checkpoint_times
     from survive.jobs import SMALL
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from beamwood.errors import InputError
-from beamwood.retrieval.tree import TreeSearcher
+from beamwood.retrieval.searchers.tree import TreeSearcher
 from beamwood.theory import bounds
 from beamwood.tree.tree import Shape, Tree
 from beamwood.types import ItemLists, Query

@@ -5,7 +5,7 @@ import pytest
 
 from beamwood.errors import InputError
 from beamwood.kernels.links import LINKS
-from beamwood.retrieval.tree import TreeSearcher
+from beamwood.retrieval.searchers.tree import TreeSearcher
 from beamwood.theory.diagnostics import calibration, diagnose, heap_gaps, labels_below, recall_of, whole_level
 from beamwood.types import ItemLists, Query, SearchOptions
 from din_cases import random_case, with_term

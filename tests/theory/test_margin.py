@@ -7,7 +7,7 @@ import pytest
 
 from beamwood.errors import InputError
 from beamwood.kernels.links import LINKS
-from beamwood.retrieval.tree import TreeSearcher
+from beamwood.retrieval.searchers.tree import TreeSearcher
 from beamwood.theory.diagnostics import diagnose
 from beamwood.theory.margin import margin_report, target_margins
 from beamwood.types import ItemLists, Query, SearchOptions

@@ -6,8 +6,8 @@ import torch
 
 from beamwood.errors import InputError
 from beamwood.models.din import DinScorer, LevelNodes
-from beamwood.retrieval.blend import Blend, Part
-from beamwood.retrieval.vectors import VectorSearcher
+from beamwood.retrieval.searchers.blend import Blend, Part
+from beamwood.retrieval.searchers.vectors import VectorSearcher
 from beamwood.training.level_labels import estimated_labels, pseudo_targets
 from beamwood.tree import random_tree
 from beamwood.types import ItemLists, QueryNeeds

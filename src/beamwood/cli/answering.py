@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from beamwood import load
 from beamwood.cli.query_rows import AskedOptions, QueryRows
 from beamwood.cli.stores import reading_store
-from beamwood.retrieval.group_answers import AnswerRows, OfRetriever
+from beamwood.retrieval.batch.group_answers import AnswerRows, OfRetriever
 
 if TYPE_CHECKING:
     from beamwood.retrieval.request import Recommendations, Request
@@ -113,7 +113,7 @@ class _WithStore:
         return self.answers
 
     def rows_of(self, asking: AskedOptions, on_unknown: str, interrupted: Path | None) -> QueryRows:
-        from beamwood.retrieval.job import added_rows
+        from beamwood.retrieval.batch.job import added_rows
 
         added = None if interrupted is None else added_rows(interrupted)
         return asking.of_store(self.answers, on_unknown, added)

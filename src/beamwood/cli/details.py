@@ -35,7 +35,7 @@ def details(searcher: Searcher, split: Split, cuts: Sequence[int]) -> dict[str, 
 def measure_calibration(searcher: Searcher, split: Split) -> dict[str, Any] | None:
     """The calibration on evenly sampled test users; None where two million scores cover fewer than 20 users."""
     from beamwood.evaluation.calibration import calibrate
-    from beamwood.retrieval.ranked import RankingSearcher
+    from beamwood.retrieval.searchers.ranked import RankingSearcher
 
     dear = isinstance(first_of(searcher), RankingSearcher)
     most = min(_QUERIES, _PAIRS // (10 if dear else 1) // searcher.num_items)

@@ -177,8 +177,8 @@ def with_tail_label(count: int) -> str:
 def measure_gap(searcher: Searcher, split: Split, rule: TailRule) -> TailGap:
     """The popularity gap of the tail, for evenly sampled test users."""
     from beamwood.evaluation.gap import tail_gap
-    from beamwood.retrieval.blend import Blend
-    from beamwood.retrieval.ranked import RankingSearcher
+    from beamwood.retrieval.searchers.blend import Blend
+    from beamwood.retrieval.searchers.ranked import RankingSearcher
 
     dear = isinstance(searcher, RankingSearcher) or (isinstance(searcher, Blend) and searcher.is_staged)
     rows = evenly(len(split.test), _DEAR_GAP_QUERIES if dear else _GAP_QUERIES)

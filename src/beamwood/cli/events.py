@@ -47,7 +47,7 @@ def events(
     if (folder is not None) != (action == "erase"):
         raise InputError("erase needs the model's folder as --from FOLDER, and export takes none")
     if folder is None:
-        from beamwood.retrieval.job import check_file
+        from beamwood.retrieval.batch.job import check_file
 
         check_file(out, overwrite=overwrite, columns=("user", "item", "time", "type", "weight"))
     with reading_store(store, "beamwood events") as opened:

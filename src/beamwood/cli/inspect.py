@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from beamwood.data import Split
     from beamwood.retrieval.retriever import Retriever
-    from beamwood.retrieval.tree import TreeSearcher
+    from beamwood.retrieval.searchers.tree import TreeSearcher
     from beamwood.theory.diagnostics import TreeReport
     from beamwood.types import ItemLists
 
@@ -48,7 +48,7 @@ def inspect(
     json: o.Json = False,
 ) -> None:
     """Check a folder's files, show what it holds, and diagnose its tree on validation users."""
-    from beamwood.retrieval.tree import TreeSearcher
+    from beamwood.retrieval.searchers.tree import TreeSearcher
 
     if html is not None:
         check_page(html)
@@ -77,8 +77,8 @@ def inspect(
 
 def description(folder: str, retriever: Retriever) -> dict[str, Any]:
     """The artefact's own description."""
-    from beamwood.retrieval.blend import sole_part
-    from beamwood.retrieval.tree import TreeSearcher
+    from beamwood.retrieval.searchers.blend import sole_part
+    from beamwood.retrieval.searchers.tree import TreeSearcher
 
     document: dict[str, Any] = {
         "folder": folder,
@@ -152,7 +152,7 @@ def outlined(searcher: TreeSearcher, retriever: Retriever, asked: DiagnosisData)
 
 def category_lists(retriever: Retriever) -> pl.Series | None:
     """The categories of each item as lists of text, None where the fit had none."""
-    from beamwood.retrieval.item_columns import LabelColumn
+    from beamwood.retrieval.columns.item_columns import LabelColumn
 
     column = None if retriever.columns is None else retriever.columns.columns.get("category")
     return column.lists() if isinstance(column, LabelColumn) else None

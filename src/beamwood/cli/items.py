@@ -52,7 +52,7 @@ def similar(
     json: o.Json = False,
 ) -> None:
     """Find items that are similar to given ones."""
-    from beamwood.retrieval.where_text import parse_where
+    from beamwood.retrieval.columns.where_text import parse_where
 
     retriever = load(folder, method)
     found = retriever.similar(
@@ -99,8 +99,8 @@ def export(
     """
     from polars.io.plugins import register_io_source
 
+    from beamwood.retrieval.batch.job import check_file
     from beamwood.retrieval.item_vectors import exported
-    from beamwood.retrieval.job import check_file
 
     if Path(vectors).suffix != ".parquet":
         raise InputError(f"--vectors {vectors} must end in .parquet")

@@ -24,8 +24,8 @@ from beamwood.steps import step, tell
 
 if TYPE_CHECKING:
     from beamwood.cli.answering import Answering
-    from beamwood.retrieval.group_answers import Engine
-    from beamwood.retrieval.job import Job
+    from beamwood.retrieval.batch.group_answers import Engine
+    from beamwood.retrieval.batch.job import Job
     from beamwood.retrieval.request import Allowed, Recommendations, Request
     from beamwood.retrieval.resolve import Names
 
@@ -86,13 +86,13 @@ class FileOptions:
 
     def target(self) -> Path | None:
         """The file, None without --out. Errors: see `check_file`."""
-        from beamwood.retrieval.job import check_file
+        from beamwood.retrieval.batch.job import check_file
 
         return None if self.out is None else check_file(self.out, overwrite=self.overwrite, resume=self.resume)
 
     def engine(self, model: Answering, folder: str, checksum: str) -> Engine:
         """What computes the groups: this process or a Ray cluster."""
-        from beamwood.retrieval.group_answers import in_process
+        from beamwood.retrieval.batch.group_answers import in_process
 
         if self.ray_address is None:
             return in_process(model.answer_rows)
@@ -122,8 +122,8 @@ def recommend(
     json: o.Json = False,
 ) -> None:
     """Recommend items to users of the log, or to given histories. Filters act inside the search."""
+    from beamwood.retrieval.columns.where_text import parse_where
     from beamwood.retrieval.request import Request
-    from beamwood.retrieval.where_text import parse_where
 
     if writing.out is None and (asking.all_users or writing.resume or writing.overwrite or writing.ray_address):
         raise InputError(
@@ -183,7 +183,7 @@ def _checksum(folder: str) -> str:
 
 def _job(request: Request, asked: QueryRows, engine: Engine, origin: str, threads: int) -> Job:
     """The job of all rows. Errors: a context."""
-    from beamwood.retrieval.job import Job
+    from beamwood.retrieval.batch.job import Job
 
     if request.context is not None:
         raise InputError("--context is not for --out; ask without a file")
@@ -193,7 +193,7 @@ def _job(request: Request, asked: QueryRows, engine: Engine, origin: str, thread
 
 def _run(job: Job, target: Path, *, resume: bool, json: bool) -> None:
     """Run the job with progress, and say what was written."""
-    from beamwood.retrieval.job import count_by_rank
+    from beamwood.retrieval.batch.job import count_by_rank
 
     kept = f"what is finished is in {target}.parts; the same command with --resume goes on"
     with step("answering", len(job.rows)) as answered_so_far, keeping(lambda: kept):

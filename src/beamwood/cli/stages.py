@@ -67,7 +67,7 @@ class TwoStages:
 
 def check_staged(folder: str, retriever: Retriever) -> None:
     """Errors: a retriever that is not two stages."""
-    from beamwood.retrieval.blend import Blend
+    from beamwood.retrieval.searchers.blend import Blend
 
     if not isinstance(retriever.searcher, Blend) or not retriever.searcher.is_staged:
         raise InputError(
@@ -83,7 +83,7 @@ def measure_stages(
     `one_stage_queries`: see `evaluation.stages.decompose`.
     """
     from beamwood.evaluation.stages import decompose
-    from beamwood.retrieval.blend import Blend
+    from beamwood.retrieval.searchers.blend import Blend
 
     if not isinstance(searcher, Blend) or not searcher.is_staged or searcher.num_candidates is None:
         return None
@@ -97,7 +97,7 @@ def measure_margins(searcher: Searcher, split: Split, k: int | None) -> MarginRe
 
     The tree is searched as in the decomposition; without k it returns all of its beam.
     """
-    from beamwood.retrieval.tree import TreeSearcher
+    from beamwood.retrieval.searchers.tree import TreeSearcher
 
     tree = first_of(searcher)
     if not isinstance(tree, TreeSearcher):
@@ -112,7 +112,7 @@ def measure_margins(searcher: Searcher, split: Split, k: int | None) -> MarginRe
 
 def first_of(searcher: Searcher) -> Searcher:
     """The part that finds the candidates: the first part of a blend, else the searcher."""
-    from beamwood.retrieval.blend import Blend
+    from beamwood.retrieval.searchers.blend import Blend
 
     while isinstance(searcher, Blend):
         searcher = searcher.first

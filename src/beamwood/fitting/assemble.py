@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from beamwood.data.split import Split
 from beamwood.data.times import since_1970
-from beamwood.retrieval.item_columns import ItemColumns
+from beamwood.retrieval.columns.item_columns import ItemColumns
 from beamwood.retrieval.retriever import Retriever
 from beamwood.types import Searcher
 

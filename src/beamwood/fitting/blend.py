@@ -20,8 +20,8 @@ from beamwood.evaluation.metrics import METRICS, metrics_at, relevance
 from beamwood.evaluation.protocol import VIEWS
 from beamwood.fitting.choose import CUT, Choice, measures_by_name
 from beamwood.fitting.settings import SeenChoiceSettings
-from beamwood.retrieval.blend import Part
-from beamwood.retrieval.candidates import Candidates, add_seen, find_candidates, num_exact
+from beamwood.retrieval.searchers.blend import Part
+from beamwood.retrieval.searchers.candidates import Candidates, add_seen, find_candidates, num_exact
 from beamwood.retrieval.stored import MOST
 from beamwood.types import Hits, ItemLists, Query, QueryNeeds, Searcher, SearchOptions
 

@@ -17,7 +17,7 @@ from beamwood.data.queries import Queries
 from beamwood.data.split import Split
 from beamwood.evaluation.protocol import evaluate_both
 from beamwood.fitting.settings import ChoiceSettings, HistoryLength, MethodConfig, SettingsGroup
-from beamwood.retrieval.neighbours import NeighbourSearcher, SeenPlace
+from beamwood.retrieval.searchers.neighbours import NeighbourSearcher, SeenPlace
 from beamwood.steps import step
 from beamwood.training.budget import Budget, price_of
 from beamwood.types import FloatArray, ItemLists

@@ -21,7 +21,7 @@ from beamwood.fitting.neighbour_counts import neighbour_counts
 from beamwood.fitting.neighbour_kinds import KINDS, NeighbourKind
 from beamwood.fitting.start_cache import cached
 from beamwood.kernels.lists import strongest
-from beamwood.retrieval.neighbours import NeighbourSearcher
+from beamwood.retrieval.searchers.neighbours import NeighbourSearcher
 from beamwood.steps import step, tell
 from beamwood.training.budget import Budget, price_of
 from beamwood.types import FloatArray

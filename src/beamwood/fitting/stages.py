@@ -15,9 +15,9 @@ from beamwood.fitting.choose import check_monitor
 from beamwood.fitting.fitted import load_fitted, method_of
 from beamwood.fitting.options import Fit
 from beamwood.fitting.ranking.settings import StagesConfig
-from beamwood.retrieval.blend import Blend, Part
-from beamwood.retrieval.ranked import RankingSearcher
 from beamwood.retrieval.retriever import Retriever
+from beamwood.retrieval.searchers.blend import Blend, Part
+from beamwood.retrieval.searchers.ranked import RankingSearcher
 from beamwood.training.budget import Budget, price_of
 from beamwood.types import Searcher
 

@@ -18,12 +18,12 @@ from beamwood.fitting.vectors.index_settings import IndexChoiceSettings
 from beamwood.fitting.vectors.indexing import IndexBuilder, blend_with_seen
 from beamwood.fitting.vectors.settings import FolderStartSettings
 from beamwood.methods.method import Fitted, Method, Needs
-from beamwood.retrieval.candidates import find_candidates
 from beamwood.retrieval.item_vectors import part_with
-from beamwood.retrieval.queries import HistoryMean
 from beamwood.retrieval.retriever import Retriever
-from beamwood.retrieval.tree import TreeSearcher
-from beamwood.retrieval.vectors import VectorSearcher
+from beamwood.retrieval.searchers.candidates import find_candidates
+from beamwood.retrieval.searchers.queries import HistoryMean
+from beamwood.retrieval.searchers.tree import TreeSearcher
+from beamwood.retrieval.searchers.vectors import VectorSearcher
 from beamwood.training.budget import Budget
 from beamwood.types import Searcher
 

@@ -8,7 +8,7 @@ from beamwood.data.split import Split
 from beamwood.fitting.counting import interactions
 from beamwood.fitting.settings import MethodConfig
 from beamwood.methods.method import Method, Needs
-from beamwood.retrieval.popularity import PopularitySearcher
+from beamwood.retrieval.searchers.popularity import PopularitySearcher
 from beamwood.training.budget import Budget
 
 __all__ = ["METHOD", "Config"]

@@ -17,8 +17,8 @@ from beamwood.data.open_vocabulary import OpenVocabulary
 from beamwood.data.vocabulary import Vocabulary
 from beamwood.errors import ArtefactError, InputError, UnknownSearcherError
 from beamwood.kernels.arrays import check_integers, values_unread
-from beamwood.retrieval.filters import Filters, mask_of
-from beamwood.retrieval.item_columns import ItemColumns
+from beamwood.retrieval.columns.filters import Filters, mask_of
+from beamwood.retrieval.columns.item_columns import ItemColumns
 from beamwood.retrieval.load import files_of, restore_searcher, with_searchers
 from beamwood.retrieval.resolve import Names
 from beamwood.retrieval.stored import restoring

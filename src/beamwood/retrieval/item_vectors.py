@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from beamwood.blocks import slices
 from beamwood.errors import InputError
-from beamwood.retrieval.blend import Blend
-from beamwood.retrieval.extended import Extended
-from beamwood.retrieval.new_items import mixtures_of, num_known
-from beamwood.retrieval.tree import TreeSearcher
-from beamwood.retrieval.vectors import VectorSearcher
+from beamwood.retrieval.new_items.added import mixtures_of, num_known
+from beamwood.retrieval.new_items.extended import Extended
+from beamwood.retrieval.searchers.blend import Blend
+from beamwood.retrieval.searchers.tree import TreeSearcher
+from beamwood.retrieval.searchers.vectors import VectorSearcher
 from beamwood.types import IndexArray, Searcher
 
 __all__ = ["Export", "cosines", "directions", "exported", "item_vectors", "part_with"]

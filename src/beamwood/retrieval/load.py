@@ -17,16 +17,16 @@ __all__ = ["SEARCHERS", "files_of", "restore_searcher", "with_searchers"]
 
 # The module of each kind, imported on demand.
 SEARCHERS = {
-    "tree-din": ("beamwood.retrieval.tree", "TreeSearcher"),
-    "popularity": ("beamwood.retrieval.popularity", "PopularitySearcher"),
-    "vectors": ("beamwood.retrieval.vectors", "VectorSearcher"),
-    "codes": ("beamwood.retrieval.coded", "CodeSearcher"),
-    "mixture": ("beamwood.retrieval.mixture", "MixtureSearcher"),
-    "ranking": ("beamwood.retrieval.ranked", "RankingSearcher"),
-    "blend": ("beamwood.retrieval.blend", "Blend"),
-    "extended": ("beamwood.retrieval.extended", "Extended"),
-    "extended-tree": ("beamwood.retrieval.extended_tree", "ExtendedTree"),
-    "neighbours": ("beamwood.retrieval.neighbours", "NeighbourSearcher"),
+    "tree-din": ("beamwood.retrieval.searchers.tree", "TreeSearcher"),
+    "popularity": ("beamwood.retrieval.searchers.popularity", "PopularitySearcher"),
+    "vectors": ("beamwood.retrieval.searchers.vectors", "VectorSearcher"),
+    "codes": ("beamwood.retrieval.searchers.coded", "CodeSearcher"),
+    "mixture": ("beamwood.retrieval.searchers.mixture", "MixtureSearcher"),
+    "ranking": ("beamwood.retrieval.searchers.ranked", "RankingSearcher"),
+    "blend": ("beamwood.retrieval.searchers.blend", "Blend"),
+    "extended": ("beamwood.retrieval.new_items.extended", "Extended"),
+    "extended-tree": ("beamwood.retrieval.new_items.extended_tree", "ExtendedTree"),
+    "neighbours": ("beamwood.retrieval.searchers.neighbours", "NeighbourSearcher"),
 }
 
 

@@ -16,7 +16,7 @@ from beamwood.data.features import encode_context
 from beamwood.data.vocabulary import Vocabulary, has_unknown
 from beamwood.errors import InputError, UnknownIdError, nearest
 from beamwood.ragged import indptr_of
-from beamwood.retrieval.filters import Filters
+from beamwood.retrieval.columns.filters import Filters
 from beamwood.retrieval.request import Ids, Request, as_list
 from beamwood.types import BoolArray, ItemLists, Query, QueryNeeds, SearchOptions
 

@@ -20,19 +20,19 @@ from beamwood.data.vocabulary import Vocabulary
 from beamwood.errors import ArtefactError, InputError, UnknownIdError, nearest
 from beamwood.kernels.arrays import sound
 from beamwood.notebook import facts
-from beamwood.retrieval.content import placed_by_content
-from beamwood.retrieval.filters import Filters, mask_of
+from beamwood.retrieval.columns.filters import Filters, mask_of
+from beamwood.retrieval.columns.item_columns import ItemColumns
 from beamwood.retrieval.folder import read_retriever, write_retriever
 from beamwood.retrieval.found import found_of
-from beamwood.retrieval.item_columns import ItemColumns
 from beamwood.retrieval.item_vectors import part_with
-from beamwood.retrieval.new_items import NewItem, num_known
-from beamwood.retrieval.opened import with_new_items
+from beamwood.retrieval.new_items.added import NewItem, num_known
+from beamwood.retrieval.new_items.content import placed_by_content
+from beamwood.retrieval.new_items.retriever_parts import with_new_items
 from beamwood.retrieval.request import Allowed, Form, Ids, Recommendations, Request, Seen, as_list
 from beamwood.retrieval.resolve import Names, rows_of_ids
 from beamwood.retrieval.rules import arranged, rules_of
+from beamwood.retrieval.searchers.tree import TreeSearcher
 from beamwood.retrieval.similar import By, similar_items
-from beamwood.retrieval.tree import TreeSearcher
 from beamwood.retrieval.why_empty import why_empty
 from beamwood.types import Hits, ItemLists, Prepared, Searcher, SearchOptions
 
@@ -212,7 +212,7 @@ class Retriever:
 
     @naming_arguments
     def with_items(self, items: Sequence[NewItem]) -> Retriever:
-        """A copy with items added after the fit, replacing earlier ones; see `retrieval.new_items`.
+        """A copy with items added after the fit, replacing earlier ones; see `retrieval.new_items.added`.
 
         An item without a mixture is placed by its cell of a vector column, if any.
         No large array is copied, and this retriever stays valid. Errors: `InputError` on a known or repeated id, a

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamwood.errors import InputError, nearest
-from beamwood.retrieval.filters import Filters
-from beamwood.retrieval.item_columns import LabelColumn
+from beamwood.retrieval.columns.filters import Filters
+from beamwood.retrieval.columns.item_columns import LabelColumn
 from beamwood.retrieval.item_vectors import directions, item_vectors
 from beamwood.retrieval.request import Request, is_number
 from beamwood.retrieval.top_k import no_hits

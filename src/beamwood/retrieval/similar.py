@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamwood.errors import InputError, nearest
-from beamwood.retrieval.candidates import allowed_seen
 from beamwood.retrieval.item_vectors import cosines, directions, item_vectors, part_with
-from beamwood.retrieval.new_items import fitted_of, mixtures_of, num_known
-from beamwood.retrieval.popularity import PopularitySearcher
+from beamwood.retrieval.new_items.added import fitted_of, mixtures_of, num_known
+from beamwood.retrieval.searchers.candidates import allowed_seen
+from beamwood.retrieval.searchers.popularity import PopularitySearcher
+from beamwood.retrieval.searchers.tree import TreeSearcher
 from beamwood.retrieval.top_k import no_hits, top_k
-from beamwood.retrieval.tree import TreeSearcher
 from beamwood.types import Hits, ItemLists, Query, Searcher, SearchOptions
 
 __all__ = ["By", "similar_items"]

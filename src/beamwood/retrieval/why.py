@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from beamwood.kernels.din import DinWeights
 from beamwood.kernels.reference import best_first, dense, log_sigmoid, score_level, score_nodes
 from beamwood.kernels.terms import TermQuery
-from beamwood.retrieval.tree import TreeSearcher
+from beamwood.retrieval.searchers.tree import TreeSearcher
 from beamwood.types import ItemLists
 
 __all__ = ["PathNode", "Why", "reasons"]

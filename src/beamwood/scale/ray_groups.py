@@ -18,7 +18,7 @@ from typing import Any
 
 from beamwood.errors import InputError
 from beamwood.extras import asking_for
-from beamwood.retrieval.group_answers import AnswerRows, Group, GroupAnswers, GroupOptions
+from beamwood.retrieval.batch.group_answers import AnswerRows, Group, GroupAnswers, GroupOptions
 
 __all__ = ["RayGroups"]
 

@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamwood.errors import ArtefactError, InputError
-from beamwood.retrieval.blend import GATES, Blend
-from beamwood.retrieval.filters import Filters
+from beamwood.retrieval.columns.filters import Filters
 from beamwood.retrieval.found import found_of
-from beamwood.retrieval.new_items import fitted_of
-from beamwood.retrieval.popularity import PopularitySearcher
+from beamwood.retrieval.new_items.added import fitted_of
 from beamwood.retrieval.request import Request
 from beamwood.retrieval.rules import arranged, rules_of
+from beamwood.retrieval.searchers.blend import GATES, Blend
+from beamwood.retrieval.searchers.popularity import PopularitySearcher
 from beamwood.retrieval.top_k import num_allowed
 from beamwood.serve.asking import KnownHistory, StoredHistory, known_of
 from beamwood.serve.explaining import explained

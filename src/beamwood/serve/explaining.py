@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamwood.kernels.mixtures import Mixtures
-from beamwood.retrieval.blend import Blend
-from beamwood.retrieval.item_columns import CATEGORY, LabelColumn
-from beamwood.retrieval.neighbours import NeighbourSearcher
-from beamwood.retrieval.new_items import fitted_of, mixtures_of
-from beamwood.retrieval.tree import TreeSearcher
+from beamwood.retrieval.columns.item_columns import CATEGORY, LabelColumn
+from beamwood.retrieval.new_items.added import fitted_of, mixtures_of
+from beamwood.retrieval.searchers.blend import Blend
+from beamwood.retrieval.searchers.neighbours import NeighbourSearcher
+from beamwood.retrieval.searchers.tree import TreeSearcher
 from beamwood.retrieval.why import PathNode, Why, reasons
 from beamwood.serve.messages import Item
 from beamwood.serve.snapshot import Snapshot

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from beamwood.retrieval.item_columns import CATEGORY
+from beamwood.retrieval.columns.item_columns import CATEGORY
 from beamwood.serve.messages import Filter
 from beamwood.serve.problems import Problem
 from beamwood.serve.snapshot import Snapshot, indices_of

@@ -18,8 +18,8 @@ import msgspec
 from msgspec import structs
 
 from beamwood.errors import InputError
-from beamwood.retrieval.new_items import num_known
-from beamwood.retrieval.sources import REFRESHED_AT
+from beamwood.retrieval.new_items.added import num_known
+from beamwood.retrieval.new_items.sources import REFRESHED_AT
 from beamwood.serve.learned import CatalogueItem, Learned
 from beamwood.serve.near_events import near_of
 from beamwood.serve.problems import Problem

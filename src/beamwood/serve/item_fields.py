@@ -23,7 +23,7 @@ from beamwood.data.layout import OF_TABLES
 from beamwood.data.source import open_source, reading
 from beamwood.data.vocabulary import Vocabulary
 from beamwood.errors import InputError, nearest
-from beamwood.retrieval.item_columns import CATEGORY, Column, ItemColumns, NumberColumn, NumberKind
+from beamwood.retrieval.columns.item_columns import CATEGORY, Column, ItemColumns, NumberColumn, NumberKind
 from beamwood.serve.problems import Problem
 
 __all__ = ["ItemFields"]

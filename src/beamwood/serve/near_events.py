@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from beamwood.retrieval.sources import items_near
+from beamwood.retrieval.new_items.sources import items_near
 from beamwood.serve.store.event import Id, Owner
 from beamwood.serve.store.protocol import HistoryStore
 

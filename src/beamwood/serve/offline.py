@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from beamwood.errors import InputError
 from beamwood.methods.reload import searchers_of
-from beamwood.retrieval.filters import Filters
-from beamwood.retrieval.group_answers import GroupOptions
+from beamwood.retrieval.batch.group_answers import GroupOptions
+from beamwood.retrieval.columns.filters import Filters
 from beamwood.retrieval.request import Recommendations, Request
 from beamwood.retrieval.why_empty import why_empty
 from beamwood.serve.answering import recommended

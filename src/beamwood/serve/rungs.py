@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from beamwood.retrieval.item_vectors import part_with
-from beamwood.retrieval.tree import TreeSearcher
+from beamwood.retrieval.searchers.tree import TreeSearcher
 from beamwood.types import Searcher
 
 __all__ = ["Rung", "rung_at", "rungs_of"]

@@ -21,14 +21,14 @@ from numpy.typing import NDArray
 from beamwood.artefact import read_artefact
 from beamwood.data.open_vocabulary import OpenVocabulary
 from beamwood.data.vocabulary import Vocabulary
-from beamwood.retrieval.blend import Blend
-from beamwood.retrieval.filters import FILTER_BYTES, Filters
-from beamwood.retrieval.item_columns import ItemColumns
+from beamwood.retrieval.columns.filters import FILTER_BYTES, Filters
+from beamwood.retrieval.columns.item_columns import ItemColumns
 from beamwood.retrieval.item_vectors import part_with
-from beamwood.retrieval.popularity import PopularitySearcher
 from beamwood.retrieval.resolve import Names
 from beamwood.retrieval.retriever import Retriever
-from beamwood.retrieval.tree import TreeSearcher
+from beamwood.retrieval.searchers.blend import Blend
+from beamwood.retrieval.searchers.popularity import PopularitySearcher
+from beamwood.retrieval.searchers.tree import TreeSearcher
 from beamwood.serve.item_fields import ItemFields
 from beamwood.serve.kinds import Kinds
 from beamwood.serve.rungs import Rung, rungs_of

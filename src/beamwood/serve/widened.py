@@ -15,15 +15,15 @@ from numpy.typing import NDArray
 
 from beamwood.kernels.mixtures import Mixtures
 from beamwood.ragged import indptr_of
-from beamwood.retrieval.blend import Blend
-from beamwood.retrieval.filters import Filters
-from beamwood.retrieval.item_columns import CATEGORY, LabelColumn
-from beamwood.retrieval.more_columns import Cells, cells_of, with_cells
-from beamwood.retrieval.new_items import mixtures_of, num_known, with_items
-from beamwood.retrieval.opened import with_mixtures
-from beamwood.retrieval.popularity import PopularitySearcher
+from beamwood.retrieval.columns.filters import Filters
+from beamwood.retrieval.columns.item_columns import CATEGORY, LabelColumn
+from beamwood.retrieval.columns.more_columns import Cells, cells_of, with_cells
+from beamwood.retrieval.new_items.added import mixtures_of, num_known, with_items
+from beamwood.retrieval.new_items.retriever_parts import with_mixtures
+from beamwood.retrieval.new_items.sources import FEWEST_EVENTS, Source, Sources
 from beamwood.retrieval.resolve import Names
-from beamwood.retrieval.sources import FEWEST_EVENTS, Source, Sources
+from beamwood.retrieval.searchers.blend import Blend
+from beamwood.retrieval.searchers.popularity import PopularitySearcher
 from beamwood.serve.item_fields import ItemFields
 from beamwood.serve.learned import CatalogueItem, Learned, Piece
 from beamwood.serve.snapshot import Snapshot, in_folder, indices_of

@@ -17,9 +17,9 @@ from beamwood.kernels.mixtures import Mixtures
 from beamwood.methods import Method
 from beamwood.methods.reload import searchers_of
 from beamwood.retrieval.item_vectors import part_with
-from beamwood.retrieval.new_items import with_items
+from beamwood.retrieval.new_items.added import with_items
 from beamwood.retrieval.retriever import Retriever
-from beamwood.retrieval.tree import TreeSearcher
+from beamwood.retrieval.searchers.tree import TreeSearcher
 from beamwood.types import Query, SearchOptions
 
 __all__ = ["MethodContract"]

@@ -16,7 +16,7 @@ from beamwood.errors import ArtefactError
 from beamwood.models.pair_model import PairModel
 from beamwood.models.pairs import QueryTensors
 from beamwood.models.scorer import PairScore
-from beamwood.retrieval.scorers import PlainScorer
+from beamwood.retrieval.searchers.scorers import PlainScorer
 from beamwood.types import ItemLists
 
 __all__ = ["PairScoreContract"]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from beamwood.errors import InputError
 from beamwood.kernels.links import level_log_softmax
 from beamwood.kernels.search import DinSearch
-from beamwood.retrieval.tree import TreeSearcher
+from beamwood.retrieval.searchers.tree import TreeSearcher
 from beamwood.theory.margin import cut_at, margin_report
 from beamwood.theory.sampling import kl_divergence, path_log_q
 from beamwood.tree import Shape

@@ -16,7 +16,7 @@ from beamwood.errors import InputError
 from beamwood.kernels.din import DinWeights, shape_above
 from beamwood.kernels.search import DinSearch
 from beamwood.ragged import indptr_of
-from beamwood.retrieval.tree import TreeSearcher
+from beamwood.retrieval.searchers.tree import TreeSearcher
 from beamwood.tree import Shape, Tree
 from beamwood.types import BoolArray, ItemLists
 

@@ -26,8 +26,8 @@ from beamwood.losses import ranking
 from beamwood.models.pairs import QueryTensors
 from beamwood.models.scorer import PairScore
 from beamwood.models.surrogate import NdcgSurrogate
-from beamwood.retrieval.ranked import RankingSearcher
 from beamwood.retrieval.retriever import Retriever
+from beamwood.retrieval.searchers.ranked import RankingSearcher
 from beamwood.sampling.lists import FutureListSampler, LabelledLists, ListSampler
 from beamwood.training.budget import Budget
 from beamwood.training.guided import GuidedStep

@@ -24,7 +24,7 @@ from beamwood.models.pair_model import PairModel
 from beamwood.models.pairs import QueryTensors
 from beamwood.models.scorer import PairScore
 from beamwood.models.scorers import SCORERS, neumf
-from beamwood.retrieval.scorers import PlainScorer
+from beamwood.retrieval.searchers.scorers import PlainScorer
 from beamwood.training.budget import Budget
 from beamwood.training.lazy_adam import sparse_gradients
 from beamwood.types import Query

@@ -34,10 +34,10 @@ from beamwood.fitting.run import SearchedTask, train
 from beamwood.fitting.stages import blend_of_stages, first_stage, stage_candidates
 from beamwood.models.pairs import QueryTensors
 from beamwood.models.scorer import PairScore
-from beamwood.retrieval.candidates import num_exact
-from beamwood.retrieval.ranked import RankingSearcher
 from beamwood.retrieval.retriever import Retriever
-from beamwood.retrieval.scorers import PairScorer
+from beamwood.retrieval.searchers.candidates import num_exact
+from beamwood.retrieval.searchers.ranked import RankingSearcher
+from beamwood.retrieval.searchers.scorers import PairScorer
 from beamwood.steps import step, tell
 from beamwood.training.budget import Budget
 from beamwood.training.optimisers import Optimiser

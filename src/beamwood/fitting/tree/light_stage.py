@@ -14,7 +14,7 @@ from beamwood.data.queries import Queries
 from beamwood.fitting.tree.light import Distillation
 from beamwood.fitting.tree.search_choice import FixedWay, SearchChoice, candidate_ways, choose_ways
 from beamwood.fitting.tree.task import TreeTask
-from beamwood.retrieval.tree import TreeSearcher
+from beamwood.retrieval.searchers.tree import TreeSearcher
 from beamwood.training.budget import Budget, price_of
 from beamwood.types import IndexArray, SearchOptions
 

@@ -19,8 +19,8 @@ class TreeOptions(TrainOptions, total=False):
     """Options for parts of a user's own method, as `functools.partial(METHOD.fit, terms=...)`.
 
     `terms`: added to the score after those of the settings; loading such a folder needs them too
-    (`retrieval.tree.searcher_with`). `loss`: replaces the loss of a level. `sampler`: replaces the sampler of the nodes
-    on which a level is trained besides the targets.
+    (`retrieval.searchers.tree.searcher_with`). `loss`: replaces the loss of a level. `sampler`: replaces the sampler of
+    the nodes on which a level is trained besides the targets.
     """
 
     terms: Sequence[Term]

@@ -17,8 +17,8 @@ from beamwood.data.queries import Queries
 from beamwood.evaluation.protocol import VIEWS, evaluate
 from beamwood.fitting.choose import CUT
 from beamwood.kernels.light import Way
-from beamwood.retrieval.tree import TreeSearcher
-from beamwood.retrieval.ways import Ways
+from beamwood.retrieval.searchers.tree import TreeSearcher
+from beamwood.retrieval.searchers.ways import Ways
 from beamwood.steps import step
 from beamwood.training.budget import Budget
 from beamwood.types import Hits, Query, SearchOptions

@@ -10,7 +10,7 @@ from beamwood.data.split import Split
 from beamwood.fitting.choose import CUT
 from beamwood.fitting.tree.settings import TreeConfig
 from beamwood.fitting.tree.start import BUILT
-from beamwood.retrieval.tree import TreeSearcher
+from beamwood.retrieval.searchers.tree import TreeSearcher
 from beamwood.training.budget import Clock
 from beamwood.tree import Tree, flat_tree, random_tree
 from beamwood.types import ItemLists, Query

@@ -21,8 +21,8 @@ from beamwood.fitting.fitted import load_fitted, method_of, training_seconds
 from beamwood.fitting.options import Fit, TrainOptions
 from beamwood.fitting.tree.node_start import TREE_WIDTH, ItemVectors
 from beamwood.fitting.tree.settings import TreeConfig
-from beamwood.retrieval.blend import sole_part
-from beamwood.retrieval.tree import TreeSearcher
+from beamwood.retrieval.searchers.blend import sole_part
+from beamwood.retrieval.searchers.tree import TreeSearcher
 from beamwood.training.budget import Budget
 from beamwood.training.run_folder import RunFolder
 from beamwood.tree import Tree, category_tree, flat_tree, kmeans_tree, random_tree, tree_of_codes

@@ -35,7 +35,7 @@ from beamwood.models.din_start import shift_levels
 from beamwood.models.terms.seen import set_weight as set_seen
 from beamwood.models.tree_model import TreeModel
 from beamwood.ragged import indptr_of
-from beamwood.retrieval.tree import TreeSearcher
+from beamwood.retrieval.searchers.tree import TreeSearcher
 from beamwood.sampling.levels import LeafHistories, LevelSampler, check_draws, live_mask
 from beamwood.steps import step
 from beamwood.training.budget import Budget, Clock

@@ -26,7 +26,7 @@ from beamwood.fitting.vectors.settings import CitiesConfig
 from beamwood.models.cities import ContextModel
 from beamwood.retrieval.index import Index
 from beamwood.retrieval.retriever import Retriever
-from beamwood.retrieval.vectors import VectorSearcher
+from beamwood.retrieval.searchers.vectors import VectorSearcher
 from beamwood.training.budget import Budget, Clock, price_of
 from beamwood.training.trainable import Progress
 from beamwood.types import IndexArray

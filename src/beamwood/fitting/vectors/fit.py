@@ -15,9 +15,9 @@ from beamwood.fitting.settings import SeenConfig
 from beamwood.fitting.timed_validation import Later
 from beamwood.fitting.vectors.indexing import IndexBuilder, blend_with_seen
 from beamwood.fitting.vectors.settings import VectorConfig
-from beamwood.retrieval.candidates import find_candidates
 from beamwood.retrieval.index import Index
 from beamwood.retrieval.retriever import Retriever
+from beamwood.retrieval.searchers.candidates import find_candidates
 from beamwood.training.budget import Budget
 
 __all__ = ["fit_searched", "fit_vectors"]

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from beamwood.blocks import blocks
 from beamwood.data.split import Split
 from beamwood.fitting.vectors.index_settings import IndexChoiceSettings
-from beamwood.retrieval.blend import Blend, Part
 from beamwood.retrieval.index import INDEXES, Index, IndexInputs, check_installed, settings_of
-from beamwood.retrieval.popularity import PopularitySearcher
-from beamwood.retrieval.vectors import VectorSearcher
+from beamwood.retrieval.searchers.blend import Blend, Part
+from beamwood.retrieval.searchers.popularity import PopularitySearcher
+from beamwood.retrieval.searchers.vectors import VectorSearcher
 from beamwood.steps import step
 from beamwood.training.budget import Budget
 from beamwood.types import Query, Searcher

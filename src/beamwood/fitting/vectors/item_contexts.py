@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from beamwood.errors import InputError
 from beamwood.models.plain_encoder import PlainEncoder
 from beamwood.ragged import indptr_of, places_in_rows, ranges
-from beamwood.retrieval.queries import EncodedHistory, UserBranch
-from beamwood.retrieval.vectors import VectorSearcher, sequence_searcher
+from beamwood.retrieval.searchers.queries import EncodedHistory, UserBranch
+from beamwood.retrieval.searchers.vectors import VectorSearcher, sequence_searcher
 from beamwood.types import IndexArray, ItemLists
 
 __all__ = ["Occurrences", "check_tied", "encoded_histories", "replaced_vectors"]

@@ -25,7 +25,7 @@ from beamwood.fitting.vectors.sequence_start import ContinuedTask
 from beamwood.models.encoders import sasrec
 from beamwood.retrieval.index.clusters import CHILDREN, ClusterIndex, grow_tree, reached_leaves, shared_leaves
 from beamwood.retrieval.retriever import Retriever
-from beamwood.retrieval.vectors import VectorSearcher
+from beamwood.retrieval.searchers.vectors import VectorSearcher
 from beamwood.sampling.siblings import siblings_first
 from beamwood.training.budget import Budget
 from beamwood.training.trainable import Progress

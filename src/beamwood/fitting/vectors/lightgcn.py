@@ -29,10 +29,10 @@ from beamwood.fitting.vectors.lightgcn_settings import LightGcnConfig
 from beamwood.fitting.vectors.options import VectorOptions
 from beamwood.losses.ranking import bpr
 from beamwood.ragged import places_in_rows
-from beamwood.retrieval.folded import FoldedUsers
-from beamwood.retrieval.queries import QueryVectors, UserVectors
 from beamwood.retrieval.retriever import Retriever
-from beamwood.retrieval.vectors import VectorSearcher
+from beamwood.retrieval.searchers.folded import FoldedUsers
+from beamwood.retrieval.searchers.queries import QueryVectors, UserVectors
+from beamwood.retrieval.searchers.vectors import VectorSearcher
 from beamwood.training.budget import Budget
 from beamwood.training.trainable import Progress
 from beamwood.types import ItemLists

@@ -27,9 +27,9 @@ from beamwood.fitting.vectors.item_contexts import Occurrences, check_tied, enco
 from beamwood.fitting.vectors.sequence_start import fitted_sequence
 from beamwood.fitting.vectors.settings import MeltConfig
 from beamwood.retrieval.index import Index
-from beamwood.retrieval.queries import UserBranch
 from beamwood.retrieval.retriever import Retriever
-from beamwood.retrieval.vectors import VectorSearcher
+from beamwood.retrieval.searchers.queries import UserBranch
+from beamwood.retrieval.searchers.vectors import VectorSearcher
 from beamwood.training.budget import Budget, price_of
 from beamwood.training.trainable import Progress
 

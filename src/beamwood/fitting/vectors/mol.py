@@ -26,8 +26,8 @@ from beamwood.models import mol
 from beamwood.models.encoders import sasrec
 from beamwood.models.sequence import SequenceModel
 from beamwood.models.weights import declare
-from beamwood.retrieval.mixture import MixtureSearcher
 from beamwood.retrieval.retriever import Retriever
+from beamwood.retrieval.searchers.mixture import MixtureSearcher
 
 __all__ = ["MixtureModel", "MolTask", "fit_mol", "imbalance"]
 

@@ -15,7 +15,8 @@ __all__ = ["VectorOptions"]
 class VectorOptions(TrainOptions, total=False):
     """An option for a part of a user's own method, as `functools.partial(METHOD.fit, index=...)`.
 
-    `index`: replaces the index of `index.kind`; loading such a folder needs it too (`retrieval.vectors.searcher_with`).
+    `index`: replaces the index of `index.kind`; loading such a folder needs it too
+    (`retrieval.searchers.vectors.searcher_with`).
     """
 
     index: type[Index]

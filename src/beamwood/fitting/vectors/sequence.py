@@ -28,7 +28,7 @@ from beamwood.models.encoder import Encoder
 from beamwood.models.sequence import SequenceModel
 from beamwood.retrieval.index import Index
 from beamwood.retrieval.retriever import Retriever
-from beamwood.retrieval.vectors import VectorSearcher, sequence_searcher
+from beamwood.retrieval.searchers.vectors import VectorSearcher, sequence_searcher
 from beamwood.training.budget import Budget
 from beamwood.training.lazy_adam import sparse_gradients
 from beamwood.training.optimisers import Optimiser, ParameterGroup

@@ -11,9 +11,9 @@ from beamwood.fitting.vectors.sequence import SequenceTask
 from beamwood.fitting.vectors.settings import ContinuedConfig
 from beamwood.models.encoder import Encoder
 from beamwood.models.sequence import ProjectedItems, SequenceModel
-from beamwood.retrieval.blend import sole_part
-from beamwood.retrieval.queries import EncodedHistory
-from beamwood.retrieval.vectors import VectorSearcher
+from beamwood.retrieval.searchers.blend import sole_part
+from beamwood.retrieval.searchers.queries import EncodedHistory
+from beamwood.retrieval.searchers.vectors import VectorSearcher
 from beamwood.training.budget import Budget
 from beamwood.training.checkpoint import check_tensors
 

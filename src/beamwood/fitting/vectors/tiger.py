@@ -29,10 +29,10 @@ from beamwood.models.encoders import sasrec
 from beamwood.models.sequence import SequenceModel
 from beamwood.models.weights import declare
 from beamwood.ragged import places_in_rows
-from beamwood.retrieval.coded import CodeSearcher
 from beamwood.retrieval.index.codes import Sums, residual_codes
 from beamwood.retrieval.item_vectors import item_vectors
 from beamwood.retrieval.retriever import Retriever
+from beamwood.retrieval.searchers.coded import CodeSearcher
 from beamwood.training.budget import Budget
 from beamwood.types import FloatArray
 

@@ -31,9 +31,9 @@ from beamwood.models.sequence import SequenceModel
 from beamwood.models.two_tower import MeanTower, TwoTower, UserTable
 from beamwood.ragged import indptr_of, ranges
 from beamwood.retrieval.index import Index
-from beamwood.retrieval.queries import EncodedHistory, HistoryMean, QueryVectors, Scaled, UserVectors
 from beamwood.retrieval.retriever import Retriever
-from beamwood.retrieval.vectors import VectorSearcher
+from beamwood.retrieval.searchers.queries import EncodedHistory, HistoryMean, QueryVectors, Scaled, UserVectors
+from beamwood.retrieval.searchers.vectors import VectorSearcher
 from beamwood.sampling.in_batch import Pairs, make_sampler
 from beamwood.training.budget import Budget
 from beamwood.training.lazy_adam import sparse_gradients

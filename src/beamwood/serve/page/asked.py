@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from beamwood.data.vocabulary import Vocabulary
 from beamwood.errors import InputError
-from beamwood.retrieval.where_text import parse_where
+from beamwood.retrieval.columns.where_text import parse_where
 from beamwood.serve.messages import Filter, Recommend
 from beamwood.serve.problems import Problem, of_input, whole_number
 from beamwood.serve.snapshot import Snapshot, typed_id

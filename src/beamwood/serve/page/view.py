@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 from msgspec import structs
 
-from beamwood.retrieval.item_columns import CATEGORY, LabelColumn, NumberColumn
+from beamwood.retrieval.columns.item_columns import CATEGORY, LabelColumn, NumberColumn
 from beamwood.serve.answering import recommended
 from beamwood.serve.asking import StoredHistory
 from beamwood.serve.messages import Answer, Recommend

@@ -10,10 +10,10 @@ import numpy as np
 from msgspec import UNSET, Meta, Struct, UnsetType, field, structs
 
 from beamwood.errors import InputError
-from beamwood.retrieval.content import similar_content
-from beamwood.retrieval.new_items import num_known
-from beamwood.retrieval.sources import Source
-from beamwood.retrieval.vector_column import VectorColumn
+from beamwood.retrieval.columns.vector_column import VectorColumn
+from beamwood.retrieval.new_items.added import num_known
+from beamwood.retrieval.new_items.content import similar_content
+from beamwood.retrieval.new_items.sources import Source
 from beamwood.serve.learned import CatalogueItem, Learned
 from beamwood.serve.messages import Body, Id, Ids
 from beamwood.serve.problems import Problem

@@ -13,10 +13,10 @@ from beamwood.data.vocabulary import Vocabulary
 from beamwood.errors import InputError
 from beamwood.kernels.mixtures import Mixtures
 from beamwood.ragged import indptr_of
-from beamwood.retrieval.filters import mask_of
-from beamwood.retrieval.item_columns import ItemColumns
-from beamwood.retrieval.more_columns import cells_of, with_cells
-from beamwood.retrieval.new_items import NewItem, mixtures_of, num_known, with_items
+from beamwood.retrieval.columns.filters import mask_of
+from beamwood.retrieval.columns.item_columns import ItemColumns
+from beamwood.retrieval.columns.more_columns import cells_of, with_cells
+from beamwood.retrieval.new_items.added import NewItem, mixtures_of, num_known, with_items
 from beamwood.types import BoolArray, ItemLists, Searcher
 
 __all__ = ["with_mixtures", "with_new_items"]

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from beamwood.data.vocabulary import Vocabulary
 from beamwood.errors import InputError
-from beamwood.retrieval.item_columns import ItemColumns
-from beamwood.retrieval.new_items import NewItem
-from beamwood.retrieval.sources import Sources
-from beamwood.retrieval.vector_column import VectorColumn
+from beamwood.retrieval.columns.item_columns import ItemColumns
+from beamwood.retrieval.columns.vector_column import VectorColumn
+from beamwood.retrieval.new_items.added import NewItem
+from beamwood.retrieval.new_items.sources import Sources
 from beamwood.types import BoolArray
 
 __all__ = ["NEAREST", "placed_by_content", "similar_content"]

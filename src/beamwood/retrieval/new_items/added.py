@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from beamwood.kernels.mixtures import Mixtures
-from beamwood.retrieval.blend import Blend
-from beamwood.retrieval.extended import Extended
-from beamwood.retrieval.extended_tree import ExtendedTree
-from beamwood.retrieval.tree import TreeSearcher
+from beamwood.retrieval.new_items.extended import Extended
+from beamwood.retrieval.new_items.extended_tree import ExtendedTree
+from beamwood.retrieval.searchers.blend import Blend
+from beamwood.retrieval.searchers.tree import TreeSearcher
 from beamwood.types import Searcher
 
 __all__ = ["NewItem", "fitted_of", "mixtures_of", "num_known", "with_items"]

@@ -17,7 +17,7 @@ from beamwood.retrieval.top_k import check_histories
 from beamwood.types import FloatArray, Query, QueryNeeds
 
 if TYPE_CHECKING:
-    from beamwood.retrieval.queries import QueryKinds
+    from beamwood.retrieval.searchers.queries import QueryKinds
 
 __all__ = ["FoldedUsers"]
 

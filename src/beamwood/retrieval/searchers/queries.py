@@ -19,8 +19,8 @@ from beamwood.kernels.arrays import check_floats, linear_shapes, shape_of
 from beamwood.kernels.din import MAX_HISTORY
 from beamwood.models.encoder import Encoder
 from beamwood.models.plain_encoder import PlainEncoder
-from beamwood.retrieval.encoded import StoredEncoded
-from beamwood.retrieval.folded import FoldedUsers
+from beamwood.retrieval.searchers.encoded import StoredEncoded
+from beamwood.retrieval.searchers.folded import FoldedUsers
 from beamwood.retrieval.stored import MOST, StoredConfig, StoredPart
 from beamwood.retrieval.top_k import check_histories
 from beamwood.types import FloatArray, Query, QueryNeeds

@@ -16,7 +16,13 @@ from beamwood.blocks import blocks, slices
 from beamwood.errors import InputError
 from beamwood.models.scorer import PairScore
 from beamwood.models.scorers import SCORERS
-from beamwood.retrieval.scorers import ContextEncoder, PairScorer, check_pairs, context_encoder, restore_scorer
+from beamwood.retrieval.searchers.scorers import (
+    ContextEncoder,
+    PairScorer,
+    check_pairs,
+    context_encoder,
+    restore_scorer,
+)
 from beamwood.retrieval.top_k import check_histories, check_search, join_hits, top_k
 from beamwood.types import Hits, IndexArray, Query, QueryNeeds, SearchOptions
 

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from beamwood.data.id_table import MoreTexts
 from beamwood.errors import InputError, nearest
 from beamwood.ragged import indptr_of, ranges
-from beamwood.retrieval.item_columns import CATEGORY, Arrays, Column, ItemColumns, LabelColumn, NumberColumn
-from beamwood.retrieval.vector_column import VectorColumn
+from beamwood.retrieval.columns.item_columns import CATEGORY, Arrays, Column, ItemColumns, LabelColumn, NumberColumn
+from beamwood.retrieval.columns.vector_column import VectorColumn
 from beamwood.types import BoolArray
 
 __all__ = ["Cells", "MoreLabels", "MoreNumbers", "cells_of", "with_cells"]

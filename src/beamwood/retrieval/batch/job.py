@@ -25,7 +25,7 @@ from beamwood.artefact.replace import whole_file
 from beamwood.blocks import slices
 from beamwood.data.offsets import has_offsets
 from beamwood.errors import InputError, nearest
-from beamwood.retrieval.group_answers import Engine, Group, GroupOptions
+from beamwood.retrieval.batch.group_answers import Engine, Group, GroupOptions
 from beamwood.retrieval.request import Request
 
 __all__ = ["FORMATS", "GROUP_ROWS", "Job", "added_rows", "check_file", "count_by_rank"]

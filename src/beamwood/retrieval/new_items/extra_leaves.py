@@ -19,7 +19,7 @@ from beamwood.kernels.mixtures import Mixtures
 from beamwood.kernels.reference import log_sigmoid
 from beamwood.kernels.search import DinSearch
 from beamwood.kernels.terms import TermArrays
-from beamwood.retrieval.slots import mixed_leaves
+from beamwood.retrieval.new_items.slots import mixed_leaves
 from beamwood.tree.tree import Shape
 
 __all__ = ["ExtraLeaves"]

@@ -11,7 +11,7 @@ import re
 from typing import Any
 
 from beamwood.errors import InputError
-from beamwood.retrieval.item_columns import ItemColumns, NumberColumn
+from beamwood.retrieval.columns.item_columns import ItemColumns, NumberColumn
 
 __all__ = ["parse_where"]
 

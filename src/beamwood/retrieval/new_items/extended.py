@@ -16,11 +16,11 @@ from scipy import sparse
 
 from beamwood.errors import InputError
 from beamwood.kernels.mixtures import Mixtures
-from beamwood.retrieval.beside import Beside
 from beamwood.retrieval.load import restore_searcher
+from beamwood.retrieval.new_items.beside import Beside
+from beamwood.retrieval.searchers.vectors import VectorSearcher
 from beamwood.retrieval.stored import StoredConfig, StoredPart, part_of, prefixed
 from beamwood.retrieval.top_k import check_search
-from beamwood.retrieval.vectors import VectorSearcher
 from beamwood.types import BoolArray, Hits, IndexArray, ItemLists, Prepared, Query, QueryNeeds, Searcher, SearchOptions
 
 __all__ = ["NOWHERE", "Extended", "export_extended", "restore_extended"]

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from beamwood.errors import ArtefactError, InputError
 from beamwood.kernels.mixtures import Mixtures
-from beamwood.retrieval.beside import Beside
-from beamwood.retrieval.extended import NOWHERE, export_extended, restore_extended
-from beamwood.retrieval.extra_leaves import ExtraLeaves
-from beamwood.retrieval.slots import slots_of
-from beamwood.retrieval.tree import TreeSearcher
+from beamwood.retrieval.new_items.beside import Beside
+from beamwood.retrieval.new_items.extended import NOWHERE, export_extended, restore_extended
+from beamwood.retrieval.new_items.extra_leaves import ExtraLeaves
+from beamwood.retrieval.new_items.slots import slots_of
+from beamwood.retrieval.searchers.tree import TreeSearcher
 from beamwood.types import Hits, IndexArray, ItemLists, Query, SearchOptions
 
 __all__ = ["MOST_BESIDE", "ExtendedTree"]

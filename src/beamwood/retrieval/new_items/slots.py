@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from beamwood.kernels.din import DinWeights
 from beamwood.kernels.mixtures import Mixtures
 from beamwood.kernels.search import DinSearch
-from beamwood.retrieval.tree import TreeSearcher
+from beamwood.retrieval.searchers.tree import TreeSearcher
 from beamwood.tree.tree import Shape
 from beamwood.types import BoolArray, IndexArray
 

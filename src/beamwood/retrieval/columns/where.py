@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from beamwood.errors import InputError, nearest
-from beamwood.retrieval.item_columns import Column, ItemColumns, LabelColumn, NumberColumn
+from beamwood.retrieval.columns.item_columns import Column, ItemColumns, LabelColumn, NumberColumn
+from beamwood.retrieval.columns.vector_column import VectorColumn
 from beamwood.retrieval.request import as_list
-from beamwood.retrieval.vector_column import VectorColumn
 from beamwood.types import BoolArray
 
 __all__ = ["OPERATORS", "all_of", "where_mask"]

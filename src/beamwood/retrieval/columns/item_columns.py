@@ -20,7 +20,7 @@ from beamwood.data.id_table import TextIds, restore_ids
 from beamwood.data.labels import label_lists
 from beamwood.errors import InputError, nearest
 from beamwood.ragged import indptr_of, ranges
-from beamwood.retrieval.vector_column import VectorColumn
+from beamwood.retrieval.columns.vector_column import VectorColumn
 from beamwood.types import BoolArray
 
 __all__ = ["CATEGORY", "Column", "ItemColumns", "LabelColumn", "NumberColumn", "NumberKind"]

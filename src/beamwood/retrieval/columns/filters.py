@@ -14,9 +14,9 @@ import numpy as np
 
 from beamwood.data.vocabulary import Vocabulary
 from beamwood.errors import InputError
-from beamwood.retrieval.item_columns import CATEGORY, ItemColumns, LabelColumn
+from beamwood.retrieval.columns.item_columns import CATEGORY, ItemColumns, LabelColumn
+from beamwood.retrieval.columns.where import all_of, where_mask
 from beamwood.retrieval.request import Allowed, as_list, truth_values
-from beamwood.retrieval.where import all_of, where_mask
 from beamwood.types import BoolArray, IndexArray, Prepared
 
 __all__ = ["FILTER_BYTES", "Filters", "mask_of"]

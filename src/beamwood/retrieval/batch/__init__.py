@@ -1,0 +1,1 @@
+"""Answers for many users into one file, in groups, so that a job can be resumed."""
