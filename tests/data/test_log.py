@@ -191,7 +191,7 @@ def test_categories_of_unsupported_types_are_refused(cell):
     [
         ([[1.0], [2.0], None, [float("nan")]], "'v': 1 items have null, NaN or infinity .* such as item 3; mend"),
         ([[1.0], None, [None], [float("inf")]], "'v': 2 items have null, NaN or infinity .* such as item 2; mend"),
-        ([[1.0], None, [1.0, 2.0], []], "'v': 2 items have a vector of another length than 1, .* such as item 2"),
+        ([[1.0], [], [1.0, 2.0], None], "'v': 1 items have a vector of another length than 1, .* such as item 2"),
         ([[], [], [], []], "holds no lists of numbers"),
         ([["a"]] * 4, "holds no lists of numbers"),
         ([1.0] * 4, "holds no lists of numbers"),
