@@ -92,7 +92,7 @@ class AskedOptions:
             alone = alone if added is None else added
             return _of_json_ids([*own, *alone], alone)
         rows = [answers.user_of(text) for text in self._names(names.users)]
-        unknown = [] if on_unknown == "ignore" else [row for row in rows if not answers.knows(row)]
+        unknown = [] if on_unknown == "ignore" else answers.unknown(rows)
         if unknown:
             raise UnknownIdError(
                 f"{len(unknown)} of {len(rows)} users have no history in the model or the store, such as "

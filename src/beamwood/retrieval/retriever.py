@@ -218,12 +218,8 @@ class Retriever:
         No large array is copied, and this retriever stays valid. Errors: `InputError` on a known or repeated id, a
         mixture of unknown items, a cell of a wrong type, more items than there is room for.
         """
-        alive, taken = (
-            self.names.filters.alive,
-            np.empty(0, np.int32) if self.histories is None else self.histories.items,
-        )
-        counts = np.bincount(taken, minlength=len(self.items))
-        new = placed_by_content(items, self.columns, self.items, counts, None if alive is None else alive.mask)
+        alive = self.names.filters.alive
+        new = placed_by_content(items, self.columns, self.items, self.histories, None if alive is None else alive.mask)
         return replace(self, **with_new_items(self.searcher, self.items, self.columns, new, self.erased))
 
     @naming_arguments

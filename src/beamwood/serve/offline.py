@@ -57,18 +57,22 @@ class StoreAnswers:
             alone = [user for user, at in zip(alone, places, strict=True) if at < 0]
         return own, sorted(alone, key=lambda user: (isinstance(user, str), user))
 
-    def knows(self, user: int | str) -> bool:
-        """Whether the model or the store has a history of the user."""
-        body = Recommend(user=user)
-        kept = kept_of(self.store, user, self.snapshot, body, _LIMITS)
-        users = self.snapshot.names.users
-        return bool(kept.items) or (users is not None and not kept.erased and indices_of(users, [user])[0] >= 0)
+    def unknown(self, users: Sequence[int | str]) -> list[int | str]:
+        """Those of the users of whom neither the model nor the store has a history."""
+        known = self.snapshot.names.users
+        places = [-1] * len(users) if known is None else indices_of(known, users).tolist()
+        erased = {user for user, time in self.store.erased().items() if self.snapshot.hides(time)}
+        asked = [user for user, at in zip(users, places, strict=True) if at < 0 or user in erased]
+        return [user for user in asked if not self._has_events(user)]
+
+    def _has_events(self, user: int | str) -> bool:
+        return bool(kept_of(self.store, user, self.snapshot, Recommend(user=user), _LIMITS).items)
 
     def user_of(self, text: str) -> int | str:
         """The user that a text names: of a folder without users the one with a history, else the number."""
         users = self.snapshot.names.users
         user = typed_id(text, users)
-        return text if users is None and not self.knows(user) and self.knows(text) else user
+        return text if users is None and not self._has_events(user) and self._has_events(text) else user
 
     def __call__(self, options: GroupOptions, rows: Sequence[Any]) -> pl.DataFrame:
         """See `AnswerRows`. An erased or unknown user gets no list unless `on_unknown` is "ignore"."""

@@ -15,7 +15,7 @@ from beamwood.retrieval.columns.item_columns import ItemColumns
 from beamwood.retrieval.columns.vector_column import VectorColumn
 from beamwood.retrieval.new_items.added import NewItem
 from beamwood.retrieval.new_items.sources import Sources
-from beamwood.types import BoolArray
+from beamwood.types import BoolArray, ItemLists
 
 __all__ = ["NEAREST", "placed_by_content", "similar_content"]
 
@@ -45,20 +45,22 @@ def placed_by_content(
     new: Sequence[NewItem],
     columns: ItemColumns | None,
     items: Vocabulary,
-    counts: NDArray[Any],
+    histories: ItemLists | None,
     alive: BoolArray | None,
 ) -> list[NewItem]:
     """The new items, those without a mixture but with a vector with the mixture of `Sources.vector`.
 
-    `counts` [at least N]: the interactions of each known item.
+    `histories`: those of known users, None where none are stored; they say how popular an item is.
     """
+    found = [None if item.mixture or columns is None else similar_content(columns, item.cells, alive) for item in new]
+    if all(near is None for near in found):
+        return list(new)
+    taken = np.empty(0, np.int32) if histories is None else histories.items
+    sources = Sources(np.bincount(taken, minlength=len(items)))
 
-    def placed(item: NewItem) -> NewItem:
-        found = None if item.mixture or columns is None else similar_content(columns, item.cells, alive)
-        if found is None:
-            return item
-        mixture = Sources(counts).vector(found)
+    def placed(item: NewItem, near: NDArray[np.int32]) -> NewItem:
+        mixture = sources.vector(near)
         ids = items.decode(np.fromiter(mixture, np.int64, len(mixture)))
         return replace(item, mixture=dict(zip(ids, mixture.values(), strict=True)))
 
-    return [placed(item) for item in new]
+    return [item if near is None else placed(item, near) for item, near in zip(new, found, strict=True)]
