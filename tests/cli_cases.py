@@ -3,6 +3,7 @@
 import os
 
 from beamwood.cli.main import main
+from beamwood.retrieval.batch.group_answers import GroupAnswers
 
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "200"}
 TINY = [
@@ -19,3 +20,17 @@ TINY = [
 def beamwood(*arguments):
     """Run a command in this process and return its exit code."""
     return main([str(argument) for argument in arguments])
+
+
+def interrupt_second_block(monkeypatch):
+    """Press Ctrl-C, once, in the second block of a batch job; the list of the first label of each block."""
+    frame, calls = GroupAnswers._frame, []
+
+    def breaking(self, rows, labels):
+        calls.append(labels[0])
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return frame(self, rows, labels)
+
+    monkeypatch.setattr(GroupAnswers, "_frame", breaking)
+    return calls

@@ -11,10 +11,9 @@ import pytest
 from beamwood import load
 from beamwood.retrieval.batch import group_answers
 from beamwood.retrieval.batch import job as jobs
-from beamwood.retrieval.batch.group_answers import GroupAnswers
 from beamwood.serve.store.event import Event
 from beamwood.serve.store.open import open_store
-from cli_cases import beamwood
+from cli_cases import beamwood, interrupt_second_block
 from served import post, serving, wait_until
 
 K = 5
@@ -177,15 +176,7 @@ def test_an_interrupted_job_goes_on_while_users_arrive(fitted, store, tmp_path, 
     monkeypatch.setattr(jobs, "GROUP_ROWS", 50)
     out = tmp_path / "recs.parquet"
     ask = partial(beamwood, "recommend", fitted, "--all-users", "-k", K, "--store", store, "--out", out)
-    frame, calls = GroupAnswers._frame, []
-
-    def breaking(self, rows, labels):
-        calls.append(labels[0])
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-        return frame(self, rows, labels)
-
-    monkeypatch.setattr(GroupAnswers, "_frame", breaking)
+    calls = interrupt_second_block(monkeypatch)
     assert ask() == 130
     opened = open_store(store)
     opened.append([Event("late", 5, 1e9)]).result()

@@ -10,9 +10,8 @@ import beamwood as package
 from beamwood.errors import InputError
 from beamwood.retrieval.batch import group_answers
 from beamwood.retrieval.batch import job as jobs
-from beamwood.retrieval.batch.group_answers import GroupAnswers
 from beamwood.retrieval.columns.where_text import parse_where
-from cli_cases import beamwood
+from cli_cases import beamwood, interrupt_second_block
 
 
 def read(path):
@@ -88,15 +87,7 @@ def test_an_interrupted_job_resumes(fitted, tmp_path, monkeypatch):
     monkeypatch.setattr(jobs, "GROUP_ROWS", 50)
     whole, out = tmp_path / "whole.parquet", tmp_path / "recs.parquet"
     assert beamwood("recommend", fitted, "--all-users", "-k", 4, "--out", whole) == 0
-    frame, calls = GroupAnswers._frame, []
-
-    def breaking(self, rows, labels):
-        calls.append(labels[0])
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-        return frame(self, rows, labels)
-
-    monkeypatch.setattr(GroupAnswers, "_frame", breaking)
+    calls = interrupt_second_block(monkeypatch)
     assert beamwood("recommend", fitted, "--all-users", "-k", 4, "--out", out) == 130
     assert not out.exists()
     assert beamwood("recommend", fitted, "--all-users", "-k", 4, "--out", out) == 2
