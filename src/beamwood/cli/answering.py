@@ -63,6 +63,7 @@ def answering(folder: str, method: str | None, threads: int, store: str | None) 
 
 
 def open_alone(folder: str, method: str | None, threads: int) -> AnswerRows:
+    """The model of a folder without a store, also on another machine. Errors: those of `load`."""
     return OfRetriever(load(folder, method, threads=threads))
 
 
