@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from beamwood.data.dataset import Dataset, ItemTable
 from beamwood.data.queries import Queries
 from beamwood.data.split import Split
-from beamwood.data.vocabulary import Vocabulary
+from beamwood.data.vocabularies.vocabulary import Vocabulary
 from beamwood.types import BoolArray, ItemLists
 
 __all__ = ["Held", "draw"]

@@ -17,9 +17,9 @@ import polars as pl
 
 import beamwood
 from beamwood.data import ColumnNames
+from beamwood.data.markets.synthetic import MarketConfig, make_market
+from beamwood.data.markets.tastes import TasteConfig, TasteMarket, make_taste_market
 from beamwood.data.split import SPLITS, Split
-from beamwood.data.synthetic import MarketConfig, make_market
-from beamwood.data.tastes import TasteConfig, TasteMarket, make_taste_market
 from beamwood.errors import InputError, nearest
 from benchmarks.suite import LogEntry
 

@@ -30,7 +30,7 @@ from beamwood.retrieval.new_items.added import NewItem
 from beamwood.retrieval.new_items.content import NEAREST
 from beamwood.retrieval.new_items.sources import Sources, items_near
 from beamwood.retrieval.retriever import Retriever
-from beamwood.serve.shares import order_by_share
+from beamwood.serve.answer.shares import order_by_share
 from beamwood.types import Hits, SearchOptions
 from benchmarks.bars import Bar
 from benchmarks.held_items import Held, draw, renamed
@@ -157,7 +157,7 @@ def source_bars(method: str, found: Mapping[str, Any]) -> Iterator[tuple[str, Ba
 
 def market(num_items: int) -> Split:
     """The split of a planted market; the vector of an item: each taste's preference for it, and as much noise."""
-    from beamwood.data.synthetic import MarketConfig, make_market
+    from beamwood.data.markets.synthetic import MarketConfig, make_market
 
     made = make_market(MarketConfig(num_items=num_items), seed=0)
     liking = np.log(made.emission).T

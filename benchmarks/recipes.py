@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import beamwood
-from beamwood.data.taste_optimum import TasteOptimum
+from beamwood.data.markets.taste_optimum import TasteOptimum
 from beamwood.evaluation.cost import measure_cost
 from beamwood.evaluation.metrics import TailRule
 from beamwood.evaluation.protocol import PerQuery, evaluate_both

@@ -36,7 +36,7 @@ FITS: dict[str, tuple[str, dict[str, Any]]] = {
 
 def fit(folder: Path, name: str, times: Times) -> None:
     """Fit a model of `FITS` on a planted market and save it in the folder."""
-    from beamwood.data.synthetic import MarketConfig, make_market
+    from beamwood.data.markets.synthetic import MarketConfig, make_market
 
     num_items = times.full if name == "full" else times.items
     market = make_market(MarketConfig(num_items=num_items, num_users=times.users), seed=0)

@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 
 from beamwood.data import Dataset, disjoint_users, read_log
-from beamwood.data.synthetic import Market, MarketConfig, make_market
+from beamwood.data.markets.synthetic import Market, MarketConfig, make_market
 from beamwood.methods.dtr import METHOD
 from beamwood.theory.planted import missed, missed_in_theory
 from beamwood.types import Query, SearchOptions

@@ -15,8 +15,8 @@ from pygments.lexers.special import TextLexer
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
+from beamwood.cli.commands.settings import by_value
 from beamwood.cli.help import OptionLine, commands_by_name
-from beamwood.cli.settings import by_value
 from beamwood.extras import EXTRAS
 from beamwood.methods import METHODS, load_method
 
@@ -80,7 +80,7 @@ class Http(Generated):
 def served() -> dict[str, Any]:
     """The OpenAPI document."""
     from beamwood.serve.app import routes_of
-    from beamwood.serve.openapi import openapi
+    from beamwood.serve.http.openapi import openapi
     from beamwood.serve.service import Service
     from beamwood.serve.settings import ServeSettings
 

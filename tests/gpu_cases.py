@@ -5,7 +5,7 @@ import json
 import pytest
 
 from beamwood.data import Dataset, leave_one_out, read_log
-from beamwood.data.synthetic import MarketConfig, make_market
+from beamwood.data.markets.synthetic import MarketConfig, make_market
 from beamwood.methods import load_method
 from beamwood.training.run_folder import RunFolder
 from plans import SMALL_TREE

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from beamwood.data.taste_optimum import next_probabilities
+from beamwood.data.markets.taste_optimum import next_probabilities
 from beamwood.errors import InputError
 
 ROOT = Path(__file__).parents[2]

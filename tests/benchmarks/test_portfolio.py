@@ -52,7 +52,7 @@ def test_bars_hold_for_good_and_fail_for_bad_results():
 
 
 def test_a_log_gets_one_line_and_is_not_measured_again(tmp_path, monkeypatch, capsys):
-    from beamwood.data.synthetic import MarketConfig, make_market
+    from beamwood.data.markets.synthetic import MarketConfig, make_market
     from beamwood.recipes.portfolio.members import Member
     from benchmarks import portfolio
 

@@ -69,7 +69,7 @@ def test_the_command_prints_one_line_despite_output_of_a_library():
     code = """
 import os, sys, polars as pl
 from beamwood.cli.native_words import held_back
-from beamwood.data.source import reading
+from beamwood.data.files.source import reading
 try:
     with held_back(), reading("log.parquet"):
         os.write(2, b"thread panicked")

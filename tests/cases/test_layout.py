@@ -10,9 +10,9 @@ import polars as pl
 import pytest
 
 from beamwood.data import ColumnNames, Dataset, read_log
+from beamwood.data.files.headless import column_guess
+from beamwood.data.files.layout import separator_of
 from beamwood.data.header import seem_values
-from beamwood.data.headless import column_guess
-from beamwood.data.layout import separator_of
 from beamwood.errors import InputError
 
 NAMES = ("user_id", "item_id", "rating", "timestamp")

@@ -7,7 +7,7 @@ import pytest
 
 from beamwood.data import ColumnNames, Dataset, read_log
 from beamwood.data.header import header_hint
-from beamwood.data.vocabulary import Vocabulary
+from beamwood.data.vocabularies.vocabulary import Vocabulary
 from beamwood.errors import InputError, UnknownIdError
 
 

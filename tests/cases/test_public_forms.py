@@ -11,7 +11,7 @@ import pytest
 from scipy import sparse
 
 from beamwood.data import ColumnNames, read_log
-from beamwood.data.headless import column_guess, seems_headless
+from beamwood.data.files.headless import column_guess, seems_headless
 from refusals import refused, typed, written
 
 

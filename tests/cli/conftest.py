@@ -2,7 +2,7 @@
 
 import pytest
 
-from beamwood.data.synthetic import MarketConfig, make_market
+from beamwood.data.markets.synthetic import MarketConfig, make_market
 from cli_cases import beamwood
 
 

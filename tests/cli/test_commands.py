@@ -379,7 +379,7 @@ def test_a_limit_covers_the_reading_of_the_log(market, tmp_path, capsys, monkeyp
         time.sleep(0.3)
         return load_split(*arguments, **options)
 
-    monkeypatch.setattr(sys.modules["beamwood.cli.fit"], "load_split", slowly)
+    monkeypatch.setattr(sys.modules["beamwood.cli.commands.fit"], "load_split", slowly)
     (tmp_path / "gone.py").write_text(GONE)
 
     def training(method):

@@ -2,8 +2,8 @@
 
 import pytest
 
-from beamwood.cli.commands import COMMANDS
 from beamwood.cli.main import main
+from beamwood.cli.registry import COMMANDS
 from beamwood.methods import METHODS
 
 

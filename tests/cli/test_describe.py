@@ -6,7 +6,7 @@ import shlex
 import polars as pl
 import pytest
 
-from beamwood.cli.describe import advised
+from beamwood.cli.commands.describe import advised
 from beamwood.data import Dataset, describe_log, read_log
 from beamwood.data.description.words import description_lines
 from beamwood.data.split import SPLITS

@@ -6,8 +6,8 @@ import shlex
 
 import pytest
 
-from beamwood.cli.commands import COMMANDS
 from beamwood.cli.help import commands_by_name
+from beamwood.cli.registry import COMMANDS
 from cli_cases import beamwood
 
 NAMES = [command.__name__ for command in COMMANDS]

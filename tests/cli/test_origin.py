@@ -8,7 +8,7 @@ import pytest
 from beamwood.cli.main import main
 from beamwood.cli.origin import split_of
 from beamwood.data import Vocabulary
-from beamwood.data.synthetic import MarketConfig, make_market
+from beamwood.data.markets.synthetic import MarketConfig, make_market
 from beamwood.errors import InputError
 from beamwood.retrieval.retriever import Retriever
 from damaged_folders import changed, put_manifest, value_damages

@@ -96,13 +96,14 @@ def test_sigterm_before_training(folder):
 
 PAUSED = """
 import sys, time
-from beamwood.cli import main, fit
+from beamwood.cli import main
+from beamwood.cli.registry import fit
 
 def load_data(source):
     print("reading", file=sys.stderr, flush=True)
     time.sleep(60)
 
-sys.modules["beamwood.cli.fit"].load_data = load_data
+sys.modules["beamwood.cli.commands.fit"].load_data = load_data
 main.run()
 """
 

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from beamwood.cli import output
-from beamwood.data import synthetic
+from beamwood.data.markets import synthetic
 from beamwood.errors import NotInstalledError
 from chromium import Chromium, check_page, needs_chromium, rows_of
 from cli_cases import ENVIRONMENT, TINY, beamwood

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from beamwood import load
 from beamwood.cli.main import app
-from beamwood.data.vocabulary import Vocabulary
+from beamwood.data.vocabularies.vocabulary import Vocabulary
 from beamwood.kernels.light import Way
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.searchers.tree import TreeSearcher

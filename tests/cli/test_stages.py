@@ -9,7 +9,7 @@ import pytest
 from beamwood.cli.main import main
 from beamwood.cli.output import print_json
 from beamwood.cli.stages import cut_in_words
-from beamwood.data.synthetic import MarketConfig, make_market
+from beamwood.data.markets.synthetic import MarketConfig, make_market
 from beamwood.evaluation.stages import at_cut
 
 TREE = {

@@ -8,7 +8,7 @@ import pytest
 
 import beamwood as package
 from beamwood.data import Dataset, leave_one_out, read_log
-from beamwood.data.synthetic import MarketConfig, make_market
+from beamwood.data.markets.synthetic import MarketConfig, make_market
 from beamwood.methods import load_method
 from cli_cases import beamwood
 from resumed import whole_as_in_parts

@@ -9,7 +9,7 @@ import pytest
 
 import beamwood
 from beamwood.data import Dataset, leave_one_out, read_log
-from beamwood.data.synthetic import MarketConfig, make_market
+from beamwood.data.markets.synthetic import MarketConfig, make_market
 from beamwood.errors import ArtefactError, InputError
 from beamwood.methods.two_stage import METHOD as TWO_STAGE
 from beamwood.models.scorers import SCORERS

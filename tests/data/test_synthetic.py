@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from beamwood.data import Dataset, disjoint_users, read_log
-from beamwood.data.synthetic import BayesSearcher, MarketConfig, make_market
+from beamwood.data.markets.synthetic import BayesSearcher, MarketConfig, make_market
 from beamwood.errors import InputError
 from beamwood.types import ItemLists, Query, SearchOptions
 

@@ -7,8 +7,8 @@ from pydantic import ValidationError
 from scipy import stats
 
 from beamwood.data import ColumnNames, Dataset, leave_one_out, read_log
-from beamwood.data.taste_optimum import TasteOptimum, next_probabilities
-from beamwood.data.tastes import SIZES, TasteConfig, make_taste_market
+from beamwood.data.markets.taste_optimum import TasteOptimum, next_probabilities
+from beamwood.data.markets.tastes import SIZES, TasteConfig, make_taste_market
 from beamwood.evaluation.protocol import evaluate
 from beamwood.types import ItemLists, Query, SearchOptions
 

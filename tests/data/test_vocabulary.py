@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beamwood.data import Vocabulary, open_vocabulary, vocabulary
-from beamwood.data.id_table import id_table, restore_ids
-from beamwood.data.open_vocabulary import OpenVocabulary
-from beamwood.data.vocabulary import _may_be, _plain
+from beamwood.data import Vocabulary
+from beamwood.data.vocabularies import open_vocabulary, vocabulary
+from beamwood.data.vocabularies.id_table import id_table, restore_ids
+from beamwood.data.vocabularies.open_vocabulary import OpenVocabulary
+from beamwood.data.vocabularies.vocabulary import _may_be, _plain
 from beamwood.errors import InputError, UnknownIdError
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from beamwood.cli.commands import EXAMPLES
-from beamwood.data.synthetic import MarketConfig, make_market
+from beamwood.cli.registry import EXAMPLES
+from beamwood.data.markets.synthetic import MarketConfig, make_market
 from beamwood.methods import load_method
 from cli_cases import beamwood
 from prose import fenced

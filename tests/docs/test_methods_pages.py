@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from beamwood.cli.commands import COMMANDS
+from beamwood.cli.registry import COMMANDS
 from beamwood.methods import METHODS, load_method
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from beamwood.data import Dataset, disjoint_users, leave_one_out, read_log
-from beamwood.data.synthetic import MarketConfig, make_market
+from beamwood.data.markets.synthetic import MarketConfig, make_market
 from beamwood.evaluation import cost as cost_module
 from beamwood.evaluation.cost import measure_cost
 from beamwood.evaluation.groups import by_history, by_popularity, grouped

@@ -10,7 +10,7 @@ import pytest
 
 from beamwood.data import Dataset, leave_one_out, read_log
 from beamwood.data.queries import Queries
-from beamwood.data.vocabulary import Vocabulary
+from beamwood.data.vocabularies.vocabulary import Vocabulary
 from beamwood.errors import InputError
 from beamwood.evaluation.metrics import Tail, TailRule, gini
 from beamwood.evaluation.tail import tail_queries

@@ -8,7 +8,7 @@ import pytest
 
 import beamwood
 from beamwood.data import Dataset, disjoint_users, read_log
-from beamwood.data.synthetic import MarketConfig, make_market
+from beamwood.data.markets.synthetic import MarketConfig, make_market
 from beamwood.errors import InputError, TimeLimitError
 from beamwood.fitting.counting import counts_within, interactions
 from beamwood.kernels.lists import strongest

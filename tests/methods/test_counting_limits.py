@@ -7,7 +7,7 @@ import pytest
 from scipy import sparse
 
 from beamwood.data import Dataset, disjoint_users, read_log
-from beamwood.data.synthetic import MarketConfig, make_market
+from beamwood.data.markets.synthetic import MarketConfig, make_market
 from beamwood.evaluation.protocol import evaluate_both
 from beamwood.fitting.counting import CountingConfig, GridSettings, best_of_grid, interactions
 from beamwood.fitting.stages import put_behind

@@ -5,7 +5,7 @@ import pytest
 from scipy import sparse
 
 from beamwood.data import Dataset, disjoint_users, read_log
-from beamwood.data.synthetic import MarketConfig, make_market
+from beamwood.data.markets.synthetic import MarketConfig, make_market
 from beamwood.errors import InputError
 from beamwood.methods import ease, load_method
 from beamwood.retrieval.retriever import Retriever

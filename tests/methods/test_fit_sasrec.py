@@ -5,7 +5,7 @@ import pytest
 
 import beamwood
 from beamwood.data import Dataset, disjoint_users, read_log
-from beamwood.data.synthetic import MarketConfig, make_market
+from beamwood.data.markets.synthetic import MarketConfig, make_market
 from beamwood.evaluation.protocol import evaluate
 from beamwood.fitting.vectors.sequence import SequenceTask
 from beamwood.methods import load_method

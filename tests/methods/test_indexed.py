@@ -8,7 +8,7 @@ import pytest
 
 import beamwood as package
 from beamwood.data import Dataset, disjoint_users, read_log
-from beamwood.data.synthetic import MarketConfig, make_market
+from beamwood.data.markets.synthetic import MarketConfig, make_market
 from beamwood.errors import InputError
 from beamwood.types import ItemLists, Query
 from cli_cases import beamwood

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from beamwood.data import Dataset, leave_one_out, read_log
-from beamwood.data.synthetic import MarketConfig, make_market
+from beamwood.data.markets.synthetic import MarketConfig, make_market
 from beamwood.fitting.ranking.lists import GuidedTask, ListTask
 from beamwood.fitting.ranking.two_stage import StagesTask
 from beamwood.fitting.tree.dtr import make_objective

@@ -7,7 +7,7 @@ import torch
 
 import beamwood
 from beamwood.data import Dataset, disjoint_users, leave_one_out, read_log
-from beamwood.data.synthetic import MarketConfig, make_market
+from beamwood.data.markets.synthetic import MarketConfig, make_market
 from beamwood.errors import ArtefactError, InputError
 from beamwood.fitting.vectors.lightgcn import Graph, GraphVectors, LightGcnTask
 from beamwood.methods import load_method

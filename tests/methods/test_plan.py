@@ -8,7 +8,7 @@ import pytest
 
 import beamwood
 from beamwood.data import Dataset, leave_one_out, read_log
-from beamwood.data.synthetic import MarketConfig, make_market
+from beamwood.data.markets.synthetic import MarketConfig, make_market
 from beamwood.errors import InputError
 from beamwood.fitting.plan import MAX_TRANSITION_ITEMS, Facts, embeddings_of, start_of
 from beamwood.methods import METHODS, load_method

@@ -14,7 +14,7 @@ import torch
 import beamwood
 from beamwood.cli.main import main
 from beamwood.data import ColumnNames, Dataset, disjoint_users, leave_one_out, read_log
-from beamwood.data.synthetic import MarketConfig, make_market
+from beamwood.data.markets.synthetic import MarketConfig, make_market
 from beamwood.errors import InputError
 from beamwood.evaluation.sampled import Sampled, evaluate_sampled
 from beamwood.fitting import stages

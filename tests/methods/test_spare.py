@@ -4,7 +4,7 @@ import pytest
 
 import beamwood
 from beamwood.data import Dataset, leave_one_out, read_log
-from beamwood.data.synthetic import MarketConfig, make_market
+from beamwood.data.markets.synthetic import MarketConfig, make_market
 from beamwood.errors import InputError
 from beamwood.fitting.plan import Facts
 from beamwood.methods import load_method

@@ -5,7 +5,7 @@ import pytest
 
 import beamwood
 from beamwood.data import Dataset, disjoint_users, read_log
-from beamwood.data.synthetic import MarketConfig, make_market
+from beamwood.data.markets.synthetic import MarketConfig, make_market
 from beamwood.errors import InputError
 from beamwood.fitting import blend
 from beamwood.fitting.blend import SEEN_WEIGHTS, BlendWeights, StageCandidates

@@ -10,7 +10,7 @@ import torch
 import beamwood
 from beamwood.cli.main import main
 from beamwood.data import Dataset, leave_one_out, read_log
-from beamwood.data.synthetic import MarketConfig, make_market
+from beamwood.data.markets.synthetic import MarketConfig, make_market
 from beamwood.errors import InputError
 from beamwood.fitting.vectors.cities import CitiesTask
 from beamwood.fitting.vectors.item_contexts import Occurrences, encoded_histories

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from bare_environment import ROOT, bare_environment
-from beamwood.data.synthetic import MarketConfig, make_market
+from beamwood.data.markets.synthetic import MarketConfig, make_market
 from cli_cases import TINY, beamwood
 
 SHORT = ["loop.max_steps=6", "loop.evaluate_every=3", "model.width=8"]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import beamwood
-from beamwood.data.synthetic import MarketConfig, make_market
+from beamwood.data.markets.synthetic import MarketConfig, make_market
 from beamwood.errors import InputError
 from beamwood.evaluation.significance import paired_comparisons
 

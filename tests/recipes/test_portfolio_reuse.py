@@ -10,7 +10,7 @@ import torch
 
 from beamwood.artefact.write import _WRITERS
 from beamwood.data import Dataset, disjoint_users, read_log
-from beamwood.data.synthetic import MarketConfig, make_market
+from beamwood.data.markets.synthetic import MarketConfig, make_market
 from beamwood.errors import NotSavedError
 from beamwood.fitting.start_cache import caching
 from beamwood.fitting.tree import task

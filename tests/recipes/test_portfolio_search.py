@@ -12,8 +12,8 @@ import pytest
 
 import beamwood
 from beamwood.data import Dataset, disjoint_users, read_log
+from beamwood.data.markets.synthetic import MarketConfig, make_market
 from beamwood.data.queries import Queries
-from beamwood.data.synthetic import MarketConfig, make_market
 from beamwood.errors import InputError, TimeLimitError
 from beamwood.evaluation.protocol import evaluate
 from beamwood.recipes.portfolio import choice, search

@@ -9,8 +9,8 @@ import pytest
 
 import beamwood
 from beamwood.data import Dataset, leave_one_out, read_log
-from beamwood.data.given_vectors import given_vectors
-from beamwood.data.synthetic import MarketConfig, make_market
+from beamwood.data.cells.given_vectors import given_vectors
+from beamwood.data.markets.synthetic import MarketConfig, make_market
 from beamwood.errors import InputError
 from beamwood.retrieval.columns.item_columns import ItemColumns
 from beamwood.retrieval.columns.vector_column import VectorColumn

@@ -4,8 +4,8 @@ import polars as pl
 import pytest
 
 from beamwood.cli.main import main
-from beamwood.data.open_vocabulary import OpenVocabulary
-from beamwood.data.vocabulary import Vocabulary
+from beamwood.data.vocabularies.open_vocabulary import OpenVocabulary
+from beamwood.data.vocabularies.vocabulary import Vocabulary
 from beamwood.errors import InputError
 from beamwood.retrieval.new_items.added import NewItem
 from beamwood.retrieval.retriever import Retriever

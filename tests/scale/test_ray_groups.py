@@ -10,7 +10,7 @@ import beamwood
 from beamwood.artefact import read_artefact
 from beamwood.cli.answering import open_alone
 from beamwood.data import Dataset, leave_one_out, read_log
-from beamwood.data.synthetic import MarketConfig, make_market
+from beamwood.data.markets.synthetic import MarketConfig, make_market
 from beamwood.errors import ArtefactError, InputError
 from beamwood.retrieval.batch import job as jobs
 from beamwood.retrieval.batch.group_answers import Group, GroupAnswers, GroupOptions, OfRetriever

@@ -188,7 +188,7 @@ def test_the_packages_of_the_image_can_serve(tmp_path):
     bare = bare_environment(tmp_path / "image", source=True, more=more)
     assert installed_bytes(bare) < 400e6
     model, _ = saved(tmp_path / "model")
-    imports = "import beamwood.serve.store.redis, beamwood.serve.store.postgres, beamwood.serve.replay"
+    imports = "import beamwood.serve.store.redis, beamwood.serve.store.postgres, beamwood.serve.monitoring.replay"
     bare.run("-c", imports)
     checked, refused = bare.beamwood(["serve", model, "--check", "--json"], ["serve", model, "--host", "0.0.0.0"])
     assert checked[0] == 0

@@ -12,13 +12,13 @@ import pytest
 from beamwood.cli.main import main
 from beamwood.retrieval.retriever import Retriever
 from beamwood.serve.admission import Admission
-from beamwood.serve.answers import miss_of
-from beamwood.serve.asking import StoredHistory
+from beamwood.serve.answer.asking import StoredHistory
+from beamwood.serve.answer.snapshot import open_snapshot
 from beamwood.serve.experiments import Arm, Experiment, arm_of
 from beamwood.serve.messages import Filter, Recommend
-from beamwood.serve.replay import replayed
+from beamwood.serve.monitoring.outcomes import miss_of
+from beamwood.serve.monitoring.replay import replayed
 from beamwood.serve.settings import Limits
-from beamwood.serve.snapshot import open_snapshot
 from beamwood.serve.store.open import open_store
 from retrieval_cases import retriever_of, tree_searcher
 from served import item_table, post, saved, serving, wait_until
@@ -99,8 +99,8 @@ def test_invalid_experiments_are_refused(models, options, body, said):
 
 
 def test_hits_and_misses_by_arm(models, options, monkeypatch):
-    monkeypatch.setattr("beamwood.serve.answers._SETTLE_SECONDS", 0.0)
-    monkeypatch.setattr("beamwood.serve.answers._ROUND_SECONDS", 0.05)
+    monkeypatch.setattr("beamwood.serve.monitoring.outcomes._SETTLE_SECONDS", 0.0)
+    monkeypatch.setattr("beamwood.serve.monitoring.outcomes._ROUND_SECONDS", 0.05)
     with serving(models / "one", **options) as client:
         started(client)
         expected = Counter()
@@ -232,8 +232,8 @@ def test_a_replaced_model_does_not_explain_earlier_answers(models, options, tmp_
 
 
 def test_a_new_item_at_the_end_of_a_list_does_not_define_a_miss(models, options, monkeypatch):
-    monkeypatch.setattr("beamwood.serve.answers._SETTLE_SECONDS", 0.0)
-    monkeypatch.setattr("beamwood.serve.answers._ROUND_SECONDS", 0.05)
+    monkeypatch.setattr("beamwood.serve.monitoring.outcomes._SETTLE_SECONDS", 0.0)
+    monkeypatch.setattr("beamwood.serve.monitoring.outcomes._ROUND_SECONDS", 0.05)
     with serving(models / "one", **options) as client:
         body = {"history": [5, 9], "k": 4, "effort": 1}
         best = [each["item"] for each in post(client, "/v1/recommend", body)["items"]]

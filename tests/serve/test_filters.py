@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from beamwood.serve.answering import recommended
-from beamwood.serve.asking import StoredHistory
+from beamwood.serve.answer.answering import recommended
+from beamwood.serve.answer.asking import StoredHistory
+from beamwood.serve.answer.snapshot import open_snapshot
 from beamwood.serve.messages import Filter, Recommend
 from beamwood.serve.settings import Limits
-from beamwood.serve.snapshot import open_snapshot
 from beamwood.types import ItemLists, Query, SearchOptions
 from retrieval_cases import item_frame
 from served import NUM_ITEMS, saved

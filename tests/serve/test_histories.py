@@ -14,7 +14,7 @@ from beamwood.data import Vocabulary
 from beamwood.errors import InputError
 from beamwood.retrieval.retriever import Retriever
 from beamwood.serve.clock import DAY, Clock
-from beamwood.serve.log import RequestLog
+from beamwood.serve.monitoring.log import RequestLog
 from beamwood.serve.service import Service
 from beamwood.serve.settings import ServeSettings
 from beamwood.serve.store.memory import MemoryStore

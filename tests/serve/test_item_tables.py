@@ -3,9 +3,9 @@
 import polars as pl
 import pytest
 
-from beamwood.data.vocabulary import Vocabulary
+from beamwood.data.vocabularies.vocabulary import Vocabulary
 from beamwood.errors import InputError
-from beamwood.serve.item_fields import ItemFields
+from beamwood.serve.answer.item_fields import ItemFields
 
 ITEMS = Vocabulary(pl.Series([7, 9, 30]))
 FRAME = pl.DataFrame(

@@ -15,8 +15,8 @@ from beamwood.retrieval.columns.item_columns import ItemColumns
 from beamwood.retrieval.columns.vector_column import VectorColumn
 from beamwood.retrieval.searchers.blend import Blend, Part
 from beamwood.retrieval.searchers.popularity import PopularitySearcher
-from beamwood.serve import catalogue
-from beamwood.serve.learned import read_learned
+from beamwood.serve.items import catalogue
+from beamwood.serve.items.learned import read_learned
 from beamwood.serve.settings import Limits
 from beamwood.serve.store.open import open_store
 from beamwood.serve.store.sqlite import SqliteStore

@@ -12,9 +12,9 @@ import pytest
 
 from beamwood.errors import ArtefactError
 from beamwood.retrieval.retriever import Retriever
-from beamwood.serve.kinds import Kinds
-from beamwood.serve.near_events import near_of
-from beamwood.serve.replay import replayed
+from beamwood.serve.answer.kinds import Kinds
+from beamwood.serve.items.near_events import near_of
+from beamwood.serve.monitoring.replay import replayed
 from beamwood.serve.store.event import Event
 from beamwood.serve.store.memory import MemoryStore
 from beamwood.types import ItemLists

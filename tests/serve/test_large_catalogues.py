@@ -7,9 +7,9 @@ import polars as pl
 import pytest
 
 from beamwood.data import Vocabulary
-from beamwood.data.id_table import MoreTexts, NumberIds, TextIds
+from beamwood.data.vocabularies.id_table import MoreTexts, NumberIds, TextIds
 from beamwood.retrieval.columns.item_columns import LabelColumn
-from beamwood.serve import widened as widened_module
+from beamwood.serve.items import widened as widened_module
 from beamwood.serve.settings import ServeSettings
 from beamwood.serve.store.memory import MemoryStore
 from beamwood.tree import Tree
@@ -105,7 +105,7 @@ def test_a_change_makes_and_writes_its_own_piece_alone(folder, monkeypatch, tmp_
         wait_until(lambda: len(replica.service.snapshot.names.items) == 1090)
         made, written, read, looked_up = [], [], [], []
         monkeypatch.setattr(NumberIds, "find", _noting(looked_up, NumberIds.find))
-        monkeypatch.setattr("beamwood.serve.widened.mixture_of", _noting(made, widened_module.mixture_of))
+        monkeypatch.setattr("beamwood.serve.items.widened.mixture_of", _noting(made, widened_module.mixture_of))
         monkeypatch.setattr(MemoryStore, "replace", _noting(written, MemoryStore.replace))
         monkeypatch.setattr(MemoryStore, "get", _noting(read, MemoryStore.get))
         body = {"fields": {"title": "other"}}

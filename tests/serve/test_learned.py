@@ -12,15 +12,15 @@ import urllib.request
 import pytest
 
 from beamwood.errors import InputError
-from beamwood.serve.catalogue import Catalogue
-from beamwood.serve.learned import Learned, read_learned
+from beamwood.serve.answer.snapshot import open_snapshot
+from beamwood.serve.items.catalogue import Catalogue
+from beamwood.serve.items.learned import Learned, read_learned
+from beamwood.serve.items.widened import widened
 from beamwood.serve.loading import Loader
 from beamwood.serve.problems import Problem
 from beamwood.serve.settings import ServeSettings
-from beamwood.serve.snapshot import open_snapshot
 from beamwood.serve.store.memory import MemoryStore
 from beamwood.serve.store.protocol import StoreUnavailable
-from beamwood.serve.widened import widened
 from served import NUM_ITEMS, Server, post, saved, serving, wait_until
 
 EVERY = {"k": NUM_ITEMS + 5, "exclude_seen": False}

@@ -7,14 +7,14 @@ from contextlib import suppress
 from pathlib import Path
 
 import beamwood
-from beamwood.serve.answering import recommended
+from beamwood.serve.answer.answering import recommended
+from beamwood.serve.answer.asking import StoredHistory
+from beamwood.serve.answer.snapshot import open_snapshot
 from beamwood.serve.app import build_app
-from beamwood.serve.asking import StoredHistory
 from beamwood.serve.engine import Priority
 from beamwood.serve.messages import Recommend
 from beamwood.serve.service import Service
 from beamwood.serve.settings import Limits, ServeSettings
-from beamwood.serve.snapshot import open_snapshot
 from beamwood.serve.upkeep import cancel_all, upkeep
 from served import saved
 

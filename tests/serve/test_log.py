@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from beamwood.serve.log import RequestLog
+from beamwood.serve.monitoring.log import RequestLog
 
 ODD = "a\nevent=ready\r\x1b[31m\x85\u2028b"
 

@@ -13,8 +13,8 @@ import pytest
 from beamwood.data import Vocabulary
 from beamwood.retrieval.searchers.blend import Blend, Part
 from beamwood.retrieval.searchers.popularity import PopularitySearcher
+from beamwood.serve.answer.snapshot import typed_id
 from beamwood.serve.page.render import file_of
-from beamwood.serve.snapshot import typed_id
 from chromium import Chromium, needs_chromium
 from retrieval_cases import retriever_of, tree_searcher, vector_searcher
 from served import NUM_ITEMS, Server, item_table, post, saved, serving

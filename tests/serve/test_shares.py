@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beamwood.serve.shares import order_by_share
+from beamwood.serve.answer.shares import order_by_share
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ import random
 import pytest
 from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics, generate_latest
 
-from beamwood.serve.begun import Begun
-from beamwood.serve.request_id import new_id
-from beamwood.serve.tallies import Tally, Times
+from beamwood.serve.http.begun import Begun
+from beamwood.serve.http.request_id import new_id
+from beamwood.serve.monitoring.tallies import Tally, Times
 
 BOUNDS = (0.001, 0.5, 2.0, 1000.0)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from msgspec import structs
 
-from beamwood.serve.learned import CatalogueItem, Learned, earlier_learned, read_learned, write_learned
+from beamwood.serve.items.learned import CatalogueItem, Learned, earlier_learned, read_learned, write_learned
 from beamwood.serve.store.memory import MemoryStore
 from beamwood.serve.store.protocol import StoreUnavailable
 
@@ -30,8 +30,8 @@ def content(learned):
 @pytest.mark.parametrize("long", [2**18, 500])
 def test_versions_are_read_as_they_were_written(monkeypatch, long):
     """By the process that wrote them, by one that had others, by one without any; and earlier ones by name."""
-    monkeypatch.setattr("beamwood.serve.learned._PIECE", 4)
-    monkeypatch.setattr("beamwood.serve.learned._LONG", long)
+    monkeypatch.setattr("beamwood.serve.items.learned._PIECE", 4)
+    monkeypatch.setattr("beamwood.serve.items.learned._LONG", long)
     store, rng, name, versions = MemoryStore(), np.random.default_rng(0), None, {}
     learned, other, seen = Learned(), Learned(), None
     for number in range(60):

@@ -13,8 +13,8 @@ import pytest
 from beamwood.artefact.manifest import read_manifest
 from beamwood.retrieval.retriever import Retriever
 from beamwood.serve import loading, upkeep
+from beamwood.serve.answer.snapshot import open_snapshot
 from beamwood.serve.loading import Loader
-from beamwood.serve.snapshot import open_snapshot
 from beamwood.serve.upkeep import follow_folder
 from served import Server, post, saved, serving, wait_until
 

@@ -8,8 +8,8 @@ from beamwood.retrieval.new_items.added import NewItem
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.searchers.queries import UserVectors
 from beamwood.retrieval.searchers.vectors import VectorSearcher
-from beamwood.serve.answering import recommended
-from beamwood.serve.learned import CatalogueItem
+from beamwood.serve.answer.answering import recommended
+from beamwood.serve.items.learned import CatalogueItem
 from beamwood.serve.settings import Limits, ServeSettings
 from beamwood.serve.store.memory import MemoryStore
 from beamwood.serve.store.protocol import StoreUnavailable

@@ -23,7 +23,7 @@ PHASES = {
     "in _update": "update",
     "in _step": "step",
     "retrieval/batch/job.py": "batch",
-    "cli/items.py": "export",
+    "cli/commands/items.py": "export",
     "beamwood/data/": "read",
     "cli/inputs.py": "read",
     "beamwood/fitting/": "fit",

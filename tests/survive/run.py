@@ -156,7 +156,7 @@ class Survival:
 
 def make_data():
     """A small planted market."""
-    from beamwood.data.synthetic import MarketConfig, make_market
+    from beamwood.data.markets.synthetic import MarketConfig, make_market
 
     market = make_market(MarketConfig(num_users=120, num_items=60, max_events=40), seed=0)
     market.log.write_parquet("log.parquet")

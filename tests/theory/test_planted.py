@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 
 from beamwood.data import Dataset, disjoint_users, read_log
-from beamwood.data.synthetic import MarketConfig, make_market
+from beamwood.data.markets.synthetic import MarketConfig, make_market
 from beamwood.errors import InputError
 from beamwood.methods.dtr import METHOD, Config
 from beamwood.theory.heap import bayes_regret

@@ -121,7 +121,7 @@ def described(command: Callable[..., None], examples: Iterable[str]) -> Describe
 
 def commands_by_name() -> dict[str, Described]:
     """Every command by its name."""
-    from beamwood.cli.commands import COMMANDS, EXAMPLES
+    from beamwood.cli.registry import COMMANDS, EXAMPLES
 
     return {command.__name__: described(command, EXAMPLES[command.__name__]) for command in COMMANDS}
 

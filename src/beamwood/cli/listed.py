@@ -11,7 +11,7 @@ import numpy as np
 from beamwood.errors import InputError, nearest_path
 
 if TYPE_CHECKING:
-    from beamwood.data.vocabulary import Vocabulary
+    from beamwood.data.vocabularies.vocabulary import Vocabulary
 
 __all__ = ["parse_history", "read_id_lines", "read_lines"]
 

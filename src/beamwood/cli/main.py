@@ -12,7 +12,8 @@ from typing import Annotated, Any
 import typer
 
 from beamwood import __version__
-from beamwood.cli import commands, interrupts
+from beamwood.cli import interrupts
+from beamwood.cli import registry as commands
 from beamwood.cli.help import HelpfulCommand, HelpfulGroup, commands_by_name
 from beamwood.cli.output import prepare_streams, say, silence
 from beamwood.cli.typed import with_fix

@@ -20,7 +20,7 @@ from beamwood.retrieval.resolve import of_users
 from beamwood.steps import tell
 
 if TYPE_CHECKING:
-    from beamwood.data.vocabulary import Vocabulary
+    from beamwood.data.vocabularies.vocabulary import Vocabulary
     from beamwood.retrieval.retriever import Retriever
     from beamwood.serve.offline import StoreAnswers
 

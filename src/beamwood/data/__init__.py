@@ -5,7 +5,7 @@ from beamwood.data.description import describe_log
 from beamwood.data.log import ColumnNames, Log, read_log
 from beamwood.data.queries import Queries
 from beamwood.data.split import SPLITS, Split, by_boundary, by_time, disjoint_users, leave_one_out
-from beamwood.data.vocabulary import Vocabulary
+from beamwood.data.vocabularies.vocabulary import Vocabulary
 
 __all__ = [
     "SPLITS",

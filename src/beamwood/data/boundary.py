@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import polars as pl
 
+from beamwood.data.cells.ids import refuse
 from beamwood.data.columns import squashed
 from beamwood.data.events import counts_of, listing
-from beamwood.data.ids import refuse
-from beamwood.data.source import Source, reading
+from beamwood.data.files.source import Source, reading
 
 __all__ = ["boundary_expression", "boundary_note"]
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import polars as pl
 
+from beamwood.data.cells.ids import count_of
 from beamwood.data.columns import ColumnNames, MissingColumnError, find_column, plain_name
-from beamwood.data.ids import count_of
-from beamwood.data.nested import rows_within
-from beamwood.data.source import Source
+from beamwood.data.files.nested import rows_within
+from beamwood.data.files.source import Source
 from beamwood.errors import InputError
 
 __all__ = ["chosen_columns"]

@@ -12,14 +12,14 @@ import polars as pl
 from numpy.typing import NDArray
 
 from beamwood.arguments import naming_arguments
+from beamwood.data.cells.ids import likenesses
 from beamwood.data.digest import column_digest, frame_digest, text_bytes
 from beamwood.data.events import WEIGHT, EventKinds
-from beamwood.data.ids import likenesses
 from beamwood.data.kept_columns import checked_kept
 from beamwood.data.log import CONTEXT, Log
 from beamwood.data.order import by_user_and_time
 from beamwood.data.tables import ItemTable, aligned, aligned_users, check_kept, read_table
-from beamwood.data.vocabulary import Vocabulary
+from beamwood.data.vocabularies.vocabulary import Vocabulary
 from beamwood.errors import InputError, nearest
 from beamwood.notebook import facts
 from beamwood.ragged import indptr_of, places_in_rows

@@ -11,7 +11,7 @@ from typing import Any, Self
 import polars as pl
 
 from beamwood.data.columns import USUAL_EVENTS, squashed
-from beamwood.data.source import Source, reading
+from beamwood.data.files.source import Source, reading
 from beamwood.errors import InputError, nearest
 
 __all__ = [

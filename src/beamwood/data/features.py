@@ -19,7 +19,7 @@ import polars as pl
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
-from beamwood.data.labels import arrays_as_lists, inner_type, label_lists, unnamed
+from beamwood.data.cells.labels import arrays_as_lists, inner_type, label_lists, unnamed
 from beamwood.errors import InputError, nearest
 from beamwood.types import ContextColumn, IndexArray
 

@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 
 import polars as pl
 
-from beamwood.data.decimals import with_points
+from beamwood.data.cells.decimals import with_points
+from beamwood.data.cells.given_vectors import given_vectors, holds_vectors
 from beamwood.data.features import name_and_kind
-from beamwood.data.given_vectors import given_vectors, holds_vectors
 from beamwood.errors import InputError, nearest
 
 __all__ = ["KEPT_KINDS", "checked_kept", "kept_column", "kept_name", "numbers_as_text"]

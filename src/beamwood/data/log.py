@@ -21,15 +21,15 @@ import polars as pl
 
 from beamwood.arguments import naming_arguments
 from beamwood.data.boundary import boundary_expression, boundary_note
+from beamwood.data.cells.decimals import COMMA, with_points
+from beamwood.data.cells.ids import count_of, id_expression, missing_cells, refuse
+from beamwood.data.cells.time_text import ReadTimes
+from beamwood.data.cells.times import read_times, seems_time
 from beamwood.data.chosen import chosen_columns
 from beamwood.data.columns import ColumnNames, with_article
-from beamwood.data.decimals import COMMA, with_points
 from beamwood.data.events import WEIGHT, EventKinds, event_note, last_was_negative, read_events
-from beamwood.data.ids import count_of, id_expression, missing_cells, refuse
-from beamwood.data.layout import Layout
-from beamwood.data.source import Source, open_source, reading
-from beamwood.data.time_text import ReadTimes
-from beamwood.data.times import read_times, seems_time
+from beamwood.data.files.layout import Layout
+from beamwood.data.files.source import Source, open_source, reading
 from beamwood.errors import InputError, nearest
 from beamwood.notebook import text
 from beamwood.steps import step

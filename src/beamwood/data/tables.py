@@ -10,15 +10,15 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from beamwood.data.cells.given_vectors import given_vectors
+from beamwood.data.cells.ids import id_expression, null_words, same_but_for_looks
+from beamwood.data.cells.labels import SEPARATOR, label_lists
 from beamwood.data.columns import find_column, plain_name
-from beamwood.data.given_vectors import given_vectors
-from beamwood.data.ids import id_expression, null_words, same_but_for_looks
+from beamwood.data.files.layout import OF_TABLES
+from beamwood.data.files.source import Source, open_source, reading
 from beamwood.data.kept_columns import kept_column, kept_name
-from beamwood.data.labels import SEPARATOR, label_lists
-from beamwood.data.layout import OF_TABLES
 from beamwood.data.log import Log
-from beamwood.data.source import Source, open_source, reading
-from beamwood.data.vocabulary import Vocabulary
+from beamwood.data.vocabularies.vocabulary import Vocabulary
 from beamwood.errors import InputError
 
 __all__ = ["ItemTable", "Table", "aligned", "aligned_users", "check_kept", "read_table"]

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel
 
+from beamwood.data.cells.times import since_1970
 from beamwood.data.split import Split
-from beamwood.data.times import since_1970
 from beamwood.retrieval.columns.item_columns import ItemColumns
 from beamwood.retrieval.retriever import Retriever
 from beamwood.types import Searcher

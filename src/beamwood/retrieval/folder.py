@@ -12,9 +12,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from beamwood.artefact import Artefact, read_artefact, write_artefact
-from beamwood.data.id_table import restore_ids
-from beamwood.data.open_vocabulary import OpenVocabulary
-from beamwood.data.vocabulary import Vocabulary
+from beamwood.data.vocabularies.id_table import restore_ids
+from beamwood.data.vocabularies.open_vocabulary import OpenVocabulary
+from beamwood.data.vocabularies.vocabulary import Vocabulary
 from beamwood.errors import ArtefactError, InputError, UnknownSearcherError
 from beamwood.kernels.arrays import check_integers, values_unread
 from beamwood.retrieval.columns.filters import Filters, mask_of

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from beamwood.data.vocabulary import Vocabulary
+from beamwood.data.vocabularies.vocabulary import Vocabulary
 from beamwood.errors import InputError
 from beamwood.retrieval.retriever import Retriever
 

@@ -13,7 +13,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from beamwood.data.features import encode_context
-from beamwood.data.vocabulary import Vocabulary, has_unknown
+from beamwood.data.vocabularies.vocabulary import Vocabulary, has_unknown
 from beamwood.errors import InputError, UnknownIdError, nearest
 from beamwood.ragged import indptr_of
 from beamwood.retrieval.columns.filters import Filters

@@ -15,8 +15,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from beamwood.arguments import naming_arguments
-from beamwood.data.open_vocabulary import OpenVocabulary
-from beamwood.data.vocabulary import Vocabulary
+from beamwood.data.vocabularies.open_vocabulary import OpenVocabulary
+from beamwood.data.vocabularies.vocabulary import Vocabulary
 from beamwood.errors import ArtefactError, InputError, UnknownIdError, nearest
 from beamwood.kernels.arrays import sound
 from beamwood.notebook import facts

@@ -14,11 +14,11 @@ from starlette.responses import Response
 from starlette.routing import Route as StarletteRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from beamwood.serve.endpoint import Endpoint
+from beamwood.serve.http.endpoint import Endpoint
+from beamwood.serve.http.request_id import new_id
+from beamwood.serve.http.route import Route
 from beamwood.serve.loading import Loader
 from beamwood.serve.problems import Failures, Problem
-from beamwood.serve.request_id import new_id
-from beamwood.serve.route import Route
 from beamwood.serve.routes import (
     document,
     events,

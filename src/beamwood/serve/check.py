@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from beamwood.errors import InputError
-from beamwood.serve.answering import recommended
-from beamwood.serve.asking import StoredHistory
+from beamwood.serve.answer.answering import recommended
+from beamwood.serve.answer.asking import StoredHistory
 from beamwood.serve.messages import Recommend
 from beamwood.serve.problems import Problem
 from beamwood.serve.server import check_binding

@@ -14,9 +14,9 @@ import msgspec
 from msgspec import Meta
 
 from beamwood.errors import InputError
+from beamwood.serve.answer.snapshot import Snapshot
 from beamwood.serve.messages import Body
 from beamwood.serve.problems import Problem
-from beamwood.serve.snapshot import Snapshot
 from beamwood.serve.store.event import Owner, owner_text
 
 if TYPE_CHECKING:

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from prometheus_client import Counter, Histogram
 
-from beamwood.serve.asking import Asking, StoredHistory
+from beamwood.serve.answer.asking import Asking, StoredHistory
+from beamwood.serve.answer.kept import kept_of, owner_of
+from beamwood.serve.answer.snapshot import Snapshot
 from beamwood.serve.clock import Clock
-from beamwood.serve.kept import kept_of, owner_of
 from beamwood.serve.problems import Problem
-from beamwood.serve.snapshot import Snapshot
 from beamwood.serve.store.event import Event, Owner
 from beamwood.serve.store.protocol import Appended, HistoryStore, KeyReused, Retention, Stored, StoreUnavailable
 

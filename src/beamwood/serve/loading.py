@@ -17,13 +17,13 @@ from msgspec import Struct, structs
 
 from beamwood.artefact import read_manifest
 from beamwood.errors import InputError
-from beamwood.serve.answering import recommended
-from beamwood.serve.asking import known_of
+from beamwood.serve.answer.answering import recommended
+from beamwood.serve.answer.asking import known_of
+from beamwood.serve.answer.snapshot import Snapshot
 from beamwood.serve.engine import Priority
 from beamwood.serve.messages import Recommend
 from beamwood.serve.problems import Problem
 from beamwood.serve.service import Service
-from beamwood.serve.snapshot import Snapshot
 
 __all__ = ["Loaded", "Loader", "folders_of"]
 

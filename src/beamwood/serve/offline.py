@@ -16,18 +16,18 @@ from beamwood.retrieval.batch.group_answers import GroupOptions
 from beamwood.retrieval.columns.filters import Filters
 from beamwood.retrieval.request import Recommendations, Request
 from beamwood.retrieval.why_empty import why_empty
-from beamwood.serve.answering import recommended
-from beamwood.serve.asking import StoredHistory, known_of
-from beamwood.serve.kept import kept_of
-from beamwood.serve.learned import read_learned
+from beamwood.serve.answer.answering import recommended
+from beamwood.serve.answer.asking import StoredHistory, known_of
+from beamwood.serve.answer.kept import kept_of
+from beamwood.serve.answer.snapshot import Snapshot, indices_of, open_snapshot, typed_id
+from beamwood.serve.items.learned import read_learned
+from beamwood.serve.items.widened import widened
 from beamwood.serve.messages import Answer, Recommend
 from beamwood.serve.problems import Problem
 from beamwood.serve.settings import Limits
-from beamwood.serve.snapshot import Snapshot, indices_of, open_snapshot, typed_id
 from beamwood.serve.store.event import Session
 from beamwood.serve.store.open import open_store
 from beamwood.serve.store.protocol import HistoryStore
-from beamwood.serve.widened import widened
 from beamwood.types import ItemLists
 
 __all__ = ["StoreAnswers", "open_with_store"]

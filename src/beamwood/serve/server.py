@@ -17,7 +17,7 @@ import uvicorn
 
 from beamwood.errors import InputError
 from beamwood.serve.app import Direct, build_app
-from beamwood.serve.protocol import protocol_of
+from beamwood.serve.http.protocol import protocol_of
 from beamwood.serve.service import Service, secret_of
 from beamwood.serve.settings import ServeSettings
 from beamwood.serve.upkeep import cancel_all, follow_folder, load_changed

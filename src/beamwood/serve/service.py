@@ -13,26 +13,26 @@ from typing import TYPE_CHECKING, Any
 
 from beamwood.extras import asking_for
 from beamwood.serve.admission import Admission
-from beamwood.serve.answering import FoundItems
-from beamwood.serve.answers import Answers
-from beamwood.serve.asking import Asking, StoredHistory
-from beamwood.serve.catalogue import Catalogue
+from beamwood.serve.answer.answering import FoundItems
+from beamwood.serve.answer.asking import Asking, StoredHistory
+from beamwood.serve.answer.snapshot import Snapshot, open_snapshot
 from beamwood.serve.engine import Engine
 from beamwood.serve.experiments import Experiments
-from beamwood.serve.first_events import FirstEvents
 from beamwood.serve.histories import HistoryGateway
-from beamwood.serve.log import RequestLog
+from beamwood.serve.http.route import Route
+from beamwood.serve.http.tokens import Tokens
+from beamwood.serve.items.catalogue import Catalogue
+from beamwood.serve.items.first_events import FirstEvents
 from beamwood.serve.messages import Answer, Recommend
-from beamwood.serve.metrics import Metrics
+from beamwood.serve.monitoring.log import RequestLog
+from beamwood.serve.monitoring.metrics import Metrics
+from beamwood.serve.monitoring.outcomes import Answers
 from beamwood.serve.problems import Problem
-from beamwood.serve.route import Route
 from beamwood.serve.settings import ServeSettings
-from beamwood.serve.snapshot import Snapshot, open_snapshot
-from beamwood.serve.tokens import Tokens
 
 if TYPE_CHECKING:
     from beamwood.serve.loading import Loader
-    from beamwood.serve.spans import Spans
+    from beamwood.serve.monitoring.spans import Spans
 
 __all__ = ["Service", "secret_of"]
 
@@ -165,7 +165,7 @@ class Service:
 
 def _spans(url: str) -> Spans:
     with asking_for("--otlp"):
-        from beamwood.serve.spans import Spans
+        from beamwood.serve.monitoring.spans import Spans
     return Spans(url)
 
 

@@ -15,20 +15,20 @@ import polars as pl
 from numpy.typing import NDArray
 
 from beamwood.arguments import naming_arguments
+from beamwood.data.cells.decimals import with_points
+from beamwood.data.cells.ids import likenesses, missing_cells
 from beamwood.data.columns import ColumnNames
 from beamwood.data.dataset import Dataset, ItemTable
-from beamwood.data.decimals import with_points
 from beamwood.data.description.shape import lengths, popularity
 from beamwood.data.description.splits import chosen_split, describe_splits
 from beamwood.data.description.table import describe_table
 from beamwood.data.description.times import describe_times
 from beamwood.data.description.words import description_lines
-from beamwood.data.ids import likenesses, missing_cells
-from beamwood.data.layout import Layout
+from beamwood.data.files.layout import Layout
+from beamwood.data.files.source import open_source, reading
 from beamwood.data.log import CONTEXT, CheckedLog, Log, check_log, count_duplicates
-from beamwood.data.source import open_source, reading
 from beamwood.data.tables import aligned, read_table
-from beamwood.data.vocabulary import Vocabulary
+from beamwood.data.vocabularies.vocabulary import Vocabulary
 from beamwood.errors import InputError
 from beamwood.notebook import text
 

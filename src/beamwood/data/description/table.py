@@ -6,8 +6,8 @@ from typing import Any
 
 import polars as pl
 
+from beamwood.data.cells.labels import SEPARATOR
 from beamwood.data.dataset import ItemTable
-from beamwood.data.labels import SEPARATOR
 
 __all__ = ["describe_table"]
 

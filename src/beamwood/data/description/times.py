@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from beamwood.data.cells.times import numbers_of, parts_of_second
+from beamwood.data.files.source import Source, reading
 from beamwood.data.log import CheckedLog
-from beamwood.data.source import Source, reading
-from beamwood.data.times import numbers_of, parts_of_second
 
 __all__ = ["describe_times", "moments"]
 

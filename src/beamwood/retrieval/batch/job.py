@@ -23,7 +23,7 @@ from beamwood.artefact.manifest import check_outside
 from beamwood.artefact.only_one import only_one
 from beamwood.artefact.replace import whole_file
 from beamwood.blocks import slices
-from beamwood.data.offsets import has_offsets
+from beamwood.data.files.offsets import has_offsets
 from beamwood.errors import InputError, nearest
 from beamwood.retrieval.batch.group_answers import Engine, Group, GroupOptions
 from beamwood.retrieval.request import Request

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from beamwood.data.vocabulary import Vocabulary
+from beamwood.data.vocabularies.vocabulary import Vocabulary
 from beamwood.errors import InputError
 from beamwood.retrieval.columns.item_columns import CATEGORY, ItemColumns, LabelColumn
 from beamwood.retrieval.columns.where import all_of, where_mask

@@ -15,9 +15,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from beamwood.data.given_vectors import given_vectors, holds_vectors
-from beamwood.data.id_table import TextIds, restore_ids
-from beamwood.data.labels import label_lists
+from beamwood.data.cells.given_vectors import given_vectors, holds_vectors
+from beamwood.data.cells.labels import label_lists
+from beamwood.data.vocabularies.id_table import TextIds, restore_ids
 from beamwood.errors import InputError, nearest
 from beamwood.ragged import indptr_of, ranges
 from beamwood.retrieval.columns.vector_column import VectorColumn

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from beamwood.data.id_table import MoreTexts
+from beamwood.data.vocabularies.id_table import MoreTexts
 from beamwood.errors import InputError, nearest
 from beamwood.ragged import indptr_of, ranges
 from beamwood.retrieval.columns.item_columns import CATEGORY, Arrays, Column, ItemColumns, LabelColumn, NumberColumn

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from beamwood.data.vocabulary import Vocabulary
+from beamwood.data.vocabularies.vocabulary import Vocabulary
 from beamwood.errors import InputError
 from beamwood.retrieval.columns.item_columns import ItemColumns
 from beamwood.retrieval.columns.vector_column import VectorColumn

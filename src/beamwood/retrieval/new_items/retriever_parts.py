@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from beamwood.data.open_vocabulary import OpenVocabulary
-from beamwood.data.vocabulary import Vocabulary
+from beamwood.data.vocabularies.open_vocabulary import OpenVocabulary
+from beamwood.data.vocabularies.vocabulary import Vocabulary
 from beamwood.errors import InputError
 from beamwood.kernels.mixtures import Mixtures
 from beamwood.ragged import indptr_of

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from beamwood.data.vocabulary import Vocabulary
+from beamwood.data.vocabularies.vocabulary import Vocabulary
 from beamwood.errors import InputError
 from beamwood.retrieval.columns.where_text import parse_where
+from beamwood.serve.answer.snapshot import Snapshot, typed_id
 from beamwood.serve.messages import Filter, Recommend
 from beamwood.serve.problems import Problem, of_input, whole_number
-from beamwood.serve.snapshot import Snapshot, typed_id
 
 __all__ = ["FIELDS", "FormFields"]
 

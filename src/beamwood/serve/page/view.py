@@ -14,12 +14,12 @@ import polars as pl
 from msgspec import structs
 
 from beamwood.retrieval.columns.item_columns import CATEGORY, LabelColumn, NumberColumn
-from beamwood.serve.answering import recommended
-from beamwood.serve.asking import StoredHistory
+from beamwood.serve.answer.answering import recommended
+from beamwood.serve.answer.asking import StoredHistory
+from beamwood.serve.answer.snapshot import Snapshot, indices_of
 from beamwood.serve.messages import Answer, Recommend
 from beamwood.serve.page.asked import FormFields
 from beamwood.serve.settings import Limits
-from beamwood.serve.snapshot import Snapshot, indices_of
 
 __all__ = ["CellField", "Exact", "Titled", "View", "view_of"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from beamwood.serve.openapi import openapi
-from beamwood.serve.route import Call, Plain, Route
+from beamwood.serve.http.openapi import openapi
+from beamwood.serve.http.route import Call, Plain, Route
 from beamwood.serve.service import Service
 
 __all__ = ["routes"]

@@ -9,12 +9,12 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from beamwood.errors import InputError
-from beamwood.serve.kinds import Kinds
+from beamwood.serve.answer.kinds import Kinds
+from beamwood.serve.answer.snapshot import Snapshot, indices_of, without_index
+from beamwood.serve.http.route import Call, Route
 from beamwood.serve.messages import Body, Id
 from beamwood.serve.problems import Problem
-from beamwood.serve.route import Call, Route
 from beamwood.serve.service import Service
-from beamwood.serve.snapshot import Snapshot, indices_of, without_index
 from beamwood.serve.store.event import AHEAD_SECONDS, UNTYPED, Event, Session
 
 __all__ = ["routes"]

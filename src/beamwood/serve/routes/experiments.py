@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from beamwood.serve.experiments import Experiment
-from beamwood.serve.route import Call, Route
+from beamwood.serve.http.route import Call, Route
 from beamwood.serve.service import Service
 
 __all__ = ["routes"]

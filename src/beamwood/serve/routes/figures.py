@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from beamwood.serve.metrics import CONTENT_TYPE
-from beamwood.serve.route import Call, Plain, Route
+from beamwood.serve.http.route import Call, Plain, Route
+from beamwood.serve.monitoring.metrics import CONTENT_TYPE
 from beamwood.serve.service import Service
 
 __all__ = ["routes"]

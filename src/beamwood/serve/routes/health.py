@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from beamwood.serve.http.route import Call, Route
 from beamwood.serve.problems import Problem
-from beamwood.serve.route import Call, Route
 from beamwood.serve.service import Service
 
 __all__ = ["Health", "routes"]

@@ -14,14 +14,14 @@ from beamwood.retrieval.columns.vector_column import VectorColumn
 from beamwood.retrieval.new_items.added import num_known
 from beamwood.retrieval.new_items.content import similar_content
 from beamwood.retrieval.new_items.sources import Source
-from beamwood.serve.learned import CatalogueItem, Learned
+from beamwood.serve.answer.snapshot import Snapshot, in_folder, indices_of, typed_id
+from beamwood.serve.http.route import Call, Route
+from beamwood.serve.items.learned import CatalogueItem, Learned
+from beamwood.serve.items.widened import mixture_of
 from beamwood.serve.messages import Body, Id, Ids
 from beamwood.serve.problems import Problem
-from beamwood.serve.route import Call, Route
 from beamwood.serve.service import Service
-from beamwood.serve.snapshot import Snapshot, in_folder, indices_of, typed_id
 from beamwood.serve.store.event import Event
-from beamwood.serve.widened import mixture_of
 from beamwood.types import BoolArray
 
 __all__ = ["routes"]

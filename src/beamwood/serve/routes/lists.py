@@ -12,15 +12,15 @@ from numpy.typing import NDArray
 from beamwood.errors import InputError
 from beamwood.retrieval.request import Request
 from beamwood.retrieval.similar import similar_items
-from beamwood.serve.asking import StoredHistory, check_asking, known_of
+from beamwood.serve.answer.asking import StoredHistory, check_asking, known_of
+from beamwood.serve.answer.filter_form import allowed_and_where
+from beamwood.serve.answer.snapshot import Snapshot, indices_of, without_index
 from beamwood.serve.engine import Priority
-from beamwood.serve.filter_form import allowed_and_where
+from beamwood.serve.http.route import Call, Route
 from beamwood.serve.messages import Item, ListAnswer, Score, Similar
 from beamwood.serve.problems import Problem, of_input
-from beamwood.serve.route import Call, Route
 from beamwood.serve.service import Service
 from beamwood.serve.settings import Limits
-from beamwood.serve.snapshot import Snapshot, indices_of, without_index
 from beamwood.types import ItemLists, SearchOptions
 
 __all__ = ["routes"]

@@ -6,9 +6,9 @@ import time
 
 from msgspec import Struct
 
+from beamwood.serve.http.route import Call, Route
 from beamwood.serve.loading import Loaded, Loader, folders_of
 from beamwood.serve.messages import Body
-from beamwood.serve.route import Call, Route
 from beamwood.serve.service import Service
 
 __all__ = ["Load", "Models", "routes"]

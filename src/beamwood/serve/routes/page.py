@@ -6,13 +6,13 @@ import functools
 
 from msgspec import Struct
 
-from beamwood.serve.asking import StoredHistory
+from beamwood.serve.answer.asking import StoredHistory
 from beamwood.serve.engine import Priority
+from beamwood.serve.http.route import Call, Plain, Route
 from beamwood.serve.page.asked import FIELDS, FormFields
 from beamwood.serve.page.render import file_of, page_of
 from beamwood.serve.page.view import View, view_of
 from beamwood.serve.problems import Problem
-from beamwood.serve.route import Call, Plain, Route
 from beamwood.serve.service import Service
 
 __all__ = ["Live", "routes"]

@@ -9,17 +9,17 @@ import time
 
 import msgspec
 
-from beamwood.serve.answering import FoundItems, recommended
-from beamwood.serve.asking import StoredHistory, check_asking
-from beamwood.serve.cursor import next_page, rest_asked, with_cursor
+from beamwood.serve.answer.answering import FoundItems, recommended
+from beamwood.serve.answer.asking import StoredHistory, check_asking
+from beamwood.serve.answer.cursor import next_page, rest_asked, with_cursor
+from beamwood.serve.answer.kept import owner_of
+from beamwood.serve.answer.snapshot import Snapshot
 from beamwood.serve.engine import Priority
-from beamwood.serve.kept import owner_of
+from beamwood.serve.http.route import Call, Route
 from beamwood.serve.messages import Answer, Batch, BatchAnswer, Recommend, Row
 from beamwood.serve.problems import Problem
-from beamwood.serve.route import Call, Route
 from beamwood.serve.service import Service
 from beamwood.serve.settings import Limits
-from beamwood.serve.snapshot import Snapshot
 from beamwood.serve.store.event import owner_text, read_owner
 
 __all__ = ["answer_one", "note_for_log", "routes"]

@@ -7,11 +7,11 @@ from typing import Any
 from msgspec import Struct
 
 from beamwood.errors import InputError
+from beamwood.serve.answer.snapshot import indices_of, typed_id
+from beamwood.serve.http.route import Call, Route
 from beamwood.serve.messages import Body, Id
 from beamwood.serve.problems import Problem, whole_number
-from beamwood.serve.route import Call, Route
 from beamwood.serve.service import Service
-from beamwood.serve.snapshot import indices_of, typed_id
 from beamwood.serve.store.event import UNTYPED, Event, Owner, Session
 from beamwood.serve.store.protocol import HistoryStore, Record
 

@@ -1,0 +1,66 @@
+"""`beamwood explain`: the reasons for a server's answer, from the model and the history as they were."""
+
+from __future__ import annotations
+
+import json as documents
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from beamwood.cli import options as o
+from beamwood.cli.output import print_json
+from beamwood.cli.stores import reading_store
+from beamwood.errors import InputError
+from beamwood.extras import asking_for
+
+__all__ = ["explain"]
+
+_Request = Annotated[str, typer.Argument(metavar="REQUEST_ID", help="The request_id of an answer from the last day.")]
+_Store = Annotated[
+    str, typer.Option("--store", metavar="ADDRESS", help="Address of the server's store, such as sqlite:PATH.")
+]
+_Folder = Annotated[o.Text, typer.Option("--folder", metavar="FOLDER", help="The model, if it has moved.")]
+_Items = Annotated[o.Text, typer.Option("--items", metavar="FILE", help="The item table of the server.")]
+
+
+def explain(
+    request_id: _Request,
+    *,
+    store: _Store,
+    folder: _Folder = None,
+    items: _Items = None,
+    method: o.MethodFile = None,
+    json: o.Json = False,
+) -> None:
+    """Explain an earlier answer of a server: path, parts of the score, and attention on the history."""
+    with asking_for("beamwood explain"):
+        import msgspec
+
+        from beamwood.methods.reload import searchers_of
+        from beamwood.serve.monitoring.replay import replayed
+        from beamwood.serve.problems import Problem
+    try:
+        with reading_store(store, "beamwood explain") as opened:
+            again = replayed(
+                opened,
+                request_id,
+                folder=None if folder is None else Path(folder),
+                items=Path(items) if items else None,
+                searchers=None if method is None else partial(searchers_of, method),
+            )
+    except Problem as problem:
+        raise InputError(problem.message) from None
+    document = msgspec.to_builtins(again.answer) | {"reproduced": again.reproduced}
+    if json:
+        print_json(document)
+        return
+    as_it_was = "as it was answered" if again.reproduced else "NOT as it was answered: events or items changed since"
+    print(f"{again.answer.model}, {again.answer.history_used} items of history, {as_it_was}")
+    for item in again.answer.items:
+        print(f"  {item.rank:>3}  {item.item}  {item.score:.4f}  {_reasons(item.explain)}".rstrip())
+
+
+def _reasons(explain: dict[str, Any] | None) -> str:
+    return documents.dumps(explain, default=str) if explain else ""

@@ -1,0 +1,1 @@
+"""Tables from files of any format, or from memory, as Polars lazy frames with ids as written."""

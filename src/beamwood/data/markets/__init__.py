@@ -1,0 +1,1 @@
+"""Synthetic markets whose optimum is known."""

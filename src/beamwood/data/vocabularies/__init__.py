@@ -1,0 +1,1 @@
+"""Ids and their indices, as plain arrays that can be memory-mapped."""

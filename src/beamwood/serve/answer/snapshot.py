@@ -1,0 +1,205 @@
+"""A snapshot: retriever, names, item fields and version of a folder, immutable.
+
+Shape legend: N items.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beamwood.artefact import read_artefact
+from beamwood.data.vocabularies.open_vocabulary import OpenVocabulary
+from beamwood.data.vocabularies.vocabulary import Vocabulary
+from beamwood.retrieval.columns.filters import FILTER_BYTES, Filters
+from beamwood.retrieval.columns.item_columns import ItemColumns
+from beamwood.retrieval.item_vectors import part_with
+from beamwood.retrieval.resolve import Names
+from beamwood.retrieval.retriever import Retriever
+from beamwood.retrieval.searchers.blend import Blend
+from beamwood.retrieval.searchers.popularity import PopularitySearcher
+from beamwood.retrieval.searchers.tree import TreeSearcher
+from beamwood.serve.answer.item_fields import ItemFields
+from beamwood.serve.answer.kinds import Kinds
+from beamwood.serve.answer.rungs import Rung, rungs_of
+from beamwood.types import Prepared, Searcher
+
+__all__ = ["Snapshot", "in_folder", "indices_of", "open_snapshot", "typed_id", "without_index"]
+
+# Integers in canonical form.
+_WHOLE = re.compile(r"0|-?[1-9][0-9]{0,18}")
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """One version of everything that answers; a service holds a reference to one, and swaps it as a whole.
+
+    `number` counts the versions of this process; `key`: the checksum of the folder; `rungs`: the narrower searches
+    under load, after the default; `popular`: the fallback where the model has no answer, None without counts; `end`:
+    the time of the log's last event, None if unknown. `kinds`: which types of events count. `learned`: the version of
+    what was learned about items (see `serve.items.learned`), empty if nothing. `known`: the number of the folder's
+    items. `fitted`: this snapshot without what was learned, None if it is that. `by_category`: a new item without other
+    information is placed by its category.
+    """
+
+    number: int
+    folder: Path
+    key: str
+    model: str
+    retriever: Retriever
+    names: Names
+    rungs: tuple[Rung, ...]
+    fields: ItemFields
+    popular: Searcher | None = None
+    known: int = 0
+    fitted: Snapshot | None = None
+    learned: str = ""
+    by_category: bool = False
+    end: float | None = None
+    kinds: Kinds = field(default_factory=Kinds)
+    opened: float = field(default_factory=time.time)
+    by_label: dict[str, dict[int, float]] = field(default_factory=dict, repr=False)
+    """The mixtures of new items by category, as far as they were asked for."""
+    by_piece: WeakKeyDictionary[Any, Any] = field(default_factory=WeakKeyDictionary, repr=False)
+    """What `serve.items.widened` made of each piece of what was learned, as long as that is in use."""
+
+    def hides(self, erased: float | None) -> bool:
+        """Whether a user's tombstone applies to the data here; the folder may have been written after it."""
+        until = self.retriever.metadata.get("erased_until")
+        return erased is not None and not (isinstance(until, int | float) and until >= erased)
+
+    @cached_property
+    def searcher(self) -> Searcher:
+        """The searcher."""
+        return self.retriever.searcher
+
+    @cached_property
+    def num_items(self) -> int:
+        """N."""
+        return len(self.names.items)
+
+    @cached_property
+    def fitted_alone(self) -> Prepared:
+        """The items of the folder."""
+        return Prepared(np.arange(self.num_items) < self.known)
+
+    @cached_property
+    def tree(self) -> TreeSearcher | None:
+        """The tree that it searches, None for other methods."""
+        return part_with(self.searcher, TreeSearcher)
+
+    @cached_property
+    def history_length(self) -> int | None:
+        """The latest items that the model reads, None where unknown."""
+        tree = self.tree
+        return None if tree is None else tree.weights.history_length
+
+
+def open_snapshot(
+    folder: str | os.PathLike[str],
+    *,
+    number: int = 1,
+    threads: int = 1,
+    items: Path | None = None,
+    min_beam: int = 50,
+    filter_bytes: int = FILTER_BYTES,
+    by_category: bool = False,
+    verify: bool = False,
+    searchers: Mapping[str, type[Any]] | None = None,
+) -> Snapshot:
+    """Open the folder. Errors: `ArtefactError` naming the file; an item table that does not fit."""
+    path = Path(os.path.realpath(folder))
+    manifest: Mapping[str, Any] = {"checksum": ""}
+    # A save may replace the folder meanwhile: model and manifest are of one.
+    while (found := _manifest(path))["checksum"] != manifest["checksum"]:
+        manifest = found
+        retriever = Retriever.load(path, threads=threads, verify=verify, searchers=searchers or {})
+    names = retriever.names
+    source = manifest.get("source")
+    told = [source.get("items_column"), source.get("item")] if isinstance(source, Mapping) else []
+    ids = [name for name in told if isinstance(name, str)]
+    kept = {name: column.kind for name, column in names.filters.columns.columns.items()}
+    own = ItemFields.read(items, names.items, ids, kept) if items is not None else ItemFields()
+    columns = ItemColumns(len(names.items), {**names.filters.columns.columns, **own.columns()})
+    filters = Filters(names.items, columns, filter_bytes, names.filters.alive)
+    names = Names(names.items, filters, names.users, names.histories, names.erased, names.rejected)
+    data = manifest.get("data")
+    end = data.get("end") if isinstance(data, Mapping) else None
+    return Snapshot(
+        number=number,
+        folder=path,
+        key=str(manifest["checksum"]),
+        model=f"{manifest.get('method', manifest['searcher'])}@{str(manifest['checksum'])[:6]}",
+        retriever=retriever,
+        names=names,
+        rungs=rungs_of(retriever.searcher, min_beam),
+        fields=own,
+        popular=_popular(retriever),
+        known=len(retriever.items),
+        by_category=by_category,
+        end=float(end) if isinstance(end, int | float) else None,
+        kinds=Kinds.of(manifest),
+    )
+
+
+def _manifest(path: Path) -> Mapping[str, Any]:
+    return read_artefact(path, kind="retriever", verify=False).manifest
+
+
+def _popular(retriever: Retriever) -> Searcher | None:
+    """The fallback by stored counts, or by the stored histories."""
+    searcher = retriever.searcher
+    if isinstance(searcher, PopularitySearcher):
+        return searcher
+    if isinstance(searcher, Blend) and searcher.fallback is not None:
+        return searcher.fallback
+    if retriever.histories is None:
+        return None
+    return PopularitySearcher(np.bincount(retriever.histories.items, minlength=len(retriever.items)))
+
+
+def indices_of(vocabulary: Vocabulary, ids: Sequence[Any]) -> NDArray[np.int32]:
+    """int32, the index of each id of a body, -1 for an unknown one of any type.
+
+    JSON ids are integers or text; ids of other types, such as dates, are looked up by their text.
+    """
+    if isinstance(vocabulary, OpenVocabulary):
+        return vocabulary.opened(ids, indices_of(vocabulary.fitted, ids))
+    if vocabulary.table is None:
+        texts = vocabulary.parse_all([str(each) for each in ids], on_unknown="ignore")
+        return vocabulary.encode(texts, on_unknown="ignore")
+    found = vocabulary.table.find(ids)
+    if found is not None:
+        return found
+    # Mixed types, or integers beyond the table's: one by one.
+    each = [vocabulary.table.find([value]) for value in ids]
+    return np.array([-1 if one is None else one[0] for one in each], np.int32)
+
+
+def in_folder(items: Vocabulary, ids: Sequence[Any]) -> NDArray[np.int32]:
+    """int32, the index of each id in the model's folder, erased or not; -1 for any other."""
+    return indices_of(items.fitted if isinstance(items, OpenVocabulary) else items, ids)
+
+
+def without_index(ids: Sequence[Any], indices: NDArray[np.int32]) -> list[Any]:
+    """The ids whose index is -1, without repeats."""
+    return list(dict.fromkeys(each for each, at in zip(ids, indices.tolist(), strict=True) if at < 0))
+
+
+def typed_id(text: str, vocabulary: Vocabulary | None) -> int | str:
+    """The typed id of text from an address or form: an integer where the vocabulary's ids are.
+
+    Without a vocabulary any canonical integer is one. Beyond 64 bits ids are text, as in a log.
+    """
+    numbers = vocabulary is None or vocabulary.dtype.is_integer()
+    return int(text) if numbers and _WHOLE.fullmatch(text) and -(2**63) <= int(text) < 2**63 else text

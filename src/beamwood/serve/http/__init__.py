@@ -1,0 +1,1 @@
+"""Endpoints over HTTP: routes as data, tokens, limits, responses and the protocol."""

@@ -1,0 +1,267 @@
+"""HTTP with turns: timeouts for headers, counted connections, and a short path for the most frequent requests.
+
+A complete request of an interactive endpoint is answered from here: without scope, messages or, where nothing is
+awaited, a task, and with one write. All others go to uvicorn and ASGI.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from functools import partial
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from beamwood.serve.http.begun import Begun
+from beamwood.serve.http.endpoint import Endpoint
+from beamwood.serve.http.response import Response, refusal_of
+from beamwood.serve.problems import Problem
+
+if TYPE_CHECKING:
+    from beamwood.serve.service import Service
+
+__all__ = ["protocol_of"]
+
+
+class _Asked:
+    """A request that is answered from here; it implements what uvicorn reads of its own request cycles."""
+
+    __slots__ = (
+        "came",
+        "disconnected",
+        "endpoint",
+        "headers",
+        "keep_alive",
+        "message_event",
+        "parts",
+        "response_complete",
+    )
+
+    def __init__(self, endpoint: Endpoint, headers: list[tuple[bytes, bytes]], *, keep_alive: bool) -> None:
+        self.endpoint, self.headers, self.keep_alive = endpoint, headers, keep_alive
+        self.parts: list[bytes] = []
+        self.came = 0.0
+        self.response_complete = self.disconnected = False
+        self.message_event = _Gone()
+
+    async def receive(self) -> dict[str, str]:
+        """The only message that can still come, once the client has left."""
+        if not self.disconnected:
+            await self.message_event.wait()
+        return {"type": "http.disconnect"}
+
+
+class _Gone:
+    """An `asyncio.Event` that is created when somebody waits for it."""
+
+    __slots__ = ("_event",)
+
+    def __init__(self) -> None:
+        self._event: asyncio.Event | None = None
+
+    def set(self) -> None:
+        if self._event is not None:
+            self._event.set()
+
+    async def wait(self) -> None:
+        self._event = asyncio.Event()
+        await self._event.wait()
+
+
+class _Served(HttpToolsProtocol):
+    """One connection."""
+
+    service: Service
+    direct: Mapping[tuple[bytes, bytes], Endpoint]
+    _timer: asyncio.TimerHandle | None = None
+    _in_head = _ends_head = False
+    _head_bytes = 0
+    _asked: _Asked | None = None
+    _is_whole = False
+    _answering: RequestResponseCycle | _Asked | None = None
+    _idle_from = 0.0
+
+    @property
+    def _idle_seconds(self) -> float:
+        return self.service.settings.limits.idle_seconds
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        if len(self.connections) > self.service.settings.limits.connections:
+            transport.abort()
+        else:
+            self._expect()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._settle()
+        if self.timeout_keep_alive_task is not None:
+            self.timeout_keep_alive_task.cancel()
+        if self._answering is not None and self._answering is not self.cycle:
+            # Pipelined requests follow it, and uvicorn knows only the last one.
+            self._answering.disconnected = True
+            self._answering.message_event.set()
+        super().connection_lost(error)
+
+    def data_received(self, data: bytes) -> None:
+        was_in_head, self._ends_head = self._in_head, False
+        super().data_received(data)
+        if self._in_head:
+            self._expect()
+            # Header bytes in the same packet as the end of another request are not counted: they are few.
+            self._head_bytes = self._head_bytes + len(data) if was_in_head and not self._ends_head else 0
+            if self._head_bytes > self.service.settings.limits.header_bytes:
+                self._refuse_head()
+                return
+        asked = self._asked
+        if asked is None:
+            return
+        self._asked = None
+        if self._is_whole:
+            asked.came = time.monotonic()
+            self.service.admission.wait(partial(self._begin, asked))
+        else:
+            # A request with a slow body takes no turn.
+            self._leave_to_uvicorn(asked)
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._in_head = True
+
+    def on_headers_complete(self) -> None:
+        self._in_head, self._ends_head = False, True
+        self._settle()
+        endpoint = self.direct.get((self.parser.get_method(), self.url))
+        if endpoint is None or not self._is_plain():
+            super().on_headers_complete()
+            return
+        asked = _Asked(endpoint, self.headers, keep_alive=self.parser.should_keep_alive())
+        self.cycle = self._answering = asked  # type: ignore[assignment]
+        refused = endpoint.refusal(self.headers)
+        if refused is None:
+            self._asked, self._is_whole = asked, False
+        else:
+            # The rest of its body is dropped, as after any response.
+            self._send(asked, refused)
+
+    def on_body(self, body: bytes) -> None:
+        if self._asked is None:
+            super().on_body(body)
+        elif not self._is_whole:
+            self._asked.parts.append(body)
+        else:
+            # The body of a pipelined request.
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        if self._asked is None or self._is_whole:
+            super().on_message_complete()
+        else:
+            self._is_whole = True
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._answering = cycle
+        super()._start_asgi_task(cycle, app)
+
+    def _refuse_head(self) -> None:
+        """Close the connection with an error for headers without end."""
+        most = self.service.settings.limits.header_bytes
+        problem = Problem("too_large", f"the headers are above {most:,} bytes; send fewer")
+        if not self.transport.is_closing():
+            self.transport.write(refusal_of(problem, HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE))
+            self.transport.close()
+
+    def _is_plain(self) -> bool:
+        """Whether nothing else is in flight here, and the request needs no special handling."""
+        return (
+            (self.cycle is None or self.cycle.response_complete)
+            and not self.flow.write_paused
+            and not self.expect_100_continue
+            and not self.parser.should_upgrade()
+            and self.parser.get_http_version() == "1.1"
+        )
+
+    def _leave_to_uvicorn(self, asked: _Asked) -> None:
+        self.cycle = None  # type: ignore[assignment]
+        super().on_headers_complete()
+        if asked.parts:
+            super().on_body(b"".join(asked.parts))
+
+    def _begin(self, asked: _Asked) -> bool:
+        """Answer a request in its turn, as far as possible without waiting; returns whether it is still wanted."""
+        if asked.disconnected:
+            asked.endpoint.left(asked.headers, asked.came)
+            return False
+        call, headers = asked.endpoint.call(asked.headers, asked.receive, asked.came)
+        begun = Begun(asked.endpoint.answered(call, headers, b"".join(asked.parts), partial(self._send, asked)))
+        if not begun.done:
+            call.task = self.loop.create_task(_rest_of(begun))
+            call.task.add_done_callback(self.tasks.discard)
+            self.tasks.add(call.task)
+        return True
+
+    def _send(self, asked: _Asked, response: Response) -> None:
+        """Send a whole response."""
+        if asked.disconnected or self.transport.is_closing():
+            return
+        asked.response_complete = True
+        self.transport.write(response.whole(self.server_state.default_headers, keep_alive=asked.keep_alive))
+        if not asked.keep_alive:
+            self.transport.close()
+        self.on_response_complete()
+
+    def on_response_complete(self) -> None:
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+            return
+        self._idle_from = self.loop.time()
+        if self.timeout_keep_alive_task is None:
+            self._close_idle_in(self._idle_seconds)
+
+    def _unset_keepalive_if_required(self) -> None:
+        """One timer serves the whole connection: setting another for each request costs more."""
+
+    def timeout_keep_alive_handler(self) -> None:
+        self.timeout_keep_alive_task = None
+        if self._in_head or not self.cycle.response_complete:
+            # The timer starts again.
+            return
+        left = self._idle_from + self._idle_seconds - self.loop.time()
+        if left > 0:
+            self._close_idle_in(left)
+        elif not self.transport.is_closing():
+            self.transport.close()
+
+    def _close_idle_in(self, seconds: float) -> None:
+        self.timeout_keep_alive_task = self.loop.call_later(seconds, self.timeout_keep_alive_handler)
+
+    def _expect(self) -> None:
+        if self._timer is None:
+            self._timer = self.loop.call_later(self.service.settings.limits.header_seconds, self._too_slow)
+
+    def _settle(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _too_slow(self) -> None:
+        self._timer = None
+        if not self.transport.is_closing():
+            self.transport.close()
+
+
+async def _rest_of(begun: Begun) -> None:
+    await begun
+
+
+def protocol_of(service: Service, waited: Mapping[tuple[bytes, bytes], Endpoint]) -> type[HttpToolsProtocol]:
+    """The HTTP protocol of a service; `waited`: by method and path the endpoints answered from here, without other
+    layers.
+    """
+    return type("Served", (_Served,), {"service": service, "direct": waited})

@@ -1,0 +1,1 @@
+"""What is learned about items while a service runs: new, available and erased ones."""

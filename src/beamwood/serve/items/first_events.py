@@ -1,0 +1,178 @@
+"""The first events of new items: at some of them a mixture is made anew, of what stands near them in histories.
+
+Processes on one store count together. Each looks at the histories of the events that came to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from itertools import groupby, islice
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import structs
+
+from beamwood.errors import InputError
+from beamwood.retrieval.new_items.added import num_known
+from beamwood.retrieval.new_items.sources import REFRESHED_AT
+from beamwood.serve.answer.snapshot import Snapshot, indices_of
+from beamwood.serve.items.learned import CatalogueItem, Learned
+from beamwood.serve.items.near_events import near_of
+from beamwood.serve.problems import Problem
+from beamwood.serve.store.event import Event, Id, Owner, id_text, read_id
+from beamwood.serve.store.protocol import HistoryStore
+
+if TYPE_CHECKING:
+    from beamwood.serve.service import Service
+
+__all__ = ["FirstEvents", "counted_together"]
+
+_ROUND_SECONDS = 1.0
+# Of the time, a change of what is learned may take the inverse of this.
+_REST = 10.0
+# Items that are made anew together.
+_TOGETHER = 200
+# Hexadecimal digits of a hash of an item say which document has its count.
+_SHARD = 1
+
+
+class FirstEvents:
+    """Notes the events of new items, and makes their mixtures anew."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        # By item who is behind the events that no mixture has, how many of these are in no common count, and that.
+        self._owners: dict[Id, list[Owner]] = {}
+        self._uncounted: Counter[Id] = Counter()
+        self._seen: dict[Id, int] = {}
+        # How many of the numbers of events an item had passed when this process heard of it, or made it anew.
+        self._passed: dict[Id, int] = {}
+
+    def follow(self, events: Sequence[Event]) -> None:
+        """Note events of new items, while they are among the first."""
+        new = self.service.catalogue.new_items
+        for event in events:
+            found = new.get(event.item)
+            if found is not None and not _is_done(found):
+                self._owners.setdefault(event.item, []).append(event.user)
+                self._uncounted[event.item] += 1
+                self._passed.setdefault(event.item, _passed(found.events))
+
+    async def keep_up(self) -> None:
+        """Make mixtures anew for as long as the service runs; rarer where that takes long."""
+        while True:
+            began = time.monotonic()
+            # What a store that is down refused is tried in the next round.
+            with suppress(Problem):
+                await self.look()
+            await asyncio.sleep(max(_ROUND_SECONDS, (_REST - 1) * (time.monotonic() - began)))
+
+    async def look(self) -> None:
+        """Count what came, and make anew what is due. Errors: `Problem`, after which all is due still."""
+        await self._forget_gone()
+        if not self._owners:
+            return
+        self._seen |= await self._counted()
+        new, due = self.service.catalogue.new_items, dict[Id, int]()
+        for item in self._owners:
+            seen = max(new[item].events, self._seen.get(item, 0)) if item in new else 0
+            if _passed(seen) > self._passed[item]:
+                due[item] = seen
+        due = dict(islice(due.items(), _TOGETHER))
+        if due:
+            await self._made_anew(due)
+
+    async def _forget_gone(self) -> None:
+        """Forget the events of erased items, which may come again."""
+        new = self.service.catalogue.new_items
+        gone = [item for item in self._passed if item not in new or new[item].gone]
+        if gone:
+            await self._count(dict.fromkeys(gone, 0))
+        for item in gone:
+            for kept in (self._owners, self._uncounted, self._seen, self._passed):
+                kept.pop(item, None)
+
+    async def _counted(self) -> dict[Id, int]:
+        """How many events those items have by now that this process had events of."""
+        fresh, self._uncounted = self._uncounted, Counter()
+        try:
+            return await self._count(fresh)
+        except Problem:
+            self._uncounted.update(fresh)
+            raise
+
+    async def _count(self, more: Mapping[Id, int]) -> dict[Id, int]:
+        new = self.service.catalogue.new_items
+
+        def is_done(item: Id) -> bool:
+            return item in new and _is_done(new[item])
+
+        return await self.service.histories.call("count", lambda store: counted_together(store, more, is_done))
+
+    async def _made_anew(self, due: Mapping[Id, int]) -> None:
+        owners = {item: list(self._owners[item]) for item in due}
+        counted = self.service.current().kinds.counted
+        near = await self.service.histories.call(
+            "read", lambda store: {item: near_of(store, item, some, counted) for item, some in owners.items()}
+        )
+
+        def change(snapshot: Snapshot, learned: Learned) -> None:
+            for item, counts in near.items():
+                found = learned.items.get(item)
+                if found is not None and not found.gone:
+                    learned.items[item] = _with_near(snapshot, found, counts, due[item])
+
+        try:
+            await self.service.catalogue.change(change)
+        except InputError as error:
+            # As where a tree has no room for one more: tried again at its next number of events.
+            self.service.log.said("items_not_followed", reason=str(error))
+        for item, some in owners.items():
+            self._passed[item] = _passed(due[item])
+            del self._owners[item][: len(some)]
+            if not self._owners[item]:
+                del self._owners[item]
+
+
+def _is_done(item: CatalogueItem) -> bool:
+    return item.gone or item.events >= REFRESHED_AT[-1]
+
+
+def _passed(events: int) -> int:
+    return sum(events >= number for number in REFRESHED_AT)
+
+
+def _with_near(snapshot: Snapshot, item: CatalogueItem, counts: Mapping[Id, int], seen: int) -> CatalogueItem:
+    """With more that stood near its events, of known items."""
+    near = Counter(dict(item.near)) + Counter(counts)
+    ids = list(near)
+    places, fitted = indices_of(snapshot.names.items, ids).tolist(), num_known(snapshot.searcher)
+    known = [(each, float(near[each])) for each, at in zip(ids, places, strict=True) if 0 <= at < fitted]
+    return structs.replace(item, near=known, events=max(item.events, seen))
+
+
+def counted_together(store: HistoryStore, more: Mapping[Id, int], is_done: Callable[[Id], bool]) -> dict[Id, int]:
+    """Count so many more events of items, for all processes on the store; how many each of these has.
+
+    Counts of items that are done are left out as others are written.
+    """
+    totals: dict[Id, int] = {}
+    for shard, items in groupby(sorted(more, key=_shard), key=_shard):
+        own, kept = list(items), False
+        while not kept:
+            before = store.get(shard)
+            counts = {} if before is None else msgspec.json.decode(before, type=dict[str, int])
+            for item in own:
+                counts[id_text(item)] = totals[item] = counts.get(id_text(item), 0) + more[item]
+            left = {name: count for name, count in counts.items() if not is_done(read_id(name))}
+            kept = store.replace(shard, before, msgspec.json.encode(left).decode())
+    return totals
+
+
+def _shard(item: Id) -> str:
+    return f"first_events@{hashlib.blake2b(id_text(item).encode(), digest_size=8).hexdigest()[:_SHARD]}"

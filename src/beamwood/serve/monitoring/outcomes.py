@@ -1,0 +1,214 @@
+"""The outcomes of answers: stored for a while, joined to later events by request_id, counted by arm, and replayed."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Struct, structs
+
+from beamwood.serve.answer.answering import recommended
+from beamwood.serve.answer.asking import StoredHistory
+from beamwood.serve.answer.kept import kept_of, owner_of
+from beamwood.serve.answer.snapshot import Snapshot, indices_of
+from beamwood.serve.clock import Steady
+from beamwood.serve.engine import Priority
+from beamwood.serve.messages import Answer, Filter, Recommend
+from beamwood.serve.problems import Problem
+from beamwood.serve.settings import Limits
+from beamwood.serve.store.event import Event, Id
+from beamwood.serve.store.protocol import Answered, HistoryStore, StoreUnavailable
+
+if TYPE_CHECKING:
+    from beamwood.serve.service import Service
+
+__all__ = ["AnswerRecord", "Answers", "group_of", "miss_of"]
+
+_ROUND_SECONDS, _SETTLE_SECONDS = 1.0, 2.5
+_MOST_WAITING, _MOST_MISSES = 20_000, 10
+_JUDGE_SECONDS = 10.0
+# Answers that are serialised together.
+_TOGETHER = 32
+
+
+class AnswerRecord(Struct):
+    """The data by which an answer can be replayed."""
+
+    body: Recommend
+    folder: str
+    key: str
+    seq: int | None
+    stale: bool
+    beam_width: int | None
+    scores: list[float]
+    learned: str = ""
+    """The name of what was learned of items by then; see `serve.items.learned`."""
+    limits: dict[str, int | float] = {}
+    """Those of the service that were not as they are by default."""
+    by_category: bool = False
+    min_beam: int = 50
+
+
+@dataclass(frozen=True, slots=True)
+class _Follow:
+    due: float
+    request_id: str
+    item: Id
+
+
+@lru_cache(maxsize=64)
+def group_of(experiment: str, arm: str, model: str) -> str:
+    """The key of a group in comparisons, as text."""
+    return msgspec.json.encode([experiment, arm, model]).decode()
+
+
+class Answers:
+    """Records answers and joins events to them in the background; a store that is down costs figures, not answers."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self._limits = service.settings.limits.changed()
+        self._clock = Steady(service.settings.keep_answers, time.time(), time.monotonic())
+        self._fresh: deque[Answered] = deque(maxlen=_MOST_WAITING)
+        self._unwritten: list[tuple[partial[Answered], AnswerRecord]] = []
+        self._follows: deque[_Follow] = deque(maxlen=_MOST_WAITING)
+        service.closing.append(self.close)
+
+    def note(self, snapshot: Snapshot, body: Recommend, answer: Answer) -> None:
+        """Record an answer."""
+        if body.dry_run or self.service.settings.keep_answers <= 0:
+            return
+        scores = [each.score for each in answer.items]
+        asked = AnswerRecord(
+            body,
+            str(snapshot.folder),
+            snapshot.key,
+            answer.history_seq,
+            answer.stale_history,
+            answer.beam_width,
+            scores,
+            snapshot.learned,
+            self._limits,
+            snapshot.by_category,
+            self.service.settings.min_beam,
+        )
+        running = self.service.experiments.current
+        experiment = "" if running is None or answer.arm is None else running.name
+        items, group = tuple(each.item for each in answer.items), group_of(experiment, answer.arm or "", answer.model)
+        answered = partial(Answered, answer.request_id, owner_of(body), time.time(), group, items)
+        self._unwritten.append((answered, asked))
+        if len(self._unwritten) >= _TOGETHER:
+            self._write_out()
+
+    def follow(self, events: Sequence[Event]) -> None:
+        """Record events that may follow an answer."""
+        due = time.monotonic() + _SETTLE_SECONDS
+        self._follows.extend(_Follow(due, each.request_id, each.item) for each in events if each.request_id is not None)
+
+    async def keep_up(self) -> None:
+        """Write recorded answers, and classify the events that followed, as long as the service runs."""
+        while True:
+            await asyncio.sleep(_ROUND_SECONDS)
+            try:
+                await self.flush(time.monotonic())
+            except Problem:
+                continue
+
+    async def flush(self, now: float) -> None:
+        """Write all answers so far, and classify the events that are due by `now`. Errors: `Problem`."""
+        histories = self.service.histories
+        self._write_out()
+        if self._fresh:
+            fresh, seconds = list(self._fresh), self.service.settings.keep_answers
+            self._fresh.clear()
+            at = self._clock.at(time.time(), time.monotonic())
+            await histories.call("note", lambda store: store.note(fresh, seconds, at))
+        misses = 0
+        while self._follows and self._follows[0].due <= now:
+            follow = self._follows.popleft()
+            answer = await histories.call("noted", partial(_noted, request_id=follow.request_id))
+            if answer is None:
+                continue
+            if follow.item in answer.items:
+                await histories.call("hit", partial(_hit, request_id=follow.request_id))
+            elif misses < _MOST_MISSES:
+                misses += 1
+                await self._miss(answer, follow.item)
+
+    def close(self) -> None:
+        """Write the last records."""
+        self._write_out()
+        store = self.service.histories.store
+        if self._fresh and store is not None:
+            with suppress(StoreUnavailable):
+                at = self._clock.at(time.time(), time.monotonic())
+                store.note(list(self._fresh), self.service.settings.keep_answers, at)
+
+    def _write_out(self) -> None:
+        """Serialise in batches, which is faster, and needs less memory than the objects."""
+        for answered, asked in self._unwritten:
+            self._fresh.append(answered(msgspec.json.encode(asked).decode()))
+        self._unwritten.clear()
+
+    async def _miss(self, answer: Answered, item: Id) -> None:
+        asked = msgspec.json.decode(answer.text, type=AnswerRecord)
+        snapshot = self.service.snapshot_of(asked.key)
+        if snapshot is None or asked.stale:
+            return
+        # Without the share of new items: with it the list is not in the order of scores.
+        limits, owner = replace(self.service.settings.limits, new_item_share=1.0), answer.owner
+        scores = asked.scores
+        lowest = [answer.items[at] for at in sorted(range(len(scores)), key=lambda at: (scores[at], -at))[:1]]
+        kept = StoredHistory()
+        if owner is not None:
+            kept = await self.service.histories.call(
+                "read", lambda store: kept_of(store, owner, snapshot, asked.body, limits, until=asked.seq)
+            )
+        ran = await self.service.engine.run(
+            lambda pressure: miss_of(snapshot, asked.body, kept, lowest, item, limits),  # noqa: ARG005
+            deadline=time.monotonic() + _JUDGE_SECONDS,
+            priority=Priority.WARM_UP,
+        )
+        await self.service.histories.call("tally", lambda store: store.tally(answer.group, ran.value))
+
+
+def _noted(store: HistoryStore, *, request_id: str) -> Answered | None:
+    return store.noted(request_id)
+
+
+def _hit(store: HistoryStore, *, request_id: str) -> bool:
+    return store.hit(request_id)
+
+
+def miss_of(
+    snapshot: Snapshot, body: Recommend, kept: StoredHistory, lowest: Sequence[Id], item: Id, limits: Limits
+) -> str:
+    """Why a taken item was not shown.
+
+    "missed_unknown": the model lacks it; "missed_filter": it was filtered out, or seen; "missed_search": the model
+    scores it above `lowest`, the shown item with the least score (none for an empty answer), but the search did not
+    find it; "missed_model": the model scores it below; "missed_rules": diversity, a cap or a promotion displaced it.
+    """
+    if int(indices_of(snapshot.names.items, [item])[0]) < 0:
+        return "missed_unknown"
+    given = Filter() if body.filter is None else body.filter
+    if given.items is not None and item not in given.items:
+        return "missed_filter"
+    pair = [item, *lowest]
+    plain: dict[str, Any] = {"max_per_category": None, "diversity": 0.0, "promote": [], "explain": "none", "fields": []}
+    plain |= {"pages": False, "cursor": None, "beam_width": None, "effort": None, "on_unknown": "ignore"}
+    asked = structs.replace(body, k=2, filter=structs.replace(given, items=pair), **plain)
+    answer, _ = recommended(snapshot, asked, kept, limits, request_id="")
+    order = [each.item for each in answer.items]
+    if item not in order:
+        return "missed_filter"
+    if order[0] != item:
+        return "missed_model"
+    return "missed_rules" if body.diversity or body.max_per_category is not None or body.promote else "missed_search"
