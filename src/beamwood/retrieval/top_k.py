@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from beamwood.blocks import blocks
+from beamwood.blocks import slices
 from beamwood.errors import InputError
 from beamwood.ragged import places_in_rows
 from beamwood.types import BoolArray, FloatArray, Hits, IndexArray, ItemLists
@@ -22,15 +22,20 @@ __all__ = [
     "descending",
     "in_order",
     "join_hits",
-    "mask_scores",
     "no_hits",
     "num_allowed",
     "sort_candidates",
     "top_k",
 ]
 
-# Cells copied at a time (16 MiB): a larger block is no faster.
-_BLOCK_CELLS = 2**22
+# Cells copied at a time (1 MiB), so that they stay in the cache of a core.
+_BLOCK_CELLS = 2**18
+# Groups of columns at least, and columns of a group at least: of fewer a partition is as fast.
+_GROUPS, _GROUP_COLUMNS = 256, 4
+# The highest score of an item that is not allowed, and of one that is.
+_HIGHEST = np.array([-np.inf, np.inf], np.float32)
+# The lowest score of a candidate.
+_LEAST = np.finfo(np.float32).min
 # A filter of fewer items than all over this is sorted.
 _SPARSE = 16
 _NOT_A_NUMBER = "a score is NaN; items can only be ordered by numbers"
@@ -76,14 +81,6 @@ def check_items(items_BM: IndexArray, num_rows: int, num_items: int) -> None:
         raise InputError(f"items holds an index outside -1..{num_items - 1}")
 
 
-def mask_scores(scores_BN: FloatArray, *, excluded: ItemLists | None = None, allowed: BoolArray | None = None) -> None:
-    """Set the scores of excluded and of disallowed items to -inf, in place."""
-    if allowed is not None:
-        scores_BN[:, ~allowed] = -np.inf
-    if excluded is not None:
-        scores_BN[excluded.rows, excluded.items] = -np.inf
-
-
 def top_k(
     scores_BN: FloatArray,
     k: int,
@@ -100,11 +97,16 @@ def top_k(
     """
     num_rows, num_items = scores_BN.shape
     check_search(num_rows, num_items, k, excluded=excluded, allowed=allowed)
+    highest = None if allowed is None else _HIGHEST[allowed.view(np.int8)]
     parts = []
-    for rows in blocks(num_rows, _BLOCK_CELLS // max(1, num_items)):
+    for part in slices(num_rows, _BLOCK_CELLS // max(1, num_items)):
         # + 0.0 turns -0.0 into 0.0, so that both compare equal and ties go by index.
-        block_BN = scores_BN[rows].astype(np.float32) + np.float32(0.0)
-        mask_scores(block_BN, excluded=None if excluded is None else excluded.take(rows), allowed=allowed)
+        block_BN = np.add(scores_BN[part], np.float32(0.0), dtype=np.float32)
+        if highest is not None:
+            np.minimum(block_BN, highest, out=block_BN)
+        if excluded is not None:
+            own = excluded.take(np.arange(part.start, part.stop))
+            block_BN[own.rows, own.items] = -np.inf
         parts.append(_best_of(block_BN, k))
     return join_hits(parts, k)
 
@@ -145,33 +147,59 @@ def _sorted_row(items_M: NDArray[np.int32], scores_M: NDArray[np.float32], k: in
 
 
 def _best_of(scores_BM: NDArray[np.float32], k: int) -> Hits:
-    """The k best columns of each row, ties by column: a partition finds the k-th score, one pass its ties."""
-    if np.isnan(scores_BM).any():
-        raise InputError(_NOT_A_NUMBER)
+    """The k best columns of each row, ties by column."""
     num_rows, width = scores_BM.shape
-    is_candidate = scores_BM != -np.inf
     hits = no_hits(num_rows, k)
-    hits.scored[:] = is_candidate.sum(axis=1)
-    if width == 0:
-        return hits
-    if k < width:
-        threshold_B1 = np.partition(scores_BM, width - k, axis=1)[:, width - k, None]
-        is_candidate &= scores_BM >= threshold_B1
-        rows, columns = np.nonzero(is_candidate)
-        scores = scores_BM[rows, columns]
-        tied = scores == threshold_B1[rows, 0]
-        room_B = k - np.bincount(rows[~tied], minlength=num_rows)
-        kept = ~tied
-        kept[tied] = _place_in_row(rows[tied], num_rows) < room_B[rows[tied]]
-        rows, columns, scores = rows[kept], columns[kept], scores[kept]
-    else:
-        rows, columns = np.nonzero(is_candidate)
-        scores = scores_BM[rows, columns]
-    order = np.lexsort((columns, -scores, rows))
-    place = _place_in_row(rows[order], num_rows)
-    hits.items[rows[order], place] = columns[order]
-    hits.scores[rows[order], place] = scores[order]
+    lowest = scores_BM.min(initial=np.inf)
+    if np.isnan(lowest):
+        raise InputError(_NOT_A_NUMBER)
+    hits.scored[:] = width if lowest > -np.inf else np.count_nonzero(scores_BM > -np.inf, axis=1)
+    cells = _contenders(scores_BM, k)
+    rows, columns = np.divmod(cells, max(1, width))
+    scores = scores_BM.reshape(-1)[cells]
+    # Stable: equal scores stay in the order of columns.
+    order = np.lexsort((-scores, rows))
+    rows, columns, scores = rows[order], columns[order], scores[order]
+    place = _place_in_row(rows, num_rows)
+    best = place < k
+    hits.items[rows[best], place[best]] = columns[best]
+    hits.scores[rows[best], place[best]] = scores[best]
     return hits
+
+
+def _contenders(scores_BM: NDArray[np.float32], k: int) -> NDArray[np.int64]:
+    """The flat indices of candidates, ascending, among which are the k best of each row.
+
+    Each row's columns form groups. The k best maxima of groups are k scores, so none below them is among the k best.
+    """
+    num_rows, width = scores_BM.shape
+    num_groups = max(_GROUPS, 4 * k)
+    size = width // num_groups
+    if size < _GROUP_COLUMNS:
+        return _k_of_each(scores_BM, k) if k < width else _cells_from(scores_BM, np.full(num_rows, -np.inf, np.float32))
+    groups = scores_BM[:, : size * num_groups].reshape(num_rows, size, num_groups)
+    best = np.partition(groups.max(axis=1), num_groups - k, axis=1)
+    cells = _cells_from(scores_BM, best[:, num_groups - k])
+    return cells if len(cells) <= 2 * k * num_rows else _k_of_each(scores_BM, k)
+
+
+def _k_of_each(scores_BM: NDArray[np.float32], k: int) -> NDArray[np.int64]:
+    """The flat indices of the k best of each row, of equal scores the first; for many ties, or few columns."""
+    num_rows, width = scores_BM.shape
+    threshold_B = np.partition(scores_BM, width - k, axis=1)[:, width - k]
+    cells = _cells_from(scores_BM, threshold_B)
+    rows = cells // width
+    tied = scores_BM.reshape(-1)[cells] == threshold_B[rows]
+    room_B = k - np.bincount(rows[~tied], minlength=num_rows)
+    kept = ~tied
+    kept[tied] = _place_in_row(rows[tied], num_rows) < room_B[rows[tied]]
+    best: NDArray[np.int64] = cells[kept]
+    return best
+
+
+def _cells_from(scores_BM: NDArray[np.float32], lowest_B: FloatArray) -> NDArray[np.int64]:
+    """The flat indices, ascending, of the candidates whose scores are at least that of their row."""
+    return np.flatnonzero(scores_BM >= np.maximum(lowest_B, _LEAST)[:, None])
 
 
 def _place_in_row(rows: NDArray[np.int64], num_rows: int) -> NDArray[np.int64]:
