@@ -58,13 +58,13 @@ def test_the_most_similar_known_items(kept, as_text, tmp_path):
         places = each.items.encode(np.arange(30))
         expected = dict(zip(places.tolist(), cosines(cells, wanted).tolist(), strict=True))
         best = sorted((place for place in expected if expected[place] > 0), key=lambda place: -expected[place])
-        assert similar_content(each.columns, {"embedding": wanted}).tolist() == best
+        assert similar_content(each.columns, [{"embedding": wanted}])[0].tolist() == best
 
 
 def test_a_new_item_is_placed_by_its_vector(tmp_path):
     retriever = fitted(["embedding"], vectors(30))
     vector = [float(value) for value in range(1, WIDTH + 1)]
-    near = similar_content(retriever.columns, {"embedding": vector})
+    near = similar_content(retriever.columns, [{"embedding": vector}])[0]
     counts = np.bincount(retriever.histories.items, minlength=30)
     ids = retriever.items.decode(sorted(near, key=lambda place: (-counts[place], place))[:10])
     by_hand = retriever.with_items([NewItem(99, dict.fromkeys(ids, 1.0))])
@@ -80,7 +80,9 @@ def test_a_new_item_is_placed_by_its_vector(tmp_path):
     # An erased item is in no mixture, and a given mixture counts before a vector.
     first = ids[0]
     alive = retriever.without_items([first]).names.filters.alive.mask
-    assert retriever.items.encode([first])[0] not in similar_content(retriever.columns, {"embedding": vector}, alive)
+    assert (
+        retriever.items.encode([first])[0] not in similar_content(retriever.columns, [{"embedding": vector}], alive)[0]
+    )
     given = retriever.with_items([NewItem(99, {first: 1.0}, {"embedding": vector})])
     assert given.recommend(**ask).item_ids != by_hand.recommend(**ask).item_ids
 
@@ -89,7 +91,7 @@ def test_without_histories_the_most_similar_items_are_mixed():
     """Nothing says which of them are popular."""
     retriever = replace(fitted(["embedding"], vectors(30)), users=None, histories=None)
     vector = [float(value) for value in range(1, WIDTH + 1)]
-    ids = retriever.items.decode(similar_content(retriever.columns, {"embedding": vector})[:10])
+    ids = retriever.items.decode(similar_content(retriever.columns, [{"embedding": vector}])[0][:10])
     by_hand = retriever.with_items([NewItem(99, dict.fromkeys(ids, 1.0))])
     placed = retriever.with_items([NewItem(99, cells={"embedding": vector})])
     assert np.array_equal(placed.score([[1, 2]], [[99]]), by_hand.score([[1, 2]], [[99]]))
@@ -116,8 +118,10 @@ def test_other_vectors_are_refused(vector, message):
 @pytest.mark.parametrize("scale", [1e-300, 1e300])
 def test_vectors_of_any_length_have_a_direction(scale):
     column = VectorColumn.of(np.eye(3, WIDTH, dtype=np.float32) * np.float32(1e30))
-    assert column.similar("embedding", [scale, 0, 0, 0, 0, 0], 2).tolist() == [0]
-    assert column.similar("embedding", [0] * WIDTH, 2).tolist() == []
+    assert [each.tolist() for each in column.similar("embedding", [[scale, 0, 0, 0, 0, 0], [0] * WIDTH], 2)] == [
+        [0],
+        [],
+    ]
 
 
 def test_no_filter_compares_vectors():
@@ -160,4 +164,4 @@ def test_an_empty_list_is_no_vector():
 def test_two_vectors_of_one_item_are_refused():
     columns = ItemColumns(2, {name: VectorColumn.of(np.eye(2, dtype=np.float32)) for name in ("title", "image")})
     with pytest.raises(InputError, match="title and image are vectors; give one of them"):
-        similar_content(columns, {"title": [1, 0], "image": [1, 0]})
+        similar_content(columns, [{"title": [1, 0], "image": [1, 0]}])

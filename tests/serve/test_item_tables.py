@@ -86,7 +86,7 @@ def test_vectors_are_read_as_those_that_the_fit_kept(written, tmp_path):
         path.write_text('item,embedding\n7,"[3, 4]"\n9,\n')
     fields = ItemFields.read(path, ITEMS, kept={"embedding": "vector"})
     assert fields.columns()["embedding"].kind == "vector"
-    assert fields.columns()["embedding"].similar("embedding", [3, 4], 5).tolist() == [0]
+    assert fields.columns()["embedding"].similar("embedding", [[3, 4]], 5)[0].tolist() == [0]
     assert fields.of([0, 1], ["embedding"]) == [{"embedding": [3.0, 4.0]}, {"embedding": None}]
     pl.DataFrame({"item": [7, 9], "embedding": [[3, 4], [1]]}).write_parquet(tmp_path / "wrong.parquet")
     with pytest.raises(InputError, match="--items: item column 'embedding': 1 items have a vector of another length"):

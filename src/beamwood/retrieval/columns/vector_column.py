@@ -5,19 +5,18 @@ Shape legend: N items, F width.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from beamwood.blocks import slices
 from beamwood.errors import InputError
+from beamwood.retrieval.products import best_products
 from beamwood.types import BoolArray
 
 __all__ = ["VectorColumn"]
-
-_BLOCK = 2**16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,11 +58,21 @@ class VectorColumn:
         """bool[N + more], the items without a vector."""
         return np.concatenate([~self.values.any(axis=1), np.ones(self.more, bool)])
 
-    def similar(self, name: str, vector: Any, count: int, alive: BoolArray | None = None) -> NDArray[np.int32]:
-        """int32[at most `count`], the items of the highest positive cosine; `alive` bool[at least N]: only these.
+    def similar(
+        self, name: str, vectors: Sequence[Any], count: int, alive: BoolArray | None = None
+    ) -> list[NDArray[np.int32]]:
+        """For each vector int32[at most `count`], the items of the highest positive cosine.
 
-        Errors: not F finite numbers.
+        `alive` bool[at least N]: only these items. Errors: not F finite numbers.
         """
+        if not vectors:
+            return []
+        directions = np.stack([self._direction(name, vector) for vector in vectors])
+        allowed = None if alive is None else alive[: len(self.values)]
+        hits = best_products(directions, self.values, count, allowed=allowed)
+        return [items[scores > 0] for items, scores in zip(hits.items, hits.scores, strict=True)]
+
+    def _direction(self, name: str, vector: Any) -> NDArray[np.float32]:
         width = self.values.shape[1]
         try:
             given = np.asarray(vector)
@@ -74,10 +83,4 @@ class VectorColumn:
         # Scaled first, as the squares of large numbers overflow.
         given = given.astype(np.float64)
         given = given / max(float(np.abs(given).max()), 1e-300)
-        direction = (given / max(float(np.linalg.norm(given)), 1e-300)).astype(np.float32)
-        cosines = np.concatenate([self.values[part] @ direction for part in slices(len(self.values), _BLOCK)])
-        if alive is not None:
-            cosines[~alive[: len(cosines)]] = 0
-        best = np.argpartition(-cosines, min(count, len(cosines)) - 1)[:count]
-        best = best[np.lexsort((best, -cosines[best]))]
-        return best[cosines[best] > 0].astype(np.int32)
+        return (given / max(float(np.linalg.norm(given)), 1e-300)).astype(np.float32)

@@ -24,21 +24,29 @@ NEAREST = 30
 
 
 def similar_content(
-    columns: ItemColumns, cells: Mapping[str, Any], alive: BoolArray | None = None
-) -> NDArray[np.int32] | None:
-    """The indices of the known items most similar to an item with these cells, best first; None without a vector.
+    columns: ItemColumns, items: Sequence[Mapping[str, Any]], alive: BoolArray | None = None
+) -> list[NDArray[np.int32] | None]:
+    """For the cells of each item the indices of the known items most similar to it, best first; None without a vector.
 
-    `alive` bool[at least N]: only these. Errors: vectors of two columns; see `VectorColumn.similar`.
+    `alive` bool[at least N]: only these. Errors: vectors of two columns in one item; see `VectorColumn.similar`.
     """
+    named = [_vector_named(columns, cells) for cells in items]
+    found: list[NDArray[np.int32] | None] = [None] * len(items)
+    for name in sorted({name for name in named if name is not None}):
+        column, own = columns[name], [number for number, each in enumerate(named) if each == name]
+        assert isinstance(column, VectorColumn)
+        near = column.similar(name, [items[number][name] for number in own], NEAREST, alive)
+        for number, each in zip(own, near, strict=True):
+            found[number] = each
+    return found
+
+
+def _vector_named(columns: ItemColumns, cells: Mapping[str, Any]) -> str | None:
+    """The vector column that has a value in these cells."""
     given = [name for name, value in cells.items() if value is not None and isinstance(columns.get(name), VectorColumn)]
-    if not given:
-        return None
     if len(given) > 1:
         raise InputError(f"{' and '.join(given)} are vectors; give one of them")
-    (name,) = given
-    column = columns[name]
-    assert isinstance(column, VectorColumn)
-    return column.similar(name, cells[name], NEAREST, alive)
+    return given[0] if given else None
 
 
 def placed_by_content(
@@ -52,7 +60,8 @@ def placed_by_content(
 
     `histories`: those of known users, None where none are stored; they say how popular an item is.
     """
-    found = [None if item.mixture or columns is None else similar_content(columns, item.cells, alive) for item in new]
+    cells = [{} if item.mixture else item.cells for item in new]
+    found = [None] * len(new) if columns is None else similar_content(columns, cells, alive)
     if all(near is None for near in found):
         return list(new)
     taken = np.empty(0, np.int32) if histories is None else histories.items

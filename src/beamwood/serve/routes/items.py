@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import numpy as np
@@ -124,19 +124,19 @@ async def _put(call: Call) -> Catalogued:
         raise Problem("invalid_request", f"items has {len(given)} of them; give 1 to {_MOST}", field="items")
 
     # Kept, as the change is tried again where another process was quicker.
-    contents: dict[int, tuple[Snapshot, _Content]] = {}
+    made: list[tuple[Snapshot, list[_Content]]] = []
 
-    def content_of(snapshot: Snapshot, number: int) -> _Content:
+    def contents_by(snapshot: Snapshot) -> list[_Content]:
         base = snapshot.fitted or snapshot
-        if number not in contents or contents[number][0] is not base:
-            contents[number] = base, _by_content(snapshot, given[number].fields)
-        return contents[number][1]
+        if not made or made[-1][0] is not base:
+            made.append((base, _by_content(snapshot, [each.fields for each in given])))
+        return made[-1][1]
 
     def change(snapshot: Snapshot, learned: Learned) -> list[CatalogueItem]:
         known, erased = learned.items, set(learned.erased)
         placed = [
-            _placed(snapshot, known, erased, each, number, content_of(snapshot, number))
-            for number, each in enumerate(given)
+            _placed(snapshot, known, erased, each, number, content)
+            for number, (each, content) in enumerate(zip(given, contents_by(snapshot), strict=True))
         ]
         learned.unavailable = [each for each in learned.unavailable if each not in learned.items]
         return placed
@@ -175,15 +175,17 @@ def _placed(
     return fresh
 
 
-def _by_content(snapshot: Snapshot, fields: dict[str, Any]) -> _Content:
-    """The fields without vectors, and the known items that are similar by one; None where none is named."""
+def _by_content(snapshot: Snapshot, given: Sequence[Mapping[str, Any]]) -> list[_Content]:
+    """Of each item the fields without vectors, and the known items similar by one; None where none is named."""
     alive, columns = snapshot.names.filters.alive, snapshot.names.filters.columns
-    found = similar_content(columns, fields, None if alive is None else alive.mask)
-    rest = {name: value for name, value in fields.items() if not isinstance(columns.get(name), VectorColumn)}
-    if found is None:
+    found = similar_content(columns, given, None if alive is None else alive.mask)
+    contents: list[_Content] = []
+    for fields, near in zip(given, found, strict=True):
+        rest = {name: value for name, value in fields.items() if not isinstance(columns.get(name), VectorColumn)}
         # A null takes the vector away.
-        return rest, [] if len(rest) < len(fields) else None
-    return rest, snapshot.names.items.decode(found)
+        none: list[Id] | None = [] if len(rest) < len(fields) else None
+        contents.append((rest, none if near is None else snapshot.names.items.decode(near)))
+    return contents
 
 
 def _check_similar(snapshot: Snapshot, ids: list[Any], name: str) -> None:
@@ -200,7 +202,7 @@ async def _patch(call: Call) -> Catalogued:
         given = {name: value for name, value in structs.asdict(call.body).items() if value is not UNSET}
         _check_similar(snapshot, given.get("similar", []), "similar")
         if "fields" in given:
-            given["fields"], alike = _by_content(snapshot, given["fields"])
+            ((given["fields"], alike),) = _by_content(snapshot, [given["fields"]])
             given |= {} if alike is None else {"alike": alike}
         learned.items[found.item] = fresh = structs.replace(found, **given)
         return [fresh]
