@@ -44,13 +44,13 @@ def test_durations(seconds, words):
 
 def test_the_remaining_time_is_extrapolated():
     clock = Ticks()
-    own = Step("judging users", 400, clock)
+    own = Step("evaluating users", 400, clock)
     clock.now = 3.0
-    assert step_in_words(own) == "judging users, 0 of 400: 3 s"
+    assert step_in_words(own) == "evaluating users, 0 of 400: 3 s"
     own.advance(100)
-    assert step_in_words(own) == "judging users, 100 of 400: 3 s, about 9 s left"
+    assert step_in_words(own) == "evaluating users, 100 of 400: 3 s, about 9 s left"
     own.advance(300)
-    assert step_in_words(own) == "judging users, 400 of 400: 3 s, about 0 s left"
+    assert step_in_words(own) == "evaluating users, 400 of 400: 3 s, about 0 s left"
     assert Step("reading", None, clock).left is None
 
 

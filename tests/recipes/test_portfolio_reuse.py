@@ -234,7 +234,7 @@ def test_unchanged_models_are_not_evaluated_again(split, tmp_path, monkeypatch):
     assert len(again) > len(of_trees) == 2
     assert len({each.folder for each in again}) == 2
     assert len({each.value for each in again}) == 1
-    assert all(each.judging > 0 and each.milliseconds > 0 for each in again)
+    assert all(each.evaluation_seconds > 0 and each.milliseconds > 0 for each in again)
 
 
 @pytest.mark.parametrize(("pace", "looked_at"), [(1.0, {"s0", "s1"}), (0.3, {"s0"})])
@@ -291,7 +291,7 @@ def test_slow_blends_are_skipped_for_faster_ones(split, tmp_path, monkeypatch):
         best, second = sorted(
             (each for each in parts.trials if each.name != "popularity"), key=lambda each: -each.value
         )[:2]
-        best.judging, second.judging = one.budget.left, 0.0
+        best.evaluation_seconds, second.evaluation_seconds = one.budget.left, 0.0
         one._blend()
     firsts = {each.parts[0] for each in parts.trials if len(each.parts) > 1}
     assert firsts == {second.name}

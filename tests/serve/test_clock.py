@@ -31,6 +31,6 @@ def test_a_jump_loses_no_stored_answer(tmp_path, monkeypatch, jump):
         for ahead in (0, jump, jump + 1, 2):
             monkeypatch.setattr(time, "time", lambda ahead=ahead: real() + ahead)
             ids.append(post(client, "/v1/recommend", body)["request_id"])
-            client.portal.call(client.service.answers.flush, time.monotonic())
+            client.portal.call(client.service.outcomes.flush, time.monotonic())
         store = client.service.histories.store
         assert [store.noted(each) is not None for each in ids] == [True] * 4

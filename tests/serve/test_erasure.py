@@ -41,7 +41,7 @@ def test_an_answer_in_transit_to_the_store_is_erased_too(folder):
     with serving(folder) as client:
         ids = [post(client, "/v1/recommend", {"user": user})["request_id"] for user in (11, 10)]
         client.delete("/v1/users/11").raise_for_status()
-        client.portal.call(client.service.answers.flush, time.monotonic())
+        client.portal.call(client.service.outcomes.flush, time.monotonic())
         assert [client.service.histories.store.noted(each) is None for each in ids] == [True, False]
 
 

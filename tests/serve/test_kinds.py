@@ -228,9 +228,9 @@ def test_only_counted_events_are_hits_of_an_answer(client, known):
     first, second = (each["item"] for each in answer["items"])
     own = {"user": user, "request_id": answer["request_id"]}
     send(client, own | {"item": first, "type": "skip"}, own | {"item": first, "type": "hover"})
-    assert not client.service.answers._follows
+    assert not client.service.outcomes._follows
     send(client, own | {"item": second, "type": "view"})
-    assert [each.item for each in client.service.answers._follows] == [second]
+    assert [each.item for each in client.service.outcomes._follows] == [second]
 
 
 def test_new_items_are_placed_by_counted_events():

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from beamwood.errors import InputError, TimeLimitError
-from beamwood.training.budget import Budget, price_of
+from beamwood.training.budget import Budget, estimated_seconds
 from beamwood.training.loop import run_loop
 from beamwood.training.loop_config import LoopConfig
-from beamwood.training.pace import Prices, Validator
+from beamwood.training.pace import Estimates, Validator
 from beamwood.training.run_folder import RunFolder, RunRecord
 from linear_task import LinearTask
 
@@ -29,12 +29,12 @@ class Learned:
 
     restarts = False
 
-    def __init__(self, clock, times, seconds, *, price=None, keeps_worse=True):
+    def __init__(self, clock, times, seconds, *, estimate=None, keeps_worse=True):
         self.clock, self.times, self.seconds, self.keeps_worse = clock, times, seconds, keeps_worse
-        self.known = seconds if price is None else price
+        self.known = seconds if estimate is None else estimate
         self.began, self.gave_up, self.undone = [], 0, 0
 
-    def price(self):
+    def estimate(self):
         return self.known
 
     def propose(self, number, budget):
@@ -80,9 +80,9 @@ class Timed(LinearTask):
         return super().evaluate()
 
 
-def trained(task, limit=None, *, config=CONFIG, prices=Prices(validation=5)):
+def trained(task, limit=None, *, config=CONFIG, estimates=Estimates(validation=5)):
     budget = Budget(limit, clock=task.clock, name="mine")
-    validator = Validator(task.evaluate, lambda _: prices)
+    validator = Validator(task.evaluate, lambda _: estimates)
     result = run_loop(task, config, validator=validator, budget=budget, seed=3, progress=False)
     return result, budget
 
@@ -143,7 +143,7 @@ def test_an_update_that_does_not_fit_is_skipped_and_reported(seconds, updates):
 
 def test_an_update_that_exceeds_its_estimate_stops_in_time():
     clock = Clock()
-    update = Learned(clock, 1, 500, price=5)
+    update = Learned(clock, 1, 500, estimate=5)
     result, budget = trained(Timed(clock, update), 70, config=CONFIG.model_copy(update={"max_steps": 10_000}))
     assert (result.updates, update.gave_up) == (0, 1)
     assert budget.seconds <= 70
@@ -163,20 +163,22 @@ def test_an_update_that_lowers_the_metric_is_undone_on_request():
 def test_time_is_reserved_for_validation_and_finish():
     """Estimates are used at first, then measured times."""
     clock = Clock()
-    prices = Prices(validation=2, finish=20, save=1)
-    result, budget = trained(Timed(clock), 60, config=CONFIG.model_copy(update={"max_steps": 10_000}), prices=prices)
+    estimates = Estimates(validation=2, finish=20, save=1)
+    result, budget = trained(
+        Timed(clock), 60, config=CONFIG.model_copy(update={"max_steps": 10_000}), estimates=estimates
+    )
     # Steps until 2 + 20 + 1 seconds are left; the validation then takes three seconds more than estimated.
     assert (result.steps, budget.seconds) == (27, 42.0)
 
 
 @pytest.mark.parametrize(("limit", "floor"), [(12, 33), (32.5, 33), (33, None)])
 def test_a_limit_below_the_minimum_is_refused_with_the_minimum(limit, floor):
-    clock, prices = Clock(), Prices(validation=2, finish=20, save=1)
+    clock, estimates = Clock(), Estimates(validation=2, finish=20, save=1)
     if floor is None:
-        trained(Timed(clock), limit, prices=prices)
+        trained(Timed(clock), limit, estimates=estimates)
         return
     with pytest.raises(InputError, match=f"time_limit={limit} s is below {floor} s, what mine needs here; raise it"):
-        trained(Timed(clock), limit, prices=prices)
+        trained(Timed(clock), limit, estimates=estimates)
 
 
 @pytest.mark.parametrize(
@@ -189,14 +191,14 @@ def test_a_limit_is_refused_as_soon_as_it_is_known_to_be_too_short(knows, limit,
     clock = Clock()
     task, began = Timed(clock, knows=knows), clock.now
     with pytest.raises(TimeLimitError) as raised:
-        trained(task, limit, prices=Prices(validation=2, finish=20, save=1))
+        trained(task, limit, estimates=Estimates(validation=2, finish=20, save=1))
     assert (clock.now - began, raised.value.min_seconds) == (gone, pytest.approx(floor))
     assert re.fullmatch(rf"time_limit={limit} s is below {floor} s, what mine needs here; raise it", str(raised.value))
 
 
 @pytest.mark.parametrize("knows", [0, 35])
 def test_a_limit_that_may_suffice_is_not_refused(knows):
-    result, budget = trained(Timed(Clock(), knows=knows), 33, prices=Prices(validation=5))
+    result, budget = trained(Timed(Clock(), knows=knows), 33, estimates=Estimates(validation=5))
     assert result.steps > 0
     assert budget.seconds <= 33
 
@@ -205,7 +207,7 @@ def test_a_resumed_run_is_never_refused(tmp_path):
     clock, run = Clock(), RunFolder(tmp_path / "run")
 
     def validated(task, record, config, budget=None):
-        validator = Validator(task.evaluate, lambda _: Prices(validation=5))
+        validator = Validator(task.evaluate, lambda _: Estimates(validation=5))
         return run_loop(task, config, validator=validator, record=record, budget=budget, progress=False)
 
     validated(Timed(clock), RunRecord(run), CONFIG.model_copy(update={"max_steps": 3}))
@@ -288,6 +290,6 @@ def test_the_cost_is_that_of_a_call_plus_that_of_each_row():
         calls.append(num)
         clock.now += 3 + 0.5 * num + (100 if len(calls) == 1 else 0)
 
-    assert price_of(work, 1000, clock) == pytest.approx(3 + 500)
-    assert price_of(work, 10, clock) == pytest.approx(3 + 5)
+    assert estimated_seconds(work, 1000, clock) == pytest.approx(3 + 500)
+    assert estimated_seconds(work, 10, clock) == pytest.approx(3 + 5)
     assert max(calls) == 32

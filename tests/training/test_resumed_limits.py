@@ -6,7 +6,7 @@ from beamwood.errors import TimeLimitError
 from beamwood.training.budget import Budget
 from beamwood.training.loop import run_loop
 from beamwood.training.loop_config import LoopConfig
-from beamwood.training.pace import Prices, Validator
+from beamwood.training.pace import Estimates, Validator
 from beamwood.training.run_folder import RunFolder, RunRecord
 from linear_task import LinearTask
 
@@ -47,15 +47,15 @@ def trained(folder, limit, *, num_queries=None, lucky=0.0, resume=False):
     """The task, its result, and the number of validation users in the estimates."""
     task, told = Timed(Clock(), lucky), []
 
-    def prices(before):
+    def estimates(before):
         told.append(before)
-        return Prices(validation=2, num_queries=num_queries)
+        return Estimates(validation=2, num_queries=num_queries)
 
     budget = Budget(limit, clock=task.clock, name="mine")
     result = run_loop(
         task,
         CONFIG,
-        validator=Validator(task.evaluate, prices),
+        validator=Validator(task.evaluate, estimates),
         record=RunRecord(RunFolder(folder), resume=resume),
         budget=budget,
         seed=3,

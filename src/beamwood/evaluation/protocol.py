@@ -220,7 +220,7 @@ def evaluate(
     if len(judged) == 0:
         raise InputError(f"none of the {len(labels)} queries has a label; nothing can be measured")
     running = _Running(cuts, None if tail is None else len(tail.mask), group_N)
-    with step("judging users", len(judged)) as judging:
+    with step("evaluating users", len(judged)) as progress:
         for part in slices(len(judged), batch_size):
             rows = judged[part]
             asked = queries.take(rows)
@@ -230,7 +230,7 @@ def evaluate(
             running.seconds += time.perf_counter() - began
             _check_hits(hits, len(rows), cuts[-1], running.num_items, excluded)
             running.add(hits, labels.take(rows))
-            judging.advance(len(rows))
+            progress.advance(len(rows))
     return _finished(running, queries.users[judged], len(labels) - len(judged), remove_seen, tail)
 
 

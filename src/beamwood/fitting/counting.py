@@ -19,7 +19,7 @@ from beamwood.evaluation.protocol import evaluate_both
 from beamwood.fitting.settings import ChoiceSettings, HistoryLength, MethodConfig, SettingsGroup
 from beamwood.retrieval.searchers.neighbours import NeighbourSearcher, SeenPlace
 from beamwood.steps import step
-from beamwood.training.budget import Budget, price_of
+from beamwood.training.budget import Budget, estimated_seconds
 from beamwood.types import FloatArray, ItemLists
 
 __all__ = [
@@ -220,7 +220,7 @@ def _affordable(queries: Queries, searcher: NeighbourSearcher, budget: Budget, n
     """The queries, or a sample of them on which so many candidates can be evaluated within the time limit."""
     if not budget.limited or len(queries) <= _FEWEST:
         return queries
-    whole = price_of(
+    whole = estimated_seconds(
         lambda num: evaluate_both(searcher, queries.sample(num, seed=0), ks=(1,)), len(queries), budget.clock
     )
     num = budget.affordable(len(queries), num_candidates * whole, share=_SHARE, fewest=_FEWEST)

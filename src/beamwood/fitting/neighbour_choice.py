@@ -23,7 +23,7 @@ from beamwood.fitting.start_cache import cached
 from beamwood.kernels.lists import strongest
 from beamwood.retrieval.searchers.neighbours import NeighbourSearcher
 from beamwood.steps import step, tell
-from beamwood.training.budget import Budget, price_of
+from beamwood.training.budget import Budget, estimated_seconds
 from beamwood.types import FloatArray
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ def _measured(split: Split, queries: Queries, monitor: str, budget: Budget) -> _
     num = num_all
     if budget.limited and num_all:
         # The time of counting is proportional to the queries, too, as is the number of interactions counted.
-        seconds = len(KINDS) * price_of(lambda num: values_of(first, num), num_all, budget.clock)
+        seconds = len(KINDS) * estimated_seconds(lambda num: values_of(first, num), num_all, budget.clock)
         num = budget.affordable(num_all, seconds, share=_SHARE)
     if num < min(_FEWEST, num_all) or num_all < _LEAST:
         return _Measurement(num, num_all)

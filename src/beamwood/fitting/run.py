@@ -72,7 +72,7 @@ def train(
     result = run_loop(
         task,
         config.loop_config(evaluate_start=evaluate_start),
-        validator=Validator(timed, lambda num: timed.prices(budget, checkpoints=record is not None, before=num)),
+        validator=Validator(timed, lambda num: timed.estimates(budget, checkpoints=record is not None, before=num)),
         record=record,
         budget=budget,
         progress=options.get("progress", True),

@@ -18,7 +18,7 @@ from beamwood.fitting.ranking.settings import StagesConfig
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.searchers.blend import Blend, Part
 from beamwood.retrieval.searchers.ranked import RankingSearcher
-from beamwood.training.budget import Budget, price_of
+from beamwood.training.budget import Budget, estimated_seconds
 from beamwood.types import Searcher
 
 __all__ = [
@@ -155,8 +155,8 @@ class FirstStage:
             self._timed[num].best(second.searcher, fitted=fitted)
 
         if not self._timed:
-            self._retrieve_seconds = price_of(retrieve, len(self.queries), budget.clock)
-        return price_of(choose, len(self.queries), budget.clock)
+            self._retrieve_seconds = estimated_seconds(retrieve, len(self.queries), budget.clock)
+        return estimated_seconds(choose, len(self.queries), budget.clock)
 
     def _retrieve(self, num: int) -> StageCandidates:
         return stage_candidates(self.retriever, self.queries.take(np.arange(num)), self.config)

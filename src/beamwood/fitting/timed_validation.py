@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from beamwood.fitting.choose import Choice, Measure
-from beamwood.training.budget import Budget, price_of
-from beamwood.training.pace import Prices
+from beamwood.training.budget import Budget, estimated_seconds
+from beamwood.training.pace import Estimates
 
 if TYPE_CHECKING:
     from beamwood.fitting.run import SearchedTask
@@ -44,7 +44,7 @@ class TimedValidation:
         return self.measure(self.task.searcher(), self.num)
 
     @torch.no_grad()
-    def prices(self, budget: Budget, *, checkpoints: bool, before: int | None = None) -> Prices:
+    def estimates(self, budget: Budget, *, checkpoints: bool, before: int | None = None) -> Estimates:
         """The estimated seconds of validation and later work, from a sample of the task's searcher.
 
         `checkpoints`: whether any are saved. `before`: the number of queries in the earlier part of a resumed run. It
@@ -75,13 +75,13 @@ class TimedValidation:
             with torch.enable_grad():
                 finish += self.later(sample, budget)
         task.model.train(training)
-        return Prices(build_seconds + seconds, finish, save, self.num)
+        return Estimates(build_seconds + seconds, finish, save, self.num)
 
 
 def _affordable(work: Callable[[int], Any], size: int, budget: Budget) -> tuple[float, int]:
     """The estimated seconds of `work`, and the number of queries that fit the time limit."""
     if size == 0:
         return 0.0, 0
-    whole = price_of(work, size, budget.clock)
+    whole = estimated_seconds(work, size, budget.clock)
     num = budget.affordable(size, whole, share=_SHARE, fewest=_FEWEST)
     return whole * num / size, num

@@ -35,7 +35,7 @@ _BLOCK_ROWS = 1024
 _SPARSE = 10
 _Rows = Callable[[int, int], NDArray[np.float64]]
 # Items in the trial that predicts the time of a larger matrix, and the share of a time limit that it may take.
-_PRICED, _SHARE = 1500, 0.4
+_TRIED, _SHARE = 1500, 0.4
 
 
 class RidgeGridSettings(GridSettings):
@@ -142,7 +142,7 @@ def _largest(block: NDArray[np.float32], count: int) -> sparse.csr_matrix:
 
 def _affordable(ordered: sparse.csr_matrix, wanted: int, budget: Budget) -> int:
     """The number of items, the most frequent first in `ordered`, whose weights fit the time limit, by a timed trial."""
-    known = min(_PRICED, ordered.shape[1])
+    known = min(_TRIED, ordered.shape[1])
     if not budget.limited or wanted <= known:
         return wanted
     users = np.count_nonzero(np.diff(ordered.indptr))

@@ -26,7 +26,7 @@ from beamwood.serve.items.first_events import FirstEvents
 from beamwood.serve.messages import Answer, Recommend
 from beamwood.serve.monitoring.log import RequestLog
 from beamwood.serve.monitoring.metrics import Metrics
-from beamwood.serve.monitoring.outcomes import Answers
+from beamwood.serve.monitoring.outcomes import Outcomes
 from beamwood.serve.problems import Problem
 from beamwood.serve.settings import ServeSettings
 
@@ -72,7 +72,7 @@ class Service:
         self.closing: list[Callable[[], None]] = [] if self.spans is None else [self.spans.close]
         """Callables at shutdown, last first."""
         self.histories = HistoryGateway(self, settings.opened_store, settings.retention)
-        self.answers, self.experiments, self.catalogue = Answers(self), Experiments(self), Catalogue(self)
+        self.outcomes, self.experiments, self.catalogue = Outcomes(self), Experiments(self), Catalogue(self)
         self.first_events = FirstEvents(self)
 
     @classmethod

@@ -24,7 +24,7 @@ _AGAIN_AFTER = 1.0
 async def upkeep(service: Service) -> AsyncIterator[None]:
     """A context in which these tasks run."""
     works: list[Callable[[], Awaitable[None]]] = [service.log.keep_writing, partial(_watch_lag, service)]
-    works += [service.histories.keep_up, service.answers.keep_up]
+    works += [service.histories.keep_up, service.outcomes.keep_up]
     works += [service.experiments.keep_up, service.catalogue.keep_up, service.first_events.keep_up]
     tasks = [asyncio.create_task(_lasting(service, work)) for work in works]
     try:

@@ -9,7 +9,7 @@ from typing import Any
 
 from beamwood.errors import InputError, TimeLimitError
 
-__all__ = ["Budget", "Clock", "price_of"]
+__all__ = ["Budget", "Clock", "estimated_seconds"]
 
 Clock = Callable[[], float]
 """A monotonic clock, in seconds."""
@@ -127,7 +127,7 @@ class Budget:
             self._parent[0].leave_out(f"{self.name}: {line}")
 
 
-def price_of(work: Callable[[int], Any], whole: int, clock: Clock) -> float:
+def estimated_seconds(work: Callable[[int], Any], whole: int, clock: Clock) -> float:
     """The estimated seconds of `work(whole)`, extrapolated from two calls with a few rows each."""
     few, some = min(_FEW, whole), min(_SOME, whole)
     # The first call of each size is slower, and so is not timed.

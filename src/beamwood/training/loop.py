@@ -21,7 +21,7 @@ from beamwood.training.generators import preserved_generators, seeded_generators
 from beamwood.training.interrupt import SAVING, Interrupted, InterruptGuard
 from beamwood.training.loop_config import LoopConfig
 from beamwood.training.loop_state import LoggedSums, LoopResult, LoopState, StoppedBecause
-from beamwood.training.pace import Pace, Prices, Validator
+from beamwood.training.pace import Estimates, Pace, Validator
 from beamwood.training.precision import flushed_subnormals
 from beamwood.training.progress import TrainingProgress
 from beamwood.training.run_folder import RunLog, RunRecord
@@ -70,10 +70,10 @@ def run_loop(
             before = earlier_state(log, budget)
         budget.refuses = log is None or log.state is None
         stepper = _prepared(task, config.learning_rate, budget, seed)
-        prices = Prices()
+        estimates = Estimates()
         if validator is not None and budget.limited:
-            prices = validator.prices(before.num_queries)
-        pace = Pace(budget, prices)
+            estimates = validator.estimates(before.num_queries)
+        pace = Pace(budget, estimates)
         pace.check_limit()
         if record is not None and log is None:
             log = held.enter_context(record.open())

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from beamwood.training.budget import Budget
 
-__all__ = ["Pace", "Prices", "Validator"]
+__all__ = ["Pace", "Estimates", "Validator"]
 
 
 @dataclass(frozen=True, slots=True)
-class Prices:
+class Estimates:
     """Estimated seconds: of a `validation`, of the work after the last one (`finish`), and of a checkpoint (`save`).
 
     `num_queries`: the number of queries of a validation, None: all.
@@ -27,12 +27,12 @@ class Prices:
 class Validator:
     """The validation of a run's weights.
 
-    `evaluate`: the metrics of the current weights, by name. `prices(num_queries)`: the estimated seconds of that and of
-    later work; `num_queries`: as in `Prices`, of the earlier part of a resumed run.
+    `evaluate`: the metrics of the current weights, by name. `estimates(num_queries)`: the estimated seconds of that and
+    of later work; `num_queries`: as in `Estimates`, of the earlier part of a resumed run.
     """
 
     evaluate: Callable[[], Mapping[str, float]]
-    prices: Callable[[int | None], Prices] = lambda _: Prices()
+    estimates: Callable[[int | None], Estimates] = lambda _: Estimates()
 
 
 class Pace:
@@ -41,9 +41,9 @@ class Pace:
     Estimates are replaced by measurements: the longest so far counts.
     """
 
-    def __init__(self, budget: Budget, prices: Prices) -> None:
-        self.budget, self.finish, self.num_queries = budget, prices.finish, prices.num_queries
-        self.validation, self.step, self.save = prices.validation, 0.0, prices.save
+    def __init__(self, budget: Budget, estimates: Estimates) -> None:
+        self.budget, self.finish, self.num_queries = budget, estimates.finish, estimates.num_queries
+        self.validation, self.step, self.save = estimates.validation, 0.0, estimates.save
         self._saved = False
 
     @property

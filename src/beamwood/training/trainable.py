@@ -121,7 +121,7 @@ class Update(Protocol):
     keeps_worse: bool
     """Whether an update that lowers the monitored metric is kept."""
 
-    def price(self) -> float:
+    def estimate(self) -> float:
         """The estimated seconds of the next update, extrapolated from a timed sample of its work."""
         ...
 

@@ -104,7 +104,7 @@ class TreeLearner:
         except _OutOfTime:
             return None
 
-    def price(self) -> float:
+    def estimate(self) -> float:
         """The estimated seconds of `learn`, from the time of a few scores on each level."""
         tree, targets_I, total = self.tree, self.targets_I, 0.0
         for levels in level_passes(tree.shape, self.stride):

@@ -24,7 +24,7 @@ class UpdateSchedule:
 
     def __init__(self, update: Update, state: LoopState, pace: Pace) -> None:
         self.update, self._state, self._pace = update, state, pace
-        self._price: float | None = None
+        self._estimate: float | None = None
         self._planned: int | None = None
 
     @property
@@ -45,14 +45,14 @@ class UpdateSchedule:
 
     def gave_up(self) -> None:
         """Record that an update exceeded its budget; no more are planned."""
-        self._price, self._planned = math.inf, 0
+        self._estimate, self._planned = math.inf, 0
 
     def done(self, now: int, seconds: float, *, kept: bool) -> None:
         """Record an update at step `now` of the schedule, kept or rolled back."""
         self._state.updates += 1
         self._state.undone += not kept
         self._state.update_from = now
-        self._price, self._planned = seconds, None
+        self._estimate, self._planned = seconds, None
 
     def left_out(self) -> str | None:
         """A note on skipped updates, None if all were done."""
@@ -60,11 +60,11 @@ class UpdateSchedule:
         if done >= times:
             return None
         line = f"{done} of {times} tree updates done"
-        if not self._pace.budget.limited or self._price is None:
+        if not self._pace.budget.limited or self._estimate is None:
             return line
         return line + (
-            f": one takes {self._price:.0f} s"
-            if math.isfinite(self._price)
+            f": one takes {self._estimate:.0f} s"
+            if math.isfinite(self._estimate)
             else ": one more took longer than there was time"
         )
 
@@ -74,16 +74,16 @@ class UpdateSchedule:
         if wanted <= 0 or not self._pace.budget.limited:
             return max(wanted, 0)
         if self._planned is None:
-            if self._price is None:
-                self._price = self.update.price()
+            if self._estimate is None:
+                self._estimate = self.update.estimate()
             room = _SHARE * (self._pace.budget.left - self._pace.reserve)
-            self._planned = max(0, min(wanted, int(room / max(self._whole_price(), 1e-9))))
+            self._planned = max(0, min(wanted, int(room / max(self._whole_estimate(), 1e-9))))
         return self._planned
 
     def _has_room(self) -> bool:
         """Whether one more update and a step after it fit."""
-        return self._whole_price() + self._pace.step + self._pace.reserve <= self._pace.budget.left
+        return self._whole_estimate() + self._pace.step + self._pace.reserve <= self._pace.budget.left
 
-    def _whole_price(self) -> float:
+    def _whole_estimate(self) -> float:
         """The seconds of an update with a validation before and after it, and a checkpoint."""
-        return (self._price or 0.0) + 2 * self._pace.validation + self._pace.save
+        return (self._estimate or 0.0) + 2 * self._pace.validation + self._pace.save

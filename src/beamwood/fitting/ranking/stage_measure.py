@@ -8,7 +8,7 @@ import numpy as np
 
 from beamwood.data.queries import Queries
 from beamwood.fitting.blend import StageCandidates
-from beamwood.training.budget import Budget, price_of
+from beamwood.training.budget import Budget, estimated_seconds
 from beamwood.types import Searcher
 
 __all__ = ["StageMeasure"]
@@ -36,7 +36,7 @@ class StageMeasure:
         k, needs = min(num_candidates, retriever.num_items), retriever.needs
         if budget.limited and len(labelled):
             # Two views: seen items kept and removed.
-            seconds = 2 * price_of(
+            seconds = 2 * estimated_seconds(
                 lambda num: retriever.search(labelled.take(np.arange(num)).query(needs), k), len(labelled), budget.clock
             )
             num = budget.affordable(len(labelled), seconds, share=_SHARE, fewest=1)

@@ -57,7 +57,7 @@ def fit_tree(
     light = LightStage(task, seed)
     choice = choice_of_seen(split, config.choose, seed, lambda tree, query, k: tree.apart(query, k))
     training = train(
-        task, split, config, method=method, choice=choice, later=light.price, evaluate_start=started, **options
+        task, split, config, method=method, choice=choice, later=light.estimate, evaluate_start=started, **options
     )
     training = {"tree_updates": 0} | training | _facts(task) | {"seen_weight": _add_to_seen(task, choice)}
     searcher, search = light.finish(task.searcher(threads=1), budget)

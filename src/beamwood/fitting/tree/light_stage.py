@@ -15,7 +15,7 @@ from beamwood.fitting.tree.light import Distillation
 from beamwood.fitting.tree.search_choice import FixedWay, SearchChoice, candidate_ways, choose_ways
 from beamwood.fitting.tree.task import TreeTask
 from beamwood.retrieval.searchers.tree import TreeSearcher
-from beamwood.training.budget import Budget, price_of
+from beamwood.training.budget import Budget, estimated_seconds
 from beamwood.types import IndexArray, SearchOptions
 
 __all__ = ["LightStage", "one_of_each"]
@@ -93,7 +93,7 @@ class LightStage:
             return f"the tree has {task.tree.num_items} items, few enough for the full beam"
         return ""
 
-    def price(self, sample: TreeSearcher, budget: Budget) -> float:
+    def estimate(self, sample: TreeSearcher, budget: Budget) -> float:
         """The estimated seconds of `finish`, on as many histories as fit the time limit."""
         if self.why_none:
             return 0.0
@@ -159,7 +159,7 @@ class LightStage:
             return full.search(queries.take(np.arange(num)).query(sample.needs), 20, SearchOptions())
 
         views = 2 if self.task.config.choose.monitor.startswith("both") else 1
-        searching = price_of(search, len(queries), budget.clock) if len(queries) else 0.0
+        searching = estimated_seconds(search, len(queries), budget.clock) if len(queries) else 0.0
         return searching * views * _ALL_WAYS
 
     def _distillation(self, searcher: TreeSearcher) -> Distillation:

@@ -9,7 +9,7 @@ import numpy as np
 from beamwood.data.queries import Queries
 from beamwood.evaluation.protocol import evaluate
 from beamwood.fitting.choose import CUT
-from beamwood.training.budget import Budget, price_of
+from beamwood.training.budget import Budget, estimated_seconds
 from beamwood.types import Searcher
 
 __all__ = ["best_seen_start"]
@@ -60,7 +60,7 @@ def best_seen_start(
 def _affordable(queries: Queries, measure: Callable[[Queries], float], budget: Budget) -> Queries:
     """The first queries on which all weights can be measured within the time limit. Errors: not even two can be."""
     whole = len(queries)
-    seconds = price_of(lambda num: measure(queries.take(np.arange(num))), whole, budget.clock)
+    seconds = estimated_seconds(lambda num: measure(queries.take(np.arange(num))), whole, budget.clock)
     num = budget.affordable(whole, seconds * (1 + len(_WEIGHTS)), share=_SHARE, fewest=_FEWEST)
     if num < whole:
         budget.leave_out(f"the initial weight of seen items is chosen on {num} of {whole} validation users")

@@ -41,12 +41,12 @@ class TreeUpdate:
         self.keeps_worse = not settings.rollback
         self._before: tuple[dict[str, Tensor], dict[str, Tensor]] | None = None
 
-    def price(self) -> float:
+    def estimate(self) -> float:
         """The estimated seconds of an update, from a timed sample."""
         tree, rng = self.task.tree, np.random.default_rng(self.seed)
         if self.settings.learner == "kmeans":
             return kmeans_price(self.task.model.leaf_vectors(), tree.shape)
-        return self._learner(rng).price()
+        return self._learner(rng).estimate()
 
     def propose(self, number: int, budget: Budget) -> Tree | None:
         """The tree learned from the current model; None if `budget` ran out."""

@@ -27,7 +27,7 @@ from beamwood.models.cities import ContextModel
 from beamwood.retrieval.index import Index
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.searchers.vectors import VectorSearcher
-from beamwood.training.budget import Budget, Clock, price_of
+from beamwood.training.budget import Budget, Clock, estimated_seconds
 from beamwood.training.trainable import Progress
 from beamwood.types import IndexArray
 
@@ -108,7 +108,7 @@ class CitiesTask(SearchedTask[ContextBatch]):
     def sample(self, clock: Clock) -> tuple[VectorSearcher, float]:
         """The fitted searcher, and the seconds of inferring all rare items' vectors, extrapolated from a few."""
         tail = self.tail
-        seconds = price_of(lambda num: self.inferred(tail[evenly(len(tail), num)]), len(tail), clock)
+        seconds = estimated_seconds(lambda num: self.inferred(tail[evenly(len(tail), num)]), len(tail), clock)
         return replaced_vectors(self.before, tail[:0], self.model.vectors[:0].numpy()), seconds
 
     @torch.no_grad()

@@ -45,7 +45,7 @@ def fit_vectors(
         split,
         config,
         method=method,
-        later=builder.price,
+        later=builder.estimate,
         finish=builder.build,
         evaluate_start=evaluate_start,
         **options,

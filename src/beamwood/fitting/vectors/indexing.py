@@ -48,7 +48,7 @@ class IndexBuilder:
         with step("building the index"):
             return searcher.indexed(self.kind, self.settings, IndexInputs(self.seed, queries, seconds))
 
-    def price(self, searcher: VectorSearcher, budget: Budget) -> float:
+    def estimate(self, searcher: VectorSearcher, budget: Budget) -> float:
         """The seconds to reserve for `build`; see `timed_validation.Later`."""
         if not budget.limited:
             return 0.0

@@ -128,12 +128,12 @@ def _fits(matrix: sparse.csr_matrix, rank: int, budget: Budget | None) -> bool:
 
     product = timed(lambda: matrix @ basis[:, 0])
     one_pass = timed(lambda: basis @ (basis[:, 0] @ basis))
-    price = _PRODUCTS_PER_VECTOR * rank * (product + _PASSES_PER_PRODUCT * one_pass)
-    if price <= _SHARE * budget.left:
+    estimate = _PRODUCTS_PER_VECTOR * rank * (product + _PASSES_PER_PRODUCT * one_pass)
+    if estimate <= _SHARE * budget.left:
         return True
     some = timed(lambda: orthonormal(matrix @ basis[:, :_MORE])) * (rank + _MORE) / _MORE
     budget.require((_ROUNDS + 1) * some)
-    budget.leave_out(f"items start from {_ROUNDS} rounds of products: exact eigenvectors take {price:.0f} s")
+    budget.leave_out(f"items start from {_ROUNDS} rounds of products: exact eigenvectors take {estimate:.0f} s")
     return False
 
 

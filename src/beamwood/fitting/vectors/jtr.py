@@ -83,7 +83,7 @@ class JtrTask(ContinuedTask):
         logits = logits.masked_fill(candidates < 0, -torch.inf)
         return functional.cross_entropy(logits, torch.zeros_like(nodes_X), reduction="none")
 
-    def price(self, searcher: VectorSearcher, budget: Budget) -> float:
+    def estimate(self, searcher: VectorSearcher, budget: Budget) -> float:
         """The estimated seconds of `indexed`."""
         if not budget.limited:
             return 0.0
@@ -133,4 +133,4 @@ def fit_jtr(split: Split, config: JtrConfig, **options: Unpack[TrainOptions]) ->
     on a `start.folder` of another log, split or size.
     """
     task = JtrTask(split, config, encoder=sasrec.ENCODER)
-    return fit_searched(task, split, config, method="jtr", later=task.price, finish=task.indexed, **options)
+    return fit_searched(task, split, config, method="jtr", later=task.estimate, finish=task.indexed, **options)

@@ -30,7 +30,7 @@ from beamwood.retrieval.index import Index
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.searchers.queries import UserBranch
 from beamwood.retrieval.searchers.vectors import VectorSearcher
-from beamwood.training.budget import Budget, price_of
+from beamwood.training.budget import Budget, estimated_seconds
 from beamwood.training.trainable import Progress
 
 __all__ = ["MeltTask", "fit_melt"]
@@ -98,14 +98,14 @@ class MeltTask(SearchedTask[BranchBatch]):
             encoded_histories(self.before.encoder, histories, histories.indptr[histories.rows[some]], some)
 
         every = int(np.minimum(counts, most).sum())
-        price = price_of(encode, every, budget.clock) / max(every, 1)
-        room = 0.5 * budget.left / max(price, 1e-9) - len(self.users)
-        budget.require(price * (len(self.users) + int((counts > 0).sum())))
+        estimate = estimated_seconds(encode, every, budget.clock) / max(every, 1)
+        room = 0.5 * budget.left / max(estimate, 1e-9) - len(self.users)
+        budget.require(estimate * (len(self.users) + int((counts > 0).sum())))
         fewer = most
         while fewer > 1 and np.minimum(counts, fewer).sum() > room:
             fewer = fewer * 2 // 3
         if fewer < most:
-            budget.leave_out(f"{fewer} of {most} contexts of an item are encoded: all take {price * every:.0f} s")
+            budget.leave_out(f"{fewer} of {most} contexts of an item are encoded: all take {estimate * every:.0f} s")
         return fewer
 
     def batch(self, rows: NDArray[np.int64], rng: torch.Generator, progress: Progress) -> BranchBatch:

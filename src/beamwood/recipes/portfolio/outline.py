@@ -17,7 +17,7 @@ class Outline:
     """The numbers of `rows`, `users` and `items` of a log, and further facts.
 
     `repeats`: the share of training rows whose user had seen the item; `length`: the median length of non-empty
-    training histories; `timed`: whether rows have times; `judges`: the number of validation users.
+    training histories; `timed`: whether rows have times; `validation_users`: the number of validation users.
     """
 
     rows: int
@@ -26,7 +26,7 @@ class Outline:
     repeats: float
     length: float
     timed: bool
-    judges: int
+    validation_users: int
 
     @classmethod
     def of(cls, split: Split) -> Outline:
@@ -40,7 +40,7 @@ class Outline:
             repeats=1 - len(histories.distinct().items) / rows if rows else 0.0,
             length=float(np.median(some)) if len(some) else 0.0,
             timed=split.dataset.times is not None,
-            judges=len(split.valid),
+            validation_users=len(split.valid),
         )
 
     @property

@@ -47,7 +47,7 @@ __all__ = ["PortfolioResult", "Search"]
 _AFTER, _MOST_AFTER, _READING, _FEWEST = 0.2, 300.0, 0.1, 200
 # The cost of a blend relative to evaluating its first part: to be evaluated, and to choose its weights; the last where
 # the first's candidates are cached.
-_JUDGED, _CHOSEN, _CHOSEN_AGAIN = 1.5, 1.5, 0.5
+_EVALUATED, _CHOSEN, _CHOSEN_AGAIN = 1.5, 1.5, 0.5
 # The share of a look that its evaluation may take.
 _MOST_JUDGING = 0.3
 # Reasons of a stop after which more time does not help.
@@ -158,9 +158,9 @@ class Search:
             for each in self._singles
         ]
 
-    def _judging(self, name: str) -> float:
+    def _evaluation_seconds(self, name: str) -> float:
         """The most seconds that its evaluation took; 0 before any."""
-        return max((each.judging for each in self.folder.trials if each.name == name), default=0.0)
+        return max((each.evaluation_seconds for each in self.folder.trials if each.name == name), default=0.0)
 
     def _within(self, answers: Costs) -> bool:
         return within(answers, self.wanted.budget_ms, self.wanted.budget_mb)
@@ -197,8 +197,8 @@ class Search:
 
             limit += max((each.trained for each in self._singles if each.name == member.name), default=0.0)
             # An evaluation of a new member may take longer than those of others.
-            known = self._judging(member.name)
-            longest = max((each.judging for each in self._singles), default=0.0)
+            known = self._evaluation_seconds(member.name)
+            longest = max((each.evaluation_seconds for each in self._singles), default=0.0)
             limit -= min(known or 2 * longest, _MOST_JUDGING * seconds)
             run = RunFolder(self.folder.run_of(member.name))
             options |= {"run": run, "resume": run.path.exists()}
@@ -213,7 +213,7 @@ class Search:
         trial.ended, trial.trained = training.get("stopped") in _ENDED, training_seconds(fitted)
         known, before = self.folder.values.get(trial.name), self.folder.kept(trial.name)
         if before is not None and self._is_as_before(trial.name, fitted):
-            trial.value, trial.folder, trial.judging = before.value, before.folder, before.judging
+            trial.value, trial.folder, trial.evaluation_seconds = before.value, before.folder, before.evaluation_seconds
             trial.milliseconds, trial.megabytes = before.milliseconds, before.megabytes
             self._add(trial, began)
             return
@@ -236,7 +236,7 @@ class Search:
         """The metric of each validation user, recording the time."""
         began = self.budget.clock()
         values = self.validation.values(fitted.searcher)
-        trial.judging = round(self.budget.clock() - began, 3)
+        trial.evaluation_seconds = round(self.budget.clock() - began, 3)
         return values
 
     def _note(self, trial: Trial, fitted: Retriever, values: FloatArray) -> None:
@@ -274,10 +274,10 @@ class Search:
             names = next_blend(values, firsts, tried + too_long, contenders)
             if names is None:
                 return
-            judging = _JUDGED * self._judging("+".join(names[:-1]))
-            room = self.budget.left - min(self._reading(), _READING * self.budget.limit) - judging
+            evaluation = _EVALUATED * self._evaluation_seconds("+".join(names[:-1]))
+            room = self.budget.left - min(self._reading(), _READING * self.budget.limit) - evaluation
             known = self._first is not None and self._first[0] == names[:-1]
-            if room > 0 and room > (_CHOSEN_AGAIN if known else _CHOSEN) * judging:
+            if room > 0 and room > (_CHOSEN_AGAIN if known else _CHOSEN) * evaluation:
                 self._try_blend(names, Budget(room, clock=self.budget.clock))
             else:
                 too_long.append(names)
@@ -341,7 +341,7 @@ class Search:
             "chosen": None if self.best is None else self.best.name,
             "monitor": self.validation.monitor,
             "metric": self.validation.metric,
-            "judges": len(self.validation),
+            "validation_users": len(self.validation),
             "time_limit": wanted.time_limit,
             "seconds": round(self.budget.seconds, 2),
             "budget_ms": wanted.budget_ms,
@@ -365,9 +365,9 @@ class Search:
             raise self._no_result()
         document = self.document()
         if read:
-            price, left = self._reading(), max(self.budget.left, 0.0)
+            estimate, left = self._reading(), max(self.budget.left, 0.0)
             num = num_validation_users(self.wanted.time_limit)
-            num = num if price <= left else max(_FEWEST, int(min(num, len(self.whole.test)) * left / price))
+            num = num if estimate <= left else max(_FEWEST, int(min(num, len(self.whole.test)) * left / estimate))
             test = self.whole.test.sample(num, seed=self.wanted.seed)
             views = evaluate_both(self._with_table(document).searcher, test, ks=(self.validation.cut,), batch_size=1024)
             document |= {"test": figures_of(views), "seconds": round(self.budget.seconds, 2)}
@@ -379,7 +379,7 @@ class Search:
         if self.best is None:
             return 0.0
         num = min(len(self.whole.test), num_validation_users(self.wanted.time_limit))
-        return self._judging(self.best.name) * 2 / len(self.validation.views) * num / len(self.validation)
+        return self._evaluation_seconds(self.best.name) * 2 / len(self.validation.views) * num / len(self.validation)
 
     def _no_result(self) -> InputError:
         """The error if there is nothing to choose."""

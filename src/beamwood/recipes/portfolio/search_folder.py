@@ -28,16 +28,16 @@ class Trial:
     """One measured look or blend.
 
     `name`: of the member, or the sum of names; `value`: the metric, None without a result; `why`: then the reason, and
-    `needs`: the seconds that were missing, if these are the reason. `seconds`: of the look; `judging`: of its
-    evaluation; `trained`: of all training so far. `milliseconds` and `megabytes`: the cost of an answer. `weights`: of
-    each part of a blend behind the first. `folder`: of the member's best model, None for a blend.
+    `needs`: the seconds that were missing, if these are the reason. `seconds`: of the look; `evaluation_seconds`: of
+    its evaluation; `trained`: of all training so far. `milliseconds` and `megabytes`: the cost of an answer. `weights`:
+    of each part of a blend behind the first. `folder`: of the member's best model, None for a blend.
     """
 
     name: str
     parts: tuple[str, ...]
     value: float | None = None
     seconds: float = 0.0
-    judging: float = 0.0
+    evaluation_seconds: float = 0.0
     trained: float = 0.0
     milliseconds: float = 0.0
     megabytes: float = 0.0
@@ -108,7 +108,7 @@ class SearchFolder:
     def write(self, seconds: float) -> None:
         """Write the state atomically, and remove files that it does not list."""
         self.seconds = seconds
-        state = _MARK | {"made_of": self.made_of, "seconds": seconds, "judges": self.validation_users}
+        state = _MARK | {"made_of": self.made_of, "seconds": seconds, "validation_users": self.validation_users}
         state |= {"measured": [asdict(each) for each in self.trials]}
         state |= {"values": {name: values.tolist() for name, values in self.values.items()}}
         try:
@@ -181,7 +181,7 @@ class SearchFolder:
                 )
         try:
             self.trials = [_trial(each) for each in state["measured"]]
-            self.seconds, self.validation_users = float(state["seconds"]), int(state["judges"])
+            self.seconds, self.validation_users = float(state["seconds"]), int(state["validation_users"])
             self.values = {name: np.array(values, np.float64) for name, values in state["values"].items()}
         except (AttributeError, ValueError, KeyError, TypeError) as error:
             raise InputError(f"{self.path / _STATE} is damaged ({error}); start anew with --overwrite") from None

@@ -82,7 +82,7 @@ def table_lines(document: Mapping[str, Any]) -> list[str]:
     lines = [line.rstrip() for line in shown]
     if document["not_tried"]:
         lines.append(f"not tried in this time: {', '.join(document['not_tried'])}; a longer --time-limit tries more")
-    lines.append(f"{document['chosen']} is chosen, on {document['judges']:,} validation users ({view})")
+    lines.append(f"{document['chosen']} is chosen, on {document['validation_users']:,} validation users ({view})")
     for name, figures in document.get("test", {}).items():
         own = figures["metrics"][document["metric"]]
         between = "" if own["value_95"] is None else f" [{own['value_95'][0]:.4f}, {own['value_95'][1]:.4f}]"

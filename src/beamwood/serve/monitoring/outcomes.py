@@ -29,7 +29,7 @@ from beamwood.serve.store.protocol import Answered, HistoryStore, StoreUnavailab
 if TYPE_CHECKING:
     from beamwood.serve.service import Service
 
-__all__ = ["AnswerRecord", "Answers", "group_of", "miss_of"]
+__all__ = ["AnswerRecord", "Outcomes", "group_of", "miss_of"]
 
 _ROUND_SECONDS, _SETTLE_SECONDS = 1.0, 2.5
 _MOST_WAITING, _MOST_MISSES = 20_000, 10
@@ -69,7 +69,7 @@ def group_of(experiment: str, arm: str, model: str) -> str:
     return msgspec.json.encode([experiment, arm, model]).decode()
 
 
-class Answers:
+class Outcomes:
     """Records answers and joins events to them in the background; a store that is down costs figures, not answers."""
 
     def __init__(self, service: Service) -> None:

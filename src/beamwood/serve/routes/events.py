@@ -87,7 +87,7 @@ async def _events(call: Call) -> Accepted:
     kinds = Kinds() if snapshot is None else snapshot.kinds
     if done.accepted:
         counting = kinds.counting(events)
-        call.service.answers.follow(counting)
+        call.service.outcomes.follow(counting)
         call.service.first_events.follow(counting)
     return Accepted(
         request_id=call.request_id,

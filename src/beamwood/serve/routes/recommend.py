@@ -84,7 +84,7 @@ async def answer_one(
     found: FoundItems = ran.value[1]
     answer.arm = arm
     service.counted(body, answer, found)
-    service.answers.note(snapshot, body, answer)
+    service.outcomes.note(snapshot, body, answer)
     if body.pages:
         owner = owner_of(body)
         more = functools.partial(with_cursor, owner=None if owner is None else owner_text(owner), erased=kept.tombstone)
