@@ -70,7 +70,10 @@ def test_users_keep_their_arm_after_a_restart(models, options):
                 answer = post(client, "/v1/recommend", {"user": user})
                 assert seen.setdefault(user, answer["arm"]) == answer["arm"]
                 assert (answer["model"] == current) == (answer["arm"] == "old")
+                scored = post(client, "/v1/score", {"user": user, "items": [1, 2]})
+                assert (scored["arm"], scored["model"]) == (answer["arm"], answer["model"])
             assert "arm" not in post(client, "/v1/recommend", {"history": [1]})
+            assert "arm" not in post(client, "/v1/score", {"history": [1], "items": [2]})
     assert set(seen.values()) == {"old", "other"}
     with serving(models / "one", **options) as client:
         assert client.delete("/v1/experiments").status_code == 200

@@ -182,11 +182,12 @@ class BatchAnswer(Struct):
     rows: list[Row]
 
 
-class ListAnswer(Struct, kw_only=True):
+class ListAnswer(Struct, omit_defaults=True, kw_only=True):
     """Items best first: those like given ones, or given ones in order."""
 
     request_id: str
     model: str
     snapshot: int
+    arm: str | None = None
     items: list[Item]
     unknown_items: list[Any]
