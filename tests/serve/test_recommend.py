@@ -183,6 +183,11 @@ def test_reasons_of_two_stages(tmp_path):
         for item in answer["items"]:
             own = [part["score"] for part in item["explain"]["parts"]]
             assert item["score"] == pytest.approx(np.dot(weights, own), rel=1e-5)
+        # Also without reasons.
+        took = recommend(client, {"user": 11, "k": 5})["took_ms"]
+        assert 0 < took["rank"] < took["search"]
+        assert recommend(client, {"user": 11, "k": 5, "max_per_category": 2})["took_ms"]["rank"] > 0
+        assert 'beamwood_seconds_count{route="/v1/recommend",stage="rank"} 3' in client.get("/metrics").text
         nobody = recommend(client, {"history": [], "k": 5})
         assert nobody["source"] == "popular"
         assert {item["source"] for item in nobody["items"]} == {"popular"}

@@ -137,7 +137,7 @@ class Item(Struct, omit_defaults=True, gc=False):
 
 
 class Took(Struct, gc=False):
-    """Milliseconds by stage."""
+    """Milliseconds by stage; `search` includes `rank`, the stages after the first."""
 
     queue: float = 0.0
     store: float = 0.0

@@ -96,7 +96,7 @@ def _recommended(
     hits, found, source = None, FoundItems([], [], [], []), "model"
     if not body.dry_run:
         hits, found, source = _search(snapshot, request, query, k, options, limits.new_item_share)
-    searched = time.perf_counter() - began
+    searched, ranked = time.perf_counter() - began, 0.0 if hits is None else hits.rank_seconds
     items = answer_items(snapshot, found, body.k, body.fields)
     whole = None
     if body.explain != "none" and hits is not None:
@@ -114,7 +114,7 @@ def _recommended(
         beam_width=rung.beam_width,
         degraded=rung is not snapshot.rungs[0] and body.beam_width is None and body.effort is None,
         allowed=None if options.allowed is None else options.of_filter(num_allowed, num_allowed),
-        took_ms=Took(search=round(1000 * searched, 3), rank=_ranked_ms(hits)),
+        took_ms=Took(search=round(1000 * searched, 3), rank=round(1000 * ranked, 3)),
         items=items,
         unknown_items=known.unknown_items,
         explain=whole,
@@ -261,8 +261,3 @@ def answer_items(snapshot: Snapshot, found: FoundItems, count: int, wanted: list
         for item, fields in zip(items, snapshot.fields.of(places, wanted), strict=True):
             item.fields = fields
     return items
-
-
-def _ranked_ms(hits: Hits | None) -> float:
-    """The milliseconds of the parts after the first, where the search reports them."""
-    return 0.0 if hits is None else round(1000 * sum(part.seconds for part in hits.parts[1:]), 3)

@@ -89,7 +89,10 @@ async def answer_one(
         owner = owner_of(body)
         more = functools.partial(with_cursor, owner=None if owner is None else owner_text(owner), erased=kept.tombstone)
         more(answer, found, snapshot, service.secret, count=body.k)
-    took, call.stages["store"] = answer.took_ms, stored
+    took, stages = answer.took_ms, call.stages
+    stages["store"] = stages.get("store", 0.0) + stored
+    if took.rank > 0:
+        stages["rank"] = stages.get("rank", 0.0) + took.rank / 1000
     took.queue, took.store = round(1000 * (call.waited + ran.queued), 3), round(1000 * stored, 3)
     took.total = round(1000 * (time.monotonic() - began), 3)
     return answer
