@@ -314,8 +314,15 @@ def test_unknown_addresses_are_refused(client):
     wrong = client.get("/v1/recommend")
     assert (wrong.status_code, wrong.headers["allow"]) == (405, "POST")
     assert client.get("/livez?x=1").status_code == 422
-    behind = client.get("/livez/", follow_redirects=False)
-    assert (behind.status_code, behind.json()["error"]["request_id"]) == (404, behind.headers["x-request-id"])
+    behind = client.get("/livez/", follow_redirects=False, headers={"x-request-id": "r-1"})
+    assert (behind.status_code, behind.json()["error"]["request_id"]) == (404, "r-1")
+    assert behind.headers["x-request-id"] == "r-1"
+    assert {each.headers["x-content-type-options"] for each in (wrong, behind)} == {"nosniff"}
+    # They are counted, and not by path.
+    counted = client.get("/metrics").text
+    for code, reason in ((404, "not_found"), (405, "method_not_allowed")):
+        assert f'beamwood_requests_total{{arm="",code="{code}",route="other"}}' in counted
+        assert f'beamwood_rejected_total{{reason="{reason}"}}' in counted
     assert client.get("/readyz").json() == {"status": "ready"}
 
 
