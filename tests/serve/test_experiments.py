@@ -130,6 +130,10 @@ def test_hits_and_misses_by_arm(models, options, monkeypatch):
             return found
 
         wait_until(lambda: told() == expected)
+        counted = client.get("/metrics").text
+        for (arm, outcome), count in expected.items():
+            name = {"answers": "answer", "hits": "hit"}.get(outcome, f"missed_{outcome}")
+            assert f'beamwood_outcomes_total{{arm="{arm}",outcome="{name}"}} {count}.0' in counted
 
 
 def test_explain_shows_where_an_item_was_lost(models):

@@ -104,6 +104,7 @@ class Answers:
         items, group = tuple(each.item for each in answer.items), group_of(experiment, answer.arm or "", answer.model)
         answered = partial(Answered, answer.request_id, owner_of(body), time.time(), group, items)
         self._unwritten.append((answered, asked))
+        self.service.metrics.outcomes.inc(answer.arm or "", "answer")
         if len(self._unwritten) >= _TOGETHER:
             self._write_out()
 
@@ -137,7 +138,8 @@ class Answers:
             if answer is None:
                 continue
             if follow.item in answer.items:
-                await histories.call("hit", partial(_hit, request_id=follow.request_id))
+                if await histories.call("hit", partial(_hit, request_id=follow.request_id)):
+                    self._count(answer, "hit")
             elif misses < _MOST_MISSES:
                 misses += 1
                 await self._miss(answer, follow.item)
@@ -177,6 +179,11 @@ class Answers:
             priority=Priority.WARM_UP,
         )
         await self.service.histories.call("tally", lambda store: store.tally(answer.group, ran.value))
+        self._count(answer, ran.value)
+
+    def _count(self, answer: Answered, outcome: str) -> None:
+        _, arm, _ = msgspec.json.decode(answer.group, type=tuple[str, str, str])
+        self.service.metrics.outcomes.inc(arm, outcome)
 
 
 def _noted(store: HistoryStore, *, request_id: str) -> Answered | None:
