@@ -231,6 +231,26 @@ def test_reasons_of_a_counting_method(tmp_path):
         assert total == pytest.approx(told[0]["score"], rel=1e-5)
 
 
+def test_answers_of_a_counting_method_say_what_counts_fill(tmp_path):
+    near = sparse.csr_matrix(np.diag(np.ones(NUM_ITEMS - 3, np.float32), 3))
+    retriever = retriever_of(NeighbourSearcher(near, np.arange(NUM_ITEMS)), text=False)
+    retriever.save(tmp_path / "model")
+    history = retriever.items.decode(np.array([3, 9]))
+    with serving(tmp_path / "model") as client:
+
+        def sources(body):
+            answer = recommend(client, body)
+            return answer["source"], [item["source"] for item in answer["items"]]
+
+        assert sources({"history": history, "k": 2}) == ("model", ["model"] * 2)
+        assert sources({"history": history, "k": 4}) == ("mixed", ["model"] * 2 + ["popular"] * 2)
+        assert sources({"history": [], "k": 2}) == sources({"user": "nobody", "k": 2}) == ("popular", ["popular"] * 2)
+        # A new item has the neighbours of the one that it is like.
+        new = {"items": [{"item": 9_001, "similar": history[:1]}]}
+        client.put("/v1/items", json=new).raise_for_status()
+        assert sources({"history": [9_001], "k": 2}) == ("mixed", ["model", "popular"])
+
+
 def test_pages_never_repeat(client, folder):
     history = some(folder[1], 3, 14, 15)
     first = recommend(client, {"history": history, "k": 20, "pages": True, "filter": {"where": {"stock": True}}})

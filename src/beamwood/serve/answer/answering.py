@@ -19,6 +19,7 @@ from beamwood.retrieval.new_items.added import fitted_of
 from beamwood.retrieval.request import Request
 from beamwood.retrieval.rules import arranged, rules_of
 from beamwood.retrieval.searchers.blend import GATES, Blend
+from beamwood.retrieval.searchers.neighbours import NeighbourSearcher
 from beamwood.retrieval.searchers.popularity import PopularitySearcher
 from beamwood.retrieval.top_k import num_allowed
 from beamwood.serve.answer.asking import KnownHistory, StoredHistory, known_of
@@ -203,21 +204,32 @@ def _search(
         named = promotions[0] if promotions else []
     there, scores = found_of(hits, 0)
     items = there.tolist()
-    source = "popular" if _is_popular(snapshot, query) else "model"
-    sources = _sources(snapshot, items, source, named)
+    source, own = _source(snapshot, query, hits)
+    sources = _sources(snapshot, items, own, named)
     found = FoundItems(items, scores, sources, named or [None] * len(items), int(hits.scored[0]))
-    if len(items) < k and rules is None and source == "model" and snapshot.popular is not None:
+    if len(items) < k and rules is None and source != "popular" and snapshot.popular is not None:
         more = _filled(snapshot.popular, query, k, options, there)
         if more is not None:
             return hits, found.followed_by(more), "mixed" if items else "popular"
     return hits, found, source
 
 
-def _sources(snapshot: Snapshot, items: list[int], source: str, named: list[str | None]) -> list[str]:
-    """The source of each item: `source`, unless it was added after the fit or by a `named` promotion."""
-    sources = [source] * len(items)
+def _source(snapshot: Snapshot, query: Query, hits: Hits) -> tuple[str, list[str]]:
+    """The source of the answer, and of each item found: the model, or the counts that it falls back to."""
+    counted, count = fitted_of(snapshot.searcher), int(np.count_nonzero(hits.items[0] >= 0))
+    if isinstance(counted, NeighbourSearcher):
+        filled = counted.by_popularity(hits)[0][hits.items[0] >= 0]
+        if filled.any():
+            own = ["popular" if each else "model" for each in filled.tolist()]
+            return "popular" if filled.all() else "mixed", own
+    source = "popular" if _is_popular(snapshot, query) else "model"
+    return source, [source] * count
+
+
+def _sources(snapshot: Snapshot, items: list[int], sources: list[str], named: list[str | None]) -> list[str]:
+    """The source of each item: its own, unless it was added after the fit or by a `named` promotion."""
     if snapshot.num_items > snapshot.known:
-        sources = ["new_item" if item >= snapshot.known else source for item in items]
+        sources = ["new_item" if item >= snapshot.known else own for item, own in zip(items, sources, strict=True)]
     return (
         [each if name is None else "promoted" for each, name in zip(sources, named, strict=True)] if named else sources
     )
