@@ -73,7 +73,7 @@ async def answer_one(
     snapshot, arm = service.experiments.chosen(owner_of(body), call.snapshot)
     _check(body, limits)
     if body.cursor is not None:
-        return await _next_page(service, body, request_id)
+        return await _next_page(service, body, request_id, began=began)
     check_asking(body, limits)
     asked = time.monotonic()
     kept = await service.kept_of(snapshot, body)
@@ -98,14 +98,20 @@ async def answer_one(
     return answer
 
 
-async def _next_page(service: Service, body: Recommend, request_id: str) -> Answer:
+async def _next_page(service: Service, body: Recommend, request_id: str, *, began: float) -> Answer:
     """The page of a cursor. Errors: `Problem`; it is gone where its owner was erased since, or merged into a user."""
     rest = rest_asked(body, service.secret)
-    if rest.owner is not None:
-        owner = read_owner(rest.owner)
-        if not await service.histories.is_as_before(owner, rest.erased, rest.seq):
-            raise Problem("gone", "the cursor's history is gone; ask for the first page again", field="cursor")
-    return next_page(service.snapshot_of, body, rest, service.secret, request_id)
+    owner = None if rest.owner is None else read_owner(rest.owner)
+    if owner is not None and not await service.histories.is_as_before(owner, rest.erased, rest.seq):
+        raise Problem("gone", "the cursor's history is gone; ask for the first page again", field="cursor")
+    answer, snapshot = next_page(service.snapshot_of, body, rest, service.secret, request_id)
+    chosen, arm = service.experiments.chosen(owner, service.current())
+    answer.arm = arm if chosen.key == snapshot.key else None
+    answer.took_ms.total = round(1000 * (time.monotonic() - began), 3)
+    service.metrics.sources.inc(answer.source)
+    service.catalogue.count(answer.items)
+    service.answers.note(snapshot, body, answer, page_of=owner)
+    return answer
 
 
 def note_for_log(call: Call, body: Recommend, answer: Answer) -> None:
