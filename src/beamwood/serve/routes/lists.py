@@ -13,7 +13,7 @@ from beamwood.errors import InputError
 from beamwood.retrieval.request import Request
 from beamwood.retrieval.similar import similar_items
 from beamwood.serve.answer.asking import StoredHistory, check_asking, known_of
-from beamwood.serve.answer.filter_form import allowed_and_where
+from beamwood.serve.answer.filter_form import allowed_and_where, filter_name
 from beamwood.serve.answer.kept import owner_of
 from beamwood.serve.answer.snapshot import Snapshot, indices_of, without_index
 from beamwood.serve.engine import Priority
@@ -95,7 +95,20 @@ async def _answer(call: Call, work: functools.partial[Found]) -> ListAnswer:
 
     ran = await call.run(run, deadline=call.deadline(body.deadline_ms), priority=Priority.CALLER)
     answer: ListAnswer = ran.value
+    _note_for_log(call, body, answer)
     return answer
+
+
+def _note_for_log(call: Call, body: Similar | Score, answer: ListAnswer) -> None:
+    noted = call.noted
+    noted["count"], noted["snapshot"] = len(answer.items), answer.snapshot
+    if isinstance(body, Score):
+        if body.user is not None:
+            noted["user"] = call.service.log.user(body.user)
+        return
+    noted["k"] = body.k
+    if body.filter is not None:
+        noted["filter"] = filter_name(body.filter)
 
 
 def _like(snapshot: Snapshot, body: Similar, asked: Sequence[Any], limits: Limits) -> Found:

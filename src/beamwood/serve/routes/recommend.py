@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import hashlib
 import time
-
-import msgspec
 
 from beamwood.serve.answer.answering import FoundItems, recommended
 from beamwood.serve.answer.asking import StoredHistory, check_asking
 from beamwood.serve.answer.cursor import next_page, rest_asked, with_cursor
+from beamwood.serve.answer.filter_form import filter_name
 from beamwood.serve.answer.kept import owner_of
 from beamwood.serve.answer.snapshot import Snapshot
 from beamwood.serve.engine import Priority
@@ -122,7 +120,7 @@ def note_for_log(call: Call, body: Recommend, answer: Answer) -> None:
     if body.user is not None:
         noted["user"] = call.service.log.user(body.user)
     if body.filter is not None:
-        noted["filter"] = hashlib.blake2b(msgspec.json.encode(body.filter), digest_size=6).hexdigest()
+        noted["filter"] = filter_name(body.filter)
     if answer.degraded:
         noted["degraded"] = True
     if answer.arm is not None:
