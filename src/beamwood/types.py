@@ -351,13 +351,15 @@ class Hits:
 
     `items` int32[B, k], -1 where fewer than k items were allowed; `scores` float32[B, k], -inf there.
     `scored` int64[B], the number of nodes or items scored for each row. `parts`: with `SearchOptions.explain` the
-    results of each part of the searcher, first the one that finds candidates; else empty.
+    results of each part of the searcher, first the one that finds candidates; else empty. `rank_seconds`: those that
+    the parts after the first took.
     """
 
     items: NDArray[np.int32]
     scores: NDArray[np.float32]
     scored: NDArray[np.int64]
     parts: tuple[PartHits, ...] = ()
+    rank_seconds: float = 0.0
 
 
 @runtime_checkable

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 
 import numpy as np
 import polars as pl
@@ -275,12 +276,27 @@ def test_a_log_with_kinds_of_events_names_the_options(write, request, say):
     path = planted(write, request.getfixturevalue("planted"))
     said = say("fit", path)
     assert "'event' has kinds of events (buy 320, view 320, skip 40), which count alike" in said
-    advised = re.search(r"weigh them with (--event-column 'event') --events (\S+),", said)
-    chosen = say("fit", path, "--event-column", "event", "--events", advised[2])
+    advised = re.search(r"weigh them with (.*)", said)
+    chosen = say("fit", path, *shlex.split(advised[1]))
     assert "count alike" not in chosen
     assert "count as 0.3" in chosen
+    assert "negative, in no history: skip 40" in chosen
     many = pl.DataFrame({"user": range(90), "item": range(90), "event": [str(row) for row in range(90)]})
     assert read_log(many).report.notes == ()
+
+
+@pytest.mark.parametrize(
+    ("counts", "options"),
+    [
+        ({"play": 5, "skip": 2}, "--events play --negative-events skip"),
+        ({"view": 5, "order": 2, "return": 1}, "--events order,view=0.3 --negative-events return"),
+        ({"skip": 5, "hide": 2}, "--events hide,skip=0.3, and --negative-events for those that mean no"),
+    ],
+)
+def test_kinds_that_usually_mean_no_are_advised_as_negative(counts, options):
+    kinds = [kind for kind, count in counts.items() for _ in range(count)]
+    log = read_log(pl.DataFrame({"user": range(len(kinds)), "item": range(len(kinds)), "event": kinds}))
+    assert log.report.notes[0].endswith(f"with --event-column 'event' {options}")
 
 
 def test_trained_methods_report_that_they_ignore_weights(write, request, say):

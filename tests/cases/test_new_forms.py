@@ -14,6 +14,7 @@ from scipy import sparse
 
 from beamwood.data import ColumnNames, Dataset, read_log
 from beamwood.errors import InputError
+from refusals import refused
 
 HOLE = 8
 HEADER = "user_id,item_id,timestamp"
@@ -212,6 +213,17 @@ def test_files_to_unpack_or_convert_are_refused(tmp_path, name, message):
 def test_two_columns_are_guessed_for_two_roles(write):
     with pytest.raises(InputError, match="such as --user-column 'id' --item-column 'id2' "):
         read_log(write([(1, 2), (3, 4)], header="id,id2"))
+
+
+def test_a_column_of_another_role_is_not_guessed(write):
+    rows = [(1, 2, "2024-01-01", 3), (3, 4, "2024-01-02", -1)]
+    for names, lacks in (("pupil,course,enrolled_at,rating", "user"), ("student,lesson,enrolled_at,rating", "item")):
+        said = refused(write(rows, header=names))
+        assert f"has no {lacks} column" in said
+        assert "--user-column 'course'" not in said
+        assert "--item-column 'rating'" not in said
+    log = read_log(write(rows, header="student,course,enrolled_at,rating"))
+    assert log.report.columns == {"user": "student", "item": "course", "time": "enrolled_at", "weight": "rating"}
 
 
 @pytest.mark.parametrize("levels", [["user_id"], ["user_id", "item_id"]])

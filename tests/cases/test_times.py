@@ -175,6 +175,17 @@ def test_a_column_that_looks_like_times_is_not_ignored(name, cells, say, tmp_pat
         assert read_log(frame, columns=ColumnNames(time=name)).report.columns["time"] == name
 
 
+def test_a_date_found_by_its_name_gives_way_to_finer_times_by_a_note():
+    frame = pl.DataFrame({"user": [1, 1], "item": [1, 2], "day": ["2024-01-01"] * 2, "sent_at": MOMENTS[:2]})
+    assert read_log(frame).report.notes[0] == (
+        f"'day' is read as the time, but 'sent_at' seems to hold times too, such as {MOMENTS[0]}: "
+        "--time-column 'sent_at' chooses it"
+    )
+    assert read_log(frame, columns=ColumnNames(time="day")).report.notes == ()
+    assert read_log(frame.drop("sent_at")).report.notes == ()
+    assert read_log(frame.rename({"sent_at": "appliedAt"})).report.columns["time"] == "appliedAt"
+
+
 @pytest.mark.parametrize(
     ("name", "cells"),
     [("price", [1_650_000_000, 2]), ("watch_time", [30, 90]), ("title", ["a", "2024"]), ("phone", MOMENTS[:2])],

@@ -69,6 +69,29 @@ def test_vectors_and_gradients_equal_dense_powers(layers):
     np.testing.assert_allclose(model.table.grad.numpy(), averaged(spread, layers), atol=1e-6)
 
 
+def test_only_training_interactions_are_edges(dataset):
+    """With each split, no item that is only a validation or test label of a user is linked to the user."""
+    for split in (leave_one_out(dataset), disjoint_users(dataset)):
+        task = Prepared(LightGcnTask(split.train, planned(METHOD.Config(), split.train)), seed=0)
+        users = len(split.train.histories)
+        rows, columns = task.graph.edges.nonzero()
+        below = rows < users
+        found = set(zip(rows[below].tolist(), (columns[below] - users).tolist(), strict=True))
+        taken = {(user, item) for user, row in enumerate(split.train.histories) for item in row.tolist()}
+        assert found == taken
+        for queries in (split.valid, split.test):
+            if split.name == "users":
+                assert not split.train.histories.lengths[queries.users].any()
+            new = [
+                (user, item)
+                for user, items in zip(queries.users.tolist(), queries.labels, strict=True)
+                for item in items.tolist()
+                if (user, item) not in taken
+            ]
+            assert new
+            assert not found & set(new)
+
+
 @pytest.mark.parametrize("layers", [0, 2, 3])
 def test_the_searcher_has_the_vectors(layers):
     train = log_of(TAKEN)

@@ -157,6 +157,21 @@ def test_harmonised_pairs_are_the_retrieved_ones(dataset, first):
         assert not drawn & set(batch.items_BC[row, :8].tolist())
 
 
+@pytest.mark.parametrize(("pairs", "candidates", "told"), [("harmonised", 1, 1), ("harmonised", 60, 0), ("all", 1, 0)])
+def test_harmonising_with_a_poor_retriever_is_reported(dataset, tmp_path, capsys, pairs, candidates, told):
+    split = disjoint_users(dataset)
+    load_method("popularity").fitted(split).save(tmp_path / "popular")
+    given = {"start.retriever": str(tmp_path / "popular"), "examples.pairs": pairs, "loop.max_steps": 1}
+    given |= STAGES | {"model.num_candidates": candidates}
+    fitted = STAGES_OF.fitted(split, given)
+    found = capsys.readouterr().err
+    assert found.count("in the study this gains nothing below 10 %: set examples.pairs=all") == told
+    if pairs == "harmonised":
+        assert (fitted.metadata["training"]["retrieved_share_of_training_pairs"] < 0.1) == told
+    STAGES_OF.fitted(split, given, progress=False)
+    assert "examples.pairs" not in capsys.readouterr().err
+
+
 def retrieved(task, searcher):
     """Each example's targets, the retriever's candidates for the user's whole history, and the retrieved targets.
 

@@ -1,6 +1,7 @@
 """MELT and CITIES: rare items get vectors from their contexts, others keep theirs, and saving keeps answers."""
 
 import json
+import math
 
 import numpy as np
 import polars as pl
@@ -164,6 +165,35 @@ def test_the_curriculum_goes_from_frequent_to_less_frequent():
     assert weights[2] == 1
     assert np.all(np.diff(weights) > 0)
     assert np.all(np.diff(curriculum(np.array([6, 20, 105]), 5, 105, 1.0)) < 0)
+    # |sin(pi/2 epoch/last + pi/2 (n - t - 1)/(n_max - t - 1))|
+    for n, fraction in ((6, 0.25), (20, 0.5), (105, 0.75)):
+        place = (n - 5 - 1) / (105 - 5 - 1)
+        expected = abs(math.sin(math.pi / 2 * fraction + math.pi / 2 * place))
+        assert curriculum(np.array([n]), 5, 105, fraction)[0] == pytest.approx(expected, abs=1e-6)
+    # One frequency above the threshold: no division by zero.
+    assert np.isfinite(curriculum(np.array([6, 6]), 5, 6, 0.3)).all()
+
+
+def test_the_user_branch_learns_whole_histories_from_their_latest_items(split, start):
+    """Of frequent users the latest 1..threshold items are given, and the vector of all is wanted."""
+    task = Prepared(MeltTask(split, config_of("melt", start)), seed=0)
+    given, wanted, weights = (part.numpy() for part in task.batch(np.arange(20)).users)
+    histories, encoder = split.train.histories, beamwood.load(start).searcher.first
+    frequent = [h for h in histories if len(h) > task.shortest]
+
+    def encoded(lists):
+        return encoder.encode(Query.of(ItemLists.from_lists(lists)))
+
+    whole, lengths = encoded(frequent), set()
+    for short, full, weight in zip(given, wanted, weights, strict=True):
+        (user,) = np.flatnonzero(np.abs(whole - full).max(axis=1) < 1e-5)[:1]
+        latest = encoded([frequent[user][-num:] for num in range(1, task.shortest + 1)])
+        apart = np.abs(latest - short).max(axis=1)
+        lengths.add(int(apart.argmin()) + 1)
+        assert apart.min() < 1e-5
+        place = (len(frequent[user]) - task.shortest - 1) / (histories.lengths.max() - task.shortest - 1)
+        assert weight == pytest.approx(abs(math.sin(math.pi / 2 * place)), abs=1e-5)
+    assert len(lengths) > 1
 
 
 def test_cities_sees_the_surrounding_items_but_not_the_item(split, start):

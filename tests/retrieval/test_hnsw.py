@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from beamwood.retrieval.index.hnsw import HnswIndex
+from beamwood.retrieval.products import best_products
 from beamwood.types import ItemLists, SearchOptions
 
 pytest.importorskip("faiss")
@@ -27,6 +28,33 @@ def test_scored_counts_products(index):
     assert (hits.scored > 128).all()
     assert (hits.scored < 5_000).all()
     assert len(set(hits.scored.tolist())) > 1
+
+
+def test_short_vectors_are_found_too():
+    """By inner product few items link to short ones. Queries orthogonal to all long items have short ones as best."""
+    rng = np.random.default_rng(5)
+    long, short = rng.normal(size=(2_000, 12)), 0.1 * rng.normal(size=(2_000, 12))
+    long[:, 8:], short[:, :8] = 0, 0
+    vectors = np.concatenate([long, short]).astype(np.float32)
+    index = HnswIndex(vectors)
+    queries = np.zeros((40, 12), np.float32)
+    queries[:, 8:] = rng.normal(size=(40, 4))
+    # Orthogonal to the long items, and then slightly less.
+    for mixed in (0.0, 0.001):
+        queries[:, :8] = mixed * rng.normal(size=(40, 8))
+        best, found = best_products(queries, vectors, 10).items, index.search(queries, 10).items
+        assert (best >= 2_000).mean() > 0.9
+        recall = np.mean([len({*ours} & {*theirs}) / 10 for ours, theirs in zip(found, best, strict=True)])
+        assert recall > 0.9, mixed
+
+
+def test_a_beam_narrower_than_the_list_is_widened(index):
+    narrow = HnswIndex.restore(index.vectors, *index.export())
+    narrow._search_width = 1
+    queries = np.random.default_rng(6).normal(size=(5, 16)).astype(np.float32)
+    found = narrow.search(queries, 300)
+    assert (found.items >= 0).all()
+    assert all(len({*row}) == 300 for row in found.items.tolist())
 
 
 def test_a_row_is_searched_as_deeply_alone_as_in_a_batch(index):

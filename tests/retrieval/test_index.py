@@ -29,6 +29,8 @@ class TestIvf(IndexContract):
 class TestHnsw(IndexContract):
     index = HnswIndex
     efforts: ClassVar = [{"num_links": 2, "search_width": 20}, {"num_links": 8, "search_width": 80}]
+    # A beam as wide as the catalogue.
+    exhaustive: ClassVar = {"search_width": 3000}
 
     @pytest.fixture(autouse=True)
     def _needs_faiss(self):

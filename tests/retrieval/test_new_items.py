@@ -256,6 +256,9 @@ def test_more_items_than_spare_leaves_are_refused(monkeypatch):
     assert len(set(extended.search(query, N + 25).items[0].tolist())) == N + 25
     with pytest.raises(InputError, match=r"1 of 26 new items .* tree.spare"):
         with_items(fitted, Mixtures.of([{item: 1.0} for item in range(room + 6)]))
+    # Erased items, and those that nothing places, take no room.
+    extended = with_items(fitted, Mixtures.of([*[{}] * 7, *({item: 1.0} for item in range(room + 5)), *[{}] * 7]))
+    assert (extended.num_beside, np.count_nonzero(extended.tree.leaf_of_item[N:] >= 0)) == (5, room)
     with pytest.raises(InputError, match="a mixture holds index 300"):
         with_items(fitted, Mixtures.of([{N: 1.0}]))
 

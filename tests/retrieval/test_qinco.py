@@ -1,5 +1,6 @@
 """QINCo: steps equal the paper's, without a network it is residual quantisation, each code reduces the error."""
 
+from types import SimpleNamespace
 from typing import ClassVar
 
 import numpy as np
@@ -76,6 +77,73 @@ def test_planted_codes_that_depend_on_each_other_are_found():
     given = {"num_codes": 2, "num_codewords": 8, "num_layers": 2, "hidden": 64, "rate": 5e-3}
     errors = [float(np.square(made(x, **given, num_epochs=num).decoded - x).mean()) for num in (1, 50)]
     assert errors[1] < 0.55 * errors[0]
+
+
+def chosen_in_loops(index, x, num_layers):
+    """Codes and decoded vectors in float64: at each place the codeword whose decoded vector is nearest."""
+    decoder = index.codes.decoder
+    w = {name: array.astype(np.float64) for name, array in decoder.weights.items()}
+    codes, vectors = [], []
+    for row in x / decoder.scale:
+        so_far, own = np.zeros(len(row)), []
+        for place in range(len(w["words"])):
+            tried = []
+            for word in w["words"][place]:
+                z = word + w[f"{place}.by_word"] @ word + w[f"{place}.by_sum"] @ so_far + w[f"{place}.bias"]
+                for layer in range(num_layers):
+                    inner, outer = (w[f"{place}.{layer}.{part}"] for part in ("inner", "outer"))
+                    z = z + outer @ np.maximum(inner @ z, 0)
+                tried.append(so_far + z)
+            own.append(int(np.argmin([np.square(one - row).sum() for one in tried])))
+            so_far = tried[own[-1]]
+        codes.append(own)
+        vectors.append(so_far * decoder.scale)
+    return np.array(codes), np.array(vectors)
+
+
+def test_a_code_is_the_nearest_of_all_codewords():
+    x = vectors(300)
+    index = made(x, num_layers=2, num_near=None, num_epochs=3)
+    codes, decoded = chosen_in_loops(index, x[:60], 2)
+    assert (index.codes.codes[:60] == codes).mean() > 0.99
+    same = (index.codes.codes[:60] == codes).all(axis=1)
+    np.testing.assert_allclose(index.decoded[:60][same], decoded[same], atol=1e-4)
+
+
+def test_codes_and_decoded_vectors_are_those_of_faiss():
+    """Its first codewords are plain; ours of the first place are what the network makes of them."""
+    faiss = pytest.importorskip("faiss", reason="faiss is not installed (pip install 'beamwood[ann]')")
+    x, num_layers = vectors(300), 2
+    index = made(x, num_layers=num_layers, num_near=None, num_epochs=3)
+    decoder = index.codes.decoder
+    w = {name: torch.from_numpy(np.asarray(array)) for name, array in decoder.weights.items()}
+    num_codes, num_words, width = decoder.shape
+    sizes = {"d": width, "K": num_words, "L": num_layers, "h": 16}
+
+    def held(weight, bias=None):
+        return SimpleNamespace(
+            weight=torch.nn.Parameter(weight), bias=None if bias is None else torch.nn.Parameter(bias)
+        )
+
+    first = decode_step(w, 0, num_layers, w["words"][0], torch.zeros(num_words, width))
+    steps = [
+        SimpleNamespace(
+            **sizes,
+            codebook=held(w["words"][place]),
+            MLPconcat=held(torch.cat([w[f"{place}.by_word"], w[f"{place}.by_sum"]], dim=1), w[f"{place}.bias"]),
+            residual_blocks=[
+                [held(w[f"{place}.{layer}.inner"]), None, held(w[f"{place}.{layer}.outer"])]
+                for layer in range(num_layers)
+            ],
+        )
+        for place in range(1, num_codes)
+    ]
+    twin = faiss.QINCo(width, num_words, num_layers, num_codes, 16)
+    twin.from_torch(SimpleNamespace(**sizes, M=num_codes, codebook0=held(first), steps=steps))
+    codes = twin.encode(faiss.Tensor2D(x / np.float32(decoder.scale))).numpy()
+    assert (codes == index.codes.codes).mean() > 0.99
+    decoded = twin.decode(faiss.Int32Tensor2D(index.codes.codes.astype(np.int32))).numpy() * decoder.scale
+    np.testing.assert_allclose(decoded, index.decoded, atol=1e-4)
 
 
 def test_each_code_reduces_the_error():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from beamwood.errors import ArtefactError
-from beamwood.retrieval.index import IndexInputs, IvfIndex, RotlexIndex, settings_of
+from beamwood.retrieval.index import IndexInputs, IvfIndex, RotlexIndex, rotlex, settings_of
 from beamwood.retrieval.index.rotlex import bucket_parents, capped_buckets
 from beamwood.retrieval.products import best_products
 from beamwood.testing import IndexContract
@@ -53,6 +53,82 @@ def test_it_has_a_higher_recall_than_k_means_at_equal_products(case):
     at = np.linspace(max(ours[0].min(), theirs[0].min()), min(ours[0].max(), theirs[0].max()), 9)
     gain = np.interp(at, *ours) - np.interp(at, *theirs)
     assert gain.mean() > 0.1
+
+
+@pytest.fixture
+def training(case):
+    """A training of one epoch, so that its running means differ from their start."""
+    vectors, queries = (each[:200].astype(np.float32) for each in case)
+    given = {"num_children": 3, "num_epochs": 1, "hidden": 8}
+    made = rotlex._Training(vectors, settings_of(RotlexIndex, given), IndexInputs(0, lambda: queries))
+    made.run()
+    return made
+
+
+def encoded_by_its_equations(training, name, x_BD, *, running=False):
+    """float64[B, H]: twice a linear map, batch normalisation by the batch's means or the running ones, and SiLU."""
+    w = {key: value.detach().double().numpy() for key, value in (training.weights | training.means).items()}
+    x = x_BD.astype(float) * training.scale
+    for layer in (f"{name}.first", f"{name}.second"):
+        x = x @ w[f"{layer}.weight"].T + w[f"{layer}.bias"]
+        mean, variance = (w[f"{layer}.mean"], w[f"{layer}.variance"]) if running else (x.mean(axis=0), x.var(axis=0))
+        x = (x - mean) / np.sqrt(variance + 1e-5) * w[f"{layer}.gain"] + w[f"{layer}.shift"]
+        x = x / (1 + np.exp(-x))
+    return x
+
+
+def softmax_of(training, hidden_BH, nodes):
+    odds = np.exp(hidden_BH @ training.weights[nodes].detach().double().numpy().T)
+    return odds / odds.sum(axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("name", ["query", "item"])
+def test_the_loss_equals_its_definition(training, name):
+    """A softmax of each level against the buckets of the ten items with the largest products."""
+    rows = np.arange(7, 40)
+    x = training.examples[name][rows]
+    nearest = np.argsort(-(x @ training.vectors.T), axis=1)[:, :10]
+    hidden, expected = encoded_by_its_equations(training, name, x), 0.0
+    for nodes, of_bucket in (("lower", np.arange(9)), ("upper", training.parent_C)):
+        odds = softmax_of(training, hidden, nodes)
+        found = [[odds[row, of_bucket[training.bucket_N[i]]] for i in own] for row, own in enumerate(nearest)]
+        expected -= np.log(found).mean()
+    assert training.loss(name, rows).item() == pytest.approx(expected, rel=1e-4)
+
+
+def test_items_move_to_the_buckets_that_their_queries_and_they_themselves_choose(training):
+    """P(b | i): the mean softmax over the queries with i among their 15 nearest, and of i as a query."""
+    shares = {}
+    for nodes in ("lower", "upper"):
+        own = softmax_of(training, encoded_by_its_equations(training, "item", training.vectors, running=True), nodes)
+        queries = training.examples["query"]
+        of_queries = softmax_of(training, encoded_by_its_equations(training, "query", queries, running=True), nodes)
+        nearest = np.argsort(-(queries @ training.vectors.T), axis=1)[:, :15]
+        shares[nodes] = np.array(
+            [
+                np.mean([own[item], *of_queries[(nearest == item).any(axis=1)]], axis=0)
+                for item in range(len(training.vectors))
+            ]
+        )
+    np.testing.assert_allclose(shares["lower"].sum(axis=1), 1)
+    room = -(-3 * len(training.vectors) // (2 * 9))
+    expected = capped_buckets(shares["lower"], training.bucket_N.copy(), room)
+    before = training.bucket_N.copy()
+    training._regroup()
+    assert (training.bucket_N != before).any()
+    assert np.array_equal(training.bucket_N, expected)
+    assert np.array_equal(training.parent_C, bucket_parents(shares["lower"].T @ shares["upper"]))
+
+
+def test_a_search_encodes_as_the_training_did(training):
+    """Normalisation is folded into the stored maps."""
+    queries = training.examples["query"][:9]
+    arrays, x = training.exported(), queries
+    for layer in ("first", "second"):
+        x = x @ arrays[f"{layer}.weight"].T + arrays[f"{layer}.bias"]
+        x = x / (1 + np.exp(-x))
+    np.testing.assert_allclose(x, encoded_by_its_equations(training, "query", queries, running=True), atol=1e-4)
+    assert np.array_equal(arrays["nodes"], training.weights["lower"].detach().numpy())
 
 
 def test_the_strongest_assignments_win_and_capacities_hold():

@@ -70,7 +70,10 @@ def test_users_keep_their_arm_after_a_restart(models, options):
                 answer = post(client, "/v1/recommend", {"user": user})
                 assert seen.setdefault(user, answer["arm"]) == answer["arm"]
                 assert (answer["model"] == current) == (answer["arm"] == "old")
+                scored = post(client, "/v1/score", {"user": user, "items": [1, 2]})
+                assert (scored["arm"], scored["model"]) == (answer["arm"], answer["model"])
             assert "arm" not in post(client, "/v1/recommend", {"history": [1]})
+            assert "arm" not in post(client, "/v1/score", {"history": [1], "items": [2]})
     assert set(seen.values()) == {"old", "other"}
     with serving(models / "one", **options) as client:
         assert client.delete("/v1/experiments").status_code == 200
@@ -127,6 +130,38 @@ def test_hits_and_misses_by_arm(models, options, monkeypatch):
             return found
 
         wait_until(lambda: told() == expected)
+        counted = client.get("/metrics").text
+        for (arm, outcome), count in expected.items():
+            name = {"answers": "answer", "hits": "hit"}.get(outcome, f"missed_{outcome}")
+            assert f'beamwood_outcomes_total{{arm="{arm}",outcome="{name}"}} {count}.0' in counted
+
+
+def test_an_item_of_a_further_page_is_a_hit(models, options, monkeypatch, capsys):
+    monkeypatch.setattr("beamwood.serve.monitoring.outcomes._SETTLE_SECONDS", 0.0)
+    monkeypatch.setattr("beamwood.serve.monitoring.outcomes._ROUND_SECONDS", 0.05)
+    with serving(models / "one", **options) as client:
+        started(client)
+        pages, counts = [], Counter()
+        for user in range(8):
+            first = post(client, "/v1/recommend", {"user": user, "k": 3, "pages": True})
+            pages.append(post(client, "/v1/recommend", {"cursor": first["cursor"], "k": 3}))
+            assert pages[-1]["arm"] == first["arm"]
+            assert pages[-1]["took_ms"]["total"] > 0
+            counts[first["arm"]] += 1
+            # What is on neither page is no miss, as a page was not searched.
+            for item in (pages[-1]["items"][1]["item"], first["items"][0]["item"]):
+                event = {"user": user, "item": item, "request_id": pages[-1]["request_id"]}
+                post(client, "/v1/events", {"events": [event]})
+
+        def told():
+            groups = client.get("/v1/experiments").json()["groups"]
+            return {group["arm"]: (group["answers"], group["hits"], group["misses"]) for group in groups}
+
+        wait_until(lambda: told() == {arm: (2 * count, count, {}) for arm, count in counts.items()})
+        client.delete("/v1/users/0")
+        assert client.service.histories.store.noted(pages[0]["request_id"]) is None
+    assert main(["explain", pages[1]["request_id"], "--store", options["store"]]) == 2
+    assert "explain the first one" in capsys.readouterr().err
 
 
 def test_explain_shows_where_an_item_was_lost(models):

@@ -160,8 +160,23 @@ def test_invalid_items_are_refused_and_change_nothing(client, folder):
         assert put(client, item, status=status)["error"]["code"] == code
     assert put(client, status=422)["error"]["field"] == "items"
     ask(client, "PATCH", "/v1/items/nobody", {"available": True}, 404)
+    fitted = ask(client, "PATCH", f"/v1/items/{twin}", {"available": False}, 409)["error"]
+    assert "/v1/items/availability" in fitted["message"]
     ask(client, "PUT", "/v1/items/availability", {"set": ["nobody"]}, 404)
     assert client.service.snapshot is before
+
+
+def test_nothing_is_similar_to_an_item_without_a_place(client, folder):
+    twin = known(folder, 3)[0]
+    put(client, {"item": "new-1"}, {"item": "new-2", "similar": [twin]})
+    for by in ("model", "vectors", "tree"):
+        assert post(client, "/v1/similar", {"item": "new-1", "k": 3, "by": by})["items"] == []
+        one, both = (
+            post(client, "/v1/similar", {"items": items, "k": 3, "by": by})["items"]
+            for items in (["new-2"], ["new-1", "new-2"])
+        )
+        assert len(one) == 3
+        assert [each["score"] for each in one] == pytest.approx([each["score"] for each in both])
 
 
 def test_the_id_of_an_item_that_the_folder_erased_is_taken(folder, tmp_path):

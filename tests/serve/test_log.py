@@ -5,6 +5,7 @@ import json
 import pytest
 
 from beamwood.serve.monitoring.log import RequestLog
+from served import post, saved, serving
 
 ODD = "a\nevent=ready\r\x1b[31m\x85\u2028b"
 
@@ -20,3 +21,26 @@ def test_a_request_is_one_line(kind, capsysbinary):
         assert json.loads(written)["user"] == ODD
     else:
         assert written == b"user=a\\x0aevent=ready\\x0d\\x1b[31m\\x85\\u2028b code=200\n"
+
+
+def test_every_endpoint_notes_its_counts_and_no_histories(tmp_path, capsysbinary):
+    folder, retriever = saved(tmp_path / "model", text=True)
+    item, other = retriever.items.decode([3, 4])
+    chosen = {"filter": {"where": {"stock": True}}}
+    with serving(folder, log="json") as client:
+        post(client, "/v1/recommend", {"user": "u11", "k": 3} | chosen)
+        post(client, "/v1/similar", {"item": item, "k": 3} | chosen)
+        post(client, "/v1/score", {"user": "u11", "items": [item, other]})
+        post(client, "/v1/events", {"events": [{"user": "u11", "item": item}]})
+        assert client.get("/nowhere").status_code == 404
+        client.service.log.flush()
+    written = capsysbinary.readouterr().out
+    lines = {line["route"]: line for line in map(json.loads, written.splitlines()) if "route" in line}
+    counts = {"/v1/recommend": 3, "/v1/similar": 3, "/v1/score": 2, "/v1/events": 1}
+    assert {route: line["count"] for route, line in lines.items() if "count" in line} == counts
+    assert lines["/v1/recommend"]["filter"] == lines["/v1/similar"]["filter"]
+    assert lines["/v1/recommend"]["user"] == lines["/v1/score"]["user"] != "u11"
+    assert lines["/v1/similar"]["k"] == 3
+    assert (lines["other"]["code"], lines["other"]["error"]) == (404, "not_found")
+    for secret in (item, other, "u11", "stock"):
+        assert f'"{secret}"'.encode() not in written

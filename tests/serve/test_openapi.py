@@ -42,3 +42,17 @@ def test_responses_have_security_headers(client):
     assert answer.headers["cache-control"] == "no-store"
     data = client.get("/v1/models")
     assert data.headers["content-security-policy"] == "default-src 'none'"
+
+
+def test_other_origins_may_ask_if_they_are_named(tmp_path, client):
+    preflight = {"origin": "https://shop.example", "access-control-request-method": "POST"}
+    asked = {"headers": {"origin": "https://shop.example"}, "json": {"history": []}}
+    assert client.options("/v1/recommend", headers=preflight).status_code == 405
+    assert "access-control-allow-origin" not in client.post("/v1/recommend", **asked).headers
+    with serving(saved(tmp_path / "model")[0], cors=("https://shop.example",)) as named:
+        for answer in (named.options("/v1/recommend", headers=preflight), named.post("/v1/recommend", **asked)):
+            assert answer.status_code == 200
+            assert answer.headers["access-control-allow-origin"] == "https://shop.example"
+        other = named.options("/v1/recommend", headers=preflight | {"origin": "https://other.example"})
+        assert other.status_code == 400
+        assert "access-control-allow-origin" not in other.headers

@@ -11,6 +11,8 @@ import polars as pl
 import pytest
 
 from beamwood.data import Vocabulary
+from beamwood.retrieval.columns.item_columns import ItemColumns
+from beamwood.retrieval.columns.vector_column import VectorColumn
 from beamwood.retrieval.searchers.blend import Blend, Part
 from beamwood.retrieval.searchers.popularity import PopularitySearcher
 from beamwood.serve.answer.snapshot import typed_id
@@ -103,6 +105,17 @@ def test_every_kind_of_model_has_its_page(kind, titles, tmp_path):
         assert 99_999 in items_of(shown)
         assert ("Brand new" in shown) == titles
         assert "Brand new" in client.get("/?find=brand").text or not titles
+
+
+def test_nobody_types_a_vector(tmp_path):
+    retriever = retriever_of(tree_searcher(NUM_ITEMS), text=False)
+    content = VectorColumn.of(np.random.default_rng(0).normal(size=(NUM_ITEMS, 4)).astype(np.float32))
+    columns = ItemColumns(NUM_ITEMS, {"embedding": content, **retriever.columns.columns})
+    replace(retriever, columns=columns).save(tmp_path / "model")
+    with serving(tmp_path / "model") as client:
+        page = client.get("/").text
+    assert "embedding" not in page
+    assert 'data-field="price"' in page
 
 
 def test_items_are_found_by_title_and_by_id(client):
@@ -255,7 +268,8 @@ def check_looks(browser, width):
 
 @needs_chromium
 def test_the_page_works_in_a_browser(folder, tmp_path):
-    with Server(folder[0], "--items", str(folder[1]), *PATIENT) as server, Chromium(tmp_path) as browser:
+    options = ("--items", str(folder[1]), "--models-dir", str(folder[0].parent), *PATIENT)
+    with Server(folder[0], *options) as server, Chromium(tmp_path) as browser:
         for width, dark in ((360, True), (1280, False)):
             browser.visit(server.address + "/?user=11&k=20", width, dark=dark, drawn="live")
             assert all(url.startswith((server.address, "data:")) for url in browser.requested())
@@ -271,6 +285,17 @@ def test_the_page_works_in_a_browser(folder, tmp_path):
         browser.ask("document.getElementById('models-show').click()")
         answers = "document.getElementById('model-list').textContent.includes('answers, searched by')"
         waited_for(browser, answers, True)
+        # An experiment begins and ends there.
+        listed = "document.getElementById('model-list').textContent.includes"
+        buttons = "[...document.querySelectorAll('#model-list button')]"
+        pressed(browser, f"{buttons}.find(each => each.textContent === 'try model on half of the users')")
+        waited_for(browser, f"{listed}('The experiment model runs: current 50 %, model 50 %.')", True)
+        assert "arm" in server.ask("/v1/recommend", {"user": 11})[1]
+        assert browser.ask(f"{buttons}.some(each => each.textContent.startsWith('try'))") is False
+        check_looks(browser, 1280)
+        pressed(browser, f"{buttons}.find(each => each.textContent === 'end it')")
+        waited_for(browser, f"{listed}('The experiment')", False)
+        assert "arm" not in server.ask("/v1/recommend", {"user": 11})[1]
         assert browser.errors() == []
 
 

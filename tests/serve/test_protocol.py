@@ -1,12 +1,14 @@
 """HTTP at the level of bytes: the fast path without ASGI answers like the ASGI application."""
 
 import json
+import re
 import socket
 import time
+import urllib.request
 
 import pytest
 
-from served import Server, saved
+from served import Server, saved, wait_until
 
 BODY = b'{"user": 11, "k": 2}'
 
@@ -254,3 +256,27 @@ def test_a_pipelining_client_that_disconnects_causes_no_error(server):
             asking.socket.close()
     assert Asking(server).send(request()).answer()[0] == 200
     assert not [line for line in server.said if "Traceback" in line or "ERROR" in line]
+
+
+def test_connections_beyond_the_limit_are_refused_and_counted(tmp_path):
+    folder, _ = saved(tmp_path / "model")
+    with Server(folder, "--timeout", "20s", "--limit", "connections=3") as server:
+        open_ones = [Asking(server) for _ in range(3)]
+        assert [each.send(request()).answer()[0] for each in open_ones] == [200] * 3
+        with pytest.raises(OSError, match=r"reset|pipe"):
+            flood(Asking(server))
+        # The others continue, and one that ends makes room.
+        assert [each.send(request()).answer()[0] for each in open_ones] == [200] * 3
+        open_ones.pop().socket.close()
+        wait_until(lambda: connected(server))
+        text = urllib.request.urlopen(f"{server.address}/metrics", timeout=20).read().decode()
+        assert float(re.search(r'beamwood_rejected_total\{reason="connections"\} (\S+)', text)[1]) >= 1
+        for each in open_ones:
+            each.socket.close()
+
+
+def connected(server):
+    try:
+        return server.ask("/livez")[0] == 200
+    except OSError:
+        return False

@@ -183,6 +183,11 @@ def test_reasons_of_two_stages(tmp_path):
         for item in answer["items"]:
             own = [part["score"] for part in item["explain"]["parts"]]
             assert item["score"] == pytest.approx(np.dot(weights, own), rel=1e-5)
+        # Also without reasons.
+        took = recommend(client, {"user": 11, "k": 5})["took_ms"]
+        assert 0 < took["rank"] < took["search"]
+        assert recommend(client, {"user": 11, "k": 5, "max_per_category": 2})["took_ms"]["rank"] > 0
+        assert 'beamwood_seconds_count{route="/v1/recommend",stage="rank"} 3' in client.get("/metrics").text
         nobody = recommend(client, {"history": [], "k": 5})
         assert nobody["source"] == "popular"
         assert {item["source"] for item in nobody["items"]} == {"popular"}
@@ -224,6 +229,26 @@ def test_reasons_of_a_counting_method(tmp_path):
         assert told[0]["explain"] == told[1]["explain"]
         total = sum(each["score"] for each in told[0]["explain"]["history"])
         assert total == pytest.approx(told[0]["score"], rel=1e-5)
+
+
+def test_answers_of_a_counting_method_say_what_counts_fill(tmp_path):
+    near = sparse.csr_matrix(np.diag(np.ones(NUM_ITEMS - 3, np.float32), 3))
+    retriever = retriever_of(NeighbourSearcher(near, np.arange(NUM_ITEMS)), text=False)
+    retriever.save(tmp_path / "model")
+    history = retriever.items.decode(np.array([3, 9]))
+    with serving(tmp_path / "model") as client:
+
+        def sources(body):
+            answer = recommend(client, body)
+            return answer["source"], [item["source"] for item in answer["items"]]
+
+        assert sources({"history": history, "k": 2}) == ("model", ["model"] * 2)
+        assert sources({"history": history, "k": 4}) == ("mixed", ["model"] * 2 + ["popular"] * 2)
+        assert sources({"history": [], "k": 2}) == sources({"user": "nobody", "k": 2}) == ("popular", ["popular"] * 2)
+        # A new item has the neighbours of the one that it is like.
+        new = {"items": [{"item": 9_001, "similar": history[:1]}]}
+        client.put("/v1/items", json=new).raise_for_status()
+        assert sources({"history": [9_001], "k": 2}) == ("mixed", ["model", "popular"])
 
 
 def test_pages_never_repeat(client, folder):
@@ -309,8 +334,15 @@ def test_unknown_addresses_are_refused(client):
     wrong = client.get("/v1/recommend")
     assert (wrong.status_code, wrong.headers["allow"]) == (405, "POST")
     assert client.get("/livez?x=1").status_code == 422
-    behind = client.get("/livez/", follow_redirects=False)
-    assert (behind.status_code, behind.json()["error"]["request_id"]) == (404, behind.headers["x-request-id"])
+    behind = client.get("/livez/", follow_redirects=False, headers={"x-request-id": "r-1"})
+    assert (behind.status_code, behind.json()["error"]["request_id"]) == (404, "r-1")
+    assert behind.headers["x-request-id"] == "r-1"
+    assert {each.headers["x-content-type-options"] for each in (wrong, behind)} == {"nosniff"}
+    # They are counted, and not by path.
+    counted = client.get("/metrics").text
+    for code, reason in ((404, "not_found"), (405, "method_not_allowed")):
+        assert f'beamwood_requests_total{{arm="",code="{code}",route="other"}}' in counted
+        assert f'beamwood_rejected_total{{reason="{reason}"}}' in counted
     assert client.get("/readyz").json() == {"status": "ready"}
 
 

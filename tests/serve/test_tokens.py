@@ -1,16 +1,18 @@
 """Authorisation: every endpoint with every scope, and invalid token files."""
 
+import asyncio
 import base64
 import hashlib
+import socket
 
 import pytest
 
 from beamwood.errors import InputError
 from beamwood.serve.app import routes_of
 from beamwood.serve.http.tokens import SCOPES, Tokens
-from beamwood.serve.server import check_binding
+from beamwood.serve.server import _Running, check_binding
 from beamwood.serve.settings import ServeSettings
-from served import saved, serving
+from served import post, saved, serving
 
 
 def line(name, scopes, token=None):
@@ -116,3 +118,18 @@ def test_remote_addresses_need_tokens(tokens):
         check_binding(ServeSettings(host=host, insecure=True))
         check_binding(ServeSettings(host=host, tokens=tokens))
     check_binding(ServeSettings(host="localhost"))
+
+
+def test_a_rate_without_tokens_is_refused(tokens):
+    with pytest.raises(InputError, match="give --tokens"):
+        check_binding(ServeSettings(rate=5.0))
+    check_binding(ServeSettings(rate=5.0, tokens=tokens))
+
+
+def test_a_reload_without_tokens_keeps_cursors(folder):
+    with serving(folder) as client:
+        cursor = post(client, "/v1/recommend", {"user": 11, "k": 2, "pages": True})["cursor"]
+        with socket.socket() as unused:
+            running = _Running(client.service, folder, unused)
+            asyncio.run(running._reloaded())
+        assert len(post(client, "/v1/recommend", {"cursor": cursor, "k": 2})["items"]) == 2

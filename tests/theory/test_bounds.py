@@ -63,6 +63,24 @@ def test_the_formulas_by_hand():
     assert math.isclose(terms.total, sum(getattr(terms, name) for name in terms.__slots__))
 
 
+def test_norms_are_the_largest_of_their_matrices():
+    """Rows, as the proofs need: their step `|W x| <= B |x|` takes the largest entry of x, not the sum of all."""
+    _, weights, _ = random_case(3, num_items=30, num_rows=1)
+    found = bounds.norms_of(weights)
+
+    def largest_row(layers):
+        return max(sum(abs(float(x)) for x in row) for layer in layers for row in layer.weight)
+
+    lengths = [math.sqrt(sum(float(x) ** 2 for x in node)) for node in weights.nodes]
+    assert found.nodes == found.history == pytest.approx(max(lengths), rel=1e-6)
+    assert found.layers == pytest.approx(largest_row(weights.layers), rel=1e-6)
+    assert found.attention == pytest.approx(largest_row([weights.attention_in, weights.attention_out]), rel=1e-6)
+    assert (found.num_layers, found.length, found.lipschitz) == (3, 10, 1)
+    # A column sum, the induced 1-norm of section 3.1, is no bound of the largest entry of a product.
+    row = np.array([[1.0, 1.0]])
+    assert np.abs(row @ np.ones(2)).max() > np.abs(row).sum(axis=0).max()
+
+
 def test_more_branches_and_more_examples_lower_the_bounds():
     every = (2, 4, 8, 16, 256)
     for values in (

@@ -12,6 +12,7 @@ from beamwood.errors import InputError, closest, nearest
 
 __all__ = [
     "ALIASES",
+    "DATES",
     "USUAL_EVENTS",
     "ColumnNames",
     "MissingColumnError",
@@ -32,6 +33,10 @@ ALIASES: dict[str, tuple[tuple[str, ...], ...]] = {
             *("subscriber_id", "player_id", "listener_id", "viewer_id", "household_id", "household_key", "user_name"),
             *("user_uuid", "user_hash", "user_key", "user_no", "user_number", "user_idx", "visitor", "msno"),
         ),
+        (
+            *("reader", "buyer", "shopper", "subscriber", "player", "listener", "viewer", "student_id", "student"),
+            *("learner_id", "learner", "candidate_id", "candidate", "applicant_id", "applicant", "user_email", "email"),
+        ),
         ("anonymous_id", "cookie_id", "device_id", "client_ip"),
         ("session_id", "session", "visit_id", "ga_session_id"),
     ),
@@ -45,6 +50,20 @@ ALIASES: dict[str, tuple[tuple[str, ...], ...]] = {
             *("track", "game_id", "app_id", "recipe_id", "listing_id", "offer_id", "hotel_id", "job_id", "post_id"),
             *("content_id", "media_id", "document_id", "doc_id", "page_id", "photo_id", "course_id", "poi_id"),
             *("venue_id", "restaurant_id", "place_id", "gmap_id", "property_id", "ad_id", "ean", "upc", "gtin"),
+        ),
+        (
+            "course",
+            "job",
+            "book",
+            "song",
+            "game",
+            "app",
+            "recipe",
+            "listing",
+            "film",
+            "show",
+            "episode_id",
+            "podcast_id",
         ),
         ("artist_id", "author_id", "url", "page_url"),
     ),
@@ -68,6 +87,7 @@ ALIASES: dict[str, tuple[tuple[str, ...], ...]] = {
             *("review_time", "review_date", "purchase_date", "purchase_time", "purchased_at", "order_date"),
             *("order_time", "ordered_at", "invoice_date", "transaction_date", "transaction_time", "event_date"),
             *("interaction_time", "occurred_at", "visit_time", "played_at", "updated_at", "modified_at"),
+            *("clicked_at", "clicked_at_ms", "read_at", "watched_at", "bought_at", "applied_at", "enrolled_at"),
         ),
         ("date", "day", "date_added", "dt"),
     ),
@@ -76,6 +96,8 @@ ALIASES: dict[str, tuple[tuple[str, ...], ...]] = {
         ("stars", "overall", "rate", "review_score", "play_count", "playcount", "quantity", "watch_ratio"),
     ),
 }
+# Names of columns of dates, which tell less of an order than times do.
+DATES = {"date", "day", "dateadded", "dt"}
 _FEW = 4
 # Names of columns that number a user's rows.
 _PLACES = {"ordernumber", "pos", "position", "seq", "sequence", "sequencenumber", "step", "visitnumber"}
@@ -247,7 +269,9 @@ def _likeliest(name: str, there: Sequence[str]) -> str | None:
 
 
 def _likely(role: str, names: Sequence[str]) -> str | None:
-    """The name that contains an alias of the role or is similar to one, or None."""
+    """The name that contains an alias of the role or is similar to one, or None; never an alias of another role."""
+    others = {name for other in ALIASES if other != role for name in known_names(other)}
+    names = [name for name in names if squashed(name) not in others]
     aliases = sorted((alias for group in ALIASES[role] for alias in group if len(alias) > 3), key=len, reverse=True)
     held = next((each for alias in aliases for each in names if f"_{alias}_" in f"_{plain_name(each)}_"), None)
     if held is not None:

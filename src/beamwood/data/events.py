@@ -35,6 +35,7 @@ _NAMES = {
 }
 # Columns with these names hold event kinds only if one of USUAL_EVENTS is among the values.
 _PERHAPS = {"type", "kind"}
+_USUALLY_NEGATIVE = {"skip", "dislike", "unlike", "hide", "dismiss", "block", "report", "return", "refund", "cancel"}
 # A column with more distinct values does not hold event kinds.
 _MOST_KINDS = 30
 _SHOWN = 6
@@ -131,13 +132,23 @@ def event_note(table: Source, taken: Sequence[str]) -> str | None:
     for name in table.column_names:
         counts = None if name in taken else _seeming_kinds(table, name)
         if counts is not None:
-            first, *others = [each for each in counts if each.strip() and not set(each) & set(",=")] or [""]
-            such = ",".join([*others[:1], f"{first}=0.3"])
             return (
                 f"'{name}' has kinds of events ({listing(counts)}), which count alike; choose some and weigh them "
-                f"with --event-column '{name}' --events {such}, and --negative-events for those that mean no"
+                f"with --event-column '{name}' {_such(counts)}"
             )
     return None
+
+
+def _such(counts: Mapping[str, int]) -> str:
+    """Options that weigh the most frequent kind less than the next, and make kinds that usually mean no negative."""
+    writable = [each for each in counts if each.strip() and not set(each) & set(",=")]
+    positive = [each for each in writable if squashed(each) not in _USUALLY_NEGATIVE]
+    negative = [each for each in writable if each not in positive] if positive else []
+    first, *others = positive or writable or [""]
+    events = f"--events {','.join([*others[:1], f'{first}=0.3'] if others or not negative else [first])}"
+    if negative:
+        return f"{events} --negative-events {','.join(negative)}"
+    return f"{events}, and --negative-events for those that mean no"
 
 
 def _seeming_kinds(table: Source, name: str) -> Mapping[str, int] | None:

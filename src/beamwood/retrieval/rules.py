@@ -118,7 +118,7 @@ def arranged(
     that runs short is repeated without full categories, so k items are returned whenever k can be. Promoted items are
     spread evenly over the places, and count in their categories.
     """
-    hits = no_hits(len(query), k)
+    hits, seconds = no_hits(len(query), k), 0.0
     named: list[list[str | None]] = []
     for row in range(len(query)):
         rows = np.array([row])
@@ -128,9 +128,9 @@ def arranged(
         listed = _placed(promoted, rest, k)
         for place, (item, score, _) in enumerate(listed):
             hits.items[row, place], hits.scores[row, place] = item, score
-        hits.scored[row] = picking.scored
+        hits.scored[row], seconds = picking.scored, seconds + picking.rank_seconds
         named.append([name for _, _, name in listed])
-    return hits, named
+    return replace(hits, rank_seconds=seconds), named
 
 
 Placed = tuple[int, float, str | None]
@@ -154,7 +154,7 @@ class _Picking:
         self.searcher, self.query, self.options, self.rules = searcher, query, options, rules
         self.taken: list[int] = []
         self.counts: Counter[int] = Counter()
-        self.scored = 0
+        self.scored, self.rank_seconds = 0, 0.0
 
     def pick(self, wanted: int, among: Prepared | None) -> list[tuple[int, float]]:
         """At most `wanted` items with their scores, of `among` if given."""
@@ -187,7 +187,7 @@ class _Picking:
         options = replace(options, excluded=excluded, allowed=mask)
         count = min(_CANDIDATES * wanted, self.searcher.num_items)
         hits = self.searcher.search(self.query, count, options)
-        self.scored += int(hits.scored[0])
+        self.scored, self.rank_seconds = self.scored + int(hits.scored[0]), self.rank_seconds + hits.rank_seconds
         found = hits.items[0] >= 0
         return hits.items[0][found].tolist(), hits.scores[0][found].astype(float).tolist()
 

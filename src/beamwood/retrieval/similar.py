@@ -28,10 +28,14 @@ def similar_items(searcher: Searcher, items: NDArray[np.int32], k: int, options:
 
     "model": the recommendations for these items as history. "vectors": by cosine with the mean of the items'
     directions. "tree": by the depth of the lowest common ancestor with any of them, then by the distance of leaves.
+    Nothing is similar to a new item that is no mixture of known ones.
     Errors: a method without vectors or tree, or without histories; an unknown `by`.
     """
     if by not in get_args(By):
         raise InputError(f"by={by!r} is unknown{nearest(str(by), get_args(By))}")
+    items = _placed(searcher, items)
+    if len(items) == 0:
+        return no_hits(1, k)
     history = ItemLists.from_lists([items])
     excluded = history.distinct() if options.excluded is None else history.union(options.excluded)
     if by == "model":
@@ -43,6 +47,15 @@ def similar_items(searcher: Searcher, items: NDArray[np.int32], k: int, options:
         return _by_tree(searcher, items, k, replace(options, excluded=excluded))
     mean = directions(item_vectors(searcher, items)).mean(axis=0)
     return top_k(cosines(searcher, mean)[None], k, excluded=excluded, allowed=options.allowed)
+
+
+def _placed(searcher: Searcher, items: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Those that are known or a mixture of known ones."""
+    mixtures = mixtures_of(searcher)
+    if mixtures is None:
+        return items
+    new = items - num_known(searcher)
+    return items[(new < 0) | (mixtures.lists.lengths[np.maximum(new, 0)] > 0)]
 
 
 def _check_reads(searcher: Searcher) -> None:

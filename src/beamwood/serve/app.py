@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
-import msgspec
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route as StarletteRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from beamwood.serve.http.endpoint import Endpoint
-from beamwood.serve.http.request_id import new_id
-from beamwood.serve.http.route import Route
+from beamwood.serve.http.route import Call, Route
 from beamwood.serve.loading import Loader
-from beamwood.serve.problems import Failures, Problem
+from beamwood.serve.problems import Problem
 from beamwood.serve.routes import (
     document,
     events,
@@ -70,6 +70,7 @@ def build_app(service: Service) -> ASGIApp:
     service.routes, service.loader = routes_of(service), Loader(service)
     endpoints = [(route, Endpoint(service, route)) for route in service.routes]
     routes = [StarletteRoute(route.path, endpoint, methods=[route.method]) for route, endpoint in endpoints]
+    elsewhere = Endpoint(service, Route("GET", "other", _nothing, None, "Any other path", hidden=True))
     named = service.settings.cors
     cors = Middleware(
         CORSMiddleware,
@@ -81,7 +82,7 @@ def build_app(service: Service) -> ASGIApp:
         routes=routes,
         lifespan=lifespan,
         middleware=[Middleware(_AsSent), *([cors] if named else [])],
-        exception_handlers={404: _no_such_path, 405: _wrong_method},
+        exception_handlers={404: partial(_no_such_path, elsewhere), 405: partial(_wrong_method, elsewhere)},
     )
     # A superfluous slash is refused like any unknown path.
     whole.router.redirect_slashes = False
@@ -127,17 +128,24 @@ class _AsSent:
         await self._app(scope, receive, send)
 
 
-async def _no_such_path(request: Any, error: Exception) -> Response:  # noqa: ARG001
-    return _failed(Problem("not_found", f"the path {request.url.path} does not exist; /openapi.json lists all paths"))
+async def _no_such_path(elsewhere: Endpoint, request: Request, error: Exception) -> Response:  # noqa: ARG001
+    message = f"the path {request.url.path} does not exist; /openapi.json lists all paths"
+    return _refused(elsewhere, request, Problem("not_found", message))
 
 
-async def _wrong_method(request: Any, error: Any) -> Response:
+async def _wrong_method(elsewhere: Endpoint, request: Request, error: Any) -> Response:
     allowed = error.headers.get("Allow", "") if error.headers else ""
-    return _failed(Problem("method_not_allowed", f"{request.url.path} takes {allowed}"), {"Allow": allowed})
+    answer = _refused(elsewhere, request, Problem("method_not_allowed", f"{request.url.path} takes {allowed}"))
+    answer.headers["Allow"] = allowed
+    return answer
 
 
-def _failed(problem: Problem, headers: Mapping[str, str] | None = None) -> Response:
-    request_id = new_id()
-    content = msgspec.json.encode(Failures(problem.failure(request_id)))
-    own = {"X-Request-Id": request_id, **(headers or {})}
-    return Response(content, problem.status, own, "application/json")
+def _refused(elsewhere: Endpoint, request: Request, problem: Problem) -> Response:
+    refused = elsewhere.refused(request.scope["headers"], problem)
+    answer = Response(refused.content, refused.status)
+    answer.raw_headers = refused.headers
+    return answer
+
+
+async def _nothing(call: Call) -> None:
+    """The handler of no request."""

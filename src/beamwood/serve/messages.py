@@ -137,7 +137,7 @@ class Item(Struct, omit_defaults=True, gc=False):
 
 
 class Took(Struct, gc=False):
-    """Milliseconds by stage."""
+    """Milliseconds by stage; `search` includes `rank`, the stages after the first."""
 
     queue: float = 0.0
     store: float = 0.0
@@ -182,11 +182,12 @@ class BatchAnswer(Struct):
     rows: list[Row]
 
 
-class ListAnswer(Struct, kw_only=True):
+class ListAnswer(Struct, omit_defaults=True, kw_only=True):
     """Items best first: those like given ones, or given ones in order."""
 
     request_id: str
     model: str
     snapshot: int
+    arm: str | None = None
     items: list[Item]
     unknown_items: list[Any]

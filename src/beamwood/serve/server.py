@@ -33,7 +33,9 @@ _COLLECT_AFTER = (20_000, 20, 100)
 
 
 def check_binding(settings: ServeSettings) -> None:
-    """Errors: the service is reachable from other machines without tokens."""
+    """Errors: others can reach the service without tokens, or a rate is given without tokens."""
+    if settings.rate > 0 and settings.tokens is None:
+        raise InputError(f"--rate {settings.rate:g} limits each token; give --tokens, or leave it out")
     if not settings.is_local and settings.tokens is None and not settings.insecure:
         raise InputError(
             f"--host {settings.host} lets others ask, and no --tokens say who may; write a file of tokens, or say "
@@ -181,12 +183,13 @@ class _Running:
 
     async def _reloaded(self) -> None:
         service = self.service
-        try:
-            service.tokens.reload()
-            service.secret = secret_of(service.settings)
-            service.log.said("tokens_read", tokens=len(service.tokens.known))
-        except InputError as error:
-            service.log.said("tokens_refused", reason=str(error))
+        if service.settings.tokens is not None:
+            try:
+                service.tokens.reload()
+                service.secret = secret_of(service.settings)
+                service.log.said("tokens_read", tokens=len(service.tokens.known))
+            except InputError as error:
+                service.log.said("tokens_refused", reason=str(error))
         try:
             await load_changed(service, self.folder, anew=True)
         except OSError as error:

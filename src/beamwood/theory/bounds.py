@@ -40,6 +40,9 @@ class Norms:
     """Norms of a target-attention scorer: `nodes` B_0 and `history` B_a, the largest 2-norms of a node's and a history
     entry's vector; `layers` B_1 and `attention` B_2, the largest 1-norm of a row of any matrix of the MLP and of the
     attention; `num_layers` L; `length` T, the history entries; `lipschitz` c, of the activations.
+
+    Two-stage bounds, section 3.1, defines a matrix's 1-norm as induced, which is that of a column. The proofs bound a
+    product by the largest coordinate of its vector, which needs the rows.
     """
 
     nodes: float

@@ -49,6 +49,8 @@ __all__ = ["StagesTask", "fit_stages"]
 # Training histories in one search, without and with a time limit.
 _SEARCHED_AT_A_TIME, _SEARCHED_UNDER_A_LIMIT = 1024, 128
 _ITEMS_AT_A_TIME = 2**18
+# The share of training pairs from which harmonising pays (two-stage bounds, the end of section 4).
+_LEAST_RECALL = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +75,15 @@ class StagesTask(SearchedTask[CandidateBatch]):
     ranker: AnyPairModel
 
     def __init__(
-        self, train: Dataset, config: StagesConfig, retriever: Searcher, own_score: PairScore | None = None
+        self,
+        train: Dataset,
+        config: StagesConfig,
+        retriever: Searcher,
+        own_score: PairScore | None = None,
+        *,
+        tells: bool = False,
     ) -> None:
-        self.score = score_of(config, own_score)
+        self.score, self.tells = score_of(config, own_score), tells
         self.config, self.train, self.retriever, self.num_items = config, train, retriever, train.num_items
         self.examples = windows(train.histories, length=config.model.length + 1, min_history=1)
         if len(self.examples) == 0:
@@ -161,6 +169,8 @@ class StagesTask(SearchedTask[CandidateBatch]):
         if not hit_ET.any():
             raise InputError("the retriever finds no target of a training pair; give a better trained one")
         if config.examples.pairs == "harmonised":
+            if self.tells and self.recall < _LEAST_RECALL:
+                tell(_few_pairs(self.recall))
             kept = np.flatnonzero(hit_ET.any(axis=1))
             self._keep_examples(kept)
             self.weights_ET, candidates_EK = hit_ET[kept].astype(np.float32), candidates_EK[kept]
@@ -233,6 +243,15 @@ class StagesTask(SearchedTask[CandidateBatch]):
         return pair_scorer(self.ranker, self.config)
 
 
+def _few_pairs(recall: float) -> str:
+    """What to know of a harmonised training whose retriever finds few targets."""
+    return (
+        f"the retriever finds {100 * recall:.2g} % of the training pairs, and examples.pairs=harmonised drops the "
+        f"others; in the study this gains nothing below {100 * _LEAST_RECALL:.0f} %: set examples.pairs=all, or give "
+        "a better retriever"
+    )
+
+
 def is_retrieved(targets_BT: IndexArray, items_BK: IndexArray) -> BoolArray:
     """bool[B, T]: whether the target is among the row's items."""
     return np.stack([(items_BK == column[:, None]).any(axis=1) for column in targets_BT.T], axis=1)
@@ -270,7 +289,7 @@ def fit_stages(
     if options.get("progress", True) and StagesTask.needs_searches(config):
         tell("retrieving candidates for the training histories before the first step")
     with step("retrieving candidates for the training histories"):
-        task = StagesTask(split.train, config, first.searcher, score)
+        task = StagesTask(split.train, config, first.searcher, score, tells=options.get("progress", True))
     check_monitor(config.choose.monitor)
     measure = StageMeasure(
         first.searcher,

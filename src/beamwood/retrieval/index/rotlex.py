@@ -234,20 +234,23 @@ class _Training:
             if epoch and epoch % self.settings.regroup_every == 0:
                 self._regroup()
             for name, rows in self._batches():
-                x = torch.from_numpy(self.examples[name][rows])
-                nearest = self.nearest[name][rows, :_NEAREST]
-                hidden = self.encoded(name, x, training=True)
-                leaves = torch.from_numpy(self.bucket_N[nearest].astype(np.int64))
-                parents = torch.from_numpy(self.parent_C[self.bucket_N[nearest]])
-                loss = 0.0
-                for nodes, targets in (("lower", leaves), ("upper", parents)):
-                    log_odds = (hidden @ self.weights[nodes].T).log_softmax(dim=1)
-                    loss = loss - log_odds.gather(1, targets).mean()
                 optimiser.zero_grad()
-                loss.backward()  # type: ignore[attr-defined]
+                self.loss(name, rows).backward()
                 optimiser.step()
                 if self.seconds is not None and time.monotonic() - self.began > self.seconds:
                     return
+
+    def loss(self, name: str, rows: NDArray[np.int64]) -> Any:
+        """Scalar: over both levels, the mean of `- log softmax` of the buckets of each query's nearest items."""
+        import torch
+
+        hidden = self.encoded(name, torch.from_numpy(self.examples[name][rows]), training=True)
+        buckets = self.bucket_N[self.nearest[name][rows, :_NEAREST]].astype(np.int64)
+        total = 0.0
+        for nodes, targets in (("lower", buckets), ("upper", self.parent_C[buckets])):
+            log_odds = (hidden @ self.weights[nodes].T).log_softmax(dim=1)
+            total = total - log_odds.gather(1, torch.from_numpy(targets)).mean()
+        return total
 
     def _batches(self) -> list[tuple[str, NDArray[np.int64]]]:
         """Rows of both kinds, in a random order; batch normalisation needs two."""

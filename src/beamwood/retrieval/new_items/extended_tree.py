@@ -18,12 +18,19 @@ from beamwood.retrieval.new_items.extended import NOWHERE, export_extended, rest
 from beamwood.retrieval.new_items.extra_leaves import ExtraLeaves
 from beamwood.retrieval.new_items.slots import slots_of
 from beamwood.retrieval.searchers.tree import TreeSearcher
-from beamwood.types import Hits, IndexArray, ItemLists, Query, SearchOptions
+from beamwood.types import BoolArray, Hits, IndexArray, ItemLists, Query, SearchOptions
 
 __all__ = ["MOST_BESIDE", "ExtendedTree"]
 
 MOST_BESIDE = 2000
 """The most new items beside the tree: each is scored for every query."""
+
+
+def _beyond_most(chosen: BoolArray) -> BoolArray:
+    """bool[M], the chosen new items after the first `MOST_BESIDE` of them."""
+    late = np.zeros_like(chosen)
+    late[np.flatnonzero(chosen)[MOST_BESIDE:]] = True
+    return late
 
 
 class ExtendedTree(TreeSearcher):
@@ -60,21 +67,26 @@ class ExtendedTree(TreeSearcher):
     def _leaves_of_new(self) -> NDArray[np.int32]:
         """int32[M], the leaf of each new item; -1 beside the tree."""
         slots, mixtures = slots_of(self.fitted), self.mixtures
-        late = np.zeros(len(mixtures), bool)
-        late[MOST_BESIDE:] = True
+        # Items without a mixture, such as erased ones, cost no score.
+        scored = mixtures.lists.lengths > 0
+        late = _beyond_most(scored)
         first = any(part.term.by_others for part in self.weights.terms.values())
         leaves = slots.placed(self, mixtures, late if first else np.ones_like(late), np.zeros_like(late))
-        if np.count_nonzero(leaves < 0) > MOST_BESIDE:
-            late = np.zeros_like(late)
-            late[np.flatnonzero(leaves < 0)[MOST_BESIDE:]] = True
+        late = _beyond_most(scored & (leaves < 0))
+        if late.any():
             leaves = slots.placed(self, mixtures, leaves >= 0, late)
-        missing = np.count_nonzero(leaves < 0) - MOST_BESIDE
+        missing = np.count_nonzero(_beyond_most(scored & (leaves < 0)))
         if missing > 0:
             raise InputError(
                 f"{missing} of {len(mixtures)} new items have neither an empty leaf nor a place among the "
                 f"{MOST_BESIDE} that are scored beside the tree; fit again, with a higher tree.spare"
             )
         return leaves
+
+    @property
+    def num_beside(self) -> int:
+        """The number of new items that are scored beside the tree."""
+        return len(self._placed_O)
 
     def search(self, query: Query, k: int, options: SearchOptions = SearchOptions()) -> Hits:
         """The k best of the results in the tree and of the items beside it."""

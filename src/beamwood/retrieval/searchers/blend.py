@@ -174,7 +174,11 @@ class Blend:
             totals_BC += part.weighted(query, own.scores)
             others.append(PartHits(part.searcher.kind, own, time.perf_counter() - began))
         hits = found.best(totals_BC, self.seen_weight, k)
-        hits = replace(hits, scored=sum((part.hits.scored for part in others), hits.scored))
+        hits = replace(
+            hits,
+            scored=sum((part.hits.scored for part in others), hits.scored),
+            rank_seconds=sum(part.seconds for part in others),
+        )
         if options.explain:
             hits = replace(hits, parts=(PartHits(self.first.kind, found.by_own_scores(), seconds), *others))
         return self._with_fallback(hits, query, k, quiet)

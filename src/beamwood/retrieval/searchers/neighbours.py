@@ -152,6 +152,11 @@ class NeighbourSearcher:
             sums_BM[row] = sums[places]
         return np.where(items_BM < 0, np.float32(-np.inf), np.where(sums_BM != 0, sums_BM, self._filler[columns_BM]))
 
+    def by_popularity(self, hits: Hits) -> BoolArray:
+        """bool[B, k], which results of a search are no neighbours of the history, but follow by popularity."""
+        known = (hits.items >= 0) & (hits.items < self.num_items)
+        return known & (hits.scores == self._filler[np.where(known, hits.items, 0)])
+
     def shares(self, history: ItemLists, item: int) -> list[tuple[int, float]]:
         """The contributions of one history's places to an item's score, largest first, without zeros.
 

@@ -19,6 +19,7 @@ from beamwood.retrieval.new_items.added import fitted_of
 from beamwood.retrieval.request import Request
 from beamwood.retrieval.rules import arranged, rules_of
 from beamwood.retrieval.searchers.blend import GATES, Blend
+from beamwood.retrieval.searchers.neighbours import NeighbourSearcher
 from beamwood.retrieval.searchers.popularity import PopularitySearcher
 from beamwood.retrieval.top_k import num_allowed
 from beamwood.serve.answer.asking import KnownHistory, StoredHistory, known_of
@@ -96,7 +97,7 @@ def _recommended(
     hits, found, source = None, FoundItems([], [], [], []), "model"
     if not body.dry_run:
         hits, found, source = _search(snapshot, request, query, k, options, limits.new_item_share)
-    searched = time.perf_counter() - began
+    searched, ranked = time.perf_counter() - began, 0.0 if hits is None else hits.rank_seconds
     items = answer_items(snapshot, found, body.k, body.fields)
     whole = None
     if body.explain != "none" and hits is not None:
@@ -114,7 +115,7 @@ def _recommended(
         beam_width=rung.beam_width,
         degraded=rung is not snapshot.rungs[0] and body.beam_width is None and body.effort is None,
         allowed=None if options.allowed is None else options.of_filter(num_allowed, num_allowed),
-        took_ms=Took(search=round(1000 * searched, 3), rank=_ranked_ms(hits)),
+        took_ms=Took(search=round(1000 * searched, 3), rank=round(1000 * ranked, 3)),
         items=items,
         unknown_items=known.unknown_items,
         explain=whole,
@@ -203,21 +204,32 @@ def _search(
         named = promotions[0] if promotions else []
     there, scores = found_of(hits, 0)
     items = there.tolist()
-    source = "popular" if _is_popular(snapshot, query) else "model"
-    sources = _sources(snapshot, items, source, named)
+    source, own = _source(snapshot, query, hits)
+    sources = _sources(snapshot, items, own, named)
     found = FoundItems(items, scores, sources, named or [None] * len(items), int(hits.scored[0]))
-    if len(items) < k and rules is None and source == "model" and snapshot.popular is not None:
+    if len(items) < k and rules is None and source != "popular" and snapshot.popular is not None:
         more = _filled(snapshot.popular, query, k, options, there)
         if more is not None:
             return hits, found.followed_by(more), "mixed" if items else "popular"
     return hits, found, source
 
 
-def _sources(snapshot: Snapshot, items: list[int], source: str, named: list[str | None]) -> list[str]:
-    """The source of each item: `source`, unless it was added after the fit or by a `named` promotion."""
-    sources = [source] * len(items)
+def _source(snapshot: Snapshot, query: Query, hits: Hits) -> tuple[str, list[str]]:
+    """The source of the answer, and of each item found: the model, or the counts that it falls back to."""
+    counted, count = fitted_of(snapshot.searcher), int(np.count_nonzero(hits.items[0] >= 0))
+    if isinstance(counted, NeighbourSearcher):
+        filled = counted.by_popularity(hits)[0][hits.items[0] >= 0]
+        if filled.any():
+            own = ["popular" if each else "model" for each in filled.tolist()]
+            return "popular" if filled.all() else "mixed", own
+    source = "popular" if _is_popular(snapshot, query) else "model"
+    return source, [source] * count
+
+
+def _sources(snapshot: Snapshot, items: list[int], sources: list[str], named: list[str | None]) -> list[str]:
+    """The source of each item: its own, unless it was added after the fit or by a `named` promotion."""
     if snapshot.num_items > snapshot.known:
-        sources = ["new_item" if item >= snapshot.known else source for item in items]
+        sources = ["new_item" if item >= snapshot.known else own for item, own in zip(items, sources, strict=True)]
     return (
         [each if name is None else "promoted" for each, name in zip(sources, named, strict=True)] if named else sources
     )
@@ -261,8 +273,3 @@ def answer_items(snapshot: Snapshot, found: FoundItems, count: int, wanted: list
         for item, fields in zip(items, snapshot.fields.of(places, wanted), strict=True):
             item.fields = fields
     return items
-
-
-def _ranked_ms(hits: Hits | None) -> float:
-    """The milliseconds of the parts after the first, where the search reports them."""
-    return 0.0 if hits is None else round(1000 * sum(part.seconds for part in hits.parts[1:]), 3)

@@ -100,8 +100,8 @@ def rest_asked(body: Recommend, secret: bytes) -> Rest:
 
 def next_page(
     snapshot_of: Callable[[str], Snapshot | None], body: Recommend, rest: Rest, secret: bytes, request_id: str
-) -> Answer:
-    """The page of a rest; `snapshot_of`: the active snapshot by key, None without one.
+) -> tuple[Answer, Snapshot]:
+    """The page of a rest, and its snapshot; `snapshot_of`: the active snapshot by key, None without one.
 
     Items hidden or erased since are left out. Errors: `Problem` on a cursor of another model, and on items that are
     not (yet) here.
@@ -125,7 +125,7 @@ def next_page(
         unknown_items=[],
     )
     more = partial(with_cursor, owner=rest.owner, erased=rest.erased)
-    return more(answer, found, snapshot, secret, count=body.k, shown=rest.shown)
+    return more(answer, found, snapshot, secret, count=body.k, shown=rest.shown), snapshot
 
 
 def cursor_of(rest: Rest, secret: bytes) -> str:

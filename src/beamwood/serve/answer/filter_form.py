@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
+
+import msgspec
 
 from beamwood.retrieval.columns.item_columns import CATEGORY
 from beamwood.serve.answer.snapshot import Snapshot, indices_of
 from beamwood.serve.messages import Filter
 from beamwood.serve.problems import Problem
 
-__all__ = ["allowed_and_where"]
+__all__ = ["allowed_and_where", "filter_name"]
+
+
+def filter_name(given: Filter) -> str:
+    """A short name of a filter, equal for equal ones, for the log."""
+    return hashlib.blake2b(msgspec.json.encode(given), digest_size=6).hexdigest()
 
 
 def allowed_and_where(

@@ -27,14 +27,15 @@ def owner_of(body: Asking) -> Owner | None:
 def kept_of(
     store: HistoryStore, owner: Owner, snapshot: Snapshot, body: Asking, limits: Limits, *, until: int | None = None
 ) -> StoredHistory:
-    """The owner's counted events after the end of the model's log; `until`: the highest seq to include.
+    """The owner's counted events that the model's own history lacks: after the end of its log, or all without one.
+
+    `until`: the highest seq to include.
 
     If the request excludes rejected items, the result also has the verdict of the owner's latest event on each item,
     limited to the number of ids of a filter.
     """
     kinds, last = snapshot.kinds, limits.history
-    cut = snapshot.end is not None and snapshot.names.histories is not None and not isinstance(owner, Session)
-    after = snapshot.end if cut and snapshot.end is not None else -math.inf
+    after = snapshot.end if snapshot.end is not None and _is_in_model(snapshot, owner) else -math.inf
     stored = store.history(owner, after=after, last=last, until=until, types=kinds.counted)
     erased = snapshot.hides(stored.erased)
     if erased and after > -math.inf:
@@ -46,6 +47,14 @@ def kept_of(
         said = store.history(owner, after=after, last=limits.filter_ids, until=stored.seq, types=kinds.judged)
         judged = {item: kind in kinds.negative for item, kind in zip(said.items, said.types, strict=True)}
     return StoredHistory(stored.items, stored.seq, erased=erased, tombstone=stored.erased, judged=judged)
+
+
+def _is_in_model(snapshot: Snapshot, owner: Owner) -> bool:
+    """Whether the model keeps a history of the owner, which is none of a user that the fit left out."""
+    names = snapshot.names
+    if names.histories is None or names.users is None or isinstance(owner, Session):
+        return False
+    return int(indices_of(names.users, [owner])[0]) >= 0
 
 
 def rejected_of(snapshot: Snapshot, body: Recommend, kept: StoredHistory, user: Any) -> NDArray[np.int32]:

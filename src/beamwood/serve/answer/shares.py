@@ -38,7 +38,8 @@ def with_share_of_new(
     kept = np.flatnonzero(new)[: max(room, k - there)]
     items = np.concatenate([hits.items[:, kept], others.items[:, :there]], axis=1)
     scores = np.concatenate([hits.scores[:, kept], others.scores[:, :there]], axis=1)
-    both = Hits(items, scores, hits.scored + others.scored, hits.parts)
+    seconds = hits.rank_seconds + others.rank_seconds
+    both = Hits(items, scores, hits.scored + others.scored, hits.parts, seconds)
     return _in_order(both, items[0] >= snapshot.known, share, k)
 
 
@@ -46,7 +47,7 @@ def _in_order(hits: Hits, new: BoolArray, share: float, k: int) -> Hits:
     # Places without an item stay behind the items.
     there = int(np.count_nonzero(hits.items[0] >= 0))
     order = [*order_by_share(hits.scores[0, :there], new[:there], share, k), *range(there, len(new))]
-    return Hits(hits.items[:, order], hits.scores[:, order], hits.scored, hits.parts)
+    return replace(hits, items=hits.items[:, order], scores=hits.scores[:, order])
 
 
 def order_by_share(scores: FloatArray, new: BoolArray, share: float, k: int) -> list[int]:

@@ -70,8 +70,10 @@ class Endpoint:
     def refusal(self, headers: Iterable[tuple[bytes, bytes]]) -> Response | None:
         """The response to a caller who would wait too long, computed synchronously; None: admitted."""
         problem = self.service.admission.refusal if self.route.waits else None
-        if problem is None:
-            return None
+        return None if problem is None else self.refused(headers, problem)
+
+    def refused(self, headers: Iterable[tuple[bytes, bytes]], problem: Problem) -> Response:
+        """The response to a request that is refused unread, which is counted and logged."""
         call, _ = self.call(headers)
         self._finished(call, problem.status, problem.code)
         return response_of(call, Failures(problem.failure(call.request_id)), problem.status)

@@ -91,6 +91,7 @@ class _Served(HttpToolsProtocol):
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         if len(self.connections) > self.service.settings.limits.connections:
+            self.service.metrics.rejected.inc("connections")
             transport.abort()
         else:
             self._expect()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -16,6 +17,7 @@ from prometheus_client import (
 )
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
+from beamwood.retrieval.new_items.extended_tree import ExtendedTree
 from beamwood.serve.engine import Priority
 from beamwood.serve.monitoring.tallies import Tally, Times
 
@@ -49,6 +51,7 @@ class Metrics:
         self.sources = Tally("answers", "Answers by what they come from", kept, ["source"])
         self.unknown = Tally("unknown_items", "Items of requests that the catalogue lacks", kept)
         self.lag = Times("loop_lag_seconds", "How late the event loop is", kept, _LATE)
+        self.outcomes = Tally("outcomes", "Answers, and what followed them, by arm", kept, ["arm", "outcome"])
         self.swaps = Tally("swaps", "Models that were loaded or refused", kept, ["outcome"])
         self._gauges(service, own)
         ProcessCollector(registry=self.registry)
@@ -65,6 +68,8 @@ class Metrics:
             ("searches_left", "Searches that nobody awaited any more", lambda: engine.expired),
             ("snapshot_version", "The version that answers", lambda: _of(service, "number")),
             ("snapshot_age_seconds", "Seconds since it was opened", lambda: time.time() - _of(service, "opened")),
+            ("tree_leaves_left", "Empty leaves for new items, of a tree", lambda: _room(service, beside=False)),
+            ("new_items_beside", "New items scored beside a tree", lambda: _room(service, beside=True)),
             ("filter_cache_bytes", "Bytes of prepared filters", lambda: _filters(service, "bytes")),
             ("filter_cache_hits", "Filters that were at hand", lambda: _filters(service, "kept")),
             ("filter_cache_misses", "Filters that had to be prepared", lambda: _filters(service, "made")),
@@ -82,6 +87,16 @@ def _of(service: Service, name: str) -> float:
     if snapshot is None:
         return 0.0
     return float(snapshot.number if name == "number" else snapshot.opened)
+
+
+def _room(service: Service, *, beside: bool) -> float:
+    """The new items beside the tree, or the empty leaves in it; NaN without a tree."""
+    tree = None if service.snapshot is None else service.snapshot.tree
+    if tree is None:
+        return math.nan
+    if beside:
+        return float(tree.num_beside) if isinstance(tree, ExtendedTree) else 0.0
+    return float(tree.tree.shape.capacity - tree.tree.live_counts[0].sum())
 
 
 def _filters(service: Service, name: str) -> float:

@@ -23,7 +23,7 @@ from beamwood.serve.engine import Priority
 from beamwood.serve.messages import Answer, Filter, Recommend
 from beamwood.serve.problems import Problem
 from beamwood.serve.settings import Limits
-from beamwood.serve.store.event import Event, Id
+from beamwood.serve.store.event import Event, Id, Owner
 from beamwood.serve.store.protocol import Answered, HistoryStore, StoreUnavailable
 
 if TYPE_CHECKING:
@@ -54,6 +54,8 @@ class AnswerRecord(Struct):
     """Those of the service that were not as they are by default."""
     by_category: bool = False
     min_beam: int = 50
+    is_page: bool = False
+    """Whether it is a further page, which has no search of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +83,13 @@ class Outcomes:
         self._follows: deque[_Follow] = deque(maxlen=_MOST_WAITING)
         service.closing.append(self.close)
 
-    def note(self, snapshot: Snapshot, body: Recommend, answer: Answer) -> None:
-        """Record an answer."""
+    def note(self, snapshot: Snapshot, body: Recommend, answer: Answer, *, page_of: Owner | None = None) -> None:
+        """Record an answer; `page_of`: the owner of the cursor that it follows."""
         if body.dry_run or self.service.settings.keep_answers <= 0:
             return
+        is_page = body.cursor is not None
+        owner = page_of if is_page else owner_of(body)
+        body = structs.replace(body, cursor=None) if is_page else body
         scores = [each.score for each in answer.items]
         asked = AnswerRecord(
             body,
@@ -98,12 +103,14 @@ class Outcomes:
             self._limits,
             snapshot.by_category,
             self.service.settings.min_beam,
+            is_page,
         )
         running = self.service.experiments.current
         experiment = "" if running is None or answer.arm is None else running.name
         items, group = tuple(each.item for each in answer.items), group_of(experiment, answer.arm or "", answer.model)
-        answered = partial(Answered, answer.request_id, owner_of(body), time.time(), group, items)
+        answered = partial(Answered, answer.request_id, owner, time.time(), group, items)
         self._unwritten.append((answered, asked))
+        self.service.metrics.outcomes.inc(answer.arm or "", "answer")
         if len(self._unwritten) >= _TOGETHER:
             self._write_out()
 
@@ -137,7 +144,8 @@ class Outcomes:
             if answer is None:
                 continue
             if follow.item in answer.items:
-                await histories.call("hit", partial(_hit, request_id=follow.request_id))
+                if await histories.call("hit", partial(_hit, request_id=follow.request_id)):
+                    self._count(answer, "hit")
             elif misses < _MOST_MISSES:
                 misses += 1
                 await self._miss(answer, follow.item)
@@ -160,7 +168,7 @@ class Outcomes:
     async def _miss(self, answer: Answered, item: Id) -> None:
         asked = msgspec.json.decode(answer.text, type=AnswerRecord)
         snapshot = self.service.snapshot_of(asked.key)
-        if snapshot is None or asked.stale:
+        if snapshot is None or asked.stale or asked.is_page:
             return
         # Without the share of new items: with it the list is not in the order of scores.
         limits, owner = replace(self.service.settings.limits, new_item_share=1.0), answer.owner
@@ -177,6 +185,11 @@ class Outcomes:
             priority=Priority.WARM_UP,
         )
         await self.service.histories.call("tally", lambda store: store.tally(answer.group, ran.value))
+        self._count(answer, ran.value)
+
+    def _count(self, answer: Answered, outcome: str) -> None:
+        _, arm, _ = msgspec.json.decode(answer.group, type=tuple[str, str, str])
+        self.service.metrics.outcomes.inc(arm, outcome)
 
 
 def _noted(store: HistoryStore, *, request_id: str) -> Answered | None:

@@ -52,6 +52,8 @@ def replayed(
     if noted is None:
         raise InputError(f"the store keeps no answer {request_id!r}; answers are kept for a day, by their request_id")
     asked = msgspec.json.decode(noted.text, type=AnswerRecord)
+    if asked.is_page:
+        raise InputError(f"{request_id!r} is a further page of an answer; explain the first one, which was searched")
     path = Path(asked.folder) if folder is None else folder
     classes = None if searchers is None else searchers(path)
     snapshot = open_snapshot(

@@ -13,7 +13,8 @@ import numpy as np
 import polars as pl
 from msgspec import structs
 
-from beamwood.retrieval.columns.item_columns import CATEGORY, LabelColumn, NumberColumn
+from beamwood.retrieval.columns.item_columns import CATEGORY, Column, LabelColumn, NumberColumn
+from beamwood.retrieval.columns.vector_column import VectorColumn
 from beamwood.serve.answer.answering import recommended
 from beamwood.serve.answer.asking import StoredHistory
 from beamwood.serve.answer.snapshot import Snapshot, indices_of
@@ -85,7 +86,7 @@ def view_of(
         "found": _found(snapshot, asked.find) if asked.find else (),
         "history": titled(snapshot, asked.ids(snapshot.names.items)),
         "categories": sorted(labels.names)[:_MOST_CATEGORIES] if isinstance(labels, LabelColumn) else (),
-        "columns": [name for name in columns if name != CATEGORY],
+        "columns": [name for name, column in columns.items() if name != CATEGORY and not _is_vector(column)],
         "fields": _fields(snapshot)[:_MOST_FIELDS],
         "ids": "number" if snapshot.names.items.dtype.is_integer() else "text",
     }
@@ -98,11 +99,16 @@ def view_of(
 
 
 def _fields(snapshot: Snapshot) -> list[CellField]:
-    """The columns of new items, the title first; the category has its own field."""
+    """The columns of new items, the title first; the category has its own field, and nobody types a vector."""
     columns, title = snapshot.names.filters.columns.columns, snapshot.fields.title
     names = dict.fromkeys([*([] if title is None else [title]), *snapshot.fields.names, *columns])
     kinds = {name: column.kind for name, column in columns.items() if isinstance(column, NumberColumn)}
-    return [CellField(name, kinds.get(name, "text")) for name in names if name != CATEGORY]
+    typed = [name for name in names if name != CATEGORY and not _is_vector(columns.get(name))]
+    return [CellField(name, kinds.get(name, "text")) for name in typed]
+
+
+def _is_vector(column: Column | None) -> bool:
+    return isinstance(column, VectorColumn)
 
 
 def titled(snapshot: Snapshot, items: Sequence[Any]) -> list[Titled]:

@@ -82,7 +82,7 @@ async def _events(call: Call) -> Accepted:
     histories = call.service.histories
     began = time.monotonic()
     done = await histories.append(events)
-    call.stages["store"] = time.monotonic() - began
+    call.stages["store"], call.noted["count"] = time.monotonic() - began, done.accepted
     snapshot = call.service.snapshot
     kinds = Kinds() if snapshot is None else snapshot.kinds
     if done.accepted:

@@ -196,7 +196,11 @@ def _check_similar(snapshot: Snapshot, ids: list[Any], name: str) -> None:
 
 async def _patch(call: Call) -> Catalogued:
     def change(snapshot: Snapshot, learned: Learned) -> list[CatalogueItem]:
-        found = learned.items.get(typed_id(call.path["id"], snapshot.names.items))
+        item = typed_id(call.path["id"], snapshot.names.items)
+        found = learned.items.get(item)
+        if found is None and _are_known(call, [item]).all():
+            message = f"the item {item!r} was fitted; hide or show it by PUT /v1/items/availability"
+            raise Problem("conflict", message)
         if found is None or found.gone:
             raise _no_such_item(call)
         given = {name: value for name, value in structs.asdict(call.body).items() if value is not UNSET}

@@ -13,7 +13,8 @@ from beamwood.errors import InputError
 from beamwood.retrieval.request import Request
 from beamwood.retrieval.similar import similar_items
 from beamwood.serve.answer.asking import StoredHistory, check_asking, known_of
-from beamwood.serve.answer.filter_form import allowed_and_where
+from beamwood.serve.answer.filter_form import allowed_and_where, filter_name
+from beamwood.serve.answer.kept import owner_of
 from beamwood.serve.answer.snapshot import Snapshot, indices_of, without_index
 from beamwood.serve.engine import Priority
 from beamwood.serve.http.route import Call, Route
@@ -51,8 +52,12 @@ async def _score(call: Call) -> ListAnswer:
     body, limits = call.body, call.service.settings.limits
     check_asking(body, limits)
     _check_length("items", body.items, limits)
-    kept = await call.service.kept_of(call.snapshot, body)
-    return await _answer(call, functools.partial(_ordered, call.snapshot, body, kept))
+    snapshot, arm = call.service.experiments.chosen(owner_of(body), call.snapshot)
+    kept = await call.service.kept_of(snapshot, body)
+    answer = await _answer(call, functools.partial(_ordered, snapshot, body, kept))
+    if arm is not None:
+        answer.arm = call.noted["arm"] = arm
+    return answer
 
 
 def _check_length(name: str, ids: Sequence[Any], limits: Limits) -> None:
@@ -90,7 +95,20 @@ async def _answer(call: Call, work: functools.partial[Found]) -> ListAnswer:
 
     ran = await call.run(run, deadline=call.deadline(body.deadline_ms), priority=Priority.CALLER)
     answer: ListAnswer = ran.value
+    _note_for_log(call, body, answer)
     return answer
+
+
+def _note_for_log(call: Call, body: Similar | Score, answer: ListAnswer) -> None:
+    noted = call.noted
+    noted["count"], noted["snapshot"] = len(answer.items), answer.snapshot
+    if isinstance(body, Score):
+        if body.user is not None:
+            noted["user"] = call.service.log.user(body.user)
+        return
+    noted["k"] = body.k
+    if body.filter is not None:
+        noted["filter"] = filter_name(body.filter)
 
 
 def _like(snapshot: Snapshot, body: Similar, asked: Sequence[Any], limits: Limits) -> Found:

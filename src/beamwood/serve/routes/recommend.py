@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import hashlib
 import time
-
-import msgspec
 
 from beamwood.serve.answer.answering import FoundItems, recommended
 from beamwood.serve.answer.asking import StoredHistory, check_asking
 from beamwood.serve.answer.cursor import next_page, rest_asked, with_cursor
+from beamwood.serve.answer.filter_form import filter_name
 from beamwood.serve.answer.kept import owner_of
 from beamwood.serve.answer.snapshot import Snapshot
 from beamwood.serve.engine import Priority
@@ -73,7 +71,7 @@ async def answer_one(
     snapshot, arm = service.experiments.chosen(owner_of(body), call.snapshot)
     _check(body, limits)
     if body.cursor is not None:
-        return await _next_page(service, body, request_id)
+        return await _next_page(service, body, request_id, began=began)
     check_asking(body, limits)
     asked = time.monotonic()
     kept = await service.kept_of(snapshot, body)
@@ -89,20 +87,29 @@ async def answer_one(
         owner = owner_of(body)
         more = functools.partial(with_cursor, owner=None if owner is None else owner_text(owner), erased=kept.tombstone)
         more(answer, found, snapshot, service.secret, count=body.k)
-    took, call.stages["store"] = answer.took_ms, stored
+    took, stages = answer.took_ms, call.stages
+    stages["store"] = stages.get("store", 0.0) + stored
+    if took.rank > 0:
+        stages["rank"] = stages.get("rank", 0.0) + took.rank / 1000
     took.queue, took.store = round(1000 * (call.waited + ran.queued), 3), round(1000 * stored, 3)
     took.total = round(1000 * (time.monotonic() - began), 3)
     return answer
 
 
-async def _next_page(service: Service, body: Recommend, request_id: str) -> Answer:
+async def _next_page(service: Service, body: Recommend, request_id: str, *, began: float) -> Answer:
     """The page of a cursor. Errors: `Problem`; it is gone where its owner was erased since, or merged into a user."""
     rest = rest_asked(body, service.secret)
-    if rest.owner is not None:
-        owner = read_owner(rest.owner)
-        if not await service.histories.is_as_before(owner, rest.erased, rest.seq):
-            raise Problem("gone", "the cursor's history is gone; ask for the first page again", field="cursor")
-    return next_page(service.snapshot_of, body, rest, service.secret, request_id)
+    owner = None if rest.owner is None else read_owner(rest.owner)
+    if owner is not None and not await service.histories.is_as_before(owner, rest.erased, rest.seq):
+        raise Problem("gone", "the cursor's history is gone; ask for the first page again", field="cursor")
+    answer, snapshot = next_page(service.snapshot_of, body, rest, service.secret, request_id)
+    chosen, arm = service.experiments.chosen(owner, service.current())
+    answer.arm = arm if chosen.key == snapshot.key else None
+    answer.took_ms.total = round(1000 * (time.monotonic() - began), 3)
+    service.metrics.sources.inc(answer.source)
+    service.catalogue.count(answer.items)
+    service.answers.note(snapshot, body, answer, page_of=owner)
+    return answer
 
 
 def note_for_log(call: Call, body: Recommend, answer: Answer) -> None:
@@ -113,7 +120,7 @@ def note_for_log(call: Call, body: Recommend, answer: Answer) -> None:
     if body.user is not None:
         noted["user"] = call.service.log.user(body.user)
     if body.filter is not None:
-        noted["filter"] = hashlib.blake2b(msgspec.json.encode(body.filter), digest_size=6).hexdigest()
+        noted["filter"] = filter_name(body.filter)
     if answer.degraded:
         noted["degraded"] = True
     if answer.arm is not None:

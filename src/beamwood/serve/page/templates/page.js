@@ -71,6 +71,17 @@ async function swapped(path, body) {
   }
 }
 
+async function tried(method, body) {
+  const said = document.getElementById("model-said");
+  try {
+    await asked("/v1/experiments", method, body);
+    said.textContent = "";
+    await models();
+  } catch (error) {
+    said.textContent = error.message;
+  }
+}
+
 function button(text, press) {
   const made = document.createElement("button");
   made.type = "button";
@@ -84,9 +95,18 @@ async function models() {
   try {
     const now = await asked("/v1/models"), trial = await asked("/v1/experiments");
     const parts = [`${now.model} answers, searched by ${now.searched_by}. `];
-    for (const name of now.available) parts.push(button(`load ${name}`, () => swapped("/v1/models/load", { path: name })), " ");
+    for (const name of now.available) {
+      parts.push(button(`load ${name}`, () => swapped("/v1/models/load", { path: name })), " ");
+      const arms = [{ model: "current", share: 0.5 }, { model: name, share: 0.5 }];
+      if (trial.experiment === null) parts.push(button(`try ${name} on half of the users`, () => tried("PUT", { name, arms })), " ");
+    }
     if (now.earlier.length) parts.push(button("back to the one before", () => swapped("/v1/models/rollback")));
     if (!now.available.length) parts.push("Start the service with --models-dir to load others here. ");
+    if (trial.experiment !== null) {
+      const arms = trial.experiment.arms.map((arm) => `${arm.name ?? arm.model} ${(100 * arm.share).toFixed(0)} %`);
+      parts.push(document.createElement("br"), `The experiment ${trial.experiment.name} runs: ${arms.join(", ")}. `);
+      parts.push(button("end it", () => tried("DELETE")));
+    }
     for (const group of trial.groups) {
       const rate = (100 * group.hit_rate).toFixed(1);
       parts.push(document.createElement("br"), `${group.model} ${group.arm}: ${group.answers} answers, ${rate} % followed by an event with an item of theirs`);
@@ -134,6 +154,7 @@ function cells() {
 const PLACES = {
   similar: "its place comes from the items that it is like.",
   events: "its place comes from its first events.",
+  vector: "its place comes from its content.",
   category: "its place comes from its category.",
   none: "it has no place in lists yet: say what it is like or its category, or send three events.",
 };
