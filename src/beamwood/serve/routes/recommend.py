@@ -108,7 +108,7 @@ async def _next_page(service: Service, body: Recommend, request_id: str, *, bega
     answer.took_ms.total = round(1000 * (time.monotonic() - began), 3)
     service.metrics.sources.inc(answer.source)
     service.catalogue.count(answer.items)
-    service.answers.note(snapshot, body, answer, page_of=owner)
+    service.outcomes.note(snapshot, body, answer, page_of=owner)
     return answer
 
 
