@@ -18,7 +18,7 @@ __all__ = ["Service"]
 
 K = 20
 # Memory is stable if this many seconds of load add at most this share.
-_WARM_SECONDS, _STANDS = 5.0, 0.001
+_WARM_SECONDS, _STANDS = 20.0, 0.001
 
 
 class Service:
@@ -62,7 +62,7 @@ class Service:
         before = 0.0
         while (now := server.mib("VmRSS")) > (1 + _STANDS) * before and time.perf_counter() < until:
             before = now
-            self.load(server, _WARM_SECONDS, bodies=asked, connections=64)
+            self.load(server, min(_WARM_SECONDS, seconds), bodies=asked, connections=64)
 
 
 def _bodies(folder: Path, count: int = 400) -> list[dict[str, Any]]:
