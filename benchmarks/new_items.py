@@ -59,10 +59,11 @@ def source_mixture(held: Held, sources: Sources, item: int, source: str) -> dict
             return {}
         vectors = table.vectors(_VECTORS)
         known = VectorColumn.of(np.delete(vectors, held.items, axis=0))
-        return sources.vector(known.similar(_VECTORS, vectors[item], NEAREST))
+        (near,) = known.similar(_VECTORS, [vectors[item]], NEAREST)
+        return sources.vector(near)
     count = _MANY if source == "similar" else int(source.split()[0])
-    near = [held.place[items_near(history, place)] for history, place in held.first_events(item, count)]
-    mixture = sources.events(near)
+    beside = [held.place[items_near(history, place)] for history, place in held.first_events(item, count)]
+    mixture = sources.events(beside)
     return sources.similar(mixture) if source == "similar" else mixture
 
 

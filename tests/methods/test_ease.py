@@ -66,7 +66,7 @@ def test_few_users_need_no_matrix_of_items(monkeypatch):
 
 def test_a_limit_leaves_out_items_that_take_too_long(split, monkeypatch):
     """Five items take a tenth of a second here, so all sixty would take too long."""
-    monkeypatch.setattr(ease, "_PRICED", 5)
+    monkeypatch.setattr(ease, "_TRIED", 5)
     ticks = iter(np.arange(0, 1e6, 0.1))
     budget = Budget(60.0, clock=lambda: float(next(ticks)))
     searcher, _ = ease.build(split, ease.Config(**{"model.regularisation": 50.0}), 0, budget)
