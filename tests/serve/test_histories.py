@@ -263,6 +263,11 @@ def test_requests_are_answered_while_the_store_is_down(folder, users, monkeypatc
         assert refused.status_code == 503
         assert refused.headers["retry-after"] == "1"
         assert refused.json()["error"]["code"] == "store_unavailable"
+        assert "send it again" in refused.json()["error"]["message"]
+        unread = client.get(f"/v1/users/{user}/history").json()["error"]
+        assert (unread["code"], "ask again" in unread["message"]) == ("store_unavailable", True)
+        # Reasons may name servers and accounts.
+        assert "unplugged" not in refused.text + str(unread)
         wait_until(lambda: client.get("/readyz").status_code == 503)
         assert client.service.histories.trouble == "unplugged"
         assert client.get("/livez").status_code == 200
