@@ -6,7 +6,7 @@ import functools
 
 from msgspec import Struct
 
-from beamwood.serve.answer.asking import StoredHistory
+from beamwood.serve.answer.asking import StoredHistory, check_asking
 from beamwood.serve.engine import Priority
 from beamwood.serve.http.route import Call, Plain, Route
 from beamwood.serve.page.asked import FIELDS, FormFields
@@ -64,8 +64,10 @@ async def _page(call: Call) -> Plain:
 
 async def _view(call: Call, asked: FormFields) -> View:
     service, snapshot = call.service, call.snapshot
-    body = asked.body(snapshot)
-    kept = StoredHistory() if body is None else await service.kept_of(snapshot, body)
+    body, kept = asked.body(snapshot), StoredHistory()
+    if body is not None:
+        check_asking(body, service.settings.limits)
+        kept = await service.kept_of(snapshot, body)
     work = functools.partial(_work, call, asked, kept)
     ran = await call.run(work, deadline=call.deadline(None), priority=Priority.CALLER)
     found: View = ran.value
