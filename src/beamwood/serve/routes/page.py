@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 
 from msgspec import Struct
@@ -46,7 +47,7 @@ def routes(service: Service) -> list[Route]:
 
 
 async def _page(call: Call) -> Plain:
-    asked, service = FormFields.of(call.query), call.service
+    asked = FormFields.of(call.query)
     problem, view = None, View()
     try:
         snapshot = call.snapshot
@@ -57,8 +58,8 @@ async def _page(call: Call) -> Plain:
     except Problem as refused:
         if refused.code != "not_ready":
             raise
-        return Plain(page_of(asked, service=service, snapshot=None, view=View(), problem=refused.failure()), _HTML, 503)
-    content = page_of(asked, service=service, snapshot=snapshot, view=view, problem=problem)
+        return Plain(page_of(asked, snapshot=None, view=View(), problem=refused.failure()), _HTML, 503)
+    content = await asyncio.to_thread(page_of, asked, snapshot=snapshot, view=view, problem=problem)
     return Plain(content, _HTML, 200 if problem is None else 422)
 
 
