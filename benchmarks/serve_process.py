@@ -108,6 +108,13 @@ def _is_ready(address: str) -> bool:
         return False
 
 
+def seconds_to_load(folder: Path) -> float:
+    """Wall time of a process that loads a folder in Python, and ends."""
+    began = time.perf_counter()
+    subprocess.run([sys.executable, "-c", f"import beamwood; beamwood.load({str(folder)!r})"], check=True)
+    return time.perf_counter() - began
+
+
 def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

@@ -17,7 +17,14 @@ from typing import Any
 from benchmarks.bars import Bar
 from benchmarks.measure import memory_pace
 from benchmarks.serve_load import offered_load, start
-from benchmarks.serve_process import Process, beamwood_server, lag_at, memory_slope, rival_server
+from benchmarks.serve_process import (
+    Process,
+    beamwood_server,
+    lag_at,
+    memory_slope,
+    rival_server,
+    seconds_to_load,
+)
 from benchmarks.serve_service import Service
 from benchmarks.serve_turns import Turns, flat, middle, together, wrong
 
@@ -106,13 +113,15 @@ class Run:
 
     def idle(self, server: Process) -> None:
         """Start-up time and memory of a server before its first request."""
-        rss = server.mib("VmRSS")
+        rss, load = server.mib("VmRSS"), seconds_to_load(self.model.folder)
         self.found["start"] = {
             "anon_mib": server.mib("RssAnon"),
             "rss_mib": rss,
             "weights_mib": self.model.mib,
             "seconds": server.seconds_to_ready,
+            "load_seconds": load,
         }
+        self.bar("start_over_load", server.seconds_to_ready / load, 2)
         self.bar("idle_rss_mib_above_weights", rss - self.model.mib, 120)
 
     def saturation(self) -> None:
@@ -201,6 +210,7 @@ class Run:
             self.note(service, "overload_as_wide", together(as_wide.found))
             more = [own / wide for own, wide in zip(narrowed.goodput, as_wide.goodput, strict=True)]
             self.bar("narrowed_over_as_wide", middle(more), 1.5, at_most=False)
+            self.bar("narrowed_overlap_at_10", service.narrowed_overlap(), 0.9, at_most=False)
 
     def swaps(self, service: Service) -> None:
         """Model swaps at half the capacity; a damaged model is refused."""

@@ -10,6 +10,11 @@ from typing import Any
 import numpy as np
 
 import beamwood
+from beamwood.serve.answer.answering import recommended
+from beamwood.serve.answer.asking import StoredHistory
+from beamwood.serve.answer.snapshot import open_snapshot
+from beamwood.serve.messages import Recommend
+from beamwood.serve.settings import Limits
 from benchmarks.measure import in_process
 from benchmarks.serve_load import offered_load
 from benchmarks.serve_process import Process
@@ -35,6 +40,11 @@ class Service:
     def in_process(self) -> dict[str, float]:
         """`recommend` without HTTP, in a separate process."""
         found: dict[str, float] = in_process(_alone, str(self.folder), [body["history"] for body in self.asked])
+        return found
+
+    def narrowed_overlap(self) -> float:
+        """The mean overlap@10 of answers by the narrowest beam with those by the fit's own."""
+        found: float = in_process(_narrowed, self.folder, [body["history"] for body in self.asked[:100]])
         return found
 
     def load(self, server: Process, seconds: float, **plan: Any) -> dict[str, Any]:
@@ -75,6 +85,20 @@ def _bodies(folder: Path, count: int = 400) -> list[dict[str, Any]]:
         chosen = rng.integers(0, len(retriever.histories), count)
         rows = [retriever.histories[int(row)][-69:] for row in chosen]  # type: ignore[assignment]
     return [{"history": ids.decode(row), "k": K} for row in rows]
+
+
+def _narrowed(folder: Path, histories: list[list[Any]], k: int = 10) -> float:
+    snapshot, overlaps = open_snapshot(folder), []
+    for history in histories:
+        lists = [
+            recommended(
+                snapshot, Recommend(history=history, k=k), StoredHistory(), Limits(), request_id="", pressure=by
+            )[0]
+            for by in (0.0, 1.0)
+        ]
+        own, narrowed = ({item.item for item in each.items} for each in lists)
+        overlaps.append(len(own & narrowed) / k)
+    return statistics.mean(overlaps)
 
 
 def _alone(folder: str, histories: list[list[Any]]) -> dict[str, float]:

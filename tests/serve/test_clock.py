@@ -34,3 +34,12 @@ def test_a_jump_loses_no_stored_answer(tmp_path, monkeypatch, jump):
             client.portal.call(client.service.outcomes.flush, time.monotonic())
         store = client.service.histories.store
         assert [store.noted(each) is not None for each in ids] == [True] * 4
+
+
+def test_no_answer_is_stored_on_request(tmp_path):
+    folder, retriever = saved(tmp_path / "model")
+    with serving(folder, keep_answers=0.0) as client:
+        answer = post(client, "/v1/recommend", {"history": retriever.items.decode(np.arange(3))})
+        client.portal.call(client.service.answers.flush, time.monotonic())
+        assert client.service.histories.store.noted(answer["request_id"]) is None
+        assert client.get("/v1/experiments").json()["groups"] == []

@@ -16,6 +16,7 @@ from beamwood.serve.answer.asking import StoredHistory
 from beamwood.serve.answer.snapshot import open_snapshot
 from beamwood.serve.experiments import Arm, Experiment, arm_of
 from beamwood.serve.messages import Filter, Recommend
+from beamwood.serve.monitoring.log import RequestLog
 from beamwood.serve.monitoring.outcomes import miss_of
 from beamwood.serve.monitoring.replay import replayed
 from beamwood.serve.settings import Limits
@@ -99,6 +100,19 @@ def test_invalid_experiments_are_refused(models, options, body, said):
         assert answer.status_code in (403, 422)
         assert said in answer.json()["error"]["message"]
         assert client.get("/v1/experiments").json()["experiment"] is None
+
+
+def test_a_store_that_is_down_is_reported_once(models, options, monkeypatch):
+    monkeypatch.setattr("beamwood.serve.experiments._ROUND_SECONDS", 0.01)
+    said = []
+    monkeypatch.setattr(RequestLog, "said", lambda _, event, **more: said.append(event))
+    with serving(models / "one", **options) as client:
+        client.service.histories.store.close()
+        wait_until(lambda: "experiment_not_followed" in said)
+        tried = client.service.metrics.registry.get_sample_value
+        before = tried("beamwood_store_errors_total", {"call": "get"})
+        wait_until(lambda: tried("beamwood_store_errors_total", {"call": "get"}) > before + 3)
+    assert said.count("experiment_not_followed") == 1
 
 
 def test_hits_and_misses_by_arm(models, options, monkeypatch):

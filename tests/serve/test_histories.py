@@ -230,6 +230,19 @@ def test_times_as_text(folder):
         assert send(client, *[{"user": 1, "item": 1}] * 1001, status=422)["error"]["field"] == "events"
 
 
+@pytest.mark.parametrize(
+    "who", [{"user": "a\0b"}, {"session": "\0"}, {"user": ""}, {"user": "x" * 513}, {"user": 2**63}]
+)
+def test_an_id_that_no_store_accepts_is_not_looked_up(folder, who):
+    """PostgreSQL refuses some characters, which would look like a store that is down, to everybody."""
+    (field,) = who
+    with serving(folder) as client:
+        for path, more in (("/v1/recommend", {}), ("/v1/score", {"items": [1]})):
+            assert post(client, path, who | more, 422)["error"]["field"] == field
+        (row,) = post(client, "/v1/recommend/batch", {"requests": [who]})["rows"]
+        assert row["error"]["field"] == field
+
+
 class BrokenStore(MemoryStore):
     """A store that can be made to fail."""
 
@@ -263,6 +276,11 @@ def test_requests_are_answered_while_the_store_is_down(folder, users, monkeypatc
         assert refused.status_code == 503
         assert refused.headers["retry-after"] == "1"
         assert refused.json()["error"]["code"] == "store_unavailable"
+        assert "send it again" in refused.json()["error"]["message"]
+        unread = client.get(f"/v1/users/{user}/history").json()["error"]
+        assert (unread["code"], "ask again" in unread["message"]) == ("store_unavailable", True)
+        # Reasons may name servers and accounts.
+        assert "unplugged" not in refused.text + str(unread)
         wait_until(lambda: client.get("/readyz").status_code == 503)
         assert client.service.histories.trouble == "unplugged"
         assert client.get("/livez").status_code == 200

@@ -96,6 +96,28 @@ def test_new_items_have_at_most_a_share_of_an_answer(folder):
         assert alone[:9] == ["model"] * 9, "known items have the first positions"
 
 
+@pytest.mark.parametrize("rule", [{"max_per_category": 30}, {"diversity": 0.3}])
+def test_new_items_have_at_most_a_share_under_rules_too(folder, rule):
+    twins = known(folder, *range(30))
+    with serving(folder[0]) as client:
+        new = [{"item": f"new-{at}", "similar": [twin], "category": "c1"} for at, twin in enumerate(twins)]
+        put(client, *new, {"item": "launch", "category": "c2", "fields": {"price": 7.25}})
+
+        def sources(**more):
+            found = answered(client, **({"history": known(folder, 60), "k": 20} | rule | more))
+            assert len({each["item"] for each in found}) == len(found)
+            return [each["source"] for each in found]
+
+        alone = sources()
+        assert len(alone) == 20
+        assert 0 < alone.count("new_item") <= 2
+        only = {"items": ["new-1", "new-2", "new-3", *twins[:2]]}
+        assert sorted(sources(k=5, filter=only)) == ["model"] * 2 + ["new_item"] * 3
+        promoted = sources(promote=[{"filter": {"where": {"price": 7.25}}, "share": 0.05}])
+        assert (len(promoted), promoted.count("promoted")) == (20, 1)
+        assert promoted.count("new_item") <= 2
+
+
 def test_where_a_filter_leaves_less_than_k_new_items_are_answered_too(folder):
     (old,) = known(folder, 7)
     with serving(folder[0]) as client:

@@ -31,7 +31,8 @@ def test_the_document(client):
     names = [operation["operationId"] for own in document["paths"].values() for operation in own.values()]
     assert len(set(names)) == len(names)
     operation = document["paths"]["/v1/recommend"]["post"]
-    assert {"200", "400", "401", "413", "422", "429", "504"} <= set(operation["responses"])
+    assert {"200", "400", "401", "404", "409", "410", "413", "422", "429", "504"} <= set(operation["responses"])
+    assert {"200", "404", "422"} <= set(document["paths"]["/v1/items/{id}"]["delete"]["responses"])
     assert operation["security"] == [{"token": ["recommend"]}]
     assert all(code in document["info"]["description"] for code in STATUS)
 

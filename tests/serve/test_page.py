@@ -128,6 +128,7 @@ def test_items_are_found_by_title_and_by_id(client):
     ("form", "said"),
     [
         ("user=11&k=0", "whole number of 1 to 200"),
+        ("user=a%00b", "not valid text"),
         ("user=11&own=1&effort=2", "outside 0..1"),
         ("user=11&where=prise<3", "prise"),
         ("user=11&category=zebra", "zebra"),

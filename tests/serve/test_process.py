@@ -68,7 +68,8 @@ def test_check(folder, tmp_path, capsys):
         ((folder[0], "--check", "--items", tmp_path / "none.parquet"), "does not exist"),
         ((folder[0], "--timeout", "5"), "write 500ms"),
         ((folder[0], "--check", "--timeout", "0s"), "above 0"),
-        ((folder[0], "--check", "--store", "sqlite:"), "is unknown"),
+        ((folder[0], "--check", "--store", "sqlite:"), "names no place"),
+        ((folder[0], "--keep-answers", "1d"), "write 500ms"),
         ((folder[0], "--check", "--store", "http://me:secret@x"), "'http://..@x' is unknown"),
         ((folder[0], "--filter-cache", "much"), "write 256MB"),
         ((folder[0], "--threads", "none"), "auto"),
@@ -91,11 +92,13 @@ def test_histories_are_stored_next_to_the_folder(folder, monkeypatch, given, the
     (root / "link").unlink(missing_ok=True)
     (root / "link").symlink_to(folder[0])
     seen = []
-    monkeypatch.setattr("beamwood.serve.server.serve", lambda _, settings: seen.append(settings.store) or 0)
+    monkeypatch.setattr("beamwood.serve.server.serve", lambda _, settings: seen.append(settings) or 0)
     monkeypatch.chdir(root / there)
     assert main(["serve", given.format(root.name)]) == 0
+    assert main(["serve", given.format(root.name), "--keep-answers", "2h"]) == 0
     name = "link" if given == "link" else "model"
-    assert seen == [f"sqlite:{root / name}.events.db"]
+    assert [each.store for each in seen] == [f"sqlite:{root / name}.events.db"] * 2
+    assert [each.keep_answers for each in seen] == [24 * 3600, 2 * 3600]
 
 
 def test_folders_that_cannot_be_served_are_refused(tmp_path):

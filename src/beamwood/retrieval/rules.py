@@ -55,11 +55,17 @@ class Promotion:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The rules of one request."""
+    """The rules of one request.
+
+    `known` bool[N]: of others at most `num_others` are taken, unless these run out; None: any number. Promoted ones do
+    not count.
+    """
 
     caps: Caps | None = None
     diversity: float = 0.0
     promotions: tuple[Promotion, ...] = ()
+    known: Prepared | None = None
+    num_others: int = 0
 
 
 def rules_of(request: Request, k: int, filters: Filters) -> Rules | None:
@@ -155,9 +161,19 @@ class _Picking:
         self.taken: list[int] = []
         self.counts: Counter[int] = Counter()
         self.scored, self.rank_seconds = 0, 0.0
+        # How many items that are not known there may be, None: any number.
+        self.others_left: int | None = None
 
     def pick(self, wanted: int, among: Prepared | None) -> list[tuple[int, float]]:
         """At most `wanted` items with their scores, of `among` if given."""
+        if among is not None or self.rules.known is None:
+            return self._pick(wanted, among)
+        self.others_left = self.rules.num_others
+        picked = self._pick(wanted, None)
+        self.others_left = None
+        return picked + self._pick(wanted - len(picked), None)
+
+    def _pick(self, wanted: int, among: Prepared | None) -> list[tuple[int, float]]:
         picked: list[tuple[int, float]] = []
         while len(picked) < wanted:
             items, scores = self._search(wanted - len(picked), among)
@@ -180,6 +196,8 @@ class _Picking:
         full = set() if caps is None else caps.full(self.counts)
         if caps is not None and full:
             mask = ~caps.column.having(full) if mask is None else mask & ~caps.column.having(full)
+        if self.others_left == 0 and self.rules.known is not None:
+            mask = self.rules.known.mask if mask is None else mask & self.rules.known.mask
         excluded = options.excluded
         if self.taken:
             own = ItemLists.from_lists([self.taken])
@@ -193,10 +211,17 @@ class _Picking:
 
     def _has_room(self, item: int) -> bool:
         caps = self.rules.caps
+        if self.others_left == 0 and not self._is_known(item):
+            return False
         return caps is None or not caps.full(self.counts).intersection(caps.column.of_item(item))
+
+    def _is_known(self, item: int) -> bool:
+        return self.rules.known is None or bool(self.rules.known.mask[item])
 
     def _take(self, item: int) -> None:
         self.taken.append(item)
+        if self.others_left is not None and not self._is_known(item):
+            self.others_left -= 1
         if self.rules.caps is not None:
             self.counts.update(self.rules.caps.column.of_item(item))
 

@@ -75,7 +75,7 @@ class Experiments:
     def __init__(self, service: Service) -> None:
         self.service = service
         self._running, self._text, self._again = _Running(), "", math.inf
-        self._turn = asyncio.Lock()
+        self._turn, self._trouble = asyncio.Lock(), ""
 
     @property
     def current(self) -> Experiment | None:
@@ -143,8 +143,12 @@ class Experiments:
         try:
             async with asyncio.timeout(_BEGIN_SECONDS):
                 await self.look()
+            self._trouble = ""
         except (Problem, TimeoutError, msgspec.DecodeError) as problem:
-            self.service.log.said("experiment_not_followed", reason=str(problem))
+            # Logged once, not in each round.
+            before, self._trouble = self._trouble, str(problem) or "it takes too long"
+            if self._trouble != before:
+                self.service.log.said("experiment_not_followed", reason=self._trouble)
 
     async def keep_up(self) -> None:
         """Follow experiments that other services on the store start or stop, as long as the service runs."""

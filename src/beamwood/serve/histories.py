@@ -33,6 +33,8 @@ __all__ = ["HistoryGateway"]
 _Result = TypeVar("_Result")
 _READERS = 4
 _READS = ("open", "read", "erased")
+# Calls that change nothing.
+_READ_CALLS = frozenset((*_READS, "get", "noted", "page", "tallies"))
 # After a read that failed the next are not tried for a while.
 _PAUSE_SECONDS, _WRITE_SECONDS = 0.5, 10.0
 _MOST_WAITING = 50_000
@@ -191,9 +193,12 @@ class HistoryGateway:
         return snapshot.hides(stored.erased)
 
     def _refused(self, name: str, error: BaseException) -> Problem:
+        """What a caller is told; the reason, which may name servers and their users, is in the log."""
         self._failed(name, error)
-        message = f"the store does not say that it is kept ({error}); send it again with the same keys"
-        if isinstance(error, TimeoutError):
+        message = "the store does not say that it is kept; send it again with the same keys"
+        if name in _READ_CALLS:
+            message = "the store does not answer; ask again later"
+        elif isinstance(error, TimeoutError):
             message = "the store does not answer in time, and may keep this later; send it again with the same keys"
         return Problem("store_unavailable", message, retry_after_ms=1000)
 

@@ -172,6 +172,7 @@ def test_a_second_process_is_refused_with_the_process_id(tmp_path: Path) -> None
         ("sqlite:{folder}/text.db", "cannot be opened as a store"),
         ("sqlite", "did you mean 'sqlite:'"),
         ("mysql://x", "is unknown"),
+        ("sqlite:", "names no place; write sqlite:PATH"),
         ("postgresql://a b c", "is invalid"),
         ("redis://h:port/0", "the address of Redis is invalid"),
         ("redis://me:secret@h:port/0", "the address of Redis is invalid"),

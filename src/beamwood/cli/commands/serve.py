@@ -82,6 +82,15 @@ _KeepDays = Annotated[
     o.Number,
     typer.Option("--keep-days", metavar="N", help="Retention: maximum age in days; default: unlimited."),
 ]
+_KeepAnswers = Annotated[
+    str,
+    typer.Option(
+        "--keep-answers",
+        metavar="TIME",
+        hidden=True,
+        help="Retention: how long answers are stored, for hit rates and `explain`; 0s: none.",
+    ),
+]
 _Models = Annotated[
     o.Text, typer.Option("--models-dir", metavar="FOLDER", help="Parent folder of other models that may be loaded.")
 ]
@@ -150,6 +159,7 @@ class StoreOptions:
     store: _Store = None
     keep_events: _KeepEvents = None
     keep_days: _KeepDays = None
+    keep_answers: _KeepAnswers = "24h"
 
 
 @expanded
@@ -213,6 +223,7 @@ def _settings(
         # Derived from the given name, also where that is "." or a link: beside the folder, not in it.
         store=f"sqlite:{os.path.abspath(folder)}.events.db" if keeping.store is None else keeping.store,
         retention=Retention(keeping.keep_events, keeping.keep_days),
+        keep_answers=of_seconds("--keep-answers", keeping.keep_answers),
         tokens=_path(where.tokens),
         insecure=where.insecure,
         items=_path(items),

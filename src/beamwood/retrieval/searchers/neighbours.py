@@ -155,8 +155,8 @@ class NeighbourSearcher:
     def by_popularity(self, hits: Hits) -> BoolArray:
         """bool[B, k], which results of a search are no neighbours of the history, but follow by popularity."""
         known = (hits.items >= 0) & (hits.items < self.num_items)
-        filled: BoolArray = hits.scores == self._filler[np.where(known, hits.items, 0)]
-        return known & filled
+        filled: BoolArray = known & (hits.scores == self._filler[np.where(known, hits.items, 0)])
+        return filled
 
     def shares(self, history: ItemLists, item: int) -> list[tuple[int, float]]:
         """The contributions of one history's places to an item's score, largest first, without zeros.

@@ -5,6 +5,7 @@ Shape legend: N items, k results.
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass, replace
 from typing import Any
@@ -200,6 +201,8 @@ def _search(
         if share < 1 and snapshot.num_items > snapshot.known:
             hits = with_share_of_new(snapshot, query, hits, k, options, share)
     else:
+        if share < 1 and snapshot.num_items > snapshot.known:
+            rules = replace(rules, known=snapshot.fitted_alone, num_others=math.ceil(share * k))
         hits, promotions = arranged(snapshot.searcher, query, k, options, rules)
         named = promotions[0] if promotions else []
     there, scores = found_of(hits, 0)

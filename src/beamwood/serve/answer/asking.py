@@ -13,9 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamwood.data.vocabularies.vocabulary import has_unknown
+from beamwood.errors import InputError
 from beamwood.serve.answer.snapshot import Snapshot, indices_of, without_index
 from beamwood.serve.problems import Problem
 from beamwood.serve.settings import Limits
+from beamwood.serve.store.event import Session, check_owner
 
 __all__ = ["Asking", "KnownHistory", "StoredHistory", "check_asking", "known_of"]
 
@@ -65,11 +67,19 @@ class KnownHistory:
 
 
 def check_asking(body: Asking, limits: Limits) -> None:
-    """Errors: `Problem` unless exactly one of user, history and session is given, or on too long a history."""
+    """Errors: `Problem` unless exactly one of user, history and session is given, an id that no store accepts, or too
+    long a history.
+    """
     given = (body.user is not None) + (body.history is not None) + (body.session is not None)
     if given != 1:
         said = "none is given" if given == 0 else f"{given} are given"
         raise Problem("invalid_request", f"give one of user, history and session; {said}", field="user")
+    try:
+        for owner in (body.user, None if body.session is None else Session(body.session)):
+            if owner is not None:
+                check_owner(owner)
+    except InputError as error:
+        raise Problem("invalid_request", str(error), field="user" if body.session is None else "session") from None
     for name, ids in (("history", body.history), ("events", body.events)):
         if ids is not None and len(ids) > limits.history:
             message = f"{name} has {len(ids)} ids; give the latest {limits.history} at most"

@@ -23,6 +23,8 @@ __all__ = ["Endpoint"]
 
 _ID_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:")
 _MOST_ID = 128
+# Bytes of a body; longer ones would hold up the loop.
+_LONG = 2**16
 
 
 class Endpoint:
@@ -119,7 +121,10 @@ class Endpoint:
             if call.watcher is not None:
                 call.watcher.cancel()
         encoding = time.monotonic()
-        response = response_of(call, answer, status)
+        if route.is_long:
+            response = await asyncio.to_thread(response_of, call, answer, status)
+        else:
+            response = response_of(call, answer, status)
         call.stages["encode"] = time.monotonic() - encoding
         return response
 
@@ -134,6 +139,8 @@ class Endpoint:
             content = await self._body(receive, headers)
         if len(content) > self.body_bytes:
             raise self._too_large()
+        if len(content) > _LONG:
+            return await asyncio.to_thread(self.route.decoded, content)
         return self.route.decoded(content)
 
     async def _body(self, receive: Any, headers: Mapping[bytes, bytes]) -> bytes:

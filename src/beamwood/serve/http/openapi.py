@@ -14,7 +14,12 @@ from beamwood.serve.problems import STATUS, Failures
 
 __all__ = ["openapi"]
 
-_WHEN = {"POST": ("400", "413", "415", "422"), "PUT": ("400", "413", "415", "422"), "PATCH": ("400", "422")}
+_WITH_BODY = ("400", "404", "409", "413", "415", "422")
+_WHEN = dict.fromkeys(("PUT", "PATCH"), _WITH_BODY) | {
+    "GET": ("422",),
+    "POST": (*_WITH_BODY, "410"),
+    "DELETE": ("404", "422"),
+}
 _ALWAYS = ("401", "403", "429", "503", "504")
 
 

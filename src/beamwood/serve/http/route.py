@@ -58,6 +58,8 @@ class Route:
     """Not in OpenAPI: pages."""
     waits: bool = False
     """Interactive: refused at once where the search would have to wait too long."""
+    is_long: bool = False
+    """Answers may be so long that they are written out beside the loop."""
     quiet: bool = False
     """Probes, whose successes are not logged."""
 

@@ -50,7 +50,9 @@ def replayed(
     """
     noted = store.noted(request_id)
     if noted is None:
-        raise InputError(f"the store keeps no answer {request_id!r}; answers are kept for a day, by their request_id")
+        raise InputError(
+            f"the store keeps no answer {request_id!r}; answers are kept for --keep-answers, by their request_id"
+        )
     asked = msgspec.json.decode(noted.text, type=AnswerRecord)
     if asked.is_page:
         raise InputError(f"{request_id!r} is a further page of an answer; explain the first one, which was searched")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from functools import cache
+
 import msgspec
 
 from beamwood.serve.http.openapi import openapi
@@ -11,10 +14,14 @@ from beamwood.serve.service import Service
 __all__ = ["routes"]
 
 
-def routes(service: Service) -> list[Route]:  # noqa: ARG001
+def routes(service: Service) -> list[Route]:
     """The description of all endpoints."""
-    return [Route("GET", "/openapi.json", _document, "recommend", "Get this OpenAPI document")]
 
+    @cache
+    def content() -> bytes:
+        return msgspec.json.encode(openapi(service.routes))
 
-async def _document(call: Call) -> Plain:
-    return Plain(msgspec.json.encode(openapi(call.service.routes)), "application/json")
+    async def document(call: Call) -> Plain:  # noqa: ARG001
+        return Plain(await asyncio.to_thread(content), "application/json")
+
+    return [Route("GET", "/openapi.json", document, "recommend", "Get this OpenAPI document")]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from beamwood.serve.http.route import Call, Plain, Route
 from beamwood.serve.monitoring.metrics import CONTENT_TYPE
 from beamwood.serve.service import Service
@@ -15,4 +17,4 @@ def routes(service: Service) -> list[Route]:  # noqa: ARG001
 
 
 async def _metrics(call: Call) -> Plain:
-    return Plain(call.service.metrics.text(), CONTENT_TYPE)
+    return Plain(await asyncio.to_thread(call.service.metrics.text), CONTENT_TYPE)

@@ -97,7 +97,7 @@ def routes(service: Service) -> list[Route]:  # noqa: ARG001
     """The endpoints that change the catalogue."""
     put = f"Add or replace at most {_MOST:,} new items; the response follows once they can be recommended"
     return [
-        Route("GET", "/v1/items", _list, "items", "List items added after training", Catalogued),
+        Route("GET", "/v1/items", _list, "items", "List items added after training", Catalogued, is_long=True),
         Route("PUT", "/v1/items", _put, "items", put, Catalogued, NewItems, body_bytes=4 * 2**20),
         Route(
             "PUT",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 
 from msgspec import Struct
 
-from beamwood.serve.answer.asking import StoredHistory
+from beamwood.serve.answer.asking import StoredHistory, check_asking
 from beamwood.serve.engine import Priority
 from beamwood.serve.http.route import Call, Plain, Route
 from beamwood.serve.page.asked import FIELDS, FormFields
@@ -46,7 +47,7 @@ def routes(service: Service) -> list[Route]:
 
 
 async def _page(call: Call) -> Plain:
-    asked, service = FormFields.of(call.query), call.service
+    asked = FormFields.of(call.query)
     problem, view = None, View()
     try:
         snapshot = call.snapshot
@@ -57,15 +58,17 @@ async def _page(call: Call) -> Plain:
     except Problem as refused:
         if refused.code != "not_ready":
             raise
-        return Plain(page_of(asked, service=service, snapshot=None, view=View(), problem=refused.failure()), _HTML, 503)
-    content = page_of(asked, service=service, snapshot=snapshot, view=view, problem=problem)
+        return Plain(page_of(asked, snapshot=None, view=View(), problem=refused.failure()), _HTML, 503)
+    content = await asyncio.to_thread(page_of, asked, snapshot=snapshot, view=view, problem=problem)
     return Plain(content, _HTML, 200 if problem is None else 422)
 
 
 async def _view(call: Call, asked: FormFields) -> View:
     service, snapshot = call.service, call.snapshot
-    body = asked.body(snapshot)
-    kept = StoredHistory() if body is None else await service.kept_of(snapshot, body)
+    body, kept = asked.body(snapshot), StoredHistory()
+    if body is not None:
+        check_asking(body, service.settings.limits)
+        kept = await service.kept_of(snapshot, body)
     work = functools.partial(_work, call, asked, kept)
     ran = await call.run(work, deadline=call.deadline(None), priority=Priority.CALLER)
     found: View = ran.value

@@ -51,6 +51,7 @@ def routes(service: Service) -> list[Route]:
             BatchAnswer,
             Batch,
             body_bytes=limits.body_bytes * 16,
+            is_long=True,
         ),
     ]
 

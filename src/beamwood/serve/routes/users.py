@@ -12,7 +12,7 @@ from beamwood.serve.http.route import Call, Route
 from beamwood.serve.messages import Body, Id
 from beamwood.serve.problems import Problem, whole_number
 from beamwood.serve.service import Service
-from beamwood.serve.store.event import UNTYPED, Event, Owner, Session
+from beamwood.serve.store.event import UNTYPED, Event, Owner, Session, check_owner
 from beamwood.serve.store.protocol import HistoryStore, Record
 
 __all__ = ["routes"]
@@ -160,7 +160,7 @@ def _owner(call: Call) -> Owner:
 
 def _checked(owner: Owner, field: str) -> Owner:
     try:
-        Event(owner, 0, 0.0)
+        check_owner(owner)
     except InputError as error:
         raise Problem("invalid_request", str(error), field=field) from None
     return owner

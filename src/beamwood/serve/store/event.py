@@ -16,6 +16,7 @@ __all__ = [
     "Id",
     "Owner",
     "Session",
+    "check_owner",
     "owner_text",
     "read_id",
     "read_owner",
@@ -60,7 +61,7 @@ class Event:
     timed: bool = True
 
     def __post_init__(self) -> None:
-        _check_id("session" if isinstance(self.user, Session) else "user", _bare(self.user))
+        check_owner(self.user)
         _check_id("item", self.item)
         if self.type != UNTYPED:
             _check_text("type", self.type)
@@ -89,6 +90,11 @@ class Event:
     @property
     def _what(self) -> tuple[str, str, str, str]:
         return owner_text(self.user), id_text(self.item), repr(self.time), self.type
+
+
+def check_owner(owner: Owner) -> None:
+    """Errors: `InputError` naming `user` or `session`, on an id that no store accepts."""
+    _check_id("session" if isinstance(owner, Session) else "user", _bare(owner))
 
 
 def id_text(name: Id) -> str:

@@ -42,6 +42,10 @@ def open_store(address: str, *, read_only: bool = False) -> HistoryStore:
 
 def check_address(address: str) -> None:
     """Errors: an unknown address."""
+    if address in _KINDS[1:]:
+        raise InputError(
+            f"the store {address!r} names no place; write sqlite:PATH, or {_KINDS[2]}HOST:PORT and the like"
+        )
     if address != "memory" and not re.match(rf"(?:{'|'.join(_KINDS[1:])}).", address):
         # A password must not appear in a log.
         shown = re.sub(r"^([a-z+]*:)?.*@", r"\1//..@", address, flags=re.DOTALL)
