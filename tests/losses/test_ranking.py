@@ -181,6 +181,20 @@ def test_approx_ndcg_converges_to_ndcg_at_low_temperature():
     assert math.isclose(-approx_ndcg(scores, labels, temperature=1e-3).item(), true, rel_tol=1e-9)
 
 
+def test_gumbel_equals_the_loop_over_its_copies():
+    """Eight copies `log(softmax(s + G) + 1e-20)`, `G = -log(-log u)`, and the mean of their ApproxNDCG."""
+    scores, labels = lists(4, 5, seed=6)
+    got = gumbel_approx_ndcg(scores, labels, torch.Generator().manual_seed(7))
+    uniform = torch.rand((4, 8, 5), generator=torch.Generator().manual_seed(7)).double()
+    for row in range(4):
+        losses = []
+        for copy in range(8):
+            noisy = [s - math.log(-math.log(u)) for s, u in zip(scores[row].tolist(), uniform[row, copy], strict=True)]
+            total = sum(math.exp(x) for x in noisy)
+            losses.append(loop_approx([math.log(math.exp(x) / total + 1e-20) for x in noisy], labels[row].tolist()))
+        assert got[row].item() == pytest.approx(sum(losses) / 8, rel=1e-4)
+
+
 def test_gumbel_is_approx_ndcg_of_plackett_luce_orders():
     """At low temperature the mean over noise is the expected NDCG of an order drawn by the scores."""
     scores = torch.tensor([[1.0, 0.0]], dtype=torch.float64)

@@ -95,6 +95,34 @@ def test_functions_equal_those_of_torch():
         np.testing.assert_allclose(function(x), function(torch.from_numpy(x)).numpy(), atol=1e-5)
 
 
+def test_dropout_acts_on_the_gates_shares_in_training_alone(split):
+    """A pair's share is left out, or divided by the rest; the shares of the balance are whole."""
+    task = task_of(split)
+    generator = torch.Generator().manual_seed(4)
+    products, gate, gates = (torch.randn(size, generator=generator) for size in ((2, 5, 6), (2, 6), (5, 6)))
+    given = (task.model.weights, products, gate, gates, 0.05)
+    _, whole = mol.mixture_scores(*given)
+    torch.manual_seed(8)
+    scores, shares = mol.mixture_scores(*given, 0.4)
+    torch.manual_seed(8)
+    kept = torch.nn.functional.dropout(torch.ones(2, 5, 6), 0.4)
+    assert torch.equal(shares, whole)
+    assert 0 < (kept == 0).sum() < kept.numel()
+    torch.testing.assert_close(scores, (whole * kept * products).sum(dim=2) / 0.05)
+    losses = {}
+    for dropout in (0.0, 0.5):
+        own = task_of(split, **{"model.dropout": dropout})
+        queries_XD, targets = torch.randn((9, 12), generator=torch.Generator().manual_seed(2)), torch.arange(9)
+        for mode in (True, False):
+            own.model.train(mode)
+            torch.manual_seed(1)
+            loss = own.task.cross_entropy(queries_XD, targets, torch.Generator().manual_seed(3))
+            losses[dropout, mode] = loss.detach()
+    assert torch.equal(losses[0.0, True], losses[0.0, False])
+    assert torch.equal(losses[0.5, False], losses[0.0, False])
+    assert not torch.allclose(losses[0.5, True], losses[0.5, False])
+
+
 def test_with_one_pair_it_is_an_inner_product(split):
     one = {"model.query_components": 1, "model.item_components": 1, "model.num_candidates": None}
     searcher, query = task_of(split, **one).searcher(), queries()

@@ -293,6 +293,49 @@ def test_the_two_stage_studys_settings():
     assert values("two_stage", "paper-h") == own | {"examples.pairs": "harmonised"}
 
 
+def test_the_encoders_settings():
+    """SASRec, FMLP-Rec and Caser as in their papers, GRU4Rec as in LPO4Rec's study: plain Adam, the next item."""
+    names = {
+        "sasrec": {"width": 50, "length": 200, "num_blocks": 2, "num_heads": 1, "dropout": 0.2},
+        "fmlp": {"width": 64, "length": 50, "num_blocks": 2, "dropout": 0.5},
+        "caser": {"length": 5, "num_vertical": 4, "num_horizontal": 16, "dropout": 0.5},
+        "gru4rec": {"width": 64, "hidden": 128, "dropout": 0.3},
+    }
+    for name, sizes in names.items():
+        own = values(name)
+        assert {size: own[f"model.{size}"] for size in sizes} == sizes
+        assert [own[f"optimiser.{part}"] for part in ("learning_rate", "weight_decay", "schedule")] == [
+            1e-3,
+            0,
+            "constant",
+        ]
+        assert (own["start.items"], own["loss.sampled_negatives"]) == ("random", None)
+        assert own["examples.horizon"] == (3 if name == "caser" else 1)
+
+
+def test_the_settings_of_melt_and_cities():
+    melt, cities = values("melt"), values("cities")
+    assert (melt["examples.user_quantile"], melt["examples.item_quantile"]) == (0.8, 0.78)
+    assert [cities[f"examples.{name}"] for name in ("reach", "max_contexts", "rare")] == [24, 10, 5]
+
+
+def test_the_indexes_of_dtrs_study():
+    """Section 6, and the defaults of the rivals' programs where it is silent."""
+    expected = {
+        "ipnsw": {"kind": "hnsw", "num_links": 16, "build_width": 100, "search_width": 150},
+        # 2,000 leaves of which 1,000 are probed, six codes of four columns at width 24, sixteen codewords, T = .2.
+        "scann": {"kind": "scann", "num_buckets": 2000, "num_probed": 1000, "block_width": 4, "num_codewords": 16}
+        | {"threshold": 0.2, "num_reordered": 0},
+        "qinco": {"kind": "qinco", "num_codes": 8, "num_codewords": 256, "num_layers": 4, "hidden": 256}
+        | {"num_near": None, "rate": 1e-4},
+        "rotlex": {"kind": "rotlex", "num_children": 32, "hidden": 512, "regroup_every": 20},
+    }
+    assert {f"paper-{name}" for name in expected} == set(load_method("indexed").presets)
+    for name, row in expected.items():
+        own = values("indexed", f"paper-{name}")
+        assert {key: own[f"index.{key}"] for key in row} == row
+
+
 @pytest.mark.real_data
 def test_the_papers_tree_of_mind():
     """7,129 items: Shape(2, 2, 13), from the authors' codes if given, else at random."""

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from beamwood.models.cities import ContextModel
 from beamwood.models.encoders import caser, fmlp, gru4rec, sasrec, youtube_dnn
 from beamwood.models.plain_encoder import PlainEncoder
 from beamwood.models.sequence import SequenceModel
@@ -32,23 +33,28 @@ def sigmoid(x):
     return 1 / (1 + np.exp(-x))
 
 
-def by_sasrec(p, x, num_heads=3):
-    """Positions from the end, then blocks of causal attention and two maps, each behind a norm and with a residual."""
+def attended(p, block, rows, num_heads, sees):
+    """Attention over the rows that `sees(place)` names, then two maps, each behind a norm and with a residual."""
+    size, inner = WIDTH // num_heads, [normed(p, f"{block}.attention_norm", row) for row in rows]
+    query, key, value = ([linear(p, f"{block}.{part}", row) for row in inner] for part in ("query", "key", "value"))
+    result = []
+    for place, row in enumerate(rows):
+        heads = []
+        for own in (slice(n * size, n * size + size) for n in range(num_heads)):
+            weights = np.exp([query[place][own] @ key[seen][own] / np.sqrt(size) for seen in sees(place)])
+            shares = weights / weights.sum()
+            heads.append(sum(share * value[seen][own] for share, seen in zip(shares, sees(place), strict=True)))
+        row = row + linear(p, f"{block}.output", np.concatenate(heads))
+        hidden = np.maximum(linear(p, f"{block}.inner", normed(p, f"{block}.feed_norm", row)), 0)
+        result.append(row + linear(p, f"{block}.outer", hidden))
+    return result
+
+
+def by_sasrec(p, x):
+    """Positions from the end, blocks of causal attention, and a last norm."""
     rows = [one + at for one, at in zip(x, p["positions"][-len(x) :], strict=True)]
-    size = WIDTH // num_heads
-    for block in (f"blocks.{n}" for n in range(2)):
-        inner = [normed(p, f"{block}.attention_norm", row) for row in rows]
-        query, key, value = ([linear(p, f"{block}.{part}", row) for row in inner] for part in ("query", "key", "value"))
-        after = []
-        for place, row in enumerate(rows):
-            heads = []
-            for own in (slice(n * size, n * size + size) for n in range(num_heads)):
-                weights = np.exp([query[place][own] @ key[seen][own] / np.sqrt(size) for seen in range(place + 1)])
-                heads.append(sum(w * value[seen][own] for seen, w in enumerate(weights / weights.sum())))
-            row = row + linear(p, f"{block}.output", np.concatenate(heads))
-            hidden = np.maximum(linear(p, f"{block}.inner", normed(p, f"{block}.feed_norm", row)), 0)
-            after.append(row + linear(p, f"{block}.outer", hidden))
-        rows = after
+    for block in ("blocks.0", "blocks.1"):
+        rows = attended(p, block, rows, 3, lambda place: range(place + 1))
     return normed(p, "final_norm", rows[-1])
 
 
@@ -145,3 +151,36 @@ def test_a_history_has_the_vector_of_the_papers_equations(name):
     np.testing.assert_allclose(plain.encode(padded), expected, atol=2e-5)
     with torch.no_grad():
         np.testing.assert_allclose(model(torch.from_numpy(padded))[:, -1].numpy(), expected, atol=2e-5)
+
+
+def test_a_rare_item_has_the_vector_of_citiess_equations():
+    """Two layers within each context, whose item is unknown, and two over an item's contexts; each time the mean."""
+    rng, reach = np.random.default_rng(0), 3
+    generator = torch.Generator().manual_seed(1)
+    vectors = rng.normal(size=(NUM_ITEMS, WIDTH))
+    model = ContextModel(vectors, reach=reach, num_heads=2, dropout=0.5, generator=generator).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.3 * torch.randn(parameter.shape, generator=generator))
+    p = {name: value.detach().double().numpy() for name, value in model.named_parameters()}
+    # Item 0 has two contexts, one of them at the start of a history, item 1 one without any neighbour.
+    contexts = np.array([[-1, -1, 4, 7, 9, 2, 5], [-1, -1, -1, 7, 8, 1, -1], [-1, -1, -1, 3, -1, -1, -1]])
+    means = []
+    for row in contexts:
+        there = [place for place in range(2 * reach + 1) if row[place] >= 0 or place == reach]
+        rows = [
+            (p["unknown"] if place == reach else vectors[row[place]]) * np.sqrt(WIDTH) + p["positions"][place]
+            for place in there
+        ]
+        for block in ("inside.0", "inside.1"):
+            rows = attended(p, block, rows, 2, lambda place, rows=rows: range(len(rows)))
+        means.append(np.mean(rows, axis=0))
+    expected = []
+    for own in ([0, 1], [2]):
+        rows = [means[place] for place in own]
+        for block in ("across.0", "across.1"):
+            rows = attended(p, block, rows, 2, lambda place, rows=rows: range(len(rows)))
+        expected.append(linear(p, "output", np.mean(rows, axis=0)))
+    with torch.no_grad():
+        found = model(torch.tensor([0, 0, 1]), torch.from_numpy(contexts), 2).numpy()
+    np.testing.assert_allclose(found, expected, atol=2e-5)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from beamwood.errors import ArtefactError
-from beamwood.retrieval.index import IndexInputs, QincoIndex, settings_of
+from beamwood.retrieval.index import IndexInputs, QincoIndex, qinco, settings_of
 from beamwood.retrieval.index.codes import residual_codes
 from beamwood.retrieval.index.qinco import decode_step, shapes_of
 from beamwood.testing import IndexContract
@@ -157,6 +157,27 @@ def test_enough_codes_reconstruct_exactly():
     np.testing.assert_allclose(made(x, num_codes=1, num_codewords=200).decoded, x, atol=1e-4)
     x = np.repeat(vectors(16), 5, axis=0)
     np.testing.assert_allclose(made(x, num_codes=2).decoded, x, atol=1e-4)
+
+
+def test_the_rate_falls_after_passes_without_gain_and_the_best_weights_are_kept(monkeypatch):
+    """To a tenth after each `_PATIENCE` such passes; a pass's error is that of the weights at its start."""
+    monkeypatch.setattr(qinco, "_PATIENCE", 2)
+    given = settings_of(QincoIndex, {"num_codes": 1, "num_codewords": 4, "num_layers": 0, "num_epochs": 7})
+    training = qinco._Training(vectors(50), given, IndexInputs(0))
+    start, totals, rates, kept = training.weights["words"].detach().clone(), iter([9, 8, 8.5, 8.5, 4, 5, 5]), [], []
+
+    def passed(optimiser):
+        rates.append(optimiser.param_groups[0]["lr"])
+        with torch.no_grad():
+            training.weights["words"] += 1
+        return next(totals)
+
+    monkeypatch.setattr(training, "_passed", passed)
+    monkeypatch.setattr(training, "_keep_better", kept.append)
+    training.run()
+    np.testing.assert_allclose(rates, [1e-3, 1e-3, 1e-3, 1e-3, 1e-4, 1e-4, 1e-4])
+    # Four passes lie before the one that measured 4.
+    torch.testing.assert_close(kept[0]["words"], start + 4)
 
 
 def test_it_keeps_its_time_limit():

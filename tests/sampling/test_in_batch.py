@@ -113,7 +113,7 @@ def test_g_tower_s_loss_equals_loops(correction):
     """Algorithm 2 by item, then every candidate over its estimated frequency, the program's positive too."""
     scores, counts = world()
     generator, size, rate = torch.Generator().manual_seed(13), 8, 0.1
-    sampler = GTower(NUM_ITEMS, num_hashes=1, rate=rate, correction=correction)
+    sampler = GTower(NUM_ITEMS, rate=rate, correction=correction)
     gap, last = [NUM_ITEMS / size] * NUM_ITEMS, [0] * NUM_ITEMS
     for step in range(1, 60):
         items = random_batch(counts, size, generator)

@@ -73,6 +73,23 @@ def test_contract(case, name):
             assert torch.allclose(draw.log_q, torch.full_like(draw.log_q, -math.log(size)))
 
 
+@pytest.mark.parametrize("name", ["uniform", "tree", "distinct"])
+def test_a_level_is_drawn_only_where_it_has_more_nodes_than_that(case, name):
+    """At most M + 1 nodes are taken whole (DTR, section 4.3.2); of distinct ones as many as are no target."""
+    tree, scorer, leaves, targets = case
+    size = tree.shape.level_size(1)
+    samplers = {
+        "uniform": lambda most: UniformByLevel([most] * tree.shape.depth),
+        "tree": TreeNegativesByLevel,
+        "distinct": lambda most: DistinctNegatives([most] * tree.shape.depth),
+    }
+    spared = targets.shape[1] if name == "distinct" else 1
+    for most, whole in ((size - spared, True), (size - spared - 1, False)):
+        if most > 0:
+            draw = samplers[name](most)(scorer, tree, LeafHistories(leaves), targets, torch.Generator())[0]
+            assert (draw.nodes is None) == whole
+
+
 @pytest.mark.parametrize(("count", "size"), [(3, 70), (5, 12), (20, 300)])
 def test_distinct_draws_are_uniform_without_replacement(count, size):
     generator = torch.Generator().manual_seed(1)

@@ -146,30 +146,25 @@ class InBatch:
 class GTower:
     """In-batch negatives with frequencies estimated online from the gaps between an item's occurrences.
 
-    Per batch t and hash h: `gap <- (1 - rate) gap + rate (t - last)`, `last <- t` for the batch's items; the share of
-    an item is `1 / (largest gap over hashes * batch size)`. Gaps are between batches: items in every batch get the same
-    estimate, however often they occur in it. Gaps start at N / B, as for equally frequent items. Source: Yi et al.,
+    Per batch t, for the items of the batch: `gap <- (1 - rate) gap + rate (t - last)`, `last <- t`; the share of an
+    item is `1 / (gap * batch size)`. Gaps are between batches: items in every batch get the same estimate, however
+    often they occur in it. Gaps start at N / B, as for equally frequent items. The papers hash items of unknown number
+    into several tables and take the largest gap; here every item has its own place, so none collide. Source: Yi et al.,
     "Sampling-bias-corrected neural modeling", algorithm 2; the XIR study's G-Tower.
     """
 
     num_items: int
-    num_hashes: int = 3
     rate: float = 0.01
     correction: Correction = "sampled"
     gap: Tensor = field(init=False)
     last: Tensor = field(init=False)
-    multipliers: Tensor = field(init=False)
-    buckets: int = field(init=False)
     step: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
         if not 0 < self.rate <= 1:
             raise InputError(f"rate={self.rate} is outside (0, 1]")
-        self.buckets = max(16, 4 * self.num_items)
-        self.gap = torch.full((self.num_hashes, self.buckets), -1.0)
-        self.last = torch.zeros((self.num_hashes, self.buckets))
-        # Odd multipliers of a multiplicative hash; the first is 1, so that few items do not collide there.
-        self.multipliers = torch.tensor([1, 2654435761, 2246822519, 3266489917][: self.num_hashes])
+        self.gap = torch.full((self.num_items,), -1.0)
+        self.last = torch.zeros(self.num_items)
 
     @property
     def masks_repeats(self) -> bool:
@@ -178,28 +173,25 @@ class GTower:
     def candidates(self, items_B: Tensor, generator: torch.Generator) -> Tensor:
         del generator
         self.step += 1
-        slots = self._slots(torch.unique(items_B))
-        rows = torch.arange(self.num_hashes)[:, None]
-        first = self.num_items / len(items_B)
-        gap = self.gap[rows, slots]
-        gap = torch.where(gap < 0, torch.full_like(gap, first), gap)
-        self.gap[rows, slots] = (1 - self.rate) * gap + self.rate * (self.step - self.last[rows, slots])
-        self.last[rows, slots] = float(self.step)
+        items = torch.unique(items_B)
+        gap = self._gaps(items, len(items_B))
+        self.gap[items] = (1 - self.rate) * gap + self.rate * (self.step - self.last[items])
+        self.last[items] = float(self.step)
         return items_B
 
     def log_q(self, items: Tensor, batch_size: int) -> Tensor:
         """float32, ln of the estimated share of each item among all interactions."""
-        gap = self.gap[torch.arange(self.num_hashes)[:, None], self._slots(items)]
-        gap = torch.where(gap < 0, torch.full_like(gap, self.num_items / batch_size), gap)
-        return -torch.log(gap.max(dim=0).values.clamp(min=1.0)) - math.log(batch_size)
+        return -torch.log(self._gaps(items, batch_size).clamp(min=1.0)) - math.log(batch_size)
 
     def losses(self, pairs: Pairs, generator: torch.Generator) -> Tensor:
         log_q_N = torch.zeros(self.num_items)
         log_q_N[pairs.candidates_C] = self.log_q(pairs.candidates_C, len(pairs.positive_B))
         return InBatch(log_q_N, correction=self.correction).losses(pairs, generator)
 
-    def _slots(self, items: Tensor) -> Tensor:
-        return (items[None] * self.multipliers[:, None]) % self.buckets
+    def _gaps(self, items: Tensor, batch_size: int) -> Tensor:
+        """The gap of each item, N / B before its first occurrence."""
+        gap = self.gap[items]
+        return torch.where(gap < 0, torch.full_like(gap, self.num_items / batch_size), gap)
 
     def state(self) -> dict[str, Any]:
         return {"gap": self.gap, "last": self.last, "step": self.step}

@@ -115,7 +115,11 @@ def retriever_complexity(capacity: float, num_examples: int, num_items: int, bra
 
 
 def ranker_complexity(capacity: float, num_examples: int) -> float:
-    """An upper bound of the Rademacher complexity of one item's scores: `B_model / sqrt(m)`. Source: theorem 4.9."""
+    """An upper bound of the Rademacher complexity of one item's scores: `B_model / sqrt(m)`.
+
+    `capacity` is of a network over (z; w): that of `models.din_ranker` also reads z * w, which no theorem covers.
+    Source: theorem 4.9.
+    """
     return capacity / math.sqrt(num_examples)
 
 
