@@ -226,3 +226,22 @@ def test_two_towers_validate_after_each_epoch_of_a_small_log(mean_history, wante
     assert config.plan(facts).loop.evaluate_every == wanted
     given = load_method("two_tower").configured({"loop.evaluate_every": 70})
     assert given.plan(facts).loop.evaluate_every == 70
+
+
+@pytest.mark.parametrize(
+    ("name", "num_users", "num_items", "wanted"),
+    [
+        ("sasrec", 50, 270, 20),
+        ("sasrec", 1_200, 900, 37),
+        ("gru4rec", 6_040, 3_706, 188),
+        ("sasrec", 60_000, 3_706, 200),
+        ("caser", 1_200, 900, 200),
+        ("lpo4rec", 1_200, 900, 37),
+        ("sasrec", 50, 40, 200),
+    ],
+)
+def test_sequence_methods_validate_after_each_epoch_of_a_small_log(name, num_users, num_items, wanted):
+    facts = Facts(num_users=num_users, num_items=num_items, mean_history=48.0)
+    method = load_method(name)
+    assert method.Config().plan(facts).loop.evaluate_every == wanted
+    assert method.configured({"loop.evaluate_every": 70}).plan(facts).loop.evaluate_every == 70

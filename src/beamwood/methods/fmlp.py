@@ -29,6 +29,11 @@ class Config(SequenceConfig):
     model: ModelSettings = ModelSettings(length=50, dropout=0.5)
     loop: LoopSettings = LoopSettings(batch_size=256, max_steps=3000)
 
+    @property
+    def is_causal(self) -> bool:
+        """Only the end of a window is an example."""
+        return False
+
 
 def fit(split: Split, config: Config, **options: Unpack[VectorOptions]) -> Retriever:
     """See `fit_sequence`."""

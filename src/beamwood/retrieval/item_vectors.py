@@ -118,10 +118,8 @@ def exported(searcher: Searcher) -> Export:
         return Export("the vectors that are searched", width, lambda items: item_vectors(searcher, items))
     tree = part_with(searcher, TreeSearcher)
     if tree is None or tree.weights.light is None:
-        raise InputError(
-            "this model has no vectors of items to export; fit a method of vectors, such as two_tower, or give a "
-            "tree's fit time for a light head (model.light_width above 0, a longer --time-limit)"
-        )
+        lacks = "this model" if tree is None else "this tree has no light head, as `beamwood inspect` explains, and so"
+        raise InputError(f"{lacks} has no vectors of items to export; fit a method of vectors, such as two_tower")
     light, leaves = tree.weights.light, tree.tree.leaf_of_item
     first = tree.tree.shape.level_offset(tree.tree.shape.depth)
 

@@ -64,9 +64,9 @@ def compare(
     limit = parse_duration(time_limit)
     if folders or more:
         fitting = {"--methods": methods != METHODS, "--time-limit": time_limit, "--preset": preset}
-        listed = folders_of(folders, more, fitting)
-        if os.path.isfile(os.path.join(log, "manifest.json")):
+        if folders and os.path.isfile(os.path.join(log, "manifest.json")):
             raise InputError(f"{log} is a fitted folder, not a log; write beamwood compare LOG --folders A B C")
+        listed = folders_of(folders, more, fitting)
         check_reading(reading)
         measured = compare_folders(listed, log, reading.items, split, seed, k=k, tail=on_tail)
     else:

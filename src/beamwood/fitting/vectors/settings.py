@@ -26,7 +26,7 @@ from beamwood.fitting.settings import (
 )
 from beamwood.fitting.vectors.index_settings import IndexChoiceSettings
 from beamwood.models.encoder import NumHeads
-from beamwood.models.encoders import AnySizes, EncoderName
+from beamwood.models.encoders import ENCODERS, AnySizes, EncoderName
 
 __all__ = [
     "AlignedModelSettings",
@@ -54,8 +54,10 @@ else:
 
 # Up to so many items the softmax is over the whole catalogue, else over samples: it would take most of a step.
 _WHOLE, _SAMPLED = 15_000, 4_000
-# The fewest steps between validations of two towers, however short an epoch is.
+# The fewest steps between validations, however short an epoch is.
 _LEAST_STEPS = 20
+# In a catalogue of up to so many items, the lists of validation tell too little to stop early by.
+_FEW_ITEMS = 40
 
 MaxContexts = Annotated[int, Field(ge=1, description="maximum occurrences used per item")]
 
@@ -131,8 +133,15 @@ class WindowConfig(HorizonConfig):
     optimiser: SequenceOptimiserSettings = SequenceOptimiserSettings(learning_rate=3e-3, warmup_steps=100)
     loop: LoopSettings = LoopSettings(batch_size=32, max_steps=3000)
 
+    @property
+    def is_causal(self) -> bool:
+        """Whether each position of a window is an example, so that an epoch has few windows."""
+        return True
+
     def resolved(self, facts: Facts) -> dict[str, Any]:
-        """Item vectors that are projections of a column cannot start from transitions."""
+        """Item vectors that are projections of a column cannot start from transitions. At least each epoch of a small
+        log is validated, as it is overfitted within a few.
+        """
         optimiser, possible = self.optimiser, self.model.item_column is None
         sampled = self.sampled(facts)
         values: dict[str, Any] = {
@@ -140,6 +149,9 @@ class WindowConfig(HorizonConfig):
             "start.items": start_of(self.start.items, facts.num_items, possible=possible),
             "optimiser.item_decay": optimiser.weight_decay if optimiser.item_decay is None else optimiser.item_decay,
         }
+        if facts.num_items > _FEW_ITEMS:
+            windows = max(1.0, facts.mean_history / self.model.length if self.is_causal else facts.mean_history)
+            values |= _validations(self, int(facts.num_users * windows))
         # The full softmax updates every item.
         if sampled is not None:
             values["optimiser.embeddings"] = embeddings_of(optimiser.embeddings, facts.num_items)
@@ -157,6 +169,14 @@ class WindowConfig(HorizonConfig):
         if self.model.length < 2:
             raise ValueError(f"model.length={self.model.length} is below 2, the shortest window; raise it")
         return self
+
+
+def _validations(config: WindowConfig | TowerConfig, num_examples: int) -> dict[str, int]:
+    """At least one validation an epoch of so many examples, unless the steps between them are given."""
+    if "loop.evaluate_every" in config.given:
+        return {}
+    epoch = num_examples // config.loop.batch_size
+    return {"loop.evaluate_every": min(config.loop.evaluate_every, max(epoch, _LEAST_STEPS))}
 
 
 class SequenceConfig(WindowConfig, VectorConfig):
@@ -223,6 +243,11 @@ class PreferenceConfig(ContinuedConfig, VectorConfig):
 
     model: AlignedModelSettings = AlignedModelSettings()
     loss: PreferenceLossSettings = PreferenceLossSettings()
+
+    @property
+    def is_causal(self) -> bool:
+        """Whether that of the named encoder is."""
+        return ENCODERS[self.model.encoder].causal
 
     def sampled(self, facts: Facts) -> int | None:
         """As `WindowConfig`, but None where exact probabilities are compared, unless given."""
@@ -331,9 +356,7 @@ class TowerConfig(HorizonConfig, VectorConfig):
             "loss.mask_known": masks,
             "optimiser.embeddings": embeddings_of(self.optimiser.embeddings, *rows),
         }
-        if "loop.evaluate_every" not in self.given:
-            epoch = int(facts.num_users * facts.mean_history) // self.loop.batch_size
-            values["loop.evaluate_every"] = min(self.loop.evaluate_every, max(epoch, _LEAST_STEPS))
+        values |= _validations(self, int(facts.num_users * facts.mean_history))
         if loss.negatives == "mns":
             values["loss.num_uniform"] = loss.num_uniform or self.loop.batch_size
         return values
