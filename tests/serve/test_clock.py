@@ -40,6 +40,6 @@ def test_no_answer_is_stored_on_request(tmp_path):
     folder, retriever = saved(tmp_path / "model")
     with serving(folder, keep_answers=0.0) as client:
         answer = post(client, "/v1/recommend", {"history": retriever.items.decode(np.arange(3))})
-        client.portal.call(client.service.answers.flush, time.monotonic())
+        client.portal.call(client.service.outcomes.flush, time.monotonic())
         assert client.service.histories.store.noted(answer["request_id"]) is None
         assert client.get("/v1/experiments").json()["groups"] == []
