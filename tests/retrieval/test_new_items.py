@@ -244,6 +244,19 @@ def test_leaves_of_searchers_in_use_are_not_overwritten():
     assert np.count_nonzero(fourth.tree.leaf_of_item[N:] >= 0) > room / 2
 
 
+def test_items_without_a_mixture_are_looked_at_only_where_others_run_out():
+    fitted, query = tree_searcher(), queries()
+    extended = with_items(fitted, Mixtures.of([{}] * 50))
+    own, other = extended.search(query, 20), fitted.search(query, 20)
+    assert np.array_equal(own.items, other.items)
+    assert np.array_equal(own.scored, other.scored)
+    whole = extended.search(query, N + 50).items
+    assert np.array_equal(np.sort(whole[:, :N]), np.tile(np.arange(N), (len(query), 1)))
+    assert np.array_equal(whole[:, N:], np.tile(np.arange(N, N + 50), (len(query), 1)))
+    scores = extended.score(query, np.tile([3, N + 7], (len(query), 1)))
+    assert (scores[:, 1] < scores[:, 0]).all()
+
+
 def test_more_items_than_spare_leaves_are_refused(monkeypatch):
     monkeypatch.setattr(extended_tree, "MOST_BESIDE", 5)
     room = 20

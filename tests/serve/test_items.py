@@ -188,6 +188,15 @@ def test_invalid_items_are_refused_and_change_nothing(client, folder):
     assert client.service.snapshot is before
 
 
+def test_lists_say_which_items_are_new(client, folder):
+    twin, other = known(folder, 3, 4)
+    put(client, {"item": "new-1", "similar": [twin]})
+    scored = post(client, "/v1/score", {"history": [other], "items": [twin, "new-1"]})["items"]
+    assert {each["item"]: each["source"] for each in scored} == {twin: "model", "new-1": "new_item"}
+    alike = post(client, "/v1/similar", {"item": twin, "k": 3, "by": "vectors"})["items"]
+    assert [each["source"] for each in alike if each["item"] == "new-1"] == ["new_item"]
+
+
 def test_nothing_is_similar_to_an_item_without_a_place(client, folder):
     twin = known(folder, 3)[0]
     put(client, {"item": "new-1"}, {"item": "new-2", "similar": [twin]})

@@ -7,8 +7,9 @@ import pytest
 
 from beamwood.serve.http import endpoint
 from beamwood.serve.http.route import Route
+from beamwood.serve.loading import Loader
 from beamwood.serve.monitoring.metrics import Metrics
-from beamwood.serve.routes import document, events, page
+from beamwood.serve.routes import document, events, models, page
 from served import post, saved, serving
 
 
@@ -35,6 +36,9 @@ def many():
         ),
         (endpoint, "response_of", lambda client: post(client, "/v1/recommend/batch", {"requests": [{"user": 11}]})),
         (endpoint, "response_of", lambda client: client.get("/v1/items")),
+        # A folder may be on a slow disk.
+        (models, "folders_of", lambda client: client.get("/v1/models")),
+        (Loader, "resolved", lambda client: client.post("/v1/models/load", json={"path": "none"})),
     ],
 )
 def test_it_runs_beside_the_loop(folder, monkeypatch, place, name, ask):
@@ -44,7 +48,7 @@ def test_it_runs_beside_the_loop(folder, monkeypatch, place, name, ask):
         threads.append(threading.get_ident())
         return real(*given, **more)
 
-    with serving(folder[0]) as client:
+    with serving(folder[0], models_dir=folder[0].parent) as client:
         loop = client.portal.call(threading.get_ident)
         monkeypatch.setattr(place, name, noted)
         ask(client)

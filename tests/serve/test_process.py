@@ -1,13 +1,18 @@
 """`beamwood serve` as a process: imports, start-up, signals, and slow connections."""
 
 import hashlib
+import http.client
 import json
 import os
+import re
+import resource
 import signal
 import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -173,6 +178,49 @@ def test_half_open_connections_block_nobody_and_a_second_signal_ends_at_once(fol
         assert server.ended() == 0
         for each in [*open_ones, garbage]:
             each.close()
+
+
+@pytest.mark.parametrize("count", [1500, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_more_half_open_connections_than_allowed(folder, count):
+    """A client that is connected is answered meanwhile, others are once they are closed; memory does not grow."""
+    if resource.getrlimit(resource.RLIMIT_NOFILE)[0] < count + 100:
+        pytest.skip(f"this process may not open {count} files")
+    with Server(folder[0], "--timeout", "60s", "--max-wait", "60s", "--limit", "header_seconds=2s") as server:
+        host, port = server.address.removeprefix("http://").split(":")
+        asked, open_ones = http.client.HTTPConnection(host, int(port), timeout=60), []
+
+        def answered():
+            asked.request("POST", "/v1/recommend", b'{"user": 11}', {"content-type": "application/json"})
+            answer = asked.getresponse()
+            answer.read()
+            return answer.status == 200
+
+        assert answered()
+        before = anonymous_kib(server)
+        for number in range(count):
+            open_ones.append(server.socket())
+            # Those beyond the limit are reset.
+            with suppress(OSError):
+                open_ones[-1].sendall(b"POST /v1/recommend HTTP/1.1\r\nhost: x\r\n")
+            assert number % 500 or answered()
+        assert answered()
+        wait_until(lambda: is_answered(server))
+        assert answered()
+        assert anonymous_kib(server) < before + 64 * 1024
+        assert not [line for line in server.said if "Traceback" in line]
+        for each in (asked, *open_ones):
+            each.close()
+
+
+def anonymous_kib(server):
+    return int(re.search(r"RssAnon:\s+(\d+)", Path(f"/proc/{server.process.pid}/status").read_text())[1])
+
+
+def is_answered(server):
+    try:
+        return server.ask("/livez")[0] == 200
+    except OSError:
+        return False
 
 
 def test_overload(folder):

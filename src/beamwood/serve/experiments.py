@@ -126,7 +126,7 @@ class Experiments:
         for arm in experiment.arms:
             if arm.model == CURRENT or arm.model in snapshots:
                 continue
-            path = loader.resolved(arm.model)
+            path = await asyncio.to_thread(loader.resolved, arm.model)
             known = self.snapshots.get(arm.model)
             if known is not None and known.folder == path:
                 snapshots[arm.model] = known

@@ -50,18 +50,19 @@ class ExtendedTree(TreeSearcher):
         self.fitted, self.mixtures = fitted, mixtures
         slots, leaves = slots_of(fitted), self._leaves_of_new()
         self.weights, self._search, self.tree = slots.weights, slots.search(), fitted.tree.with_items(leaves)
-        rows_O = np.flatnonzero(leaves < 0).astype(np.int32)
+        some = mixtures.lists.lengths > 0
+        rows_O, others = (np.flatnonzero((leaves < 0) & each).astype(np.int32) for each in (some, ~some))
         self._beside = Beside(fitted.num_items, len(mixtures), rows_O)
-        some_O = mixtures.lists.lengths[rows_O] > 0
-        self._placed_O, scored = np.flatnonzero(some_O), rows_O[some_O]
+        # Items without a mixture follow all others.
+        self._last = Beside(fitted.num_items, len(mixtures), others)
         self._extra: ExtraLeaves | None = None
         # The leaf of an item in a history: in the tree, an extra one, or none.
         self._standing = self.tree.leaf_of_item
-        if len(scored):
-            of_leaves = mixtures.take(scored).moved(fitted.tree.leaf_of_item)
+        if len(rows_O):
+            of_leaves = mixtures.take(rows_O).moved(fitted.tree.leaf_of_item)
             self._extra = ExtraLeaves(self.weights, self._search, of_leaves)
             self._standing = self.tree.leaf_of_item.copy()
-            self._standing[fitted.num_items + scored] = self.tree.shape.capacity + np.arange(len(scored))
+            self._standing[fitted.num_items + rows_O] = self.tree.shape.capacity + np.arange(len(rows_O))
             self._heaviest = of_leaves.heaviest()
 
     def _leaves_of_new(self) -> NDArray[np.int32]:
@@ -86,7 +87,7 @@ class ExtendedTree(TreeSearcher):
     @property
     def num_beside(self) -> int:
         """The number of new items that are scored beside the tree."""
-        return len(self._placed_O)
+        return len(self._beside.rows_O)
 
     def search(self, query: Query, k: int, options: SearchOptions = SearchOptions()) -> Hits:
         """The k best of the results in the tree and of the items beside it."""
@@ -106,22 +107,24 @@ class ExtendedTree(TreeSearcher):
         rows, columns = np.nonzero(places >= 0)
         if len(rows):
             scores[rows, columns] = self._beside_scores(query)[rows, places[rows, columns]]
+        scores[self._last.places(items_BM) >= 0] = NOWHERE
         return scores
 
     def _with_beside(self, hits: Hits, query: Query, k: int, options: SearchOptions) -> Hits:
-        if len(self._beside.rows_O) == 0:
-            return hits
-        return self._beside.joined(hits, self._beside_scores(query), k, options)
+        if len(self._beside.rows_O):
+            hits = self._beside.joined(hits, self._beside_scores(query), k, options)
+        if len(self._last.rows_O) and (hits.items[:, -1] < 0).any():
+            nowhere = np.full((len(query), len(self._last.rows_O)), NOWHERE, np.float32)
+            hits = self._last.joined(hits, nowhere, k, options)
+        return hits
 
     def _beside_scores(self, query: Query) -> NDArray[np.float32]:
         """float32[B, O], the scores of the items beside the tree."""
         return query.once(self._beside, lambda: self._scores_of(query.histories))
 
     def _scores_of(self, histories: ItemLists) -> NDArray[np.float32]:
-        scores = np.full((len(histories), len(self._beside.rows_O)), NOWHERE, np.float32)
-        if self._extra is not None:
-            scores[:, self._placed_O] = self._extra.score(self._history_leaves(histories))
-        return scores
+        assert self._extra is not None
+        return self._extra.score(self._history_leaves(histories))
 
     def _history_leaves(self, histories: ItemLists) -> NDArray[np.int32]:
         """int32[B, L], the leaves of the latest items; -1 for none."""

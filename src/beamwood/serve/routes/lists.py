@@ -76,11 +76,10 @@ async def _answer(call: Call, work: functools.partial[Found]) -> ListAnswer:
             raise of_input(error) from None
         except (RecursionError, OverflowError) as error:
             raise Problem("invalid_request", f"the filter cannot be read ({error})", field="filter") from None
+        ids, new = snapshot.names.items.decode(indices), (indices >= snapshot.known).tolist()
         items = [
-            Item(item, score, rank, "model")
-            for rank, (item, score) in enumerate(
-                zip(snapshot.names.items.decode(indices), scores.tolist(), strict=True), start=1
-            )
+            Item(item, score, rank, "new_item" if is_new else "model")
+            for rank, (item, score, is_new) in enumerate(zip(ids, scores.tolist(), new, strict=True), start=1)
         ]
         if body.fields:
             for item, fields in zip(items, snapshot.fields.of(indices, body.fields), strict=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 
 from msgspec import Struct
@@ -47,7 +48,7 @@ def routes(service: Service) -> list[Route]:  # noqa: ARG001
 async def _models(call: Call) -> Models:
     service, snapshot = call.service, call.snapshot
     root = service.settings.models_dir
-    folders = [] if root is None else folders_of(root)
+    folders = [] if root is None else await asyncio.to_thread(folders_of, root)
     tree = snapshot.tree
     return Models(
         snapshot.model,
@@ -65,7 +66,7 @@ async def _models(call: Call) -> Models:
 
 async def _load(call: Call) -> Loaded:
     loader = loader_of(call)
-    return await loader.load(loader.resolved(call.body.path))
+    return await loader.load(await asyncio.to_thread(loader.resolved, call.body.path))
 
 
 async def _rollback(call: Call) -> Loaded:
