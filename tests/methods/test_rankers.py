@@ -295,6 +295,21 @@ def test_uniform_negatives_stand_for_all_items_but_the_targets(dataset, first):
     assert dropped
 
 
+@pytest.mark.parametrize("leaky", [False, True])
+def test_guidedrec_has_three_optimisers(dataset, leaky):
+    """For the logistic loss, for the predicted NDCG and for the surrogate; a leaky one moves both parts."""
+    split = leave_one_out(dataset)
+    task = Prepared(GuidedTask(split.train, planned(RANKER.Config(**{"loss.leaky": leaky}), split.train)), seed=0)
+    ranker, surrogate = ({id(p) for p in part.parameters()} for part in (task.ranker, task.surrogate))
+    both = ranker | surrogate
+    expected = [(1e-3, 0.01, ranker), (1.3e-3, 0.0615, both if leaky else ranker)]
+    expected.append((2e-3, 5e-4, both if leaky else surrogate))
+    for optimizer, (rate, decay, moved) in zip(task.optimisers.each, expected, strict=True):
+        (group,) = optimizer.param_groups
+        assert (group["lr"], group["weight_decay"], group["decoupled_weight_decay"]) == (rate, decay, True)
+        assert {id(parameter) for parameter in group["params"]} == moved
+
+
 @pytest.mark.parametrize(("positives", "negatives"), [(5, 5), (2, 4), (4, 1)])
 def test_bpr_pairs_each_positive_with_a_negative_in_turn(dataset, positives, negatives):
     """The fewer of the two are used again."""

@@ -222,6 +222,15 @@ def test_the_user_branch_learns_whole_histories_from_their_latest_items(split, s
     assert len(lengths) > 1
 
 
+def test_cities_tells_rare_items_from_frequent_ones(split, start):
+    """Learned from items with more than `rare` interactions; inferred for those with fewer, but any."""
+    task = Prepared(CitiesTask(split, config_of("cities", start, **{"examples.rare": 7})), seed=0)
+    counts = np.bincount(split.train.histories.items, minlength=split.train.num_items)
+    assert (counts == 7).any()
+    assert np.array_equal(task.head, np.flatnonzero(counts > 7))
+    assert np.array_equal(task.tail, np.flatnonzero((counts > 0) & (counts <= 7)))
+
+
 def test_cities_sees_the_surrounding_items_but_not_the_item(split, start):
     task = Prepared(CitiesTask(split, config_of("cities", start)), seed=0)
     items = task.tail[:6]
