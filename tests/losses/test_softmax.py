@@ -44,6 +44,17 @@ def test_sampled_softmax_equals_the_loop():
     )
 
 
+@pytest.mark.parametrize("log_q_target", [0.0, -1e-9, -1e-4, -300.0])
+def test_a_target_that_is_nearly_always_drawn_stays_finite(log_q_target):
+    """Walks may draw the target with a probability that float32 rounds to 1; and others with one that underflows."""
+    positive, negative = torch.zeros((1, 1), requires_grad=True), torch.tensor([[1.0, 2.0]], requires_grad=True)
+    log_q = torch.tensor([[-250.0, -1e-9]])
+    loss = sampled_softmax(positive, negative, log_q, None, torch.tensor([[log_q_target]]))
+    loss.sum().backward()
+    for values in (loss, positive.grad, negative.grad):
+        assert torch.isfinite(values).all()
+
+
 def test_every_class_drawn_once_is_the_full_softmax():
     logits = torch.randn(5, 9, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     targets = torch.arange(5)[:, None]

@@ -121,6 +121,21 @@ def test_the_sampled_loss_converges_to_the_full_one(split):
         assert not torch.allclose(few.cross_entropy(queries, targets, few.rng), exact, atol=0.05)
 
 
+def test_the_sampled_loss_equals_loops(split):
+    """Draws that are the target are left out, and the others stand for all items but the target."""
+    task, num_items = task_of(split, "sasrec", **{"loss.sampled_negatives": 300}), len(split.train.items)
+    queries, targets = torch.randn(6, 8, generator=torch.Generator().manual_seed(0)), torch.arange(6)
+    with torch.no_grad():
+        losses = task.cross_entropy(queries, targets, torch.Generator().manual_seed(5)).numpy()
+        logits = (queries @ task.model.output_weight.T).double().numpy()
+    drawn = torch.randint(num_items, (300,), generator=torch.Generator().manual_seed(5)).numpy()
+    assert (drawn == 0).any()
+    for row in range(6):
+        kept = drawn[drawn != row]
+        rivals = np.exp(logits[row, kept]).sum() * (num_items - 1) / len(kept)
+        assert losses[row] == pytest.approx(np.log1p(rivals / np.exp(logits[row, row])), rel=1e-4)
+
+
 @pytest.mark.parametrize("name", ["sasrec", "gru4rec", "caser", "fmlp", "lpo4rec"])
 def test_large_catalogues_are_trained_with_sampled_negatives(name):
     """Except with the papers' presets."""

@@ -123,6 +123,22 @@ def test_searching_all_leaves_is_exact(split):
     assert (one.search(query, 3).scored < NUM_ITEMS).all()
 
 
+def test_items_are_in_the_leaves_that_their_queries_reach_most_often(split):
+    """Every position of the training histories counts: its target once for each of the five best leaves."""
+    task = task_of(split, **{"model.length": 12})
+    leaves, counts = task.nodes.detach().numpy()[task.tree.leaves], np.zeros((NUM_ITEMS, len(task.tree.leaves)))
+    for history in split.train.histories:
+        with torch.no_grad():
+            queries_LD = task.model(torch.from_numpy(history[None, :-1].astype(np.int64)))[0].numpy()
+        for query, target in zip(queries_LD, history[1:], strict=True):
+            counts[target, np.argsort(-(leaves @ query))[:5]] += 1
+    buckets = indexed(task).index.buckets
+    for item in range(NUM_ITEMS):
+        own = task.leaf_N[item]
+        wanted = [leaf for leaf in np.lexsort((np.arange(len(leaves)), -counts[item])) if counts[item, leaf] > 0][:2]
+        assert set(homes(buckets, item)) == set(wanted if len(wanted) == 2 else [*wanted, own])
+
+
 def test_one_leaf_per_item_is_a_partition(split):
     one, two = (indexed(task_of(split, **{"index.num_homes": most})).index.buckets for most in (1, 2))
     assert not one.overlap

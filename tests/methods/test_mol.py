@@ -189,6 +189,22 @@ def test_the_balance_of_gates():
     assert float(imbalance(apart)) == pytest.approx(-np.log(8), abs=1e-6)
 
 
+def test_the_loss_equals_loops(split):
+    """The target against drawn items that are not it, which stand for all others, by the mixture's own scores."""
+    task = task_of(split, **{"loss.sampled_negatives": 200, "loss.load_balance": 0.0})
+    queries_XD = torch.randn((6, 12), generator=torch.Generator().manual_seed(2))
+    with torch.no_grad():
+        losses = task.task.cross_entropy(queries_XD, torch.arange(6), torch.Generator().manual_seed(5)).numpy()
+    drawn = torch.randint(NUM_ITEMS, (200,), generator=torch.Generator().manual_seed(5)).numpy()
+    assert (drawn < 6).any()
+    searcher = task.searcher()
+    for row, query in enumerate(queries_XD.numpy().astype(float)):
+        scores = [by_loops(searcher.weights, query, item, SIZES, 0.05) for item in searcher.encoder.vectors]
+        kept = drawn[drawn != row]
+        rivals = np.exp(np.array(scores)[kept] - scores[row]).sum() * (NUM_ITEMS - 1) / len(kept)
+        assert losses[row] == pytest.approx(np.log1p(rivals), rel=2e-3, abs=1e-3)
+
+
 def test_balance_is_part_of_the_loss(split):
     losses = []
     for weight in (0.0, 0.5):

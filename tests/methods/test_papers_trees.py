@@ -7,15 +7,17 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from scipy import sparse
 
 import beamwood
 from beamwood.data import Dataset, disjoint_users, read_log
 from beamwood.data.log import ColumnNames
 from beamwood.data.split import by_boundary
 from beamwood.errors import InputError
-from beamwood.fitting.tree.start import start_tree
+from beamwood.fitting.tree.start import pifa_item_vectors, start_tree
 from beamwood.methods.dtr import Config
 from beamwood.tree import Shape
+from beamwood.tree.pifa import pifa_vectors
 from beamwood.types import Query
 from plans import planned
 
@@ -91,6 +93,21 @@ def test_the_papers_tree_starts_from_categories_or_at_random(split):
     for one, name in ((split, "category"), (bare(split), "random")):
         fitted = beamwood.fit(one, "dtr", SMALL | {"tree.start": "papers"}, progress=False)
         assert fitted.metadata["training"]["tree_start"] == name
+
+
+def test_features_of_pifa_are_the_shares_of_a_history(split):
+    """Each position counts; its features are the items before it, each 1 over their number."""
+    config = planned(Config(**SMALL), split.train)
+    found = pifa_item_vectors(split.train, config, np.random.default_rng(4))
+    rows, targets = [], []
+    for history in split.train.histories:
+        for place in range(1, len(history)):
+            before = history[max(0, place - 7) : place]
+            rows.append(np.bincount(before, minlength=NUM_ITEMS) / len(before))
+            targets.append(history[place])
+    features = sparse.csr_matrix(np.array(rows, np.float32))
+    expected = pifa_vectors([(features, np.array(targets))], NUM_ITEMS, NUM_ITEMS, np.random.default_rng(4))
+    np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("start", ["random", "category", "transitions", "pifa"])

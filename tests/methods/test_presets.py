@@ -17,7 +17,7 @@ from beamwood.fitting.tree.start import start_tree
 from beamwood.fitting.tree.task import TreeTask
 from beamwood.methods import METHODS, Method, load_method
 from beamwood.retrieval.searchers.popularity import PopularitySearcher
-from beamwood.tree import Shape
+from beamwood.tree import Shape, random_tree
 from plans import planned
 from prepared import Prepared
 
@@ -149,6 +149,27 @@ def test_a_coupled_decay_applies_to_embeddings_too(split):
         "decoupled": [(True, 0.5, False), (True, 0.0, True)],
         "coupled": [(False, 0.5, False), (False, 0.5, True)],
     }
+
+
+def test_the_study_uses_amsgrad(split):
+    """Of Adam, for all parameters; the defaults do not."""
+    found = []
+    for preset in ("paper-u", None):
+        config = planned(load_method("dtr").configured(None, preset), split.train)
+        task = Prepared(TreeTask(split, config, partial(make_objective, config, estimator=None)), seed=0)
+        (optimizer,) = task.optimisers.each
+        found.append({group["amsgrad"] for group in optimizer.param_groups})
+    assert found == [{True}, {False}]
+
+
+def test_otm_compares_as_many_nodes_as_it_has_candidates(split, monkeypatch):
+    """300 candidates of a binary tree are the children of 150 nodes."""
+    seen = []
+    monkeypatch.setattr("beamwood.fitting.tree.fit.fit_tree", lambda _, __, objective, **___: seen.append(objective))
+    otm = load_method("otm")
+    otm.fit(split, otm.configured(None, "paper"))
+    assert seen[0](random_tree(90, np.random.default_rng(0))).sampler.width == 150
+    assert seen[0](random_tree(90, np.random.default_rng(0), branching=4)).sampler.width == 75
 
 
 @pytest.mark.parametrize("name", TREES)

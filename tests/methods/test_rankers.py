@@ -20,7 +20,7 @@ from beamwood.evaluation.sampled import Sampled, evaluate_sampled
 from beamwood.fitting import stages
 from beamwood.fitting.choose import Validation
 from beamwood.fitting.ranking import two_stage
-from beamwood.fitting.ranking.lists import GuidedTask
+from beamwood.fitting.ranking.lists import GuidedTask, ListTask
 from beamwood.methods import load_method
 from beamwood.types import ItemLists, Query, SearchOptions
 from plans import planned
@@ -278,6 +278,51 @@ def test_sampled_negatives_estimate_the_full_sum(dataset, first, negatives):
     had = task.targets(np.array([5])) if negatives == "uniform" else split.train.histories[task.examples.users[5]]
     others = np.setdiff1d(np.arange(split.train.num_items), had)
     assert abs(np.mean(sums) / np.exp(scores[others]).sum() - 1) < 0.03
+
+
+def test_uniform_negatives_stand_for_all_items_but_the_targets(dataset, first):
+    """Each kept draw weighs (items that are no target) / (draws kept); draws that are a target weigh nothing."""
+    split = disjoint_users(dataset)
+    given = planned(STAGES_OF.Config(**STAGES, **{"loss.negatives": "uniform"}), split.train)
+    task = Prepared(two_stage.StagesTask(split.train, given, beamwood.load(first["users"]).searcher), seed=0)
+    batch, dropped = task.batch(np.arange(200)), 0
+    for items, log_weights in zip(batch.items_BC.tolist(), batch.log_weight_BM.tolist(), strict=True):
+        targets, drawn = set(items[:8]), items[8:]
+        kept = [item not in targets for item in drawn]
+        dropped += len(kept) - sum(kept)
+        weight = (split.train.num_items - len(targets)) / max(sum(kept), 1)
+        assert log_weights == pytest.approx([np.log(weight) if real else -np.inf for real in kept])
+    assert dropped
+
+
+@pytest.mark.parametrize("leaky", [False, True])
+def test_guidedrec_has_three_optimisers(dataset, leaky):
+    """For the logistic loss, for the predicted NDCG and for the surrogate; a leaky one moves both parts."""
+    split = leave_one_out(dataset)
+    task = Prepared(GuidedTask(split.train, planned(RANKER.Config(**{"loss.leaky": leaky}), split.train)), seed=0)
+    ranker, surrogate = ({id(p) for p in part.parameters()} for part in (task.ranker, task.surrogate))
+    both = ranker | surrogate
+    expected = [(1e-3, 0.01, ranker), (1.3e-3, 0.0615, both if leaky else ranker)]
+    expected.append((2e-3, 5e-4, both if leaky else surrogate))
+    for optimizer, (rate, decay, moved) in zip(task.optimisers.each, expected, strict=True):
+        (group,) = optimizer.param_groups
+        assert (group["lr"], group["weight_decay"], group["decoupled_weight_decay"]) == (rate, decay, True)
+        assert {id(parameter) for parameter in group["params"]} == moved
+
+
+@pytest.mark.parametrize(("positives", "negatives"), [(5, 5), (2, 4), (4, 1)])
+def test_bpr_pairs_each_positive_with_a_negative_in_turn(dataset, positives, negatives):
+    """The fewer of the two are used again."""
+    split = leave_one_out(dataset)
+    given = {"loss.kind": "bpr", "examples.num_positives": positives, "loss.num_negatives": negatives}
+    task = Prepared(ListTask(split.train, planned(RANKER.Config(**SMALL, **given), split.train)), seed=0)
+    batch = task.batch(np.arange(9))
+    losses, scores = task.loss(batch).detach(), task.model(batch.query, batch.items_BK).detach().double().numpy()
+    for row in range(9):
+        good, bad = scores[row, :positives], scores[row, positives:]
+        pairs = [(good[n % positives], bad[n % negatives]) for n in range(max(positives, negatives))]
+        expected = np.mean([np.log1p(np.exp(b - a)) for a, b in pairs])
+        assert losses[row].item() == pytest.approx(expected, rel=1e-5)
 
 
 def test_the_start_of_the_surrogate(dataset):

@@ -174,6 +174,32 @@ def test_the_curriculum_goes_from_frequent_to_less_frequent():
     assert np.isfinite(curriculum(np.array([6, 6]), 5, 6, 0.3)).all()
 
 
+def test_the_item_branch_sees_up_to_as_many_contexts_as_a_rare_item_has(split, start):
+    """Of each frequent item 1..threshold random contexts, whose mean is the input; its own vector is wanted."""
+    task = Prepared(MeltTask(split, config_of("melt", start)), seed=0)
+    histories, encoder, drawn = split.train.histories, beamwood.load(start).searcher.first, []
+    contexts, draw = task.contexts, type(task.contexts).draw
+
+    class Watched(type(contexts)):
+        def draw(self, items_B, most_B, generator):
+            drawn.append((items_B, most_B, draw(self, items_B, most_B, generator)))
+            return drawn[-1][2]
+
+    task.task.contexts = Watched(contexts.histories, contexts.indptr, contexts.positions)
+    given, wanted, _ = (part.numpy() for part in task.batch(np.arange(20)).items)
+    ((items, most, (rows, places)),) = drawn
+    assert 1 <= most.min() <= task.rarest / 2 <= most.max() <= task.rarest
+    assert np.array_equal(wanted, encoder.vectors[items])
+    for row, item in enumerate(items):
+        at = contexts.positions[places[rows == row]]
+        assert len(set(at.tolist())) == min(most[row], contexts.counts[item])
+        assert (histories.items[at] == item).all()
+        users = histories.rows[at]
+        before = [histories.items[histories.indptr[user] : stop] for user, stop in zip(users, at, strict=True)]
+        mean = encoder.encode(Query.of(ItemLists.from_lists(before))).mean(axis=0)
+        np.testing.assert_allclose(given[row], mean, atol=1e-5)
+
+
 def test_the_user_branch_learns_whole_histories_from_their_latest_items(split, start):
     """Of frequent users the latest 1..threshold items are given, and the vector of all is wanted."""
     task = Prepared(MeltTask(split, config_of("melt", start)), seed=0)
@@ -194,6 +220,15 @@ def test_the_user_branch_learns_whole_histories_from_their_latest_items(split, s
         place = (len(frequent[user]) - task.shortest - 1) / (histories.lengths.max() - task.shortest - 1)
         assert weight == pytest.approx(abs(math.sin(math.pi / 2 * place)), abs=1e-5)
     assert len(lengths) > 1
+
+
+def test_cities_tells_rare_items_from_frequent_ones(split, start):
+    """Learned from items with more than `rare` interactions; inferred for those with fewer, but any."""
+    task = Prepared(CitiesTask(split, config_of("cities", start, **{"examples.rare": 7})), seed=0)
+    counts = np.bincount(split.train.histories.items, minlength=split.train.num_items)
+    assert (counts == 7).any()
+    assert np.array_equal(task.head, np.flatnonzero(counts > 7))
+    assert np.array_equal(task.tail, np.flatnonzero((counts > 0) & (counts <= 7)))
 
 
 def test_cities_sees_the_surrounding_items_but_not_the_item(split, start):

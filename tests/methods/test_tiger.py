@@ -12,6 +12,7 @@ from beamwood.methods import load_method
 from beamwood.models import code_decoder
 from beamwood.retrieval.load import restore_searcher
 from beamwood.retrieval.searchers.coded import CodeSearcher
+from beamwood.training.budget import Budget
 from beamwood.types import SearchOptions
 from following import NUM_ITEMS, far_from_start, followed, gain_over_popularity, queries, without_gradient
 from plans import planned
@@ -132,6 +133,19 @@ def test_planted_codes_are_recovered():
     assert sorted(codes[:, 2].tolist()) == sorted([0, 1, 2] * 8)
     np.testing.assert_allclose(centres[0][codes[:, 0]] + centres[1][codes[:, 1]], vectors, atol=1e-3)
     assert np.array_equal(with_collision_codes(np.array([[1], [0]])), [[1], [0]])
+
+
+def test_codewords_start_at_the_centres_of_their_codes(split):
+    """Where they are as wide; then an item's vector is its quantised one, of about unit length."""
+    config = planned(METHOD.Config(**SMALL), split.train)
+    task = Prepared(TigerTask(split, config), seed=0)
+    vectors = task.task._vectors(0, Budget())
+    codes, centres = item_codes(vectors, NUM_ITEMS, 3, 5, np.random.default_rng(0))
+    assert np.array_equal(task.model.coded.codes.numpy(), codes)
+    for place in range(3):
+        table = task.model.coded.tables[place].detach().numpy()
+        np.testing.assert_allclose(table, centres[place][: len(table)], atol=1e-6)
+    assert np.square(vectors).sum(axis=1).mean() == pytest.approx(1, rel=1e-5)
 
 
 def test_random_codes_as_a_control():

@@ -94,6 +94,17 @@ def test_values_and_gradients_equal_the_equations(table_limit, similarity, near)
     equals_the_equations(model.double(), leaves, levels)
 
 
+def test_dropout_acts_behind_the_first_layer_alone():
+    """As in the authors' program; of a level's scores nothing else is dropped."""
+    _, model, leaves, levels = scorer_case()
+    widths = []
+    model.dropout.register_forward_hook(lambda _, inputs, output: widths.append(inputs[0].shape[1]))
+    model.train()(leaves, levels)
+    assert set(widths) == {model.hidden[0].out_features}
+    assert len(model.hidden) > 1
+    assert model.hidden[1].out_features not in widths
+
+
 @pytest.mark.parametrize(("empty", "kept"), [(1, 10), (4, 6), (5, 6), (8, 3), (9, 1), (10, 1)])
 @pytest.mark.parametrize("table_limit", [0, 10**6])
 def test_windows_beyond_all_histories_are_skipped(empty, kept, table_limit):

@@ -200,6 +200,8 @@ def test_the_bound_of_theorem_3_2_equals_loops():
     second = 2 / draws * gap * z_bp * z_b / (z**2 + weighted * z_bp)
     expected = [math.exp(s) * (weighted * z_bp - z_b**2) / (draws * z**3) + second for s in scores]
     np.testing.assert_allclose(resampling_bias_bound(scores, pop, batch, draws), expected)
+    # A constant in all scores changes no softmax, even where exp overflows.
+    np.testing.assert_allclose(resampling_bias_bound(scores + 900, pop, batch, draws), expected)
 
 
 @pytest.mark.parametrize("rule", ["step", "all"])

@@ -6,6 +6,7 @@ from scipy import stats
 
 from beamwood.errors import InputError
 from beamwood.kernels import native
+from beamwood.sampling import resample
 from beamwood.sampling.resample import DrawnPart, drawn_softmax, resample_counts
 
 
@@ -91,6 +92,19 @@ def test_the_native_loss_is_nan_for_a_nan_score():
     parts = [DrawnPart(0, 3, 4, 1.0)]
     losses, _ = drawn_softmax(users, items, torch.ones(2), less, masked, parts, torch.Generator())
     assert torch.isnan(losses).all()
+
+
+@pytest.mark.parametrize("path", ["native", "reference"])
+def test_no_draw_is_lost_to_rounding(monkeypatch, path):
+    """If the first draw stands at 0, the last one may be rounded to just below its step."""
+    if path == "native" and native() is None:
+        pytest.skip("the native core was not built")
+    monkeypatch.setenv("BEAMWOOD_KERNELS", path)
+    monkeypatch.setattr(resample, "_starts", lambda rows, parts, *_: torch.zeros(rows, parts))
+    scores = torch.randn(3000, 37, generator=torch.Generator().manual_seed(2)) * 4
+    for num_draws in (7, 1000):
+        counts = resample_counts(scores, num_draws, torch.Generator())
+        assert torch.equal(counts.sum(dim=1), torch.full((3000,), float(num_draws)))
 
 
 def test_an_unknown_draw_is_named():

@@ -1,5 +1,7 @@
 """Diagnostics against loops and known answers."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -134,6 +136,25 @@ def test_a_perfect_heap_has_no_violations_and_a_reversed_one_has_many():
     reversed_order = heap_gaps(-best, below, 0.1, rng)
     assert reversed_order["order_violations"] > 0.9
     assert reversed_order["heap_violations"] > 0.3
+
+
+def test_heap_violations_equal_loops():
+    """Nodes whose gap to their best child is off the row's median gap; pairs in another order than their best."""
+    rng = np.random.default_rng(3)
+    scores, below = rng.normal(size=(5, 6)) ** 3, rng.normal(size=(5, 18))
+    scores[:, 2], below[:, 6:9], below[:, 10] = -np.inf, -np.inf, -np.inf  # A node without items, and a child.
+    found = heap_gaps(scores, below, 0.8, np.random.default_rng(0))
+    off, total, wrong, pairs = 0, 0, 0, 0
+    for own, children in zip(scores, below, strict=True):
+        gaps = [own[n] - max(children[3 * n : 3 * n + 3]) for n in range(6) if n != 2]
+        middle = sorted(gaps)[2]
+        off, total = off + sum(abs(gap - middle) > 0.8 for gap in gaps), total + len(gaps)
+        for one, other in itertools.combinations([n for n in range(6) if n != 2], 2):
+            best = [max(children[3 * n : 3 * n + 3]) for n in (one, other)]
+            wrong, pairs = wrong + ((own[one] - own[other]) * (best[0] - best[1]) < 0), pairs + 1
+    assert found["heap_violations"] == pytest.approx(off / total)
+    # Pairs are drawn.
+    assert found["order_violations"] == pytest.approx(wrong / pairs, abs=0.05)
 
 
 def test_true_probabilities_have_zero_calibration_error_and_guesses_do_not():

@@ -9,7 +9,7 @@ from beamwood.models.din import DinScorer, LevelNodes
 from beamwood.retrieval.searchers.blend import Blend, Part
 from beamwood.retrieval.searchers.vectors import VectorSearcher
 from beamwood.training.level_labels import estimated_labels, pseudo_targets
-from beamwood.tree import random_tree
+from beamwood.tree import Shape, random_tree
 from beamwood.types import ItemLists, QueryNeeds
 
 
@@ -72,14 +72,16 @@ def test_an_estimator_of_other_items_is_refused():
         estimated_labels(Fixed(np.zeros((1, 7))), tree, ItemLists.empty(1), np.zeros((1, 1), int))
 
 
-@pytest.mark.parametrize(("num_items", "branching"), [(33, 2), (40, 4)])
-def test_pseudo_targets_follow_the_best_child(num_items, branching):
+@pytest.mark.parametrize("shift", [0.0, -9.0], ids=["any scores", "scores below 0"])
+@pytest.mark.parametrize(("num_items", "shape"), [(33, Shape(2, 2, 6)), (64, Shape(2, 2, 6)), (40, Shape(4, 4, 3))])
+def test_pseudo_targets_follow_the_best_child(num_items, shape, shift):
     rng = np.random.default_rng(3)
-    tree = random_tree(num_items, rng, branching=branching)
-    shape = tree.shape
+    tree = random_tree(num_items, rng, shape=shape)
     scorer = DinScorer(
         shape, width=5, attention_hidden=4, windows=(3,), mlp=(6,), generator=torch.Generator().manual_seed(0)
     )
+    with torch.no_grad():
+        scorer.output.bias += shift  # Nodes without items must not win, whatever the others have.
     leaves = torch.from_numpy(tree.leaves_of(rng.integers(0, num_items, (7, 3))).astype(np.int64))
     targets = torch.from_numpy(tree.leaves_of(rng.integers(0, num_items, (7, 3))).astype(np.int64))
     labels = pseudo_targets(scorer, tree, leaves, targets)
@@ -93,8 +95,8 @@ def test_pseudo_targets_follow_the_best_child(num_items, branching):
             scores = scorer.evaluate(leaves[row : row + 1], LevelNodes(level, None))[0].numpy().copy()
             scores[tree.live_counts[level] == 0] = -np.inf
             if level > 1:
-                families = scores.reshape(-1, branching)
-                z = z[np.arange(len(families)) * branching + families.argmax(axis=1)]
+                families = scores.reshape(-1, shape.branching)
+                z = z[np.arange(len(families)) * shape.branching + families.argmax(axis=1)]
 
 
 class OfNewest:
