@@ -73,6 +73,19 @@ def test_the_view_that_is_maximised_can_be_chosen(tmp_path, capsys):
     assert "leave one out, or use --set choose.monitor=kept/f@20" in capsys.readouterr().err
 
 
+def test_weights_that_trained_methods_ignore_are_reported(tmp_path, capsys):
+    rows = [
+        (user, user % 5 * 6 + time % 6, time, "buy" if time % 2 else "view") for user in range(60) for time in range(8)
+    ]
+    log = tmp_path / "log.csv"
+    log.write_text("\n".join(["user_id,item_id,timestamp,event", *(",".join(map(str, row)) for row in rows)]))
+    asked = ("fit", log, "--out", tmp_path / "best", "--time-limit", "10m")
+    assert beamwood(*asked, "--events", "buy,view=0.3") == 0
+    assert "trained methods learn from each event alike" in capsys.readouterr().err
+    assert beamwood(*asked, "--events", "buy,view", "--overwrite") == 0
+    assert "from each event alike" not in capsys.readouterr().err
+
+
 def test_ctrl_c_leaves_the_best_so_far_saved(market, tmp_path, monkeypatch, capsys):
     from beamwood.retrieval.retriever import Retriever
 

@@ -98,6 +98,8 @@ class FolderSearch:
         folder = path_beside(asked.out, SUFFIX)
         self._check_places(folder)
         split = read()
+        if split.dataset.weights is not None:
+            tell("trained methods learn from each event alike; the weights of --events count in methods that count")
         with keeping(lambda: f"what was found so far is in {folder}; the same command with --resume goes on"):
             found = find(
                 split,
