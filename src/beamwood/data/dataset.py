@@ -145,7 +145,8 @@ class Dataset:
         """The same users and items with the given entries of their histories, `lengths` of them a user, in order."""
         part = self.with_histories(ItemLists(indptr_of(lengths), self.histories.items[entries]))
         context = None if self.context is None else self.context[entries]
-        times, weights = (None if each is None else each[entries] for each in (self.times, self.weights))
+        times = None if self.times is None else self.times[entries]
+        weights = None if self.weights is None else self.weights[entries]
         return replace(part, context=context, times=times, weights=weights)
 
     def fingerprint(self) -> str:
