@@ -33,6 +33,12 @@ def test_leave_one_out_reports_seen_labels(write, planted, say):
     assert "test labels" not in say("fit", write(twice), "--split", "leave-one-out", advised)
 
 
+def test_few_test_users_are_reported(write, planted, say):
+    said = "4 users choose settings and 4 test, which is few: a fit with --split leave-one-out has 40 of each"
+    assert said in say("fit", write(planted))
+    assert "is few" not in say("fit", write(planted), "--split", "leave-one-out")
+
+
 def test_other_repeats_get_no_advice_to_drop_them(write, planted, say):
     later = planted + [(user, item, rating, time + 10**8) for user, item, rating, time in planted]
     said = say("fit", write(later), "--split", "leave-one-out")

@@ -121,6 +121,8 @@ def test_the_event_column_is_found_or_required():
     assert len(read_log(SMALL.rename({"event": "Action_Type"}), events=["buy"]).frame) == 2
     with pytest.raises(InputError, match=r"no column of events by a usual name; it has: user, .*--event-column"):
         read_log(SMALL.rename({"event": "what"}), events=["buy"])
+    with pytest.raises(InputError, match=r"Name it with --event-column, such as --event-column 'kind'$"):
+        read_log(SMALL.rename({"event": "kind"}), events=["buy"])
     with pytest.raises(InputError, match="several columns of events: event, action"):
         read_log(SMALL.with_columns(action="event"), events=["buy"])
     with pytest.raises(InputError, match="no column 'evnt' of events; did you mean 'event'"):

@@ -54,6 +54,38 @@ def test_the_best_is_saved_with_its_table(market, tmp_path, capsys):
     assert package.load(out).histories is None
 
 
+def test_the_view_that_is_maximised_can_be_chosen(tmp_path, capsys):
+    rows = [(user, user % 5 * 6 + time % 3, time) for user in range(60) for time in range(12)]
+    log, out = tmp_path / "log.csv", tmp_path / "best"
+    log.write_text("\n".join(["user_id,item_id,timestamp", *(",".join(map(str, row)) for row in rows)]))
+    asked = ("fit", log, "--out", out, "--time-limit", "10m")
+    assert beamwood(*asked) == 0
+    assert "lists without seen items; --monitor kept/f@20 judges lists with them" in capsys.readouterr().err
+    assert beamwood(*asked, "--monitor", "kept/f@20", "--resume") == 2
+    assert beamwood(*asked, "--monitor", "kept/f@20", "--overwrite") == 0
+    captured = capsys.readouterr()
+    assert "cooccurrence: kept/f@" in captured.err
+    assert "--monitor kept/f@20 judges" not in captured.err
+    assert package.load(out).metadata["portfolio"]["chosen"] == "cooccurrence"
+    assert beamwood(*asked, "--monitor", "kept/f", "--overwrite") == 2
+    assert "--monitor kept/f is not measured; did you mean 'kept/f@20'?" in capsys.readouterr().err
+    assert beamwood(*asked, "--monitor", "kept/f@20", "--method", "ease") == 2
+    assert "leave one out, or use --set choose.monitor=kept/f@20" in capsys.readouterr().err
+
+
+def test_weights_that_trained_methods_ignore_are_reported(tmp_path, capsys):
+    rows = [
+        (user, user % 5 * 6 + time % 6, time, "buy" if time % 2 else "view") for user in range(60) for time in range(8)
+    ]
+    log = tmp_path / "log.csv"
+    log.write_text("\n".join(["user_id,item_id,timestamp,event", *(",".join(map(str, row)) for row in rows)]))
+    asked = ("fit", log, "--out", tmp_path / "best", "--time-limit", "10m")
+    assert beamwood(*asked, "--events", "buy,view=0.3") == 0
+    assert "trained methods learn from each event alike" in capsys.readouterr().err
+    assert beamwood(*asked, "--events", "buy,view", "--overwrite") == 0
+    assert "from each event alike" not in capsys.readouterr().err
+
+
 def test_ctrl_c_leaves_the_best_so_far_saved(market, tmp_path, monkeypatch, capsys):
     from beamwood.retrieval.retriever import Retriever
 

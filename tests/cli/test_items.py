@@ -70,7 +70,10 @@ def test_errors_name_the_fix(folder, fitted, tmp_path, capsys):
     (tmp_path / "empty.txt").write_text("\n")
     retriever_of(tree_searcher(90)).save(tmp_path / "bare")
     for arguments, message in (
-        (("export", tmp_path / "bare", "--vectors", tmp_path / "x.parquet"), "has no light head, as `beamwood"),
+        (
+            ("export", tmp_path / "bare", "--vectors", tmp_path / "x.parquet"),
+            "has no light head, as `beamwood inspect`",
+        ),
         (("similar", folder, "--item", "0", "--by", "vector"), "did you mean 'vectors'"),
         (("similar", fitted, "--item", "1", "--by", "tree"), "has no tree"),
         (("similar", fitted, "--item", "1", "--by", "vectors"), "has no item vectors"),

@@ -226,7 +226,18 @@ def test_only_rows_of_at_least_min_weight_are_kept(tmp_path):
         assert len(read_log(tenths, min_weight=0.7).frame) == 2
     unread = read_log(FRAME.with_columns(rating=pl.Series([None, 1.0, float("nan"), 2.0])))
     assert unread.frame.rows() == ROWS
-    assert any("not used; --min-weight keeps" in line for line in unread.report.lines())
+    assert unread.report.weight.endswith(
+        "not used; --min-weight keeps the rows of at least a value; each row counts once"
+    )
+
+
+@pytest.mark.parametrize("dtype", [pl.Float64, pl.Int8, pl.String])
+def test_rows_with_a_weight_below_0_are_counted(dtype):
+    rated = FRAME.with_columns(rating=pl.Series([-1, 4, -2, 0]).cast(dtype))
+    assert read_log(rated).report.weight.endswith("each row counts once, also the 2 below 0")
+    assert "below 0" not in read_log(rated, min_weight=-1).report.weight
+    listed = FRAME.with_columns(rating=pl.Series([[1]] * 4))
+    assert read_log(listed).report.weight.endswith("each row counts once")
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,16 @@ def test_disjoint_users_follow_the_definition(seed):
     assert len(split.valid) + len(split.test) + split.report["users_without_both_halves"] == n - int(0.8 * n)
 
 
+@pytest.mark.parametrize("name", ["users", "leave-one-out", "time"])
+def test_training_rows_keep_their_times(name):
+    data = random_dataset(5)
+    train = SPLITS[name](data).train
+    places = [np.flatnonzero(data.times == time)[0] for time in train.times]
+    assert np.array_equal(data.histories.rows[places], train.histories.rows)
+    assert np.array_equal(data.histories.items[places], train.histories.items)
+    assert 0 < len(train.times) < len(data.times)
+
+
 def test_boundary_column_sets_the_halves():
     frame = pl.DataFrame(
         {

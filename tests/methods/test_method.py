@@ -199,6 +199,15 @@ def test_a_custom_searcher_is_never_run_without_permission(folder, split, tmp_pa
         beamwood.load(tmp_path / "nameless")
 
 
+def test_the_command_line_says_how_to_open_a_custom_searcher(folder, split, tmp_path, capsys):
+    path = folder / "backwards.py"
+    beamwood.fit(split, path).save(tmp_path / "alone")
+    assert command("recommend", tmp_path / "alone", "--history", "1") == 2
+    said = capsys.readouterr().err.strip()
+    assert said.endswith(f"if you trust it, pass --method '{path}'")
+    assert command("recommend", tmp_path / "alone", "--history", "1", "--method", path) == 0
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

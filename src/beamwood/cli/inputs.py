@@ -30,6 +30,9 @@ __all__ = [
     "reading_options",
 ]
 
+# Fewer validation or test users leave much to chance.
+_FEW_USERS = 30
+
 
 @dataclass(frozen=True, slots=True)
 class DataSource:
@@ -203,10 +206,21 @@ def load_split(dataset: Dataset, name: str, options: dict[str, Any]) -> Split:
 
     split = SPLITS[name](dataset, **options)
     tell(f"split: {split.rule}")
-    repeated = _of_seen_labels(split)
-    if repeated is not None:
-        tell(repeated)
+    for note in (_of_few_users(split), _of_seen_labels(split)):
+        if note is not None:
+            tell(note)
     return split
+
+
+def _of_few_users(split: Split) -> str | None:
+    """A note where few users validate or test, and leave-one-out would have many more."""
+    valid, test, others = len(split.valid), len(split.test), int((split.dataset.histories.lengths >= 3).sum())
+    if split.name != "users" or min(valid, test) >= _FEW_USERS or others < 2 * max(valid, test):
+        return None
+    return (
+        f"{valid} users choose settings and {test} test, which is few: a fit with --split leave-one-out has {others:,} "
+        "of each"
+    )
 
 
 def _of_seen_labels(split: Split) -> str | None:

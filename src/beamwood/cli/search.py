@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,7 +15,7 @@ from beamwood.cli.inputs import DataSource
 from beamwood.cli.interrupts import keeping
 from beamwood.cli.output import finish
 from beamwood.cli.written import FitOptions, path_beside
-from beamwood.errors import InputError
+from beamwood.errors import InputError, nearest
 from beamwood.steps import tell
 from beamwood.training.interrupt import Interrupted
 
@@ -31,7 +31,7 @@ SUFFIX = ".search"
 
 @dataclass(frozen=True, slots=True)
 class BudgetOptions:
-    """The limits on the cost of an answer in a search."""
+    """The limits on the cost of an answer in a search, and the metric that it maximises."""
 
     budget_ms: Annotated[
         o.Number,
@@ -41,14 +41,43 @@ class BudgetOptions:
         o.Number,
         typer.Option("--budget-mb", metavar="X", hidden=True, help="Maximum memory in megabytes, without --method."),
     ] = None
+    monitor: Annotated[
+        o.Text,
+        typer.Option(
+            "--monitor",
+            metavar="VIEW/METRIC",
+            hidden=True,
+            help="What the search maximises, without --method: removed/f@20, or kept/f@20 where items are taken again.",
+        ),
+    ] = None
 
     def check_unused(self, method: str) -> None:
-        """Errors: a budget without a search."""
-        for option, value in (("--budget-ms", self.budget_ms), ("--budget-mb", self.budget_mb)):
+        """Errors: an option of a search without one."""
+        given = {"--budget-ms": self.budget_ms, "--budget-mb": self.budget_mb, "--monitor": self.monitor}
+        for option, value in given.items():
             if value is not None:
+                instead = ", or use --set choose.monitor=" + str(value) if option == "--monitor" else ""
                 raise InputError(
                     f"{option} is for the search for the best method, and --method {method} names one; leave one out"
+                    f"{instead}"
                 )
+
+    def check(self) -> None:
+        """Errors: a bound that is not above 0, an unknown metric."""
+        from beamwood.fitting.choose import MEASURED
+        from beamwood.recipes.portfolio.wanted import check_bounds
+
+        check_bounds({"budget_ms": self.budget_ms, "budget_mb": self.budget_mb})
+        if self.monitor is not None and self.monitor not in MEASURED:
+            raise InputError(f"--monitor {self.monitor} is not measured{nearest(self.monitor, MEASURED)}")
+
+    def maximised(self, split: Split) -> str:
+        """The metric of the search, with a line where another one may be meant."""
+        from beamwood.recipes.portfolio.find import MONITOR
+
+        if self.monitor is None and 2 * split.test.labels_seen >= len(split.test.labels.items):
+            tell("the search judges lists without seen items; --monitor kept/f@20 judges lists with them")
+        return self.monitor or MONITOR
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,19 +92,21 @@ class FolderSearch:
         """Search, save, and print the table. Errors: `Interrupted`, the best so far being saved."""
         from beamwood.recipes.portfolio.find import find
         from beamwood.recipes.portfolio.table import table_lines
-        from beamwood.recipes.portfolio.wanted import check_bounds
 
-        check_bounds(asdict(self.budgets))
+        self.budgets.check()
         asked, run = self.asked, self.asked.run
         folder = path_beside(asked.out, SUFFIX)
         self._check_places(folder)
         split = read()
+        if split.dataset.weights is not None:
+            tell("trained methods learn from each event alike; the weights of --events count in methods that count")
         with keeping(lambda: f"what was found so far is in {folder}; the same command with --resume goes on"):
             found = find(
                 split,
                 time_limit=asked.budget,
                 budget_ms=self.budgets.budget_ms,
                 budget_mb=self.budgets.budget_mb,
+                monitor=self.budgets.maximised(split),
                 seed=asked.seed,
                 folder=folder,
                 resume=run.resume,

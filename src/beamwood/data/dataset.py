@@ -145,8 +145,9 @@ class Dataset:
         """The same users and items with the given entries of their histories, `lengths` of them a user, in order."""
         part = self.with_histories(ItemLists(indptr_of(lengths), self.histories.items[entries]))
         context = None if self.context is None else self.context[entries]
+        times = None if self.times is None else self.times[entries]
         weights = None if self.weights is None else self.weights[entries]
-        return replace(part, context=context, weights=weights)
+        return replace(part, context=context, times=times, weights=weights)
 
     def fingerprint(self) -> str:
         """sha256 of ids, histories and times: equal for equal content, whatever the file format."""

@@ -186,10 +186,12 @@ def _column(table: Source, kinds: EventKinds) -> str:
             raise InputError(f"{table.name} has no column '{kinds.column}' of events{nearest(kinds.column, there)}")
         return kinds.column
     found = [name for name in there if squashed(name) in _NAMES]
-    if len(found) != 1:
-        what = f"several columns of events: {', '.join(found)}" if found else "no column of events by a usual name"
-        raise InputError(f"{table.name} has {what}; it has: {', '.join(there)}. Name it with --event-column")
-    return found[0]
+    if len(found) == 1:
+        return found[0]
+    what = f"several columns of events: {', '.join(found)}" if found else "no column of events by a usual name"
+    seems = next((name for name in there if _seeming_kinds(table, name) is not None), None)
+    such = "" if seems is None else f", such as --event-column '{seems}'"
+    raise InputError(f"{table.name} has {what}; it has: {', '.join(there)}. Name it with --event-column{such}")
 
 
 def _kind(table: Source, name: str) -> pl.Expr:

@@ -329,8 +329,14 @@ def _swallowed(table: Source, chosen: dict[str, str]) -> tuple[str, ...]:
 def _heavy_enough(table: Source, name: str | None, at_least: float | None) -> tuple[pl.LazyFrame, str]:
     """The rows of at least the given weight, all without one, and how the weights were used, in words."""
     if at_least is None:
-        said = "none" if name is None else f"'{name}', not used; --min-weight keeps the rows of at least a value"
-        return table.frame, f"{said}; each row counts once"
+        if name is None:
+            return table.frame, "none; each row counts once"
+        numbers = table.schema[name].is_numeric() or table.schema[name] == pl.String
+        below = table.column(name).cast(pl.Float64, strict=False) < 0
+        negative = count_of(table, below.sum()) if numbers else 0
+        also = f", also the {negative:,} below 0" if negative else ""
+        said = f"'{name}', not used; --min-weight keeps the rows of at least a value"
+        return table.frame, f"{said}; each row counts once{also}"
     if not isinstance(at_least, int | float | np.integer | np.floating) or not math.isfinite(at_least):
         raise InputError(f"min_weight={at_least!r} is not a finite number; give one, such as 4, or leave it out")
     if name is None:

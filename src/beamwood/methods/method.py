@@ -53,9 +53,9 @@ class Needs:
 
     `steps`: it is trained by steps, so it needs torch, and accepts a run folder, a time limit and resume; `unless`:
     except where this setting is given. `users`: it recommends only to users of the training data, always (True) or
-    where a setting has one of the values. `time`: the log must have times. `columns`: by setting that names columns,
-    the table that they are in. `fitted`: the fitted models that it starts from. `weighs`: it uses the weights of event
-    kinds.
+    where a setting has one of the values. `time`: the log must have times, as in `split.train.times`. `columns`: by
+    setting that names columns, the table that they are in. `fitted`: the fitted models that it starts from. `weighs`:
+    it uses the weights of event kinds.
     """
 
     steps: bool = False
