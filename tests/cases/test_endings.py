@@ -1,6 +1,7 @@
 """Files by their ending: compressed files, RecBole tables, and unsupported files with advice."""
 
 import bz2
+import gzip
 import zipfile
 
 import pytest
@@ -50,6 +51,17 @@ def test_archives_are_refused_with_the_unpacking_command(write, planted, tmp_pat
 def test_unsupported_files_are_identified(tmp_path, name, content, message):
     (tmp_path / name).write_text(content)
     assert message.format(folder=tmp_path) in refused(tmp_path / name)
+
+
+def test_binary_files_with_the_name_of_text_are_refused_with_their_own(frame, planted, write, tmp_path):
+    whole = Dataset.from_log(read_log(frame)).fingerprint()
+    frame.write_parquet(tmp_path / "log.csv")
+    packed = gzip.compress(write(planted, "r.csv").read_bytes())
+    (tmp_path / "r.csv").write_bytes(packed)
+    for name, right in (("log.csv", "log.parquet"), ("r.csv", "r.csv.gz")):
+        assert refused(tmp_path / name).endswith(f"files do; call it {right}")
+        (tmp_path / name).rename(tmp_path / right)
+        assert Dataset.from_log(read_log(tmp_path / right)).fingerprint() == whole
 
 
 @pytest.mark.parametrize(("byte", "encoding"), [(b"\xe9", "WINDOWS-1252"), (b"\x81", "LATIN1")])

@@ -188,3 +188,10 @@ def test_the_version_and_no_command(capsys):
     shown = capsys.readouterr()
     assert "doctor" in shown.out
     assert shown.err == ""
+
+
+def test_a_warning_for_users_is_one_line_without_a_place_in_the_program(folder):
+    (folder / "own.py").write_text("import warnings\n\nwarnings.warn('this method\\n  is slow')\n")
+    done = shell(folder, "bw settings own.py")
+    assert "this method is slow\n" in done.stderr
+    assert "own.py:3" not in done.stderr

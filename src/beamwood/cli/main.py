@@ -7,6 +7,7 @@ import json
 import signal
 import sys
 import traceback
+import warnings
 from typing import Annotated, Any
 
 import typer
@@ -15,7 +16,7 @@ from beamwood import __version__
 from beamwood.cli import interrupts
 from beamwood.cli import registry as commands
 from beamwood.cli.help import HelpfulCommand, HelpfulGroup, commands_by_name
-from beamwood.cli.output import prepare_streams, say, silence
+from beamwood.cli.output import prepare_streams, say, silence, tell_warning
 from beamwood.cli.typed import with_fix
 from beamwood.cli.words import in_words_of
 from beamwood.errors import InputError
@@ -61,6 +62,7 @@ for command in commands.COMMANDS:
 def run() -> None:
     """Run the command line and exit: 0 done, 2 wrong input, 1 a bug, 130 interrupted."""
     prepare_streams()
+    warnings.showwarning = tell_warning
     limit = address_limit()
     if limit is not None and limit < _ADDRESSES:
         wanted = f"beamwood needs {_ADDRESSES // 2**20:,} MiB of address space and this shell allows {limit // 2**20:,}"

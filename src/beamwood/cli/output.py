@@ -6,6 +6,7 @@ import io
 import json
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,7 +17,7 @@ import typer
 from beamwood.errors import InputError
 from beamwood.steps import tell
 
-__all__ = ["check_page", "finish", "prepare_streams", "print_json", "say", "silence", "writing_to"]
+__all__ = ["check_page", "finish", "prepare_streams", "print_json", "say", "silence", "tell_warning", "writing_to"]
 
 
 class _Heedless(io.TextIOWrapper):
@@ -48,6 +49,21 @@ def prepare_streams() -> None:
         sys.stdout.reconfigure(errors="backslashreplace")
     raw = io.BufferedWriter(io.FileIO(sys.stderr.fileno(), "w", closefd=False))
     sys.stderr = _Heedless(raw, sys.stderr.encoding, "backslashreplace", line_buffering=True)
+
+
+def tell_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """In place of `warnings.showwarning`: what is meant for users is one line, without a place in the program."""
+    if category is UserWarning and file is None:
+        tell(" ".join(str(message).split()))
+    else:
+        print(warnings.formatwarning(message, category, filename, lineno, line), file=file or sys.stderr, end="")
 
 
 def silence(stream: TextIO) -> None:

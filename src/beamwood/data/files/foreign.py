@@ -9,7 +9,7 @@ from pathlib import Path
 
 from beamwood.data.files.layout import separator_of
 
-__all__ = ["as_utf8", "in_other_words", "why_unread"]
+__all__ = ["as_utf8", "begins_as", "in_other_words", "why_unread"]
 
 _UNPACKED = {
     ".parquet.gz": "gunzip -k",
@@ -54,11 +54,18 @@ def why_unread(path: Path) -> str | None:
     return next((said for endings, said in _OTHERS.items() if name.endswith(endings)), None)
 
 
+def begins_as(path: Path) -> str | None:
+    """The ending of the binary files that begin as this one does, None for any other."""
+    with path.open("rb") as file:
+        head = file.read(max(map(len, _BEGINS)))
+    return next((ending for start, ending in _BEGINS.items() if head.startswith(start)), None)
+
+
 def in_other_words(path: Path) -> str:
     """The advice for a file with an unknown suffix, by its first bytes."""
+    ending = begins_as(path)
     with path.open("rb") as file:
         head = file.read(_HEAD)
-    ending = next((ending for start, ending in _BEGINS.items() if head.startswith(start)), None)
     text = head.decode("utf-8-sig", errors="replace")
     if ending is None and text.lstrip()[:1] in ("{", "["):
         ending = ".jsonl"

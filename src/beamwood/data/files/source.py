@@ -14,7 +14,7 @@ from typing import Any
 
 import polars as pl
 
-from beamwood.data.files.foreign import as_utf8, in_other_words, why_unread
+from beamwood.data.files.foreign import as_utf8, begins_as, in_other_words, why_unread
 from beamwood.data.files.in_memory import frame_of, scan_matrix
 from beamwood.data.files.json_rows import scan_json, scan_lines_of_json, why_no_json
 from beamwood.data.files.layout import Layout
@@ -22,7 +22,7 @@ from beamwood.data.files.nested import unnested_columns
 from beamwood.data.files.offsets import file_with_offsets, has_offsets
 from beamwood.data.files.parts import TableFiles, parts_of
 from beamwood.data.files.text_shapes import OtherShapeError
-from beamwood.data.files.text_table import RECBOLE, TEXT_SUFFIXES, scan_text
+from beamwood.data.files.text_table import PACKED, RECBOLE, TEXT_SUFFIXES, scan_text
 from beamwood.data.header import header_hint
 from beamwood.errors import InputError, nearest_path
 
@@ -162,6 +162,8 @@ def _open_file(path: Path, layout: Layout) -> Source:
     scan = None if suffix is None else _SCANS.get(suffix)
     if layout.is_given and scan is not None:
         raise InputError(f"--separator and --columns are about text files, and {path} is none; leave them out")
+    if scan is None and not path.name.lower().endswith(PACKED):
+        _refuse_binary(path)
     notes: tuple[str, ...] = ()
     with reading(str(path)):
         if scan is None:
@@ -172,6 +174,14 @@ def _open_file(path: Path, layout: Layout) -> Source:
         if suffix is not None and suffix.startswith(RECBOLE):
             frame = _without_field_types(frame)
     return Source(str(path), frame, scan is None, notes=notes)
+
+
+def _refuse_binary(path: Path) -> None:
+    """Errors: a text file's name of a file that begins as binary ones do."""
+    ending = begins_as(path)
+    if ending is not None:
+        right = path.name + ending if ending in PACKED else path.with_suffix(ending).name
+        raise InputError(f"{path} is no text: it begins as {ending} files do; call it {shlex.quote(right)}")
 
 
 def _suffix_of(name: str) -> str | None:

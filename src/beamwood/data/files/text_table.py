@@ -15,7 +15,7 @@ from beamwood.data.files.quotes import are_signs, unwrapped
 from beamwood.data.files.text_shapes import refuse_other_shapes
 from beamwood.errors import InputError
 
-__all__ = ["RECBOLE", "TEXT_SUFFIXES", "lines_of", "scan_text"]
+__all__ = ["PACKED", "RECBOLE", "TEXT_SUFFIXES", "lines_of", "scan_text"]
 
 # The separator by suffix; None: detected from the first lines. RecBole's files have no quotes.
 RECBOLE = (".inter", ".item", ".user")
@@ -28,7 +28,8 @@ _OWN = {
     ".dat": None,
     ".data": None,
 }
-TEXT_SUFFIXES = tuple(f"{suffix}{packed}" for suffix in _OWN for packed in ("", ".gz", ".zst"))
+PACKED = (".gz", ".zst")
+TEXT_SUFFIXES = tuple(f"{suffix}{packed}" for suffix in _OWN for packed in ("", *PACKED))
 _SAMPLE = 100
 _TOLD = re.compile(r'"?sep=([,;|\t])"?\s*', re.IGNORECASE)
 # A character that is in no text file, neither in cells nor as a separator (Hive's is "\x01").
