@@ -59,11 +59,9 @@ class PostgresStore(SqlStore):
         )
 
     def _read(self, statement: str, arguments: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        if not self._open:
-            raise StoreUnavailable("the store is closed")
         for attempt in range(3):
             try:
-                return self._readers.own().execute(_in_words(statement), arguments).fetchall()
+                return self._readers.use(lambda own: own.execute(_in_words(statement), arguments).fetchall())
             except psycopg.Error as error:
                 # A lost idle connection does not mean that the server is down.
                 lost = isinstance(error, psycopg.OperationalError) and not isinstance(

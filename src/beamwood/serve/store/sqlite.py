@@ -85,11 +85,9 @@ class SqliteStore(SqlStore):
             raise StoreUnavailable(f"{self._path.name} {message}")
 
     def _read(self, statement: str, arguments: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        if not self._open:
-            raise StoreUnavailable("the store is closed")
         self._check_file()
         try:
-            return self._readers.own().execute(statement, arguments).fetchall()
+            return self._readers.use(lambda own: own.execute(statement, arguments).fetchall())
         except sqlite3.Error as error:
             raise StoreUnavailable(f"{self._path.name} cannot be read: {error}") from error
 
