@@ -104,8 +104,8 @@ def build(source, kind, out):
 
 @pytest.fixture(scope="session")
 def wheel_installed(distributions, tmp_path_factory):
-    """The wheel installed by pip, with the core dependencies, pytest and hypothesis."""
-    installed = bare_environment(tmp_path_factory.mktemp("installed"), more=["pytest", "hypothesis"])
+    """The wheel installed by pip, with the core dependencies and what the tests of the kernels need."""
+    installed = bare_environment(tmp_path_factory.mktemp("installed"), more=["pytest", "hypothesis", "pytest-timeout"])
     installed.install(distributions.wheel)
     return installed
 
