@@ -113,8 +113,8 @@ class Endpoint:
             if why is None:
                 raise
             # The process ends without waiting for it.
-            problem = Problem("not_ready", why, retry_after_ms=1000)
-            answer, status = Failures(problem.failure(call.request_id)), problem.status
+            refusal = Problem("not_ready", why, retry_after_ms=1000)
+            answer, status = Failures(refusal.failure(call.request_id)), refusal.status
         except Exception as error:
             print(f"{call.request_id}: {''.join(traceback.format_exception(error))}", file=sys.stderr, flush=True)
             fault = Problem("internal", "an internal error of the service; report the request_id to its operator")
