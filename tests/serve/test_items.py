@@ -236,6 +236,36 @@ def test_an_erased_item_is_removed_from_all_histories(folder):
         assert scores[0] == scores[1]
 
 
+def test_stored_events_of_erased_items_are_in_no_history_until_an_item_comes_again(client, folder):
+    fitted, other = known(folder, 3, 4)
+    put(client, {"item": "new-1"})
+    post(client, "/v1/events", {"events": [{"user": "u", "item": each} for each in (fitted, "new-1", other, "new-1")]})
+
+    def history(**more):
+        told = client.get("/v1/users/u/history", params=more).json()
+        return [each["item"] for each in told["events"]], told.get("next")
+
+    assert history() == ([fitted, "new-1", other, "new-1"], None)
+    for item in (fitted, "new-1"):
+        ask(client, "DELETE", f"/v1/items/{item}")
+    assert history() == ([other], None)
+    first, following = history(limit=2)
+    assert (first, history(after=following)) == ([], ([other], None))
+    put(client, {"item": "new-1"})
+    assert history() == (["new-1", other, "new-1"], None)
+
+
+def test_items_that_come_and_go_take_no_room(client, folder, monkeypatch):
+    monkeypatch.setattr("beamwood.retrieval.new_items.extended_tree.MOST_BESIDE", 2)
+    free = int(np.count_nonzero(folder[1].searcher.tree.item_of_leaf < 0))
+    for number in range(0, free + 10, 5):
+        names = [f"new-{each}" for each in range(number, number + min(5, free + 2))]
+        put(client, *({"item": each, "similar": known(folder, 3)} for each in names))
+        for each in names:
+            ask(client, "DELETE", f"/v1/items/{each}")
+    assert ask(client, "GET", "/v1/items")["items"] == []
+
+
 def test_ids_in_addresses_may_have_slashes(client, folder):
     put(client, {"item": "a/b?", "similar": known(folder, 3)})
     ask(client, "PATCH", "/v1/items/a%2Fb%3F", {"available": False})

@@ -7,11 +7,13 @@ import os
 import re
 import resource
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
-from contextlib import suppress
+import urllib.request
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -178,6 +180,25 @@ def test_half_open_connections_block_nobody_and_a_second_signal_ends_at_once(fol
         assert server.ended() == 0
         for each in [*open_ones, garbage]:
             each.close()
+
+
+def test_requests_that_a_second_signal_breaks_off_are_told_so(folder, tmp_path):
+    path, told = tmp_path / "events.db", []
+    with Server(folder[0], "--store", f"sqlite:{path}", "--drain", "1h") as server:
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            # The store cannot be written.
+            other.execute("begin immediate")
+            body = {"events": [{"user": 1, "item": 1}]}
+            asking = threading.Thread(target=lambda: told.append(server.ask("/v1/events", body)))
+            asking.start()
+            wait_until(lambda: b"in_flight 2" in urllib.request.urlopen(f"{server.address}/metrics").read())
+            server.signal(signal.SIGTERM)
+            wait_until(lambda: server.ask("/readyz")[0] == 503)
+            server.signal(signal.SIGTERM)
+            joined([asking])
+        assert server.ended() == 0
+    assert (told[0][0], told[0][1]["error"]["code"]) == (503, "not_ready")
+    assert len(server.said) == 1, server.said
 
 
 @pytest.mark.parametrize("count", [1500, pytest.param(10_000, marks=pytest.mark.slow)])

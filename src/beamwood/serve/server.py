@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import os
 import signal
 import socket
@@ -169,6 +170,8 @@ class _Running:
     def _stop(self) -> None:
         self.signals += 1
         if self.signals > 1:
+            # What is broken off is no error.
+            logging.getLogger("uvicorn.error").disabled = True
             self.server.force_exit = self.server.should_exit = True
             return
         self.service.draining = True
@@ -179,7 +182,8 @@ class _Running:
         self.server.should_exit = True
 
     def _reload(self) -> None:
-        self._start(self._reloaded())
+        if not self.service.draining:
+            self._start(self._reloaded())
 
     async def _reloaded(self) -> None:
         service = self.service

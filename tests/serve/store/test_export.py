@@ -21,10 +21,12 @@ from beamwood.data.split import disjoint_users
 from beamwood.errors import InputError
 from beamwood.retrieval.forget import without_erased, without_users
 from beamwood.retrieval.retriever import Retriever
+from beamwood.serve.items.learned import CatalogueItem, Learned, erased_items, write_learned
 from beamwood.serve.store.event import Event, Session
 from beamwood.serve.store.export import export_events
 from beamwood.serve.store.memory import MemoryStore
 from beamwood.serve.store.open import open_store
+from beamwood.serve.store.protocol import HistoryStore
 from served import saved
 
 NOW = 1.7e9
@@ -55,6 +57,25 @@ def test_an_export_is_the_next_log(tmp_path: Path) -> None:
     assert read_log(out, min_weight=4).frame["item"].to_list() == ["a"]
     assert pl.read_parquet(out)["type"].to_list() == [None, "buy", None]
     assert since_1970(int(log.frame["time"].max())) == NOW + 0.000002
+
+
+def test_events_of_erased_items_are_not_exported(store: HistoryStore, tmp_path: Path) -> None:
+    store.append([Event(7, 1, NOW), Event(7, "1", NOW), Event(7, "new", NOW), Event(7, 2, NOW)]).result(10)
+    assert erased_items(store) == frozenset()
+    learned = Learned([CatalogueItem("new", gone=True), CatalogueItem("newer")], erased=[1])
+    write_learned(store, None, learned, Learned())
+    found = export_events(store, tmp_path / "log.parquet", erased=erased_items(store))
+    assert found == {"events": 2, "left_out": 2}
+    assert pl.read_parquet(tmp_path / "log.parquet")["item"].to_list() == ["1", "2"]
+
+
+def test_the_command_exports_no_events_of_erased_items(tmp_path: Path) -> None:
+    store = open_store(f"sqlite:{tmp_path / 'events.db'}")
+    store.append([Event(7, 1, NOW), Event(7, 2, NOW)]).result(10)
+    write_learned(store, None, Learned(erased=[1]), Learned())
+    store.close()
+    run("events", "export", f"sqlite:{tmp_path / 'events.db'}", "--out", str(tmp_path / "log.parquet"))
+    assert pl.read_parquet(tmp_path / "log.parquet")["item"].to_list() == [2]
 
 
 def test_ids_of_two_kinds_become_text(tmp_path: Path) -> None:

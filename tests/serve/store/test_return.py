@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import socket
 import sqlite3
 import threading
@@ -153,3 +154,25 @@ def test_a_primary_that_became_a_replica_is_abandoned(tmp_path: Path) -> None:
             assert kept(store, 2) == (1, 0)
             assert store.history(1).items == (2,)
         way.listening.close()
+
+
+def test_a_postgres_that_stands_still_is_given_up(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a lost machine: no timeout of the server ends its statements, and a shutdown would wait for them."""
+    from beamwood.serve.store.postgres import PostgresStore
+
+    monkeypatch.setattr("beamwood.serve.store.postgres._SECONDS", 1)
+    with closing(PostgresStore(address_of("postgres", request, tmp_path))) as store:
+        kept(store, 1)
+        own = [store._connection.info.backend_pid, store._readers.use(lambda own: own.info.backend_pid)]
+        for each in own:
+            os.kill(each, signal.SIGSTOP)
+        try:
+            with pytest.raises(StoreUnavailable, match="no answer within 2 s"):
+                store.history(1)
+            assert store.history(1).items == (1,)
+            assert kept(store, 2) == (1, 0)
+        finally:
+            for each in own:
+                os.kill(each, signal.SIGCONT)

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -223,6 +224,30 @@ def test_a_full_disk_acknowledges_nothing(tmp_path: Path, monkeypatch: pytest.Mo
         assert store.append([Event(1, 0, NOW)]).result(10).accepted == 1
     finally:
         store.close()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such modes")
+def test_a_new_file_is_for_its_owner_alone(tmp_path: Path) -> None:
+    """It contains histories; a file that exists keeps its mode."""
+    before = os.umask(0o022)
+    try:
+        for mode in (0o600, 0o640):
+            with closing(open_store(f"sqlite:{tmp_path / 'events.db'}")) as store:
+                store.append([Event(1, 1, NOW)]).result(10)
+                modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
+                assert modes == dict.fromkeys(("events.db", "events.db-wal", "events.db-shm"), mode) | {
+                    "events.db.lock": 0o600
+                }
+            (tmp_path / "events.db").chmod(0o640)
+    finally:
+        os.umask(before)
+
+
+def test_another_user_is_told_whose_the_file_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    open_store(f"sqlite:{tmp_path / 'events.db'}").close()
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(ValueError, match="as the service's user"):
+        open_store(f"sqlite:{tmp_path / 'events.db'}", read_only=True)
 
 
 def test_space_is_reused(tmp_path: Path) -> None:

@@ -52,9 +52,10 @@ def events(
         check_file(out, overwrite=overwrite, columns=("user", "item", "time", "type", "weight"))
     with reading_store(store, "beamwood events") as opened:
         if folder is None:
+            from beamwood.serve.items.learned import erased_items
             from beamwood.serve.store.export import export_events
 
-            found = export_events(opened, out)
+            found = export_events(opened, out, erased=erased_items(opened))
         else:
             found = _erase(opened.erased(), folder, out, overwrite=overwrite)
     if json:

@@ -145,7 +145,11 @@ def rest_of(cursor: str, secret: bytes) -> Rest:
         raise wrong from None
     if not hmac.compare_digest(content[:_SIGNED], _signature(content[_SIGNED:], secret)):
         raise wrong
-    return msgspec.msgpack.decode(content[_SIGNED:], type=Rest)
+    try:
+        return msgspec.msgpack.decode(content[_SIGNED:], type=Rest)
+    except msgspec.MsgspecError:
+        # Of another version of this program, on the same store.
+        raise wrong from None
 
 
 def _signature(content: bytes, secret: bytes) -> bytes:

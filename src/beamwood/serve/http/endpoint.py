@@ -106,10 +106,15 @@ class Endpoint:
         except Problem as problem:
             answer, status = Failures(problem.failure(call.request_id)), problem.status
         except asyncio.CancelledError:
-            if not call.has_left:
+            if call.has_left:
+                self._finished(call, 499, "client_gone")
+                return None
+            why = service.unready() if service.draining else None
+            if why is None:
                 raise
-            self._finished(call, 499, "client_gone")
-            return None
+            # The process ends without waiting for it.
+            refusal = Problem("not_ready", why, retry_after_ms=1000)
+            answer, status = Failures(refusal.failure(call.request_id)), refusal.status
         except Exception as error:
             print(f"{call.request_id}: {''.join(traceback.format_exception(error))}", file=sys.stderr, flush=True)
             fault = Problem("internal", "an internal error of the service; report the request_id to its operator")

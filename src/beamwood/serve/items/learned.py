@@ -18,7 +18,7 @@ from msgspec import Struct, field, structs
 from beamwood.blocks import slices
 from beamwood.serve.store.protocol import HistoryStore, StoreUnavailable
 
-__all__ = ["CatalogueItem", "Learned", "Piece", "earlier_learned", "read_learned", "write_learned"]
+__all__ = ["CatalogueItem", "Learned", "Piece", "earlier_learned", "erased_items", "read_learned", "write_learned"]
 
 _DOCUMENT = "catalogue"
 # The entries of a piece: of smaller ones the document would be long, of larger ones a change.
@@ -76,7 +76,7 @@ _DECODED: Mapping[str, Callable[[str], Sequence[Any]]] = {
 class Learned:
     """What is learned: new items by id in order of arrival, gone or not, and unavailable and erased known items.
 
-    Ids keep their type, so 1 and "1" differ. It may be changed until it is asked for its pieces.
+    Ids keep their type, so 1 and "1" differ. It may be changed until it is asked for its pieces or erased ids.
     """
 
     def __init__(
@@ -112,6 +112,11 @@ class Learned:
             same = len(before) == len(own) and all(map(is_, before, own))
             cut.append(earlier[place] if same else Piece(own, msgspec.json.encode(own).decode()))
         return cut
+
+    @cached_property
+    def erased_items(self) -> frozenset[int | str]:
+        """All erased ids, of fitted and of new items; their stored events are in no history and no export."""
+        return frozenset((*self.erased, *(each.item for each in self.items.values() if each.gone)))
 
     @cached_property
     def text(self) -> str:
@@ -166,6 +171,12 @@ def read_learned(
         if name == asked and found is None:
             raise StoreUnavailable("the learned catalogue is missing in the store; restore the store")
     return name, found
+
+
+def erased_items(store: HistoryStore) -> frozenset[int | str]:
+    """See `Learned`."""
+    learned = read_learned(store, None)[1]
+    return frozenset() if learned is None else learned.erased_items
 
 
 def earlier_learned(store: HistoryStore, name: str, stored: Learned | None = None) -> Learned | None:

@@ -37,7 +37,10 @@ class KeptEvent(Struct, omit_defaults=True):
 
 
 class History(Struct, kw_only=True, omit_defaults=True):
-    """Events by seq; `next`: the value of `after` for the next page; `model`: items in the model, oldest first."""
+    """Events by seq; `next`: the value of `after` for the next page; `model`: items in the model, oldest first.
+
+    Erased items are left out.
+    """
 
     request_id: str
     events: list[KeptEvent]
@@ -94,7 +97,8 @@ async def _history(call: Call) -> History:
     page = await call.service.histories.call("page", lambda store: _page(store, owner, after, limit))
     own = None if after or isinstance(owner, Session) else await _model_items(call.service, owner)
     following = page[-1].seq if len(page) == limit else None
-    events = [_told(record, owner) for record in page]
+    erased = call.service.catalogue.learned.erased_items
+    events = [_told(record, owner) for record in page if record.event.item not in erased]
     return History(request_id=call.request_id, events=events, next=following, model=own)
 
 

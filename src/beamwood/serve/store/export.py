@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import polars as pl
 
 from beamwood.artefact.replace import whole_file
 from beamwood.errors import InputError
-from beamwood.serve.store.event import Session
+from beamwood.serve.store.event import Id, Session
 from beamwood.serve.store.protocol import HistoryStore, Record
 
 __all__ = ["export_events"]
@@ -19,12 +20,13 @@ __all__ = ["export_events"]
 _ROWS = 100_000
 
 
-def export_events(store: HistoryStore, out: str | os.PathLike[str]) -> dict[str, int]:
+def export_events(store: HistoryStore, out: str | os.PathLike[str], *, erased: Collection[Id] = ()) -> dict[str, int]:
     """Write the columns user, item, time, type and weight, ordered by time; return the counts of exported and omitted
     events.
 
-    Events of sessions without a user are omitted. The type is null if none was sent. Ids are integers if all are, else
-    text. Errors: `InputError` if `out` does not end in .parquet, no user has an event, or the file cannot be written.
+    Events of sessions without a user, and of `erased` items, are omitted. The type is null if none was sent. Ids are
+    integers if all are, else text. Errors: `InputError` if `out` does not end in .parquet, no user has an event, or the
+    file cannot be written.
     """
     target, left_out = Path(out), 0
     if target.suffix != ".parquet":
@@ -32,12 +34,13 @@ def export_events(store: HistoryStore, out: str | os.PathLike[str]) -> dict[str,
     frames: list[pl.DataFrame] = []
     records = iter(store.records())
     while rows := list(islice(records, _ROWS)):
-        users = [row for row in rows if not isinstance(row.event.user, Session)]
+        users = [row for row in rows if not isinstance(row.event.user, Session) and row.event.item not in erased]
         left_out += len(rows) - len(users)
         frames.append(pl.DataFrame(_cells(users), schema=_SCHEMA, orient="row"))
     frame = pl.concat(frames) if frames else pl.DataFrame(schema=_SCHEMA)
     if len(frame) == 0:
-        raise InputError(f"the store has no event of a user ({left_out} of sessions); send some to /v1/events first")
+        others = f"{left_out} of sessions or erased items"
+        raise InputError(f"the store has no event of a user ({others}); send some to /v1/events first")
     numbers = [name for name in ("user", "item") if not frame[f"{name}_is_text"].any()]
     ids = [pl.col(name).cast(pl.Int64) if name in numbers else pl.col(name) for name in ("user", "item")]
     ordered = frame.sort("time", "seq").select(*ids, "time", "type", "weight")

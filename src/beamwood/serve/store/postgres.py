@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, TypeVar
 
 import psycopg
@@ -50,13 +51,16 @@ class PostgresStore(SqlStore):
         super().__init__("postgres")
 
     def _connected(self, *, autocommit: bool = False) -> psycopg.Connection:
-        return psycopg.connect(
+        limit = _SECONDS if autocommit else 5 * _SECONDS
+        made = _Connection.connect(
             self._url,
             autocommit=autocommit,
             connect_timeout=_SECONDS,
             tcp_user_timeout=2000 * _SECONDS,
-            options=f"-c statement_timeout={(1000 if autocommit else 5000) * _SECONDS}",
+            options=f"-c statement_timeout={1000 * limit}",
         )
+        made.silence = limit + _SECONDS
+        return made
 
     def _read(self, statement: str, arguments: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         for attempt in range(3):
@@ -118,6 +122,34 @@ class PostgresStore(SqlStore):
 def _made(cursor: Any) -> None:
     """Create missing tables."""
     cursor.execute(_SCHEMA + TABLES)
+
+
+class _Connection(psycopg.Connection[Any]):
+    """A connection that is given up after `silence` seconds without an answer: the machine of a server may be lost, or
+    stand still, and then no timeout of the server ends a statement.
+    """
+
+    silence = float("inf")
+
+    def wait(self, gen: Any, *arguments: Any, **more: Any) -> Any:
+        return super().wait(_answered(gen, self.silence), *arguments, **more)
+
+
+def _answered(gen: Generator[Any, Any, Any], seconds: float) -> Generator[Any, Any, Any]:
+    """The same, with an error after so many seconds in which the socket was not ready."""
+    until = time.monotonic() + seconds
+    try:
+        asked = next(gen)
+        while True:
+            is_ready = yield asked
+            now = time.monotonic()
+            if is_ready:
+                until = now + seconds
+            elif now > until:
+                raise psycopg.errors.QueryCanceled(f"no answer within {seconds:g} s")
+            asked = gen.send(is_ready)
+    except StopIteration as ended:
+        return ended.value
 
 
 class _Translated:

@@ -36,7 +36,7 @@ class Readers(Generic[_Connection]):
 
     def __init__(self, connect: Callable[[], _Connection]) -> None:
         self._connect, self._all = connect, dict[threading.Thread, _OfThread[_Connection]]()
-        self._local, self._guard, self._open = threading.local(), threading.Lock(), True
+        self._guard, self._open = threading.Lock(), True
 
     def use(self, work: Callable[[_Connection], _Result]) -> _Result:
         """The result of `work` with the connection of this thread. Errors: `StoreUnavailable` after `close`."""
@@ -60,9 +60,9 @@ class Readers(Generic[_Connection]):
                 _close(each)
 
     def _own(self) -> _OfThread[_Connection]:
-        own: _OfThread[_Connection] | None = getattr(self._local, "own", None)
+        own = self._all.get(threading.current_thread())
         if own is None:
-            own = self._local.own = _OfThread()
+            own = _OfThread()
             with self._guard:
                 ended = [thread for thread in self._all if not thread.is_alive()]
                 left = [self._all.pop(thread) for thread in ended]

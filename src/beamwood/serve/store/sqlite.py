@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -43,11 +44,14 @@ class SqliteStore(SqlStore):
         self._path, self._lock_file = Path(path).resolve(), -1
         if read_only and not self._path.exists():
             raise InputError(f"{path} does not exist; give the file of a server's store")
+        if read_only and not os.access(self._path, os.R_OK):
+            raise InputError(f"{path} is for its owner alone, as it contains histories; run this as the service's user")
         if not self._path.parent.is_dir():
             raise InputError(f"the folder of {path} does not exist; create it, or give another file")
         self._readers, self._open = Readers(lambda: self._connected("ro")), True
         if not read_only:
             self._lock_file = _locked(self._path)
+            _made_private(self._path)
         try:
             self._connection = self._connected("ro" if read_only else "rwc")
             if not read_only:
@@ -135,6 +139,13 @@ class SqliteStore(SqlStore):
         if self._lock_file >= 0:
             os.close(self._lock_file)
             self._lock_file = -1
+
+
+def _made_private(path: Path) -> None:
+    """Create a missing file for its owner alone; SQLite gives its companions the same mode."""
+    # What cannot be created SQLite reports.
+    with suppress(OSError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
 
 
 def _locked(path: Path) -> int:
