@@ -23,7 +23,6 @@ from beamwood.fitting.vectors.options import VectorOptions
 from beamwood.fitting.vectors.sequence import SequenceTask, build_model
 from beamwood.losses.softmax import sampled_softmax
 from beamwood.models import mol
-from beamwood.models.encoders import sasrec
 from beamwood.models.sequence import SequenceModel
 from beamwood.models.weights import declare
 from beamwood.retrieval.retriever import Retriever
@@ -53,12 +52,12 @@ class MolTask(SequenceTask):
     def build(self, rng: torch.Generator) -> MixtureModel:
         """SASRec and the mixture."""
         make = functools.partial(MixtureModel, mixture=self.sizes)
-        return build_model(self.train, self.config, self.encoder, rng, make)
+        return build_model(self.train, self.config, rng, make)
 
     @property
     def sizes(self) -> mol.Sizes:
         """The mixture's sizes among the settings."""
-        return mol.Sizes(**self.config.model.model_dump(include=set(mol.Sizes.model_fields)))
+        return mol.Sizes.among(self.config.model)
 
     def cross_entropy(self, queries_XD: Tensor, targets_X: Tensor, rng: torch.Generator) -> Tensor:
         """[X], the sampled softmax of the mixture, plus the penalty of unbalanced gates."""
@@ -117,5 +116,4 @@ def fit_mol(split: Split, config: MolConfig, **options: Unpack[VectorOptions]) -
 
     Errors: `InputError` where no user has two interactions.
     """
-    task = MolTask(split.train, config, encoder=sasrec.ENCODER)
-    return fit_vectors(task, split, config, method="mol", **options)
+    return fit_vectors(MolTask(split.train, config), split, config, method="mol", **options)

@@ -18,15 +18,13 @@ from torch import Tensor
 from beamwood.data.dataset import Dataset
 from beamwood.data.split import Split
 from beamwood.errors import InputError
-from beamwood.fitting.options import TrainOptions
 from beamwood.fitting.vectors.fit import fit_vectors
 from beamwood.fitting.vectors.item_start import start_from_transitions
+from beamwood.fitting.vectors.options import VectorOptions
 from beamwood.fitting.vectors.settings import SequenceConfig, WindowConfig
 from beamwood.fitting.vectors.windows import WindowTask
 from beamwood.losses.softmax import catalogue_softmax, sampled_softmax
-from beamwood.models.encoder import Encoder
 from beamwood.models.sequence import SequenceModel
-from beamwood.retrieval.index import Index
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.searchers.vectors import VectorSearcher, sequence_searcher
 from beamwood.training.budget import Budget
@@ -41,8 +39,8 @@ Model = TypeVar("Model", bound=SequenceModel)
 class SequenceTask(WindowTask):
     """The softmax loss over the catalogue, or over samples of it, on windows of histories."""
 
-    def __init__(self, train: Dataset, config: WindowConfig, *, encoder: Encoder) -> None:
-        super().__init__(train, encoder, length=config.model.length, horizon=config.examples.horizon)
+    def __init__(self, train: Dataset, config: WindowConfig) -> None:
+        super().__init__(train, config.encoder, length=config.model.length, horizon=config.examples.horizon)
         self.config = config
 
     def prepare(self, rng: torch.Generator, budget: Budget) -> None:
@@ -56,7 +54,7 @@ class SequenceTask(WindowTask):
 
     def build(self, rng: torch.Generator) -> SequenceModel:
         """The model of the configuration with random weights."""
-        return build_model(self.train, self.config, self.encoder, rng)
+        return build_model(self.train, self.config, rng)
 
     def optimisers(self) -> list[Optimiser]:
         """AdamW; item vectors may have another weight decay."""
@@ -103,7 +101,6 @@ class SequenceTask(WindowTask):
 def build_model(
     train: Dataset,
     config: WindowConfig,
-    encoder: Encoder,
     generator: torch.Generator,
     make: Callable[..., Model] = SequenceModel,  # type: ignore[assignment]
 ) -> Model:
@@ -113,7 +110,7 @@ def build_model(
         if train.item_table is None:
             raise InputError(f"model.item_column='{column}' needs an item table; give one with --items")
         features = train.item_table.vectors(column)
-    model = config.model
+    model, encoder = config.model, config.encoder
     return make(
         encoder,
         len(train.items),
@@ -127,17 +124,9 @@ def build_model(
     )
 
 
-def fit_sequence(
-    split: Split,
-    config: SequenceConfig,
-    encoder: Encoder,
-    *,
-    index: type[Index] | None = None,
-    **options: Unpack[TrainOptions],
-) -> Retriever:
-    """Train the encoder on `split.train`, keeping the weights that are best on `split.valid`.
+def fit_sequence(split: Split, config: SequenceConfig, **options: Unpack[VectorOptions]) -> Retriever:
+    """Train the encoder of `config` on `split.train`, keeping the weights that are best on `split.valid`.
 
     Errors: `InputError` where nobody has two interactions.
     """
-    task = SequenceTask(split.train, config, encoder=encoder)
-    return fit_vectors(task, split, config, method=encoder.name, index=index, **options)
+    return fit_vectors(SequenceTask(split.train, config), split, config, method=config.encoder.name, **options)

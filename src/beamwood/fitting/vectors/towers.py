@@ -19,10 +19,10 @@ from beamwood.data.dataset import Dataset
 from beamwood.data.split import Split
 from beamwood.errors import InputError
 from beamwood.fitting.columns import item_features
-from beamwood.fitting.options import TrainOptions
 from beamwood.fitting.run import SearchedTask
 from beamwood.fitting.vectors.fit import fit_vectors
 from beamwood.fitting.vectors.item_start import transition_vectors
+from beamwood.fitting.vectors.options import VectorOptions
 from beamwood.fitting.vectors.settings import TowerConfig
 from beamwood.losses.softmax import catalogue_softmax
 from beamwood.models.encoders import ENCODERS
@@ -30,7 +30,6 @@ from beamwood.models.pairs import IdTable
 from beamwood.models.sequence import SequenceModel
 from beamwood.models.two_tower import MeanTower, TwoTower, UserTable
 from beamwood.ragged import indptr_of, ranges
-from beamwood.retrieval.index import Index
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.searchers.queries import EncodedHistory, HistoryMean, QueryVectors, Scaled, UserVectors
 from beamwood.retrieval.searchers.vectors import VectorSearcher
@@ -238,9 +237,7 @@ def start_from_transitions(model: TwoTower, train: Dataset, seed: int, budget: B
             table.weight[known] = vectors[known]
 
 
-def fit_towers(
-    split: Split, config: TowerConfig, *, index: type[Index] | None = None, **options: Unpack[TrainOptions]
-) -> Retriever:
+def fit_towers(split: Split, config: TowerConfig, **options: Unpack[VectorOptions]) -> Retriever:
     """Train two towers on `split.train`, keeping the weights that are best on `split.valid`.
 
     Matrix factorisation (`model.user_tower="mf"`) needs known users, and so a split that keeps users in training
@@ -250,4 +247,4 @@ def fit_towers(
     task = TwoTowerTask(split.train, config)
     # The mean of transition vectors is a useful model before any training, and so is validated.
     started = config.start.items == "transitions" and config.model.user_tower == "mean"
-    return fit_vectors(task, split, config, method="two_tower", index=index, evaluate_start=started, **options)
+    return fit_vectors(task, split, config, method="two_tower", evaluate_start=started, **options)
