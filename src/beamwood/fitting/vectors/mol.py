@@ -21,7 +21,7 @@ from beamwood.fitting.vectors.fit import fit_vectors
 from beamwood.fitting.vectors.mol_settings import MolConfig
 from beamwood.fitting.vectors.options import VectorOptions
 from beamwood.fitting.vectors.sequence import SequenceTask, build_model
-from beamwood.losses.softmax import sampled_softmax
+from beamwood.losses.softmax import shared_softmax
 from beamwood.models import mol
 from beamwood.models.sequence import SequenceModel
 from beamwood.models.weights import declare
@@ -76,17 +76,10 @@ class MolTask(SequenceTask):
             each = mol.mixture_scores(model.weights, products, gate, gate_of_items, own.temperature, dropout)
             scores.append(each[0])
             shares.append(each[1])
-        log_q = queries_XD.new_full((), -math.log(self.num_items))
-        losses_X1 = sampled_softmax(
-            scores[0],
-            scores[1],
-            log_q.expand(len(targets_X), count),
-            (negatives == targets_X[:, None])[:, None],
-            log_q.expand(len(targets_X), 1),
-        )
+        losses_X = shared_softmax(scores[0][:, 0], scores[1], targets_X, negatives, -math.log(self.num_items))
         if self.config.loss.load_balance == 0:
-            return losses_X1[:, 0]
-        return losses_X1[:, 0] + self.config.loss.load_balance * imbalance(torch.cat(shares, dim=1))
+            return losses_X
+        return losses_X + self.config.loss.load_balance * imbalance(torch.cat(shares, dim=1))
 
     def searcher(self) -> MixtureSearcher:  # type: ignore[override]
         """A searcher of the current weights."""

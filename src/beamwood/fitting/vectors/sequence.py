@@ -23,7 +23,7 @@ from beamwood.fitting.vectors.item_start import start_from_transitions
 from beamwood.fitting.vectors.options import VectorOptions
 from beamwood.fitting.vectors.settings import SequenceConfig, WindowConfig
 from beamwood.fitting.vectors.windows import WindowTask
-from beamwood.losses.softmax import catalogue_softmax, sampled_softmax
+from beamwood.losses.softmax import catalogue_softmax, shared_softmax
 from beamwood.models.sequence import SequenceModel
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.searchers.vectors import VectorSearcher, sequence_searcher
@@ -83,15 +83,9 @@ class SequenceTask(WindowTask):
         if count is None:
             return catalogue_softmax(queries_XD, self.model.output_weight, targets_X)
         negatives = torch.randint(self.num_items, (count,), generator=rng).to(targets_X.device)
-        log_q = queries_XD.new_full((), -math.log(self.num_items))
         positive_X = (queries_XD * self.model.output_vectors(targets_X)).sum(dim=1)
-        return sampled_softmax(
-            positive_X[:, None],
-            queries_XD @ self.model.output_vectors(negatives).T,
-            log_q.expand(len(targets_X), count),
-            (negatives == targets_X[:, None])[:, None],
-            log_q.expand(len(targets_X), 1),
-        )[:, 0]
+        negative_XM = queries_XD @ self.model.output_vectors(negatives).T
+        return shared_softmax(positive_X, negative_XM, targets_X, negatives, -math.log(self.num_items))
 
     def searcher(self) -> VectorSearcher:
         """A searcher of the current weights."""
