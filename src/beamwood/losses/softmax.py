@@ -46,9 +46,11 @@ def sampled_softmax(
 
         -log( exp(o+) / (exp(o+) + sum over kept draws of exp(o - ln(M q))) )
 
-    `log_q_BM`: log-probability under which each class was drawn, or [1, 1] if the same for all. `dropped_BTM` bool: draws that equal the target
-    and are left out; M is then the number kept. `log_q_positive_BT`: the log-probability of drawing the target
-    itself; with it q is renormalised to the classes that are not the target, `q / (1 - q_positive)`.
+    `log_q_BM`: log-probability under which each class was drawn, or [1, 1] if the same for all. `dropped_BTM` bool:
+    draws that equal the target and are left out; M is then the number kept. `log_q_positive_BT`: the log-probability
+    of drawing the target itself; with it q is renormalised to the classes that are not the target, `q / (1 -
+    q_positive)`.
+
     A target without a kept draw has loss 0, so that of a target drawn with a probability p near 1 the share `p^M` of
     the gradient is missing. Source: DTR, equations 20-21.
     """
