@@ -24,7 +24,7 @@ from beamwood.fitting.vectors.options import VectorOptions
 from beamwood.fitting.vectors.settings import SequenceConfig, WindowConfig
 from beamwood.fitting.vectors.windows import WindowTask
 from beamwood.losses.softmax import catalogue_softmax, shared_softmax
-from beamwood.models.sequence import SequenceModel
+from beamwood.models.sequence import ProjectedItems, SequenceModel
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.searchers.vectors import VectorSearcher, sequence_searcher
 from beamwood.training.budget import Budget
@@ -74,7 +74,12 @@ class SequenceTask(WindowTask):
         """Initialise the item vectors by `config.start.items`."""
         assert self.config.start.items != "auto", "a plan resolves it"
         if self.config.start.items == "transitions":
-            start_from_transitions(self.model, self.train, seed, budget)
+            items, outputs = self.model.items, self.model.outputs
+            if isinstance(items, ProjectedItems):
+                raise InputError(
+                    "start.items=transitions is for vectors of the items' own; leave out model.item_column or it"
+                )
+            start_from_transitions([items] if outputs is None else [items, outputs], self.train, seed, budget)
 
     def cross_entropy(self, queries_XD: Tensor, targets_X: Tensor, rng: torch.Generator) -> Tensor:
         """[X], the softmax loss over the catalogue, or over the target and the step's negatives."""
