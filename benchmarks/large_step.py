@@ -60,11 +60,10 @@ def sasrec_task(train: Any, optimizer: Any) -> tuple[Any, int]:
     from beamwood.fitting.plan import Facts
     from beamwood.fitting.vectors.sequence import SequenceTask
     from beamwood.methods import sasrec
-    from beamwood.models.encoders import ENCODERS
 
     settings = {"loss.sampled_negatives": 1000, "start.items": "random", "optimiser.embeddings": optimizer}
     config = sasrec.Config(**settings)
-    return SequenceTask(train, config.plan(Facts.of(train)), encoder=ENCODERS["sasrec"]), config.loop.batch_size
+    return SequenceTask(train, config.plan(Facts.of(train))), config.loop.batch_size
 
 
 def ranker_task(train: Any, optimizer: Any) -> tuple[Any, int]:

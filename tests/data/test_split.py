@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beamwood.data import SPLITS, ColumnNames, Dataset, by_time, disjoint_users, leave_one_out, read_log
-from beamwood.data.examples import last_window, prefixes, windows
+from beamwood.data.examples import last_window, windows
 from beamwood.errors import InputError
 from beamwood.types import ItemLists
 
@@ -154,14 +154,14 @@ def test_windows_equal_the_loop(rows, length, min_history):
     assert all(stop == lists.indptr[user + 1] - 1 for user, stop in zip(last.users, last.stop, strict=True))
 
 
-def test_prefixes():
-    lists = ItemLists.from_lists([[1, 2, 3, 4], [5]])
-    examples = prefixes(lists, max_history=2)
-    rows = np.arange(len(examples))
-    assert [list(h) for h in examples.histories(rows)] == [[1], [1, 2], [2, 3]]
-    assert examples.targets(rows).tolist() == [2, 3, 4]
-    with pytest.raises(InputError, match="min_length=1"):
-        prefixes(lists, min_length=1)
+def test_examples_count_the_items_ahead_of_them():
+    examples = windows(ItemLists.from_lists([[1, 2, 3, 4], [5, 6]]), length=4, min_history=1)
+    every = np.arange(len(examples))
+    assert examples.ahead(every, 0).tolist() == [3, 2, 1, 1]
+    assert examples.ahead(every, 2).tolist() == [2, 2, 1, 1]
+    some = examples.take(np.array([3, 1]))
+    assert some.targets(np.arange(2)).tolist() == [6, 3]
+    assert some.ahead(np.array([1]), 0).tolist() == [2]
 
 
 @pytest.mark.real_data

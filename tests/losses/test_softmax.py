@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from beamwood.losses import softmax
-from beamwood.losses.softmax import catalogue_softmax, full_softmax, sampled_softmax, weighted_softmax
+from beamwood.losses.softmax import catalogue_softmax, full_softmax, sampled_softmax, shared_softmax, weighted_softmax
 from beamwood.sampling.uniform import adaptive_counts, uniform_negatives
 
 
@@ -42,6 +42,18 @@ def test_sampled_softmax_equals_the_loop():
     assert torch.autograd.gradcheck(
         lambda p, n: sampled_softmax(p, n, log_q, dropped, log_q_positive), (positive, negative)
     )
+
+
+def test_draws_that_rows_share_leave_out_the_target_of_each():
+    generator, drawn = torch.Generator().manual_seed(1), torch.tensor([2, 0, 2, 1, 3])
+    positive, targets = torch.randn(4, generator=generator, dtype=torch.float64), torch.tensor([2, 5, 0, 1])
+    negative, log_q = torch.randn(4, 5, generator=generator, dtype=torch.float64), -math.log(6)
+    losses = shared_softmax(positive, negative, targets, drawn, log_q)
+    expected = [
+        plain(positive[b].item(), negative[b].tolist(), [log_q] * 5, (drawn == targets[b]).tolist(), log_q)
+        for b in range(4)
+    ]
+    torch.testing.assert_close(losses, torch.tensor(expected, dtype=torch.float64))
 
 
 @pytest.mark.parametrize("log_q_target", [0.0, -1e-9, -1e-4, -300.0])

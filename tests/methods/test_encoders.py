@@ -11,8 +11,9 @@ from beamwood.data.markets.synthetic import MarketConfig, make_market
 from beamwood.errors import InputError
 from beamwood.fitting.plan import Facts
 from beamwood.fitting.vectors.sequence import SequenceTask
+from beamwood.fitting.vectors.settings import SequenceConfig
 from beamwood.methods import load_method
-from beamwood.models.encoders import ENCODERS
+from beamwood.models.encoders import caser, sasrec
 from plans import planned
 from prepared import Prepared
 from resumed import whole_as_in_parts
@@ -31,9 +32,7 @@ def small(name, **more):
 
 
 def task_of(split, name, **more):
-    return Prepared(
-        SequenceTask(split.train, planned(small(name, **more), split.train), encoder=ENCODERS[name]), seed=0
-    )
+    return Prepared(SequenceTask(split.train, planned(small(name, **more), split.train)), seed=0)
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +52,23 @@ def test_a_resumed_run_equals_an_uninterrupted_one_and_loads(split, tmp_path, na
     assert whole.metadata["method"] == name
     whole.save(tmp_path / "saved")
     assert beamwood.load(tmp_path / "saved").recommend([[1, 2]], k=5) == whole.recommend([[1, 2]], k=5)
+
+
+@pytest.mark.parametrize("encoder", [sasrec.ENCODER, caser.ENCODER])
+def test_an_epoch_is_validated_for_the_examples_of_the_encoder(split, encoder):
+    class Own(SequenceConfig):
+        @property
+        def encoder(self):
+            return encoder
+
+    config = planned(Own(**SMALL), split.train)
+    epoch = SequenceTask(split.train, config).num_examples // config.loop.batch_size
+    assert config.loop.evaluate_every == pytest.approx(epoch, rel=0.2)
+
+
+def test_settings_need_an_encoder(split):
+    with pytest.raises(InputError, match="SequenceConfig has no encoder; define its property `encoder`"):
+        planned(SequenceConfig(), split.train)
 
 
 @pytest.mark.parametrize("name", ["caser", "fmlp"])

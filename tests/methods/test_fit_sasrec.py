@@ -10,7 +10,6 @@ from beamwood.evaluation.protocol import evaluate
 from beamwood.fitting.vectors.sequence import SequenceTask
 from beamwood.methods import load_method
 from beamwood.methods.sasrec import METHOD, Config
-from beamwood.models.encoders import ENCODERS
 from beamwood.types import Query
 from plans import planned
 from prepared import Prepared
@@ -46,7 +45,6 @@ def test_targets_follow_within_the_horizon(split, horizon):
         SequenceTask(
             split.train,
             planned(Config(**SMALL, **{"examples.horizon": horizon}), split.train),
-            encoder=ENCODERS["sasrec"],
         ),
         seed=0,
     )

@@ -15,7 +15,6 @@ from beamwood.fitting.vectors.item_start import neighbour_matrix, transition_vec
 from beamwood.fitting.vectors.sequence import SequenceTask
 from beamwood.methods import load_method
 from beamwood.methods.sasrec import Config
-from beamwood.models.encoders import ENCODERS
 from plans import planned
 from prepared import Prepared
 
@@ -122,27 +121,9 @@ def test_dependent_columns_become_0():
 @pytest.mark.parametrize("encoder", ["sasrec", "gru4rec"])
 @pytest.mark.parametrize("tied", [True, False])
 def test_a_model_is_initialised_with_them(split, encoder, tied):
-    drawn, task = (
-        Prepared(
-            SequenceTask(
-                split.train,
-                planned(
-                    Config(
-                        **{
-                            "model.width": 8,
-                            "model.length": 8,
-                            "model.tied": tied,
-                            "start.items": start,
-                        }
-                    ),
-                    split.train,
-                ),
-                encoder=ENCODERS[encoder],
-            ),
-            seed=1,
-        )
-        for start in ("random", "transitions")
-    )
+    settings = {"model.width": 8, "model.length": 8, "model.tied": tied}
+    configs = [load_method(encoder).Config(**settings, **{"start.items": start}) for start in ("random", "transitions")]
+    drawn, task = (Prepared(SequenceTask(split.train, planned(own, split.train)), seed=1) for own in configs)
     vectors = torch.from_numpy(transition_vectors(split.train, 8, seed=1))
     known = vectors.any(dim=1)
     assert 0 < int((~known).sum()) < 3
@@ -187,9 +168,7 @@ def test_item_vectors_can_be_exempt_from_weight_decay(split, item_decay):
             "optimiser.item_decay": item_decay,
         }
     )
-    task = Prepared(
-        SequenceTask(split.train, planned(config, split.train), encoder=ENCODERS["sasrec"]), seed=1, learning_rate=0.1
-    )
+    task = Prepared(SequenceTask(split.train, planned(config, split.train)), seed=1, learning_rate=0.1)
     before = {name: value.clone() for name, value in task.model.state_dict().items()}
     for parameter in task.model.parameters():
         parameter.grad = torch.zeros_like(parameter)
@@ -202,17 +181,13 @@ def test_item_vectors_can_be_exempt_from_weight_decay(split, item_decay):
 def test_it_is_the_default_up_to_a_catalogue_size(split, monkeypatch):
     config = {"model.width": 8, "model.length": 8}
     asked, unasked = (
-        Prepared(
-            SequenceTask(split.train, planned(Config(**config | more), split.train), encoder=ENCODERS["sasrec"]), seed=1
-        )
+        Prepared(SequenceTask(split.train, planned(Config(**config | more), split.train)), seed=1)
         for more in ({"start.items": "transitions"}, {})
     )
     assert torch.equal(unasked.model.items.weight, asked.model.items.weight)
     monkeypatch.setattr(plan, "MAX_TRANSITION_ITEMS", len(split.train.items) - 1)
     drawn, large = (
-        Prepared(
-            SequenceTask(split.train, planned(Config(**config | more), split.train), encoder=ENCODERS["sasrec"]), seed=1
-        )
+        Prepared(SequenceTask(split.train, planned(Config(**config | more), split.train)), seed=1)
         for more in ({"start.items": "random"}, {})
     )
     assert torch.equal(large.model.items.weight, drawn.model.items.weight)

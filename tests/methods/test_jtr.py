@@ -10,7 +10,6 @@ from beamwood.data import Dataset, leave_one_out, read_log
 from beamwood.errors import InputError
 from beamwood.fitting.vectors.jtr import JtrTask
 from beamwood.methods import load_method
-from beamwood.models.encoders import sasrec
 from beamwood.recipes.compare import compare_fitted
 from beamwood.retrieval.products import best_products
 from beamwood.sampling.siblings import siblings_first
@@ -42,7 +41,7 @@ def start(split, tmp_path_factory):
 def task_of(split, **changes):
     """A training task far from its initial values."""
     config = planned(METHOD.Config(**(SMALL | changes)), split.train)
-    task = Prepared(JtrTask(split, config, encoder=sasrec.ENCODER), seed=0)
+    task = Prepared(JtrTask(split, config), seed=0)
     return far_from_start(task)
 
 

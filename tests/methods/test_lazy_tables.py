@@ -14,7 +14,6 @@ from beamwood.fitting.vectors.sequence import SequenceTask
 from beamwood.fitting.vectors.towers import TwoTowerTask
 from beamwood.losses.levels import LEVEL_LOSSES
 from beamwood.methods import dtr, gru4rec, load_method, ranker, sasrec, tdm, two_stage, two_tower
-from beamwood.models.encoders import ENCODERS
 from beamwood.sampling.levels import DistinctNegatives
 from plans import SMALL_TREE, planned
 from prepared import Prepared
@@ -56,9 +55,7 @@ def task_of(split, method, options):
         config = method.Config(**{"model.width": 8, "model.dropout": 0.0}, **options)
         if method is two_tower:
             return Prepared(TwoTowerTask(split.train, planned(config, split.train)), seed=0)
-        return Prepared(
-            SequenceTask(split.train, planned(config, split.train), encoder=ENCODERS[method.METHOD.name]), seed=0
-        )
+        return Prepared(SequenceTask(split.train, planned(config, split.train)), seed=0)
     if method is ranker:
         config = planned(ranker.Config(**options), split.train)
         return Prepared((GuidedTask if config.loss.kind == "guided" else ListTask)(split.train, config), seed=0)

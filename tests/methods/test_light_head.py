@@ -155,7 +155,7 @@ def test_the_scorer_searches_alone_if_the_light_head_is_poor(split, fitted):
 
 
 def test_a_choice_needs_enough_queries(split, fitted):
-    choice = choose_ways(fitted.searcher, split.valid.take(np.arange(12)), "all/f@20")
+    choice = choose_ways(fitted.searcher, split.valid.take(np.arange(12)), "kept/f@20")
     assert choice.ways.default == Way("beam", 60)
     assert isinstance(choice, SearchChoice)
     assert choice.facts()["chosen"] == len(choice.ways.ladder) - 1

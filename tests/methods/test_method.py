@@ -80,6 +80,7 @@ TRAINED = '''
 from beamwood.fitting.settings import LoopSettings
 from beamwood.fitting.vectors.settings import SequenceConfig, SequenceModelSettings
 from beamwood.methods import Method, Needs
+from beamwood.methods.sequence import fit
 from beamwood.models.encoders import gru4rec
 
 
@@ -93,11 +94,9 @@ class Config(SequenceConfig):
     model: ModelSettings = ModelSettings(width=4, length=5, hidden=6)
     loop: LoopSettings = LoopSettings(max_steps=4, evaluate_every=2, batch_size=8)
 
-
-def fit(split, config, **options):
-    from beamwood.fitting.vectors.sequence import fit_sequence
-
-    return fit_sequence(split, config, gru4rec.ENCODER, **options)
+    @property
+    def encoder(self):
+        return gru4rec.ENCODER
 
 
 METHOD = Method(name="small_gru", summary="a small GRU", Config=Config, fit=fit, needs=Needs(steps=True))

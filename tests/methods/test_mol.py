@@ -9,7 +9,6 @@ from beamwood.errors import ArtefactError, InputError, UnknownSearcherError
 from beamwood.fitting.vectors.mol import MolTask, imbalance
 from beamwood.methods import load_method
 from beamwood.models import mol
-from beamwood.models.encoders import sasrec
 from beamwood.models.ops import silu, softmax, unit
 from beamwood.retrieval.load import restore_searcher
 from beamwood.retrieval.searchers.mixture import MixtureSearcher
@@ -33,7 +32,7 @@ def split():
 def task_of(split, **changes):
     """A training task far from its initial values."""
     config = planned(METHOD.Config(**(SMALL | changes)), split.train)
-    task = Prepared(MolTask(split.train, config, encoder=sasrec.ENCODER), seed=0)
+    task = Prepared(MolTask(split.train, config), seed=0)
     return far_from_start(task)
 
 

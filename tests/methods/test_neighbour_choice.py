@@ -10,7 +10,7 @@ import beamwood
 from beamwood.data import Dataset, disjoint_users, leave_one_out, read_log
 from beamwood.errors import InputError
 from beamwood.evaluation.protocol import evaluate
-from beamwood.fitting import neighbour_choice
+from beamwood.fitting import choose, neighbour_choice
 from beamwood.fitting.neighbour_choice import chosen_horizon, chosen_neighbours
 from beamwood.fitting.neighbour_counts import neighbour_counts
 from beamwood.fitting.neighbour_kinds import KINDS
@@ -120,13 +120,13 @@ def test_an_insignificant_gain_is_not_selected(monkeypatch, baskets, noise, want
 
 @pytest.mark.parametrize("monitor", ["kept/ndcg@20", "removed/mrr@20"])
 def test_the_choice_uses_the_monitor_of_the_training(chain, monkeypatch, capsys, monitor):
-    views, judge = [], neighbour_choice.evaluate
+    views, judge = [], choose.evaluate
 
     def watched(*args, remove_seen, **options):
         views.append(remove_seen)
         return judge(*args, remove_seen=remove_seen, **options)
 
-    monkeypatch.setattr(neighbour_choice, "evaluate", watched)
+    monkeypatch.setattr(choose, "evaluate", watched)
     assert chosen_neighbours(chain, config_of(**{"choose.monitor": monitor}).choose, {}) == "next"
     assert views == [monitor.startswith("removed")] * len(KINDS)
     assert f"by {monitor} of" in capsys.readouterr().err

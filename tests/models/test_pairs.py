@@ -9,6 +9,7 @@ import torch
 
 from beamwood.data.features import encode_columns, encode_context, fit_columns
 from beamwood.errors import ArtefactError
+from beamwood.fitting.vectors.item_start import start_from
 from beamwood.models.din_ranker import DinRanker
 from beamwood.models.features import FeatureEncoder
 from beamwood.models.graphrec import GraphRec
@@ -260,7 +261,8 @@ def test_the_initialisation_of_din(layers):
     model = DinRanker(ITEMS, width=6, attention=layers, mlp=(8, 3), attention_start=0.3, generator=generator())
     vectors = torch.randn(ITEMS, 6, generator=generator())
     vectors[4] = 0
-    model.start_from(vectors)
+    start_from([model.items.ids], vectors)
+    model.centre_attention()
     known = torch.arange(ITEMS) != 4
     assert torch.equal(model.items.ids.weight[:-1][known], vectors[known])
     assert torch.equal(model.items.ids.weight[[4, -1]], drawn.items.ids.weight[[4, -1]])

@@ -7,6 +7,7 @@ from pydantic import Field
 
 from beamwood.fitting.vectors.settings import SequenceConfig, SequenceModelSettings
 from beamwood.methods import Method, Needs
+from beamwood.methods.sequence import fit
 from beamwood.models import parameters as declared
 from beamwood.models.encoder import Encoder
 from beamwood.models.ops import dropped, linear, namespace, relu
@@ -46,11 +47,9 @@ class Config(SequenceConfig):
 
     model: Model = Model()
 
-
-def fit(split, config, **options):
-    from beamwood.fitting.vectors.sequence import fit_sequence
-
-    return fit_sequence(split, config, ENCODER, **options)
+    @property
+    def encoder(self):
+        return ENCODER
 
 
 METHOD = Method(

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from beamwood.errors import InputError
 from beamwood.types import IndexArray, ItemLists
 
-__all__ = ["WINDOWS_OF_USERS", "Examples", "WindowsOfUsers", "last_window", "prefixes", "windows"]
+__all__ = ["WINDOWS_OF_USERS", "Examples", "WindowsOfUsers", "last_window", "windows"]
 
 WindowsOfUsers = Literal["all", "last"]
 
@@ -36,6 +36,15 @@ class Examples:
         """int32[len(rows)], the target item of each given example."""
         return self.source.items[self.stop[rows]]
 
+    def ahead(self, rows: IndexArray, horizon: int) -> NDArray[np.int64]:
+        """int64[len(rows)], how many of the user's next `horizon` items there are from the target on; 0: of all."""
+        left = self.source.indptr[self.users[rows] + 1] - self.stop[rows]
+        return np.minimum(left, horizon) if horizon else left
+
+    def take(self, rows: IndexArray) -> Examples:
+        """The given examples alone."""
+        return Examples(self.source, self.users[rows], self.start[rows], self.stop[rows])
+
 
 def windows(histories: ItemLists, *, length: int = 70, min_history: int = 15) -> Examples:
     """Every window of `length` consecutive interactions: all but the last are history, the last is the target.
@@ -55,17 +64,8 @@ def windows(histories: ItemLists, *, length: int = 70, min_history: int = 15) ->
 def last_window(histories: ItemLists, *, length: int = 70, min_history: int = 15) -> Examples:
     """Only the last window of each user, as described in DTR, section 6.1."""
     every = windows(histories, length=length, min_history=min_history)
-    last = np.flatnonzero(every.stop == histories.indptr[every.users + 1] - 1)
-    return Examples(histories, every.users[last], every.start[last], every.stop[last])
+    return every.take(np.flatnonzero(every.stop == histories.indptr[every.users + 1] - 1))
 
 
 WINDOWS_OF_USERS = {"all": windows, "last": last_window}
 """Which windows of a user's history are examples."""
-
-
-def prefixes(histories: ItemLists, *, min_length: int = 2, max_history: int = 50) -> Examples:
-    """Every prefix of at least `min_length` items: the last is the target, the `max_history` before it history."""
-    if min_length < 2:
-        raise InputError(f"min_length={min_length} is below 2; a prefix needs a history and a target")
-    every = windows(histories, length=max(max_history, min_length - 1) + 1, min_history=min_length - 1)
-    return Examples(histories, every.users, np.maximum(every.start, every.stop - max_history), every.stop)

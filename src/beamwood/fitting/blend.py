@@ -18,7 +18,7 @@ from beamwood.data.split import Split
 from beamwood.errors import InputError
 from beamwood.evaluation.metrics import METRICS, metrics_at, relevance
 from beamwood.evaluation.protocol import VIEWS
-from beamwood.fitting.choose import CUT, Choice, measures_by_name
+from beamwood.fitting.choose import CUT, Choice, Monitor, measures_by_name
 from beamwood.fitting.settings import SeenChoiceSettings
 from beamwood.retrieval.searchers.blend import Part
 from beamwood.retrieval.searchers.candidates import Candidates, add_seen, find_candidates, num_exact
@@ -56,13 +56,13 @@ def best_seen_weight(
     `find(query, k)` returns unseen candidates, and seen items apart from them. `monitor`: one of `choose.MEASURED`, of
     any view. This weight is in none of the papers. Trees learn such weights in training, and only add to them.
     """
-    name, sums = monitor.split("/")[-1].split("@")[0], np.zeros(len(SEEN_WEIGHTS))
+    metric, sums = Monitor.of(monitor).metric, np.zeros(len(SEEN_WEIGHTS))
     labelled = queries.labelled()
     for part in map(labelled.take, blocks(len(labelled), _QUERIES_AT_A_TIME)):
         found, labels = find(part.query(needs), CUT), part.labels.distinct()
         scores_QC = found.scores_BC(CUT)
         for place, weight in enumerate(SEEN_WEIGHTS):
-            sums[place] += _sums(found.best(scores_QC, weight, CUT), labels)[name]
+            sums[place] += _sums(found.best(scores_QC, weight, CUT), labels)[metric]
     return SEEN_WEIGHTS[int(sums.argmax())]
 
 
@@ -155,7 +155,7 @@ class StageCandidates:
             for weight in self.first_weights(unit)
         ]
         weight, views = max(tried, key=lambda pair: measures_by_name(pair[1])[self.monitor])
-        name = self.monitor.split("/")[-1]
+        name = Monitor.of(self.monitor).at(CUT)
         for other in seen_weights[1:]:
             # The weight of seen items has no effect where they are removed.
             kept = means.of("kept", BlendWeights(weight, other))

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from beamwood.data.queries import Queries
 from beamwood.errors import InputError, nearest
 from beamwood.evaluation.metrics import METRICS
-from beamwood.evaluation.protocol import VIEWS, evaluate
+from beamwood.evaluation.protocol import VIEWS, PerQuery, evaluate, evaluate_both
 
-__all__ = ["CUT", "MEASURED", "Choice", "Measure", "Validation", "check_monitor", "measures_by_name"]
+__all__ = ["CUT", "MEASURED", "Choice", "Measure", "Monitor", "Validation", "check_monitor", "measures_by_name"]
 
 CUT = 20
 """The k of validation metrics, such as f@20."""
+_QUERIES_AT_A_TIME = 1024
 
 MEASURED = tuple(f"{view}/{name}@{CUT}" for view in (*VIEWS, "both") for name in METRICS)
 """The names of all metrics that can be monitored."""
@@ -26,6 +28,42 @@ def check_monitor(monitor: str) -> None:
     """Errors: `InputError` on a name that is not in `MEASURED`."""
     if monitor not in MEASURED:
         raise InputError(f"choose.monitor='{monitor}' is not measured{nearest(monitor, MEASURED)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Monitor:
+    """The monitored metric by its parts: as "both" of `view` and "f" of `metric` in "both/f@20"."""
+
+    view: str
+    metric: str
+
+    @classmethod
+    def of(cls, monitor: str) -> Self:
+        """The parts of a name. Errors: those of `check_monitor`."""
+        check_monitor(monitor)
+        view, _, metric = monitor.partition("/")
+        return cls(view, metric.partition("@")[0])
+
+    @property
+    def views(self) -> tuple[str, ...]:
+        """The keys of `VIEWS` over which the metric is the mean."""
+        return tuple(VIEWS) if self.view == "both" else (self.view,)
+
+    def at(self, cut: int = CUT) -> str:
+        """The name of the metric at a cut, as in `PerQuery.values`."""
+        return f"{self.metric}@{cut}"
+
+    def results(self, searcher: Any, queries: Queries, cut: int = CUT) -> list[PerQuery]:
+        """The evaluation of the searcher in each view."""
+        return [
+            evaluate(searcher, queries, ks=(cut,), remove_seen=view == "removed", batch_size=_QUERIES_AT_A_TIME)
+            for view in self.views
+        ]
+
+    def mean(self, results: Sequence[PerQuery]) -> NDArray[np.float64]:
+        """float64[Q], the metric of each query with labels, the mean over `results`."""
+        values: NDArray[np.float64] = np.mean([each.values[self.at(*each.ks)] for each in results], axis=0)
+        return values
 
 
 class Measure(Protocol):
@@ -69,11 +107,8 @@ class Validation:
 
     def __call__(self, searcher: Any, num: int | None = None) -> dict[str, float]:
         queries = self.queries if num is None else self.queries.take(np.sort(self._rows[:num]))
-        views = {}
-        for view in VIEWS:
-            result = evaluate(searcher, queries, ks=(CUT,), remove_seen=view == "removed", batch_size=1024)
-            views[view] = result.means()
-        return measures_by_name(views)
+        found = evaluate_both(searcher, queries, ks=(CUT,), batch_size=_QUERIES_AT_A_TIME)
+        return measures_by_name({view: result.means() for view, result in found.items()})
 
 
 def measures_by_name(views: dict[str, dict[str, float]]) -> dict[str, float]:

@@ -15,8 +15,7 @@ from scipy import sparse
 from beamwood.blocks import evenly
 from beamwood.data.queries import Queries
 from beamwood.data.split import Split
-from beamwood.evaluation.protocol import VIEWS, evaluate
-from beamwood.fitting.choose import CUT, check_monitor
+from beamwood.fitting.choose import CUT, Monitor
 from beamwood.fitting.neighbour_counts import neighbour_counts
 from beamwood.fitting.neighbour_kinds import KINDS, NeighbourKind
 from beamwood.fitting.start_cache import cached
@@ -150,23 +149,22 @@ def _best_kind(
     split: Split, choose: WeightChoiceSettings, options: Mapping[str, Any], decision: _Decision
 ) -> NeighbourKind:
     seed, budget = options.get("seed", 0), Budget.of(options.get("time_limit"))
-    monitor, users = choose.monitor, choose.validation_users
-    check_monitor(monitor)
+    monitor, users = Monitor.of(choose.monitor), choose.validation_users
     queries = split.valid.labelled().sample(users, seed=seed)
 
     def measure() -> _Measurement:
         with step(decision.step):
             return _measured(split, queries, monitor, budget)
 
-    found = cached(split.train, f"neighbours {monitor} {users} {seed}", measure)
+    found = cached(split.train, f"neighbours {choose.monitor} {users} {seed}", measure)
     if (note := decision.left_out(found)) is not None:
         budget.leave_out(note)
     if options.get("progress", True):
-        tell(decision.line(found, monitor))
+        tell(decision.line(found, choose.monitor))
     return found.best(decision.margin)
 
 
-def _measured(split: Split, queries: Queries, monitor: str, budget: Budget) -> _Measurement:
+def _measured(split: Split, queries: Queries, monitor: Monitor, budget: Budget) -> _Measurement:
     first: NeighbourKind = next(iter(KINDS))
     num_all, counted = len(queries), min(_INTERACTIONS, len(split.train.histories.items))
 
@@ -186,19 +184,14 @@ def _measured(split: Split, queries: Queries, monitor: str, budget: Budget) -> _
     return _Measurement(num, num_all, {kind: float(values[kind].mean()) for kind in KINDS}, better)
 
 
-def _values(split: Split, queries: Queries, kind: NeighbourKind, monitor: str, *, most: int) -> FloatArray:
+def _values(split: Split, queries: Queries, kind: NeighbourKind, monitor: Monitor, *, most: int) -> FloatArray:
     """float64[Q], the monitored metric of each query when items are ranked by neighbour counts alone."""
     train, cut = split.train, min(CUT, split.train.num_items)
     counts = neighbour_counts(train, kind, most=most)
     totals = np.maximum(np.asarray(counts.sum(axis=1)).ravel(), 1e-9)
     shares = strongest(sparse.csr_matrix(sparse.diags(1 / totals) @ counts), _LISTED)
     searcher = NeighbourSearcher(shares, train.item_counts, decay=_DECAY)
-    view, _, metric = monitor.partition("/")
-    name = f"{metric.partition('@')[0]}@{cut}"
-    views = [view] if view in VIEWS else list(VIEWS)
-    found = [evaluate(searcher, queries, ks=(cut,), remove_seen=each == "removed", batch_size=1024) for each in views]
-    result: FloatArray = np.mean([each.values[name] for each in found], axis=0)
-    return result
+    return monitor.mean(monitor.results(searcher, queries, cut))
 
 
 def _is_clearly_above(values: FloatArray, others: FloatArray) -> bool:

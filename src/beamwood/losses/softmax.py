@@ -14,7 +14,7 @@ from torch.autograd.function import once_differentiable
 
 from beamwood.blocks import cell_blocks, slices
 
-__all__ = ["BLOCK_CELLS", "catalogue_softmax", "full_softmax", "sampled_softmax", "weighted_softmax"]
+__all__ = ["BLOCK_CELLS", "catalogue_softmax", "full_softmax", "sampled_softmax", "shared_softmax", "weighted_softmax"]
 
 # Logits held at a time by `catalogue_softmax`: 4 MiB in float32, which stay in the cache.
 BLOCK_CELLS = 2**20
@@ -46,9 +46,11 @@ def sampled_softmax(
 
         -log( exp(o+) / (exp(o+) + sum over kept draws of exp(o - ln(M q))) )
 
-    `log_q_BM`: log-probability under which each class was drawn. `dropped_BTM` bool: draws that equal the target
-    and are left out; M is then the number kept. `log_q_positive_BT`: the log-probability of drawing the target
-    itself; with it q is renormalised to the classes that are not the target, `q / (1 - q_positive)`.
+    `log_q_BM`: log-probability under which each class was drawn, or [1, 1] if the same for all. `dropped_BTM` bool:
+    draws that equal the target and are left out; M is then the number kept. `log_q_positive_BT`: the log-probability
+    of drawing the target itself; with it q is renormalised to the classes that are not the target, `q / (1 -
+    q_positive)`.
+
     A target without a kept draw has loss 0, so that of a target drawn with a probability p near 1 the share `p^M` of
     the gradient is missing. Source: DTR, equations 20-21.
     """
@@ -66,6 +68,16 @@ def sampled_softmax(
     if log_q_positive_BT is not None:
         rivals_BT = rivals_BT + torch.log1p(-torch.exp(log_q_positive_BT).clamp(max=1 - 1e-6))
     return torch.where(some, torch.nn.functional.softplus(rivals_BT - positive_BT), torch.zeros_like(positive_BT))
+
+
+def shared_softmax(positive_B: Tensor, negative_BM: Tensor, targets_B: Tensor, drawn_M: Tensor, log_q: float) -> Tensor:
+    """Loss [B] of each target against M draws that all rows share, each class drawn with log-probability `log_q`.
+
+    `targets_B`, `drawn_M` int64, the classes; a row leaves out draws of its target. See `sampled_softmax`.
+    """
+    log_q_11 = positive_B.new_full((1, 1), log_q)
+    dropped_B1M = (drawn_M == targets_B[:, None])[:, None]
+    return sampled_softmax(positive_B[:, None], negative_BM, log_q_11, dropped_B1M, log_q_11)[:, 0]
 
 
 def weighted_softmax(

@@ -5,16 +5,13 @@ Source: Tang and Wang, "Personalized Top-N Sequential Recommendation via Convolu
 
 from __future__ import annotations
 
-from typing import Unpack
-
-from beamwood.data.split import Split
 from beamwood.fitting.settings import LoopSettings
-from beamwood.fitting.vectors.options import VectorOptions
 from beamwood.fitting.vectors.papers import PLAIN
 from beamwood.fitting.vectors.settings import SequenceConfig, SequenceModelSettings
 from beamwood.methods.method import Method, Needs
+from beamwood.methods.sequence import fit
+from beamwood.models.encoder import Encoder
 from beamwood.models.encoders import caser
-from beamwood.retrieval.retriever import Retriever
 
 __all__ = ["METHOD", "Config"]
 
@@ -30,16 +27,9 @@ class Config(SequenceConfig):
     loop: LoopSettings = LoopSettings(batch_size=256, max_steps=3000)
 
     @property
-    def is_causal(self) -> bool:
-        """Only the end of a window is an example."""
-        return False
-
-
-def fit(split: Split, config: Config, **options: Unpack[VectorOptions]) -> Retriever:
-    """See `fit_sequence`."""
-    from beamwood.fitting.vectors.sequence import fit_sequence
-
-    return fit_sequence(split, config, caser.ENCODER, **options)
+    def encoder(self) -> Encoder:
+        """See `models.encoders.caser`."""
+        return caser.ENCODER
 
 
 # For MovieLens-1M: the latest 5 items, targets among the next 3; without the paper's user vectors.

@@ -5,15 +5,12 @@ Source: Hidasi et al., "Session-based Recommendations with Recurrent Neural Netw
 
 from __future__ import annotations
 
-from typing import Unpack
-
-from beamwood.data.split import Split
-from beamwood.fitting.vectors.options import VectorOptions
 from beamwood.fitting.vectors.papers import PLAIN
 from beamwood.fitting.vectors.settings import SequenceConfig, SequenceModelSettings
 from beamwood.methods.method import Method, Needs
+from beamwood.methods.sequence import fit
+from beamwood.models.encoder import Encoder
 from beamwood.models.encoders import gru4rec
-from beamwood.retrieval.retriever import Retriever
 
 __all__ = ["METHOD", "Config"]
 
@@ -27,12 +24,10 @@ class Config(SequenceConfig):
 
     model: ModelSettings = ModelSettings(dropout=0.3)
 
-
-def fit(split: Split, config: Config, **options: Unpack[VectorOptions]) -> Retriever:
-    """See `fit_sequence`."""
-    from beamwood.fitting.vectors.sequence import fit_sequence
-
-    return fit_sequence(split, config, gru4rec.ENCODER, **options)
+    @property
+    def encoder(self) -> Encoder:
+        """See `models.encoders.gru4rec`."""
+        return gru4rec.ENCODER
 
 
 # Sizes from LPO4Rec's study; without the paper's own losses and parallel sessions.

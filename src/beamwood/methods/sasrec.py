@@ -5,15 +5,12 @@ Source: Kang and McAuley, "Self-Attentive Sequential Recommendation".
 
 from __future__ import annotations
 
-from typing import Unpack
-
-from beamwood.data.split import Split
-from beamwood.fitting.vectors.options import VectorOptions
 from beamwood.fitting.vectors.papers import SASREC
 from beamwood.fitting.vectors.settings import SequenceConfig, SequenceModelSettings
 from beamwood.methods.method import Method, Needs
+from beamwood.methods.sequence import fit
+from beamwood.models.encoder import Encoder
 from beamwood.models.encoders import sasrec
-from beamwood.retrieval.retriever import Retriever
 
 __all__ = ["METHOD", "Config"]
 
@@ -27,12 +24,10 @@ class Config(SequenceConfig):
 
     model: ModelSettings = ModelSettings()
 
-
-def fit(split: Split, config: Config, **options: Unpack[VectorOptions]) -> Retriever:
-    """See `fit_sequence`."""
-    from beamwood.fitting.vectors.sequence import fit_sequence
-
-    return fit_sequence(split, config, sasrec.ENCODER, **options)
+    @property
+    def encoder(self) -> Encoder:
+        """See `models.encoders.sasrec`."""
+        return sasrec.ENCODER
 
 
 # Section IV of the paper, for MovieLens-1M, except its binary loss with one negative.

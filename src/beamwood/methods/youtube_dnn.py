@@ -5,17 +5,14 @@ Source: Covington et al., "Deep Neural Networks for YouTube Recommendations".
 
 from __future__ import annotations
 
-from typing import Unpack
-
-from beamwood.data.split import Split
 from beamwood.fitting.settings import LoopSettings
 from beamwood.fitting.tree.papers import STUDY_RUN
-from beamwood.fitting.vectors.options import VectorOptions
 from beamwood.fitting.vectors.papers import PLAIN
 from beamwood.fitting.vectors.settings import SequenceConfig, SequenceLossSettings, SequenceModelSettings
 from beamwood.methods.method import Method, Needs
+from beamwood.methods.sequence import fit
+from beamwood.models.encoder import Encoder
 from beamwood.models.encoders import youtube_dnn
-from beamwood.retrieval.retriever import Retriever
 
 __all__ = ["METHOD", "Config"]
 
@@ -31,12 +28,10 @@ class Config(SequenceConfig):
     loss: SequenceLossSettings = SequenceLossSettings(sampled_negatives=1000)
     loop: LoopSettings = LoopSettings(batch_size=32, max_steps=3000)
 
-
-def fit(split: Split, config: Config, **options: Unpack[VectorOptions]) -> Retriever:
-    """See `fit_sequence`."""
-    from beamwood.fitting.vectors.sequence import fit_sequence
-
-    return fit_sequence(split, config, youtube_dnn.ENCODER, **options)
+    @property
+    def encoder(self) -> Encoder:
+        """See `models.encoders.youtube_dnn`."""
+        return youtube_dnn.ENCODER
 
 
 # DTR's comparison (section 6): width, layers, negatives and batches, with the learning rate schedule of its trees.

@@ -66,11 +66,6 @@ class DinRanker(nn.Module):
         self.centre_attention()
 
     @torch.no_grad()
-    def start_from(self, vectors_ND: Tensor) -> None:
-        """See `IdTable.start_from`."""
-        self.items.start_from(vectors_ND)
-        self.centre_attention()
-
     @torch.no_grad()
     def centre_attention(self) -> None:
         """Shift the bias of attention so that its mean over pairs of consecutive items is `attention_start`."""

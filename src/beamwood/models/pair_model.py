@@ -69,10 +69,6 @@ class PairModel(nn.Module):
         assert isinstance(table, IdTable)
         return table
 
-    def start_from(self, vectors_ND: Tensor) -> None:
-        """See `IdTable.start_from`."""
-        self.items.start_from(vectors_ND)
-
     def forward(self, query: QueryTensors, items_BM: Tensor) -> Tensor:
         """Scores [B, M]."""
         users, items = self._of("users", query.users_B), self._of("items", items_BM)

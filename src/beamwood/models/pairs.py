@@ -55,12 +55,6 @@ class IdTable(nn.Module):
         vectors: Tensor = self.ids(rows)
         return vectors if self.rows is None else vectors + self.rows(rows)
 
-    @torch.no_grad()
-    def start_from(self, vectors_ND: Tensor) -> None:
-        """Replace the random vectors of the ids by the given ones; an id with a zero vector keeps its own."""
-        known = vectors_ND.any(dim=1).nonzero().squeeze(1)
-        self.ids.weight[known] = vectors_ND[known]
-
     @property
     def num_rows(self) -> int:
         """The number of ids, without the unknown one."""

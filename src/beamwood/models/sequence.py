@@ -96,11 +96,6 @@ class SequenceModel(nn.Module):
         return self.encoder.name
 
     @property
-    def causal(self) -> bool:
-        """Whether each position is an example, or only the last."""
-        return self.encoder.causal
-
-    @property
     def sizes(self) -> dict[str, Any]:
         """The encoder's own sizes, JSON-able."""
         return self._sizes.model_dump(mode="json")

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from beamwood.data.examples import Examples, windows
+from beamwood.data.examples import windows
 from beamwood.data.unseen import UnseenItems
 from beamwood.errors import InputError
 from beamwood.types import IndexArray, ItemLists, Query
@@ -83,7 +83,7 @@ class FutureListSampler:
         if len(kept) == 0:
             raise InputError("no user has two interactions to train on and lacks an item; give a longer log")
         self.histories = histories
-        self.examples = Examples(histories, examples.users[kept], examples.start[kept], examples.stop[kept])
+        self.examples = examples.take(kept)
 
     def __len__(self) -> int:
         return len(self.examples)
@@ -91,9 +91,7 @@ class FutureListSampler:
     def sample(self, rows_B: IndexArray, generator: torch.Generator) -> LabelledLists:
         """A list at each given position."""
         users, stop = self.examples.users[rows_B], self.examples.stop[rows_B]
-        ahead = self.histories.indptr[users + 1] - stop
-        if self.horizon:
-            ahead = np.minimum(ahead, self.horizon)
+        ahead = self.examples.ahead(rows_B, self.horizon)
         query = Query(users, self.examples.histories(rows_B))
         return drawn_lists(self, query, self.histories.items, stop, ahead, generator)
 

@@ -17,7 +17,7 @@ from beamwood.data.features import FeatureColumn
 from beamwood.errors import InputError
 from beamwood.fitting.columns import item_features, user_features
 from beamwood.fitting.ranking.settings import PairConfig
-from beamwood.fitting.vectors.item_start import transition_vectors
+from beamwood.fitting.vectors.item_start import start_from_transitions
 from beamwood.models.din_ranker import DinRanker
 from beamwood.models.graphrec import GraphRec
 from beamwood.models.pair_model import PairModel
@@ -78,8 +78,9 @@ def build_pair_model(
         model = PairModel(score, num_users, num_items, width=own.width, sizes=score.sizes.among(own), **shared)
     if start.items == "transitions":
         assert not isinstance(model, GraphRec)
-        vectors = transition_vectors(train, model.items.ids.embedding_dim, generator.initial_seed(), budget)
-        model.start_from(torch.from_numpy(vectors))
+        start_from_transitions([model.items.ids], train, generator.initial_seed(), budget)
+        if isinstance(model, DinRanker):
+            model.centre_attention()
     sparse_gradients(model, config.optimiser.embeddings)
     return model
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from beamwood.data.dataset import Dataset
-from beamwood.data.examples import Examples, windows
+from beamwood.data.examples import windows
 from beamwood.data.features import encode_context
 from beamwood.data.split import Split
 from beamwood.data.unseen import UnseenItems
@@ -100,9 +100,9 @@ class StagesTask(SearchedTask[CandidateBatch]):
 
     def prepare(self, rng: torch.Generator, budget: Budget) -> None:
         """Draw the examples and their targets, retrieve candidates where needed, and initialise the ranker."""
-        seed, every = rng.initial_seed(), self.examples
+        seed = rng.initial_seed()
         rows = np.random.default_rng(seed).permutation(self.trainable)[: self.config.examples.max_examples]
-        self.examples = Examples(every.source, every.users[rows], every.start[rows], every.stop[rows])
+        self.examples = self.examples.take(rows)
         self.positions_ET = self._target_positions(np.random.default_rng(seed + 1))
         self.weights_ET = np.ones(self.positions_ET.shape, np.float32)
         if self.needs_searches(self.config):
@@ -123,9 +123,7 @@ class StagesTask(SearchedTask[CandidateBatch]):
     def _target_positions(self, rng: np.random.Generator) -> NDArray[np.int64]:
         """int64[E, T], the history entries that are targets: distinct ones while there are enough."""
         examples, config = self.examples, self.config.examples
-        ahead = examples.source.indptr[examples.users + 1] - examples.stop
-        if config.horizon:
-            ahead = np.minimum(ahead, config.horizon)
+        ahead = examples.ahead(np.arange(len(examples)), config.horizon)
         steps = np.argsort(rng.random((len(examples), ahead.max())), axis=1)
         # Steps beyond the end are sorted last; then the others repeat in their places.
         steps = np.take_along_axis(steps, np.argsort(steps >= ahead[:, None], axis=1, kind="stable"), axis=1)
@@ -179,8 +177,7 @@ class StagesTask(SearchedTask[CandidateBatch]):
 
     def _keep_examples(self, rows: IndexArray) -> None:
         """Keep only the given examples."""
-        old = self.examples
-        self.examples = Examples(old.source, old.users[rows], old.start[rows], old.stop[rows])
+        self.examples = self.examples.take(rows)
         self.positions_ET, self.weights_ET = self.positions_ET[rows], self.weights_ET[rows]
 
     def batch(self, rows: np.ndarray, rng: torch.Generator, progress: Progress) -> CandidateBatch:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamwood.data.queries import Queries
+from beamwood.fitting.choose import Monitor
 from beamwood.fitting.tree.light import Distillation
 from beamwood.fitting.tree.search_choice import FixedWay, SearchChoice, candidate_ways, choose_ways
 from beamwood.fitting.tree.task import TreeTask
@@ -158,7 +159,7 @@ class LightStage:
         def search(num: int) -> Any:
             return full.search(queries.take(np.arange(num)).query(sample.needs), 20, SearchOptions())
 
-        views = 2 if self.task.config.choose.monitor.startswith("both") else 1
+        views = len(Monitor.of(self.task.config.choose.monitor).views)
         searching = estimated_seconds(search, len(queries), budget.clock) if len(queries) else 0.0
         return searching * views * _ALL_WAYS
 

@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamwood.data.queries import Queries
-from beamwood.evaluation.protocol import VIEWS, evaluate
-from beamwood.fitting.choose import CUT
+from beamwood.fitting.choose import Monitor
 from beamwood.kernels.light import Way
 from beamwood.retrieval.searchers.tree import TreeSearcher
 from beamwood.retrieval.searchers.ways import Ways
@@ -222,12 +221,6 @@ class _Trials:
 
 def _values(searcher: TreeSearcher, queries: Queries, way: Way, monitor: str) -> tuple[NDArray[np.float64], float]:
     """Each query's metric, for "both" the mean over views, and the mean number of nodes scored for a query."""
-    view, name = monitor.split("/")
-    views: Sequence[str] = tuple(VIEWS) if view == "both" else (view,)
-    results = [
-        evaluate(FixedWay(searcher, way), queries, ks=(CUT,), remove_seen=each == "removed", batch_size=1024)
-        for each in views
-    ]
-    nodes = float(np.mean([result.scored for result in results]))
-    values: NDArray[np.float64] = np.mean([result.values[name] for result in results], axis=0)
-    return values, nodes
+    measured = Monitor.of(monitor)
+    results = measured.results(FixedWay(searcher, way), queries)
+    return measured.mean(results), float(np.mean([result.scored for result in results]))

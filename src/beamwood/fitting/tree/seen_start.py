@@ -7,8 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from beamwood.data.queries import Queries
-from beamwood.evaluation.protocol import evaluate
-from beamwood.fitting.choose import CUT
+from beamwood.fitting.choose import Monitor
 from beamwood.training.budget import Budget, estimated_seconds
 from beamwood.types import Searcher
 
@@ -36,15 +35,14 @@ def best_seen_start(
     minutes is too short to learn such a weight from 0: on session logs a list of seen items, followed by counts, is
     better than a tree trained so.
     """
-    name = f"{monitor.split('/')[-1].split('@')[0]}@{CUT}"
+    kept = Monitor("kept", Monitor.of(monitor).metric)
     labelled = queries.labelled().sample(_USERS, seed=seed)
     if len(labelled) == 0:
         return 0.0
 
     def measured(weight: float, users: Queries) -> float:
         set_weight(weight)
-        values = evaluate(searcher(), users, ks=(CUT,), remove_seen=False, batch_size=1024).values
-        return float(values[name].mean())
+        return float(kept.mean(kept.results(searcher(), users)).mean())
 
     if budget.limited:
         labelled = _affordable(labelled, lambda users: measured(0.0, users), budget)

@@ -131,8 +131,6 @@ class TreeTask(SearchedTask[TreeBatch]):
         counts = np.bincount(self.examples.users)
         self._first, self._count = indptr_of(counts)[:-1][counts > 0], counts[counts > 0]
         self.num_examples = len(self._first) if config.examples.of == "users" else len(self.examples)
-        # The end of each example's user: targets are drawn from the user's later items.
-        self._future_end = histories.indptr[self.examples.users + 1]
         self._items = histories.items
         self.seen_start = 0.0
 
@@ -278,14 +276,12 @@ class TreeTask(SearchedTask[TreeBatch]):
         """
         histories = self.examples.histories(rows)
         first = self.examples.stop[rows]
-        end = self._future_end[rows]
-        if self.config.examples.horizon:
-            end = np.minimum(end, first + self.config.examples.horizon)
         if self.next_item_only:
             positions = first[:, None]
         else:
             draws = torch.rand(len(rows), self.config.examples.num_targets, generator=rng).double().numpy()
-            positions = first[:, None] + np.floor(draws * (end - first)[:, None]).astype(np.int64)
+            ahead = self.examples.ahead(rows, self.config.examples.horizon)
+            positions = first[:, None] + np.floor(draws * ahead[:, None]).astype(np.int64)
         targets, tree, objective = self._items[positions], self.tree, self.objective
         z_HBT = None
         if objective.estimator is not None and (objective.labels == "rectified" or objective.labels == "one-step"):

@@ -17,14 +17,13 @@ from torch import Tensor
 from beamwood.blocks import evenly, slices
 from beamwood.data.split import Split
 from beamwood.errors import InputError
-from beamwood.fitting.options import TrainOptions
 from beamwood.fitting.run import SearchedTask
 from beamwood.fitting.vectors.fit import fit_vectors
 from beamwood.fitting.vectors.item_contexts import Occurrences, check_tied, replaced_vectors
+from beamwood.fitting.vectors.options import VectorOptions
 from beamwood.fitting.vectors.sequence_start import fitted_sequence
 from beamwood.fitting.vectors.settings import CitiesConfig
 from beamwood.models.cities import ContextModel
-from beamwood.retrieval.index import Index
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.searchers.vectors import VectorSearcher
 from beamwood.training.budget import Budget, Clock, estimated_seconds
@@ -125,12 +124,10 @@ class CitiesTask(SearchedTask[ContextBatch]):
         return np.concatenate(parts)
 
 
-def fit_cities(
-    split: Split, config: CitiesConfig, *, index: type[Index] | None = None, **options: Unpack[TrainOptions]
-) -> Retriever:
+def fit_cities(split: Split, config: CitiesConfig, **options: Unpack[VectorOptions]) -> Retriever:
     """Train the inference on frequent items, keeping the weights that are best on `split.valid`, and apply it to rare
     ones.
 
     Errors: `InputError` without `start.folder`, on one of another log or split, and on one with untied vectors.
     """
-    return fit_vectors(CitiesTask(split, config), split, config, method="cities", index=index, **options)
+    return fit_vectors(CitiesTask(split, config), split, config, method="cities", **options)

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from scipy import sparse
 from scipy.sparse.linalg import eigsh
+from torch import Tensor, nn
 
 from beamwood.data.dataset import Dataset
-from beamwood.errors import InputError
 from beamwood.fitting.counting import counts_within
 from beamwood.fitting.start_cache import cached, cached_values
-from beamwood.models.sequence import ProjectedItems, SequenceModel
 from beamwood.training.budget import Budget
 from beamwood.types import BoolArray, FloatArray
 
-__all__ = ["start_from_transitions", "neighbour_matrix", "transition_vectors", "unit_vectors"]
+__all__ = ["neighbour_matrix", "start_from", "start_from_transitions", "transition_vectors", "unit_vectors"]
 
 # The most steps between the items of a pair.
 _STEPS = 10
@@ -173,16 +172,16 @@ def unit_vectors(vectors_ND: FloatArray) -> FloatArray:
     return result
 
 
-def start_from_transitions(model: SequenceModel, train: Dataset, seed: int, budget: Budget | None = None) -> None:
-    """Replace the model's random item vectors by `transition_vectors`; items without neighbours keep theirs.
+def start_from_transitions(
+    tables: Sequence[nn.Embedding | nn.EmbeddingBag], train: Dataset, seed: int, budget: Budget | None = None
+) -> None:
+    """Replace the random item vectors of these tables, all of one width, by `transition_vectors`."""
+    start_from(tables, torch.from_numpy(transition_vectors(train, tables[0].embedding_dim, seed, budget)))
 
-    Errors: `InputError` where the vectors come from a column of the item table.
-    """
-    if isinstance(model.items, ProjectedItems):
-        raise InputError("start.items=transitions is for vectors of the items' own; leave out model.item_column or it")
-    vectors = torch.from_numpy(transition_vectors(train, model.items.embedding_dim, seed, budget))
-    known = vectors.any(dim=1)
-    with torch.no_grad():
-        for table in (model.items, model.outputs):
-            if table is not None:
-                table.weight[known] = vectors[known]
+
+@torch.no_grad()
+def start_from(tables: Sequence[nn.Embedding | nn.EmbeddingBag], vectors_ND: Tensor) -> None:
+    """Replace the first N rows of tables by these vectors; a row for which that is zero, and further rows, stay."""
+    known = torch.nonzero(vectors_ND.any(dim=1)).ravel()
+    for table in tables:
+        table.weight[known] = vectors_ND[known]

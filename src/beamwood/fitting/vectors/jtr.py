@@ -22,7 +22,6 @@ from beamwood.fitting.options import TrainOptions
 from beamwood.fitting.vectors.fit import fit_searched
 from beamwood.fitting.vectors.jtr_settings import JtrConfig
 from beamwood.fitting.vectors.sequence_start import ContinuedTask
-from beamwood.models.encoders import sasrec
 from beamwood.retrieval.index.clusters import CHILDREN, ClusterIndex, grow_tree, reached_leaves, shared_leaves
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.searchers.vectors import VectorSearcher
@@ -132,5 +131,5 @@ def fit_jtr(split: Split, config: JtrConfig, **options: Unpack[TrainOptions]) ->
     Validation searches exactly, the retriever by the tree. Errors: `InputError` where no user has two interactions, and
     on a `start.folder` of another log, split or size.
     """
-    task = JtrTask(split, config, encoder=sasrec.ENCODER)
+    task = JtrTask(split, config)
     return fit_searched(task, split, config, method="jtr", later=task.estimate, finish=task.indexed, **options)

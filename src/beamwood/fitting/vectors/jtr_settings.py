@@ -6,6 +6,7 @@ from pydantic import Field
 
 from beamwood.fitting.settings import SettingsGroup
 from beamwood.fitting.vectors.settings import ContinuedConfig, SequenceLossSettings, SequenceModelSettings
+from beamwood.models.encoder import Encoder
 from beamwood.models.encoders import sasrec
 from beamwood.retrieval.index.clusters import ClusterSettings
 
@@ -34,3 +35,8 @@ class JtrConfig(ContinuedConfig):
     model: JtrModelSettings = JtrModelSettings()
     loss: JtrLossSettings = JtrLossSettings()
     index: JtrIndexSettings = JtrIndexSettings()
+
+    @property
+    def encoder(self) -> Encoder:
+        """See `models.encoders.sasrec`."""
+        return sasrec.ENCODER

@@ -20,13 +20,12 @@ from torch import Tensor, nn
 from beamwood.blocks import evenly
 from beamwood.data.split import Split
 from beamwood.errors import InputError
-from beamwood.fitting.options import TrainOptions
 from beamwood.fitting.run import SearchedTask
 from beamwood.fitting.vectors.fit import fit_vectors
 from beamwood.fitting.vectors.item_contexts import Occurrences, check_tied, encoded_histories, replaced_vectors
+from beamwood.fitting.vectors.options import VectorOptions
 from beamwood.fitting.vectors.sequence_start import fitted_sequence
 from beamwood.fitting.vectors.settings import MeltConfig
-from beamwood.retrieval.index import Index
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.searchers.queries import UserBranch
 from beamwood.retrieval.searchers.vectors import VectorSearcher
@@ -171,11 +170,9 @@ def curriculum(count_B: NDArray[np.int64], threshold: int, largest: int, fractio
     return np.abs(np.sin(np.pi / 2 * (fraction + place))).astype(np.float32)
 
 
-def fit_melt(
-    split: Split, config: MeltConfig, *, index: type[Index] | None = None, **options: Unpack[TrainOptions]
-) -> Retriever:
+def fit_melt(split: Split, config: MeltConfig, **options: Unpack[VectorOptions]) -> Retriever:
     """Train both branches on `split.train`, keeping those that are best on `split.valid`.
 
     Errors: `InputError` without `start.folder`, on one of another log or split, and on one with untied vectors.
     """
-    return fit_vectors(MeltTask(split, config), split, config, method="melt", index=index, **options)
+    return fit_vectors(MeltTask(split, config), split, config, method="melt", **options)

@@ -21,9 +21,8 @@ from beamwood.fitting.vectors.fit import fit_vectors
 from beamwood.fitting.vectors.mol_settings import MolConfig
 from beamwood.fitting.vectors.options import VectorOptions
 from beamwood.fitting.vectors.sequence import SequenceTask, build_model
-from beamwood.losses.softmax import sampled_softmax
+from beamwood.losses.softmax import shared_softmax
 from beamwood.models import mol
-from beamwood.models.encoders import sasrec
 from beamwood.models.sequence import SequenceModel
 from beamwood.models.weights import declare
 from beamwood.retrieval.retriever import Retriever
@@ -53,12 +52,12 @@ class MolTask(SequenceTask):
     def build(self, rng: torch.Generator) -> MixtureModel:
         """SASRec and the mixture."""
         make = functools.partial(MixtureModel, mixture=self.sizes)
-        return build_model(self.train, self.config, self.encoder, rng, make)
+        return build_model(self.train, self.config, rng, make)
 
     @property
     def sizes(self) -> mol.Sizes:
         """The mixture's sizes among the settings."""
-        return mol.Sizes(**self.config.model.model_dump(include=set(mol.Sizes.model_fields)))
+        return mol.Sizes.among(self.config.model)
 
     def cross_entropy(self, queries_XD: Tensor, targets_X: Tensor, rng: torch.Generator) -> Tensor:
         """[X], the sampled softmax of the mixture, plus the penalty of unbalanced gates."""
@@ -77,17 +76,10 @@ class MolTask(SequenceTask):
             each = mol.mixture_scores(model.weights, products, gate, gate_of_items, own.temperature, dropout)
             scores.append(each[0])
             shares.append(each[1])
-        log_q = queries_XD.new_full((), -math.log(self.num_items))
-        losses_X1 = sampled_softmax(
-            scores[0],
-            scores[1],
-            log_q.expand(len(targets_X), count),
-            (negatives == targets_X[:, None])[:, None],
-            log_q.expand(len(targets_X), 1),
-        )
+        losses_X = shared_softmax(scores[0][:, 0], scores[1], targets_X, negatives, -math.log(self.num_items))
         if self.config.loss.load_balance == 0:
-            return losses_X1[:, 0]
-        return losses_X1[:, 0] + self.config.loss.load_balance * imbalance(torch.cat(shares, dim=1))
+            return losses_X
+        return losses_X + self.config.loss.load_balance * imbalance(torch.cat(shares, dim=1))
 
     def searcher(self) -> MixtureSearcher:  # type: ignore[override]
         """A searcher of the current weights."""
@@ -117,5 +109,4 @@ def fit_mol(split: Split, config: MolConfig, **options: Unpack[VectorOptions]) -
 
     Errors: `InputError` where no user has two interactions.
     """
-    task = MolTask(split.train, config, encoder=sasrec.ENCODER)
-    return fit_vectors(task, split, config, method="mol", **options)
+    return fit_vectors(MolTask(split.train, config), split, config, method="mol", **options)

@@ -6,6 +6,7 @@ from pydantic import Field
 
 from beamwood.fitting.vectors.settings import SequenceConfig, SequenceLossSettings, SequenceModelSettings
 from beamwood.models import mol
+from beamwood.models.encoder import Encoder
 from beamwood.models.encoders import sasrec
 
 __all__ = ["MolConfig"]
@@ -32,3 +33,8 @@ class MolConfig(SequenceConfig):
 
     model: MolModelSettings = MolModelSettings()
     loss: MolLossSettings = MolLossSettings()
+
+    @property
+    def encoder(self) -> Encoder:
+        """See `models.encoders.sasrec`."""
+        return sasrec.ENCODER

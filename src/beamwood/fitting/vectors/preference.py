@@ -16,16 +16,14 @@ from beamwood.blocks import slices
 from beamwood.data.split import Split
 from beamwood.errors import InputError
 from beamwood.evaluation.metrics import TailRule
-from beamwood.fitting.options import TrainOptions
 from beamwood.fitting.vectors.fit import fit_vectors
+from beamwood.fitting.vectors.options import VectorOptions
 from beamwood.fitting.vectors.sequence_start import ContinuedTask
 from beamwood.fitting.vectors.settings import PreferenceConfig
 from beamwood.fitting.vectors.windows import WindowBatch
 from beamwood.losses.preference import dpo, lpo, orpo, s_dpo, simpo, tail_weights
 from beamwood.losses.softmax import BLOCK_CELLS
-from beamwood.models.encoders import ENCODERS
 from beamwood.models.sequence import SequenceModel
-from beamwood.retrieval.index import Index
 from beamwood.retrieval.retriever import Retriever
 from beamwood.sampling.head import Pi, head_negatives, num_draws
 from beamwood.training.budget import Budget
@@ -49,7 +47,7 @@ class PreferenceTask(ContinuedTask):
             raise InputError(
                 f"loss.preference={loss.preference} needs a reference model; give start.folder=FOLDER (--from)"
             )
-        super().__init__(split, config, encoder=ENCODERS[config.model.encoder])
+        super().__init__(split, config)
         self.reference = None
         rule = TailRule(of=loss.tail_of, share=loss.tail_share)
         self.tail_N = torch.from_numpy(rule.tail(split.train).mask)
@@ -158,11 +156,9 @@ def _products(queries_XD: Tensor, vectors_ND: Tensor, items_XK: Tensor) -> Tenso
     return torch.einsum("xd,xkd->xk", queries_XD, torch.nn.functional.embedding(items_XK, vectors_ND))
 
 
-def fit_preference(
-    split: Split, config: PreferenceConfig, *, index: type[Index] | None = None, **options: Unpack[TrainOptions]
-) -> Retriever:
+def fit_preference(split: Split, config: PreferenceConfig, **options: Unpack[VectorOptions]) -> Retriever:
     """Train or align an encoder with a preference loss, keeping the weights that are best on `split.valid`.
 
     Errors: `InputError` on a `start.folder` of another log, split or size, and fewer head items than negatives.
     """
-    return fit_vectors(PreferenceTask(split, config), split, config, method="lpo4rec", index=index, **options)
+    return fit_vectors(PreferenceTask(split, config), split, config, method="lpo4rec", **options)

@@ -18,15 +18,13 @@ from torch import Tensor
 from beamwood.data.dataset import Dataset
 from beamwood.data.split import Split
 from beamwood.errors import InputError
-from beamwood.fitting.options import TrainOptions
 from beamwood.fitting.vectors.fit import fit_vectors
 from beamwood.fitting.vectors.item_start import start_from_transitions
+from beamwood.fitting.vectors.options import VectorOptions
 from beamwood.fitting.vectors.settings import SequenceConfig, WindowConfig
 from beamwood.fitting.vectors.windows import WindowTask
-from beamwood.losses.softmax import catalogue_softmax, sampled_softmax
-from beamwood.models.encoder import Encoder
-from beamwood.models.sequence import SequenceModel
-from beamwood.retrieval.index import Index
+from beamwood.losses.softmax import catalogue_softmax, shared_softmax
+from beamwood.models.sequence import ProjectedItems, SequenceModel
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.searchers.vectors import VectorSearcher, sequence_searcher
 from beamwood.training.budget import Budget
@@ -41,8 +39,8 @@ Model = TypeVar("Model", bound=SequenceModel)
 class SequenceTask(WindowTask):
     """The softmax loss over the catalogue, or over samples of it, on windows of histories."""
 
-    def __init__(self, train: Dataset, config: WindowConfig, *, encoder: Encoder) -> None:
-        super().__init__(train, encoder, length=config.model.length, horizon=config.examples.horizon)
+    def __init__(self, train: Dataset, config: WindowConfig) -> None:
+        super().__init__(train, config.encoder, length=config.model.length, horizon=config.examples.horizon)
         self.config = config
 
     def prepare(self, rng: torch.Generator, budget: Budget) -> None:
@@ -56,7 +54,7 @@ class SequenceTask(WindowTask):
 
     def build(self, rng: torch.Generator) -> SequenceModel:
         """The model of the configuration with random weights."""
-        return build_model(self.train, self.config, self.encoder, rng)
+        return build_model(self.train, self.config, rng)
 
     def optimisers(self) -> list[Optimiser]:
         """AdamW; item vectors may have another weight decay."""
@@ -76,7 +74,12 @@ class SequenceTask(WindowTask):
         """Initialise the item vectors by `config.start.items`."""
         assert self.config.start.items != "auto", "a plan resolves it"
         if self.config.start.items == "transitions":
-            start_from_transitions(self.model, self.train, seed, budget)
+            items, outputs = self.model.items, self.model.outputs
+            if isinstance(items, ProjectedItems):
+                raise InputError(
+                    "start.items=transitions is for vectors of the items' own; leave out model.item_column or it"
+                )
+            start_from_transitions([items] if outputs is None else [items, outputs], self.train, seed, budget)
 
     def cross_entropy(self, queries_XD: Tensor, targets_X: Tensor, rng: torch.Generator) -> Tensor:
         """[X], the softmax loss over the catalogue, or over the target and the step's negatives."""
@@ -85,15 +88,9 @@ class SequenceTask(WindowTask):
         if count is None:
             return catalogue_softmax(queries_XD, self.model.output_weight, targets_X)
         negatives = torch.randint(self.num_items, (count,), generator=rng).to(targets_X.device)
-        log_q = queries_XD.new_full((), -math.log(self.num_items))
         positive_X = (queries_XD * self.model.output_vectors(targets_X)).sum(dim=1)
-        return sampled_softmax(
-            positive_X[:, None],
-            queries_XD @ self.model.output_vectors(negatives).T,
-            log_q.expand(len(targets_X), count),
-            (negatives == targets_X[:, None])[:, None],
-            log_q.expand(len(targets_X), 1),
-        )[:, 0]
+        negative_XM = queries_XD @ self.model.output_vectors(negatives).T
+        return shared_softmax(positive_X, negative_XM, targets_X, negatives, -math.log(self.num_items))
 
     def searcher(self) -> VectorSearcher:
         """A searcher of the current weights."""
@@ -103,7 +100,6 @@ class SequenceTask(WindowTask):
 def build_model(
     train: Dataset,
     config: WindowConfig,
-    encoder: Encoder,
     generator: torch.Generator,
     make: Callable[..., Model] = SequenceModel,  # type: ignore[assignment]
 ) -> Model:
@@ -113,7 +109,7 @@ def build_model(
         if train.item_table is None:
             raise InputError(f"model.item_column='{column}' needs an item table; give one with --items")
         features = train.item_table.vectors(column)
-    model = config.model
+    model, encoder = config.model, config.encoder
     return make(
         encoder,
         len(train.items),
@@ -127,17 +123,9 @@ def build_model(
     )
 
 
-def fit_sequence(
-    split: Split,
-    config: SequenceConfig,
-    encoder: Encoder,
-    *,
-    index: type[Index] | None = None,
-    **options: Unpack[TrainOptions],
-) -> Retriever:
-    """Train the encoder on `split.train`, keeping the weights that are best on `split.valid`.
+def fit_sequence(split: Split, config: SequenceConfig, **options: Unpack[VectorOptions]) -> Retriever:
+    """Train the encoder of `config` on `split.train`, keeping the weights that are best on `split.valid`.
 
     Errors: `InputError` where nobody has two interactions.
     """
-    task = SequenceTask(split.train, config, encoder=encoder)
-    return fit_vectors(task, split, config, method=encoder.name, index=index, **options)
+    return fit_vectors(SequenceTask(split.train, config), split, config, method=config.encoder.name, **options)

@@ -9,7 +9,6 @@ from beamwood.errors import InputError
 from beamwood.fitting.fitted import load_fitted, method_of
 from beamwood.fitting.vectors.sequence import SequenceTask
 from beamwood.fitting.vectors.settings import ContinuedConfig
-from beamwood.models.encoder import Encoder
 from beamwood.models.sequence import ProjectedItems, SequenceModel
 from beamwood.retrieval.searchers.blend import sole_part
 from beamwood.retrieval.searchers.queries import EncodedHistory
@@ -25,8 +24,8 @@ class ContinuedTask(SequenceTask):
 
     config: ContinuedConfig
 
-    def __init__(self, split: Split, config: ContinuedConfig, *, encoder: Encoder) -> None:
-        super().__init__(split.train, config, encoder=encoder)
+    def __init__(self, split: Split, config: ContinuedConfig) -> None:
+        super().__init__(split.train, config)
         self.split = split
 
     def prepare(self, rng: torch.Generator, budget: Budget) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from beamwood.errors import InputError
 from beamwood.evaluation.metrics import TailOf
 from beamwood.fitting.plan import Facts, embeddings_of, start_of
 from beamwood.fitting.settings import (
@@ -25,7 +26,7 @@ from beamwood.fitting.settings import (
     Width,
 )
 from beamwood.fitting.vectors.index_settings import IndexChoiceSettings
-from beamwood.models.encoder import NumHeads
+from beamwood.models.encoder import Encoder, NumHeads
 from beamwood.models.encoders import ENCODERS, AnySizes, EncoderName
 
 __all__ = [
@@ -134,9 +135,9 @@ class WindowConfig(HorizonConfig):
     loop: LoopSettings = LoopSettings(batch_size=32, max_steps=3000)
 
     @property
-    def is_causal(self) -> bool:
-        """Whether each position of a window is an example, so that an epoch has few windows."""
-        return True
+    def encoder(self) -> Encoder:
+        """The encoder that is trained; each method states its own."""
+        raise InputError(f"{type(self).__qualname__} has no encoder; define its property `encoder`, as that of sasrec")
 
     def resolved(self, facts: Facts) -> dict[str, Any]:
         """Item vectors that are projections of a column cannot start from transitions. At least each epoch of a small
@@ -150,8 +151,9 @@ class WindowConfig(HorizonConfig):
             "optimiser.item_decay": optimiser.weight_decay if optimiser.item_decay is None else optimiser.item_decay,
         }
         if facts.num_items > _FEW_ITEMS:
-            windows = max(1.0, facts.mean_history / self.model.length if self.is_causal else facts.mean_history)
-            values |= _validations(self, int(facts.num_users * windows))
+            # In a causal encoder each position of a window is an example, so an epoch has few windows.
+            windows = facts.mean_history / self.model.length if self.encoder.causal else facts.mean_history
+            values |= _validations(self, int(facts.num_users * max(1.0, windows)))
         # The full softmax updates every item.
         if sampled is not None:
             values["optimiser.embeddings"] = embeddings_of(optimiser.embeddings, facts.num_items)
@@ -245,9 +247,9 @@ class PreferenceConfig(ContinuedConfig, VectorConfig):
     loss: PreferenceLossSettings = PreferenceLossSettings()
 
     @property
-    def is_causal(self) -> bool:
-        """Whether that of the named encoder is."""
-        return ENCODERS[self.model.encoder].causal
+    def encoder(self) -> Encoder:
+        """That of the name in the settings."""
+        return ENCODERS[self.model.encoder]
 
     def sampled(self, facts: Facts) -> int | None:
         """As `WindowConfig`, but None where exact probabilities are compared, unless given."""

@@ -114,7 +114,7 @@ class TigerTask(WindowTask):
             width=model.width,
             length=model.length,
             dropout=model.dropout,
-            sizes=sasrec.Sizes(**model.model_dump(include=set(sasrec.Sizes.model_fields))),
+            sizes=sasrec.Sizes.among(model),
             generator=rng,
         )
         if centres is not None and centres.shape[2] == model.width:

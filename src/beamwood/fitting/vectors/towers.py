@@ -13,16 +13,16 @@ from typing import Any, Unpack
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from beamwood.data.dataset import Dataset
 from beamwood.data.split import Split
 from beamwood.errors import InputError
 from beamwood.fitting.columns import item_features
-from beamwood.fitting.options import TrainOptions
 from beamwood.fitting.run import SearchedTask
 from beamwood.fitting.vectors.fit import fit_vectors
-from beamwood.fitting.vectors.item_start import transition_vectors
+from beamwood.fitting.vectors.item_start import start_from_transitions
+from beamwood.fitting.vectors.options import VectorOptions
 from beamwood.fitting.vectors.settings import TowerConfig
 from beamwood.losses.softmax import catalogue_softmax
 from beamwood.models.encoders import ENCODERS
@@ -30,7 +30,6 @@ from beamwood.models.pairs import IdTable
 from beamwood.models.sequence import SequenceModel
 from beamwood.models.two_tower import MeanTower, TwoTower, UserTable
 from beamwood.ragged import indptr_of, ranges
-from beamwood.retrieval.index import Index
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.searchers.queries import EncodedHistory, HistoryMean, QueryVectors, Scaled, UserVectors
 from beamwood.retrieval.searchers.vectors import VectorSearcher
@@ -99,7 +98,14 @@ class TwoTowerTask(SearchedTask[PairBatch]):
         self.model = build_towers(self.train, config, rng)
         assert config.start.items != "auto", "a plan resolves it"
         if config.start.items == "transitions":
-            start_from_transitions(self.model, self.train, rng.initial_seed(), budget)
+            users = self.model.users
+            if isinstance(users, UserTable):
+                raise InputError(
+                    "start.items=transitions is for a history tower; leave it out, or set model.user_tower=mean"
+                )
+            # In both towers, so that the mean of a history is near its likely next items before the first step.
+            assert isinstance(users.items, nn.Embedding | nn.EmbeddingBag), "a tower has no item column"
+            start_from_transitions([self.model.items.ids, users.items], self.train, rng.initial_seed(), budget)
         # The full softmax moves every item.
         lazy = self.model.users if config.loss.negatives == "full" else self.model
         sparse_gradients(lazy, config.optimiser.embeddings)
@@ -223,24 +229,7 @@ def build_towers(train: Dataset, config: TowerConfig, generator: torch.Generator
     return TwoTower(users, items, normalise=model.normalise, temperature=model.temperature)
 
 
-def start_from_transitions(model: TwoTower, train: Dataset, seed: int, budget: Budget) -> None:
-    """Replace both towers' random item vectors by `transition_vectors`; items without neighbours keep theirs.
-
-    The mean of a history is then near its likely next items before the first step. Errors: `InputError` for a tower of
-    user ids.
-    """
-    if isinstance(model.users, UserTable):
-        raise InputError("start.items=transitions is for a history tower; leave it out, or set model.user_tower=mean")
-    vectors = torch.from_numpy(transition_vectors(train, model.items.ids.embedding_dim, seed, budget))
-    known = torch.nonzero(vectors.any(dim=1)).ravel()
-    with torch.no_grad():
-        for table in (model.items.ids, model.users.items):
-            table.weight[known] = vectors[known]
-
-
-def fit_towers(
-    split: Split, config: TowerConfig, *, index: type[Index] | None = None, **options: Unpack[TrainOptions]
-) -> Retriever:
+def fit_towers(split: Split, config: TowerConfig, **options: Unpack[VectorOptions]) -> Retriever:
     """Train two towers on `split.train`, keeping the weights that are best on `split.valid`.
 
     Matrix factorisation (`model.user_tower="mf"`) needs known users, and so a split that keeps users in training
@@ -250,4 +239,4 @@ def fit_towers(
     task = TwoTowerTask(split.train, config)
     # The mean of transition vectors is a useful model before any training, and so is validated.
     started = config.start.items == "transitions" and config.model.user_tower == "mean"
-    return fit_vectors(task, split, config, method="two_tower", index=index, evaluate_start=started, **options)
+    return fit_vectors(task, split, config, method="two_tower", evaluate_start=started, **options)

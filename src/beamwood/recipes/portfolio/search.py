@@ -378,8 +378,9 @@ class Search:
         """The estimated seconds of evaluating the best so far on the test users, in both views."""
         if self.best is None:
             return 0.0
+        views = self.validation.measured.views
         num = min(len(self.whole.test), num_validation_users(self.wanted.time_limit))
-        return self._evaluation_seconds(self.best.name) * 2 / len(self.validation.views) * num / len(self.validation)
+        return self._evaluation_seconds(self.best.name) * 2 / len(views) * num / len(self.validation)
 
     def _no_result(self) -> InputError:
         """The error if there is nothing to choose."""

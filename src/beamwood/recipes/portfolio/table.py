@@ -9,6 +9,7 @@ import numpy as np
 
 from beamwood.evaluation.protocol import PerQuery
 from beamwood.evaluation.significance import t_interval
+from beamwood.fitting.choose import Monitor
 from beamwood.recipes.portfolio.choice import Candidate, within
 from beamwood.recipes.portfolio.search_folder import Trial
 from beamwood.types import FloatArray
@@ -78,7 +79,7 @@ def table_lines(document: Mapping[str, Any]) -> list[str]:
         )
         for pairs in (list(zip(row, widths, strict=True)) for row in cells)
     ]
-    view = document["monitor"].partition("/")[0]
+    view = Monitor.of(document["monitor"]).view
     lines = [line.rstrip() for line in shown]
     if document["not_tried"]:
         lines.append(f"not tried in this time: {', '.join(document['not_tried'])}; a longer --time-limit tries more")

@@ -6,8 +6,7 @@ import numpy as np
 
 from beamwood.data.split import Split
 from beamwood.evaluation.cost import Cost, cost_of
-from beamwood.evaluation.protocol import VIEWS, evaluate
-from beamwood.fitting.choose import CUT, check_monitor
+from beamwood.fitting.choose import CUT, Monitor
 from beamwood.types import FloatArray, Searcher
 
 __all__ = ["Validation", "without_test_users", "num_validation_users"]
@@ -37,25 +36,18 @@ class Validation:
     """
 
     def __init__(self, split: Split, monitor: str, most: int, *, seed: int) -> None:
-        check_monitor(monitor)
-        self.monitor, self.queries = monitor, split.valid.sample(most, seed=seed)
-        view, _, metric = monitor.partition("/")
-        self.views = [each for each in VIEWS if view in (each, "both")]
+        self.monitor, self.measured = monitor, Monitor.of(monitor)
+        self.queries = split.valid.sample(most, seed=seed)
         self.cut = min(CUT, max(1, len(split.dataset.items) // _ITEMS_PER_PLACE))
-        self.metric = f"{metric.partition('@')[0]}@{self.cut}"
-        self.named = f"{view}/{self.metric}"
+        self.metric = self.measured.at(self.cut)
+        self.named = f"{self.measured.view}/{self.metric}"
 
     def __len__(self) -> int:
         return len(self.queries)
 
     def values(self, searcher: Searcher) -> FloatArray:
         """float64[Q], the metric of each user with labels; for "both" the mean over views."""
-        found = [
-            evaluate(searcher, self.queries, ks=(self.cut,), remove_seen=view == "removed", batch_size=1024)
-            for view in self.views
-        ]
-        values: FloatArray = np.mean([each.values[self.metric] for each in found], axis=0)
-        return values
+        return self.measured.mean(self.measured.results(searcher, self.queries, self.cut))
 
     def cost(self, searcher: Searcher) -> Cost:
         """The cost of an answer for one user."""
