@@ -19,9 +19,11 @@ from pathlib import Path
 import pytest
 
 from beamwood.cli.main import main
+from beamwood.serve.items.learned import Learned, write_learned
+from beamwood.serve.store.open import open_store
 from bounded import joined
 from served import Server, item_table, saved, wait_until
-from store_servers import free_port
+from store_servers import free_port, redis_server
 
 FORBIDDEN = (
     "torch",
@@ -268,12 +270,33 @@ def test_overload(folder):
         assert server.ask("/v1/recommend", {"user": 11})[0] == 200
 
 
-def test_a_store_that_is_down_at_start_up_is_reported(tmp_path):
-    folder, _ = saved(tmp_path / "model")
-    with Server(folder, "--store", f"redis://me:secret@127.0.0.1:{free_port()}/0") as server:
-        wait_until(lambda: len(server.said) > 1)
-        assert "the store is down, so events are refused until it answers: Redis does not answer" in server.said[1]
+def test_a_process_whose_store_is_down_answers_once_it_knows_what_was_erased(tmp_path):
+    folder, retriever = saved(tmp_path / "model")
+    (erased,) = retriever.items.decode([3])
+    with redis_server(tmp_path) as (address, _):
+        port = address.split(":")[-1].split("/")[0]
+        with closing(open_store(address)) as store:
+            write_learned(store, None, Learned(erased=[erased]), Learned())
+    place = free_port()
+    server = Server(folder, "--store", f"redis://default:secret@127.0.0.1:{port}/0")
+    server.program[server.program.index("--port") + 1] = str(place)
+    # It says where it answers only later.
+    starting = threading.Thread(target=server.__enter__)
+    starting.start()
+    try:
+        wait_until(lambda: "said" in vars(server) and server.said)
+        server.address = f"http://127.0.0.1:{place}"
+        joined([starting])
+        assert "the store is down, so requests are refused until it answers: Redis does not answer" in server.said[0]
         assert "secret" not in "".join(server.said)
-        status, answer = server.ask("/v1/recommend", {"user": 11})
-        assert status == 200
-        assert answer["stale_history"] is True
+        for path, body in (("/readyz", None), ("/v1/recommend", {"user": 11})):
+            status, answer = server.ask(path, body)
+            assert (status, answer["error"]["code"]) == (503, "not_ready")
+            assert "what was erased is unknown" in answer["error"]["message"]
+        with redis_server(tmp_path, port=int(port)):
+            wait_until(lambda: server.ask("/readyz")[0] == 200)
+            answer = server.ask("/v1/recommend", {"history": [], "k": 90})[1]
+            assert erased not in [item["item"] for item in answer["items"]]
+    finally:
+        joined([starting])
+        server.__exit__()

@@ -144,6 +144,10 @@ class _Running:
         service = self.service
         try:
             opened = await asyncio.to_thread(service.opened, self.folder)
+            why = service.histories.trouble
+            if why is not None:
+                line = f"beamwood: the store is down, so requests are refused until it answers: {' '.join(why.split())}"
+                print(line, file=sys.stderr, flush=True)
             await service.catalogue.begin()
             await service.experiments.begin()
             opened = await asyncio.to_thread(service.catalogue.carried, opened)
@@ -160,10 +164,6 @@ class _Running:
         address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
         service.log.said("ready", address=address, model=service.snapshot.model, pid=os.getpid())
         print(f"beamwood: {service.snapshot.model} answers at {address}", file=sys.stderr, flush=True)
-        why = service.histories.trouble
-        if why is not None:
-            line = f"beamwood: the store is down, so events are refused until it answers: {' '.join(why.split())}"
-            print(line, file=sys.stderr, flush=True)
         if service.settings.watch:
             self._start(follow_folder(service, self.folder))
 

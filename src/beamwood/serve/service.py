@@ -105,7 +105,7 @@ class Service:
     def current(self) -> Snapshot:
         """The active snapshot. Errors: `Problem` while nothing is loaded."""
         if self.snapshot is None:
-            raise Problem("not_ready", "the model is being loaded; ask again soon", retry_after_ms=1000)
+            raise Problem("not_ready", self._loading, retry_after_ms=1000)
         return self.snapshot
 
     @property
@@ -129,8 +129,15 @@ class Service:
         if self.draining:
             return "the service is being shut down; ask another one"
         if self.snapshot is None:
-            return "the model is being loaded; ask again soon"
+            return self._loading
         return next((said for said in (reason() for reason in self.reasons) if said is not None), None)
+
+    @property
+    def _loading(self) -> str:
+        """Why there is no snapshot yet."""
+        if self.histories.trouble is not None:
+            return "the store has not answered yet, so what was erased is unknown; ask again soon"
+        return "the model is being loaded; ask again soon"
 
     async def kept_of(self, snapshot: Snapshot, body: Asking) -> StoredHistory:
         """The stored history of a body, empty without a store."""

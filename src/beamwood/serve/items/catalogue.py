@@ -51,9 +51,12 @@ class Catalogue:
         self._impressions = prometheus_client.Counter("new_item_impressions", "New items in answers", **own)
 
     async def begin(self) -> None:
-        """Load the stored document if the store answers; else `keep_up` does so later."""
-        with suppress(Problem):
-            await self._read()
+        """Load the stored document as soon as the store answers: until then what was erased is unknown."""
+        while True:
+            with suppress(Problem):
+                await self._read()
+                return
+            await asyncio.sleep(_ROUND_SECONDS)
 
     def carried(self, fresh: Snapshot) -> Snapshot:
         """A model with what is learned; items that it was fitted with are no longer new. Errors: they do not fit."""
