@@ -1,8 +1,6 @@
 """Leakage rules of splits, and training examples against plain loops."""
 
-import os
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -14,8 +12,7 @@ from beamwood.data import SPLITS, ColumnNames, Dataset, by_time, disjoint_users,
 from beamwood.data.examples import last_window, windows
 from beamwood.errors import InputError
 from beamwood.types import ItemLists
-
-SHARED = Path(os.environ.get("BEAMWOOD_SHARED", Path(__file__).parents[2] / "../shared")) / "data"
+from real_data import real_data
 
 
 def random_dataset(seed, num_users=40, with_part=False):
@@ -171,9 +168,7 @@ def test_examples_count_the_items_ahead_of_them():
     [("ml1m", None, False, (0.0660, 0.0898)), ("mind_dtr", "part", True, (0.0886, 0.0885))],
 )
 def test_popularity_has_the_known_figures(name, boundary, distinct, expected):
-    path = SHARED / name / "interactions.parquet"
-    if not path.exists():
-        pytest.skip(f"{path} is absent")
+    path = real_data(name) / "interactions.parquet"
     dataset = Dataset.from_log(read_log(path, columns=ColumnNames(boundary=boundary)))
     split = disjoint_users(dataset)
     taken = split.train.histories.distinct() if distinct else split.train.histories

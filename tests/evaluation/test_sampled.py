@@ -1,8 +1,6 @@
 """The sampled protocol against loops; its lists are fixed, uniform and without seen items."""
 
-import os
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -14,6 +12,7 @@ from beamwood.errors import InputError
 from beamwood.evaluation.sampled import Sampled, SampledValidation, evaluate_sampled
 from beamwood.retrieval.searchers.popularity import PopularitySearcher
 from beamwood.types import ItemLists, Query, QueryNeeds
+from real_data import real_data
 
 NUM_ITEMS = 30
 QUERIES = Queries(
@@ -119,9 +118,7 @@ def test_wrong_input():
 @pytest.mark.real_data
 def test_popularity_has_the_figures_of_guidedrec():
     """Its 943 test events among 99 items: HR@10 .406 and NDCG@10 .219 published, .401 and .223 measured elsewhere."""
-    folder = Path(os.environ.get("BEAMWOOD_SHARED", Path(__file__).parents[2] / "../shared")) / "data" / "ml100k"
-    if not folder.is_dir():
-        pytest.skip("the data set ml100k is not beside the checkout (../shared)")
+    folder = real_data("ml100k")
     dataset = Dataset.from_log(read_log(folder / "interactions.parquet"))
     test = pl.read_parquet(folder / "guidedrec_loo_test.parquet").sort("user_id")
     users = np.asarray(dataset.users.encode(test["user_id"].to_list()))

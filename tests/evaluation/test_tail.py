@@ -1,8 +1,6 @@
 """The tail: which items each rule calls so, which queries and labels a report keeps, and how uneven an exposure is."""
 
-import os
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -15,8 +13,7 @@ from beamwood.errors import InputError
 from beamwood.evaluation.metrics import Tail, TailRule, gini
 from beamwood.evaluation.tail import tail_queries
 from beamwood.types import ItemLists
-
-SHARED = Path(os.environ.get("BEAMWOOD_SHARED", Path(__file__).parents[2] / "../shared")) / "data"
+from real_data import real_data
 
 
 def training(rows, num_items):
@@ -76,9 +73,7 @@ def test_prefixes_are_counted_as_by_writing_them_all_out(seed):
 @pytest.mark.parametrize(("name", "items", "users"), [("amazon_beauty", 2421, 4233), ("amazon_toys", 2385, 4457)])
 def test_prefixes_give_the_tail_of_the_published_figures(name, items, users):
     """On the files as LPO4Rec read them, with an extra first item."""
-    folder = SHARED / name
-    if not folder.is_dir():
-        pytest.skip(f"{folder} is absent")
+    folder = real_data(name)
     log = pl.read_parquet(folder / "interactions.parquet").select("user_id", "item_id", "timestamp")
     extra = pl.read_parquet(folder / "users_lpo4rec.parquet").drop_nulls()
     extra.columns = ["user_id", "item_id"]

@@ -1,8 +1,6 @@
 """Trees and examples of the papers by settings: complete shapes, the authors' codes, each user's last window."""
 
-import os
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -20,8 +18,8 @@ from beamwood.tree import Shape
 from beamwood.tree.pifa import pifa_vectors
 from beamwood.types import Query
 from plans import planned
+from real_data import real_data
 
-SHARED = Path(os.environ.get("BEAMWOOD_SHARED", Path(__file__).parents[2] / "../shared")) / "data"
 SMALL = {
     "tree.branching": 2,
     "model.width": 8,
@@ -138,9 +136,7 @@ def test_a_short_training_trains_saves_and_loads(split, tmp_path, method, change
 
 @pytest.mark.real_data
 def test_dtr_starts_from_its_authors_own_tree():
-    folder = SHARED / "mind_dtr"
-    if not folder.exists():
-        pytest.skip("the data set mind_dtr is not beside the checkout (../shared)")
+    folder = real_data("mind_dtr")
     log = read_log(folder / "interactions.parquet", columns=ColumnNames(boundary="part"))
     split = by_boundary(Dataset.from_log(log, folder / "items.parquet"))
     tree = start_tree(

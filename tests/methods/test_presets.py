@@ -1,8 +1,6 @@
 """Presets: named groups of settings. Each is complete, and `paper` has the papers' figures."""
 
-import os
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,8 +18,8 @@ from beamwood.retrieval.searchers.popularity import PopularitySearcher
 from beamwood.tree import Shape, random_tree
 from plans import planned
 from prepared import Prepared
+from real_data import real_data
 
-SHARED = Path(os.environ.get("BEAMWOOD_SHARED", Path(__file__).parents[2] / "../shared")) / "data"
 EVERY = [(name, preset) for name in METHODS for preset in load_method(name).presets]
 SHORT = {"loop.max_steps": 3, "loop.max_epochs": 1, "loop.evaluate_every": 2, "loop.batch_size": 8}
 SHORT |= {"choose.validation_users": 5}
@@ -360,9 +358,7 @@ def test_the_indexes_of_dtrs_study():
 @pytest.mark.real_data
 def test_the_papers_tree_of_mind():
     """7,129 items: Shape(2, 2, 13), from the authors' codes if given, else at random."""
-    folder = SHARED / "mind_dtr"
-    if not folder.exists():
-        pytest.skip("the data set mind_dtr is not beside the checkout (../shared)")
+    folder = real_data("mind_dtr")
     split = leave_one_out(Dataset.from_log(read_log(folder / "interactions.parquet"), folder / "items.parquet"))
     dtr, rng = load_method("dtr"), np.random.default_rng(0)
     plan = planned(dtr.configured(None, "paper"), split.train)

@@ -1,8 +1,5 @@
 """The papers' complete trees, compact trees, and trees from codes."""
 
-import os
-from pathlib import Path
-
 import numpy as np
 import polars as pl
 import pytest
@@ -11,8 +8,8 @@ from hypothesis import strategies as st
 
 from beamwood.errors import InputError
 from beamwood.tree import Shape, category_tree, choose_shape, kmeans_tree, random_tree, tree_of_codes
+from real_data import real_data
 
-SHARED = Path(os.environ.get("BEAMWOOD_SHARED", Path(__file__).parents[2] / "../shared")) / "data"
 # A complete tree with branching 3: the root, 1..3, 4..12, 13..39.
 TERNARY = [[], [1, 2, 3], list(range(4, 13)), list(range(13, 40))]
 
@@ -88,9 +85,7 @@ def test_codes_that_form_no_tree_are_refused(codes, says):
 @pytest.mark.real_data
 def test_the_authors_own_tree():
     """The codes of DTR's authors are the 14th level of a binary heap, one for each of 7,129 items."""
-    path = SHARED / "mind_dtr" / "items.parquet"
-    if not path.exists():
-        pytest.skip("the data set mind_dtr is not beside the checkout (../shared)")
+    path = real_data("mind_dtr") / "items.parquet"
     codes = pl.read_parquet(path)["dtr_tree_code"].to_numpy()
     tree = tree_of_codes(codes)
     assert tree.shape == choose_shape(len(codes), 2, "complete") == Shape(2, 2, 13)
