@@ -117,7 +117,7 @@ def test_given_settings_override_presets():
     assert tdm.configured({"optimiser.clip_norm": 5.0}, "paper").optimiser.clip_norm == 5.0
     # Normalisation is allowed only together with the preset's settings.
     assert load_method("dtr").configured({"loss.normalised": True}, "paper").loss.normalised
-    with pytest.raises(InputError, match=r"loss.normalised=True has no effect with loss.labels=summed"):
+    with pytest.raises(InputError, match=r"loss.normalised is for loss.labels=rectified"):
         load_method("dtr").configured({"loss.normalised": True}, "paper-t")
 
 

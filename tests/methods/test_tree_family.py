@@ -224,7 +224,7 @@ def test_an_update_can_be_undone(split):
         ({"choose.monitor": ""}, "choose.monitor='' is not measured"),
         (
             {"loss.labels": "one-step", "loss.normalised": True},
-            "loss.normalised=True has no effect with loss.labels=one-step; leave it out, or set loss.labels=rectified",
+            "loss.normalised is for loss.labels=rectified: one-step",
         ),
         ({"model.mlp": []}, "model.mlp=.*one value or more"),
         (

@@ -56,13 +56,12 @@ def check_fitted(retriever: Any, split: Any, name: str = "the retriever") -> Non
 def configured(kind: type[MethodConfig], config: Any, preset: Mapping[str, Any] | None = None) -> MethodConfig:
     """Settings of class `kind` from None, a mapping or an instance; given values override the preset.
 
-    Errors: unknown keys, wrong values, given values without effect (`MethodConfig.idle`). A preset may have some, as it
-    is for each choice of a sampler or loss.
+    Values of the preset without effect, because of a given one, are left out. Errors: unknown keys, wrong values, given
+    values without effect.
     """
-    preset = preset or {}
+    if isinstance(config, kind) and not preset:
+        return _effective(config)
     if isinstance(config, kind):
-        if not preset:
-            return _effective(config, preset)
         given = config.given
         config = {name: value for name, value in config.flat().items() if name in given}
     if config is not None and not isinstance(config, Mapping):
@@ -70,17 +69,24 @@ def configured(kind: type[MethodConfig], config: Any, preset: Mapping[str, Any] 
             f"config is a {type(config).__module__}.{type(config).__name__}; give {kind.__module__}.{kind.__name__}, "
             "or a mapping of its settings"
         )
+    own, preset = config or {}, preset or {}
+    made = _validated(kind, {**preset, **own})
+    idle = made.idle
+    kept = {name: value for name, value in preset.items() if name not in idle}
+    return _effective(made if len(kept) == len(preset) else _validated(kind, {**kept, **own}))
+
+
+def _validated(kind: type[MethodConfig], settings: Mapping[str, Any]) -> MethodConfig:
     try:
-        return _effective(kind.model_validate({**preset, **(config or {})}), preset)
+        return kind.model_validate(settings)
     except ValidationError as error:
         raise InputError(f"configuration: {problem_in_words(kind, error)}") from None
 
 
-def _effective(config: MethodConfig, preset: Mapping[str, Any]) -> MethodConfig:
-    """The same. Errors: a setting without effect, unless the preset has its value."""
+def _effective(config: MethodConfig) -> MethodConfig:
+    """The same. Errors: a setting without effect."""
     for name, why in config.idle.items():
-        if name not in preset or preset[name] != config.value(name):
-            raise InputError(f"configuration: {name}={reprlib.repr(config.value(name))} has {why}")
+        raise InputError(f"configuration: {name}={reprlib.repr(config.value(name))} has {why}")
     return config
 
 
