@@ -7,7 +7,6 @@ LoopSettings = LoopSettings(batch_size=32)`. Each field is defined once, here or
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
 
 from pydantic import (
@@ -44,7 +43,6 @@ __all__ = [
     "Mlp",
     "NumNegatives",
     "NumTargets",
-    "OnlyFor",
     "OptimiserSettings",
     "SeenChoiceSettings",
     "SeenConfig",
@@ -77,26 +75,6 @@ NumNegatives = Annotated[
 ]
 
 
-@dataclass(frozen=True)
-class OnlyFor:
-    """Marks a setting (`Annotated[float, OnlyFor("loss.kind", "guided")]`) that has no effect unless another one of the
-    method, by its dotted name, has one of these values; without values, unless it is set: not 0, false or null.
-    """
-
-    setting: str
-    values: tuple[Any, ...]
-
-    def __init__(self, setting: str, *values: Any) -> None:
-        object.__setattr__(self, "setting", setting)
-        object.__setattr__(self, "values", values)
-
-    def is_met(self, value: Any) -> bool:
-        return value in self.values if self.values else bool(value)
-
-    def __str__(self) -> str:
-        return f"{self.setting}={' or '.join(map(str, self.values))}" if self.values else self.setting
-
-
 class BooleanError(ValueError):
     """A boolean was given for a setting of another type."""
 
@@ -105,12 +83,6 @@ class SettingsGroup(BaseModel):
     """Frozen settings of one group, without unknown keys, with numbers in the range of the native code."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    @classmethod
-    def marks(cls) -> Iterator[tuple[str, OnlyFor]]:
-        """The settings without effect in places, each with its mark."""
-        for key, field in cls.model_fields.items():
-            yield from ((key, mark) for mark in field.metadata if isinstance(mark, OnlyFor))
 
     @field_validator("*", mode="before")
     @classmethod
@@ -188,25 +160,6 @@ class MethodConfig(BaseModel):
         """The dotted names of the settings that the user gave, whatever their values."""
         groups = [(name, group) for name, group in self if name in self.model_fields_set]
         return frozenset(f"{name}.{key}" for name, group in groups for key in group.model_fields_set)
-
-    @property
-    def idle(self) -> dict[str, str]:
-        """Why each setting has no effect that differs from the method's default, and belongs to other values of
-        another setting (`OnlyFor`)."""
-        found: dict[str, str] = {}
-        for group, own in self:
-            default = type(self).model_fields[group].default
-            for key, mark in type(own).marks():
-                changed = getattr(own, key) != getattr(default, key)
-                if changed and not mark.is_met(current := self.value(mark.setting)):
-                    word = str(current).lower() if isinstance(current, bool) else current
-                    found[f"{group}.{key}"] = f"no effect with {mark.setting}={word}; leave it out, or set {mark}"
-        return found
-
-    def value(self, name: str) -> Any:
-        """The value of a setting by its dotted name."""
-        group, _, key = name.partition(".")
-        return getattr(getattr(self, group), key)
 
     def flat(self) -> dict[str, Any]:
         """All settings by dotted name, JSON-able; settings that a plan omits are left out."""
@@ -295,12 +248,8 @@ class OptimiserSettings(SettingsGroup):
         "linear", description="decay of the learning rate after the warm-up"
     )
     warmup_steps: int = Field(0, ge=0, description="steps in which the learning rate rises to its peak")
-    decay_steps: Annotated[int | None, OnlyFor("optimiser.schedule", "linear", "cosine", "exponential")] = Field(
-        None, ge=1, description="decay length in steps; null: the rest of the run"
-    )
-    floor: Annotated[float, OnlyFor("optimiser.schedule", "linear", "cosine", "exponential")] = Field(
-        0.0, ge=0, description="minimum learning rate"
-    )
+    decay_steps: int | None = Field(None, ge=1, description="decay length in steps; null: the rest of the run")
+    floor: float = Field(0.0, ge=0, description="minimum learning rate")
     clip_norm: float | None = Field(5.0, gt=0, description="maximum gradient norm; null: no clipping")
 
     @property

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import reprlib
 from collections.abc import Mapping
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
@@ -56,12 +55,11 @@ def check_fitted(retriever: Any, split: Any, name: str = "the retriever") -> Non
 def configured(kind: type[MethodConfig], config: Any, preset: Mapping[str, Any] | None = None) -> MethodConfig:
     """Settings of class `kind` from None, a mapping or an instance; given values override the preset.
 
-    Values of the preset without effect, because of a given one, are left out. Errors: unknown keys, wrong values, given
-    values without effect.
+    Errors: unknown keys, wrong values.
     """
-    if isinstance(config, kind) and not preset:
-        return _effective(config)
     if isinstance(config, kind):
+        if not preset:
+            return config
         given = config.given
         config = {name: value for name, value in config.flat().items() if name in given}
     if config is not None and not isinstance(config, Mapping):
@@ -69,25 +67,10 @@ def configured(kind: type[MethodConfig], config: Any, preset: Mapping[str, Any] 
             f"config is a {type(config).__module__}.{type(config).__name__}; give {kind.__module__}.{kind.__name__}, "
             "or a mapping of its settings"
         )
-    own, preset = config or {}, preset or {}
-    made = _validated(kind, {**preset, **own})
-    idle = made.idle
-    kept = {name: value for name, value in preset.items() if name not in idle}
-    return _effective(made if len(kept) == len(preset) else _validated(kind, {**kept, **own}))
-
-
-def _validated(kind: type[MethodConfig], settings: Mapping[str, Any]) -> MethodConfig:
     try:
-        return kind.model_validate(settings)
+        return kind.model_validate({**(preset or {}), **(config or {})})
     except ValidationError as error:
         raise InputError(f"configuration: {problem_in_words(kind, error)}") from None
-
-
-def _effective(config: MethodConfig) -> MethodConfig:
-    """The same. Errors: a setting without effect."""
-    for name, why in config.idle.items():
-        raise InputError(f"configuration: {name}={reprlib.repr(config.value(name))} has {why}")
-    return config
 
 
 def checked_options(method: Method, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -18,7 +18,6 @@ from beamwood.fitting.settings import (
     Mlp,
     NumNegatives,
     NumTargets,
-    OnlyFor,
     SeenChoiceSettings,
     SettingsGroup,
     TableOptimiserSettings,
@@ -63,9 +62,7 @@ class PairModelSettings(SettingsGroup):
     mlp: Mlp = (128, 64)
     item_columns: ItemColumns = ()
     user_columns: tuple[str, ...] = Field((), description="columns of the user table, as name or name:kind")
-    graph: Annotated[bool, OnlyFor("model.kind", "graphrec")] = Field(
-        False, description="graphrec: also use neighbours in the interaction graph"
-    )
+    graph: bool = Field(False, description="graphrec: also use neighbours in the interaction graph")
 
 
 class PairStartSettings(ItemStartSettings, AttentionStartSettings):
@@ -94,7 +91,7 @@ class PairConfig(TrainedConfig):
 class RankerStartSettings(PairStartSettings):
     """The initial weights of din and of the network that predicts the NDCG."""
 
-    surrogate: Annotated[Literal["auto", "small", "wide"], OnlyFor("loss.kind", "guided")] = Field(
+    surrogate: Literal["auto", "small", "wide"] = Field(
         "auto",
         description="scale of initial weights: .01 (the study) or 1 / sqrt(inputs); auto: wide for nfm1 and din",
     )
@@ -108,7 +105,7 @@ class RankerExampleSettings(SettingsGroup):
 
 
 class RankerLossSettings(SettingsGroup):
-    """The loss of a list, and what GuidedRec's alone has."""
+    """The loss of a list; only `kind` and `num_negatives` apply to other losses than GuidedRec's."""
 
     kind: Literal[
         "guided",
@@ -122,38 +119,22 @@ class RankerLossSettings(SettingsGroup):
         "neural-sort",
     ] = Field("guided", description="guided: learned NDCG in addition to the logistic loss (GuidedRec)")
     num_negatives: NumNegatives = 5
-    surrogate: Annotated[Literal["ensemble", "mlp", "nfm1", "nfm2"], OnlyFor("loss.kind", "guided")] = Field(
+    surrogate: Literal["ensemble", "mlp", "nfm1", "nfm2"] = Field(
         "ensemble", description="network that predicts the NDCG"
     )
-    ndcg_at: Annotated[int, OnlyFor("loss.kind", "guided")] = Field(
-        10, ge=1, description="cutoff k of the learned NDCG"
-    )
-    logistic_weight: Annotated[float, OnlyFor("loss.kind", "guided"), OnlyFor("loss.with_logloss")] = Field(
-        1.0, gt=0, description="beta: weight of the logistic loss"
-    )
-    with_logloss: Annotated[bool, OnlyFor("loss.kind", "guided")] = Field(
-        True, description="false: train only on the predicted NDCG"
-    )
-    leaky: Annotated[bool, OnlyFor("loss.kind", "guided")] = Field(
-        False, description="do not detach the scores or freeze the surrogate"
-    )
+    ndcg_at: int = Field(10, ge=1, description="cutoff k of the learned NDCG")
+    logistic_weight: float = Field(1.0, gt=0, description="beta: weight of the logistic loss")
+    with_logloss: bool = Field(True, description="false: train only on the predicted NDCG")
+    leaky: bool = Field(False, description="do not detach the scores or freeze the surrogate")
 
 
 class RankerOptimiserSettings(TableOptimiserSettings):
     """The optimiser of the ranker, and the two others of GuidedRec."""
 
-    ndcg_learning_rate: Annotated[float, OnlyFor("loss.kind", "guided")] = Field(
-        1.3e-3, gt=0, description="for the ranker's updates by the predicted NDCG"
-    )
-    ndcg_weight_decay: Annotated[float, OnlyFor("loss.kind", "guided")] = Field(
-        0.0615, ge=0, description="for the ranker's updates by the predicted NDCG"
-    )
-    surrogate_learning_rate: Annotated[float, OnlyFor("loss.kind", "guided")] = Field(
-        2e-3, gt=0, description="for the network that predicts the NDCG"
-    )
-    surrogate_weight_decay: Annotated[float, OnlyFor("loss.kind", "guided")] = Field(
-        5e-4, ge=0, description="for the network that predicts the NDCG"
-    )
+    ndcg_learning_rate: float = Field(1.3e-3, gt=0, description="for the ranker's updates by the predicted NDCG")
+    ndcg_weight_decay: float = Field(0.0615, ge=0, description="for the ranker's updates by the predicted NDCG")
+    surrogate_learning_rate: float = Field(2e-3, gt=0, description="for the network that predicts the NDCG")
+    surrogate_weight_decay: float = Field(5e-4, ge=0, description="for the network that predicts the NDCG")
 
 
 class RankerChoiceSettings(WeightChoiceSettings):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 from pydantic import Field, field_validator, model_validator
 
@@ -21,7 +21,6 @@ from beamwood.fitting.settings import (
     Mlp,
     NumNegatives,
     NumTargets,
-    OnlyFor,
     SeenChoiceSettings,
     SettingsGroup,
     TableOptimiserSettings,
@@ -118,30 +117,24 @@ class TreeSettings(SettingsGroup):
         exclude_if=lambda spare: spare is None,
         description="minimum empty leaves per item, as room for new items; null: as the shape leaves",
     )
-    vectors: Annotated[str | None, OnlyFor("tree.start", "kmeans")] = Field(
-        None, description="for start=kmeans: folder of a fitted method with the item vectors"
-    )
+    vectors: str | None = Field(None, description="for start=kmeans: folder of a fitted method with the item vectors")
     branching: int = Field(16, ge=2, le=256, description="children per node")
     beam_width: int = Field(150, ge=1, le=MOST, description="nodes kept per level in a search")
     updates: int = Field(0, ge=0, description="number of tree updates, evenly spaced over the run")
-    learner: Annotated[Literal["softmax", "binary", "kmeans"], OnlyFor("tree.updates")] = Field(
+    learner: Literal["softmax", "binary", "kmeans"] = Field(
         "softmax", description="tree update by softmax over candidates (DTR), binary likelihood (JTM) or k-means (TDM)"
     )
-    stride: Annotated[int | None, OnlyFor("tree.updates"), OnlyFor("tree.learner", "softmax", "binary")] = Field(
+    stride: int | None = Field(
         None, ge=1, description="levels an item descends at once; null: at most 128 candidates, or one level"
     )
-    max_instances: Annotated[int, OnlyFor("tree.updates")] = Field(
-        30, ge=1, description="maximum training examples per item in a tree update"
-    )
-    embeddings: Annotated[Literal["node", "item"], OnlyFor("tree.updates")] = Field(
+    max_instances: int = Field(30, ge=1, description="maximum training examples per item in a tree update")
+    embeddings: Literal["node", "item"] = Field(
         "item", description="after a tree update, leaf embeddings follow the item or stay with the node (authors' code)"
     )
-    after_update: Annotated[Literal["keep", "restart"], OnlyFor("tree.updates")] = Field(
+    after_update: Literal["keep", "restart"] = Field(
         "restart", description="optimiser state and warm-up after a tree update; restart: the authors' code"
     )
-    rollback: Annotated[bool, OnlyFor("tree.updates")] = Field(
-        False, description="revert a tree update that lowers the monitored metric"
-    )
+    rollback: bool = Field(False, description="revert a tree update that lowers the monitored metric")
 
     @field_validator("shape", mode="before")
     @classmethod
@@ -223,16 +216,14 @@ class DtrLossSettings(TreeLossSettings):
     num_negatives: NumNegatives | None = Field(
         None, description="samples per level; null: 70, or 20 for walks of the tree"
     )
-    depth_alpha: Annotated[float, OnlyFor("loss.negatives", "uniform")] = Field(
+    depth_alpha: float = Field(
         0.0, ge=0, description="adaptive sampling (appendix I); 0: the same number on every level"
     )
     labels: Literal["summed", "rectified", "one-step"] = Field(
         "summed", description="rectified: equation 14 of the paper; one-step: the authors' code"
     )
-    normalised: Annotated[bool, OnlyFor("loss.labels", "rectified")] = Field(
-        False, description="divide rectified labels by the mass of their level (definition 3)"
-    )
-    estimator: Annotated[str | None, OnlyFor("loss.labels", "rectified", "one-step")] = Field(
+    normalised: bool = Field(False, description="divide rectified labels by the mass of their level (definition 3)")
+    estimator: str | None = Field(
         None, description="estimator of rectified labels: a method to fit first (null: sasrec), or a folder (./sasrec)"
     )
 
@@ -345,3 +336,21 @@ class DtrConfig(TreeConfig):
         """The paper's draws, and walks as they were measured: each scores the children of every node on its way."""
         draws = self.loss.num_negatives or (20 if self.loss.negatives == "tree" else 70)
         return super().resolved(facts) | {"loss.num_negatives": draws}
+
+    @model_validator(mode="after")
+    def _together(self) -> Self:
+        loss = self.loss
+        if loss.labels == "summed" and loss.estimator is not None:
+            raise ValueError("loss.estimator is for loss.labels=rectified or one-step; leave it out or set loss.labels")
+        if loss.labels == "summed" and loss.normalised:
+            raise ValueError("loss.normalised is for loss.labels=rectified; leave it out, or set that")
+        if loss.labels == "one-step" and loss.normalised:
+            raise ValueError(
+                "loss.normalised is for loss.labels=rectified: one-step labels have no mass of a level; leave it out"
+            )
+        if loss.negatives == "tree" and loss.depth_alpha:
+            raise ValueError(
+                "loss.depth_alpha is for loss.negatives=uniform: a walk draws as many nodes on every level; leave it "
+                "out"
+            )
+        return self

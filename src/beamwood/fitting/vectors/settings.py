@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from itertools import chain
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
@@ -19,7 +18,6 @@ from beamwood.fitting.settings import (
     ItemStartSettings,
     LoopSettings,
     NumNegatives,
-    OnlyFor,
     OptimiserSettings,
     SeenChoiceSettings,
     SeenConfig,
@@ -61,10 +59,6 @@ _WHOLE, _SAMPLED = 15_000, 4_000
 _LEAST_STEPS = 20
 # In a catalogue of up to so many items, the lists of validation tell too little to stop early by.
 _FEW_ITEMS = 40
-
-# The preference losses, and the samplers of a batch's own items.
-_NOT_NONE = ("lpo", "dpo", "s-dpo", "simpo", "orpo")
-_IN_BATCH = ("ssl", "ssl-pop", "mns", "g-tower")
 
 MaxContexts = Annotated[int, Field(ge=1, description="maximum occurrences used per item")]
 
@@ -197,19 +191,8 @@ class FolderStartSettings(SettingsGroup):
     folder: str | None = Field(None, description="folder of a fitted sequence model (--from)")
 
 
-def _sizes(choice: str) -> Iterator[tuple[str, OnlyFor]]:
-    """Each encoder's own sizes, where the setting `choice` names the encoder."""
-    for key in AnySizes.model_fields:
-        yield key, OnlyFor(choice, *(name for name, encoder in ENCODERS.items() if key in encoder.sizes.model_fields))
-
-
 class AlignedModelSettings(AnySizes, SequenceModelSettings):
     """An encoder by name."""
-
-    @classmethod
-    def marks(cls) -> Iterator[tuple[str, OnlyFor]]:
-        """Those of the fields, and the sizes of encoders."""
-        return chain(super().marks(), _sizes("model.encoder"))
 
     encoder: EncoderName = Field("sasrec", description="encoder of histories")
 
@@ -235,25 +218,19 @@ class PreferenceLossSettings(SequenceLossSettings):
     preference: Literal["lpo", "dpo", "s-dpo", "simpo", "orpo", "none"] = Field(
         "lpo", description="preference loss; dpo and s-dpo need start.folder"
     )
-    pi: Annotated[Literal["prob", "logit", "logprob"], OnlyFor("loss.preference", *_NOT_NONE)] = Field(
+    pi: Literal["prob", "logit", "logprob"] = Field(
         "logit", description="what LPO compares, with Gumbel noise added; logit and logprob give the same loss"
     )
-    tau: Annotated[float, OnlyFor("loss.preference", "lpo")] = Field(1.0, gt=0, description="temperature of LPO")
-    strength: Annotated[float, OnlyFor("loss.preference", *_NOT_NONE)] = Field(
-        0.5, ge=0, description="lambda: weight of the preference loss"
-    )
-    beta: Annotated[float, OnlyFor("loss.preference", "dpo", "s-dpo", "simpo")] = Field(
-        1.0, gt=0, description="beta of DPO, S-DPO and SimPO"
-    )
-    gamma: Annotated[float, OnlyFor("loss.preference", "simpo")] = Field(0.5, description="margin of SimPO")
-    num_negatives: Annotated[NumNegatives, OnlyFor("loss.preference", *_NOT_NONE)] = 10
-    negatives: Annotated[Literal["gumbel", "top", "uniform"], OnlyFor("loss.preference", *_NOT_NONE)] = Field(
+    tau: float = Field(1.0, gt=0, description="temperature of LPO")
+    strength: float = Field(0.5, ge=0, description="lambda: weight of the preference loss")
+    beta: float = Field(1.0, gt=0, description="beta of DPO, S-DPO and SimPO")
+    gamma: float = Field(0.5, description="margin of SimPO")
+    num_negatives: NumNegatives = 10
+    negatives: Literal["gumbel", "top", "uniform"] = Field(
         "gumbel", description="sampling of the head items used as negatives"
     )
     reweight: bool = Field(True, description="weight tail labels e^reweight_strength : 1 within a batch")
-    reweight_strength: Annotated[float, OnlyFor("loss.reweight")] = Field(
-        1.0, ge=0, description="alpha of tail labels; 1: LPO4Rec, 2: R2Rec"
-    )
+    reweight_strength: float = Field(1.0, ge=0, description="alpha of tail labels; 1: LPO4Rec, 2: R2Rec")
     tail_of: TailOf = Field("items", description="unit of tail_share; prefixes: as in the authors' code")
     tail_share: float = Field(0.2, gt=0, lt=1, description="share that forms the tail")
 
@@ -324,11 +301,6 @@ class CitiesConfig(VectorConfig):
 class TowerModelSettings(AnySizes, EncoderModelSettings):
     """Two towers."""
 
-    @classmethod
-    def marks(cls) -> Iterator[tuple[str, OnlyFor]]:
-        """Those of the fields, and the sizes of encoders."""
-        return chain(super().marks(), _sizes("model.user_tower"))
-
     user_tower: UserTower = Field(
         "mean", description="user vector by user id (mf), by the history's mean, or by a sequence encoder"
     )
@@ -343,27 +315,17 @@ class TowerLossSettings(SettingsGroup):
     negatives: Literal["full", "ssl", "ssl-pop", "mns", "g-tower", "bir", "xir"] = Field(
         "xir", description="negatives of an item: the whole catalogue, or in-batch items by one of the samplers"
     )
-    correction: Annotated[Literal["sampled", "program"], OnlyFor("loss.negatives", *_IN_BATCH)] = Field(
+    correction: Literal["sampled", "program"] = Field(
         "sampled", description="correction of sampling bias: unbiased for unmasked items, or as in public code"
     )
-    form: Annotated[Literal["resampled", "weighted", "corrected"], OnlyFor("loss.negatives", "bir")] = Field(
-        "resampled", description="form of BIR"
-    )
-    draw: Annotated[Literal["systematic", "independent"], OnlyFor("loss.negatives", "bir", "xir")] = Field(
-        "systematic", description="sampling scheme of BIR and XIR"
-    )
-    cache_share: Annotated[float, OnlyFor("loss.negatives", "xir")] = Field(
-        0.5, ge=0, le=1, description="lambda of XIR: share of the cache's softmax"
-    )
-    cache_counts: Annotated[Literal["step", "all"], OnlyFor("loss.negatives", "xir")] = Field(
+    form: Literal["resampled", "weighted", "corrected"] = Field("resampled", description="form of BIR")
+    draw: Literal["systematic", "independent"] = Field("systematic", description="sampling scheme of BIR and XIR")
+    cache_share: float = Field(0.5, ge=0, le=1, description="lambda of XIR: share of the cache's softmax")
+    cache_counts: Literal["step", "all"] = Field(
         "step", description="XIR samples its cache by item counts of the last step or of all steps"
     )
-    num_uniform: Annotated[int | None, OnlyFor("loss.negatives", "mns")] = Field(
-        None, ge=1, description="uniform negatives of MNS; null: the batch size"
-    )
-    rate: Annotated[float, OnlyFor("loss.negatives", "g-tower")] = Field(
-        0.01, gt=0, le=1, description="rate of G-Tower; the paper uses 1e-4 for long streams"
-    )
+    num_uniform: int | None = Field(None, ge=1, description="uniform negatives of MNS; null: the batch size")
+    rate: float = Field(0.01, gt=0, le=1, description="rate of G-Tower; the paper uses 1e-4 for long streams")
     mask_known: bool | None = Field(
         None,
         description="exclude a user's other training items as negatives; null: except for bir and xir, which it harms",
