@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
 from beamwood.serve.store.event import Session
+from beamwood.serve.store.open import open_store
 from beamwood.serve.store.protocol import Answered, HistoryStore
+from store_servers import address_of
 
 NOW = 1.7e9
 
@@ -32,6 +40,17 @@ def test_answers_are_kept_for_a_while_and_counted(store: HistoryStore) -> None:
         # Redis uses its own clock.
         store.note([Answered("r-5", 1, NOW + 100, "e/a", ())], 60, NOW + 100)
         assert store.noted("r-3") is None
+
+
+@pytest.mark.parametrize("kind", ["redis", "postgres"])
+def test_a_process_whose_clock_is_ahead_deletes_no_answers(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    with closing(open_store(address_of(kind, request, tmp_path))) as store:
+        now = time.time()
+        store.note([Answered("r-1", 1, now, "e/a", (1,))], 60, now)
+        store.note([Answered("r-2", 1, now + 1e6, "e/a", (1,))], 60, now + 1e6)
+        assert store.noted("r-1") is not None
 
 
 def test_an_answer_is_stored_once(store: HistoryStore) -> None:

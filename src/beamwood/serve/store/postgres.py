@@ -38,6 +38,7 @@ class PostgresStore(SqlStore):
 
     kind, durable = "postgres", True
     last_seq = "select last_value from pg_sequences where sequencename = 'beamwood_events_seq_seq'"
+    clock = "select extract(epoch from now())::float8"
 
     def __init__(self, url: str) -> None:
         self._url = url

@@ -72,10 +72,12 @@ class Cursor(Protocol):
 class SqlStore(ABC):
     """A history store whose subclass runs the statements; placeholders are `?`.
 
-    `last_seq`: the statement that returns the last sequence number.
+    `last_seq`: the statement that returns the last sequence number; `clock`: the one that returns the time of a clock
+    that all processes share, if any.
     """
 
     last_seq: str
+    clock: str | None = None
 
     def __init__(self, name: str) -> None:
         self._writer = GroupWriter(name, self._commit)
@@ -222,7 +224,9 @@ class SqlStore(ABC):
                 fresh[each.group] += cursor.rowcount
             for group, count in fresh.items():
                 _count(cursor, group, "answers", count)
-            cursor.execute("delete from beamwood_answers where time < ?", (now - seconds,))
+            # A process whose clock is ahead must not delete the answers of the others.
+            at = now if self.clock is None else min(now, _only(cursor, self.clock))
+            cursor.execute("delete from beamwood_answers where time < ?", (at - seconds,))
 
         self._writer.call(lambda: self._transaction(work))
 
