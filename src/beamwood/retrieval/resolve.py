@@ -115,13 +115,7 @@ class Names:
         """The stored histories of these rows; empty for -1."""
         if self.histories is None:
             raise _keeps_no_users()
-        if not has_unknown(rows):
-            return self._alive(self.histories.take(rows))
-        known = rows >= 0
-        # An unknown user has an empty slice.
-        within = np.where(known, rows, 0)
-        starts = self.histories.indptr[within]
-        return self._alive(self.histories.slices(starts, np.where(known, self.histories.indptr[within + 1], starts)))
+        return self._alive(self.histories, rows)
 
     def check_rejected(self) -> None:
         """Errors: no negative events are stored."""
@@ -135,13 +129,19 @@ class Names:
         """The items with a negative last event of each user; empty for unknown ones."""
         self.check_rejected()
         assert self.rejected is not None
-        starts = self.rejected.indptr[np.maximum(users, 0)]
-        stops = self.rejected.indptr[np.maximum(users, 0) + 1]
-        return self._alive(self.rejected.slices(starts, np.where(users >= 0, stops, starts)))
+        return self._alive(self.rejected, users)
 
-    def _alive(self, histories: ItemLists) -> ItemLists:
-        """The histories without erased items."""
-        return histories if self.erased is None else histories.keeping(~self.erased[histories.items])
+    def _alive(self, lists: ItemLists, rows: NDArray[np.int64]) -> ItemLists:
+        """The lists of these rows without erased items; empty for -1."""
+        if has_unknown(rows):
+            known = rows >= 0
+            # An unknown user has an empty slice.
+            within = np.where(known, rows, 0)
+            starts = lists.indptr[within]
+            lists = lists.slices(starts, np.where(known, lists.indptr[within + 1], starts))
+        else:
+            lists = lists.take(rows)
+        return lists if self.erased is None else lists.keeping(~self.erased[lists.items])
 
     def checked_k(self, k: Any) -> int:
         """k as an int. Errors: another type, or outside 1..N."""

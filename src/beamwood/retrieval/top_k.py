@@ -19,6 +19,7 @@ __all__ = [
     "check_histories",
     "check_items",
     "check_search",
+    "check_users",
     "descending",
     "in_order",
     "join_hits",
@@ -79,6 +80,12 @@ def check_items(items_BM: IndexArray, num_rows: int, num_items: int) -> None:
         raise InputError(f"items has shape {items_BM.shape}; give one row for each of {num_rows} histories")
     if items_BM.size and (items_BM.max() >= num_items or items_BM.min() < -1):
         raise InputError(f"items holds an index outside -1..{num_items - 1}")
+
+
+def check_users(users_B: IndexArray, num_users: int) -> None:
+    """Errors: a user outside -1 .. U - 1."""
+    if users_B.size and (users_B.max() >= num_users or users_B.min() < -1):
+        raise InputError(f"users holds an index outside -1..{num_users - 1}")
 
 
 def top_k(

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from beamwood.errors import ArtefactError, InputError
+from beamwood.errors import ArtefactError
 from beamwood.kernels.arrays import check_floats, shape_of
 from beamwood.retrieval.stored import StoredConfig
-from beamwood.retrieval.top_k import check_histories
+from beamwood.retrieval.top_k import check_histories, check_users
 from beamwood.types import FloatArray, Query, QueryNeeds
 
 if TYPE_CHECKING:
@@ -61,8 +61,7 @@ class FoldedUsers:
         if self.users is None:
             return vectors
         users_B = np.asarray(query.users, np.int64)
-        if users_B.size and (users_B.max() >= len(self.users) or users_B.min() < -1):
-            raise InputError(f"users holds an index outside -1..{len(self.users) - 1}")
+        check_users(users_B, len(self.users))
         own = self.users[np.maximum(users_B, 0)]
         known = (users_B >= 0) & own.any(axis=1)
         return np.where(known[:, None], own, vectors)

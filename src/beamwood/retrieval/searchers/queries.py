@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from beamwood.errors import ArtefactError, InputError, UnknownSearcherError, nearest
+from beamwood.errors import ArtefactError, UnknownSearcherError, nearest
 from beamwood.kernels.arrays import check_floats, linear_shapes, shape_of
 from beamwood.kernels.din import MAX_HISTORY
 from beamwood.models.encoder import Encoder
@@ -22,7 +22,7 @@ from beamwood.models.plain_encoder import PlainEncoder
 from beamwood.retrieval.searchers.encoded import StoredEncoded
 from beamwood.retrieval.searchers.folded import FoldedUsers
 from beamwood.retrieval.stored import MOST, StoredConfig, StoredPart
-from beamwood.retrieval.top_k import check_histories
+from beamwood.retrieval.top_k import check_histories, check_users
 from beamwood.types import FloatArray, Query, QueryNeeds
 
 __all__ = [
@@ -97,8 +97,7 @@ class UserVectors:
     def encode(self, query: Query) -> NDArray[np.float32]:
         """See `QueryVectors`."""
         users = np.asarray(query.users, np.int64)
-        if users.size and (users.max() >= len(self.users) or users.min() < -1):
-            raise InputError(f"users holds an index outside -1..{len(self.users) - 1}")
+        check_users(users, len(self.users))
         known = self.users[np.maximum(users, 0)]
         return np.where((users < 0)[:, None], self._mean, known) if (users < 0).any() else known
 

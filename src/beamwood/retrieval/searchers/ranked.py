@@ -16,14 +16,8 @@ from beamwood.blocks import blocks, slices
 from beamwood.errors import InputError
 from beamwood.models.scorer import PairScore
 from beamwood.models.scorers import SCORERS
-from beamwood.retrieval.searchers.scorers import (
-    ContextEncoder,
-    PairScorer,
-    check_pairs,
-    context_encoder,
-    restore_scorer,
-)
-from beamwood.retrieval.top_k import check_histories, check_search, join_hits, top_k
+from beamwood.retrieval.searchers.scorers import PairScorer, context_encoder, restore_scorer
+from beamwood.retrieval.top_k import check_histories, check_items, check_search, check_users, join_hits, top_k
 from beamwood.types import Hits, IndexArray, Query, QueryNeeds, SearchOptions
 
 __all__ = ["RankingSearcher", "searcher_with"]
@@ -55,28 +49,41 @@ class RankingSearcher:
     def search(self, query: Query, k: int, options: SearchOptions = SearchOptions()) -> Hits:
         """The k best items of each row; see `types.Searcher`."""
         check_search(len(query), self.num_items, k, excluded=options.excluded, allowed=options.allowed)
-        check_histories(query.histories, self.num_items)
+        self._check(query)
         items_N = np.arange(self.num_items) if options.allowed is None else np.flatnonzero(options.allowed)
         parts = []
         for rows in blocks(len(query), self._rows_at_a_time(self.num_items)):
             scores = np.full((len(rows), self.num_items), -np.inf, np.float32)
-            scores[:, items_N] = _score(
-                self.scorer, self._context, query.take(rows), np.broadcast_to(items_N, (len(rows), len(items_N)))
-            )
+            scores[:, items_N] = self._scores(query.take(rows), np.broadcast_to(items_N, (len(rows), len(items_N))))
             parts.append(top_k(scores, k, excluded=options.take(rows).excluded))
         return join_hits(parts, k)
 
     def score(self, query: Query, items_BM: IndexArray) -> NDArray[np.float32]:
         """float32[B, M], the score of each given item; -inf where the item index is -1."""
-        check_histories(query.histories, self.num_items)
+        self._check(query)
         pairs = np.asarray(items_BM, np.int64)
-        check_pairs(self.scorer, query, pairs)
+        check_items(pairs, len(query), self.num_items)
         size = self._rows_at_a_time(pairs.shape[1])
         if len(query) <= size:
-            return _score(self.scorer, self._context, query, pairs)
+            return self._scores(query, pairs)
         # Slices keep a broadcast row of items a view.
         parts = [(query.take(np.arange(rows.start, rows.stop)), pairs[rows]) for rows in slices(len(query), size)]
-        return np.concatenate([_score(self.scorer, self._context, part, items) for part, items in parts])
+        return np.concatenate([self._scores(part, items) for part, items in parts])
+
+    def _check(self, query: Query) -> None:
+        check_histories(query.histories, self.num_items)
+        if self.scorer.needs_users:
+            check_users(query.users, self.scorer.num_users)
+
+    def _scores(self, query: Query, items_BM: NDArray[np.int64]) -> NDArray[np.float32]:
+        """float32[B, M], the scores of one block; -inf where the item index is -1."""
+        encoder = self._context
+        context_BD = None if encoder is None else query.once(encoder, lambda: encoder.encode(query.context, len(query)))
+        missing = items_BM < 0
+        # Without missing items the array is passed unchanged: a broadcast row stays a view.
+        known = np.where(missing, 0, items_BM) if missing.any() else items_BM
+        scores = self.scorer.score(query.users, query.histories, known, context_BD)
+        return np.where(missing, np.float32(-np.inf), scores)
 
     def _rows_at_a_time(self, num_items: int) -> int:
         """Rows in a block, as a ranker may hold a vector for each pair."""
@@ -100,16 +107,3 @@ def searcher_with(*scores: PairScore) -> type[RankingSearcher]:
     if len({*names, *SCORERS}) < len(names) + len(SCORERS):
         raise InputError(f"names of scores {names} are taken ({', '.join(SCORERS)}); give each a name of its own")
     return type("RankingSearcher", (RankingSearcher,), {"own_scores": {score.kind: score for score in scores}})
-
-
-def _score(
-    scorer: PairScorer, encoder: ContextEncoder | None, query: Query, items_BM: IndexArray
-) -> NDArray[np.float32]:
-    items = np.asarray(items_BM, np.int64)
-    check_pairs(scorer, query, items)
-    context_BD = None if encoder is None else query.once(encoder, lambda: encoder.encode(query.context, len(query)))
-    missing = items < 0
-    # Without missing items the array is passed unchanged: a broadcast row stays a view.
-    known = np.where(missing, 0, items) if missing.any() else items
-    scores = scorer.score(query.users, query.histories, known, context_BD)
-    return np.where(missing, np.float32(-np.inf), scores)

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from beamwood.blocks import cell_blocks
 from beamwood.data.features import FeatureColumn
-from beamwood.errors import InputError, UnknownSearcherError, nearest
+from beamwood.errors import UnknownSearcherError, nearest
 from beamwood.kernels.arrays import check_floats, shape_of
 from beamwood.kernels.din import MAX_HISTORY
 from beamwood.models.columns import column_vectors
@@ -24,9 +24,9 @@ from beamwood.models.parameters import check_declared
 from beamwood.models.scorer import PairScore, Rows
 from beamwood.models.scorers import SCORERS
 from beamwood.retrieval.stored import StoredConfig
-from beamwood.types import ItemLists, Query
+from beamwood.types import ItemLists
 
-__all__ = ["ContextEncoder", "PairScorer", "PlainScorer", "check_pairs", "context_encoder", "restore_scorer"]
+__all__ = ["ContextEncoder", "PairScorer", "PlainScorer", "context_encoder", "restore_scorer"]
 
 Array = NDArray[np.float32]
 Arrays = dict[str, NDArray[Any]]
@@ -172,17 +172,6 @@ def restore_scorer(
 def _is_one_row(items_BM: NDArray[np.int64]) -> bool:
     """Whether all rows have the same items, as a broadcast view of one row."""
     return len(items_BM) > 0 and items_BM.strides[0] == 0
-
-
-def check_pairs(scorer: PairScorer, query: Query, items_BM: NDArray[np.int64]) -> None:
-    """Errors: another number of rows, an item index outside -1 .. N - 1, a user outside -1 .. U - 1."""
-    if items_BM.ndim != 2 or len(items_BM) != len(query):
-        raise InputError(f"items has shape {items_BM.shape}; give one row for each of the {len(query)} of the query")
-    users = query.users
-    if len(users) and (users.min() < -1 or (scorer.needs_users and users.max() >= scorer.num_users)):
-        raise InputError(f"users holds an index outside -1..{scorer.num_users - 1}")
-    if items_BM.size and (items_BM.max() >= scorer.num_items or items_BM.min() < -1):
-        raise InputError(f"items holds an index outside -1..{scorer.num_items - 1}")
 
 
 def context_encoder(scorer: PairScorer) -> ContextEncoder | None:
