@@ -89,7 +89,7 @@ def test_an_unknown_index_is_refused(split):
 
 
 def test_settings_of_another_index_are_refused(split):
-    with pytest.raises(InputError, match=r"index\.search_width is not for index\.kind=ivf; it is for hnsw"):
+    with pytest.raises(InputError, match=r"index\.search_width is for index\.kind=hnsw, not ivf; leave it out"):
         beamwood.fit(split, "sasrec", {"index.kind": "ivf", "index.search_width": 9}, progress=False)
 
 

@@ -224,7 +224,7 @@ def test_an_update_can_be_undone(split):
         ({"choose.monitor": ""}, "choose.monitor='' is not measured"),
         (
             {"loss.labels": "one-step", "loss.normalised": True},
-            "loss.normalised is for loss.labels=rectified: one-step",
+            "loss.normalised is for loss.labels=rectified, not one-step",
         ),
         ({"model.mlp": []}, "model.mlp=.*one value or more"),
         (

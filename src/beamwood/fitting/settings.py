@@ -6,7 +6,7 @@ LoopSettings = LoopSettings(batch_size=32)`. Each field is defined once, here or
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
 
 from pydantic import (
@@ -20,6 +20,7 @@ from pydantic import (
 )
 
 from beamwood.errors import closest
+from beamwood.fitting.effect import Not, Only
 from beamwood.fitting.plan import Facts, Start
 from beamwood.kernels.din import MAX_HISTORY
 from beamwood.retrieval.stored import MOST
@@ -100,6 +101,12 @@ class SettingsGroup(BaseModel):
                 raise ValueError(f"numbers must be between -{MOST} and {MOST}")
         return value
 
+    @classmethod
+    def conditions(cls) -> dict[str, tuple[Only | Not, ...]]:
+        """By setting, where it has an effect; settings without a condition always have one."""
+        stated = {name: field.metadata for name, field in cls.model_fields.items()}
+        return {name: tuple(each for each in data if isinstance(each, Only | Not)) for name, data in stated.items()}
+
 
 class MethodConfig(BaseModel):
     """The settings of a method, in groups; frozen.
@@ -160,6 +167,29 @@ class MethodConfig(BaseModel):
         """The dotted names of the settings that the user gave, whatever their values."""
         groups = [(name, group) for name, group in self if name in self.model_fields_set]
         return frozenset(f"{name}.{key}" for name, group in groups for key in group.model_fields_set)
+
+    def without_effect(self, names: Iterable[str]) -> str | None:
+        """The message about the first of these settings that the other settings leave unread; None if all are read.
+
+        A setting with its default value is none: it asks for nothing else than is done.
+        """
+        values, defaults = (
+            self._values(dict(self)),
+            self._values({name: field.default for name, field in type(self).model_fields.items()}),
+        )
+        for name in sorted(names):
+            group, _, key = name.partition(".")
+            for condition in self.group(group).conditions()[key] if values[name] != defaults[name] else ():
+                known = condition.choice in values
+                problem = condition.problem(name, values[condition.choice]) if known else None
+                if problem is not None:
+                    return problem
+        return None
+
+    @staticmethod
+    def _values(groups: Mapping[str, Any]) -> dict[str, Any]:
+        """The values of groups by dotted name."""
+        return {f"{name}.{key}": value for name, group in groups.items() for key, value in group}
 
     def flat(self) -> dict[str, Any]:
         """All settings by dotted name, JSON-able; settings that a plan omits are left out."""
@@ -248,8 +278,12 @@ class OptimiserSettings(SettingsGroup):
         "linear", description="decay of the learning rate after the warm-up"
     )
     warmup_steps: int = Field(0, ge=0, description="steps in which the learning rate rises to its peak")
-    decay_steps: int | None = Field(None, ge=1, description="decay length in steps; null: the rest of the run")
-    floor: float = Field(0.0, ge=0, description="minimum learning rate")
+    decay_steps: Annotated[int | None, Not("optimiser.schedule", ("constant",))] = Field(
+        None, ge=1, description="decay length in steps; null: the rest of the run"
+    )
+    floor: Annotated[float, Not("optimiser.schedule", ("constant",))] = Field(
+        0.0, ge=0, description="minimum learning rate"
+    )
     clip_norm: float | None = Field(5.0, gt=0, description="maximum gradient norm; null: no clipping")
 
     @property

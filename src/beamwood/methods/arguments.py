@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from beamwood.data.split import Split
 from beamwood.errors import InputError, nearest
 from beamwood.fitting.fitted import check_same_data
 from beamwood.fitting.options import MAX_SEED, TrainOptions
-from beamwood.fitting.settings import MethodConfig
+from beamwood.fitting.settings import MethodConfig, SettingsGroup
 from beamwood.methods.allowed import problem_in_words
 from beamwood.retrieval.retriever import Retriever
 from beamwood.training.budget import Budget
@@ -55,11 +55,11 @@ def check_fitted(retriever: Any, split: Any, name: str = "the retriever") -> Non
 def configured(kind: type[MethodConfig], config: Any, preset: Mapping[str, Any] | None = None) -> MethodConfig:
     """Settings of class `kind` from None, a mapping or an instance; given values override the preset.
 
-    Errors: unknown keys, wrong values.
+    Errors: unknown keys, wrong values, a given setting (not one of the preset) that the other settings leave unread.
     """
     if isinstance(config, kind):
         if not preset:
-            return config
+            return _with_effect(config, config.given)
         given = config.given
         config = {name: value for name, value in config.flat().items() if name in given}
     if config is not None and not isinstance(config, Mapping):
@@ -68,9 +68,28 @@ def configured(kind: type[MethodConfig], config: Any, preset: Mapping[str, Any] 
             "or a mapping of its settings"
         )
     try:
-        return kind.model_validate({**(preset or {}), **(config or {})})
+        made = kind.model_validate({**(preset or {}), **(config or {})})
     except ValidationError as error:
         raise InputError(f"configuration: {problem_in_words(kind, error)}") from None
+    return _with_effect(made, _named(config or {}))
+
+
+def _named(config: Mapping[str, Any]) -> Iterator[str]:
+    """The dotted names of the given settings."""
+    for key, value in config.items():
+        if "." in key:
+            yield key
+        else:
+            keys = value.model_fields_set if isinstance(value, SettingsGroup) else value
+            yield from (f"{key}.{own}" for own in keys)
+
+
+def _with_effect(made: MethodConfig, given: Iterable[str]) -> MethodConfig:
+    """The settings. Errors: one that the user gave, and that the other settings leave unread."""
+    problem = made.without_effect(given)
+    if problem is not None:
+        raise InputError(f"configuration: {problem}")
+    return made
 
 
 def checked_options(method: Method, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Unpack
 
 from beamwood.data.split import Split
 from beamwood.fitting.vectors.options import VectorOptions
-from beamwood.fitting.vectors.settings import TowerConfig
+from beamwood.fitting.vectors.tower_settings import TowerConfig
 from beamwood.methods.method import Method, Needs
 from beamwood.retrieval.retriever import Retriever
 

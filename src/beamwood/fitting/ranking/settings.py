@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from beamwood.fitting.effect import Only
 from beamwood.fitting.plan import Facts, embeddings_of, start_of
 from beamwood.fitting.settings import (
     AttentionStartSettings,
@@ -54,7 +55,7 @@ class PairModelSettings(SettingsGroup):
         None, description="embedding width; null: 20 (graphrec), 8 (neumf), 64 (din; the study uses 96)"
     )
     length: HistoryLength = 69
-    attention: tuple[LayerWidth, ...] = Field(
+    attention: Annotated[tuple[LayerWidth, ...], Only("model.kind", ("din",))] = Field(
         (36,),
         min_length=1,
         description="widths of din's attention layers; 64 and 16, as in the study, take six times as long",
@@ -91,7 +92,7 @@ class PairConfig(TrainedConfig):
 class RankerStartSettings(PairStartSettings):
     """The initial weights of din and of the network that predicts the NDCG."""
 
-    surrogate: Literal["auto", "small", "wide"] = Field(
+    surrogate: Annotated[Literal["auto", "small", "wide"], Only("loss.kind", ("guided",))] = Field(
         "auto",
         description="scale of initial weights: .01 (the study) or 1 / sqrt(inputs); auto: wide for nfm1 and din",
     )
@@ -119,22 +120,38 @@ class RankerLossSettings(SettingsGroup):
         "neural-sort",
     ] = Field("guided", description="guided: learned NDCG in addition to the logistic loss (GuidedRec)")
     num_negatives: NumNegatives = 5
-    surrogate: Literal["ensemble", "mlp", "nfm1", "nfm2"] = Field(
+    surrogate: Annotated[Literal["ensemble", "mlp", "nfm1", "nfm2"], Only("loss.kind", ("guided",))] = Field(
         "ensemble", description="network that predicts the NDCG"
     )
-    ndcg_at: int = Field(10, ge=1, description="cutoff k of the learned NDCG")
-    logistic_weight: float = Field(1.0, gt=0, description="beta: weight of the logistic loss")
-    with_logloss: bool = Field(True, description="false: train only on the predicted NDCG")
-    leaky: bool = Field(False, description="do not detach the scores or freeze the surrogate")
+    ndcg_at: Annotated[int, Only("loss.kind", ("guided",))] = Field(
+        10, ge=1, description="cutoff k of the learned NDCG"
+    )
+    logistic_weight: Annotated[float, Only("loss.kind", ("guided",)), Only("loss.with_logloss", (True,))] = Field(
+        1.0, gt=0, description="beta: weight of the logistic loss"
+    )
+    with_logloss: Annotated[bool, Only("loss.kind", ("guided",))] = Field(
+        True, description="false: train only on the predicted NDCG"
+    )
+    leaky: Annotated[bool, Only("loss.kind", ("guided",))] = Field(
+        False, description="do not detach the scores or freeze the surrogate"
+    )
 
 
 class RankerOptimiserSettings(TableOptimiserSettings):
     """The optimiser of the ranker, and the two others of GuidedRec."""
 
-    ndcg_learning_rate: float = Field(1.3e-3, gt=0, description="for the ranker's updates by the predicted NDCG")
-    ndcg_weight_decay: float = Field(0.0615, ge=0, description="for the ranker's updates by the predicted NDCG")
-    surrogate_learning_rate: float = Field(2e-3, gt=0, description="for the network that predicts the NDCG")
-    surrogate_weight_decay: float = Field(5e-4, ge=0, description="for the network that predicts the NDCG")
+    ndcg_learning_rate: Annotated[float, Only("loss.kind", ("guided",))] = Field(
+        1.3e-3, gt=0, description="for the ranker's updates by the predicted NDCG"
+    )
+    ndcg_weight_decay: Annotated[float, Only("loss.kind", ("guided",))] = Field(
+        0.0615, ge=0, description="for the ranker's updates by the predicted NDCG"
+    )
+    surrogate_learning_rate: Annotated[float, Only("loss.kind", ("guided",))] = Field(
+        2e-3, gt=0, description="for the network that predicts the NDCG"
+    )
+    surrogate_weight_decay: Annotated[float, Only("loss.kind", ("guided",))] = Field(
+        5e-4, ge=0, description="for the network that predicts the NDCG"
+    )
 
 
 class RankerChoiceSettings(WeightChoiceSettings):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal, Self, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
 
 from pydantic import Field, field_validator, model_validator
 
 from beamwood.data.examples import WindowsOfUsers
+from beamwood.fitting.effect import Not, Only
 from beamwood.fitting.neighbour_kinds import NeighbourKind
 from beamwood.fitting.plan import Facts, Start
 from beamwood.fitting.settings import (
@@ -82,7 +83,7 @@ class TreeModelSettings(SettingsGroup):
         "large catalogues, ordered logs",
     )
     # Chosen on data, not from facts, and so omitted in a plan without a choice.
-    neighbours: NeighbourKind | None = Field(
+    neighbours: Annotated[NeighbourKind | None, Not("model.num_neighbours", (0,))] = Field(
         None,
         exclude_if=lambda kind: kind is None,
         description="neighbours: around (ten steps both ways), after (ten later), next (later, weighted by proximity); "
@@ -104,7 +105,7 @@ class TreeSettings(SettingsGroup):
         description="transitions, pifa, category, random, papers (category, else random), kmeans, codes:COLUMN (item "
         "table), or a fitted tree's folder",
     )
-    shape: ShapeName | tuple[int, int] = Field(
+    shape: Annotated[ShapeName | tuple[int, int], Not("tree.start", ("flat",))] = Field(
         "compact",
         description="compact: few empty leaves; complete: every node has all children (the papers); or [root "
         "fan-out, depth]",
@@ -117,24 +118,30 @@ class TreeSettings(SettingsGroup):
         exclude_if=lambda spare: spare is None,
         description="minimum empty leaves per item, as room for new items; null: as the shape leaves",
     )
-    vectors: str | None = Field(None, description="for start=kmeans: folder of a fitted method with the item vectors")
-    branching: int = Field(16, ge=2, le=256, description="children per node")
+    vectors: Annotated[str | None, Only("tree.start", ("kmeans",))] = Field(
+        None, description="for start=kmeans: folder of a fitted method with the item vectors"
+    )
+    branching: Annotated[int, Not("tree.start", ("flat",))] = Field(16, ge=2, le=256, description="children per node")
     beam_width: int = Field(150, ge=1, le=MOST, description="nodes kept per level in a search")
     updates: int = Field(0, ge=0, description="number of tree updates, evenly spaced over the run")
-    learner: Literal["softmax", "binary", "kmeans"] = Field(
+    learner: Annotated[Literal["softmax", "binary", "kmeans"], Not("tree.updates", (0,))] = Field(
         "softmax", description="tree update by softmax over candidates (DTR), binary likelihood (JTM) or k-means (TDM)"
     )
-    stride: int | None = Field(
+    stride: Annotated[int | None, Not("tree.updates", (0,)), Only("tree.learner", ("softmax", "binary"))] = Field(
         None, ge=1, description="levels an item descends at once; null: at most 128 candidates, or one level"
     )
-    max_instances: int = Field(30, ge=1, description="maximum training examples per item in a tree update")
-    embeddings: Literal["node", "item"] = Field(
+    max_instances: Annotated[int, Not("tree.updates", (0,)), Only("tree.learner", ("softmax", "binary"))] = Field(
+        30, ge=1, description="maximum training examples per item in a tree update"
+    )
+    embeddings: Annotated[Literal["node", "item"], Not("tree.updates", (0,))] = Field(
         "item", description="after a tree update, leaf embeddings follow the item or stay with the node (authors' code)"
     )
-    after_update: Literal["keep", "restart"] = Field(
+    after_update: Annotated[Literal["keep", "restart"], Not("tree.updates", (0,))] = Field(
         "restart", description="optimiser state and warm-up after a tree update; restart: the authors' code"
     )
-    rollback: bool = Field(False, description="revert a tree update that lowers the monitored metric")
+    rollback: Annotated[bool, Not("tree.updates", (0,))] = Field(
+        False, description="revert a tree update that lowers the monitored metric"
+    )
 
     @field_validator("shape", mode="before")
     @classmethod
@@ -216,14 +223,16 @@ class DtrLossSettings(TreeLossSettings):
     num_negatives: NumNegatives | None = Field(
         None, description="samples per level; null: 70, or 20 for walks of the tree"
     )
-    depth_alpha: float = Field(
+    depth_alpha: Annotated[float, Only("loss.negatives", ("uniform",))] = Field(
         0.0, ge=0, description="adaptive sampling (appendix I); 0: the same number on every level"
     )
     labels: Literal["summed", "rectified", "one-step"] = Field(
         "summed", description="rectified: equation 14 of the paper; one-step: the authors' code"
     )
-    normalised: bool = Field(False, description="divide rectified labels by the mass of their level (definition 3)")
-    estimator: str | None = Field(
+    normalised: Annotated[bool, Only("loss.labels", ("rectified",))] = Field(
+        False, description="divide rectified labels by the mass of their level (definition 3)"
+    )
+    estimator: Annotated[str | None, Only("loss.labels", ("rectified", "one-step"))] = Field(
         None, description="estimator of rectified labels: a method to fit first (null: sasrec), or a folder (./sasrec)"
     )
 
@@ -231,7 +240,7 @@ class DtrLossSettings(TreeLossSettings):
 class TreeOptimiserSettings(TableOptimiserSettings):
     """The optimiser of trees: the embeddings of nodes have no decay."""
 
-    decay: Literal["decoupled", "coupled"] = Field(
+    decay: Annotated[Literal["decoupled", "coupled"], Not("optimiser.weight_decay", (0.0,))] = Field(
         "decoupled", description="type of weight_decay; coupled: L2, also on embeddings (the authors' code)"
     )
     amsgrad: bool = Field(
@@ -336,21 +345,3 @@ class DtrConfig(TreeConfig):
         """The paper's draws, and walks as they were measured: each scores the children of every node on its way."""
         draws = self.loss.num_negatives or (20 if self.loss.negatives == "tree" else 70)
         return super().resolved(facts) | {"loss.num_negatives": draws}
-
-    @model_validator(mode="after")
-    def _together(self) -> Self:
-        loss = self.loss
-        if loss.labels == "summed" and loss.estimator is not None:
-            raise ValueError("loss.estimator is for loss.labels=rectified or one-step; leave it out or set loss.labels")
-        if loss.labels == "summed" and loss.normalised:
-            raise ValueError("loss.normalised is for loss.labels=rectified; leave it out, or set that")
-        if loss.labels == "one-step" and loss.normalised:
-            raise ValueError(
-                "loss.normalised is for loss.labels=rectified: one-step labels have no mass of a level; leave it out"
-            )
-        if loss.negatives == "tree" and loss.depth_alpha:
-            raise ValueError(
-                "loss.depth_alpha is for loss.negatives=uniform: a walk draws as many nodes on every level; leave it "
-                "out"
-            )
-        return self

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
-from pydantic import Field, SerializerFunctionWrapHandler, create_model, model_serializer, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, create_model, model_serializer
 
+from beamwood.fitting.effect import Not, Only, by_choice
 from beamwood.fitting.settings import SettingsGroup
 from beamwood.retrieval.index import INDEXES, IndexName
 
@@ -13,21 +14,15 @@ __all__ = ["IndexChoiceSettings"]
 
 
 class IndexKindSettings(SettingsGroup):
-    """The index that finds the largest products.
-
-    Errors: `ValueError` on a setting of another index than the chosen one, unless it is its default.
-    """
+    """The index that finds the largest products."""
 
     kind: IndexName = Field("exact", description="index for the largest inner products; hnsw needs the extra ann")
 
-    @model_validator(mode="after")
-    def _the_index_has_it(self) -> Self:
-        others, fields = _others(self.kind), type(self).model_fields
-        for name, value in self:
-            if name in others and value != fields[name].default:
-                own = [kind for kind, each in INDEXES.items() if name in each.Settings.model_fields]
-                raise ValueError(f"index.{name} is not for index.kind={self.kind}; it is for {', '.join(own)}")
-        return self
+    @classmethod
+    def conditions(cls) -> dict[str, tuple[Only | Not, ...]]:
+        """Each index reads its own settings."""
+        own = {kind: each.Settings.model_fields for kind, each in INDEXES.items()}
+        return super().conditions() | by_choice("index.kind", own)
 
     @model_serializer(mode="wrap")
     def _its_own(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The settings of methods that score by inner products of vectors: sequence encoders and two towers."""
+"""The settings of methods that score by inner products of vectors; those of two towers: `tower_settings`."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from pydantic import Field, model_validator
 
 from beamwood.errors import InputError
 from beamwood.evaluation.metrics import TailOf
+from beamwood.fitting.effect import Not, Only, by_choice
 from beamwood.fitting.plan import Facts, embeddings_of, start_of
 from beamwood.fitting.settings import (
     Dropout,
     HistoryLength,
     Horizon,
-    ItemColumns,
     ItemStartSettings,
     LoopSettings,
     NumNegatives,
     OptimiserSettings,
-    SeenChoiceSettings,
     SeenConfig,
     SettingsGroup,
     TableOptimiserSettings,
+    TrainedConfig,
     Width,
 )
 from beamwood.fitting.vectors.index_settings import IndexChoiceSettings
@@ -40,18 +40,16 @@ __all__ = [
     "PreferenceConfig",
     "SequenceConfig",
     "SequenceLossSettings",
+    "HorizonConfig",
     "SequenceModelSettings",
-    "TowerConfig",
     "VectorConfig",
     "WindowConfig",
+    "sizes_by",
+    "validations",
 ]
 
 if TYPE_CHECKING:
     from beamwood.data.split import Split
-
-    UserTower = str
-else:
-    UserTower = Literal["mf", "mean", EncoderName]
 
 # Up to so many items the softmax is over the whole catalogue, else over samples: it would take most of a step.
 _WHOLE, _SAMPLED = 15_000, 4_000
@@ -153,7 +151,7 @@ class WindowConfig(HorizonConfig):
         if facts.num_items > _FEW_ITEMS:
             # In a causal encoder each position of a window is an example, so an epoch has few windows.
             windows = facts.mean_history / self.model.length if self.encoder.causal else facts.mean_history
-            values |= _validations(self, int(facts.num_users * max(1.0, windows)))
+            values |= validations(self, int(facts.num_users * max(1.0, windows)))
         # The full softmax updates every item.
         if sampled is not None:
             values["optimiser.embeddings"] = embeddings_of(optimiser.embeddings, facts.num_items)
@@ -173,7 +171,7 @@ class WindowConfig(HorizonConfig):
         return self
 
 
-def _validations(config: WindowConfig | TowerConfig, num_examples: int) -> dict[str, int]:
+def validations(config: TrainedConfig, num_examples: int) -> dict[str, int]:
     """At least one validation an epoch of so many examples, unless the steps between them are given."""
     if "loop.evaluate_every" in config.given:
         return {}
@@ -183,6 +181,11 @@ def _validations(config: WindowConfig | TowerConfig, num_examples: int) -> dict[
 
 class SequenceConfig(WindowConfig, VectorConfig):
     """A sequence encoder, and the index that its vectors get."""
+
+
+def sizes_by(choice: str) -> dict[str, tuple[Only, ...]]:
+    """The conditions of the encoders' sizes, where this setting names the encoder."""
+    return by_choice(choice, {name: encoder.sizes.model_fields for name, encoder in ENCODERS.items()})
 
 
 class FolderStartSettings(SettingsGroup):
@@ -195,6 +198,11 @@ class AlignedModelSettings(AnySizes, SequenceModelSettings):
     """An encoder by name."""
 
     encoder: EncoderName = Field("sasrec", description="encoder of histories")
+
+    @classmethod
+    def conditions(cls) -> dict[str, tuple[Only | Not, ...]]:
+        """Each encoder reads its own sizes."""
+        return super().conditions() | sizes_by("model.encoder")
 
 
 class AlignedStartSettings(ItemStartSettings, FolderStartSettings):
@@ -218,19 +226,25 @@ class PreferenceLossSettings(SequenceLossSettings):
     preference: Literal["lpo", "dpo", "s-dpo", "simpo", "orpo", "none"] = Field(
         "lpo", description="preference loss; dpo and s-dpo need start.folder"
     )
-    pi: Literal["prob", "logit", "logprob"] = Field(
+    pi: Annotated[Literal["prob", "logit", "logprob"], Not("loss.preference", ("none",))] = Field(
         "logit", description="what LPO compares, with Gumbel noise added; logit and logprob give the same loss"
     )
-    tau: float = Field(1.0, gt=0, description="temperature of LPO")
-    strength: float = Field(0.5, ge=0, description="lambda: weight of the preference loss")
-    beta: float = Field(1.0, gt=0, description="beta of DPO, S-DPO and SimPO")
-    gamma: float = Field(0.5, description="margin of SimPO")
-    num_negatives: NumNegatives = 10
-    negatives: Literal["gumbel", "top", "uniform"] = Field(
+    tau: Annotated[float, Only("loss.preference", ("lpo",))] = Field(1.0, gt=0, description="temperature of LPO")
+    strength: Annotated[float, Not("loss.preference", ("none",))] = Field(
+        0.5, ge=0, description="lambda: weight of the preference loss"
+    )
+    beta: Annotated[float, Only("loss.preference", ("dpo", "s-dpo", "simpo"))] = Field(
+        1.0, gt=0, description="beta of DPO, S-DPO and SimPO"
+    )
+    gamma: Annotated[float, Only("loss.preference", ("simpo",))] = Field(0.5, description="margin of SimPO")
+    num_negatives: Annotated[NumNegatives, Not("loss.preference", ("none",))] = 10
+    negatives: Annotated[Literal["gumbel", "top", "uniform"], Not("loss.preference", ("none",))] = Field(
         "gumbel", description="sampling of the head items used as negatives"
     )
     reweight: bool = Field(True, description="weight tail labels e^reweight_strength : 1 within a batch")
-    reweight_strength: float = Field(1.0, ge=0, description="alpha of tail labels; 1: LPO4Rec, 2: R2Rec")
+    reweight_strength: Annotated[float, Only("loss.reweight", (True,))] = Field(
+        1.0, ge=0, description="alpha of tail labels; 1: LPO4Rec, 2: R2Rec"
+    )
     tail_of: TailOf = Field("items", description="unit of tail_share; prefixes: as in the authors' code")
     tail_share: float = Field(0.2, gt=0, lt=1, description="share that forms the tail")
 
@@ -296,89 +310,3 @@ class CitiesConfig(VectorConfig):
     examples: CitiesExampleSettings = CitiesExampleSettings()
     optimiser: OptimiserSettings = OptimiserSettings(warmup_steps=50)
     loop: LoopSettings = LoopSettings(max_steps=600, evaluate_every=100)
-
-
-class TowerModelSettings(AnySizes, EncoderModelSettings):
-    """Two towers."""
-
-    user_tower: UserTower = Field(
-        "mean", description="user vector by user id (mf), by the history's mean, or by a sequence encoder"
-    )
-    normalise: bool = Field(False, description="score by cosine; then set temperature to about 0.1")
-    temperature: float = Field(1.0, gt=0, description="divisor of the scores")
-    item_columns: ItemColumns = ()
-
-
-class TowerLossSettings(SettingsGroup):
-    """The softmax of an item among its negatives."""
-
-    negatives: Literal["full", "ssl", "ssl-pop", "mns", "g-tower", "bir", "xir"] = Field(
-        "xir", description="negatives of an item: the whole catalogue, or in-batch items by one of the samplers"
-    )
-    correction: Literal["sampled", "program"] = Field(
-        "sampled", description="correction of sampling bias: unbiased for unmasked items, or as in public code"
-    )
-    form: Literal["resampled", "weighted", "corrected"] = Field("resampled", description="form of BIR")
-    draw: Literal["systematic", "independent"] = Field("systematic", description="sampling scheme of BIR and XIR")
-    cache_share: float = Field(0.5, ge=0, le=1, description="lambda of XIR: share of the cache's softmax")
-    cache_counts: Literal["step", "all"] = Field(
-        "step", description="XIR samples its cache by item counts of the last step or of all steps"
-    )
-    num_uniform: int | None = Field(None, ge=1, description="uniform negatives of MNS; null: the batch size")
-    rate: float = Field(0.01, gt=0, le=1, description="rate of G-Tower; the paper uses 1e-4 for long streams")
-    mask_known: bool | None = Field(
-        None,
-        description="exclude a user's other training items as negatives; null: except for bir and xir, which it harms",
-    )
-
-
-class TowerConfig(HorizonConfig, VectorConfig):
-    """Two towers; an epoch goes through all training interactions."""
-
-    model: TowerModelSettings = TowerModelSettings()
-    start: ItemStartSettings = ItemStartSettings()
-    loss: TowerLossSettings = TowerLossSettings()
-    optimiser: TableOptimiserSettings = TableOptimiserSettings(learning_rate=1e-2, weight_decay=1e-5, clip_norm=None)
-    loop: LoopSettings = LoopSettings(batch_size=2048, max_epochs=30)
-    choose: SeenChoiceSettings = SeenChoiceSettings(monitor="removed/ndcg@20")
-
-    def resolved(self, facts: Facts) -> dict[str, Any]:
-        """The initial vectors, the mask, the embedding optimiser, and at least one validation an epoch.
-
-        Vectors of user ids have no start. A mask harms importance resampling, and no other sampler. Small logs are
-        overfitted within a few epochs, so each epoch is validated.
-        """
-        tower, loss = self.model.user_tower, self.loss
-        user_rows = {"mf": facts.num_users, "mean": facts.num_items + 1}.get(tower, facts.num_items)
-        # The full softmax moves every item.
-        rows = [user_rows] if loss.negatives == "full" else [user_rows, facts.num_items + 1]
-        masks = loss.negatives not in ("bir", "xir") if loss.mask_known is None else loss.mask_known
-        values: dict[str, Any] = {
-            "start.items": start_of(self.start.items, facts.num_items, possible=tower != "mf"),
-            "loss.mask_known": masks,
-            "optimiser.embeddings": embeddings_of(self.optimiser.embeddings, *rows),
-        }
-        values |= _validations(self, int(facts.num_users * facts.mean_history))
-        if loss.negatives == "mns":
-            values["loss.num_uniform"] = loss.num_uniform or self.loop.batch_size
-        return values
-
-    def chosen(self, split: Split, options: Mapping[str, Any]) -> dict[str, Any]:
-        """The horizon, unless it is given or the tower reads no history."""
-        return {} if self.model.user_tower == "mf" else super().chosen(split, options)
-
-    @model_validator(mode="after")
-    def _only_a_history_has_a_next_item(self) -> Self:
-        horizon = self.examples.horizon
-        if self.model.user_tower == "mf" and horizon != 1:
-            raise ValueError(
-                f"examples.horizon={horizon} is for towers that read histories, and model.user_tower=mf reads none; "
-                "leave one out"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _a_batch_has_a_negative(self) -> Self:
-        if self.loop.batch_size < 2:
-            raise ValueError(f"loop.batch_size={self.loop.batch_size} is below 2; a batch has its own negatives")
-        return self

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
+from beamwood.fitting.effect import Only
 from beamwood.fitting.settings import LoopSettings, OptimiserSettings
 from beamwood.fitting.vectors.settings import EncoderModelSettings, FolderStartSettings, HorizonConfig
 from beamwood.models.encoders import sasrec
@@ -27,7 +28,7 @@ class TigerStartSettings(FolderStartSettings):
     codes: Literal["vectors", "random"] = Field(
         "vectors", description="codes by residual quantisation of vectors, or random codes as a control"
     )
-    item_column: str | None = Field(
+    item_column: Annotated[str | None, Only("start.codes", ("vectors",)), Only("start.folder", (None,))] = Field(
         None, description="list column of the item table with vectors, such as text embeddings"
     )
 

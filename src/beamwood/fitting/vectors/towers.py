@@ -23,7 +23,7 @@ from beamwood.fitting.run import SearchedTask
 from beamwood.fitting.vectors.fit import fit_vectors
 from beamwood.fitting.vectors.item_start import start_from_transitions
 from beamwood.fitting.vectors.options import VectorOptions
-from beamwood.fitting.vectors.settings import TowerConfig
+from beamwood.fitting.vectors.tower_settings import TowerConfig
 from beamwood.losses.softmax import catalogue_softmax
 from beamwood.models.encoders import ENCODERS
 from beamwood.models.pairs import IdTable

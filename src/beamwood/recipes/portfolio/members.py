@@ -46,7 +46,7 @@ class Member:
 
 # Counting methods: fitted in seconds, and good parts of a blend.
 _COUNTING = (
-    Member("popularity", "popularity", blends=False),
+    Member("popularity", "popularity", {"model.half_life": "auto"}, blends=False),
     Member("cooccurrence", "cooccurrence"),
     Member("transitions", "transitions"),
     Member("ease", "ease"),

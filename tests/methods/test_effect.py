@@ -1,0 +1,130 @@
+"""Settings that the other settings leave unread are refused where the user gives them, and only there."""
+
+import pytest
+
+from beamwood.errors import InputError
+from beamwood.fitting.effect import Only
+from beamwood.methods import METHODS, load_method
+
+METHODS_BY_NAME = {name: load_method(name) for name in METHODS}
+# Once for each group of settings and each choice that a method has in its configuration.
+EVERY = list(
+    {
+        (method.Config.group(group), key, condition): (name, f"{group}.{key}", condition)
+        for name, method in METHODS_BY_NAME.items()
+        for group in method.Config.model_fields
+        for key, conditions in method.Config.group(group).conditions().items()
+        for condition in conditions
+        if condition.choice in method.Config.names()
+    }.values()
+)
+# Another value than the default, by the setting; of others it is derived from the default.
+OTHER = {
+    "tree.shape": "complete",
+    "tree.vectors": "folder",
+    "tree.learner": "kmeans",
+    "tree.stride": 2,
+    "tree.embeddings": "node",
+    "tree.after_update": "keep",
+    "model.neighbours": "next",
+    "model.num_blocks": 3,
+    "start.surrogate": "wide",
+    "start.item_column": "text",
+    "loss.estimator": "sasrec",
+    "loss.surrogate": "mlp",
+    "loss.pi": "prob",
+    "loss.negatives": "top",
+    "loss.correction": "program",
+    "loss.form": "weighted",
+    "loss.draw": "independent",
+    "loss.cache_counts": "all",
+    "optimiser.decay": "coupled",
+}
+
+
+def default(method, name):
+    group, _, key = name.partition(".")
+    return dict(method.Config.model_fields[group].default)[key]
+
+
+def another(method, name):
+    value = default(method, name)
+    if name in OTHER:
+        return next(each for each in (OTHER[name], "binary", 4) if each != value)
+    if value is None:
+        return 3
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, tuple):
+        return [*value, 8]
+    return value / 2 if isinstance(value, float) and value else value + 1
+
+
+def unread_with(method, condition):
+    """A value of the choice with which the setting is not read."""
+    if condition.choice in ("tree.start", "start.folder"):
+        return "flat" if condition.choice == "tree.start" and not isinstance(condition, Only) else "random"
+    if not isinstance(condition, Only):
+        return condition.values[0]
+    row = method.described()[condition.choice]
+    words = [word for word in row["choices"] if word not in condition.values]
+    return words[0] if words else not condition.values[0]
+
+
+@pytest.mark.parametrize(("name", "setting", "condition"), EVERY)
+def test_a_setting_that_is_not_read_is_refused(name, setting, condition):
+    method = load_method(name)
+    choice, other = unread_with(method, condition), another(method, setting)
+    if condition.choice == "tree.start" and (name == "din") != (choice == "flat"):
+        # Only DIN is flat.
+        return
+    given = {condition.choice: choice} if default(method, condition.choice) != choice else {}
+    problem = condition.problem(setting, choice)
+    assert problem is not None
+    with pytest.raises(InputError, match="leave it out, or change"):
+        method.configured(given | {setting: other})
+    # As an instance, and beside a preset, too.
+    with pytest.raises(InputError, match="leave it out, or change"):
+        method.configured(method.Config(**given, **{setting: other}))
+    # The default asks for nothing else than is done.
+    assert method.Config(**given, **{setting: default(method, setting)}).without_effect([setting]) is None
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_conditions_name_settings_and_their_values(name):
+    method = load_method(name)
+    rows = method.described()
+    for _, setting, condition in (each for each in EVERY if each[0] == name):
+        assert setting in rows
+        words = rows[condition.choice]["choices"]
+        assert all(value in words for value in condition.values if words and isinstance(value, str))
+
+
+@pytest.mark.parametrize(
+    ("name", "preset"), [(name, preset) for name in METHODS for preset in load_method(name).presets]
+)
+def test_presets_may_hold_what_the_user_switches_off(name, preset):
+    load_method(name).configured(None, preset)
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "preset", "message"),
+    [
+        ("ranker", {"loss.kind": "logistic", "loss.leaky": True}, None, "loss.leaky is for loss.kind=guided, not log"),
+        ("ranker", {"loss": {"kind": "bpr", "ndcg_at": 3}}, None, "loss.ndcg_at is for loss.kind=guided, not bpr"),
+        ("lpo4rec", {"loss.preference": "simpo", "loss.tau": 2.0}, "paper", "loss.tau is for loss.preference=lpo, not"),
+        ("lpo4rec", {"model.hidden": 9}, None, "model.hidden is for model.encoder=gru4rec, not sasrec"),
+        ("two_tower", {"model.num_heads": 1}, None, "model.num_heads is for model.user_tower=sasrec, not mean"),
+        ("dtr", {"tree.rollback": True}, None, "tree.rollback has no effect with tree.updates=0; leave it out, or"),
+        ("din", {"tree.branching": 2}, None, "tree.branching has no effect with tree.start=flat"),
+        ("tiger", {"start.folder": "run", "start.item_column": "text"}, None, "is for start.folder=null, not run"),
+    ],
+)
+def test_the_message_names_the_choice(name, given, preset, message):
+    with pytest.raises(InputError, match=message):
+        load_method(name).configured(given, preset)
+
+
+def test_a_preset_is_not_what_the_user_gave():
+    config = load_method("lpo4rec").configured({"loss.preference": "simpo", "loss.gamma": 1.0}, "paper")
+    assert (config.loss.tau, config.loss.gamma) == (0.1, 1.0)
