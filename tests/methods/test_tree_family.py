@@ -24,7 +24,7 @@ from beamwood.training.budget import Budget
 from beamwood.training.interrupt import Interrupted
 from beamwood.training.run_folder import RunFolder
 from beamwood.types import Query, QueryNeeds
-from plans import SMALL_TREE, planned
+from plans import SMALL_TREE, planned, read_by
 from prepared import Prepared
 from resumed import assert_same_arrays, whole_as_in_parts
 
@@ -79,7 +79,8 @@ def large_split():
 
 
 def configured(method, changes, **more):
-    return load_method(method).Config(**(SMALL_TREE | {"tree.branching": 4} | changes | more))
+    known = load_method(method)
+    return known.Config(**read_by(known, SMALL_TREE | {"tree.branching": 4} | changes | more))
 
 
 def f20(retriever, queries):
