@@ -78,10 +78,12 @@ ENCODERS: dict[str, Settings] = {
 }
 S_DPO: Settings = {"loss.preference": "s-dpo", "loss.negatives": "top", "model.tied": False, "examples.horizon": 3}
 SAMPLED: Settings = {"loss.sampled_negatives": 20, "optimiser.embeddings": "lazy-adam"}
-TOWERS: Settings = LOOP | WIDE | {"loop.batch_size": 64, "model.hidden": 16, "start.items": "random"}
-MF: Settings = TOWERS | {"model.user_tower": "mf"}
-PAIRS: Settings = LOOP | {"model.width": 8, "model.length": 12, "model.attention": [8], "model.mlp": [16, 8]}
-RANKED: Settings = PAIRS | {"model.num_candidates": 30, "examples.max_examples": 500, "loss.num_negatives": 10}
+BATCHES: Settings = {"loop.batch_size": 64, "start.items": "random"}
+TOWERS: Settings = LOOP | WIDE | BATCHES
+MF: Settings = LOOP | BATCHES | {"model.width": 16, "model.user_tower": "mf"}
+PAIRS: Settings = LOOP | {"model.width": 8}
+HISTORIES: Settings = PAIRS | {"model.length": 12, "model.attention": [8], "model.mlp": [16, 8]}
+RANKED: Settings = HISTORIES | {"model.num_candidates": 30, "examples.max_examples": 500, "loss.num_negatives": 10}
 COLUMNS: Settings = {"model.item_columns": ["category"], "model.user_columns": ["group", "age"]}
 ALONE: Settings = {
     "start.items": "random",
@@ -99,7 +101,8 @@ CASES: dict[str, Case] = {
     "transitions": Case("transitions"),
     "transitions-time": Case("transitions", {}, "--split time"),
     "ease": Case("ease"),
-    **{method: Case(method, TREE) for method in ("dtr", "tdm", "jtm", "otm", "plt", "din")},
+    **{method: Case(method, TREE) for method in ("dtr", "tdm", "jtm", "otm", "plt")},
+    "din": Case("din", {name: value for name, value in TREE.items() if name != "tree.branching"}),
     **{method: Case(method, settings) for method, settings in ENCODERS.items()},
     "lpo4rec": Case("lpo4rec", ENCODER, "--from {sasrec}"),
     **{method: Case(method, LOOP, "--from {sasrec}") for method in ("melt", "cities")},
@@ -143,13 +146,11 @@ CASES: dict[str, Case] = {
         "two_tower", TOWERS | {"model.normalise": True, "model.temperature": 0.1, "loss.mask_known": False}
     ),
     "ranker": Case("ranker", PAIRS, OUT1),
-    "ranker-graph": Case(
-        "ranker", PAIRS | {"model.graph": True, "loss.kind": "gumbel-ndcg", "loss.surrogate": "mlp"}, OUT1
-    ),
+    "ranker-graph": Case("ranker", PAIRS | {"model.graph": True, "loss.kind": "gumbel-ndcg"}, OUT1),
     "ranker-neumf": Case("ranker", PAIRS | {"model.kind": "neumf", "loss.kind": "logistic"}, OUT1),
     "ranker-columns": Case("ranker", PAIRS | COLUMNS | {"loss.kind": "bpr"}, f"{OUT1} --user-table {{users}}"),
-    "ranker-din": Case("ranker", PAIRS | {"model.kind": "din", "loss.kind": "list-mle", "start.items": "random"}),
-    "ranker-din-guided": Case("ranker", PAIRS | {"model.kind": "din"}),
+    "ranker-din": Case("ranker", HISTORIES | {"model.kind": "din", "loss.kind": "list-mle", "start.items": "random"}),
+    "ranker-din-guided": Case("ranker", HISTORIES | {"model.kind": "din"}),
     "two_stage": Case("two_stage", RANKED, BEHIND),
     "two_stage-alone": Case("two_stage", RANKED | ALONE, BEHIND),
     "two_stage-harmonised": Case(

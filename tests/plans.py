@@ -15,3 +15,10 @@ SMALL_TREE = {
 def planned(config, train):
     """The resolved configuration for a data set."""
     return config.plan(Facts.of(train))
+
+
+def read_by(method, settings):
+    """The settings that a method has and reads, of those by dotted name that many methods are given in common."""
+    own = {name: value for name, value in settings.items() if name in method.Config.names()}
+    config = method.Config(**own)
+    return {name: value for name, value in own.items() if config.without_effect([name]) is None}

@@ -3,7 +3,7 @@
 from beamwood.data import Dataset, disjoint_users, read_log
 from beamwood.data.markets.synthetic import MarketConfig, make_market
 from beamwood.methods import load_method
-from plans import SMALL_TREE
+from plans import SMALL_TREE, read_by
 
 SHORT = {
     "loop.max_steps": 6,
@@ -22,4 +22,5 @@ def market_split(num_users):
 
 
 def configured(method, changes, **more):
-    return load_method(method).Config(**(SMALL_TREE | {"tree.branching": 4} | changes | more))
+    known = load_method(method)
+    return known.Config(**read_by(known, SMALL_TREE | {"tree.branching": 4} | changes | more))

@@ -77,11 +77,12 @@ def test_min_weight_is_stored_and_reused(market, tmp_path, capsys):
 def test_the_tail_gap_of_methods_with_user_ids(market, fitted, tmp_path, capsys):
     """By softmax for matrix factorisation, a ranker alone, and a ranker with a retriever."""
     few = {"model.width": 4, "choose.validation_users": 10, "loop.max_steps": 2, "loop.evaluate_every": 2}
-    ranking = few | {"loop.batch_size": 16, "model.mlp": [4], "model.attention": [4]}
+    ranking = few | {"loop.batch_size": 16}
+    of_histories = {"model.mlp": [4], "model.attention": [4]}
     methods = {
         "two_tower": few | {"model.user_tower": "mf", "loop.batch_size": 32},
         "ranker": ranking | {"model.kind": "neumf"},
-        "two_stage": ranking | {"model.num_candidates": 10, "loss.num_negatives": 3},
+        "two_stage": ranking | of_histories | {"model.num_candidates": 10, "loss.num_negatives": 3},
     }
     for method, settings in methods.items():
         out, split = tmp_path / method, "users" if method == "two_stage" else "leave-one-out"

@@ -6,6 +6,7 @@ import pytest
 
 from beamwood.methods import METHODS, load_method
 from beamwood.testing import MethodContract
+from plans import read_by
 
 FILES = Path(__file__).parent.parent / "one_file"
 SHORT = {
@@ -25,8 +26,7 @@ SHORT = {
 
 def contract_of(named):
     method = load_method(named)
-    settings = {key: value for key, value in SHORT.items() if key in method.Config.names()}
-    return type(f"Test_{method.name}", (MethodContract,), {"method": method, "settings": settings})
+    return type(f"Test_{method.name}", (MethodContract,), {"method": method, "settings": read_by(method, SHORT)})
 
 
 for each in [*METHODS, *map(str, sorted(FILES.glob("*.py")))]:

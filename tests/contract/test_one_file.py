@@ -11,6 +11,7 @@ from beamwood.data import Dataset, leave_one_out, read_log
 from beamwood.data.markets.synthetic import MarketConfig, make_market
 from beamwood.methods import load_method
 from cli_cases import beamwood
+from plans import read_by
 from resumed import whole_as_in_parts
 
 FILES = sorted((Path(__file__).parent.parent / "one_file").glob("*.py"))
@@ -35,7 +36,7 @@ def log(tmp_path_factory):
 
 def short(method):
     """Settings for a very short training of the method."""
-    return {key: value for key, value in SHORT.items() if key in method.Config.names()}
+    return read_by(method, SHORT)
 
 
 def words(settings):

@@ -128,3 +128,5 @@ def test_the_message_names_the_choice(name, given, preset, message):
 def test_a_preset_is_not_what_the_user_gave():
     config = load_method("lpo4rec").configured({"loss.preference": "simpo", "loss.gamma": 1.0}, "paper")
     assert (config.loss.tau, config.loss.gamma) == (0.1, 1.0)
+    # Nor is it in the instance that was made of both.
+    assert load_method("lpo4rec").configured(config, "paper") == config

@@ -53,7 +53,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(split, fitted, tmp_path, pref
         **{
             "start.folder": str(fitted),
             "loss.preference": preference,
-            "loss.num_negatives": 3,
+            **({} if preference == "none" else {"loss.num_negatives": 3}),
             "loop.max_steps": 6,
             "optimiser.decay_steps": 9,
             "loop.evaluate_every": 3,

@@ -34,7 +34,6 @@ SMALL = {
     "model.num_neighbours": 8,
     "tree.branching": 4,
     "tree.beam_width": 12,
-    "tree.max_instances": 3,
     "loop.max_steps": 12,
     "loop.evaluate_every": 6,
     "loop.batch_size": 16,

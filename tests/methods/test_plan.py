@@ -37,6 +37,7 @@ NULLS = {
     "loss.estimator",
     "loss.level_negatives",
     "loss.sampled_negatives",
+    "model.half_life",
     "model.item_column",
     "optimiser.bf16",
     "optimiser.clip_norm",

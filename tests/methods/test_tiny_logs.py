@@ -8,6 +8,7 @@ import beamwood
 from beamwood.errors import InputError
 from beamwood.methods import METHODS, load_method
 from beamwood.retrieval.index import INDEXES
+from plans import read_by
 
 LOGS = {"three items": (3, 5, 20), "two items": (2, 3, 12)}
 STEPS = {"loop.max_steps": 2, "loop.evaluate_every": 1, "model.width": 8, "model.length": 4, "optimiser.decay_steps": 2}
@@ -30,7 +31,7 @@ def split(request):
 
 
 def short(name, **more):
-    return {key: value for key, value in (STEPS | more).items() if key in load_method(name).Config.names()}
+    return read_by(load_method(name), STEPS | more)
 
 
 def answers(retriever):

@@ -10,7 +10,7 @@ from beamwood.errors import InputError
 from beamwood.evaluation.sampled import Sampled, evaluate_sampled
 from beamwood.fitting.ranking.lists import GuidedTask, ListTask
 from beamwood.methods import load_method
-from plans import planned
+from plans import planned, read_by
 from prepared import Prepared
 from rankers import RANKER, SMALL
 from real_data import real_data
@@ -34,11 +34,8 @@ LOSSES = (
 def test_a_resumed_run_equals_an_uninterrupted_one(dataset, tmp_path, model, loss):
     split = disjoint_users(dataset) if model == "din" else leave_one_out(dataset)
     columns = {"model.item_columns": ("category",), "model.user_columns": ("age", "city")} if loss == "guided" else {}
-    config = RANKER.Config(
-        **SMALL,
-        **columns,
-        **{"model.kind": model, "loss.kind": loss, "loop.max_steps": 6, "loop.evaluate_every": 3, "loop.log_every": 4},
-    )
+    loop = {"loop.max_steps": 6, "loop.evaluate_every": 3, "loop.log_every": 4}
+    config = RANKER.Config(**read_by(RANKER, SMALL | columns | {"model.kind": model, "loss.kind": loss} | loop))
     whole = whole_as_in_parts(RANKER, split, config, tmp_path)
     whole.save(tmp_path / "saved")
     loaded = beamwood.load(tmp_path / "saved")
@@ -116,11 +113,12 @@ def test_ids_are_never_feature_columns(market, dataset, of):
     named = Dataset.from_log(
         read_log(market / "log.parquet"), items, item_column="sku", user_table=market / "users.parquet"
     )
+    given = read_by(RANKER, SMALL)
     for data in (dataset, named):
         with pytest.raises(InputError, match=f"'{of}' is the column of ids.* or rename the table's own column"):
-            beamwood.fit(leave_one_out(data), "ranker", SMALL | {f"model.{of}_columns": [of]}, progress=False)
+            beamwood.fit(leave_one_out(data), "ranker", given | {f"model.{of}_columns": [of]}, progress=False)
     with pytest.raises(InputError, match=f"no column '{of}_id'; known: (age|category)"):
-        beamwood.fit(leave_one_out(dataset), "ranker", SMALL | {f"model.{of}_columns": [f"{of}_id"]}, progress=False)
+        beamwood.fit(leave_one_out(dataset), "ranker", given | {f"model.{of}_columns": [f"{of}_id"]}, progress=False)
 
 
 @pytest.mark.real_data
