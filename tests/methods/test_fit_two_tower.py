@@ -21,7 +21,7 @@ from beamwood.methods import load_method
 from beamwood.methods.two_tower import METHOD, Config
 from beamwood.sampling.in_batch import SAMPLERS
 from beamwood.types import ItemLists, Query
-from plans import planned
+from plans import planned, read_by
 from prepared import Prepared
 from resumed import whole_as_in_parts
 
@@ -38,6 +38,10 @@ ENCODERS = ["sasrec", "gru4rec", "caser", "fmlp", "youtube_dnn"]
 CASES = [*itertools.product(["mf", "mean", "sasrec"], NEGATIVES), *itertools.product(ENCODERS[1:], ["full", "xir"])]
 
 
+def small(changes):
+    return Config(**read_by(METHOD, SMALL | changes))
+
+
 @pytest.fixture(scope="module")
 def dataset():
     market = make_market(MarketConfig(num_users=300, num_items=90, min_events=20, max_events=60), seed=1)
@@ -51,15 +55,14 @@ def dataset():
 @pytest.mark.parametrize(("tower", "negatives"), CASES)
 def test_a_resumed_run_equals_an_uninterrupted_one(dataset, tmp_path, negatives, tower):
     split = leave_one_out(dataset) if tower == "mf" else disjoint_users(dataset)
-    config = Config(
-        **SMALL,
-        **{
+    config = small(
+        {
             "loss.negatives": negatives,
             "model.user_tower": tower,
             "optimiser.decay_steps": 500,
             "loop.evaluate_every": 3,
             "loop.max_steps": 6,
-        },
+        }
     )
     whole = whole_as_in_parts(METHOD, split, config, tmp_path)
     whole.save(tmp_path / "saved")
@@ -74,7 +77,7 @@ def test_learns_the_market(negatives):
     split = disjoint_users(Dataset.from_log(read_log(market.log), market.item_frame))
     # Users repeat items here, so seen items are not false negatives.
     sizes = {"model.width": 16, "loop.batch_size": 512, "model.length": 30}
-    config = Config(**(SMALL | sizes), **{"loss.negatives": negatives, "loop.max_epochs": 3, "loss.mask_known": False})
+    config = small(sizes | {"loss.negatives": negatives, "loop.max_epochs": 3, "loss.mask_known": False})
     retriever = fit(split, config, progress=False)
     popular = load_method("popularity").fitted(split)
     f20 = [evaluate(r.searcher, split.test, ks=(20,), remove_seen=True).means()["f@20"] for r in (retriever, popular)]
@@ -184,7 +187,7 @@ def test_the_full_softmax_has_the_masks_of_the_samplers(mask_known):
 
 @pytest.mark.parametrize(("horizon", "most"), [(1, 1), (3, 3), (0, 1000)])
 def test_a_history_ends_within_the_horizon_of_its_item(dataset, horizon, most):
-    config = planned(Config(**SMALL | {"model.length": 1, "examples.horizon": horizon}), dataset)
+    config = planned(small({"model.length": 1, "examples.horizon": horizon}), dataset)
     task = Prepared(TwoTowerTask(dataset, config), seed=0)
     rows = np.arange(task.num_examples)
     batch = task.batch(rows)
@@ -203,7 +206,7 @@ def test_towers_of_ids_have_no_horizon(dataset):
 
 def test_item_columns_reach_the_tower(dataset):
     split = disjoint_users(dataset)
-    config = Config(**SMALL, **{"model.item_columns": ("category", "price", "vector")})
+    config = small({"model.item_columns": ("category", "price", "vector")})
     task = Prepared(TwoTowerTask(split.train, planned(config, split.train)), seed=0)
     kind, price, vector = task.model.items.rows.encoder.weights
     with torch.no_grad():
@@ -214,15 +217,15 @@ def test_item_columns_reach_the_tower(dataset):
     assert task.model.all_item_vectors().shape == (90, 8)
     with pytest.raises(InputError, match="no column 'colour'"):
         Prepared(
-            TwoTowerTask(split.train, planned(Config(**SMALL, **{"model.item_columns": ("colour",)}), split.train)),
+            TwoTowerTask(split.train, planned(small({"model.item_columns": ("colour",)}), split.train)),
             seed=0,
         )
 
 
 def test_users_by_id_need_a_split_that_keeps_them(dataset, tmp_path):
     with pytest.raises(InputError, match=r"model.user_tower=mf recommends to users of the training data only"):
-        fit(disjoint_users(dataset), Config(**SMALL, **{"model.user_tower": "mf"}), progress=False)
-    config = Config(**SMALL, **{"model.user_tower": "mf", "loop.max_epochs": 1})
+        fit(disjoint_users(dataset), small({"model.user_tower": "mf"}), progress=False)
+    config = small({"model.user_tower": "mf", "loop.max_epochs": 1})
     retriever = fit(leave_one_out(dataset), config, progress=False)
     with pytest.raises(InputError, match="knows users, not histories"):
         retriever.recommend([[1, 2]], k=3)
@@ -241,7 +244,7 @@ def test_users_without_a_training_event_are_unknown():
     lengths = split.train.histories.lengths
     assert (lengths == 0).any()
     vectors = fit(
-        split, Config(**SMALL, **{"model.user_tower": "mf", "loop.max_epochs": 1}), progress=False
+        split, small({"model.user_tower": "mf", "loop.max_epochs": 1}), progress=False
     ).searcher.first.queries.of.users
     np.testing.assert_allclose(
         vectors[lengths == 0], vectors[lengths > 0].mean(axis=0)[None].repeat((lengths == 0).sum(), 0), rtol=1e-4
@@ -275,7 +278,7 @@ def test_a_log_with_a_split_column():
 @pytest.mark.parametrize("tower", ENCODERS)
 def test_answers_of_an_encoder_equal_its_model_s(dataset, tower):
     """For short, long and empty histories, with normalised vectors and temperature."""
-    config = Config(**SMALL, **{"model.user_tower": tower, "model.normalise": True, "model.temperature": 0.2})
+    config = small({"model.user_tower": tower, "model.normalise": True, "model.temperature": 0.2})
     task = Prepared(TwoTowerTask(dataset, planned(config, dataset)), seed=0)
     rng = np.random.default_rng(0)
     histories = ItemLists.from_lists([rng.integers(0, 90, n) for n in (1, 4, 15, 40, 0)])
@@ -292,7 +295,7 @@ def test_answers_of_an_encoder_equal_its_model_s(dataset, tower):
 
 @pytest.mark.parametrize("tower", ["mean", *ENCODERS])
 def test_answers_without_torch(dataset, tmp_path, tower):
-    config = Config(**SMALL, **{"loop.max_epochs": 1, "loop.max_steps": 3, "model.user_tower": tower})
+    config = small({"loop.max_epochs": 1, "loop.max_steps": 3, "model.user_tower": tower})
     fit(disjoint_users(dataset), config, progress=False).save(tmp_path / "saved")
     program = (
         "import sys, beamwood; r = beamwood.load(sys.argv[1]); print(r.recommend([[1, 2]], k=3).item_ids); "
@@ -315,7 +318,7 @@ def groups():
 
 @pytest.mark.parametrize("tower", ["mean", "sasrec"])
 def test_both_towers_are_initialised_from_transitions(groups, tower):
-    config = Config(**SMALL, **{"model.user_tower": tower})
+    config = small({"model.user_tower": tower})
     model = Prepared(TwoTowerTask(groups.train, planned(config, groups.train)), seed=3).model
     vectors = transition_vectors(groups.train, 8, seed=3)
     known = vectors.any(axis=1)
@@ -331,7 +334,7 @@ def test_both_towers_are_initialised_from_transitions(groups, tower):
 def test_an_initialised_mean_is_good_before_training(groups):
     found = {}
     for start in ("transitions", "random"):
-        config = Config(**SMALL, **{"start.items": start, "loop.max_steps": 1, "optimiser.learning_rate": 1e-9})
+        config = small({"start.items": start, "loop.max_steps": 1, "optimiser.learning_rate": 1e-9})
         retriever = fit(groups, config, progress=False)
         found[start] = evaluate(retriever.searcher, groups.test, ks=(5,), remove_seen=True).means()
     # Five other items of the group, which include labels.
@@ -341,18 +344,16 @@ def test_an_initialised_mean_is_good_before_training(groups):
 def test_user_ids_have_no_initialisation(dataset):
     with pytest.raises(InputError, match=r"start.items=transitions is for a history tower"):
         Prepared(
-            TwoTowerTask(
-                dataset, planned(Config(**SMALL, **{"model.user_tower": "mf", "start.items": "transitions"}), dataset)
-            ),
+            TwoTowerTask(dataset, planned(small({"model.user_tower": "mf", "start.items": "transitions"}), dataset)),
             seed=0,
         )
-    Prepared(TwoTowerTask(dataset, planned(Config(**SMALL, **{"model.user_tower": "mf"}), dataset)), seed=0)
+    Prepared(TwoTowerTask(dataset, planned(small({"model.user_tower": "mf"}), dataset)), seed=0)
 
 
 @pytest.mark.parametrize("tower", ["mf", "mean"])
 def test_seen_items_have_a_weight(groups, tower, tmp_path):
     split = leave_one_out(groups.dataset) if tower == "mf" else groups
-    retriever = fit(split, Config(**SMALL, **{"model.user_tower": tower, "loop.max_epochs": 1}), progress=False)
+    retriever = fit(split, small({"model.user_tower": tower, "loop.max_epochs": 1}), progress=False)
     searcher, queries = retriever.searcher, split.test
     # No user has an item twice.
     assert searcher.seen_weight < 0
@@ -372,7 +373,7 @@ def test_seen_items_have_a_weight(groups, tower, tmp_path):
     assert np.allclose(best, -np.sort(-weighed, axis=1)[:, :9], atol=1e-5)
     given = fit(
         split,
-        Config(**SMALL, **{"model.user_tower": tower, "loop.max_epochs": 1, "choose.seen_weight": 0}),
+        small({"model.user_tower": tower, "loop.max_epochs": 1, "choose.seen_weight": 0}),
         progress=False,
     )
     assert given.searcher.seen_weight == 0

@@ -72,9 +72,8 @@ def configured(kind: type[MethodConfig], config: Any, preset: Mapping[str, Any] 
     except ValidationError as error:
         raise InputError(f"configuration: {problem_in_words(kind, error)}") from None
     # An instance that was made with the preset gives the preset's own values again.
-    own = kind.model_validate(preset).flat() if preset else {}
-    given, flat = _named(config or {}), made.flat()
-    return _with_effect(made, [n for n in given if n not in (preset or {}) or own.get(n) != flat.get(n)])
+    own, flat = kind.model_validate(preset).flat() if preset else {}, made.flat()
+    return _with_effect(made, [n for n in _named(config or {}) if n not in (preset or {}) or own.get(n) != flat.get(n)])
 
 
 def _named(config: Mapping[str, Any]) -> Iterator[str]:
