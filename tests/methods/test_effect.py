@@ -26,7 +26,6 @@ OTHER = {
     "tree.stride": 2,
     "tree.embeddings": "node",
     "tree.after_update": "keep",
-    "model.neighbours": "next",
     "model.num_blocks": 3,
     "start.surrogate": "wide",
     "start.item_column": "text",

@@ -17,6 +17,7 @@ from beamwood.retrieval.index import INDEXES
 from beamwood.retrieval.searchers.queries import QUERIES
 from beamwood.retrieval.searchers.vectors import searcher_with
 from beamwood.testing import IndexContract
+from plans import read_by
 
 FILE = Path(__file__).parents[1] / "one_file" / "bucket_index.py"
 LOOP = {"loop.max_steps": 4, "loop.evaluate_every": 2, "choose.validation_users": 20}
@@ -50,8 +51,7 @@ def start(split, tmp_path_factory):
 
 def configured(name, changes, start):
     on_top = {"start.folder": start} | LOOP | ({"examples.user_quantile": 0.5} if name == "melt" else {})
-    config = (on_top if name in ("melt", "cities") else SMALL) | changes
-    return {key: value for key, value in config.items() if key in load_method(name).Config.names()}
+    return read_by(load_method(name), (on_top if name in ("melt", "cities") else SMALL) | changes)
 
 
 def test_all_methods_and_indexes_are_covered():

@@ -83,7 +83,7 @@ class TreeModelSettings(SettingsGroup):
         "large catalogues, ordered logs",
     )
     # Chosen on data, not from facts, and so omitted in a plan without a choice.
-    neighbours: Annotated[NeighbourKind | None, Not("model.num_neighbours", (0,))] = Field(
+    neighbours: NeighbourKind | None = Field(
         None,
         exclude_if=lambda kind: kind is None,
         description="neighbours: around (ten steps both ways), after (ten later), next (later, weighted by proximity); "
