@@ -8,7 +8,7 @@ from beamwood.data import Dataset, leave_one_out, read_log
 from beamwood.data.markets.synthetic import MarketConfig, make_market
 from beamwood.methods import load_method
 from beamwood.training.run_folder import RunFolder
-from plans import SMALL_TREE
+from plans import SMALL_TREE, read_by
 
 TREE = SMALL_TREE | {"tree.branching": 4, "model.dropout": 0.0, "model.light_width": 0, "examples.min_history": 2}
 ONCE = {"tree.updates": 1, "tree.rollback": False}
@@ -81,6 +81,7 @@ def fitted(split, given, folder, *, max_steps, resume=False, **settings):
     bounds = {"loop.max_steps": max_steps, "loop.evaluate_every": 4, "loop.log_every": 1, "loop.batch_size": 16}
     run = RunFolder(folder / "run")
     options = {"progress": False, "preset": preset, "run": run, "resume": resume}
-    retriever = load_method(name).fitted(split, settings | bounds, **options)
+    method, given = load_method(name), settings | bounds
+    retriever = method.fitted(split, given if preset else read_by(method, given), **options)
     lines = map(json.loads, run.metrics_path.read_text().splitlines())
     return retriever, [line["loss"] for line in lines if "loss" in line]

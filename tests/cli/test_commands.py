@@ -368,7 +368,8 @@ from beamwood.methods.popularity import METHOD as POPULARITY
 
 
 def build(split, config, seed, budget):
-    return POPULARITY.build(split, config, seed, budget), {"limit": budget.limit, "gone": budget.seconds}
+    searcher, _ = POPULARITY.build(split, config, seed, budget)
+    return searcher, {"limit": budget.limit, "gone": budget.seconds}
 
 
 METHOD = Method(name="gone", summary="says what is gone of its limit", Config=POPULARITY.Config, build=build)
