@@ -173,10 +173,8 @@ class MethodConfig(BaseModel):
 
         A setting with its default value is none: it asks for nothing else than is done.
         """
-        values, defaults = (
-            self._values(dict(self)),
-            self._values({name: field.default for name, field in type(self).model_fields.items()}),
-        )
+        values = self._values(dict(self))
+        defaults = self._values({name: field.default for name, field in type(self).model_fields.items()})
         for name in sorted(names):
             group, _, key = name.partition(".")
             for condition in self.group(group).conditions()[key] if values[name] != defaults[name] else ():

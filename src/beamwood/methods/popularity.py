@@ -16,7 +16,7 @@ from pydantic import Field
 from beamwood.data.dataset import Dataset
 from beamwood.data.split import Split
 from beamwood.errors import InputError
-from beamwood.evaluation.protocol import evaluate_both
+from beamwood.fitting.choose import CUT, Monitor
 from beamwood.fitting.counting import interactions
 from beamwood.fitting.settings import ChoiceSettings, MethodConfig, SettingsGroup
 from beamwood.methods.method import Method, Needs
@@ -64,17 +64,19 @@ def build(split: Split, config: Config, seed: int, budget: Budget) -> tuple[Popu
                 "column with --time-column, or leave it out"
             )
         return _counted(train, half_life), {}
-    queries = split.valid.sample(config.choose.validation_users, seed=seed)
-    cut, values = min(20, train.num_items), list[float]()
+    queries, monitor = split.valid.sample(config.choose.validation_users, seed=seed), Monitor("both", "f")
+    cut, values = min(CUT, train.num_items), list[float]()
     for each in _TRIED:
         if values and budget.limited and budget.left <= 0:
             budget.leave_out(f"{len(values)} of {len(_TRIED)} half-lives tried")
             break
-        views = evaluate_both(_counted(train, each), queries, ks=(cut,)).values()
-        values.append(float(np.mean([view.values[f"f@{cut}"].mean() for view in views])))
+        values.append(float(monitor.mean(monitor.results(_counted(train, each), queries, cut)).mean()))
     best = int(np.argmax(values))
     left_out = {"left_out": list(budget.left_out)} if budget.left_out else {}
-    return _counted(train, _TRIED[best]), {"half_life": _TRIED[best], f"valid/f@{cut}": values[best]} | left_out
+    return _counted(train, _TRIED[best]), {
+        "half_life": _TRIED[best],
+        f"valid/{monitor.at(cut)}": values[best],
+    } | left_out
 
 
 def _compares_times(train: Dataset) -> bool:

@@ -66,7 +66,6 @@ class DinRanker(nn.Module):
         self.centre_attention()
 
     @torch.no_grad()
-    @torch.no_grad()
     def centre_attention(self) -> None:
         """Shift the bias of attention so that its mean over pairs of consecutive items is `attention_start`."""
         if self.attention_start is not None:

@@ -33,6 +33,7 @@ __all__ = ["PairConfig", "PairModelSettings", "PairStartSettings", "RankerConfig
 
 # The longest list that the native kernel of the learned NDCG accepts.
 _LONGEST_LIST = 2**16
+_GUIDED = Only("loss.kind", ("guided",))
 # The settings of two stages that apply where no ranker is trained.
 _WITHOUT_TRAINING = {
     "start.retriever",
@@ -92,7 +93,7 @@ class PairConfig(TrainedConfig):
 class RankerStartSettings(PairStartSettings):
     """The initial weights of din and of the network that predicts the NDCG."""
 
-    surrogate: Annotated[Literal["auto", "small", "wide"], Only("loss.kind", ("guided",))] = Field(
+    surrogate: Annotated[Literal["auto", "small", "wide"], _GUIDED] = Field(
         "auto",
         description="scale of initial weights: .01 (the study) or 1 / sqrt(inputs); auto: wide for nfm1 and din",
     )
@@ -120,36 +121,30 @@ class RankerLossSettings(SettingsGroup):
         "neural-sort",
     ] = Field("guided", description="guided: learned NDCG in addition to the logistic loss (GuidedRec)")
     num_negatives: NumNegatives = 5
-    surrogate: Annotated[Literal["ensemble", "mlp", "nfm1", "nfm2"], Only("loss.kind", ("guided",))] = Field(
+    surrogate: Annotated[Literal["ensemble", "mlp", "nfm1", "nfm2"], _GUIDED] = Field(
         "ensemble", description="network that predicts the NDCG"
     )
-    ndcg_at: Annotated[int, Only("loss.kind", ("guided",))] = Field(
-        10, ge=1, description="cutoff k of the learned NDCG"
-    )
-    logistic_weight: Annotated[float, Only("loss.kind", ("guided",)), Only("loss.with_logloss", (True,))] = Field(
+    ndcg_at: Annotated[int, _GUIDED] = Field(10, ge=1, description="cutoff k of the learned NDCG")
+    logistic_weight: Annotated[float, _GUIDED, Only("loss.with_logloss", (True,))] = Field(
         1.0, gt=0, description="beta: weight of the logistic loss"
     )
-    with_logloss: Annotated[bool, Only("loss.kind", ("guided",))] = Field(
-        True, description="false: train only on the predicted NDCG"
-    )
-    leaky: Annotated[bool, Only("loss.kind", ("guided",))] = Field(
-        False, description="do not detach the scores or freeze the surrogate"
-    )
+    with_logloss: Annotated[bool, _GUIDED] = Field(True, description="false: train only on the predicted NDCG")
+    leaky: Annotated[bool, _GUIDED] = Field(False, description="do not detach the scores or freeze the surrogate")
 
 
 class RankerOptimiserSettings(TableOptimiserSettings):
     """The optimiser of the ranker, and the two others of GuidedRec."""
 
-    ndcg_learning_rate: Annotated[float, Only("loss.kind", ("guided",))] = Field(
+    ndcg_learning_rate: Annotated[float, _GUIDED] = Field(
         1.3e-3, gt=0, description="for the ranker's updates by the predicted NDCG"
     )
-    ndcg_weight_decay: Annotated[float, Only("loss.kind", ("guided",))] = Field(
+    ndcg_weight_decay: Annotated[float, _GUIDED] = Field(
         0.0615, ge=0, description="for the ranker's updates by the predicted NDCG"
     )
-    surrogate_learning_rate: Annotated[float, Only("loss.kind", ("guided",))] = Field(
+    surrogate_learning_rate: Annotated[float, _GUIDED] = Field(
         2e-3, gt=0, description="for the network that predicts the NDCG"
     )
-    surrogate_weight_decay: Annotated[float, Only("loss.kind", ("guided",))] = Field(
+    surrogate_weight_decay: Annotated[float, _GUIDED] = Field(
         5e-4, ge=0, description="for the network that predicts the NDCG"
     )
 

@@ -50,6 +50,9 @@ __all__ = [
 ]
 
 
+_UPDATED, _HAS_LEVELS = Not("tree.updates", (0,)), Not("tree.start", ("flat",))
+
+
 class TreeModelSettings(SettingsGroup):
     """The scorer of nodes."""
 
@@ -105,7 +108,7 @@ class TreeSettings(SettingsGroup):
         description="transitions, pifa, category, random, papers (category, else random), kmeans, codes:COLUMN (item "
         "table), or a fitted tree's folder",
     )
-    shape: Annotated[ShapeName | tuple[int, int], Not("tree.start", ("flat",))] = Field(
+    shape: Annotated[ShapeName | tuple[int, int], _HAS_LEVELS] = Field(
         "compact",
         description="compact: few empty leaves; complete: every node has all children (the papers); or [root "
         "fan-out, depth]",
@@ -121,25 +124,25 @@ class TreeSettings(SettingsGroup):
     vectors: Annotated[str | None, Only("tree.start", ("kmeans",))] = Field(
         None, description="for start=kmeans: folder of a fitted method with the item vectors"
     )
-    branching: Annotated[int, Not("tree.start", ("flat",))] = Field(16, ge=2, le=256, description="children per node")
+    branching: Annotated[int, _HAS_LEVELS] = Field(16, ge=2, le=256, description="children per node")
     beam_width: int = Field(150, ge=1, le=MOST, description="nodes kept per level in a search")
     updates: int = Field(0, ge=0, description="number of tree updates, evenly spaced over the run")
-    learner: Annotated[Literal["softmax", "binary", "kmeans"], Not("tree.updates", (0,))] = Field(
+    learner: Annotated[Literal["softmax", "binary", "kmeans"], _UPDATED] = Field(
         "softmax", description="tree update by softmax over candidates (DTR), binary likelihood (JTM) or k-means (TDM)"
     )
-    stride: Annotated[int | None, Not("tree.updates", (0,)), Only("tree.learner", ("softmax", "binary"))] = Field(
+    stride: Annotated[int | None, _UPDATED, Only("tree.learner", ("softmax", "binary"))] = Field(
         None, ge=1, description="levels an item descends at once; null: at most 128 candidates, or one level"
     )
-    max_instances: Annotated[int, Not("tree.updates", (0,)), Only("tree.learner", ("softmax", "binary"))] = Field(
+    max_instances: Annotated[int, _UPDATED, Only("tree.learner", ("softmax", "binary"))] = Field(
         30, ge=1, description="maximum training examples per item in a tree update"
     )
-    embeddings: Annotated[Literal["node", "item"], Not("tree.updates", (0,))] = Field(
+    embeddings: Annotated[Literal["node", "item"], _UPDATED] = Field(
         "item", description="after a tree update, leaf embeddings follow the item or stay with the node (authors' code)"
     )
-    after_update: Annotated[Literal["keep", "restart"], Not("tree.updates", (0,))] = Field(
+    after_update: Annotated[Literal["keep", "restart"], _UPDATED] = Field(
         "restart", description="optimiser state and warm-up after a tree update; restart: the authors' code"
     )
-    rollback: Annotated[bool, Not("tree.updates", (0,))] = Field(
+    rollback: Annotated[bool, _UPDATED] = Field(
         False, description="revert a tree update that lowers the monitored metric"
     )
 

@@ -58,6 +58,8 @@ _LEAST_STEPS = 20
 # In a catalogue of up to so many items, the lists of validation tell too little to stop early by.
 _FEW_ITEMS = 40
 
+_PREFERS = Not("loss.preference", ("none",))
+
 MaxContexts = Annotated[int, Field(ge=1, description="maximum occurrences used per item")]
 
 
@@ -226,19 +228,17 @@ class PreferenceLossSettings(SequenceLossSettings):
     preference: Literal["lpo", "dpo", "s-dpo", "simpo", "orpo", "none"] = Field(
         "lpo", description="preference loss; dpo and s-dpo need start.folder"
     )
-    pi: Annotated[Literal["prob", "logit", "logprob"], Not("loss.preference", ("none",))] = Field(
+    pi: Annotated[Literal["prob", "logit", "logprob"], _PREFERS] = Field(
         "logit", description="what LPO compares, with Gumbel noise added; logit and logprob give the same loss"
     )
     tau: Annotated[float, Only("loss.preference", ("lpo",))] = Field(1.0, gt=0, description="temperature of LPO")
-    strength: Annotated[float, Not("loss.preference", ("none",))] = Field(
-        0.5, ge=0, description="lambda: weight of the preference loss"
-    )
+    strength: Annotated[float, _PREFERS] = Field(0.5, ge=0, description="lambda: weight of the preference loss")
     beta: Annotated[float, Only("loss.preference", ("dpo", "s-dpo", "simpo"))] = Field(
         1.0, gt=0, description="beta of DPO, S-DPO and SimPO"
     )
     gamma: Annotated[float, Only("loss.preference", ("simpo",))] = Field(0.5, description="margin of SimPO")
-    num_negatives: Annotated[NumNegatives, Not("loss.preference", ("none",))] = 10
-    negatives: Annotated[Literal["gumbel", "top", "uniform"], Not("loss.preference", ("none",))] = Field(
+    num_negatives: Annotated[NumNegatives, _PREFERS] = 10
+    negatives: Annotated[Literal["gumbel", "top", "uniform"], _PREFERS] = Field(
         "gumbel", description="sampling of the head items used as negatives"
     )
     reweight: bool = Field(True, description="weight tail labels e^reweight_strength : 1 within a batch")
