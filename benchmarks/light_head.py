@@ -32,8 +32,9 @@ from beamwood.fitting.plan import Facts
 from beamwood.fitting.run import train
 from beamwood.fitting.tree.dtr import make_objective
 from beamwood.fitting.tree.light import Distillation
+from beamwood.fitting.tree.objective import ScoredLevel, TreeBatch
 from beamwood.fitting.tree.search_choice import FixedWay
-from beamwood.fitting.tree.task import ScoredLevel, TreeBatch, TreeTask
+from beamwood.fitting.tree.task import TreeTask
 from beamwood.kernels.light import LightHead, Way
 from beamwood.kernels.terms import TermQuery
 from beamwood.methods import load_method
@@ -110,8 +111,8 @@ class TaughtTask(TreeTask):
         # The heads are saved with the best weights.
         self.model.add_module("heads", torch.nn.ModuleList(each.head for each in self.inside.values()))
 
-    def _scored(self, batch: TreeBatch) -> list[ScoredLevel]:
-        levels = super()._scored(batch)
+    def scored(self, batch: TreeBatch) -> list[ScoredLevel]:
+        levels = super().scored(batch)
         if torch.is_grad_enabled():
             for each in self.inside.values():
                 with each.spent.counting():

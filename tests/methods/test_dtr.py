@@ -12,7 +12,8 @@ from beamwood.errors import InputError
 from beamwood.evaluation.protocol import evaluate
 from beamwood.fitting.tree import task as tree_task
 from beamwood.fitting.tree.dtr import make_objective
-from beamwood.fitting.tree.task import TreeBatch, TreeTask
+from beamwood.fitting.tree.objective import TreeBatch
+from beamwood.fitting.tree.task import TreeTask
 from beamwood.losses.softmax import full_softmax
 from beamwood.methods import load_method
 from beamwood.methods.dtr import METHOD, Config

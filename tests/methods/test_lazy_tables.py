@@ -9,7 +9,8 @@ from beamwood.data.markets.synthetic import MarketConfig, make_market
 from beamwood.fitting.ranking.lists import GuidedTask, ListTask
 from beamwood.fitting.ranking.two_stage import StagesTask
 from beamwood.fitting.tree.dtr import make_objective
-from beamwood.fitting.tree.task import TreeObjective, TreeTask
+from beamwood.fitting.tree.objective import TreeObjective
+from beamwood.fitting.tree.task import TreeTask
 from beamwood.fitting.vectors.sequence import SequenceTask
 from beamwood.fitting.vectors.towers import TwoTowerTask
 from beamwood.losses.levels import LEVEL_LOSSES

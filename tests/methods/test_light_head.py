@@ -17,8 +17,8 @@ from beamwood.fitting.plan import Facts
 from beamwood.fitting.tree import light_stage
 from beamwood.fitting.tree.light import Distillation, LearningCost, epochs_of
 from beamwood.fitting.tree.light_stage import LightStage, one_of_each
+from beamwood.fitting.tree.scorer import random_scorer
 from beamwood.fitting.tree.search_choice import KEPT, SearchChoice, candidate_ways, choose_ways
-from beamwood.fitting.tree.task import random_scorer
 from beamwood.fitting.tree.terms import terms_of
 from beamwood.kernels.light import LightHead, Way
 from beamwood.methods import load_method

@@ -15,8 +15,9 @@ from beamwood.errors import InputError
 from beamwood.fitting import plan
 from beamwood.fitting.plan import Facts
 from beamwood.fitting.tree.dtr import make_objective
+from beamwood.fitting.tree.objective import TreeObjective
 from beamwood.fitting.tree.start import start_tree
-from beamwood.fitting.tree.task import TreeObjective, TreeTask
+from beamwood.fitting.tree.task import TreeTask
 from beamwood.fitting.vectors import item_start
 from beamwood.kernels.terms import TermQuery
 from beamwood.losses.levels import LEVEL_LOSSES

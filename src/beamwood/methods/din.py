@@ -41,7 +41,7 @@ class Config(TreeConfig):
 def fit(split: Split, config: Config, **options: Unpack[TreeOptions]) -> Retriever:
     """See `fit_tree`."""
     from beamwood.fitting.tree.fit import fit_tree
-    from beamwood.fitting.tree.task import TreeObjective
+    from beamwood.fitting.tree.objective import TreeObjective
     from beamwood.sampling.levels import UniformByLevel
 
     return fit_tree(

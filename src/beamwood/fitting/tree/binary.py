@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from beamwood.fitting.tree.task import TreeObjective
+from beamwood.fitting.tree.objective import TreeObjective
 from beamwood.losses.levels import LEVEL_LOSSES
 from beamwood.sampling.levels import DistinctNegatives
 from beamwood.tree import Tree

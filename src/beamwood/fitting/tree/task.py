@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,6 +22,8 @@ from beamwood.errors import InputError
 from beamwood.fitting.run import SearchedTask
 from beamwood.fitting.start_cache import cached, is_caching
 from beamwood.fitting.tree.node_start import ItemVectors, TreeCounts, start_scorer
+from beamwood.fitting.tree.objective import ScoredLevel, TreeBatch, TreeObjective, scored_levels
+from beamwood.fitting.tree.scorer import all_tensors, num_bytes, random_scorer
 from beamwood.fitting.tree.search_time import estimated_search_seconds
 from beamwood.fitting.tree.seen_start import best_seen_start
 from beamwood.fitting.tree.settings import TreeConfig
@@ -29,69 +31,26 @@ from beamwood.fitting.tree.start import start_tree
 from beamwood.fitting.tree.terms import FOLDS, terms_of
 from beamwood.fitting.tree.update import TreeUpdate
 from beamwood.kernels.terms import Term
-from beamwood.losses.levels import LEVEL_LOSSES, LevelDraw, LevelLoss
-from beamwood.models.din import DinScorer, LevelNodes
 from beamwood.models.din_start import shift_levels
 from beamwood.models.terms.seen import set_weight as set_seen
 from beamwood.models.tree_model import TreeModel
 from beamwood.ragged import indptr_of
 from beamwood.retrieval.searchers.tree import TreeSearcher
-from beamwood.sampling.levels import LeafHistories, LevelSampler, check_draws, live_mask
 from beamwood.steps import step
 from beamwood.training.budget import Budget, Clock
 from beamwood.training.lazy_adam import sparse_gradients
-from beamwood.training.level_labels import estimated_labels, pseudo_targets
+from beamwood.training.level_labels import estimated_labels
 from beamwood.training.optimisers import Optimiser, ParameterGroup
 from beamwood.training.precision import has_bfloat16
 from beamwood.training.trainable import Progress
-from beamwood.tree import Shape, Tree
-from beamwood.types import Estimator, IndexArray
+from beamwood.tree import Tree
+from beamwood.types import IndexArray
 
-__all__ = ["Labels", "TreeBatch", "TreeObjective", "TreeTask"]
+__all__ = ["TreeTask"]
 
-Labels = Literal["summed", "rectified", "one-step", "pseudo"]
 _BLOCK = 1024
 # The most bytes of initial weights that are cached for other trainings.
 _MOST_CACHED = 2**29
-
-
-@dataclass(frozen=True, slots=True)
-class TreeObjective:
-    """What distinguishes the training of one tree retriever from that of others, while the tree is fixed.
-
-    `labels`: "summed": every ancestor of a target is positive; "rectified" and "one-step": by the `estimator`;
-    "pseudo": by the model itself (OTM). `normalised`: labels are divided by the mass of their level.
-    """
-
-    sampler: LevelSampler
-    loss: LevelLoss = LEVEL_LOSSES["softmax"]
-    labels: Labels = "summed"
-    estimator: Estimator | None = None
-    normalised: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class TreeBatch:
-    """Histories `leaves_BL` int64, -1 padding on the left, and `targets_BT` int64, both as leaves.
-
-    `z_HBT`: labels, None: all positive; `folds_B` int64: the folds of the histories' users; `draws`: the nodes drawn on
-    each level, filled by `TreeTask.draw`.
-    """
-
-    leaves_BL: Tensor
-    targets_BT: Tensor
-    z_HBT: Tensor | None
-    folds_B: Tensor | None
-    draws: Sequence[LevelDraw] = ()
-
-
-class ScoredLevel(NamedTuple):
-    """One level of a batch: `scores` [B, M] of the drawn nodes, `targets` [B, T], nodes, and `labels` bool[B, T]."""
-
-    draw: LevelDraw
-    scores: Tensor
-    targets: Tensor
-    labels: Tensor
 
 
 class TreeTask(SearchedTask[TreeBatch]):
@@ -296,18 +255,12 @@ class TreeTask(SearchedTask[TreeBatch]):
         )
 
     def draw(self, batch: TreeBatch, rng: torch.Generator) -> TreeBatch:
-        """The batch with the nodes drawn on each level, and for OTM with the labels of the current scorer."""
-        scorer, tree, z_HBT = self.model.scorer, self.tree, batch.z_HBT
-        histories = LeafHistories(batch.leaves_BL, batch.folds_B)
-        draws = self.objective.sampler(scorer, tree, histories, batch.targets_BT, rng)
-        check_draws(draws, tree.shape)
-        if self.objective.labels == "pseudo":
-            z_HBT = pseudo_targets(scorer, tree, batch.leaves_BL, batch.targets_BT, batch.folds_B)
-        return replace(batch, z_HBT=z_HBT, draws=draws)
+        """The batch with the nodes drawn on each level."""
+        return self.objective.draw(self.model, batch, rng)
 
     def loss(self, batch: TreeBatch, rng: torch.Generator) -> Tensor:
         """Scalar: the loss of every level, mean over histories and targets, then reduced over levels."""
-        total = torch.stack([self._level_loss(level) for level in self._scored(batch)])
+        total = torch.stack([self.objective.level_loss(self.tree, level) for level in self.scored(batch)])
         return total.mean() if self.config.loss.level_reduction == "mean" else total.sum()
 
     def searcher(self, *, threads: int | None = None) -> TreeSearcher:
@@ -331,59 +284,14 @@ class TreeTask(SearchedTask[TreeBatch]):
         rows = evenly(self.num_examples, _BLOCK)
         self.model.eval()
         with torch.no_grad():
-            levels = self._scored(self.draw(self.batch(rows, rng, Progress()), rng))
+            levels = self.scored(self.draw(self.batch(rows, rng, Progress()), rng))
             offsets = [minimize_scalar(lambda shift, own=level: self._shifted_loss(own, shift)).x for level in levels]
         self.model.train()
         shift_levels(self.model.scorer, offsets)
 
-    def _scored(self, batch: TreeBatch) -> list[ScoredLevel]:
-        """The scores of the drawn nodes on each level."""
-        shape, draws = self.tree.shape, batch.draws
-        targets = [batch.targets_BT // shape.leaves_below(draw.level) for draw in draws]
-        entries = [LevelNodes(draw.level, draw.scored(own)) for draw, own in zip(draws, targets, strict=True)]
-        with torch.autocast(batch.leaves_BL.device.type, torch.bfloat16, enabled=self.bf16):
-            scores = self.model.scorer(batch.leaves_BL, entries, batch.folds_B)
-        levels = []
-        for draw, own_BT, values in zip(draws, targets, scores, strict=True):
-            z_HBT = batch.z_HBT
-            z_BT = torch.ones_like(own_BT, dtype=torch.bool) if z_HBT is None else z_HBT[draw.level - 1]
-            levels.append(ScoredLevel(draw, values.float(), own_BT, z_BT))
-        return levels
-
-    def _level_loss(self, level: ScoredLevel) -> Tensor:
-        draw, scores, targets_BT, z_BT = level
-        live_n = live_mask(self.tree, draw.level).to(scores.device) if draw.nodes is None else None
-        return self.objective.loss.loss(draw, scores, targets_BT, z_BT, live_n).mean()
+    def scored(self, batch: TreeBatch) -> list[ScoredLevel]:
+        """The scores of the nodes drawn on each level."""
+        return scored_levels(self.model, batch, bf16=self.bf16)
 
     def _shifted_loss(self, level: ScoredLevel, shift: float) -> float:
-        return float(self._level_loss(level._replace(scores=level.scores + shift)))
-
-
-def all_tensors(scorer: DinScorer) -> dict[str, Tensor]:
-    """All parameters and buffers by name, including those that checkpoints omit."""
-    return dict([*scorer.named_parameters(), *scorer.named_buffers()])
-
-
-def num_bytes(scorer: DinScorer) -> int:
-    """The bytes of all parameters and buffers."""
-    return sum(tensor.nbytes for tensor in all_tensors(scorer).values())
-
-
-def random_scorer(shape: Shape, config: TreeConfig, terms: Sequence[Term], generator: torch.Generator) -> DinScorer:
-    """The scorer of a configuration with random weights."""
-    return DinScorer(
-        shape,
-        width=config.model.width,
-        attention_hidden=config.model.attention_hidden,
-        windows=config.model.windows,
-        mlp=config.model.mlp,
-        norm=config.model.norm,
-        activation=config.model.activation,
-        unit_coordinate=config.model.unit_coordinate,
-        attention_start=config.start.attention,
-        terms=terms,
-        moves=config.tree.updates > 0,
-        dropout=config.model.dropout,
-        recompute=config.model.recompute,
-        generator=generator,
-    )
+        return float(self.objective.level_loss(self.tree, level._replace(scores=level.scores + shift)))
