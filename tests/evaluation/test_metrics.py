@@ -12,8 +12,8 @@ from ir_measures import RR, P, Qrel, R, ScoredDoc, SetF, Success, nDCG
 from beamwood.errors import InputError
 from beamwood.evaluation.metrics import (
     METRICS,
+    add_exposure,
     coverage,
-    exposure,
     metrics_at,
     relevance,
     repeats,
@@ -104,7 +104,9 @@ def test_repeats_and_exposure(rows):
     expected = [[i >= 0 and i in row[:place] for place, i in enumerate(row)] for row in rows]
     assert repeats(ranked).tolist() == expected
     shown = [sum(item in row for row in rows) for item in range(7)]
-    assert exposure(ranked, 7).tolist() == shown
+    exposure = np.ones(7, np.int64)
+    add_exposure(exposure, ranked)
+    assert exposure.tolist() == [1 + count for count in shown]
 
 
 def test_coverage_and_tail_share():

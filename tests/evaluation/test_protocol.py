@@ -1,5 +1,6 @@
 """The protocol: streaming equals one pass, queries without labels are counted, invalid searches are detected."""
 
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -65,6 +66,32 @@ def test_streaming_equals_plain_loops(seed, batch_size, remove_seen):
     assert measured.overall["coverage@8"] == pytest.approx(np.mean(shown > 0))
     assert measured.overall["tail_share@8"] == pytest.approx(shown[-5:].sum() / shown.sum())
     assert measured.scored == pytest.approx(np.mean([NUM_ITEMS - len(queries.seen[q]) * remove_seen for q in judged]))
+
+
+class Watching(Sines):
+    """Records the bytes allocated between searches."""
+
+    def __init__(self):
+        self.allocated, self.held = [], 0
+
+    def search(self, query, k, options=SearchOptions()):
+        now, peak = tracemalloc.get_traced_memory()
+        self.allocated.append(peak - self.held)
+        self.held = now
+        tracemalloc.reset_peak()
+        return super().search(query, k, options)
+
+
+def test_a_batch_takes_no_pass_over_the_catalogue():
+    num_items, watching = 1_000_000, Watching()
+    tail, groups = Tail(np.zeros(num_items, bool), "none"), np.zeros(num_items, np.int8)
+    tracemalloc.start()
+    try:
+        evaluate(watching, make_queries(0), ks=(3,), remove_seen=False, batch_size=2, tail=tail, group_N=groups)
+    finally:
+        tracemalloc.stop()
+    assert len(watching.allocated) > 3
+    assert max(watching.allocated[1:]) < num_items
 
 
 def test_both_views_in_one_call_and_as_dict():

@@ -1,5 +1,7 @@
 """Intervals and tests: against scipy, for their coverage, and on planted differences."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -16,6 +18,7 @@ from beamwood.evaluation.significance import (
     t_interval,
     wilcoxon,
 )
+from beamwood.evaluation.verdict import judge
 
 
 def test_agrees_with_scipy():
@@ -47,6 +50,34 @@ def test_the_interval_has_its_nominal_coverage():
         interval = bootstrap_interval(rng.exponential(1.0, 120), rng, level=0.9, num_resamples=300)
         covered += interval.low <= 1.0 <= interval.high
     assert 0.82 <= covered / 300 <= 0.95
+
+
+def test_many_equal_values_are_resampled_by_count():
+    """The same distribution from a draw for each distinct value: a resample is never held whole."""
+    rng, hits = np.random.default_rng(3), np.zeros(200_000)
+    hits[:20_000] = 1.0
+    error = hits.std() / np.sqrt(len(hits))
+    tracemalloc.start()
+    try:
+        interval = bootstrap_interval(hits, rng, num_resamples=20_000)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 16 * 2**20
+    assert (interval.low, interval.high) == pytest.approx((0.1 - 1.96 * error, 0.1 + 1.96 * error), abs=0.05 * error)
+    shifted = np.where(rng.random(200_000) < 0.5, 1.0, -1.0) + 0.004
+    assert paired_bootstrap(shifted, rng, num_resamples=20_000) == pytest.approx(paired_t(shifted), abs=0.01)
+
+
+def test_rounding_alone_is_no_difference():
+    rng = np.random.default_rng(4)
+    ours = rng.random(400)
+    theirs = ours + rng.uniform(-1, 1, 400) * 1e-16
+    theirs[:12] -= 0.1
+    (exact,) = paired_comparisons({"ours": ours, "theirs": np.where(np.arange(400) < 12, theirs, ours)}, "ours", rng)
+    (rounded,) = paired_comparisons({"ours": ours, "theirs": theirs}, "ours", rng)
+    assert rounded.p_values["wilcoxon"] == exact.p_values["wilcoxon"]
+    assert judge({"ours": ours, "theirs": theirs}, "kept", "f@20", "theirs").next.equal == 388 / 400
 
 
 @pytest.mark.parametrize(("values", "level", "said"), [([1.0], 0.95, "at least 2"), ([1.0, 2.0], 1.0, "outside")])

@@ -32,8 +32,8 @@ __all__ = [
     "Tail",
     "TailOf",
     "TailRule",
+    "add_exposure",
     "coverage",
-    "exposure",
     "gini",
     "metrics_at",
     "relevance",
@@ -86,10 +86,12 @@ def metrics_at(relevant_BK: BoolArray, num_labels: IndexArray, k: int) -> dict[s
     }
 
 
-def exposure(items_BK: IndexArray, num_items: int) -> NDArray[np.int64]:
-    """int64[N], the number of lists that contain each item, without empty places and repeats."""
-    shown = items_BK[(items_BK >= 0) & ~repeats(items_BK)]
-    return np.bincount(shown, minlength=num_items)
+def add_exposure(exposure_N: NDArray[np.int64], items_BK: IndexArray) -> None:
+    """Add to int64[N], in place, the number of lists that contain each item, without empty places and repeats.
+
+    The cost does not depend on N.
+    """
+    np.add.at(exposure_N, items_BK[(items_BK >= 0) & ~repeats(items_BK)], 1)
 
 
 def coverage(exposure_N: IndexArray) -> float:

@@ -21,8 +21,8 @@ from beamwood.evaluation.metrics import (
     METRICS,
     Tail,
     TailRule,
+    add_exposure,
     coverage,
-    exposure,
     gini,
     metrics_at,
     relevance,
@@ -156,22 +156,27 @@ class _Running:
     """The accumulators of one pass: a value for each query and metric, and N counts for each cut."""
 
     ks: tuple[int, ...]
-    num_items: int | None
+    exposures: dict[int, NDArray[np.int64]]
     group_N: IndexArray | None
+    num_groups: int
     values: dict[str, list[NDArray[np.float64]]] = field(default_factory=dict)
     grouped: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = field(default_factory=list)
-    exposures: dict[int, NDArray[np.int64]] = field(default_factory=dict)
     scored: int = 0
     seconds: float = 0.0
+
+    @classmethod
+    def of(cls, ks: tuple[int, ...], num_items: int | None, group_N: IndexArray | None) -> Self:
+        """Empty ones; without `num_items` nothing is counted by item."""
+        exposures = {} if num_items is None else {k: np.zeros(num_items, np.int64) for k in ks}
+        return cls(ks, exposures, group_N, 0 if group_N is None else int(group_N.max()) + 1)
 
     def add(self, hits: Hits, labels: ItemLists) -> None:
         relevant = relevance(hits.items, labels)
         for k in self.ks:
             for name, column in metrics_at(relevant, labels.lengths, k).items():
                 self.values.setdefault(f"{name}@{k}", []).append(column)
-            if self.num_items is not None:
-                shown = exposure(hits.items[:, :k], self.num_items)
-                self.exposures[k] = self.exposures[k] + shown if k in self.exposures else shown
+            if self.exposures:
+                add_exposure(self.exposures[k], hits.items[:, :k])
         if self.group_N is not None:
             rows, places = np.nonzero(relevant[:, : self.ks[0]])
             found = self._by_group(rows, hits.items[rows, places], len(labels))
@@ -181,9 +186,9 @@ class _Running:
     def _by_group(self, rows: IndexArray, items: IndexArray, num_rows: int) -> NDArray[np.int64]:
         """int64[num_rows, G], the number of items of each row in each group."""
         assert self.group_N is not None
-        num_groups = int(self.group_N.max()) + 1
-        counts = np.bincount(rows * num_groups + self.group_N[items], minlength=num_rows * num_groups)
-        return counts.reshape(num_rows, num_groups).astype(np.int64)
+        cells = rows * self.num_groups + self.group_N[items]
+        counts = np.bincount(cells, minlength=num_rows * self.num_groups)
+        return counts.reshape(num_rows, self.num_groups).astype(np.int64)
 
     def groups(self) -> GroupHits | None:
         """The labels found of each group, None without groups."""
@@ -219,7 +224,8 @@ def evaluate(
     judged = np.flatnonzero(labels.lengths > 0)
     if len(judged) == 0:
         raise InputError(f"none of the {len(labels)} queries has a label; nothing can be measured")
-    running = _Running(cuts, None if tail is None else len(tail.mask), group_N)
+    num_items = None if tail is None else len(tail.mask)
+    running = _Running.of(cuts, num_items, group_N)
     with step("evaluating users", len(judged)) as progress:
         for part in slices(len(judged), batch_size):
             rows = judged[part]
@@ -228,7 +234,7 @@ def evaluate(
             began = time.perf_counter()
             hits = searcher.search(query, cuts[-1], replace(options, excluded=excluded))
             running.seconds += time.perf_counter() - began
-            _check_hits(hits, len(rows), cuts[-1], running.num_items, excluded)
+            _check_hits(hits, len(rows), cuts[-1], num_items, excluded)
             running.add(hits, labels.take(rows))
             progress.advance(len(rows))
     return _finished(running, queries.users[judged], len(labels) - len(judged), remove_seen, tail)

@@ -14,15 +14,13 @@ import numpy as np
 from scipy import special
 
 from beamwood.evaluation.protocol import VIEWS, PerQuery
-from beamwood.evaluation.significance import PairedComparison, paired_comparisons
+from beamwood.evaluation.significance import ROUNDING, PairedComparison, paired_comparisons, paired_difference
 from beamwood.types import FloatArray
 
 __all__ = ["Rival", "Verdict", "verdicts_in_words", "judge", "judge_both", "users_to_settle"]
 
 LEVEL = 0.05
 POWER = 0.8
-# Metrics are of 0..1, and sums of equal numbers in another order differ by less.
-_ROUNDING = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +140,7 @@ def judge(values: Mapping[str, FloatArray], view: str, metric: str, simplest: st
     """The verdict on float[Q] values by method, at least two; of equal means the simplest wins, else the first."""
     means = {name: float(np.mean(column)) for name, column in values.items()}
     users = len(next(iter(values.values())))
-    best = max(means.values()) - _ROUNDING
+    best = max(means.values()) - ROUNDING
     winner = max(means, key=lambda name: (means[name] >= best, name == simplest))
     tests = tuple(paired_comparisons(values, winner, np.random.default_rng(0)))
     rivals = [_against(values, test, len(tests)) for test in tests]
@@ -154,14 +152,14 @@ def judge(values: Mapping[str, FloatArray], view: str, metric: str, simplest: st
 
 
 def _against(values: Mapping[str, FloatArray], test: PairedComparison, num_rivals: int) -> Rival:
-    difference = np.asarray(values[test.baseline], float) - np.asarray(values[test.rival], float)
+    difference = paired_difference(values[test.baseline], values[test.rival])
     mean, p = test.difference.mean, max(test.adjusted.values())
     needed = users_to_settle(difference, level=LEVEL / num_rivals)
     if p >= LEVEL and needed is not None and needed <= len(difference):
         needed = None
     return Rival(
         name=test.rival,
-        difference=0.0 if abs(mean) <= _ROUNDING else mean,
+        difference=0.0 if abs(mean) <= ROUNDING else mean,
         low=test.difference.low,
         high=test.difference.high,
         p=p,
@@ -180,7 +178,7 @@ def users_to_settle(difference: FloatArray, *, level: float = LEVEL) -> int | No
     Source: the normal approximation of a paired test's power.
     """
     mean = abs(float(np.mean(difference)))
-    if mean <= _ROUNDING:
+    if mean <= ROUNDING:
         return None
     spread = float(np.std(difference, ddof=1))
     reach = float(special.ndtri(1 - level / 2) + special.ndtri(POWER))
