@@ -96,7 +96,7 @@ def test_sigterm_before_training(folder):
 
 PAUSED = """
 import sys, time
-from beamwood.cli import main
+from beamwood.__main__ import run
 from beamwood.cli.registry import fit
 
 def load_data(source):
@@ -104,7 +104,7 @@ def load_data(source):
     time.sleep(60)
 
 sys.modules["beamwood.cli.commands.fit"].load_data = load_data
-main.run()
+run()
 """
 
 

@@ -36,6 +36,14 @@ def test_retrievers_are_compared_like_methods(split, fitted):
     assert compared.verdicts["kept"].tests == tuple(expected)
 
 
+def test_a_method_added_later_is_in_the_verdict(split, fitted):
+    compared = beamwood.compare(split, fitted, ks=(5,))
+    assert "popularity" not in repr(compared)
+    compared.add("popularity", beamwood.fit(split, "popularity").searcher)
+    for verdict in compared.verdicts.values():
+        assert {verdict.winner, *(rival.name for rival in verdict.rivals)} == {"far", "near", "popularity"}
+
+
 def test_another_metric_can_be_chosen(split, fitted):
     compared = beamwood.compare(split, fitted, ks=(5, 10))
     assert compared.verdicts_by("f@5") == compared.verdicts

@@ -1,5 +1,6 @@
 """ROTLEX: all buckets give exact search, training beats k-means at equal products, capacities hold."""
 
+import tracemalloc
 from typing import ClassVar
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 
 from beamwood.errors import ArtefactError
 from beamwood.retrieval.index import IndexInputs, IvfIndex, RotlexIndex, rotlex, settings_of
-from beamwood.retrieval.index.rotlex import bucket_parents, capped_buckets
+from beamwood.retrieval.index.rotlex import bucket_parents, capped_buckets, strongest
 from beamwood.retrieval.products import best_products
 from beamwood.testing import IndexContract
 
@@ -112,12 +113,30 @@ def test_items_move_to_the_buckets_that_their_queries_and_they_themselves_choose
         )
     np.testing.assert_allclose(shares["lower"].sum(axis=1), 1)
     room = -(-3 * len(training.vectors) // (2 * 9))
-    expected = capped_buckets(shares["lower"], training.bucket_N.copy(), room)
+    expected = capped_buckets(*strongest(shares["lower"]), training.bucket_N.copy(), room)
     before = training.bucket_N.copy()
     training._regroup()
     assert (training.bucket_N != before).any()
     assert np.array_equal(training.bucket_N, expected)
     assert np.array_equal(training.parent_C, bucket_parents(shares["lower"].T @ shares["upper"]))
+
+
+def test_regrouping_works_in_blocks_of_items(case, monkeypatch):
+    """The same buckets, without a share of each bucket for each item or for each vote of a query."""
+    vectors, queries = case
+    given, found = settings_of(RotlexIndex, {"num_children": 12, "num_epochs": 1, "hidden": 8}), []
+    for cells in (2**25, 2**15):
+        monkeypatch.setattr(rotlex, "_BLOCK_CELLS", cells, raising=False)
+        training = rotlex._Training(vectors, given, IndexInputs(0, lambda: queries))
+        tracemalloc.start()
+        try:
+            training._regroup()
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        found.append((training.bucket_N, training.parent_C))
+    assert peak < 8 * 4 * len(vectors) * 144
+    assert all(np.array_equal(*pair) for pair in zip(*found, strict=True))
 
 
 def test_a_search_encodes_as_the_training_did(training):
@@ -133,8 +152,8 @@ def test_a_search_encodes_as_the_training_did(training):
 
 def test_the_strongest_assignments_win_and_capacities_hold():
     wishes = np.array([[0.9, 0.1, 0.0], [0.8, 0.2, 0.0], [0.7, 0.6, 0.0], [0.5, 0.4, 0.1]])
-    assert capped_buckets(wishes, np.array([2, 2, 2, 2], np.int32), 2).tolist() == [0, 0, 1, 1]
-    assert capped_buckets(wishes, np.array([2, 2, 2, 2], np.int32), 1).tolist() == [0, 2, 1, 2]
+    assert capped_buckets(*strongest(wishes), np.array([2, 2, 2, 2], np.int32), 2).tolist() == [0, 0, 1, 1]
+    assert capped_buckets(*strongest(wishes), np.array([2, 2, 2, 2], np.int32), 1).tolist() == [0, 2, 1, 2]
 
 
 def test_parents_have_equal_numbers_of_children():

@@ -368,6 +368,25 @@ def test_a_full_disk_is_reported_once_and_the_service_stays_ready(folder, monkey
         send(client, {"user": 99, "item": 1})
 
 
+def test_a_nearly_full_disk_is_reported_once(folder, monkeypatch, tmp_path):
+    events = []
+    monkeypatch.setattr(RequestLog, "said", lambda _, event, **__: events.append(event) if "store" in event else None)
+    monkeypatch.setattr("beamwood.serve.histories._ROUND_SECONDS", 0.05)
+    with serving(folder, store=f"sqlite:{tmp_path / 'events.db'}") as client:
+        own = client.service.histories.store._connection
+        most = own.execute("pragma max_page_count").fetchone()[0]
+        own.execute(f"pragma max_page_count = {own.execute('pragma page_count').fetchone()[0] + 5}")
+        for number in range(5):
+            some = [{"user": 99, "item": 1, "key": f"{number} {each}" + 100 * "-"} for each in range(500)]
+            send(client, *some, status=503)
+            client.service.histories.store.put("small", str(number))
+            time.sleep(0.2)
+        assert events == ["store_down"]
+        own.execute(f"pragma max_page_count = {most}")
+        wait_until(lambda: events == ["store_down", "store_up"])
+        wait_until(lambda: client.service.histories.store.get("probe") == "")
+
+
 def test_a_store_that_becomes_available_is_opened_once(folder, monkeypatch):
     opened = []
 

@@ -67,10 +67,8 @@ def run() -> None:
     if limit is not None and limit < _ADDRESSES:
         wanted = f"beamwood needs {_ADDRESSES // 2**20:,} MiB of address space and this shell allows {limit // 2**20:,}"
         sys.exit(failed(f"{wanted}; raise ulimit -v", WRONG_INPUT, as_json="--json" in sys.argv))
-    # A training defers it to the end of a step; everything else ends as on SIGINT.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    # A server ends by itself, after pending answers.
-    if sys.argv[1:2] != ["serve"]:
+    # A server has handlers of its own, and ends by itself, after pending answers.
+    if signal.getsignal(signal.SIGTERM) is signal.default_int_handler:
         interrupts.Watch(as_json="--json" in sys.argv)
     sys.exit(main(sys.argv[1:]))
 

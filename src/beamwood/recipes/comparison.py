@@ -43,11 +43,13 @@ class Comparison:
     beyond: dict[str, dict[str, PerQuery]] = field(default_factory=dict)
 
     def add(self, name: str, searcher: Searcher) -> None:
-        """Evaluate a searcher, and add its results under this name."""
+        """Evaluate a searcher, and add its results under this name; verdicts are then made anew."""
         self.results[name] = evaluate_split(searcher, self.split, ks=self.cuts, rule=self.rule)
         self.costs[name] = measure_cost(searcher, self.split, self.cuts[0])
         if self.with_tail:
             self.tail[name] = measure_tail(searcher, self.split, self.cuts, self.rule)
+        for verdicts in ("verdicts", "tail_verdicts"):
+            self.__dict__.pop(verdicts, None)
 
     @property
     def metric(self) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -39,8 +40,9 @@ _READ_CALLS = frozenset((*_READS, "get", "noted", "page", "tallies"))
 _PAUSE_SECONDS, _WRITE_SECONDS = 0.5, 10.0
 _MOST_WAITING = 50_000
 _ROUND_SECONDS, _COMPACT_SECONDS = 1.0, 10.0
-# The document written to learn whether a store that refused a write takes one again.
-_PROBE = "probe"
+# The document written to learn whether a store that refused a write takes one again: as large as the largest body, as
+# a nearly full disk takes small ones, and random, as PostgreSQL compresses.
+_PROBE, _PROBE_BYTES = "probe", 2**20
 # The document that holds the time of the clock, and how often it is written.
 _CLOCK, _CLOCK_SECONDS = "clock", 3600.0
 GRACE_SECONDS = 30.0
@@ -234,6 +236,7 @@ class HistoryGateway:
                 self._note_erased(await self.call("erased", lambda store: store.erased(self._erased_until)))
                 self._unread_since = 0.0
                 if self._is_refusing:
+                    await self.call("put", lambda store: store.put(_PROBE, secrets.token_hex(_PROBE_BYTES // 2)))
                     await self.call("put", lambda store: store.put(_PROBE, ""))
                 self._answers()
                 if time.monotonic() - compacted > _COMPACT_SECONDS:

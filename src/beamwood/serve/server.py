@@ -48,8 +48,8 @@ def serve(folder: str, settings: ServeSettings) -> int:
     """Serve a folder until a signal; returns the exit code: 0, or 2 where it cannot be served.
 
     SIGTERM and SIGINT: readiness ends, requests are accepted for `drain` seconds more and finished within `grace`; a
-    second signal ends at once. SIGHUP reloads tokens, and the folder if it changed. Errors: `InputError` on an invalid
-    folder or setting.
+    second signal ends at once, and so does the first one before the model is loaded. SIGHUP reloads tokens, and the
+    folder if it changed. Errors: `InputError` on an invalid folder or setting.
     """
     check_binding(settings)
     service = Service(settings)
@@ -63,7 +63,11 @@ def serve(folder: str, settings: ServeSettings) -> int:
     running = _Running(service, Path(folder), bound)
     try:
         with asyncio.Runner(loop_factory=running.server.config.get_loop_factory()) as runner:
-            return runner.run(running.run())
+            code = runner.run(running.run())
+            if service.opening:
+                # A thread that reads a model cannot be stopped, and would be waited for.
+                os._exit(code)
+            return code
     finally:
         gc.unfreeze()
 
@@ -125,6 +129,7 @@ class _Running:
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(number, self._stop)
             loop.add_signal_handler(signal.SIGHUP, self._reload)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
         self._start(self._load())
         # libuv accepts one connection a socket in a loop iteration; duplicates accept as many more.
         copies = [self.bound.dup() for _ in range(_ACCEPTED_A_ROUND - 1)]
@@ -174,9 +179,11 @@ class _Running:
             logging.getLogger("uvicorn.error").disabled = True
             self.server.force_exit = self.server.should_exit = True
             return
-        self.service.draining = True
-        self.service.log.said("draining", seconds=self.service.settings.drain)
-        asyncio.get_running_loop().call_later(self.service.settings.drain, self._leave)
+        service = self.service
+        service.draining = True
+        drain = 0.0 if service.snapshot is None else service.settings.drain
+        service.log.said("draining", seconds=drain)
+        asyncio.get_running_loop().call_later(drain, self._leave)
 
     def _leave(self) -> None:
         self.server.should_exit = True

@@ -66,6 +66,8 @@ class Service:
         self.in_flight = 0
         self.started = time.time()
         self.draining = False
+        self.opening = 0
+        """The folders that threads are reading."""
         self.numbers = 0 if snapshot is None else snapshot.number
         self.kept: Callable[[Snapshot, Asking], Awaitable[StoredHistory]] | None = None
         self.reasons: list[Callable[[], str | None]] = []
@@ -90,17 +92,21 @@ class Service:
         """A new snapshot of a folder under the settings; not yet active."""
         settings = self.settings
         self.numbers += 1
-        return open_snapshot(
-            folder,
-            number=self.numbers,
-            threads=settings.search_threads,
-            items=settings.items,
-            min_beam=settings.min_beam,
-            filter_bytes=settings.filter_cache,
-            by_category=settings.by_category,
-            searchers=settings.searchers,
-            **options,
-        )
+        self.opening += 1
+        try:
+            return open_snapshot(
+                folder,
+                number=self.numbers,
+                threads=settings.search_threads,
+                items=settings.items,
+                min_beam=settings.min_beam,
+                filter_bytes=settings.filter_cache,
+                by_category=settings.by_category,
+                searchers=settings.searchers,
+                **options,
+            )
+        finally:
+            self.opening -= 1
 
     def current(self) -> Snapshot:
         """The active snapshot. Errors: `Problem` while nothing is loaded."""

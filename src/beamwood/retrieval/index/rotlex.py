@@ -45,6 +45,8 @@ _NEAREST, _SAYING, _CHOICES = 10, 15, 5
 # The capacity of a bucket relative to the mean; the most training queries and items.
 _ROOM, _MOST = 1.5, 20_000
 _BATCH = 128
+# Shares of buckets held at a time (128 MiB).
+_BLOCK_CELLS = 2**25
 _ENCODERS = ("query", "item")
 
 
@@ -125,18 +127,24 @@ def _silu(x: NDArray[np.float32]) -> NDArray[np.float32]:
     return result
 
 
-def capped_buckets(wishes_NC: FloatArray, old_N: NDArray[np.int32], room: int) -> NDArray[np.int32]:
-    """int32[N], for each item one of its 5 most wanted buckets, with at most `room` new items in each.
+def strongest(wishes_NC: FloatArray) -> tuple[NDArray[np.int64], FloatArray]:
+    """int64[N, E] the most wanted buckets of each item, 5 of C, and [N, E] how much each is wanted."""
+    most = min(_CHOICES, wishes_NC.shape[1])
+    chosen_NE = np.argpartition(-wishes_NC, most - 1, axis=1)[:, :most]
+    return chosen_NE, np.take_along_axis(wishes_NC, chosen_NE, axis=1)
+
+
+def capped_buckets(
+    chosen_NE: NDArray[np.int64], wishes_NE: FloatArray, old_N: NDArray[np.int32], room: int
+) -> NDArray[np.int32]:
+    """int32[N], for each item one of its `strongest` buckets, with at most `room` new items in each.
 
     The strongest wishes are granted first; an item without a granted wish keeps its bucket.
     """
-    num_items, num_buckets = wishes_NC.shape
-    most = min(_CHOICES, num_buckets)
-    chosen_NE = np.argpartition(-wishes_NC, most - 1, axis=1)[:, :most]
-    values = np.take_along_axis(wishes_NC, chosen_NE, axis=1).ravel()
+    num_items, most = chosen_NE.shape
     items, buckets = np.repeat(np.arange(num_items), most), chosen_NE.ravel()
-    new_N, taken = np.full(num_items, -1, np.int32), [0] * num_buckets
-    order = np.lexsort((buckets, items, -values))
+    new_N, taken = np.full(num_items, -1, np.int32), [0] * (int(buckets.max(initial=-1)) + 1)
+    order = np.lexsort((buckets, items, -wishes_NE.ravel()))
     for item, bucket in zip(items[order].tolist(), buckets[order].tolist(), strict=True):
         if new_N[item] < 0 and taken[bucket] < room:
             new_N[item] = bucket
@@ -270,18 +278,32 @@ class _Training:
         return odds
 
     def _regroup(self) -> None:
-        """Move items to the buckets that their queries, and they themselves, are assigned to."""
-        rows = np.repeat(np.arange(len(self.examples["query"])), self.nearest["query"].shape[1])
-        wanted = self.nearest["query"].ravel()
-        sums: list[NDArray[np.float32]] = []
-        for nodes in ("lower", "upper"):
-            odds_NC = self._odds("item", self.vectors, nodes)
-            np.add.at(odds_NC, wanted, self._odds("query", self.examples["query"], nodes)[rows])
-            odds_NC /= (1 + np.bincount(wanted, minlength=len(self.vectors)))[:, None].astype(np.float32)
-            sums.append(odds_NC)
+        """Move items to the buckets that their queries, and they themselves, are assigned to.
+
+        In blocks of items: N x C shares of millions of items fit no memory.
+        """
+        liking_CK = np.zeros((self.num_buckets, self.num_children), np.float32)
+        wishes = []
+        for items in slices(len(self.vectors), _BLOCK_CELLS // self.num_buckets):
+            lower_NC, upper_NK = (self._shares(items, nodes) for nodes in ("lower", "upper"))
+            wishes.append(strongest(lower_NC))
+            liking_CK += lower_NC.T @ upper_NK
+        chosen_NE, wishes_NE = (np.concatenate(each) for each in zip(*wishes, strict=True))
         room = math.ceil(_ROOM * len(self.vectors) / self.num_buckets)
-        self.bucket_N = capped_buckets(sums[0], self.bucket_N, room)
-        self.parent_C = bucket_parents(sums[0].T @ sums[1])
+        self.bucket_N = capped_buckets(chosen_NE, wishes_NE, self.bucket_N, room)
+        self.parent_C = bucket_parents(liking_CK)
+
+    def _shares(self, items: slice, nodes: str) -> NDArray[np.float32]:
+        """float32[n, nodes], for some items the mean softmax of each as a query and of the queries it is nearest to."""
+        nearest = self.nearest["query"]
+        rows, places = np.nonzero((nearest >= items.start) & (nearest < items.stop))
+        own = nearest[rows, places] - items.start
+        shares = self._odds("item", self.vectors[items], nodes)
+        queries, at = np.unique(rows, return_inverse=True)
+        if len(queries):
+            np.add.at(shares, own, self._odds("query", self.examples["query"][queries], nodes)[at])
+        shares /= (1 + np.bincount(own, minlength=len(shares)))[:, None].astype(np.float32)
+        return shares
 
     def exported(self) -> dict[str, NDArray[np.float32]]:
         """The arrays for search: the nodes of the buckets, and the encoder of queries with its normalisation folded in.
