@@ -5,7 +5,7 @@ import torch
 from torch.nn.functional import softplus
 
 from beamwood.fitting.counting import interactions
-from beamwood.fitting.run import SearchedTask
+from beamwood.fitting.searched_task import SearchedTask
 from beamwood.fitting.settings import LoopSettings
 from beamwood.fitting.vectors.fit import fit_vectors
 from beamwood.fitting.vectors.settings import VectorConfig

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from typing import Any, TypeVar, Unpack
+from typing import Any, Unpack
 
 from beamwood.data.split import Split
 from beamwood.errors import InputError, nearest
@@ -11,32 +10,18 @@ from beamwood.fitting.assemble import build_retriever
 from beamwood.fitting.choose import Choice, Measure, Validation, check_monitor
 from beamwood.fitting.fitted import folder_digests
 from beamwood.fitting.options import PARTS, TrainOptions
+from beamwood.fitting.searched_task import SearchedTask
 from beamwood.fitting.settings import TrainedConfig
 from beamwood.fitting.timed_validation import Later, TimedValidation
 from beamwood.retrieval.retriever import Retriever
-from beamwood.training.budget import Budget, Clock
+from beamwood.training.budget import Budget
 from beamwood.training.loop import run_loop
 from beamwood.training.loop_state import LoopResult
 from beamwood.training.pace import Validator
 from beamwood.training.run_folder import RunRecord
 from beamwood.training.trainable import Trainable
 
-__all__ = ["SearchedTask", "fit_task", "train"]
-
-Batch = TypeVar("Batch")
-
-
-class SearchedTask(Trainable[Batch]):
-    """A trainable whose weights form a searcher."""
-
-    @abstractmethod
-    def searcher(self) -> Any:
-        """The searcher of the current weights."""
-
-    def sample(self, clock: Clock) -> tuple[Any, float]:
-        """A searcher that takes as long to search as `searcher()`, and the seconds that building one takes."""
-        began = clock()
-        return self.searcher(), clock() - began
+__all__ = ["fit_task", "train"]
 
 
 def train(

@@ -12,7 +12,7 @@ from beamwood.training.budget import Budget, estimated_seconds
 from beamwood.training.pace import Estimates
 
 if TYPE_CHECKING:
-    from beamwood.fitting.run import SearchedTask
+    from beamwood.fitting.searched_task import SearchedTask
 
 __all__ = ["Later", "TimedValidation"]
 

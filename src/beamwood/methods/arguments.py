@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -18,9 +18,6 @@ from beamwood.methods.allowed import problem_in_words
 from beamwood.retrieval.retriever import Retriever
 from beamwood.training.budget import Budget
 from beamwood.types import Searcher
-
-if TYPE_CHECKING:
-    from beamwood.methods.method import Method
 
 __all__ = [
     "check_fitted",
@@ -94,10 +91,10 @@ def _with_effect(made: MethodConfig, given: Iterable[str]) -> MethodConfig:
     return made
 
 
-def checked_options(method: Method, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options, with the seed as an `int`. Errors: a name that is neither in `TrainOptions` nor an argument of this
+def checked_options(fit: Callable[..., Any] | None, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options, with the seed as an `int`. Errors: a name that is neither in `TrainOptions` nor an argument of a
     method's `fit`, with the nearest one; an invalid seed, time limit or run folder."""
-    arguments = () if method.fit is None else inspect.signature(method.fit).parameters.values()
+    arguments = () if fit is None else inspect.signature(fit).parameters.values()
     known = [*TrainOptions.__annotations__, *(each.name for each in arguments if each.kind is each.KEYWORD_ONLY)]
     for name in options:
         if name not in known:

@@ -11,9 +11,10 @@ from typing import Self, Unpack
 from pydantic import model_validator
 
 from beamwood.data.split import Split
+from beamwood.fitting.tree.config import TreeConfig
 from beamwood.fitting.tree.options import TreeOptions
 from beamwood.fitting.tree.papers import DTR_STUDY
-from beamwood.fitting.tree.settings import DrawnLossSettings, TreeConfig, TreeSettings
+from beamwood.fitting.tree.settings import DrawnLossSettings, TreeSettings
 from beamwood.methods.method import Method, Needs
 from beamwood.retrieval.retriever import Retriever
 

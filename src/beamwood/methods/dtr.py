@@ -13,9 +13,9 @@ from __future__ import annotations
 from typing import Unpack
 
 from beamwood.data.split import Split
+from beamwood.fitting.tree.config import DtrConfig
 from beamwood.fitting.tree.options import TreeOptions
 from beamwood.fitting.tree.papers import DTR_STUDY, TREE_STEPS
-from beamwood.fitting.tree.settings import DtrConfig
 from beamwood.methods.method import Method, Needs
 from beamwood.retrieval.retriever import Retriever
 from beamwood.types import Estimator

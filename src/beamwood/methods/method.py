@@ -185,7 +185,7 @@ class Method:
             return self._fitted(split, config, preset, options)
 
     def _fitted(self, split: Split, config: MethodConfig, preset: str | None, options: Mapping[str, Any]) -> Retriever:
-        given: Mapping[str, Any] = checked_options(self, options)
+        given: Mapping[str, Any] = checked_options(self.fit, options)
         self._check_needs(split, config)
         if self.needs.steps:
             given = with_budget(given, self.name)

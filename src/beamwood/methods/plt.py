@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Unpack
 
 from beamwood.data.split import Split
+from beamwood.fitting.tree.config import TreeConfig
 from beamwood.fitting.tree.options import TreeOptions
 from beamwood.fitting.tree.papers import DTR_STUDY
-from beamwood.fitting.tree.settings import TreeConfig
 from beamwood.methods.method import Method, Needs
 from beamwood.retrieval.retriever import Retriever
 

@@ -52,7 +52,7 @@ def fit_sum(first: Method, others: Sequence[Method], split: Split, config: Any, 
     if not others:
         return first.fitted(split, config, **options)
     own = {name: value for name, value in options.items() if name != "preset"}
-    budget = Budget.of(checked_options(first, own).get("time_limit"))
+    budget = Budget.of(checked_options(first.fit, own).get("time_limit"))
     fitted = first.fitted(split, config, **options | {"time_limit": first_budget(budget, first, others)})
     return add_counting(fitted, others, split, seed=options.get("seed", 0), budget=budget)
 

@@ -10,9 +10,10 @@ from functools import partial
 from typing import Unpack
 
 from beamwood.data.split import Split
+from beamwood.fitting.tree.config import TreeConfig
 from beamwood.fitting.tree.options import TreeOptions
 from beamwood.fitting.tree.papers import DTR_STUDY, TREE_STEPS
-from beamwood.fitting.tree.settings import DrawnLossSettings, TreeConfig, TreeSettings
+from beamwood.fitting.tree.settings import DrawnLossSettings, TreeSettings
 from beamwood.methods.method import Method, Needs
 from beamwood.retrieval.retriever import Retriever
 

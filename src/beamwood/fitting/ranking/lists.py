@@ -21,7 +21,8 @@ from beamwood.evaluation.sampled import SampledValidation
 from beamwood.fitting.options import TrainOptions
 from beamwood.fitting.ranking.pair_models import AnyPairModel, build_pair_model, pair_scorer, query_tensors, score_of
 from beamwood.fitting.ranking.settings import RankerConfig
-from beamwood.fitting.run import SearchedTask, fit_task
+from beamwood.fitting.run import fit_task
+from beamwood.fitting.searched_task import SearchedTask
 from beamwood.losses import ranking
 from beamwood.models.pairs import QueryTensors
 from beamwood.models.scorer import PairScore

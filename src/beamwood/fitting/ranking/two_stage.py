@@ -30,7 +30,8 @@ from beamwood.fitting.options import TrainOptions, with_budget
 from beamwood.fitting.ranking.pair_models import AnyPairModel, build_pair_model, pair_scorer, query_tensors, score_of
 from beamwood.fitting.ranking.settings import StagesConfig
 from beamwood.fitting.ranking.stage_measure import StageMeasure
-from beamwood.fitting.run import SearchedTask, train
+from beamwood.fitting.run import train
+from beamwood.fitting.searched_task import SearchedTask
 from beamwood.fitting.stages import blend_of_stages, first_stage, stage_candidates
 from beamwood.models.pairs import QueryTensors
 from beamwood.models.scorer import PairScore

@@ -10,9 +10,9 @@ from beamwood.data.split import Split
 from beamwood.errors import InputError
 from beamwood.fitting.fitted import check_same_data
 from beamwood.fitting.options import Fit, TrainOptions, with_budget
+from beamwood.fitting.tree.config import DtrConfig
 from beamwood.fitting.tree.fit import fit_tree
 from beamwood.fitting.tree.objective import TreeObjective
-from beamwood.fitting.tree.settings import DtrConfig
 from beamwood.fitting.tree.start import check_estimator, fit_estimator
 from beamwood.kernels.terms import Term
 from beamwood.losses.levels import LevelLoss

@@ -14,9 +14,9 @@ from beamwood.fitting.blend import choice_of_seen
 from beamwood.fitting.choose import Choice, check_monitor
 from beamwood.fitting.options import TrainOptions, with_budget
 from beamwood.fitting.run import train
+from beamwood.fitting.tree.config import TreeConfig
 from beamwood.fitting.tree.light_stage import LightStage
 from beamwood.fitting.tree.objective import TreeObjective
-from beamwood.fitting.tree.settings import TreeConfig
 from beamwood.fitting.tree.task import TreeTask
 from beamwood.kernels.terms import Term
 from beamwood.losses.levels import LevelLoss

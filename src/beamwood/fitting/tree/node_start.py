@@ -12,7 +12,7 @@ from scipy import sparse
 
 from beamwood.data.dataset import Dataset
 from beamwood.fitting.neighbour_counts import neighbour_counts
-from beamwood.fitting.tree.settings import TreeConfig
+from beamwood.fitting.tree.config import TreeConfig
 from beamwood.fitting.tree.terms import terms_of
 from beamwood.fitting.vectors.item_start import transition_vectors, unit_vectors
 from beamwood.kernels.terms import Term

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from beamwood.fitting.tree.settings import TreeConfig
+from beamwood.fitting.tree.config import TreeConfig
 from beamwood.kernels.terms import Term
 from beamwood.models.din import DinScorer
 from beamwood.tree import Shape

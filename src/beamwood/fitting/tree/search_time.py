@@ -8,7 +8,7 @@ import numpy as np
 
 from beamwood.data.split import Split
 from beamwood.fitting.choose import CUT
-from beamwood.fitting.tree.settings import TreeConfig
+from beamwood.fitting.tree.config import TreeConfig
 from beamwood.fitting.tree.start import BUILT
 from beamwood.retrieval.searchers.tree import TreeSearcher
 from beamwood.training.budget import Clock

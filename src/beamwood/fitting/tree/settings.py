@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
 
 from pydantic import Field, field_validator, model_validator
@@ -11,36 +10,29 @@ from pydantic import Field, field_validator, model_validator
 from beamwood.data.examples import WindowsOfUsers
 from beamwood.fitting.effect import Not, Only
 from beamwood.fitting.neighbour_kinds import NeighbourKind
-from beamwood.fitting.plan import Facts, Start
+from beamwood.fitting.plan import Start
 from beamwood.fitting.settings import (
     AttentionStartSettings,
     Dropout,
     HistoryLength,
     Horizon,
     LayerWidth,
-    LoopSettings,
     Mlp,
     NumNegatives,
     NumTargets,
-    SeenChoiceSettings,
     SettingsGroup,
     TableOptimiserSettings,
-    TrainedConfig,
     Width,
 )
-from beamwood.fitting.tree.plan import takes_neighbours, tree_plan
-from beamwood.kernels.din import MAX_HISTORY
 from beamwood.retrieval.stored import MOST
 from beamwood.tree import Shape, ShapeName, choose_shape
 
 if TYPE_CHECKING:
-    from beamwood.data.split import Split
+    pass
 
 __all__ = [
     "BeamLossSettings",
     "DrawnLossSettings",
-    "DtrConfig",
-    "TreeConfig",
     "TreeExampleSettings",
     "TreeLossSettings",
     "TreeModelSettings",
@@ -252,99 +244,3 @@ class TreeOptimiserSettings(TableOptimiserSettings):
     bf16: bool | None = Field(
         None, description="matrix products in bfloat16 during training; null: if the processor supports it"
     )
-
-
-class TreeConfig(TrainedConfig):
-    """How a tree retriever is built and trained; the defaults were chosen on validation data of `ml1m` and others.
-
-    The papers' own values where ours differ are `papers.DTR_STUDY`.
-    """
-
-    model: TreeModelSettings = TreeModelSettings()
-    tree: TreeSettings = TreeSettings()
-    start: TreeStartSettings = TreeStartSettings()
-    examples: TreeExampleSettings = TreeExampleSettings()
-    loss: TreeLossSettings = TreeLossSettings()
-    optimiser: TreeOptimiserSettings = TreeOptimiserSettings(learning_rate=None, warmup_steps=100)
-    loop: LoopSettings = LoopSettings(max_steps=16000, evaluate_every=800)
-    choose: SeenChoiceSettings = SeenChoiceSettings(monitor="both/f@20")
-
-    @property
-    def can_start_from_transitions(self) -> bool:
-        """Whether the scorer has the parts that such a start initialises."""
-        model = self.model
-        return model.unit_coordinate and model.norm == "none" and model.width >= 4 and model.attention_hidden >= 2
-
-    def resolved(self, facts: Facts) -> dict[str, Any]:
-        """See `fitting.tree.plan`."""
-        return tree_plan(self, facts)
-
-    def chosen(self, split: Split, options: Mapping[str, Any]) -> dict[str, Any]:
-        """The kind of neighbours, where nodes may have them, and the horizon, where only the next item counts."""
-        if self.model.neighbours is not None or not takes_neighbours(self, split.train.num_items):
-            return {}
-        from beamwood.fitting.neighbour_choice import chosen_neighbours
-
-        kind = chosen_neighbours(split, self.choose, options)
-        next_alone = {name: 1 for name in ("examples.horizon", "examples.num_targets") if name not in self.given}
-        asks_for_one = int(split.valid.labels.lengths.max(initial=0)) == 1
-        return {"model.neighbours": kind} | (next_alone if asks_for_one and kind == "next" else {})
-
-    @property
-    def added(self) -> dict[str, float | None]:
-        """The terms added for seen items."""
-        return {"start.seen": self.start.seen, "choose.seen_weight": self.choose.seen_weight}
-
-    @model_validator(mode="after")
-    def _start_has_its_parts(self) -> Self:
-        if self.start.scores == "transitions" and not self.can_start_from_transitions:
-            raise ValueError(
-                "start.scores=transitions needs model.unit_coordinate=true, model.norm=none, model.width of 4 or more "
-                "and model.attention_hidden of 2 or more; change these, or set start.scores=random"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _what_is_fixed_has_its_start(self) -> Self:
-        fixed = {
-            "model.similarity_width": self.model.similarity_width,
-            "model.num_neighbours": self.model.num_neighbours,
-        }
-        for name, value in (fixed | self.added).items():
-            if value and (self.start.scores == "random" or not self.can_start_from_transitions):
-                raise ValueError(
-                    f"{name}={value} belongs to a start from transitions; leave it out, or set "
-                    "start.scores=transitions with model.unit_coordinate=true and model.norm=none"
-                )
-        for name, value in self.added.items():
-            if value and self.model.similarity_width == 0:
-                raise ValueError(
-                    f"{name}={value} is a part of the similarity; leave out model.similarity_width=0, or it"
-                )
-        return self
-
-    @model_validator(mode="after")
-    def _some_history_is_long_enough(self) -> Self:
-        windows, length = self.model.windows, sum(self.model.windows)
-        if length > MAX_HISTORY:
-            raise ValueError(
-                f"model.windows={list(windows)} cover {length} items of a history, above {MAX_HISTORY}; give shorter "
-                "windows"
-            )
-        if self.examples.min_history > length:
-            raise ValueError(
-                f"examples.min_history={self.examples.min_history} is above {length}, the sum of model.windows, which "
-                "is the longest history that is looked at; lower examples.min_history"
-            )
-        return self
-
-
-class DtrConfig(TreeConfig):
-    """Levels by softmax; each further form of labels has its own settings."""
-
-    loss: DtrLossSettings = DtrLossSettings()
-
-    def resolved(self, facts: Facts) -> dict[str, Any]:
-        """The paper's draws, and walks as they were measured: each scores the children of every node on its way."""
-        draws = self.loss.num_negatives or (20 if self.loss.negatives == "tree" else 70)
-        return super().resolved(facts) | {"loss.num_negatives": draws}

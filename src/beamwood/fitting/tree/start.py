@@ -19,8 +19,8 @@ from beamwood.data.split import Split
 from beamwood.errors import InputError, nearest
 from beamwood.fitting.fitted import load_fitted, method_of, training_seconds
 from beamwood.fitting.options import Fit, TrainOptions
+from beamwood.fitting.tree.config import TreeConfig
 from beamwood.fitting.tree.node_start import TREE_WIDTH, ItemVectors
-from beamwood.fitting.tree.settings import TreeConfig
 from beamwood.retrieval.searchers.blend import sole_part
 from beamwood.retrieval.searchers.tree import TreeSearcher
 from beamwood.training.budget import Budget

@@ -19,14 +19,14 @@ from beamwood.blocks import evenly
 from beamwood.data.examples import WINDOWS_OF_USERS, Examples
 from beamwood.data.split import Split
 from beamwood.errors import InputError
-from beamwood.fitting.run import SearchedTask
+from beamwood.fitting.searched_task import SearchedTask
 from beamwood.fitting.start_cache import cached, is_caching
+from beamwood.fitting.tree.config import TreeConfig
 from beamwood.fitting.tree.node_start import ItemVectors, TreeCounts, start_scorer
 from beamwood.fitting.tree.objective import ScoredLevel, TreeBatch, TreeObjective, scored_levels
 from beamwood.fitting.tree.scorer import all_tensors, num_bytes, random_scorer
 from beamwood.fitting.tree.search_time import estimated_search_seconds
 from beamwood.fitting.tree.seen_start import best_seen_start
-from beamwood.fitting.tree.settings import TreeConfig
 from beamwood.fitting.tree.start import start_tree
 from beamwood.fitting.tree.terms import FOLDS, terms_of
 from beamwood.fitting.tree.update import TreeUpdate
@@ -149,7 +149,9 @@ class TreeTask(SearchedTask[TreeBatch]):
         self.model, self._counts = TreeModel(scorer, tree), TreeCounts(vectors, tree, self.folds)
         # A catalogue of one level has no tree to learn, which is an error only where the settings ask for updates.
         if config.tree.updates and (tree.shape.depth > 1 or "tree.updates" in config.given):
-            self.update = TreeUpdate(self, seed=seed)
+            self.update = TreeUpdate(
+                self.model, self.examples, config, folds=self.folds if self.uses_folds else None, seed=seed
+            )
         # The calibration of independent losses depends on random draws, so it is not cached.
         if start_key is None or self.objective.loss.link.independent or num_bytes(scorer) > _MOST_CACHED:
             self._initialise(rng, budget)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from beamwood.fitting.neighbour_kinds import is_directed
-from beamwood.fitting.tree.settings import TreeConfig
+from beamwood.fitting.tree.config import TreeConfig
 from beamwood.kernels.terms import Term
 from beamwood.models.terms import Neighbours, Seen, Similarity
 from beamwood.models.terms.similarity import WEIGHT, WEIGHT_BESIDE

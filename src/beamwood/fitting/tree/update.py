@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from beamwood.data.examples import Examples
 from beamwood.errors import InputError
+from beamwood.fitting.tree.config import TreeConfig
+from beamwood.models.tree_model import TreeModel
 from beamwood.training.budget import Budget
 from beamwood.training.tree_update import TreeLearner, capped_instances
 from beamwood.tree import Shape, Tree, kmeans_tree
-from beamwood.types import FloatArray
-
-if TYPE_CHECKING:
-    from beamwood.fitting.tree.task import TreeTask
+from beamwood.types import FloatArray, IndexArray
 
 __all__ = ["TreeUpdate"]
 
@@ -27,55 +26,60 @@ _TIMED_ITEMS = 4096
 
 
 class TreeUpdate:
-    """Updates of a task's tree, by `config.tree.learner`: "softmax" (DTR, equation 30), "binary" (JTM, equation 7),
-    "kmeans" of leaf embeddings (TDM)."""
+    """Updates of a model's tree, by `config.tree.learner`: "softmax" (DTR, equation 30), "binary" (JTM, equation 7),
+    "kmeans" of leaf embeddings (TDM).
 
-    def __init__(self, task: TreeTask, *, seed: int) -> None:
-        settings = task.config.tree
-        if task.tree.shape.depth == 1:
+    `folds` int64[users]: the fold of each user, where a term of the scorer has counts by fold.
+    """
+
+    def __init__(
+        self, model: TreeModel, examples: Examples, config: TreeConfig, *, folds: IndexArray | None, seed: int
+    ) -> None:
+        settings = config.tree
+        if model.tree.shape.depth == 1:
             raise InputError(
                 "tree.updates needs a tree of two levels or more; set tree.updates=0 or lower tree.branching"
             )
-        self.task, self.settings, self.seed = task, settings, seed
+        self.model, self.examples, self.folds = model, examples, folds
+        self.settings, self.length, self.seed = settings, sum(config.model.windows), seed
         self.times, self.restarts = settings.updates, settings.after_update == "restart"
         self.keeps_worse = not settings.rollback
         self._before: tuple[dict[str, Tensor], dict[str, Tensor]] | None = None
 
     def estimate(self) -> float:
         """The estimated seconds of an update, from a timed sample."""
-        tree, rng = self.task.tree, np.random.default_rng(self.seed)
+        tree, rng = self.model.tree, np.random.default_rng(self.seed)
         if self.settings.learner == "kmeans":
-            return kmeans_price(self.task.model.leaf_vectors(), tree.shape)
+            return kmeans_price(self.model.leaf_vectors(), tree.shape)
         return self._learner(rng).estimate()
 
     def propose(self, number: int, budget: Budget) -> Tree | None:
         """The tree learned from the current model; None if `budget` ran out."""
-        tree, rng = self.task.tree, np.random.default_rng([self.seed, number])
+        tree, rng = self.model.tree, np.random.default_rng([self.seed, number])
         if self.settings.learner == "kmeans":
-            return kmeans_tree(self.task.model.leaf_vectors(), rng, shape=tree.shape)
-        targets = self.task.examples.targets(np.arange(len(self.task.examples)))
+            return kmeans_tree(self.model.leaf_vectors(), rng, shape=tree.shape)
+        targets = self.examples.targets(np.arange(len(self.examples)))
         num_instances = np.bincount(targets, minlength=tree.num_items)
         return self._learner(rng).learn(num_instances=num_instances, budget=budget)
 
     def _learner(self, rng: np.random.Generator) -> TreeLearner:
         """The learner, with at most `tree.max_instances` training examples of each item."""
-        task, settings = self.task, self.settings
+        settings, examples = self.settings, self.examples
         assert settings.stride is not None, "a plan has it"
-        examples, length = task.examples, sum(task.config.model.windows)
         targets = examples.targets(np.arange(len(examples)))
         rows = capped_instances(targets, settings.max_instances, rng)
 
         def histories(instances: NDArray[np.int64]) -> NDArray[np.int32]:
-            return examples.histories(rows[instances]).padded(length)
+            return examples.histories(rows[instances]).padded(self.length)
 
         return TreeLearner(
-            task.model.scorer,
-            task.tree,
+            self.model.scorer,
+            self.model.tree,
             targets[rows],
             histories,
             stride=settings.stride,
             likelihood="binary" if settings.learner == "binary" else "softmax",
-            folds_I=task.folds_of(rows) if task.uses_folds else None,
+            folds_I=None if self.folds is None else self.folds[examples.users[rows]],
         )
 
     @torch.no_grad()
@@ -83,11 +87,11 @@ class TreeUpdate:
         """Replace the tree by the proposal; embeddings and moments move with their items where `tree.embeddings` says
         so.
         """
-        task, old = self.task, self.task.tree
-        weight, shape = task.model.scorer.nodes.weight, task.model.scorer.shape
+        model, old = self.model, self.model.tree
+        weight, shape = model.scorer.nodes.weight, model.scorer.shape
         moments = optimizers[0].state.get(weight, {})
         self._before = (
-            {name: tensor.clone() for name, tensor in task.model.state_dict().items()},
+            {name: tensor.clone() for name, tensor in model.state_dict().items()},
             {name: value.clone() for name, value in moments.items()},
         )
         if self.settings.embeddings == "item":
@@ -101,7 +105,7 @@ class TreeUpdate:
             for rows in [weight.data, *(value for value in moments.values() if value.shape == weight.shape)]:
                 rows[first:] = rows[moved]
         middle = shape.leaves_below(max(1, shape.depth - 1))
-        task.model.replace_tree(proposal)
+        model.replace_tree(proposal)
         return {
             "moved_items": float(np.mean(old.leaf_of_item != proposal.leaf_of_item)),
             "moved_parents": float(np.mean(old.leaf_of_item // middle != proposal.leaf_of_item // middle)),
@@ -111,9 +115,9 @@ class TreeUpdate:
         """Restore weights, optimiser state and tree as they were before the last `apply`."""
         assert self._before is not None
         weights, moments = self._before
-        self.task.model.load_state_dict(weights)
+        self.model.load_state_dict(weights)
         for name, value in moments.items():
-            optimizers[0].state[self.task.model.scorer.nodes.weight][name] = value
+            optimizers[0].state[self.model.scorer.nodes.weight][name] = value
 
 
 def kmeans_price(vectors_ND: FloatArray, shape: Shape) -> float:

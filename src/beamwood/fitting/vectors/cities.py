@@ -17,7 +17,7 @@ from torch import Tensor
 from beamwood.blocks import evenly, slices
 from beamwood.data.split import Split
 from beamwood.errors import InputError
-from beamwood.fitting.run import SearchedTask
+from beamwood.fitting.searched_task import SearchedTask
 from beamwood.fitting.vectors.fit import fit_vectors
 from beamwood.fitting.vectors.item_contexts import Occurrences, check_tied, replaced_vectors
 from beamwood.fitting.vectors.options import VectorOptions

@@ -10,7 +10,8 @@ from beamwood.data.split import Split
 from beamwood.fitting.assemble import build_retriever
 from beamwood.fitting.blend import choice_of_seen
 from beamwood.fitting.options import TrainOptions, with_budget
-from beamwood.fitting.run import SearchedTask, train
+from beamwood.fitting.run import train
+from beamwood.fitting.searched_task import SearchedTask
 from beamwood.fitting.settings import SeenConfig
 from beamwood.fitting.timed_validation import Later
 from beamwood.fitting.vectors.indexing import IndexBuilder, blend_with_seen

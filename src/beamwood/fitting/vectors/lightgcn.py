@@ -23,7 +23,7 @@ from torch.autograd.function import once_differentiable
 from beamwood.data.dataset import Dataset
 from beamwood.data.split import Split
 from beamwood.errors import InputError
-from beamwood.fitting.run import SearchedTask
+from beamwood.fitting.searched_task import SearchedTask
 from beamwood.fitting.vectors.fit import fit_vectors
 from beamwood.fitting.vectors.lightgcn_settings import LightGcnConfig
 from beamwood.fitting.vectors.options import VectorOptions
@@ -31,7 +31,8 @@ from beamwood.losses.ranking import bpr
 from beamwood.ragged import places_in_rows
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.searchers.folded import FoldedUsers
-from beamwood.retrieval.searchers.queries import QueryVectors, UserVectors
+from beamwood.retrieval.searchers.queries import UserVectors
+from beamwood.retrieval.searchers.query_vectors import QueryVectors
 from beamwood.retrieval.searchers.vectors import VectorSearcher
 from beamwood.training.budget import Budget
 from beamwood.training.trainable import Progress

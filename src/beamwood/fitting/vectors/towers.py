@@ -19,7 +19,7 @@ from beamwood.data.dataset import Dataset
 from beamwood.data.split import Split
 from beamwood.errors import InputError
 from beamwood.fitting.columns import item_features
-from beamwood.fitting.run import SearchedTask
+from beamwood.fitting.searched_task import SearchedTask
 from beamwood.fitting.vectors.fit import fit_vectors
 from beamwood.fitting.vectors.item_start import start_from_transitions
 from beamwood.fitting.vectors.options import VectorOptions
@@ -31,7 +31,8 @@ from beamwood.models.sequence import SequenceModel
 from beamwood.models.two_tower import MeanTower, TwoTower, UserTable
 from beamwood.ragged import indptr_of, ranges
 from beamwood.retrieval.retriever import Retriever
-from beamwood.retrieval.searchers.queries import EncodedHistory, HistoryMean, QueryVectors, Scaled, UserVectors
+from beamwood.retrieval.searchers.queries import EncodedHistory, HistoryMean, Scaled, UserVectors
+from beamwood.retrieval.searchers.query_vectors import QueryVectors
 from beamwood.retrieval.searchers.vectors import VectorSearcher
 from beamwood.sampling.in_batch import Pairs, make_sampler
 from beamwood.training.budget import Budget

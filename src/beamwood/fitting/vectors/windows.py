@@ -14,7 +14,7 @@ from torch import Tensor
 
 from beamwood.data.dataset import Dataset
 from beamwood.errors import InputError
-from beamwood.fitting.run import SearchedTask
+from beamwood.fitting.searched_task import SearchedTask
 from beamwood.models.encoder import Encoder
 from beamwood.models.sequence import SequenceModel
 from beamwood.training.trainable import Progress

@@ -5,19 +5,17 @@ Shape legend: B rows, N items, U users, D width.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from beamwood.errors import ArtefactError
 from beamwood.kernels.arrays import check_floats, shape_of
+from beamwood.retrieval.searchers.query_vectors import QueryKinds
 from beamwood.retrieval.stored import StoredConfig
 from beamwood.retrieval.top_k import check_histories, check_users
 from beamwood.types import FloatArray, Query, QueryNeeds
-
-if TYPE_CHECKING:
-    from beamwood.retrieval.searchers.queries import QueryKinds
 
 __all__ = ["FoldedUsers"]
 

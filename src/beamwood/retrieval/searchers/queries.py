@@ -5,10 +5,9 @@ Shape legend: B rows, L history length, N items, U users, D width.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,10 +16,10 @@ from pydantic import Field
 from beamwood.errors import ArtefactError, UnknownSearcherError, nearest
 from beamwood.kernels.arrays import check_floats, linear_shapes, shape_of
 from beamwood.kernels.din import MAX_HISTORY
-from beamwood.models.encoder import Encoder
 from beamwood.models.plain_encoder import PlainEncoder
 from beamwood.retrieval.searchers.encoded import StoredEncoded
 from beamwood.retrieval.searchers.folded import FoldedUsers
+from beamwood.retrieval.searchers.query_vectors import Arrays, QueryKinds, QueryVectors
 from beamwood.retrieval.stored import MOST, StoredConfig, StoredPart
 from beamwood.retrieval.top_k import check_histories, check_users
 from beamwood.types import FloatArray, Query, QueryNeeds
@@ -29,52 +28,11 @@ __all__ = [
     "QUERIES",
     "EncodedHistory",
     "HistoryMean",
-    "QueryKinds",
-    "QueryVectors",
     "Scaled",
     "UserBranch",
     "UserVectors",
     "restore_queries",
 ]
-
-Arrays = dict[str, NDArray[Any]]
-
-
-@dataclass(frozen=True, slots=True)
-class QueryKinds:
-    """The encoders and query vectors by name that a folder may contain."""
-
-    encoders: Mapping[str, Encoder]
-    queries: Mapping[str, type[QueryVectors]]
-
-
-class QueryVectors(Protocol):
-    """Encodes a query as a vector, whose inner product with an item's is the score; `kind` names the class in an
-    artefact.
-    """
-
-    kind: ClassVar[str]
-
-    @property
-    def needs(self) -> QueryNeeds:
-        """What it reads besides histories."""
-        ...
-
-    @property
-    def shape(self) -> tuple[int | None, int]:
-        """N, None where it has no items, and D."""
-        ...
-
-    def encode(self, query: Query) -> NDArray[np.float32]:
-        """float32[B, D], zeros for a row without usable input."""
-        ...
-
-    def export(self) -> tuple[dict[str, Any], Arrays]: ...
-
-    @classmethod
-    def restore(cls, config: dict[str, Any], arrays: Arrays, known: QueryKinds) -> Self:
-        """The inverse of `export`, with the known names."""
-        ...
 
 
 class UserVectors:

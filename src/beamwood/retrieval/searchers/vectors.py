@@ -18,14 +18,8 @@ from beamwood.models.encoders import ENCODERS
 from beamwood.models.plain_encoder import PlainEncoder
 from beamwood.retrieval.index import INDEXES, ExactIndex, Index, IndexInputs, IndexSettings, restore_index
 from beamwood.retrieval.products import products
-from beamwood.retrieval.searchers.queries import (
-    QUERIES,
-    EncodedHistory,
-    QueryKinds,
-    QueryVectors,
-    UserBranch,
-    restore_queries,
-)
+from beamwood.retrieval.searchers.queries import QUERIES, EncodedHistory, UserBranch, restore_queries
+from beamwood.retrieval.searchers.query_vectors import QueryKinds, QueryVectors
 from beamwood.retrieval.stored import StoredConfig, StoredPart, part_of, prefixed
 from beamwood.types import FloatArray, Hits, IndexArray, Query, QueryNeeds, SearchOptions
 
