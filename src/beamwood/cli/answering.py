@@ -56,11 +56,10 @@ def answering(
         return
     with reading_store(store, "beamwood recommend --store") as opened:
         from beamwood.serve.offline import open_with_store
+        from beamwood.serve.store.open import absolute_address
 
         answers = open_with_store(folder, opened, method, threads, new_item_share=new_item_share)
-        address = store
-        if store.startswith("sqlite:"):
-            address = f"sqlite:{Path(store.removeprefix('sqlite:')).absolute()}"
+        address = absolute_address(store)
         yield _WithStore(answers, partial(open_with_store, place, address, file, new_item_share=new_item_share))
 
 
