@@ -117,6 +117,7 @@ def recommend(
     effort: _Effort = None,
     beam_width: _BeamWidth = None,
     store: _Store = None,
+    new_item_share: o.StoredItemShare = None,
     writing: FileOptions,
     method: o.MethodFile = None,
     json: o.Json = False,
@@ -129,10 +130,12 @@ def recommend(
         raise InputError(
             "--all-users, --resume, --overwrite and --ray-address are about a file; name it with --out recs.parquet"
         )
+    if new_item_share is not None and store is None:
+        raise InputError("--new-item-share is about the new items of a store; give --store, or leave it out")
     target = writing.target()
     # Before it is loaded: groups of a folder that is replaced meanwhile are gone on with by neither model.
     checksum = None if target is None else _checksum(folder)
-    with answering(folder, method, writing.threads, store) as model:
+    with answering(folder, method, writing.threads, store, new_item_share) as model:
         asked = model.rows_of(asking, on_unknown, target if writing.resume else None)
         request = Request(
             histories=None if asked.by_users else asked.rows,
@@ -150,7 +153,7 @@ def recommend(
         if target is None or checksum is None:
             _print_lists(asked.labels, model.recommendations(request), json=json)
             return
-        origin = checksum if store is None else f"{checksum} {store}"
+        origin = " ".join(str(each) for each in (checksum, store, new_item_share) if each is not None)
         job = _job(request, asked, writing.engine(model, folder, checksum), origin, writing.threads)
         _run(job, target, resume=writing.resume, json=json)
 
