@@ -55,7 +55,7 @@ class HnswIndex:
     installed.
     """
 
-    name: ClassVar[str] = "hnsw"
+    kind: ClassVar[str] = "hnsw"
     Settings: ClassVar[type[IndexSettings]] = HnswSettings
     modules: ClassVar[tuple[str, ...]] = ("faiss",)
     trains: ClassVar[bool] = False
