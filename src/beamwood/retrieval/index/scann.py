@@ -63,7 +63,7 @@ class ScannIndex:
     `num_reordered` 0 scores are those of the codes.
     """
 
-    name: ClassVar[str] = "scann"
+    kind: ClassVar[str] = "scann"
     Settings: ClassVar[type[IndexSettings]] = ScannSettings
     modules: ClassVar[tuple[str, ...]] = ()
     trains: ClassVar[bool] = False
