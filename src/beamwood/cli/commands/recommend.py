@@ -15,7 +15,7 @@ from beamwood.cli.answering import answering
 from beamwood.cli.expand import expanded
 from beamwood.cli.interrupts import keeping
 from beamwood.cli.listed import read_id_lines
-from beamwood.cli.output import print_json
+from beamwood.cli.output import on_one_line, print_json
 from beamwood.cli.query_rows import AskedOptions, QueryRows
 from beamwood.cli.shown import duration
 from beamwood.cli.words import in_words_of
@@ -171,11 +171,12 @@ def _print_lists(labels: Sequence[Any], found: Recommendations, *, json: bool) -
         )
         return
     for row, (label, items, scores) in rows:
+        label = on_one_line(label)
         print(label)
         if row in why:
             tell(f"{label}: no items, as {why[row]}")
         for rank, (item, score) in enumerate(zip(items, scores, strict=True), start=1):
-            print(f"  {rank:>3}  {item}  {score:.4f}")
+            print(f"  {rank:>3}  {on_one_line(item)}  {score:.4f}")
 
 
 def _checksum(folder: str) -> str:
