@@ -1,7 +1,6 @@
 """The method contract, for every method that needs only a split, and for a custom method file."""
 
 from contextlib import nullcontext
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,9 +11,9 @@ from beamwood.methods import METHODS, load_method
 from beamwood.retrieval.searchers.popularity import PopularitySearcher
 from beamwood.testing import MethodContract
 from beamwood.types import ItemLists
+from own_files import METHOD_FILES
 from plans import read_by
 
-FILES = Path(__file__).parent.parent / "one_file"
 SHORT = {
     "loop.max_steps": 4,
     "loop.evaluate_every": 2,
@@ -35,7 +34,7 @@ def contract_of(named):
     return type(f"Test_{method.name}", (MethodContract,), {"method": method, "settings": read_by(method, SHORT)})
 
 
-for each in [*METHODS, *map(str, sorted(FILES.glob("*.py")))]:
+for each in [*METHODS, *map(str, METHOD_FILES)]:
     if load_method(each).needs.alone:
         found = contract_of(each)
         globals()[found.__name__] = pytest.mark.filterwarnings("ignore:no native form")(found)
