@@ -13,7 +13,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -173,8 +173,7 @@ class Job:
 
     def _identity(self) -> str:
         """A digest of everything that the answers depend on."""
-        shared = {field.name: getattr(self.request, field.name) for field in fields(Request)}
-        shared |= {"histories": None, "users": None}
+        shared = asdict(replace(self.request, histories=None, users=[]))
         digest = hashlib.sha256(repr((self.origin, self.by_users, _plain(shared), len(self.rows))).encode())
         for row, label in zip(self.rows, self.labels, strict=True):
             digest.update(repr((_plain(row), label)).encode() + b"\n")
