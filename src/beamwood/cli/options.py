@@ -84,8 +84,8 @@ SplitName = Annotated[
         "--split",
         metavar="NAME",
         callback=_known_split,
-        help="Split of the log: users, leave-one-out, time or boundary.",
-        autocompletion=beginning("users", "leave-one-out", "time", "boundary"),
+        help="Split of the log: users, leave-one-out, time, sessions or boundary.",
+        autocompletion=beginning("users", "leave-one-out", "time", "sessions", "boundary"),
     ),
 ]
 Seed = Annotated[
