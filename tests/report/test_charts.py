@@ -5,6 +5,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
+from beamwood.report.compare import by_group
 from chromium import rows_of
 
 charts = pytest.importorskip("beamwood.report.charts", reason="pages need the extra plots")
@@ -41,3 +42,15 @@ def test_labels_do_not_overlap(seed):
     assert all(
         layer["encoding"]["y"]["scale"] == drawn["layer"][0]["encoding"]["y"]["scale"] for layer in drawn["layer"]
     )
+
+
+def test_each_group_has_its_own_point_and_a_true_name():
+    """Popularity above ten thousand is named in thousands, where two groups would not share a name."""
+    mean = {"mean": 0.1, "low": 0.0, "high": 0.2}
+    for highs, names in (
+        ((40, 9_999, 12_100, 13_500), ["≤40", "≤9,999", "≤13k", "≤14k"]),
+        ((40, 12_100, 12_400), ["≤40", "≤12,100", "≤12,400"]),
+    ):
+        part = {"metric": "recall@20", "groups": [{"low": 0, "high": high} for high in highs]}
+        drawn = by_group(part, "interactions", {"dtr": [mean] * len(highs)})
+        assert [row["group"] for row in rows_of(drawn)] == names

@@ -103,7 +103,7 @@ def by_group(part: Document, title: str, lines_of: Mapping[str, Sequence[Documen
     """A figure over groups of users or labels; `lines_of`: by name the mean of each group, None of an empty one."""
     from beamwood.report.charts import line_chart
 
-    labels = [group_name(group) for group in part["groups"]]
+    labels = group_names(part["groups"])
     rows = [
         {"name": name, "group": label, **cell}
         for name, cells in lines_of.items()
@@ -113,10 +113,11 @@ def by_group(part: Document, title: str, lines_of: Mapping[str, Sequence[Documen
     return line_chart(rows, title, part["metric"], groups=labels, names=list(lines_of))
 
 
-def group_name(group: Document) -> str:
-    """The upper bound of a group in a few characters."""
-    high = group["high"]
-    return f"≤{high:,}" if high < 10_000 else f"≤{high / 1000:,.0f}k"
+def group_names(groups: Sequence[Document]) -> list[str]:
+    """The upper bound of each group, in whole thousands, rounded up, where that leaves the names distinct and true."""
+    highs = [group["high"] for group in groups]
+    short = [f"≤{high:,}" if high < 10_000 else f"≤{-(-high // 1000):,}k" for high in highs]
+    return short if len(set(short)) == len(short) else [f"≤{high:,}" for high in highs]
 
 
 def bought(document: Document, cost: str, title: str) -> dict[str, Any]:
