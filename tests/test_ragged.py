@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beamwood.ragged import indptr_of, places_in_rows, ranges, sorted_distinct
+from beamwood.ragged import indptr_of, is_in, places_in_rows, ranges, sorted_distinct
 from beamwood.types import ItemLists, among
 
 LENGTHS = st.lists(st.integers(0, 5), max_size=8)
@@ -30,6 +30,12 @@ def test_entries_are_numbered_within_their_row(lengths, data):
 @given(st.lists(st.integers(-5, 5)))
 def test_values_are_sorted_and_distinct(values):
     assert sorted_distinct(np.array(values, np.int32)).tolist() == sorted(set(values))
+
+
+@given(st.lists(st.integers(-5, 5)), st.lists(st.integers(-5, 5)))
+def test_values_that_others_hold_are_found(values, others):
+    found = is_in(np.array(values, np.int64), np.array(others, np.int64))
+    assert found.tolist() == [value in others for value in values]
 
 
 def test_lists_are_sorted_and_not_hashed(monkeypatch):

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamwood.errors import InputError
-from beamwood.ragged import indptr_of, ranges, sorted_distinct, whole_numbers
+from beamwood.ragged import indptr_of, is_in, ranges, sorted_distinct, whole_numbers
 
 __all__ = [
     "BoolArray",
@@ -170,11 +170,8 @@ def among(items_BM: IndexArray, lists: ItemLists) -> BoolArray:
     if len(lists.items) == 0:
         return np.zeros(items_BM.shape, np.bool_)
     width = np.int64(max(int(items_BM.max(initial=-1)), int(lists.items.max())) + 1)
-    known = sorted_distinct(lists.rows * width + lists.items)
     asked = np.arange(len(items_BM), dtype=np.int64)[:, None] * width + items_BM
-    place = np.minimum(np.searchsorted(known, asked), len(known) - 1)
-    found: BoolArray = (known[place] == asked) & (items_BM >= 0)
-    return found
+    return is_in(asked, lists.rows * width + lists.items) & (items_BM >= 0)
 
 
 class ContextColumn(Protocol):

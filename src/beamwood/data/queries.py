@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from beamwood.data.features import encode_context
 from beamwood.errors import InputError
+from beamwood.ragged import is_in
 from beamwood.types import IndexArray, ItemLists, Query, QueryNeeds
 
 __all__ = ["Queries"]
@@ -51,7 +52,7 @@ class Queries:
         """The number of labels that their query has seen, which the view "seen items removed" cannot find."""
         width = 1 + max(int(part.items.max(initial=0)) for part in (self.labels, self.seen))
         labels, seen = (part.rows * width + part.items for part in (self.labels, self.seen))
-        return int(np.isin(labels, seen).sum())
+        return int(is_in(labels, seen).sum())
 
     def take(self, rows: IndexArray) -> Self:
         """The queries of the given rows."""

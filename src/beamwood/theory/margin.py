@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from beamwood.errors import InputError
 from beamwood.kernels.din import DinWeights, shape_above
 from beamwood.kernels.search import DinSearch
-from beamwood.ragged import indptr_of
+from beamwood.ragged import indptr_of, is_in
 from beamwood.retrieval.searchers.tree import TreeSearcher
 from beamwood.tree import Shape, Tree
 from beamwood.types import BoolArray, ItemLists
@@ -145,7 +145,7 @@ def on_level(
     same = beam.leaves[rows] == ancestors[:, None]
     held = same.any(axis=1)
     own = np.where(held, beam.scores[rows, same.argmax(axis=1)].astype(float), own)
-    shut = np.isin(rows * size + ancestors, closed.rows * size + closed.items)
+    shut = is_in(rows * size + ancestors, closed.rows * size + closed.items)
     return np.where(shut, -np.inf, own - last), held
 
 

@@ -17,6 +17,7 @@ from beamwood.models.tree_model import TreeModel
 from beamwood.training.budget import Budget
 from beamwood.training.tree_update import TreeLearner, capped_instances
 from beamwood.tree import Shape, Tree, kmeans_tree
+from beamwood.tree.tree import EMPTY
 from beamwood.types import FloatArray, IndexArray
 
 __all__ = ["TreeUpdate"]
@@ -95,12 +96,10 @@ class TreeUpdate:
             {name: value.clone() for name, value in moments.items()},
         )
         if self.settings.embeddings == "item":
-            first, every = shape.level_offset(shape.depth), np.arange(old.shape.capacity)
-            source = every.copy()
-            # Leaves that become empty get the rows of leaves that were empty.
-            free = np.setdiff1d(every, old.leaf_of_item)
+            first, source = shape.level_offset(shape.depth), np.arange(shape.capacity)
             source[proposal.leaf_of_item] = old.leaf_of_item
-            source[np.setdiff1d(every, proposal.leaf_of_item)] = free
+            # Leaves that become empty get the rows of leaves that were empty.
+            source[proposal.item_of_leaf == EMPTY] = np.flatnonzero(old.item_of_leaf == EMPTY)
             moved = first + torch.from_numpy(source.astype(np.int64))
             for rows in [weight.data, *(value for value in moments.values() if value.shape == weight.shape)]:
                 rows[first:] = rows[moved]

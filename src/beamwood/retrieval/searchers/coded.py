@@ -19,7 +19,7 @@ from beamwood.kernels.arrays import check_floats, shape_of, sound
 from beamwood.models import code_decoder
 from beamwood.models.parameters import check_declared
 from beamwood.models.plain_encoder import PlainEncoder
-from beamwood.ragged import places_in_rows
+from beamwood.ragged import is_in, places_in_rows
 from beamwood.retrieval.searchers.encoded import EncodedSearcher, StoredEncoded, restored_encoder
 from beamwood.retrieval.stored import MOST
 from beamwood.retrieval.top_k import check_items, check_search, join_hits, sort_candidates
@@ -196,5 +196,4 @@ def _best_of_rows(
 
 def _among_pairs(rows_T: IndexArray, items_T: IndexArray, lists: Any, num_items: int) -> BoolArray:
     """bool[T]: whether the item is in its row's list."""
-    found: BoolArray = np.isin(rows_T.astype(np.int64) * num_items + items_T, lists.rows * num_items + lists.items)
-    return found
+    return is_in(rows_T.astype(np.int64) * num_items + items_T, lists.rows * num_items + lists.items)
