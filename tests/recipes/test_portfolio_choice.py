@@ -91,7 +91,15 @@ def test_short_searches_try_fewer_methods_instead_of_shorter_looks():
     steps, _ = played(values, 4 * SHORTEST)
     assert {step.name for step in steps} == {"tree", "towers"}
     assert all(step.seconds >= SHORTEST - 1e-6 for step in steps)
-    assert next_look(TRAINED, [], SHORTEST - 1) is None
+
+
+def test_a_single_look_may_be_half_of_the_shortest():
+    """What counting leaves of a short limit has no other use."""
+    assert next_look(TRAINED, [], SHORTEST - 1) == Next("tree", SHORTEST - 1)
+    assert next_look([*COUNTING, *TRAINED], COUNTED, SHORTEST / 2) == Next("tree", SHORTEST / 2)
+    assert next_look(TRAINED, [], SHORTEST / 2 - 1) is None
+    # A first look that failed leaves too little for another.
+    assert next_look(TRAINED, [Look("tree", None, ended=True)], SHORTEST / 2, SHORTEST / 2) is None
 
 
 def test_looks_may_be_shorter_on_small_logs():

@@ -171,11 +171,11 @@ def _missing_seconds(name: str, looks: Sequence[Look]) -> float | None:
 
 
 def _affordable(most: int, seconds: float, least: float) -> int:
-    """The most contenders whose first looks are long enough; one if there is time for a single look."""
+    """The most contenders whose first looks are long enough; one if there is time for a single look that is short."""
     for count in range(most, 1, -1):
         if seconds / len(halving_rounds(count)) / count >= least:
             return count
-    return min(most, int(seconds >= least))
+    return min(most, int(seconds >= _TOO_SHORT * least))
 
 
 def _of_rounds(standing: Sequence[str], looks: Sequence[Look], left: float) -> Next | None:
