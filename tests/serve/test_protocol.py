@@ -107,7 +107,7 @@ def test_protocol_upgrades_are_ignored(server):
     asking.socket.close()
     asking = Asking(server).send(request(BODY, *upgrade.split(b"\r\n")[1:3]))
     asking.socket.settimeout(5)
-    assert asking.answer()[0] == 400, "its body is not read"
+    assert asking.answer()[0] == 200
     asking.socket.close()
 
 
@@ -190,6 +190,37 @@ def test_pipelined_requests_are_answered_in_order(server):
         time.sleep(0.001)
         asking.send(whole[at:])
         assert [asking.answer()[2]["request_id"].encode() for _ in ids] == ids
+    asking.socket.close()
+
+
+UPGRADE = b"connection: Upgrade, HTTP2-Settings", b"upgrade: h2c", b"http2-settings: AAMAAABkAAQBAAAAAAIAAAAA"
+
+
+@pytest.mark.parametrize("size", [1, 7, 10_000])
+@pytest.mark.parametrize("path", [b"/v1/recommend", b"/v1/recommend/batch"])
+def test_a_request_that_offers_http_2_is_answered_by_http_1(server, path, size):
+    """Java's client offers it in each request without TLS."""
+    body = BODY if path == b"/v1/recommend" else b'{"requests": [%s]}' % BODY
+    asking, plain = Asking(server), Asking(server).send(request(body, path=path)).answer()
+    chunked = b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body)
+    whole = request(body, *UPGRADE, path=path) + request(body, path=path)
+    whole += request(chunked, *UPGRADE, b"transfer-encoding: chunked", path=path)
+    for at in range(0, len(whole), size):
+        asking.send(whole[at : at + size])
+    for _ in range(3):
+        code, headers, answer = asking.answer()
+        assert (code, answer.keys(), headers.keys()) == (200, plain[2].keys(), plain[1].keys())
+    asking.send(request(body, b"connection: close, upgrade", b"upgrade: websocket", path=path))
+    assert asking.answer()[0] == 200
+    assert not asking.more()
+    assert not [line for line in server.said if "pgrade" in line]
+
+
+def test_many_offers_in_one_packet(server):
+    asking = Asking(server).send(request(b"", *UPGRADE, path=b"/nothing") * 300)
+    assert [asking.answer()[0] for _ in range(300)] == [404] * 300
+    asking = Asking(server).send(b"CONNECT x:1 HTTP/1.1\r\nhost: x\r\nupgrade: h2c\r\nconnection: upgrade\r\n\r\n")
+    assert asking.more()
     asking.socket.close()
 
 

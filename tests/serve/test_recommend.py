@@ -335,6 +335,8 @@ def test_unknown_addresses_are_refused(client):
     assert client.get("/v2/recommend").json()["error"]["code"] == "not_found"
     wrong = client.get("/v1/recommend")
     assert (wrong.status_code, wrong.headers["allow"]) == (405, "POST")
+    assert client.post("/v1/items").headers["allow"] == "GET, HEAD, PUT"
+    assert client.get("/v1/items/1").headers["allow"] == "DELETE, PATCH"
     assert client.get("/livez?x=1").status_code == 422
     behind = client.get("/livez/", follow_redirects=False, headers={"x-request-id": "r-1"})
     assert (behind.status_code, behind.json()["error"]["request_id"]) == (404, "r-1")

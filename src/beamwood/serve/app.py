@@ -133,8 +133,10 @@ async def _no_such_path(elsewhere: Endpoint, request: Request, error: Exception)
     return _refused(elsewhere, request, Problem("not_found", message))
 
 
-async def _wrong_method(elsewhere: Endpoint, request: Request, error: Any) -> Response:
-    allowed = error.headers.get("Allow", "") if error.headers else ""
+async def _wrong_method(elsewhere: Endpoint, request: Request, error: Any) -> Response:  # noqa: ARG001
+    # Starlette tells the methods of the first endpoint of a path alone.
+    there = [route for route in request.app.routes if route.path_regex.match(request.scope["path"])]
+    allowed = ", ".join(sorted({method for route in there for method in route.methods}))
     answer = _refused(elsewhere, request, Problem("method_not_allowed", f"{request.url.path} takes {allowed}"))
     answer.headers["Allow"] = allowed
     return answer

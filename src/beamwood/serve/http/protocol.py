@@ -7,12 +7,14 @@ awaited, a task, and with one write. All others go to uvicorn and ASGI.
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import Mapping
 from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
+from httptools import HttpRequestParser
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from beamwood.serve.http.begun import Begun
@@ -83,6 +85,9 @@ class _Served(HttpToolsProtocol):
     _is_whole = False
     _answering: RequestResponseCycle | _Asked | None = None
     _idle_from = 0.0
+    # Whether the request at hand asks for another protocol; what is read now, and what is read again.
+    _is_upgrade = False
+    _read, _again = b"", b""
 
     @property
     def _idle_seconds(self) -> float:
@@ -108,7 +113,11 @@ class _Served(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         was_in_head, self._ends_head = self._in_head, False
-        super().data_received(data)
+        self._read = data
+        while self._read:
+            self._again = b""
+            super().data_received(self._read)
+            self._read = self._again
         if self._in_head:
             self._expect()
             # Header bytes in the same packet as the end of another request are not counted: they are few.
@@ -132,6 +141,9 @@ class _Served(HttpToolsProtocol):
         self._in_head = True
 
     def on_headers_complete(self) -> None:
+        self._is_upgrade = self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
+        if self._is_upgrade:
+            return
         self._in_head, self._ends_head = False, True
         self._settle()
         endpoint = self.direct.get((self.parser.get_method(), self.url))
@@ -157,10 +169,26 @@ class _Served(HttpToolsProtocol):
             super().on_body(body)
 
     def on_message_complete(self) -> None:
+        if self._is_upgrade:
+            return
         if self._asked is None or self._is_whole:
             super().on_message_complete()
         else:
             self._is_whole = True
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """Read a request again without what it asks of the protocol, as Java's client does of each: the parser takes
+        what follows such a head for another protocol, and so leaves out the body.
+        """
+        error = sys.exc_info()[1]
+        if not self._is_upgrade or error is None:
+            return
+        begun = b"%s %s HTTP/%s" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())
+        lines = [b"%s: %s" % (name, value) for name, value in self.headers if name not in (b"connection", b"upgrade")]
+        if not self.parser.should_keep_alive():
+            lines.append(b"connection: close")
+        self._again = b"\r\n".join([begun, *lines, b"", self._read[error.args[0] :]])
+        self.parser = HttpRequestParser(self)
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._answering = cycle
