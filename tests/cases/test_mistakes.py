@@ -30,6 +30,7 @@ def there(planted, write, tmp_path, monkeypatch, say):
     (tmp_path / "users.csv").write_text("user_id,age\n" + "".join(f"{user},{user + 20}\n" for user in range(40)))
     (tmp_path / "named.txt").write_text("user_id\n1\n2\n")
     (tmp_path / "users.txt").write_text("1\n2\n")
+    (tmp_path / "quoted.txt").write_text('"1"\n2\n')
     (tmp_path / "empty.csv").write_text("")
     (tmp_path / "one.csv").write_text("user_id,item_id\n" + "7,1\n7,2\n")
     monkeypatch.chdir(tmp_path)
@@ -66,6 +67,7 @@ MISTAKES = {
     # Lists of ids
     "recommend out --users users.csv": "is a table, its columns between ',', such as 'user_id,age'; write one",
     "recommend out --users named.txt": "begins with 'user_id', which seems a column name, not an id; delete it",
+    "recommend out --users quoted.txt": 'has an id in quotes, "1"; write ids as they are, one a line',
     "score out --user 1 --items items.csv": "is a table, its columns between ',', such as 'item_id,category'",
     "recommend out --history <>": "--history is empty, as of a variable without a value; write ids, or [] for an",
     "recommend out --history 1,,2": "--history '1,,2' has a comma without an id beside it; write the ids as 5,9,2",

@@ -65,6 +65,8 @@ def read_id_lines(path: str, option: str, vocabulary: Vocabulary) -> list[str]:
             f"{option} {path} is a table, its columns between {mark!r}, such as {first[:60]!r}; write one column "
             "alone, an id a line and without names"
         )
+    if first[:1] == first[-1:] == '"' and _is_known(first[1:-1].replace('""', '"'), vocabulary):
+        raise InputError(f"{option} {path} has an id in quotes, {first[:60]}; write ids as they are, one a line")
     if others and all(_is_known(line, vocabulary) for line in others):
         raise InputError(f"{option} {path} begins with {first[:60]!r}, which seems a column name, not an id; delete it")
     return lines
