@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from concurrent.futures import Future
 from dataclasses import replace
 from urllib.parse import quote
 
@@ -11,14 +10,9 @@ import polars as pl
 import pytest
 
 from beamwood.data import Vocabulary
-from beamwood.errors import InputError
 from beamwood.retrieval.retriever import Retriever
 from beamwood.serve.clock import DAY, Clock
-from beamwood.serve.monitoring.log import RequestLog
-from beamwood.serve.service import Service
-from beamwood.serve.settings import ServeSettings
-from beamwood.serve.store.memory import MemoryStore
-from beamwood.serve.store.protocol import Retention, StoreUnavailable
+from beamwood.serve.store.protocol import Retention
 from served import post, saved, serving, wait_until
 
 NOW = int(time.time())
@@ -255,169 +249,6 @@ def test_an_id_that_no_store_accepts_is_not_looked_up(folder, who):
         assert row["error"]["field"] == field
 
 
-class BrokenStore(MemoryStore):
-    """A store that can be made to fail."""
-
-    down = False
-
-    def _check(self):
-        super()._check()
-        if self.down:
-            raise StoreUnavailable("unplugged")
-
-
-def test_requests_are_answered_while_the_store_is_down(folder, users, monkeypatch):
-    user, other = users
-    events = []
-    monkeypatch.setattr(
-        RequestLog, "said", lambda _, event, **more: events.append((event, more)) if "store" in event else None
-    )
-    store = BrokenStore()
-    monkeypatch.setattr(ServeSettings, "opened_store", lambda self: store)
-    monkeypatch.setattr("beamwood.serve.histories.GRACE_SECONDS", 0.0)
-    with serving(folder) as client:
-        send(client, {"user": user, "item": users[other][0]})
-        client.delete(f"/v1/users/{other}")
-        store.down = True
-        answer = post(client, "/v1/recommend", {"user": user})
-        assert answer["stale_history"] is True
-        assert answer["history_used"] == LOOKED_AT
-        # Erased users stay erased.
-        assert post(client, "/v1/recommend", {"user": other})["history_used"] == 0
-        refused = client.post("/v1/events", json={"events": [{"user": user, "item": 1}]})
-        assert refused.status_code == 503
-        assert refused.headers["retry-after"] == "1"
-        assert refused.json()["error"]["code"] == "store_unavailable"
-        assert "send it again" in refused.json()["error"]["message"]
-        unread = client.get(f"/v1/users/{user}/history").json()["error"]
-        assert (unread["code"], "ask again" in unread["message"]) == ("store_unavailable", True)
-        # Reasons may name servers and accounts.
-        assert "unplugged" not in refused.text + str(unread)
-        wait_until(lambda: client.get("/readyz").status_code == 503)
-        assert client.service.histories.trouble == "unplugged"
-        assert client.get("/livez").status_code == 200
-        store.down = False
-        wait_until(lambda: client.get("/readyz").status_code == 200)
-        assert "stale_history" not in post(client, "/v1/recommend", {"user": user})
-        assert 'store_errors_total{call="read"}' in client.get("/metrics").text
-        assert client.service.histories.trouble is None
-    said = [event for event, _ in events]
-    assert said == ["store_down", "store_up"]
-    assert events[0][1] == {"call": "read", "reason": "unplugged"}
-
-
-def test_a_clock_jump_does_not_mark_the_store_as_down_for_long(folder, monkeypatch):
-    with serving(folder) as client:
-        client.service.histories.store.close()
-        assert client.post("/v1/events", json={"events": [{"user": 1, "item": 1}]}).status_code == 503
-        clock = time.time
-        monkeypatch.setattr(time, "time", lambda: clock() + 3600)
-        assert client.get("/readyz").status_code == 200
-
-
-def test_a_store_that_is_absent_at_start_up_is_opened_later(folder, users, monkeypatch):
-    stores = []
-
-    def opened(self):
-        if not stores:
-            raise StoreUnavailable("not there yet")
-        return stores[0]
-
-    monkeypatch.setattr(ServeSettings, "opened_store", opened)
-    user = next(iter(users))
-    with serving(folder) as client:
-        assert post(client, "/v1/recommend", {"user": user})["stale_history"] is True
-        stores.append(MemoryStore())
-        wait_until(lambda: client.post("/v1/events", json={"events": [{"user": user, "item": 1}]}).status_code == 200)
-
-
-class FullStore(MemoryStore):
-    """A store on a full disk: reads succeed."""
-
-    is_full = False
-
-    def append(self, events):
-        if not self.is_full:
-            return super().append(events)
-        refused = Future()
-        refused.set_exception(StoreUnavailable("the disk is full"))
-        return refused
-
-    def put(self, name, text):
-        if self.is_full:
-            raise StoreUnavailable("the disk is full")
-        super().put(name, text)
-
-
-def test_a_store_on_a_full_disk_is_still_read(folder, users, monkeypatch):
-    store, items = FullStore(), next(iter(users.values()))[:2]
-    monkeypatch.setattr(ServeSettings, "opened_store", lambda _: store)
-    with serving(folder) as client:
-        send(client, *({"user": 99, "item": item} for item in items))
-        store.is_full = True
-        for _ in range(3):
-            send(client, {"user": 99, "item": items[0]}, status=503)
-            answer = post(client, "/v1/recommend", {"user": 99})
-            assert answer["history_used"] == 2
-            assert not answer.get("stale_history")
-
-
-def test_a_full_disk_is_reported_once_and_the_service_stays_ready(folder, monkeypatch):
-    store, events = FullStore(), []
-    monkeypatch.setattr(RequestLog, "said", lambda _, event, **__: events.append(event) if "store" in event else None)
-    monkeypatch.setattr(ServeSettings, "opened_store", lambda _: store)
-    monkeypatch.setattr("beamwood.serve.histories.GRACE_SECONDS", 0.0)
-    monkeypatch.setattr("beamwood.serve.histories._ROUND_SECONDS", 0.05)
-    with serving(folder) as client:
-        store.is_full = True
-        for _ in range(3):
-            send(client, {"user": 99, "item": 1}, status=503)
-            time.sleep(0.2)
-        assert events == ["store_down"]
-        assert client.get("/readyz").status_code == 200
-        store.is_full = False
-        wait_until(lambda: events == ["store_down", "store_up"])
-        send(client, {"user": 99, "item": 1})
-
-
-def test_a_nearly_full_disk_is_reported_once(folder, monkeypatch, tmp_path):
-    events = []
-    monkeypatch.setattr(RequestLog, "said", lambda _, event, **__: events.append(event) if "store" in event else None)
-    monkeypatch.setattr("beamwood.serve.histories._ROUND_SECONDS", 0.05)
-    with serving(folder, store=f"sqlite:{tmp_path / 'events.db'}") as client:
-        own = client.service.histories.store._connection
-        most = own.execute("pragma max_page_count").fetchone()[0]
-        own.execute(f"pragma max_page_count = {own.execute('pragma page_count').fetchone()[0] + 5}")
-        for number in range(5):
-            some = [{"user": 99, "item": 1, "key": f"{number} {each}" + 100 * "-"} for each in range(500)]
-            send(client, *some, status=503)
-            client.service.histories.store.put("small", str(number))
-            time.sleep(0.2)
-        assert events == ["store_down"]
-        own.execute(f"pragma max_page_count = {most}")
-        wait_until(lambda: events == ["store_down", "store_up"])
-        wait_until(lambda: client.service.histories.store.get("probe") == "")
-
-
-def test_a_store_that_becomes_available_is_opened_once(folder, monkeypatch):
-    opened = []
-
-    def opener(self):
-        if len(opened) < 5:
-            opened.append(None)
-            raise StoreUnavailable("not there yet")
-        time.sleep(1.2)
-        opened.append(MemoryStore())
-        return opened[-1]
-
-    monkeypatch.setattr(ServeSettings, "opened_store", opener)
-    with serving(folder) as client:
-        body = {"events": [{"user": 1, "item": 1}]}
-        wait_until(lambda: client.post("/v1/events", json=body).status_code == 200)
-        time.sleep(1.3)
-        assert len(opened) == 6
-
-
 def test_retention_runs_in_the_background(folder, monkeypatch):
     for name in ("_ROUND_SECONDS", "_COMPACT_SECONDS"):
         monkeypatch.setattr(f"beamwood.serve.histories.{name}", 0.02)
@@ -463,14 +294,3 @@ def test_a_clock_jump_ahead_deletes_nothing(folder, tmp_path, monkeypatch):
         assert kept(client) == 1
         monkeypatch.setattr("beamwood.serve.clock.DAY", 0.1)
         wait_until(lambda: kept(client) == 0)
-
-
-def test_a_second_service_on_a_store_file_is_refused_with_the_process_id(folder, tmp_path):
-    settings = ServeSettings(store=f"sqlite:{tmp_path / 'events.db'}", log="none")
-    first = Service.open(folder, settings)
-    try:
-        with pytest.raises(InputError, match="in use by process"):
-            Service.open(folder, settings)
-    finally:
-        first.close()
-    Service.open(folder, settings).close()

@@ -1,30 +1,23 @@
 """New items in a running service: found once their PUT is answered, stored, limited in number, erased."""
 
-import datetime as dt
 import json
 import threading
 from contextlib import closing
-from dataclasses import replace
 
 import numpy as np
-import polars as pl
 import pytest
 
 from beamwood.cli.main import main
-from beamwood.retrieval.columns.item_columns import ItemColumns
-from beamwood.retrieval.columns.vector_column import VectorColumn
 from beamwood.retrieval.searchers.blend import Blend, Part
 from beamwood.retrieval.searchers.popularity import PopularitySearcher
-from beamwood.serve.items import catalogue
 from beamwood.serve.items.learned import read_learned
 from beamwood.serve.settings import Limits
 from beamwood.serve.store.open import open_store
 from beamwood.serve.store.sqlite import SqliteStore
 from bounded import joined
+from new_items import WIDE, answered, ask, ids, known, put
 from retrieval_cases import retriever_of, tree_searcher, vector_searcher
-from served import NUM_ITEMS, item_table, post, saved, serving, wait_until
-
-WIDE = {"limits": Limits(new_item_share=1.0)}
+from served import NUM_ITEMS, post, saved, serving, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -36,28 +29,6 @@ def folder(tmp_path_factory):
 def client(folder):
     with serving(folder[0], by_category=True, **WIDE) as client:
         yield client
-
-
-def known(folder, *places):
-    return folder[1].items.decode(np.array(places))
-
-
-def ask(client, method, path, body=None, status=200):
-    answer = client.request(method, path, json=body)
-    assert answer.status_code == status, answer.text
-    return answer.json()
-
-
-def put(client, *items, status=200):
-    return ask(client, "PUT", "/v1/items", {"items": list(items)}, status)
-
-
-def answered(client, **body):
-    return post(client, "/v1/recommend", {"k": NUM_ITEMS + 5} | body)["items"]
-
-
-def ids(client, **body):
-    return [item["item"] for item in answered(client, **body)]
 
 
 def test_a_new_item_ranks_next_to_its_similar_items(client, folder):
@@ -399,66 +370,6 @@ def test_searches_continue_while_items_are_added(client, folder):
     assert {f"new-{at}" for at in range(5)} <= set(ids(client, history=history))
 
 
-def test_fields_of_new_items_are_shown(folder, tmp_path):
-    table = item_table(tmp_path / "items.parquet", folder[1])
-    with serving(folder[0], items=table, **WIDE) as client:
-        put(client, {"item": "new-1", "similar": known(folder, 3), "fields": {"title": "Fresh", "price": 3.0}})
-        found = answered(client, history=known(folder, 4), filter={"items": ["new-1"]}, fields=["title"])
-        assert found[0]["fields"] == {"title": "Fresh"}
-
-
-CELLS = [
-    ("price", 12.5, 12.5),
-    ("price", 3, 3),
-    ("price", 2e300, 2e300),
-    ("since", "2026-01-31", "2026-01-31T00:00:00"),
-    ("day", "2026-01-31", "2026-01-31"),
-    ("sale", True, True),
-    ("brand", "acme", "acme"),
-    ("price", None, None),
-    ("sizes", ["s", "m"], ["s", "m"]),
-    ("sizes", "all", ["all"]),
-    ("category", None, "c1|c2"),
-]
-WRONG = [("price", "dear"), ("price", True), ("sale", 1), ("since", "soon"), ("brand", 5), ("sizes", 5), ("day", 3)]
-
-
-@pytest.fixture
-def typed_table(folder, tmp_path):
-    """An item table with a column of each type, with the smallest integer types."""
-    count = len(folder[1].items)
-    frame = pl.DataFrame({"item_id": folder[1].items.ids, "price": pl.Series([5] * count, dtype=pl.Int8)})
-    day = pl.Series([dt.date(2026, 1, 1)] * count)
-    frame = frame.with_columns(
-        day=day, since=day.cast(pl.Datetime), sale=pl.lit(False), brand=pl.lit("old").cast(pl.Categorical),
-        sizes=pl.Series([["s"]] * count), category=pl.lit("c1"),
-    )  # fmt: skip
-    frame.write_parquet(tmp_path / "items.parquet")
-    return tmp_path / "items.parquet"
-
-
-def test_fields_of_new_items_are_shown_as_they_were_put(folder, typed_table):
-    with serving(folder[0], items=typed_table, **WIDE) as client:
-        for name, value, shown in CELLS:
-            put(client, {"item": "new-1", "category": "c1|c2", "fields": {} if value is None else {name: value}})
-            found = answered(client, history=[], filter={"items": ["new-1"]}, fields=[name])
-            assert found[0]["fields"] == {name: shown}
-            others = answered(client, history=[], fields=["price"], k=3)
-            assert {each["fields"]["price"] for each in others} == {5}
-
-
-def test_fields_of_a_wrong_type_are_refused(folder, typed_table):
-    with serving(folder[0], items=typed_table) as client:
-        for name, value in WRONG:
-            error = put(client, {"item": "new-1", "fields": {name: value}}, status=422)["error"]
-            assert error["field"] == "items"
-            assert name in error["message"]
-            assert not any(word in error["message"] for word in ("where", "builder", "schema"))
-        put(client, {"item": "new-1"})
-        error = ask(client, "PATCH", "/v1/items/new-1", {"fields": {"price": "dear"}}, 422)["error"]
-        assert error["field"] == "fields"
-
-
 @pytest.mark.parametrize("item", ["", "n" * 513, "a\0b"])
 def test_an_id_that_no_event_can_have_is_refused(client, item):
     assert put(client, {"item": item}, status=422)["error"]["field"] == "items[0].item"
@@ -472,67 +383,3 @@ def test_the_store_keeps_one_document(folder, tmp_path):
     assert [*kept.items] == ["new-1"]
     assert read_learned(store, name) == (name, None)
     store.close()
-
-
-def test_an_item_is_placed_by_its_content(tmp_path):
-    retriever = retriever_of(vector_searcher(NUM_ITEMS))
-    content = np.random.default_rng(3).normal(size=(NUM_ITEMS, 4)).astype(np.float32)
-    columns = retriever.columns.columns | {"embedding": VectorColumn.of(content)}
-    replace(retriever, columns=ItemColumns(NUM_ITEMS, columns)).save(tmp_path / "model")
-    twin, other = retriever.items.decode(np.array([7, 8]))
-    with serving(tmp_path / "model", **WIDE) as client:
-        done = put(client, {"item": "new", "fields": {"embedding": content[7].tolist(), "price": 3}})
-        assert [each["source"] for each in done["items"]] == ["vector"]
-        stored = client.service.catalogue.new_items["new"]
-        assert stored.fields == {"price": 3}
-        assert len(stored.alike) <= 30
-        assert stored.alike[0] == twin
-        ask(client, "PATCH", "/v1/items/new", {"fields": {"embedding": content[8].tolist()}})
-        assert client.service.catalogue.new_items["new"].alike[0] == other
-        ask(client, "PATCH", "/v1/items/new", {"fields": {"price": 4}})
-        assert client.service.catalogue.new_items["new"].alike[0] == other
-        ask(client, "PATCH", "/v1/items/new", {"fields": {"embedding": None}})
-        assert not client.service.catalogue.new_items["new"].alike
-        failed = put(client, {"item": "wrong", "fields": {"embedding": [1, 2]}}, status=422)
-        assert "embedding is not a list of 4 finite numbers" in failed["error"]["message"]
-        # What an operator names counts before, and the vectors are of known items only.
-        done = put(client, {"item": "new", "similar": [twin], "fields": {"embedding": content[8].tolist()}})
-        assert [each["source"] for each in done["items"]] == ["similar"]
-        assert (
-            put(client, {"item": "second", "fields": {"embedding": content[9].tolist()}})["items"][0]["source"]
-            == "vector"
-        )
-
-
-def test_similar_content_is_looked_up_once(tmp_path, monkeypatch):
-    """Among many items that takes long, and changes of other processes would come first each time."""
-    retriever = retriever_of(vector_searcher(NUM_ITEMS))
-    content = np.random.default_rng(3).normal(size=(NUM_ITEMS, 4)).astype(np.float32)
-    replace(retriever, columns=ItemColumns(NUM_ITEMS, {"embedding": VectorColumn.of(content)})).save(tmp_path / "model")
-    similar, write, asked, tried = VectorColumn.similar, catalogue.write_learned, [], []
-
-    def counted(*arguments):
-        asked.append(1)
-        return similar(*arguments)
-
-    def late(*arguments):
-        tried.append(1)
-        return write(*arguments) if len(tried) == 3 else None
-
-    monkeypatch.setattr(VectorColumn, "similar", counted)
-    monkeypatch.setattr(catalogue, "write_learned", late)
-    with serving(tmp_path / "model", **WIDE) as client:
-        done = put(client, {"item": "new", "fields": {"embedding": content[7].tolist()}})
-        assert [each["source"] for each in done["items"]] == ["vector"]
-    assert (len(tried), len(asked)) == (3, 1)
-
-
-def test_the_item_table_of_a_server_may_have_the_vectors(tmp_path):
-    folder, retriever = saved(tmp_path / "model", text=True)
-    content = np.random.default_rng(3).normal(size=(NUM_ITEMS, 4))
-    frame = pl.DataFrame({"item_id": retriever.items.ids, "embedding": content.tolist()})
-    frame.write_parquet(tmp_path / "items.parquet")
-    with serving(folder, items=tmp_path / "items.parquet") as client:
-        done = put(client, {"item": "new", "fields": {"embedding": content[7].tolist()}})
-        assert [each["source"] for each in done["items"]] == ["vector"]
-        assert client.service.catalogue.new_items["new"].alike[0] == retriever.items.decode(np.array([7]))[0]

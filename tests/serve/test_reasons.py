@@ -1,0 +1,128 @@
+"""Why an item is recommended: the parts of its score add up, for each kind of model."""
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from beamwood.retrieval.searchers.blend import Blend, Part
+from beamwood.retrieval.searchers.neighbours import NeighbourSearcher
+from beamwood.retrieval.searchers.popularity import PopularitySearcher
+from retrieval_cases import retriever_of, tree_searcher
+from served import NUM_ITEMS, item_table, post, saved, serving
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return saved(tmp_path_factory.mktemp("serve") / "model")
+
+
+@pytest.fixture(scope="module")
+def client(folder, tmp_path_factory):
+    table = item_table(tmp_path_factory.mktemp("items") / "items.parquet", folder[1])
+    with serving(folder[0], items=table) as client:
+        yield client
+
+
+def ids(answer):
+    return [item["item"] for item in answer["items"]]
+
+
+def recommend(client, body, status=200):
+    return post(client, "/v1/recommend", body, status)
+
+
+def test_the_reasons_add_up(client, folder):
+    answer = recommend(client, {"user": 11, "k": 6, "explain": "full"})
+    depth = folder[1].searcher.tree.shape.depth
+    assert answer["explain"]["way"]["kind"] == "beam"
+    for item in answer["items"]:
+        why = item["explain"]
+        assert [step["level"] for step in why["path"]] == list(range(1, depth + 1))
+        leaf = why["path"][-1]
+        assert leaf["score"] == pytest.approx(item["score"], rel=1e-4)
+        assert sum(why["tree_parts"].values()) == pytest.approx(item["score"], rel=1e-4)
+        assert leaf["items"] == 1
+        assert 1 <= leaf["rank"] <= leaf["of"]
+        assert why["path"][0]["items"] >= leaf["items"]
+        assert why["path"][0]["categories"]
+        assert {each["item"] for each in why["attention"]} <= set(folder[1].items.decode(folder[1].histories[11]))
+
+
+def test_reasons_of_two_stages(tmp_path):
+    rng = np.random.default_rng(0)
+    first, popular = tree_searcher(NUM_ITEMS), PopularitySearcher(rng.random(NUM_ITEMS))
+    blend = Blend([Part(first, gate="history"), Part(popular, 0.5)], num_candidates=20, fallback=popular)
+    retriever = retriever_of(blend, text=False)
+    retriever.save(tmp_path / "model")
+    with serving(tmp_path / "model") as client:
+        answer = recommend(client, {"user": 11, "k": 5, "explain": "scores"})
+        weights = [part["weight"] for part in answer["explain"]["parts"]]
+        for item in answer["items"]:
+            own = [part["score"] for part in item["explain"]["parts"]]
+            assert item["score"] == pytest.approx(np.dot(weights, own), rel=1e-5)
+        # Also without reasons.
+        took = recommend(client, {"user": 11, "k": 5})["took_ms"]
+        assert 0 < took["rank"] < took["search"]
+        assert recommend(client, {"user": 11, "k": 5, "max_per_category": 2})["took_ms"]["rank"] > 0
+        assert 'beamwood_seconds_count{route="/v1/recommend",stage="rank"} 3' in client.get("/metrics").text
+        nobody = recommend(client, {"history": [], "k": 5})
+        assert nobody["source"] == "popular"
+        assert {item["source"] for item in nobody["items"]} == {"popular"}
+        assert ids(nobody) == retriever.items.decode(np.argsort(-popular.counts)[:5])
+
+
+def test_reasons_of_a_counting_method(tmp_path):
+    """They are the contributions of the history, without an empty list of parts."""
+    rng = np.random.default_rng(0)
+    near = sparse.random(NUM_ITEMS, NUM_ITEMS, 0.3, format="csr", random_state=1, dtype=np.float32)
+    searcher = NeighbourSearcher(near, rng.random(NUM_ITEMS), decay=0.8, length=4, seen="last")
+    retriever = retriever_of(searcher, text=False)
+    retriever.save(tmp_path / "model")
+    history = retriever.items.decode(np.array([3, 9, 3, 14, 15]))
+    with serving(tmp_path / "model") as client:
+        plain = recommend(client, {"history": history, "k": 5, "explain": "scores"})
+        assert "parts" not in plain["explain"]
+        assert [item["explain"] for item in plain["items"]] == [{}] * 5
+        answer = recommend(client, {"history": history, "k": 5, "explain": "full"})
+        for item in answer["items"]:
+            added = item["explain"]["history"]
+            assert {each["place"] for each in added} <= {1, 2, 3, 4}
+            assert all(each["item"] == history[each["place"]] for each in added)
+            assert sum(each["score"] for each in added) == pytest.approx(item["score"], rel=1e-5)
+            column = near[:, [retriever.items.encode([item["item"]])[0]]].toarray().ravel()
+            assert {each["place"]: each["score"] for each in added} == pytest.approx(
+                {
+                    at: 0.8 ** (4 - at) * column[index]
+                    for at, index in enumerate([3, 9, 3, 14, 15])
+                    if at and column[index]
+                }
+            )
+        # New items have the reasons of what they are like.
+        near_one, seen = retriever.items.decode(np.array([7, 14]))
+        new = [{"item": 9_001, "similar": [near_one]}, {"item": 9_002, "similar": [seen]}, {"item": 9_003}]
+        client.put("/v1/items", json={"items": new}).raise_for_status()
+        body = {"history": [*history[:3], 9_003, *history[4:], 9_002], "filter": {"items": [9_001, near_one]}}
+        told = recommend(client, body | {"k": 2, "explain": "full"})["items"]
+        assert told[0]["explain"] == told[1]["explain"]
+        total = sum(each["score"] for each in told[0]["explain"]["history"])
+        assert total == pytest.approx(told[0]["score"], rel=1e-5)
+
+
+def test_answers_of_a_counting_method_say_what_counts_fill(tmp_path):
+    near = sparse.csr_matrix(np.diag(np.ones(NUM_ITEMS - 3, np.float32), 3))
+    retriever = retriever_of(NeighbourSearcher(near, np.arange(NUM_ITEMS)), text=False)
+    retriever.save(tmp_path / "model")
+    history = retriever.items.decode(np.array([3, 9]))
+    with serving(tmp_path / "model") as client:
+
+        def sources(body):
+            answer = recommend(client, body)
+            return answer["source"], [item["source"] for item in answer["items"]]
+
+        assert sources({"history": history, "k": 2}) == ("model", ["model"] * 2)
+        assert sources({"history": history, "k": 4}) == ("mixed", ["model"] * 2 + ["popular"] * 2)
+        assert sources({"history": [], "k": 2}) == sources({"user": "nobody", "k": 2}) == ("popular", ["popular"] * 2)
+        # A new item has the neighbours of the one that it is like.
+        new = {"items": [{"item": 9_001, "similar": history[:1]}]}
+        client.put("/v1/items", json=new).raise_for_status()
+        assert sources({"history": [9_001], "k": 2}) == ("mixed", ["model", "popular"])
