@@ -20,12 +20,6 @@ def folder(tmp_path_factory):
     return saved(tmp_path_factory.mktemp("serve") / "model", text=True)
 
 
-@pytest.fixture
-def client(folder):
-    with serving(folder[0], by_category=True, **WIDE) as client:
-        yield client
-
-
 def test_fields_of_new_items_are_shown(folder, tmp_path):
     table = item_table(tmp_path / "items.parquet", folder[1])
     with serving(folder[0], items=table, **WIDE) as client:
