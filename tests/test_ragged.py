@@ -1,10 +1,12 @@
 """Rows of different lengths in one flat array."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beamwood.ragged import indptr_of, places_in_rows, ranges
+from beamwood.ragged import indptr_of, places_in_rows, ranges, sorted_distinct
+from beamwood.types import ItemLists, among
 
 LENGTHS = st.lists(st.integers(0, 5), max_size=8)
 
@@ -23,3 +25,17 @@ def test_entries_are_numbered_within_their_row(lengths, data):
     assert places_in_rows(sizes).tolist() == [place for length in lengths for place in range(length)]
     wanted = [start + place for start, length in zip(starts, lengths, strict=True) for place in range(length)]
     assert ranges(np.array(starts, np.int64), sizes).tolist() == wanted
+
+
+@given(st.lists(st.integers(-5, 5)))
+def test_values_are_sorted_and_distinct(values):
+    assert sorted_distinct(np.array(values, np.int32)).tolist() == sorted(set(values))
+
+
+def test_lists_are_sorted_and_not_hashed(monkeypatch):
+    """Four million keys take numpy's hash five seconds, and a sort a tenth of one."""
+    lists = ItemLists.from_lists([[3, 1, 3], [], [2, 2]])
+    monkeypatch.setattr(np, "unique", lambda *_: pytest.fail("numpy's unique hashes whole numbers"))
+    assert [row.tolist() for row in lists.distinct()] == [[1, 3], [], [2]]
+    assert [row.tolist() for row in lists.union(lists)] == [[1, 3], [], [2]]
+    assert among(np.array([[1], [1], [2]]), lists).tolist() == [[True], [False], [True]]

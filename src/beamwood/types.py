@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamwood.errors import InputError
-from beamwood.ragged import indptr_of, ranges, whole_numbers
+from beamwood.ragged import indptr_of, ranges, sorted_distinct, whole_numbers
 
 __all__ = [
     "BoolArray",
@@ -141,9 +141,9 @@ class ItemLists:
         if len(self.items) == 0:
             return self
         if len(self) == 1:
-            return self._one(_sorted_distinct(self.items))
+            return self._one(sorted_distinct(self.items))
         width = np.int64(self.items.max()) + 1
-        keys = np.unique(self.rows * width + self.items)
+        keys = sorted_distinct(self.rows * width + self.items)
         counts = np.bincount(keys // width, minlength=len(self))
         return type(self)(indptr_of(counts), (keys % width).astype(np.int32))
 
@@ -152,7 +152,7 @@ class ItemLists:
         if len(other) != len(self):
             raise InputError(f"the lists have {len(self)} and {len(other)} rows; give one row each")
         if len(self) == 1:
-            return self._one(_sorted_distinct(np.concatenate([self.items, other.items])))
+            return self._one(sorted_distinct(np.concatenate([self.items, other.items])))
         order = np.argsort(np.concatenate([self.rows, other.rows]), kind="stable")
         indptr = self.indptr + other.indptr
         return type(self)(indptr, np.concatenate([self.items, other.items])[order]).distinct()
@@ -165,19 +165,12 @@ class ItemLists:
         return cls(indptr_of(lengths), items)
 
 
-def _sorted_distinct(items: NDArray[np.int32]) -> NDArray[np.int32]:
-    """The items ascending, each once."""
-    ascending, kept = np.sort(items), np.ones(len(items), bool)
-    kept[1:] = ascending[1:] != ascending[:-1]
-    return ascending[kept]
-
-
 def among(items_BM: IndexArray, lists: ItemLists) -> BoolArray:
     """bool[B, M], true where an item is in its row's list; -1 (no item) never is."""
     if len(lists.items) == 0:
         return np.zeros(items_BM.shape, np.bool_)
     width = np.int64(max(int(items_BM.max(initial=-1)), int(lists.items.max())) + 1)
-    known = np.unique(lists.rows * width + lists.items)
+    known = sorted_distinct(lists.rows * width + lists.items)
     asked = np.arange(len(items_BM), dtype=np.int64)[:, None] * width + items_BM
     place = np.minimum(np.searchsorted(known, asked), len(known) - 1)
     found: BoolArray = (known[place] == asked) & (items_BM >= 0)

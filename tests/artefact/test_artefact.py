@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -42,6 +43,19 @@ def save(path, *, overwrite=False, mark=1):
         texts={"notes.md": f"mark {mark}\n"},
         overwrite=overwrite,
     )
+
+
+def test_threads_read_one_artefact(tmp_path):
+    """Its open files have one position each, which threads would move under one another."""
+    arrays, texts = {str(number): np.arange(3) for number in range(300)}, {"notes.md": "ab" * 1_000_000}
+    write_artefact(tmp_path / "model", manifest={"kind": "x"}, arrays={"weights": arrays}, texts=texts)
+    artefact = read_artefact(tmp_path / "model")
+
+    def read(_):
+        return len(artefact.text("notes.md")), len(artefact.arrays("weights"))
+
+    with ThreadPoolExecutor(8) as pool:
+        assert set(pool.map(read, range(200))) == {(2_000_000, 300)}
 
 
 def test_everything_round_trips(tmp_path):

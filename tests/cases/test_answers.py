@@ -86,6 +86,15 @@ def test_no_split_is_advised_if_none_works(write, say):
         assert "choose --split" not in said
 
 
+def test_a_time_split_of_sessions_advises_whole_ones(write, say):
+    rows = [(user, (user + n) % 9, 5, 1_600_000_000 + 8 * user + n) for user in range(400) for n in range(10)]
+    path = write(rows)
+    said = "which is few: a fit with --split sessions has 40 of each"
+    assert said in say("fit", path, "--split", "time")
+    assert "is few" not in say("fit", path, "--split", "sessions")
+    assert "users by their first event" in say("evaluate", path.parent / "out", "--k", 3)
+
+
 # Empty answers
 
 

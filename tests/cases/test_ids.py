@@ -158,3 +158,25 @@ def test_repeated_rows_are_dropped_on_request(write, planted, say):
     assert "640 rows repeat another one exactly; left out" in say("fit", path, "--drop-duplicates")
     assert read_log(path, drop_duplicates=True).frame.equals(read_log(write(planted, "once.csv")).frame)
     assert "ndcg" in say("evaluate", path.parent / "out")
+
+
+def test_an_id_with_control_characters_is_listed_on_one_line(frame, say, tmp_path):
+    frame = frame.with_columns(item_id="a\n\x1b[2J\u2028日本" + pl.col("item_id").cast(pl.String))
+    frame.write_parquet(tmp_path / "log.parquet")
+    say("fit", tmp_path / "log.parquet", "--method", "ease")
+    for command in (("recommend", "--user", 3), ("similar", "--item", frame["item_id"][0])):
+        listed = say(command[0], tmp_path / "out", *command[1:], "-k", 4).splitlines()
+        assert [line.split()[0] for line in listed[-4:]] == ["1", "2", "3", "4"]
+        assert all(r"a\n\x1b[2J\u2028日本" in line for line in listed[-4:])
+
+
+@pytest.mark.parametrize(
+    ("names", "such"),
+    [
+        ("Benutzer,Artikel,Zeit", "such as --user-column 'Benutzer' --item-column 'Artikel' "),
+        ("usuario,articulo,fecha", "such as --user-column 'usuario' --item-column 'articulo' "),
+    ],
+)
+def test_the_column_most_similar_to_a_known_name_is_suggested(planted, write, say, names, such):
+    path = write([(user, item, time) for user, item, _, time in planted], header=names)
+    assert such in say("fit", path, code=2)

@@ -192,6 +192,13 @@ def test_quotes_around_ids_are_reported(plain, quoted):
     assert f"item ids are within quotes, the first {first!r} in row 1; each is read as one item" in note
 
 
+@pytest.mark.parametrize("row", [5, 319])
+def test_a_quote_without_its_pair_is_named_with_its_line(plain, write, row):
+    plain[row] = (plain[row][0], f'"{plain[row][1]}', plain[row][2])
+    with pytest.raises(InputError, match=f"a quote without its pair in line {row + 2} swallows lines; mend it"):
+        read_log(write(plain, header=HEADER))
+
+
 def test_leading_zeros_are_reported(plain, say, write):
     rows = [(f"{user:04}" if time % 2 else user, item, time) for user, item, time in plain]
     both = len({user for user, *_ in rows}) - len({user for user, *_ in plain})

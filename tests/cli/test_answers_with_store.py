@@ -11,6 +11,7 @@ import pytest
 from beamwood import load
 from beamwood.retrieval.batch import group_answers
 from beamwood.retrieval.batch import job as jobs
+from beamwood.serve.settings import Limits
 from beamwood.serve.store.event import Event
 from beamwood.serve.store.open import open_store
 from cli_cases import beamwood, interrupt_second_block
@@ -84,6 +85,22 @@ def test_all_users_are_answered_as_by_the_server(fitted, store, tmp_path, option
     shown = {item for given in found.values() for item, _ in given}
     assert not shown & {8, 10}
     assert options or 777 in shown
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_the_share_of_new_items_is_that_of_the_server(fitted, store, tmp_path, share, capsys):
+    out, users = tmp_path / "recs.parquet", (1, 2, 5)
+    listed = tmp_path / "users.txt"
+    listed.write_text("\n".join(map(str, users)))
+    ask = ("recommend", fitted, "--users", listed, "-k", 40, "--out", out)
+    assert beamwood(*ask, "--store", store, "--new-item-share", share) == 0, capsys.readouterr().err
+    with serving(fitted, store=store, limits=Limits(new_item_share=share)) as client:
+        wait_until(lambda: client.service.snapshot.learned)
+        expected = {user: post(client, "/v1/recommend", {"user": user, "k": 40})["items"] for user in users}
+    assert lists(out) == {user: [(item["item"], item["score"]) for item in items] for user, items in expected.items()}
+    assert {777 in {item for item, _ in given} for given in lists(out).values()} == {share == 1}
+    assert beamwood(*ask, "--new-item-share", share, "--overwrite") == 2
+    assert "--new-item-share is about the new items of a store; give --store" in capsys.readouterr().err
 
 
 def test_users_and_histories_one_by_one(fitted, store, tmp_path, capsys):

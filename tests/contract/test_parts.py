@@ -5,6 +5,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
+import pytest
 
 from beamwood.losses.levels import LEVEL_LOSSES
 from beamwood.models.scorers import SCORERS
@@ -32,6 +33,19 @@ class TestSimilarity(TermContract):
 
 class TestTrend(TermContract):
     term = runpy.run_path(str(FILES / "trend_term.py"))["Trend"]()
+
+
+class Fixed(Similarity):
+    """It leaves its vectors where they are."""
+
+    def move(self, held, place, shape):
+        pass
+
+
+def test_a_term_that_moves_nothing_breaks_the_contract():
+    contract = type("Broken", (TermContract,), {"term": Fixed(5)})()
+    with pytest.raises(AssertionError, match="nothing was moved"):
+        contract.test_a_move_is_undone_by_its_reverse()
 
 
 class TestSoftmax(LevelLossContract):

@@ -141,6 +141,9 @@ def test_item_table():
         Dataset.from_log(read_log(FRAME), pl.concat([items, items.head(1)]))
     with pytest.raises(InputError, match="has no item column; it has: x"):
         Dataset.from_log(read_log(FRAME), pl.DataFrame({"x": [1]}))
+    for ids in (["a", None], [1, None]):
+        with pytest.raises(InputError, match=r"1 of 2 rows with no item id.*; fill them, or leave these rows out$"):
+            Dataset.from_log(read_log(FRAME), pl.DataFrame({"item_id": ids}))
 
 
 def test_boundary_column():

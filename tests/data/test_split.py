@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beamwood.data import SPLITS, ColumnNames, Dataset, by_time, disjoint_users, leave_one_out, read_log
+import beamwood
+from beamwood.data import SPLITS, ColumnNames, Dataset, by_session, by_time, disjoint_users, leave_one_out, read_log
 from beamwood.data.examples import last_window, windows
 from beamwood.errors import InputError
 from beamwood.types import ItemLists
@@ -44,7 +45,7 @@ def test_disjoint_users_follow_the_definition(seed):
     assert len(split.valid) + len(split.test) + split.report["users_without_both_halves"] == n - int(0.8 * n)
 
 
-@pytest.mark.parametrize("name", ["users", "leave-one-out", "time"])
+@pytest.mark.parametrize("name", ["users", "leave-one-out", "time", "sessions"])
 def test_training_rows_keep_their_times(name):
     data = random_dataset(5)
     train = SPLITS[name](data).train
@@ -102,6 +103,54 @@ def test_time_split_never_uses_later_events():
             assert list(queries.labels[row]) == sorted(set(events[(times >= cut) & (times < end)].tolist()))
 
 
+def test_a_split_by_session_keeps_each_user_whole():
+    """Users in random order, their sessions overlap, some start together, and some have one event."""
+    rng = np.random.default_rng(4)
+    starts, lengths = rng.integers(0, 60, 200) * 10, rng.integers(1, 8, 200)
+    frame = pl.DataFrame(
+        [
+            (user, int(rng.integers(0, 30)), int(starts[user]) + place * 4)
+            for user in rng.permutation(200)
+            for place in range(lengths[user])
+        ],
+        schema=["user", "item", "time"],
+        orient="row",
+    )
+    data = Dataset.from_log(read_log(frame))
+    split = by_session(data, valid_share=0.2)
+    first, second = (np.sort(starts)[place] for place in (140, 180))
+    assert {first, second} <= {int(text) for text in split.rule.replace(",", "").split() if text.isdigit()}
+    trained = np.flatnonzero(split.train.histories.lengths)
+    assert np.array_equal(trained, np.flatnonzero(starts < first))
+    assert np.array_equal(split.train.histories.lengths[trained], lengths[trained])
+    for queries, wanted in ((split.valid, (starts >= first) & (starts < second)), (split.test, starts >= second)):
+        assert np.array_equal(queries.users, np.flatnonzero(wanted & (lengths >= 2)))
+        for row, user in enumerate(queries.users):
+            events, middle = data.histories[user], lengths[user] // 2
+            assert list(queries.histories[row]) == list(events[:middle])
+            assert list(queries.labels[row]) == sorted(set(events[middle:].tolist()))
+    late = sum(
+        start + place * 4 >= second
+        for start, n in zip(starts, lengths, strict=True)
+        if start < first
+        for place in range(n)
+    )
+    assert f"; {late} training events are not before the second cut" in split.rule
+    assert split.tests_unknown_users
+    with pytest.raises(InputError, match="but --split sessions tests on others; use --split leave-one-out"):
+        beamwood.compare(split, ["popularity", "ranker"])
+    with pytest.raises(InputError, match="but --split sessions tests on others; use --split leave-one-out"):
+        beamwood.fit(split, "ranker")
+
+
+def test_a_split_by_session_needs_users_who_start_at_different_times():
+    frame = pl.DataFrame({"user": np.repeat(np.arange(30), 4), "item": np.tile(range(6), 20), "time": 5})
+    with pytest.raises(InputError, match=r"no user starts before the first cut, 5, .*; choose --split users or leave"):
+        by_session(Dataset.from_log(read_log(frame)))
+    with pytest.raises(InputError, match="below one user of 30; raise it"):
+        by_session(Dataset.from_log(read_log(frame.with_columns(time=pl.col("user")))), test_share=1e-17)
+
+
 @pytest.mark.parametrize(("valid", "test"), [(0.1, 5e-324), (5e-324, 0.1), (1e-17, 1e-17)])
 def test_a_share_below_one_event_is_refused(valid, test):
     frame = pl.DataFrame({"user": [n % 5 for n in range(40)], "item": [n % 7 for n in range(40)], "time": range(40)})
@@ -117,8 +166,9 @@ def test_too_little_data():
         disjoint_users(few)
     with pytest.raises(InputError, match="no user has 3 interactions"):
         leave_one_out(few)
-    with pytest.raises(InputError, match="has no times"):
-        by_time(few)
+    for split in (by_time, by_session):
+        with pytest.raises(InputError, match="has no times"):
+            split(few)
     single = Dataset.from_log(read_log(pl.DataFrame({"user": range(20), "item": range(20)})))
     with pytest.raises(InputError, match="leaves 0 validation and 0 test users"):
         disjoint_users(single)
@@ -126,8 +176,9 @@ def test_too_little_data():
 
 def test_times_that_count_within_users_are_refused_by_a_time_split():
     frame = pl.DataFrame({"user": np.repeat([1, 2, 3], 4), "item": range(12), "time": np.tile(range(4), 3)})
-    with pytest.raises(InputError, match=r"only count 0, 1, 2, \.\.\. within each user"):
-        by_time(Dataset.from_log(read_log(frame)))
+    for split in (by_time, by_session):
+        with pytest.raises(InputError, match=r"only count 0, 1, 2, \.\.\. within each user"):
+            split(Dataset.from_log(read_log(frame)))
 
 
 @given(st.lists(st.lists(st.integers(0, 9), max_size=12), max_size=5), st.integers(2, 6), st.integers(1, 5))
@@ -202,6 +253,8 @@ def test_a_history_length_is_checked(length):
     dataset = Dataset.from_log(read_log(pl.DataFrame({"user": [1, 2], "item": [1, 2]})))
     with pytest.raises(InputError, match=r"history_length=.* is not a whole number of at least 1"):
         disjoint_users(dataset, history_length=length)
+    with pytest.raises(InputError, match=r"history_length=.* is not a whole number of at least 1"):
+        by_session(dataset, history_length=length)
 
 
 def test_an_invalid_custom_split_is_located():

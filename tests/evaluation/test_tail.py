@@ -92,8 +92,6 @@ def test_only_tail_labels_and_their_users():
     assert tail.users.tolist() == [7, 9]
     assert [row.tolist() for row in tail.labels] == [[1], [1, 3]]
     assert [row.tolist() for row in tail.histories] == [[0], [4]]
-    assert tail.of_queries == 4
-    assert tail.rule == rare.rule
     only_head = Queries(np.array([1]), lists.take(np.array([0])), labels.take(np.array([1])), lists.take(np.array([0])))
     with pytest.raises(InputError, match=r"no query has a tail label \(tail = 1 and 3\)"):
         tail_queries(only_head, rare)

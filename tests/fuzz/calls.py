@@ -47,6 +47,10 @@ def calls(folder):
         "splits.disjoint_users": (beamwood.splits.disjoint_users, {"dataset": data, "seed": 1, "history_length": 3}),
         "splits.leave_one_out": (beamwood.splits.leave_one_out, {"dataset": data, "seed": 1}),
         "splits.by_time": (beamwood.splits.by_time, {"dataset": data, "valid_share": 0.3, "test_share": 0.3}),
+        "splits.by_session": (
+            beamwood.splits.by_session,
+            {"dataset": data, "history_length": 3, "valid_share": 0.3, "test_share": 0.3},
+        ),
         "splits.by_boundary": (beamwood.splits.by_boundary, {"dataset": data, "valid_share": 0.3}),
         "fit": (in_time, {"split": split, "method": "popularity", "config": None, "preset": None, "seed": 1}),
         "fit.settings": (

@@ -73,7 +73,7 @@ def test_a_method_accepts_an_index(split, start, tmp_path, name, changes, index)
     fitted.save(tmp_path / "saved")
     loaded, users = beamwood.load(tmp_path / "saved"), fitted.users.ids.head(20)
     searcher = loaded.searcher.first
-    assert {each.name for each in (searcher.indexes if name == "mol" else [searcher.index])} == {index}
+    assert {each.kind for each in (searcher.indexes if name == "mol" else [searcher.index])} == {index}
     answers = fitted.recommend(users=users, k=5)
     assert loaded.recommend(users=users, k=5) == answers
     if index == "qinco":
@@ -111,7 +111,7 @@ def test_a_custom_index_is_one_file(split, tmp_path):
     source = Path(beamwood.__file__).parent
     assert not any("bucket_index" in path.read_text() for path in source.rglob("*.py"))
     fitted = beamwood.fit(split, str(FILE), SMALL, progress=False)
-    assert fitted.searcher.first.index.name == "buckets"
+    assert fitted.searcher.first.index.kind == "buckets"
     assert "f@20" in evaluate(fitted.searcher, split.test, ks=(20,), remove_seen=False).means()
     fitted.save(tmp_path / "saved")
     users = fitted.users.ids.head(5)

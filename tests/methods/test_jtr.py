@@ -195,7 +195,7 @@ def test_a_saved_model_gives_equal_answers_and_keeps_its_settings(split, tmp_pat
     fitted = METHOD.fitted(split, SHORT | {"index.num_probed": 1}, progress=False)
     fitted.save(tmp_path / "saved")
     loaded = beamwood.load(tmp_path / "saved")
-    assert loaded.searcher.first.index.name == "clusters"
+    assert loaded.searcher.first.index.kind == "clusters"
     asked = {"histories": [[1, 2, 3], [5]], "k": 20, "allowed": list(range(0, NUM_ITEMS, 2))}
     answers = fitted.recommend(**asked)
     assert loaded.recommend(**asked) == answers
@@ -212,7 +212,7 @@ def test_it_keeps_its_time_limit(split):
     fitted = METHOD.fitted(split, SMALL | {"loop.max_steps": 10**6}, time_limit=4, progress=False)
     # A step or an index of a busy machine may take longer than planned.
     assert fitted.metadata["training"]["seconds"] < 8
-    assert fitted.searcher.first.index.name == "clusters"
+    assert fitted.searcher.first.index.kind == "clusters"
 
 
 def test_compare_accepts_it(split):

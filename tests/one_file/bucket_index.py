@@ -18,7 +18,7 @@ from beamwood.types import SearchOptions
 class Buckets:
     """C = 8 centres drawn from the items; each item is in the bucket of its nearest centre, and half are probed."""
 
-    name, Settings, modules, trains = "buckets", IndexSettings, (), False
+    kind, Settings, modules, trains = "buckets", IndexSettings, (), False
 
     def __init__(self, vectors_ND, settings=None, inputs=IndexInputs(), *, bucket_N=None):
         self.vectors = vectors_ND

@@ -9,8 +9,6 @@ import pytest
 import torch
 
 from beamwood.artefact.write import _WRITERS
-from beamwood.data import Dataset, disjoint_users, read_log
-from beamwood.data.markets.synthetic import MarketConfig, make_market
 from beamwood.errors import NotSavedError
 from beamwood.fitting.start_cache import caching
 from beamwood.fitting.tree import task
@@ -28,31 +26,19 @@ from beamwood.training.budget import Budget
 from beamwood.training.checkpoint import load_checkpoint
 from beamwood.training.run_folder import RunFolder
 from beamwood.training.trainable import Stepper
+from clocks import Ticks
 from plans import planned
+from portfolios import COUNTING, TINY, small_split
 from resumed import assert_same_arrays
 
-COUNTING = [Member("popularity", "popularity", blends=False), Member("cooccurrence", "cooccurrence")]
-COUNTING += [Member("transitions", "transitions")]
 TREE = {"tree.branching": 4, "model.width": 8, "model.attention_hidden": 4, "model.mlp": (8,), "model.light_width": 0}
 TREE |= {"model.num_neighbours": 4, "tree.beam_width": 16, "loop.evaluate_every": 2, "loop.max_steps": 10**6}
 TREE |= {"loop.patience": 10**6, "choose.validation_users": 20, "loop.batch_size": 16}
 
 
-class Ticks:
-    """A clock that advances slightly with each reading, so that results do not depend on the machine."""
-
-    def __init__(self, step=0.04):
-        self.now, self.step = 0.0, step
-
-    def __call__(self):
-        self.now += self.step
-        return self.now
-
-
 @pytest.fixture(scope="module")
 def split():
-    market = make_market(MarketConfig(num_users=150, num_items=60, max_events=40), seed=0)
-    return disjoint_users(Dataset.from_log(read_log(market.log)), seed=1)
+    return small_split()
 
 
 def held(split, folder, members, limit, clock=None):
@@ -239,9 +225,7 @@ def test_unchanged_models_are_not_evaluated_again(split, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("pace", "looked_at"), [(1.0, {"s0", "s1"}), (0.3, {"s0"})])
 def test_under_other_load_there_are_fewer_and_longer_looks(split, tmp_path, pace, looked_at):
-    small = {"model.width": 4, "model.num_blocks": 1, "loop.max_steps": 10**6, "loop.evaluate_every": 5}
-    small |= {"loop.patience": 10**6, "choose.validation_users": 20}
-    members = [COUNTING[0], *(Member(f"s{n}", "sasrec", small | {"model.dropout": n / 10}) for n in range(3))]
+    members = [COUNTING[0], *(Member(f"s{n}", "sasrec", TINY | {"model.dropout": n / 10}) for n in range(3))]
     clock, parts = Ticks(0.1), SearchFolder(tmp_path / "parts", {})
     options = {"budget": Budget(150, clock=clock), "processor": lambda: pace * clock.now}
     with parts.locked(resume=False, overwrite=False):

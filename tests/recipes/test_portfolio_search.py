@@ -1,8 +1,7 @@
-"""The search for the best method: selection, stored results, and resumption."""
+"""The search for the best method: selection, limits, and stored results."""
 
 import json
 import re
-import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -16,7 +15,7 @@ from beamwood.data.markets.synthetic import MarketConfig, make_market
 from beamwood.data.queries import Queries
 from beamwood.errors import InputError, TimeLimitError
 from beamwood.evaluation.protocol import evaluate
-from beamwood.recipes.portfolio import choice, search
+from beamwood.recipes.portfolio import search
 from beamwood.recipes.portfolio.find import find
 from beamwood.recipes.portfolio.members import Member, members_of
 from beamwood.recipes.portfolio.outline import Outline
@@ -25,18 +24,15 @@ from beamwood.recipes.portfolio.search_folder import SearchFolder
 from beamwood.recipes.portfolio.table import table_lines
 from beamwood.recipes.portfolio.wanted import Wanted
 from beamwood.training.budget import Budget
+from clocks import Ticks
+from portfolios import COUNTING, TINY, searched, small_split
 
-COUNTING = [Member("popularity", "popularity", blends=False), Member("cooccurrence", "cooccurrence")]
-COUNTING += [Member("transitions", "transitions")]
-TINY = {"model.width": 4, "model.num_blocks": 1, "loop.max_steps": 10**6, "loop.evaluate_every": 5}
-TINY |= {"loop.patience": 10**6, "choose.validation_users": 20}
 OWN = TINY | {"loop.max_steps": 10, "choose.monitor": "both/f@20"}
 
 
 @pytest.fixture(scope="module")
 def split():
-    market = make_market(MarketConfig(num_users=150, num_items=60, max_events=40), seed=0)
-    return disjoint_users(Dataset.from_log(read_log(market.log)), seed=1)
+    return small_split()
 
 
 @pytest.fixture(scope="module")
@@ -265,51 +261,6 @@ def test_blends_above_the_memory_budget_are_not_tried(split):
     assert not any(larger in row["name"].split("+") for row in rows if "+" in row["name"])
 
 
-def test_an_interrupted_search_returns_the_best_so_far_and_resumes(split, tmp_path):
-    said, bests = [], []
-
-    def interrupt(retriever):
-        bests.append(retriever.metadata["portfolio"]["chosen"])
-        if len(bests) == 2:
-            raise KeyboardInterrupt
-
-    options = {"time_limit": 600, "members": COUNTING, "folder": tmp_path / "kept"}
-    first = find(split, better=interrupt, **options)
-    assert first.interrupted
-    assert first.document["chosen"] == bests[-1] == "cooccurrence"
-    assert "test" not in first.document
-    with pytest.raises(InputError, match="already holds a search; pass --resume"):
-        find(split, **options)
-    again = find(split, resume=True, say=said.append, **options)
-    assert not again.interrupted
-    assert not any(line.startswith(("popularity: ", "cooccurrence: ")) for line in said)
-    rows = {row["name"]: row for row in again.document["rows"]}
-    assert rows["popularity"]["looks"] == rows["transitions"]["looks"] == 1
-    whole = find(split, time_limit=600, members=COUNTING).document
-    assert again.document["chosen"] == whole["chosen"]
-    assert again.document["test"] == whole["test"]
-
-
-def test_a_search_resumes_only_with_the_same_arguments(split, tmp_path):
-    options = {"time_limit": 600, "members": COUNTING[:1], "folder": tmp_path / "kept"}
-    find(split, **options)
-    with pytest.raises(InputError, match="searched with another seed"):
-        find(split, resume=True, seed=5, **options)
-    with pytest.raises(InputError, match="searched with another split"):
-        find(disjoint_users(split.dataset, seed=9), resume=True, **options)
-    assert find(split, overwrite=True, **options).document["chosen"] == "popularity"
-    (tmp_path / "foreign").mkdir()
-    (tmp_path / "foreign" / "file").write_text("mine")
-    with pytest.raises(InputError, match="does not hold a search of beamwood"):
-        find(split, **options | {"folder": tmp_path / "foreign", "overwrite": True})
-    with pytest.raises(InputError, match="nothing to resume"):
-        find(split, **options | {"folder": tmp_path / "none", "resume": True})
-    state = tmp_path / "kept" / "search.json"
-    state.write_text(json.dumps(json.loads(state.read_text()) | {"values": ["half"]}))
-    with pytest.raises(InputError, match="is damaged"):
-        find(split, resume=True, **options)
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -330,67 +281,11 @@ def test_wrong_options_are_refused(split, options, message):
         beamwood.fit(split, **options)
 
 
-class Ticks:
-    """A clock that advances slightly with each reading, so that results do not depend on the machine."""
-
-    def __init__(self, rings=None):
-        self.now, self.rings = 0.0, rings
-
-    def __call__(self):
-        self.now += 0.04
-        if self.rings is not None and self.now >= self.rings:
-            self.rings = None
-            signal.raise_signal(signal.SIGINT)
-        return self.now
-
-
-def searched(split, folder, members, limit, *, clock=None, resume=False):
-    parts, budget = SearchFolder(folder, {}), Budget(limit, clock=clock or Ticks())
-    with parts.locked(resume=resume, overwrite=False):
-        found = Search(split, Wanted(limit, "removed/f@20"), parts, members=members, budget=budget).run()
-    return found, parts
-
-
 def test_methods_without_time_are_named(split, tmp_path):
     members = [COUNTING[0], Member("sasrec", "sasrec", TINY)]
     found, _ = searched(split, tmp_path / "parts", members, 5)
     assert found.document["not_tried"] == ["sasrec"]
     assert "not tried in this time: sasrec; a longer --time-limit tries more" in table_lines(found.document)
-
-
-def test_trainings_continue_in_each_round(split, tmp_path, monkeypatch):
-    monkeypatch.setattr(choice, "SHORTEST", 1.0)
-    members = [COUNTING[0], *(Member(f"s{seed}", "sasrec", TINY | {"model.dropout": seed / 10}) for seed in range(2))]
-    found, parts = searched(split, tmp_path / "parts", members, 40)
-    trained = {name: [each for each in parts.trials if each.name == name] for name in ("s0", "s1")}
-    looks = sorted(len(each) for each in trained.values())
-    assert looks[0] >= 1
-    assert looks[1] >= 2
-    for each in trained.values():
-        seconds = [look.trained for look in each]
-        # A continued look includes the time of the previous one.
-        assert sorted(set(seconds)) == seconds
-    best = max(look.value for each in trained.values() for look in each)
-    rows = {row["name"]: row for row in found.document["rows"]}
-    assert max(rows[name]["value"] for name in trained) == pytest.approx(best)
-    assert found.document["seconds"] <= 40
-
-
-def test_ctrl_c_during_a_training_keeps_its_run(split, tmp_path, monkeypatch):
-    monkeypatch.setattr(choice, "SHORTEST", 1.0)
-    members = [COUNTING[0], Member("sasrec", "sasrec", TINY)]
-    first, parts = searched(split, tmp_path / "kept", members, 30, clock=Ticks(rings=6.0))
-    assert first.interrupted
-    assert first.document["chosen"] == "popularity"
-    assert [each.name for each in parts.trials] == ["popularity"]
-    before = len((tmp_path / "kept" / "sasrec.run" / "metrics.jsonl").read_text().splitlines())
-    assert before > 0
-    again, parts = searched(split, tmp_path / "kept", members, 30, resume=True)
-    assert not again.interrupted
-    # The interrupted part of the training counts too.
-    looks = [each for each in parts.trials if each.name == "sasrec"]
-    assert looks[0].trained > looks[0].seconds
-    assert again.document["seconds"] > 6
 
 
 def test_members_depend_on_the_log(split):

@@ -1,5 +1,8 @@
 """HNSW: builds are reproducible, it is saved, counts are correct, and rows are independent."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
@@ -28,6 +31,30 @@ def test_scored_counts_products(index):
     assert (hits.scored > 128).all()
     assert (hits.scored < 5_000).all()
     assert len(set(hits.scored.tolist())) > 1
+
+
+class Meeting:
+    """A graph whose searches end only when two of them are under way."""
+
+    def __init__(self, graph):
+        self.graph, self.both = graph, threading.Barrier(2, timeout=10)
+
+    def search(self, *arguments, **options):
+        found = self.graph.search(*arguments, **options)
+        self.both.wait()
+        return found
+
+
+def test_threads_search_at_once_and_count_each_product_once(index):
+    queries = np.random.default_rng(7).normal(size=(8, 16)).astype(np.float32)
+    alone = index.search(queries, 10)
+    shared = HnswIndex.restore(index.vectors, *index.export())
+    shared._index = Meeting(shared._index)
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(lambda half: shared.search(half, 10), np.split(queries, 2)))
+    assert np.array_equal(np.concatenate([hits.items for hits in found]), alone.items)
+    # The library itself adds without a lock, so one of the eight searches may be lost.
+    assert 0.7 * alone.scored.sum() < sum(hits.scored.sum() for hits in found) <= alone.scored.sum()
 
 
 def test_short_vectors_are_found_too():

@@ -38,7 +38,7 @@ class TestHnsw(IndexContract):
 
 
 def test_indexes_are_registered_by_name():
-    assert all(index.name == name for name, index in INDEXES.items())
+    assert all(index.kind == name for name, index in INDEXES.items())
 
 
 @pytest.fixture

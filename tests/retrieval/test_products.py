@@ -27,6 +27,23 @@ def test_equals_a_plain_sort(monkeypatch, block_rows, block_items, k):
     assert np.array_equal(got.scored, expected.scored)
 
 
+@pytest.mark.parametrize("num_allowed", [0, 1, 9, 120])
+def test_few_allowed_items_are_scored_alone(monkeypatch, num_allowed):
+    """A vector that no filter allows is never multiplied: here it is infinite, and its score would be none."""
+    monkeypatch.setattr(module, "_BLOCK_ITEMS", 50)
+    rng = np.random.default_rng(num_allowed)
+    queries, vectors = (rng.integers(-2, 3, (n, 4)).astype(np.float32) for n in (5, 1000))
+    excluded = ItemLists.from_lists([np.sort(rng.permutation(1000)[:n]) for n in (0, 1, 400, 1000, 3)])
+    allowed = np.zeros(1000, bool)
+    allowed[rng.permutation(1000)[:num_allowed]] = True
+    expected = top_k(queries @ vectors.T, 7, excluded=excluded, allowed=allowed)
+    vectors[~allowed] = np.inf
+    got = best_products(queries, vectors, 7, excluded=excluded, allowed=allowed)
+    assert np.array_equal(got.items, expected.items)
+    assert np.array_equal(got.scores, expected.scores)
+    assert np.array_equal(got.scored, expected.scored)
+
+
 @pytest.mark.parametrize("columns", [3, 40])
 def test_scores_of_given_items(columns):
     rng = np.random.default_rng(0)

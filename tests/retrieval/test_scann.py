@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from beamwood.errors import ArtefactError
-from beamwood.retrieval.index import ScannIndex, settings_of
+from beamwood.retrieval.index import ScannIndex, scann, settings_of
+from beamwood.retrieval.index.kmeans import kmeans
 from beamwood.retrieval.index.scann import anisotropic_codes, eta_of
 from beamwood.retrieval.products import best_products
 from beamwood.testing import IndexContract
@@ -83,6 +84,20 @@ def test_no_iteration_raises_the_loss(vectors, monkeypatch):
         losses.append(loss_of(vectors, coded(vectors).decoded(), vectors, eta).mean())
     assert all(later <= before * (1 + 1e-5) for before, later in itertools.pairwise(losses))
     assert losses[-1] < losses[0]
+
+
+@pytest.mark.parametrize("threshold", [0.0, 0.6])
+def test_codewords_of_many_vectors_are_learned_from_some(vectors, monkeypatch, threshold):
+    """The others get codes of the same codewords, at nearly the same loss."""
+    eta, sizes = eta_of(vectors, threshold), []
+    whole = coded(vectors, threshold=threshold)
+    monkeypatch.setattr(scann, "_LEARNED", 700, raising=False)
+    monkeypatch.setattr(scann, "_ROWS", 400)
+    monkeypatch.setattr(scann, "kmeans", lambda x, *rest: sizes.append(len(x)) or kmeans(x, *rest))
+    some = coded(vectors, threshold=threshold)
+    assert set(sizes) == {700}
+    losses = [loss_of(vectors, made.decoded(), vectors, eta).mean() for made in (whole, some)]
+    assert losses[1] < 1.05 * losses[0]
 
 
 def test_enough_codes_are_exact():

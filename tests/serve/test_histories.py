@@ -107,6 +107,18 @@ def test_a_session_and_its_merge(folder, users):
         assert client.get("/v1/users/s-1/history?session=1").json()["events"] == []
 
 
+def test_merged_events_from_before_the_end_of_the_log_wait_for_the_next_fit(folder, users):
+    user = next(iter(users))
+    with serving(folder) as client:
+        new = unseen(client, user, 2)
+        send(client, *({"session": "s-1", "item": item, "time": END - 5} for item in new))
+        assert post(client, "/v1/recommend", {"session": "s-1"})["history_used"] == 2
+        before = post(client, "/v1/recommend", {"user": user})
+        assert post(client, "/v1/users/merge", {"session": "s-1", "user": user})["events"] == 2
+        after = post(client, "/v1/recommend", {"user": user})
+        assert (items_of(after), after["history_used"]) == (items_of(before), before["history_used"])
+
+
 def test_an_erased_user_is_unknown(folder, users):
     user, other = users
     with serving(folder) as client:

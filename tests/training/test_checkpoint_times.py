@@ -12,15 +12,8 @@ from beamwood.training.loop import run_loop
 from beamwood.training.loop_config import LoopConfig
 from beamwood.training.pace import Validator
 from beamwood.training.run_folder import RunFolder, RunRecord
+from clocks import Clock
 from linear_task import LinearTask
-
-
-class Clock:
-    def __init__(self):
-        self.now = 50.0
-
-    def __call__(self):
-        return self.now
 
 
 class Clocked(LinearTask):
@@ -41,7 +34,7 @@ class Clocked(LinearTask):
 
 def saves(tmp_path, monkeypatch, cost, *, steps=400, step=1.0, validation=1e-3, every=50):
     """When checkpoints began and ended, by the simulated clock, and the end of the run."""
-    clock, saved = Clock(), []
+    clock, saved = Clock(50.0), []
     costs = cost if callable(cost) else lambda number: cost
 
     def save(path, state):

@@ -11,17 +11,10 @@ from beamwood.training.loop import run_loop
 from beamwood.training.loop_config import LoopConfig
 from beamwood.training.pace import Estimates, Validator
 from beamwood.training.run_folder import RunFolder, RunRecord
+from clocks import Clock
 from linear_task import LinearTask
 
 CONFIG = LoopConfig(batch_size=8, max_steps=100, evaluate_every=1000, monitor="valid/fit", schedule="constant")
-
-
-class Clock:
-    def __init__(self):
-        self.now = 100.0
-
-    def __call__(self):
-        return self.now
 
 
 class Learned:
@@ -293,3 +286,53 @@ def test_the_cost_is_that_of_a_call_plus_that_of_each_row():
     assert estimated_seconds(work, 1000, clock) == pytest.approx(3 + 500)
     assert estimated_seconds(work, 10, clock) == pytest.approx(3 + 5)
     assert max(calls) == 32
+
+
+class Clocked(LinearTask):
+    """A step takes 1 second of a simulated clock, a validation 5."""
+
+    def __init__(self, clock, validations=()):
+        super().__init__()
+        self.clock, self.validations = clock, list(validations)
+
+    def loss(self, batch, rng):
+        self.clock.now += 0.5  # Two parts per step.
+        return super().loss(batch, rng)
+
+    def evaluate(self):
+        self.clock.now += self.validations.pop(0) if self.validations else 5
+        return super().evaluate()
+
+
+def endless(clock, limit, validations=(), *, folder=None, resume=False):
+    """The result of a training that only its limit ends."""
+    task, budget = Clocked(clock, validations), Budget(limit, clock=clock)
+    record = None if folder is None else RunRecord(RunFolder(folder), resume=resume)
+    config = LoopConfig(batch_size=8, evaluate_every=7, monitor="valid/fit", schedule="constant", accumulate=2)
+    validator = Validator(task.evaluate)
+    return run_loop(task, config, validator=validator, record=record, budget=budget, seed=3, progress=False)
+
+
+def test_the_time_limit_leaves_room_for_a_last_validation():
+    clock = Clock()
+    result = endless(clock, 20)
+    # 7 steps, a validation, 3 steps, a validation.
+    assert (result.steps, result.seconds, result.stopped_because) == (10, 20.0, "time_limit")
+    assert result.best_metric is not None
+    # A last validation that is faster than the first leaves time for a step, but not for its validation.
+    result = endless(clock, 20, [5, 4])
+    assert (result.steps, result.seconds) == (10, 19.0)
+    # The limit is too short for anything: one step, one validation, a model.
+    result = endless(clock, 0.1)
+    assert (result.steps, result.best_step) == (1, 1)
+
+
+def test_time_before_a_resume_counts(tmp_path):
+    clock, folder = Clock(), tmp_path / "run"
+    endless(clock, 20, folder=folder)
+    clock.now += 1000
+    second = endless(clock, 20, folder=folder, resume=True)
+    assert (second.steps, second.seconds) == (10, 20.0)
+    # 4 steps, a validation at step 14, 3 steps and the last validation.
+    third = endless(clock, 37, folder=folder, resume=True)
+    assert (third.steps, third.seconds) == (17, 37.0)

@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from beamwood.errors import ArtefactError, InputError
-from beamwood.training.budget import Budget
 from beamwood.training.checkpoint import load_checkpoint, save_checkpoint
 from beamwood.training.interrupt import Interrupted
 from beamwood.training.loop import run_loop
@@ -51,8 +50,6 @@ def trained(folder=None, *, task=None, config=CONFIG, resume=False, **options):
 
 
 def everything(task, result, folder):
-    from beamwood.training.checkpoint import load_checkpoint
-
     state = load_checkpoint(folder.checkpoint_path)["run"]
     for name in ("seconds", "evaluation_seconds", "prepared"):
         state.pop(name)
@@ -259,62 +256,6 @@ def test_without_validation_the_last_weights_are_kept():
     assert result.stopped_because == "max_epochs"
 
 
-class Clocked(LinearTask):
-    """A step takes 1 second of a simulated clock, a validation 5."""
-
-    def __init__(self, clock, validations=()):
-        super().__init__()
-        self.clock, self.validations = clock, list(validations)
-
-    def loss(self, batch, rng):
-        self.clock.now += 0.5  # Two parts per step.
-        return super().loss(batch, rng)
-
-    def evaluate(self):
-        self.clock.now += self.validations.pop(0) if self.validations else 5
-        return super().evaluate()
-
-
-class Clock:
-    def __init__(self):
-        self.now = 100.0
-
-    def __call__(self):
-        return self.now
-
-
-@pytest.fixture
-def clock():
-    return Clock()
-
-
-ENDLESS = CONFIG.model_copy(update={"max_steps": None, "schedule": "constant"})
-
-
-def test_the_time_limit_leaves_room_for_a_last_validation(clock):
-    _, result = trained(task=Clocked(clock), config=ENDLESS, budget=Budget(20, clock=clock))
-    # 7 steps, a validation, 3 steps, a validation.
-    assert (result.steps, result.seconds, result.stopped_because) == (10, 20.0, "time_limit")
-    assert result.best_metric is not None
-    # A last validation that is faster than the first leaves time for a step, but not for its validation.
-    _, result = trained(task=Clocked(clock, [5, 4]), config=ENDLESS, budget=Budget(20, clock=clock))
-    assert (result.steps, result.seconds) == (10, 19.0)
-    # The limit is too short for anything: one step, one validation, a model.
-    _, result = trained(task=Clocked(clock), config=ENDLESS, budget=Budget(0.1, clock=clock))
-    assert (result.steps, result.best_step) == (1, 1)
-
-
-def test_time_before_a_resume_counts(tmp_path, clock):
-    folder = RunFolder(tmp_path / "run")
-    trained(folder, task=Clocked(clock), config=ENDLESS, budget=Budget(20, clock=clock))
-    clock.now += 1000
-    _, second = trained(folder, task=Clocked(clock), config=ENDLESS, budget=Budget(20, clock=clock), resume=True)
-    assert (second.steps, second.seconds) == (10, 20.0)
-    # 4 steps, a validation at step 14, 3 steps and the last validation.
-    _, third = trained(folder, task=Clocked(clock), config=ENDLESS, budget=Budget(37, clock=clock), resume=True)
-    assert (third.steps, third.seconds) == (17, 37.0)
-
-
 def test_a_bad_loss_keeps_the_last_checkpoint(tmp_path):
     class Exploding(LinearTask):
         def loss(self, batch, rng):
@@ -327,8 +268,6 @@ def test_a_bad_loss_keeps_the_last_checkpoint(tmp_path):
     folder = RunFolder(tmp_path / "run")
     with pytest.raises(NonFiniteError, match=r"step 25: the loss is inf .*lower learning_rate"):
         trained(folder, task=Exploding(), config=CONFIG.model_copy(update={"checkpoint_steps": 10}))
-    from beamwood.training.checkpoint import load_checkpoint
-
     assert load_checkpoint(folder.checkpoint_path)["run"]["step"] == 20
 
 

@@ -8,17 +8,10 @@ from beamwood.training.loop import run_loop
 from beamwood.training.loop_config import LoopConfig
 from beamwood.training.pace import Estimates, Validator
 from beamwood.training.run_folder import RunFolder, RunRecord
+from clocks import Clock
 from linear_task import LinearTask
 
 CONFIG = LoopConfig(batch_size=8, max_steps=100, evaluate_every=5, monitor="valid/fit", schedule="constant")
-
-
-class Clock:
-    def __init__(self):
-        self.now = 100.0
-
-    def __call__(self):
-        return self.now
 
 
 class Timed(LinearTask):

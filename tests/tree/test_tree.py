@@ -104,7 +104,7 @@ def test_counts_of_allowed_items(count, monkeypatch):
         expected, before = each.counts_below(mask), [counts.copy() for counts in each.live_counts]
         with monkeypatch.context() as patched:
             if not 125 < count < 1875:
-                patched.setattr(Tree, "counts_below", lambda *_: pytest.fail("all leaves were counted"))
+                patched.setattr(Tree, "_leaves_with", lambda *_: pytest.fail("all leaves were counted"))
             found = each.counts_of(allowed)
         for ours, theirs in zip(found, expected, strict=True):
             assert ours.dtype == np.int32

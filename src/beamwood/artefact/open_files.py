@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import threading
 import weakref
 from collections.abc import Iterable
 from pathlib import Path
@@ -34,10 +35,12 @@ def _check_regular(path: Path) -> None:
 class OpenFiles:
     """The named files of a folder, open as long as this object lives.
 
-    Errors: `OSError` on one that is missing, unreadable or not a regular file.
+    A descriptor has one position for all threads: who reads by it holds `reading`. Errors: `OSError` on a file that is
+    missing, unreadable or not a regular file.
     """
 
     def __init__(self, folder: Path, names: Iterable[str]) -> None:
+        self.reading = threading.Lock()
         self._descriptors: dict[str, int] = {}
         weakref.finalize(self, _close, self._descriptors)
         for name in names:
@@ -45,7 +48,7 @@ class OpenFiles:
             self._descriptors[name] = os.open(folder / name, os.O_RDONLY)
 
     def __getitem__(self, name: str) -> int:
-        """The descriptor of a file, for reads at an offset, such as `os.pread`."""
+        """The descriptor of a file."""
         return self._descriptors[name]
 
     def content(self, name: str) -> bytes:

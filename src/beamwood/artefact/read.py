@@ -29,7 +29,7 @@ _PATIENCE = 60.0
 
 @dataclass(frozen=True)
 class Artefact:
-    """An opened folder; arrays are mapped, tables and texts read, on demand.
+    """An opened folder; arrays are mapped, tables and texts read, on demand, by one thread at a time.
 
     Its files are held open, so that a save that replaces the folder does not affect it.
     """
@@ -70,9 +70,10 @@ class Artefact:
             raise ArtefactError(f"{self.path} (a {self.manifest['kind']}) holds no {kind} {name!r}{hint}")
         file = name + SUFFIXES[kind]
         try:
-            self._check_unchanged(file)
-            yield file
-            self._check_unchanged(file)
+            with self._files.reading:
+                self._check_unchanged(file)
+                yield file
+                self._check_unchanged(file)
         except ArtefactError:
             raise
         except (OSError, ValueError, pl.exceptions.PolarsError) as error:

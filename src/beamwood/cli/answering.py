@@ -46,7 +46,9 @@ class Answering(Protocol):
 
 
 @contextmanager
-def answering(folder: str, method: str | None, threads: int, store: str | None) -> Iterator[Answering]:
+def answering(
+    folder: str, method: str | None, threads: int, store: str | None, new_item_share: float | None
+) -> Iterator[Answering]:
     """A context with the model open. Errors: those of `load` and `reading_store`."""
     place, file = str(Path(folder).absolute()), None if method is None else str(Path(method).absolute())
     if store is None:
@@ -54,12 +56,11 @@ def answering(folder: str, method: str | None, threads: int, store: str | None) 
         return
     with reading_store(store, "beamwood recommend --store") as opened:
         from beamwood.serve.offline import open_with_store
+        from beamwood.serve.store.open import absolute_address
 
-        answers = open_with_store(folder, opened, method, threads)
-        address = store
-        if store.startswith("sqlite:"):
-            address = f"sqlite:{Path(store.removeprefix('sqlite:')).absolute()}"
-        yield _WithStore(answers, partial(open_with_store, place, address, file))
+        answers = open_with_store(folder, opened, method, threads, new_item_share=new_item_share)
+        address = absolute_address(store)
+        yield _WithStore(answers, partial(open_with_store, place, address, file, new_item_share=new_item_share))
 
 
 def open_alone(folder: str, method: str | None, threads: int) -> AnswerRows:

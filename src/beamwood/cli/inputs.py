@@ -213,13 +213,18 @@ def load_split(dataset: Dataset, name: str, options: dict[str, Any]) -> Split:
 
 
 def _of_few_users(split: Split) -> str | None:
-    """A note where few users validate or test, and leave-one-out would have many more."""
-    valid, test, others = len(split.valid), len(split.test), int((split.dataset.histories.lengths >= 3).sum())
-    if split.name != "users" or min(valid, test) >= _FEW_USERS or others < 2 * max(valid, test):
+    """A note where few users validate or test, and another split would have many more."""
+    valid, test, lengths = len(split.valid), len(split.test), split.dataset.histories.lengths
+    better = {
+        "users": ("leave-one-out", int((lengths >= 3).sum())),
+        "time": ("sessions", int((lengths >= 2).sum() // 10)),
+    }
+    other, others = better.get(split.name, ("", 0))
+    if min(valid, test) >= _FEW_USERS or others < 2 * max(valid, test):
         return None
     return (
-        f"{valid} users choose settings and {test} test, which is few: a fit with --split leave-one-out has {others:,} "
-        "of each"
+        f"{valid} users choose settings and {test} test, which is few: a fit with --split {other} has {others:,} of "
+        "each"
     )
 
 

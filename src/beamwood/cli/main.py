@@ -152,12 +152,12 @@ def _without_output(error: SystemExit | OSError, *, as_json: bool) -> int:
 
 
 def _fault(error: BaseException, *, as_json: bool) -> int:
-    from beamwood.methods.from_file import last_own_line
+    from beamwood.own_file import last_own_line
 
     say("".join(traceback.format_exception(error)), sys.stderr)
     own = last_own_line(error)
     if own is not None:
-        words = f"the method file {own}: {type(error).__name__}: {error}; mend the file"
+        words = f"{own}: {type(error).__name__}: {error}; mend the file"
         return failed(words, WRONG_INPUT, as_json=as_json)
     return failed(f"internal error of beamwood: {type(error).__name__}: {error}", FAULT, as_json=as_json)
 

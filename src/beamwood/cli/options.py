@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Optional
 
 import typer
@@ -18,6 +19,7 @@ __all__ = [
     "MethodFile",
     "MovedItems",
     "MovedLog",
+    "NewItemShare",
     "NumItems",
     "Number",
     "Overwrite",
@@ -26,6 +28,7 @@ __all__ = [
     "ReadOptions",
     "Seed",
     "SplitName",
+    "StoredItemShare",
     "Tail",
     "TailOf",
     "Text",
@@ -81,8 +84,8 @@ SplitName = Annotated[
         "--split",
         metavar="NAME",
         callback=_known_split,
-        help="Split of the log: users, leave-one-out, time or boundary.",
-        autocompletion=beginning("users", "leave-one-out", "time", "boundary"),
+        help="Split of the log: users, leave-one-out, time, sessions or boundary.",
+        autocompletion=beginning("users", "leave-one-out", "time", "sessions", "boundary"),
     ),
 ]
 Seed = Annotated[
@@ -130,6 +133,16 @@ Overwrite = Annotated[bool, typer.Option("--overwrite", help="Overwrite the outp
 Preset = Annotated[
     Text, typer.Option("--preset", metavar="NAME", help="Named settings, such as paper: as in the paper.")
 ]
+_new_item_share = partial(
+    typer.Option,
+    "--new-item-share",
+    metavar="SHARE",
+    min=0,
+    max=1,
+    help="Maximum share of positions for items added after training; default: 0.1.",
+)
+NewItemShare = Annotated[Number, _new_item_share()]
+StoredItemShare = Annotated[Number, _new_item_share(hidden=True)]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -17,7 +18,17 @@ import typer
 from beamwood.errors import InputError
 from beamwood.steps import tell
 
-__all__ = ["check_page", "finish", "prepare_streams", "print_json", "say", "silence", "tell_warning", "writing_to"]
+__all__ = [
+    "check_page",
+    "finish",
+    "on_one_line",
+    "prepare_streams",
+    "print_json",
+    "say",
+    "silence",
+    "tell_warning",
+    "writing_to",
+]
 
 
 class _Heedless(io.TextIOWrapper):
@@ -80,6 +91,11 @@ def say(text: str, stream: TextIO) -> None:
         print(text, file=stream, flush=True)
     except OSError:
         silence(stream)
+
+
+def on_one_line(value: object) -> str:
+    """An id as text of one line: control characters escaped, which would break the line or steer the terminal."""
+    return re.sub(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]", lambda found: ascii(found[0])[1:-1], str(value))
 
 
 def print_json(document: Any) -> None:

@@ -6,6 +6,7 @@ import re
 import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 
 from beamwood.data.header import header_hint
 from beamwood.errors import InputError, closest, nearest
@@ -278,7 +279,9 @@ def _likely(role: str, names: Sequence[str]) -> str | None:
         return held
     # Among few columns even a weak similarity is unlikely to be chance.
     alike = 0.5 if len(names) <= _FEW else 0.6
-    return next((each for alias in ALIASES[role][0] if (each := closest(alias, names, alike)) is not None), None)
+    found = [(alias, each) for alias in ALIASES[role][0] if (each := closest(alias, names, alike)) is not None]
+    alike_most = max(found, key=lambda pair: SequenceMatcher(None, pair[0], pair[1].casefold()).ratio(), default=None)
+    return None if alike_most is None else alike_most[1]
 
 
 def _elsewhere(roles: Sequence[str], there: Sequence[str], source: str) -> str:

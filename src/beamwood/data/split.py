@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +20,10 @@ from beamwood.notebook import facts
 from beamwood.ragged import places_in_rows, ranges
 from beamwood.types import IndexArray, ItemLists
 
-__all__ = ["SPLITS", "Split", "by_boundary", "by_time", "disjoint_users", "leave_one_out"]
+__all__ = ["OF_OTHERS", "SPLITS", "Split", "by_boundary", "by_session", "by_time", "disjoint_users", "leave_one_out"]
+
+OF_OTHERS = ("users", "sessions")
+"""The splits that test users without training data."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,7 @@ class Split:
     def tests_unknown_users(self) -> bool:
         """Whether no test user has training data."""
         own = self.train.histories.lengths[self.test.users]
-        return self.name == "users" or (len(own) > 0 and not own.any())
+        return self.name in OF_OTHERS or (len(own) > 0 and not own.any())
 
     def __repr__(self) -> str:
         return f"Split {self.name!r}: {len(self.valid):,} validation and {len(self.test):,} test users; {self.rule}"
@@ -115,29 +118,33 @@ def disjoint_users(dataset: Dataset, *, seed: int = 2026, history_length: int = 
         raise _EmptySplitError(
             f"{num_users} users are too few for disjoint training, validation and test users, at least 10"
         )
-    middle = _middles(dataset)
-    train_users = np.zeros(num_users, bool)
-    train_users[order[:first]] = True
-    valid, test = (
-        _halves(dataset, np.sort(users), middle, history_length) for users in (order[first:second], order[second:])
-    )
+    parts = [np.sort(users) for users in np.split(order, [first, second])]
+    options = {"seed": seed, "history_length": history_length}
+    return _of_users(dataset, parts, "users", f"disjoint users (80/10/10, seed {seed})", options)
+
+
+def _of_users(
+    dataset: Dataset, parts: Sequence[NDArray[np.int64]], name: str, rule: str, options: dict[str, Any]
+) -> Split:
+    """The split whose training, validation and test users are `parts`; the query is the first half of the history."""
+    length, middle = options["history_length"], _middles(dataset)
+    valid, test = (_halves(dataset, users, middle, length) for users in parts[1:])
     if not len(valid) or not len(test):
         raise _EmptySplitError(
             f"the split leaves {len(valid)} validation and {len(test)} test users with both a history and labels"
         )
     report = {
-        "train_users": first,
+        "train_users": len(parts[0]),
         "valid_queries": len(valid),
         "test_queries": len(test),
-        "users_without_both_halves": num_users - first - len(valid) - len(test),
+        "users_without_both_halves": len(parts[1]) + len(parts[2]) - len(valid) - len(test),
     }
     rule = (
-        f"disjoint users (80/10/10, seed {seed}): no event of a validation or test user is trained on; "
-        f"a query is the last {history_length} items of the user's "
-        f"{'history part' if dataset.in_history is not None else 'first half'}, the labels are the set of the rest"
+        f"{rule}: no event of a validation or test user is trained on; a query is the last {length} items of the "
+        f"user's {'history part' if dataset.in_history is not None else 'first half'}, the labels are the set of the "
+        "rest"
     )
-    options = {"seed": seed, "history_length": history_length}
-    return Split(dataset, _only(dataset, train_users), valid, test, "users", rule, options, report)
+    return Split(dataset, _only(dataset, parts[0]), valid, test, name, rule, options, report)
 
 
 def _halves(dataset: Dataset, users: NDArray[np.int64], middle: NDArray[np.int64], history_length: int) -> Queries:
@@ -193,24 +200,9 @@ def by_time(dataset: Dataset, *, seed: int = 2026, valid_share: float = 0.1, tes
     is all before it, the labels the set after it. `seed` is accepted for a common signature.
     """
     _check(dataset, seed)
-    if dataset.times is None:
-        raise InputError("the log has no times, which --split time needs; name the column with --time-column")
-    if min(valid_share, test_share) <= 0 or valid_share + test_share >= 1:
-        raise InputError(f"valid_share={valid_share} and test_share={test_share} must be above 0 and sum below 1")
-    counted = places_in_rows(dataset.histories.lengths)
-    if np.array_equal(dataset.times, counted):
-        raise _EmptySplitError(
-            "the times only count 0, 1, 2, ... within each user and do not compare between users, which --split time "
-            "needs"
-        )
-    ordered = np.sort(dataset.times)
-    places = [int(len(ordered) * share) for share in (1 - valid_share - test_share, 1 - test_share)]
-    if not places[0] < places[1] < len(ordered):
-        raise InputError(
-            f"valid_share={valid_share} or test_share={test_share} is below one event of {len(ordered):,}; raise it"
-        )
-    cuts = [ordered[place] for place in places]
-    before = [_count_before(dataset, cut) for cut in [*cuts, ordered[-1] + 1]]
+    times = _comparable_times(dataset, "time")
+    cuts = _cuts(times, valid_share, test_share, "event")
+    before = [_count_before(dataset, cut) for cut in [*cuts, times.max() + 1]]
     histories = dataset.histories
     start = histories.indptr[:-1]
 
@@ -231,6 +223,62 @@ def by_time(dataset: Dataset, *, seed: int = 2026, valid_share: float = 0.1, tes
     options = {"seed": seed, "valid_share": valid_share, "test_share": test_share}
     report = {"train_events": len(train.histories.items), "valid_queries": len(valid), "test_queries": len(test)}
     return Split(dataset, train, valid, test, "time", rule, options, report)
+
+
+def _comparable_times(dataset: Dataset, name: str) -> NDArray[np.int64]:
+    """The times of all events. Errors: no times, or times that do not compare between users."""
+    if dataset.times is None:
+        raise InputError(f"the log has no times, which --split {name} needs; name the column with --time-column")
+    if np.array_equal(dataset.times, places_in_rows(dataset.histories.lengths)):
+        raise _EmptySplitError(
+            "the times only count 0, 1, 2, ... within each user and do not compare between users, which --split "
+            f"{name} needs"
+        )
+    return dataset.times
+
+
+def _cuts(times: NDArray[np.int64], valid_share: float, test_share: float, what: str) -> list[int]:
+    """The two points in time from which the given shares of `times` validate and test."""
+    if min(valid_share, test_share) <= 0 or valid_share + test_share >= 1:
+        raise InputError(f"valid_share={valid_share} and test_share={test_share} must be above 0 and sum below 1")
+    ordered = np.sort(times)
+    places = [int(len(ordered) * share) for share in (1 - valid_share - test_share, 1 - test_share)]
+    if not places[0] < places[1] < len(ordered):
+        raise InputError(
+            f"valid_share={valid_share} or test_share={test_share} is below one {what} of {len(ordered):,}; raise it"
+        )
+    return [ordered[place] for place in places]
+
+
+@naming_arguments
+@_with_split_advice
+def by_session(
+    dataset: Dataset, *, seed: int = 2026, history_length: int = 69, valid_share: float = 0.1, test_share: float = 0.1
+) -> Split:
+    """Whole users, as in a log whose users are sessions, by their first event: the latest test, those before validate.
+
+    The given shares of users start from each cut on. Queries are those of `disjoint_users`. `seed` is accepted for a
+    common signature. Source: Hidasi et al., "Session-based Recommendations with Recurrent Neural Networks" (ICLR 2016),
+    section 4, where the sessions of the last day test.
+    """
+    _check(dataset, seed)
+    _check_whole("history_length", history_length, 1)
+    times = _comparable_times(dataset, "sessions")
+    users = np.flatnonzero(dataset.histories.lengths)
+    starts = times[dataset.histories.indptr[users]]
+    cuts = _cuts(starts, valid_share, test_share, "user")
+    parts = [users[np.searchsorted(cuts, starts, "right") == part] for part in range(3)]
+    if not len(parts[0]):
+        raise _EmptySplitError(f"no user starts before the first cut, {cuts[0]}, so that none is left for training")
+    trained = np.zeros(len(dataset.users), bool)
+    trained[parts[0]] = True
+    after = np.count_nonzero((times >= cuts[1]) & trained[dataset.histories.rows])
+    rule = (
+        f"users by their first event (before {cuts[0]} train, from there to {cuts[1]} validate, later ones test; "
+        f"{after:,} training events are not before the second cut)"
+    )
+    options = {"seed": seed, "history_length": history_length, "valid_share": valid_share, "test_share": test_share}
+    return _of_users(dataset, parts, "sessions", rule, options)
 
 
 @naming_arguments
@@ -286,6 +334,7 @@ SPLITS: dict[str, Callable[..., Split]] = {
     "users": disjoint_users,
     "leave-one-out": leave_one_out,
     "time": by_time,
+    "sessions": by_session,
     "boundary": by_boundary,
 }
 
@@ -326,10 +375,11 @@ def _middles(dataset: Dataset) -> NDArray[np.int64]:
     return middle
 
 
-def _only(dataset: Dataset, users: NDArray[np.bool_]) -> Dataset:
+def _only(dataset: Dataset, users: NDArray[np.int64]) -> Dataset:
     """The data set with the other users' histories empty."""
-    indptr = dataset.histories.indptr
-    return _between(dataset, indptr[:-1], np.where(users, indptr[1:], indptr[:-1]))
+    stops = dataset.histories.indptr[:-1].copy()
+    stops[users] = dataset.histories.indptr[users + 1]
+    return _between(dataset, dataset.histories.indptr[:-1], stops)
 
 
 def _between(dataset: Dataset, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> Dataset:

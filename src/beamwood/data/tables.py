@@ -80,7 +80,7 @@ def read_table(source: Any, id_column: str | None, log: Log, role: Literal["item
         fix = "Name it with --items-column" if role == "item" else "Call it user_id"
         such = _likely_ids(table, log.frame[role].unique(), role)
         raise InputError(f"{name} has no {role} column; it has: {', '.join(present)}. {fix}{such}")
-    ids_as_given, _ = id_expression(table, column, role)
+    ids_as_given, _ = id_expression(table, column, role, or_else="leave these rows out")
     others = [table.column(other) for other in present if other not in (column, role)]
     with reading(name):
         frame = table.frame.select(ids_as_given, *others).collect(engine="streaming")

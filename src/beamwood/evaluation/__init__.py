@@ -1,4 +1,4 @@
-"""Exact metrics, streamed evaluation over queries, significance tests, and reports."""
+"""Exact metrics, streamed evaluation over queries, calibration, and significance tests."""
 
 from beamwood.evaluation.metrics import Tail, TailRule
 from beamwood.evaluation.protocol import PerQuery, evaluate, evaluate_both, evaluate_split

@@ -40,7 +40,7 @@ class Groups:
 
 
 def grouped(values: IndexArray, weighed: IndexArray | None = None) -> Groups:
-    """At most five groups of values, ascending, with about equal sums of `weighed` (default: the values themselves).
+    """At most five groups of values, ascending, with about equally many of `weighed` (default: the values) in each.
 
     Fewer where values repeat, so that one value is never in two groups.
     """

@@ -17,7 +17,7 @@ from beamwood.blocks import slices
 from beamwood.data.queries import Queries
 from beamwood.data.unseen import UnseenItems
 from beamwood.errors import InputError, nearest
-from beamwood.types import ItemLists, Searcher
+from beamwood.types import Searcher
 
 __all__ = ["Sampled", "SampledValidation", "evaluate_sampled", "sampled_rule"]
 
@@ -37,8 +37,7 @@ class Sampled:
     def __init__(self, queries: Queries, num_items: int, *, num_negatives: int = 99, seed: int = 0) -> None:
         self.queries, labels = queries, queries.labels
         self.rows_P = labels.rows
-        pairs = [np.concatenate([a, b]) for a, b in zip(queries.seen, labels, strict=True)]
-        unseen = UnseenItems(ItemLists.from_lists(pairs), num_items)
+        unseen = UnseenItems(queries.seen.union(labels), num_items)
         most = num_items - int(unseen.lengths[self.rows_P].max(initial=0))
         if not 1 <= num_negatives <= most:
             raise InputError(
@@ -95,8 +94,7 @@ class SampledValidation:
 
     def __init__(self, queries: Queries, num_items: int, *, num_users: int, seed: int, monitor: str) -> None:
         self.queries, self.num_items, self.seed = queries.sample(num_users, seed=seed), num_items, seed
-        each = zip(self.queries.seen, self.queries.labels, strict=True)
-        left = num_items - max((len(np.union1d(seen, labels)) for seen, labels in each), default=0)
+        left = num_items - int(self.queries.seen.union(self.queries.labels).lengths.max(initial=0))
         self.num_negatives = min(_NEGATIVES, left)
         self.cuts = [k for k in (5, 10, 20) if k <= self.num_negatives + 1]
         if not self.cuts:

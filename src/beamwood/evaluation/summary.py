@@ -38,7 +38,7 @@ def measure_tail(
         return rare.rule, 0, {}
     queries = tail_queries(split.test, rare)
     views = evaluate_both(searcher, queries, ks=cuts, tail=rare)
-    return queries.rule, len(queries), views
+    return rare.rule, len(queries), views
 
 
 def as_document(views: Mapping[str, PerQuery]) -> dict[str, Any]:

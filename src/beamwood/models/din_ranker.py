@@ -52,7 +52,7 @@ class DinRanker(nn.Module):
         attention_start: float | None = None,
         generator: torch.Generator | None = None,
     ) -> None:
-        """`attention_start`: see `Din.reset_parameters`; None: as drawn."""
+        """`attention_start`: see `models.din.DinScorer.reset_parameters`; None: as drawn."""
         super().__init__()
         self.attention_start = attention_start
         self.items = IdTable(num_items, width, item_features, std=0.1, generator=generator)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from beamwood.arguments import naming_arguments
-from beamwood.data.split import Split
+from beamwood.data.split import OF_OTHERS, Split
 from beamwood.errors import InputError, NotInstalledError, TimeLimitError, nearest
 from beamwood.evaluation.metrics import TailRule
 from beamwood.evaluation.protocol import checked_ks
@@ -189,10 +189,10 @@ def check_alone(sums: Mapping[str, Sequence[Method]], split: str, presets: Mappi
                 f"{name} starts from a fitted model, and compare fits each method alone; fit it by `beamwood fit "
                 f"LOG --method {name} {option} FOLDER` and evaluate both folders by `beamwood evaluate`"
             )
-        if split == "users" and needs.knows_users(method.configured(None, presets.get(name))):
+        if split in OF_OTHERS and needs.knows_users(method.configured(None, presets.get(name))):
             raise InputError(
-                f"{name} recommends to users of the training data only, but --split users tests on others; use --split "
-                f"leave-one-out, time or boundary, or leave {name} out"
+                f"{name} recommends to users of the training data only, but --split {split} tests on others; use "
+                f"--split leave-one-out, time or boundary, or leave {name} out"
             )
 
 

@@ -18,6 +18,8 @@ __all__ = ["best_products", "is_catalogue", "products"]
 
 # Scores held at a time (16 MiB), whatever the number of items.
 _BLOCK_ROWS, _BLOCK_ITEMS = 64, 65536
+# Of a catalogue of several blocks, a filter of fewer items than all over this is scored alone.
+_SPARSE = 8
 
 
 def best_products(
@@ -28,19 +30,24 @@ def best_products(
     excluded: ItemLists | None = None,
     allowed: BoolArray | None = None,
 ) -> Hits:
-    """The k items of the largest `query . vector` for each row, in the order of `top_k`, all items scored.
+    """The k items of the largest `query . vector` for each row, in the order of `top_k`, all allowed items scored.
 
     Memory beyond the vectors does not depend on N. Errors: shapes that do not fit, a score that is not a number.
     """
     num_items = len(vectors_ND)
     check_search(len(queries_BD), num_items, k, excluded=excluded, allowed=allowed)
     check_vectors(queries_BD, vectors_ND)
+    few = _few(allowed) if allowed is not None and num_items > _BLOCK_ITEMS else None
     parts = []
     for rows in blocks(len(queries_BD), _BLOCK_ROWS):
         queries, banned = queries_BD[rows], None if excluded is None else excluded.take(rows)
-        found = [
-            block_hits(queries, vectors_ND, items, k, banned, allowed) for items in slices(num_items, _BLOCK_ITEMS)
-        ]
+        if few is None:
+            every = slices(num_items, _BLOCK_ITEMS)
+            found = [block_hits(queries, vectors_ND, items, k, banned, allowed) for items in every]
+        else:
+            # One empty block where nothing is allowed.
+            some = slices(max(1, len(few)), _BLOCK_ITEMS)
+            found = [hits_among(queries, vectors_ND, few[places], k, banned) for places in some]
         if len(found) == 1:
             parts.append(found[0])
             continue
@@ -68,6 +75,27 @@ def block_hits(
         scores[excluded.rows[inside], excluded.items[inside] - block.start] = -np.inf
     hits = top_k(scores, k, allowed=None if allowed is None else allowed[block])
     return Hits(np.where(hits.items < 0, hits.items, hits.items + np.int32(block.start)), hits.scores, hits.scored)
+
+
+def _few(allowed: BoolArray) -> NDArray[np.int32] | None:
+    """int32[M], the allowed items, ascending; None where they are many."""
+    if _SPARSE * np.count_nonzero(allowed) > len(allowed):
+        return None
+    return np.flatnonzero(allowed).astype(np.int32)
+
+
+def hits_among(
+    queries_BD: FloatArray, vectors_ND: FloatArray, items_M: NDArray[np.int32], k: int, excluded: ItemLists | None
+) -> Hits:
+    """The k best of the given items, which ascend."""
+    scores = sound(queries_BD @ vectors_ND[items_M].T)
+    if excluded is not None and len(items_M):
+        places = np.minimum(np.searchsorted(items_M, excluded.items), len(items_M) - 1)
+        inside = items_M[places] == excluded.items
+        scores[excluded.rows[inside], places[inside]] = -np.inf
+    hits = top_k(scores, k)
+    items = items_M[np.maximum(hits.items, 0)] if len(items_M) else hits.items
+    return Hits(np.where(hits.items < 0, hits.items, items), hits.scores, hits.scored)
 
 
 def products(queries_BD: FloatArray, vectors_ND: FloatArray, items_BM: IndexArray) -> NDArray[np.float32]:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamwood.errors import InputError, nearest
+from beamwood.ragged import sorted_distinct
 from beamwood.retrieval.item_vectors import cosines, directions, item_vectors, part_with
 from beamwood.retrieval.new_items.added import fitted_of, mixtures_of, num_known
 from beamwood.retrieval.searchers.candidates import allowed_seen
@@ -110,5 +111,4 @@ def _near(found: TreeSearcher, leaves: NDArray[np.int64], k: int, options: Searc
             return np.arange(tree.num_items, dtype=np.int32)
         start = leaf // shape.leaves_below(level) * shape.leaves_below(level)
         parts.append(tree.item_of_leaf[start : start + shape.leaves_below(level)])
-    near: NDArray[np.int32] = np.unique(np.concatenate(parts))
-    return near
+    return sorted_distinct(np.concatenate(parts))

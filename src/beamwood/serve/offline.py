@@ -39,11 +39,12 @@ _LIMITS = replace(Limits(), k=2**31 - 1, filter_ids=2**31 - 1)
 class StoreAnswers:
     """The model of a folder with the users, events, new and hidden items of a server's store, as they are when asked.
 
-    An answer equals the server's at its default settings.
+    An answer equals the server's with the same share of new items.
     """
 
     snapshot: Snapshot
     store: HistoryStore
+    limits: Limits = _LIMITS
 
     def users(self) -> tuple[list[int | str], list[int | str]]:
         """The users of the model, erased ones too, and those of the store alone."""
@@ -131,7 +132,7 @@ class StoreAnswers:
             )
             try:
                 kept = kept_of(self.store, row, snapshot, body, _LIMITS) if by_users else StoredHistory()
-                yield recommended(snapshot, body, kept, _LIMITS, request_id="")[0]
+                yield recommended(snapshot, body, kept, self.limits, request_id="")[0]
             except Problem as problem:
                 raise InputError(problem.message) from None
 
@@ -142,9 +143,16 @@ def _given(history: Sequence[Any]) -> list[Any]:
 
 
 def open_with_store(
-    folder: str, store: HistoryStore | str, method: str | None = None, threads: int = 1
+    folder: str,
+    store: HistoryStore | str,
+    method: str | None = None,
+    threads: int = 1,
+    *,
+    new_item_share: float | None = None,
 ) -> StoreAnswers:
     """The model of a folder with an open store or the one at an address; `method`: of a custom method.
+
+    `new_item_share`: that of the server, None for its default.
 
     Errors: those of `open_snapshot`, `searchers_of` and `open_store`.
     """
@@ -152,7 +160,8 @@ def open_with_store(
     snapshot = open_snapshot(folder, threads=threads, searchers=searchers)
     opened = open_store(store, read_only=True) if isinstance(store, str) else store
     _, learned = read_learned(opened, None)
-    return StoreAnswers(snapshot if learned is None else widened(snapshot, learned, snapshot.number), opened)
+    snapshot = snapshot if learned is None else widened(snapshot, learned, snapshot.number)
+    return StoreAnswers(snapshot, opened, _LIMITS.with_new_item_share(new_item_share))
 
 
 def _filtered(snapshot: Snapshot, request: Request) -> Snapshot:

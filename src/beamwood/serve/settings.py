@@ -41,6 +41,10 @@ class Limits:
     pages_k: int = 200
     """Items that are searched where pages are requested."""
 
+    def with_new_item_share(self, share: float | None) -> Limits:
+        """These with another share, unless that is None."""
+        return self if share is None else replace(self, new_item_share=share)
+
     def changed(self) -> dict[str, int | float]:
         """Those that are not as they are by default."""
         own = asdict(self)

@@ -1,6 +1,7 @@
 """Contract tests for authors of parts: inherit a class, name the part, and pytest collects the contract's tests.
 
-All need the extra `testing`; those of encoders, losses, samplers, scores and terms need `train` too.
+All need the extra `testing`. That of stores needs `serve` too; those of encoders, losses, samplers, scores and terms
+need `train`.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ if TYPE_CHECKING:
     from beamwood.testing.methods import MethodContract
     from beamwood.testing.samplers import LevelSamplerContract
     from beamwood.testing.scores import PairScoreContract
+    from beamwood.testing.stores import HistoryStoreContract
     from beamwood.testing.terms import TermContract
 
 __all__ = [
     "EncoderContract",
+    "HistoryStoreContract",
     "IndexContract",
     "LevelLossContract",
     "LevelSamplerContract",
@@ -32,6 +35,7 @@ __all__ = [
 # Imported on first use: a counting method is tested without torch.
 _LATER = {
     "EncoderContract": "beamwood.testing.encoders",
+    "HistoryStoreContract": "beamwood.testing.stores",
     "IndexContract": "beamwood.testing.indexes",
     "LevelLossContract": "beamwood.testing.losses",
     "LevelSamplerContract": "beamwood.testing.samplers",

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Literal
 
 import numpy as np
@@ -31,6 +31,10 @@ EMPTY = -1
 _SLACK = 0.05
 # At most the items over this are counted one by one.
 _SPARSE = 16
+# Leaves whose flags are read together.
+_BLOCK = 2**15
+# So few children are summed one after another.
+_FEW_CHILDREN = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,14 +166,24 @@ class Tree:
         count = int(np.count_nonzero(allowed))
         few = min(count, len(allowed) - count)
         if few * _SPARSE > len(allowed):
-            # Leaf by leaf, as reads out of sequence are cheaper than writes.
-            return self.counts_below(allowed[self.item_of_leaf] & (self.item_of_leaf != EMPTY))
+            return self._summed(self._leaves_with(allowed))
         added = few == count
         leaves = self.leaf_of_item[np.flatnonzero(allowed if added else ~allowed)]
         # Pages of zeros take memory only once they are written.
         counts = [np.zeros(each.shape, np.int32) if added else each.copy() for each in self.live_counts]
         self._add(counts, leaves[leaves >= 0], 1 if added else -1)
         return tuple(counts)
+
+    def _leaves_with(self, allowed: BoolArray) -> NDArray[np.int32]:
+        """int32[capacity], 1 for a leaf with an allowed item.
+
+        Leaf by leaf, as reads out of sequence are cheaper than writes; in blocks, as numpy widens the indices.
+        """
+        # An empty leaf has the index -1, which is that of the last element.
+        flags, found = np.append(allowed, False), np.empty(self.shape.capacity, np.int32)
+        for start in range(0, len(found), _BLOCK):
+            found[start : start + _BLOCK] = flags.take(self.item_of_leaf[start : start + _BLOCK], mode="wrap")
+        return found
 
     def _add(self, counts: Sequence[NDArray[np.int32]], leaves: NDArray[np.int32], number: int) -> None:
         """Add a number to the counts of all nodes above some leaves, and of the leaves."""
@@ -178,10 +192,16 @@ class Tree:
 
     def counts_below(self, leaf_mask: BoolArray) -> tuple[NDArray[np.int32], ...]:
         """For each level 0..H the number of set leaves below each node; `leaf_mask` bool[capacity]."""
-        counts = [leaf_mask.astype(np.int32)]
+        return self._summed(leaf_mask.astype(np.int32))
+
+    def _summed(self, leaves: NDArray[np.int32]) -> tuple[NDArray[np.int32], ...]:
+        """The counts of each level 0..H by those of the leaves."""
+        counts = [leaves]
         for _ in range(self.shape.depth - 1):
+            children = counts[-1].reshape(-1, self.shape.branching)
             # Several times as fast as a sum along so short an axis.
-            counts.append(np.einsum("ij->i", counts[-1].reshape(-1, self.shape.branching)))
+            few = self.shape.branching <= _FEW_CHILDREN
+            counts.append(reduce(np.add, children.T) if few else np.einsum("ij->i", children))
         counts.append(counts[-1].sum(keepdims=True, dtype=np.int32))
         return tuple(reversed(counts))
 

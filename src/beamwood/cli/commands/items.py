@@ -15,7 +15,7 @@ from beamwood.blocks import blocks
 from beamwood.cli import options as o
 from beamwood.cli.commands.recommend import allowed_of
 from beamwood.cli.listed import parse_history, read_id_lines
-from beamwood.cli.output import print_json, writing_to
+from beamwood.cli.output import on_one_line, print_json, writing_to
 from beamwood.errors import InputError
 from beamwood.retrieval.resolve import of_users
 from beamwood.retrieval.similar import By
@@ -131,4 +131,4 @@ def _print_order(items: list[object], scores: list[float], *, json: bool) -> Non
         print_json({"items": items, "scores": scores})
         return
     for rank, (item, value) in enumerate(zip(items, scores, strict=True), start=1):
-        print(f"  {rank:>3}  {item}  {value:.4f}")
+        print(f"  {rank:>3}  {on_one_line(item)}  {value:.4f}")

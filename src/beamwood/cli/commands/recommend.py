@@ -15,7 +15,7 @@ from beamwood.cli.answering import answering
 from beamwood.cli.expand import expanded
 from beamwood.cli.interrupts import keeping
 from beamwood.cli.listed import read_id_lines
-from beamwood.cli.output import print_json
+from beamwood.cli.output import on_one_line, print_json
 from beamwood.cli.query_rows import AskedOptions, QueryRows
 from beamwood.cli.shown import duration
 from beamwood.cli.words import in_words_of
@@ -117,6 +117,7 @@ def recommend(
     effort: _Effort = None,
     beam_width: _BeamWidth = None,
     store: _Store = None,
+    new_item_share: o.StoredItemShare = None,
     writing: FileOptions,
     method: o.MethodFile = None,
     json: o.Json = False,
@@ -129,10 +130,12 @@ def recommend(
         raise InputError(
             "--all-users, --resume, --overwrite and --ray-address are about a file; name it with --out recs.parquet"
         )
+    if new_item_share is not None and store is None:
+        raise InputError("--new-item-share is about the new items of a store; give --store, or leave it out")
     target = writing.target()
     # Before it is loaded: groups of a folder that is replaced meanwhile are gone on with by neither model.
     checksum = None if target is None else _checksum(folder)
-    with answering(folder, method, writing.threads, store) as model:
+    with answering(folder, method, writing.threads, store, new_item_share) as model:
         asked = model.rows_of(asking, on_unknown, target if writing.resume else None)
         request = Request(
             histories=None if asked.by_users else asked.rows,
@@ -150,7 +153,7 @@ def recommend(
         if target is None or checksum is None:
             _print_lists(asked.labels, model.recommendations(request), json=json)
             return
-        origin = checksum if store is None else f"{checksum} {store}"
+        origin = " ".join(str(each) for each in (checksum, store, new_item_share) if each is not None)
         job = _job(request, asked, writing.engine(model, folder, checksum), origin, writing.threads)
         _run(job, target, resume=writing.resume, json=json)
 
@@ -168,11 +171,12 @@ def _print_lists(labels: Sequence[Any], found: Recommendations, *, json: bool) -
         )
         return
     for row, (label, items, scores) in rows:
+        label = on_one_line(label)
         print(label)
         if row in why:
             tell(f"{label}: no items, as {why[row]}")
         for rank, (item, score) in enumerate(zip(items, scores, strict=True), start=1):
-            print(f"  {rank:>3}  {item}  {score:.4f}")
+            print(f"  {rank:>3}  {on_one_line(item)}  {score:.4f}")
 
 
 def _checksum(folder: str) -> str:

@@ -34,16 +34,6 @@ _MaxWait = Annotated[
     str, typer.Option("--max-wait", metavar="TIME", help="Reject requests with a longer expected wait.")
 ]
 _MinBeam = Annotated[int, typer.Option("--min-beam", metavar="N", min=1, help="Minimum beam width under load.")]
-_NewItems = Annotated[
-    float,
-    typer.Option(
-        "--new-item-share",
-        metavar="SHARE",
-        min=0,
-        max=1,
-        help="Maximum share of positions for items added after training.",
-    ),
-]
 _ByCategory = Annotated[
     bool,
     typer.Option(
@@ -134,7 +124,7 @@ class LoadOptions:
     max_wait: _MaxWait = "100ms"
     min_beam: _MinBeam = 50
     filter_cache: _FilterCache = "256MB"
-    new_item_share: _NewItems = 0.1
+    new_item_share: o.NewItemShare = None
     new_items_by_category: _ByCategory = False
     limit: _Limit = None
 
@@ -243,7 +233,7 @@ def _settings(
         cors=tuple(where.cors or ()),
         rate=where.rate,
         by_category=load.new_items_by_category,
-        limits=replace(limits_of(load.limit or ()), new_item_share=load.new_item_share),
+        limits=limits_of(load.limit or ()).with_new_item_share(load.new_item_share),
     )
     _check_models(settings, folder)
     return settings

@@ -41,8 +41,10 @@ _AROUND = r"^\s|\s$"
 _BLANKS = r"[\s\u{200b}-\u{200d}\u{feff}]+"
 
 
-def id_expression(table: Source, name: str, role: str) -> tuple[pl.Expr, tuple[str, ...]]:
-    """The ids as an expression named `role`, and notes about them.
+def id_expression(
+    table: Source, name: str, role: str, *, or_else: str = "--missing drop"
+) -> tuple[pl.Expr, tuple[str, ...]]:
+    """The ids as an expression named `role`, and notes about them; `or_else`: the fix other than to fill missing ones.
 
     Text is converted to integers where that is lossless. Bytes are read as text. Errors: null, empty or non-finite ids;
     floats that are inexact, with fractions or beyond 64 bits; text with an exponent; bytes that are not UTF-8; text
@@ -50,8 +52,8 @@ def id_expression(table: Source, name: str, role: str) -> tuple[pl.Expr, tuple[s
     """
     dtype, column = table.schema[name], table.column(name)
     if dtype in _TEXTS:
-        return _text_ids(table, name, role)
-    refuse(table, name, missing_cells(table, name), f"rows with no {role} id", "fill them, or --missing drop")
+        return _text_ids(table, name, role, or_else)
+    refuse(table, name, missing_cells(table, name), f"rows with no {role} id", f"fill them, or {or_else}")
     # pandas converts integers to floats where one is missing, and databases export them as decimals.
     if dtype.is_float() or dtype.is_decimal():
         if count_of(table, (column != column.floor()).sum()):
@@ -105,7 +107,7 @@ def _refuse_inexact(table: Source, name: str, role: str) -> None:
     )
 
 
-def _text_ids(table: Source, name: str, role: str) -> tuple[pl.Expr, tuple[str, ...]]:
+def _text_ids(table: Source, name: str, role: str, or_else: str) -> tuple[pl.Expr, tuple[str, ...]]:
     dtype, column = table.schema[name], table.column(name).cast(pl.String)
     _refuse_bytes(table, name, role)
     missing, exponent = missing_cells(table, name), column.str.contains(_EXPONENT)
@@ -126,7 +128,7 @@ def _text_ids(table: Source, name: str, role: str) -> tuple[pl.Expr, tuple[str, 
     with reading(table.name):
         found = table.frame.select(asked).collect(engine="streaming").row(0, named=True)
     if found["missing"]:
-        refuse(table, name, missing, f"rows with no {role} id", "fill them, or --missing drop")
+        refuse(table, name, missing, f"rows with no {role} id", f"fill them, or {or_else}")
     if found["broken"]:
         fix = "a quote without its pair swallows lines; mend it"
         refuse(table, name, broken, f"{role} ids with a line break", fix)

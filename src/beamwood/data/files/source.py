@@ -22,7 +22,7 @@ from beamwood.data.files.nested import unnested_columns
 from beamwood.data.files.offsets import file_with_offsets, has_offsets
 from beamwood.data.files.parts import TableFiles, parts_of
 from beamwood.data.files.text_shapes import OtherShapeError
-from beamwood.data.files.text_table import PACKED, RECBOLE, TEXT_SUFFIXES, scan_text
+from beamwood.data.files.text_table import PACKED, RECBOLE, TEXT_SUFFIXES, lines_of, scan_text
 from beamwood.data.header import header_hint
 from beamwood.errors import InputError, nearest_path
 
@@ -32,6 +32,7 @@ _ARROW_FILE = b"ARROW1"
 _UNSAID = Layout()
 # Marks a folder saved by a fit.
 _MANIFEST = "manifest.json"
+_UNPAIRED = re.compile(r'CSV malformed|could not parse `"')
 _REPEATED = re.compile(r"(?:column with name|duplicate(?:d)? column:?) '?([^']+)'? has more than one")
 
 
@@ -113,9 +114,20 @@ def reading(name: str) -> Iterator[None]:
         if no_json is not None:
             raise InputError(f"{name} cannot be read: {no_json}") from error
         may_be_text = _suffix_of(name) in (None, *TEXT_SUFFIXES)
+        if may_be_text and _UNPAIRED.search(reason):
+            raise InputError(f"{name} cannot be read: {_unpaired_quote(name)} swallows lines; mend it") from error
         of_encoding = may_be_text and "utf-8" in reason.lower()
         fix = as_utf8(name) if of_encoding else "is the file whole and of that format?"
         raise InputError(f"{name} cannot be read: {reason}; {fix}") from error
+
+
+def _unpaired_quote(name: str) -> str:
+    """In words the quote that closes in no line, with the first line that may have it."""
+    if not os.path.isfile(name):
+        return "a quote without its pair"
+    odd = pl.col("line").str.count_matches('"', literal=True) % 2 == 1
+    found = lines_of(Path(name), lossy=True).with_row_index("row", offset=1).filter(odd).head(1).collect()
+    return "a quote without its pair" + (f" in line {found.row(0)[0]:,}" if len(found) else "")
 
 
 def _first_line(error: BaseException) -> str:

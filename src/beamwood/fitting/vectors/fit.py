@@ -40,7 +40,7 @@ def fit_vectors(
     `LoopConfig`.
     """
     # Created first, so that a missing extra raises an error before the training.
-    builder = IndexBuilder(split, config.index, kind=index, seed=options.get("seed", 0))
+    builder = IndexBuilder(split, config.index, index=index, seed=options.get("seed", 0))
     return fit_searched(
         task,
         split,

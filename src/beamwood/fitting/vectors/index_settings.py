@@ -8,7 +8,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, create_model, model_s
 
 from beamwood.fitting.effect import Not, Only, by_choice
 from beamwood.fitting.settings import SettingsGroup
-from beamwood.retrieval.index import INDEXES, IndexName
+from beamwood.retrieval.index import INDEXES, IndexKind
 
 __all__ = ["IndexChoiceSettings"]
 
@@ -16,7 +16,7 @@ __all__ = ["IndexChoiceSettings"]
 class IndexKindSettings(SettingsGroup):
     """The index that finds the largest products."""
 
-    kind: IndexName = Field("exact", description="index for the largest inner products; hnsw needs the extra ann")
+    kind: IndexKind = Field("exact", description="index for the largest inner products; hnsw needs the extra ann")
 
     @classmethod
     def conditions(cls) -> dict[str, tuple[Only | Not, ...]]:

@@ -31,14 +31,14 @@ _ROWS = 1024
 
 
 class IndexBuilder:
-    """Builds the index of the settings, or one of another `kind`, over the vectors of a searcher."""
+    """Builds the index of the settings, or another `index`, over the vectors of a searcher."""
 
     def __init__(
-        self, split: Split, choice: IndexChoiceSettings, *, kind: type[Index] | None = None, seed: int = 0
+        self, split: Split, choice: IndexChoiceSettings, *, index: type[Index] | None = None, seed: int = 0
     ) -> None:
-        self.kind = kind or INDEXES[choice.kind]
-        check_installed(self.kind)
-        self.split, self.seed, self.settings = split, seed, settings_of(self.kind, dict(choice))
+        self.index = index or INDEXES[choice.kind]
+        check_installed(self.index)
+        self.split, self.seed, self.settings = split, seed, settings_of(self.index, dict(choice))
 
     def build(self, searcher: VectorSearcher, budget: Budget | None = None) -> VectorSearcher:
         """The searcher with its index; an index that trains stops within the budget."""
@@ -46,16 +46,16 @@ class IndexBuilder:
         seconds = max(budget.left, 0.0) if budget is not None and limited else None
         queries = partial(training_queries, searcher, self.split, self.seed)
         with step("building the index"):
-            return searcher.indexed(self.kind, self.settings, IndexInputs(self.seed, queries, seconds))
+            return searcher.indexed(self.index, self.settings, IndexInputs(self.seed, queries, seconds))
 
     def estimate(self, searcher: VectorSearcher, budget: Budget) -> float:
         """The seconds to reserve for `build`; see `timed_validation.Later`."""
         if not budget.limited:
             return 0.0
-        if self.kind.trains:
+        if self.index.trains:
             return _SHARE * max(budget.left, 0.0)
         some, began = searcher.vectors[:_TIMED], budget.clock()
-        self.kind(some, self.settings)
+        self.index(some, self.settings)
         return (budget.clock() - began) * max(1.0, len(searcher.vectors) / len(some))
 
 

@@ -11,12 +11,13 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from beamwood.artefact.manifest import check_outside
@@ -172,11 +173,20 @@ class Job:
 
     def _identity(self) -> str:
         """A digest of everything that the answers depend on."""
-        plain = replace(self.request, histories=None, users=[])
-        digest = hashlib.sha256(repr((self.origin, self.by_users, plain, len(self.rows))).encode())
-        for row in self.rows:
-            digest.update(repr(row).encode() + b"\n")
+        shared = asdict(replace(self.request, histories=None, users=[]))
+        digest = hashlib.sha256(repr((self.origin, self.by_users, _plain(shared), len(self.rows))).encode())
+        for row, label in zip(self.rows, self.labels, strict=True):
+            digest.update(repr((_plain(row), label)).encode() + b"\n")
         return digest.hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    """The value with lists for arrays and series, whose own `repr` leaves out what is in the middle."""
+    if isinstance(value, np.ndarray | pl.Series):
+        return value.tolist() if isinstance(value, np.ndarray) else value.to_list()
+    if isinstance(value, Mapping):
+        return {key: _plain(part) for key, part in value.items()}
+    return [_plain(part) for part in value] if isinstance(value, list | tuple) else value
 
 
 def added_rows(target: Path) -> list[int | str] | None:

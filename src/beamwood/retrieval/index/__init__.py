@@ -26,7 +26,7 @@ __all__ = [
     "ExactIndex",
     "HnswIndex",
     "Index",
-    "IndexName",
+    "IndexKind",
     "IndexSettings",
     "IvfIndex",
     "IndexInputs",
@@ -49,6 +49,6 @@ INDEXES: dict[str, type[Index]] = {
 }
 
 if TYPE_CHECKING:
-    IndexName = str
+    IndexKind = str
 else:
-    IndexName = Literal[tuple(INDEXES)]
+    IndexKind = Literal[tuple(INDEXES)]

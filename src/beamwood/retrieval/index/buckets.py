@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from beamwood.errors import ArtefactError
 from beamwood.kernels.arrays import check_integers, sound
-from beamwood.ragged import indptr_of
+from beamwood.ragged import indptr_of, sorted_distinct
 from beamwood.retrieval.top_k import top_k
 from beamwood.types import FloatArray, Hits, IndexArray, ItemLists, SearchOptions
 
@@ -39,7 +39,7 @@ class Buckets:
     @classmethod
     def of_pairs(cls, buckets: IndexArray, items: IndexArray, num_buckets: int, num_items: int) -> Buckets:
         """Item `items[p]` in bucket `buckets[p]`; repeated pairs count once."""
-        pairs = np.unique(np.asarray(buckets, np.int64) * num_items + np.asarray(items, np.int64))
+        pairs = sorted_distinct(np.asarray(buckets, np.int64) * num_items + np.asarray(items, np.int64))
         indptr = indptr_of(np.bincount(pairs // num_items, minlength=num_buckets))
         lists = ItemLists(indptr, (pairs % num_items).astype(np.int32))
         return cls(lists, num_items, len(pairs) > num_items)

@@ -187,7 +187,7 @@ class ClusterIndex:
     method `jtr` trains the nodes, and uses the targets of queries.
     """
 
-    name: ClassVar[str] = "clusters"
+    kind: ClassVar[str] = "clusters"
     Settings: ClassVar[type[IndexSettings]] = ClusterSettings
     modules: ClassVar[tuple[str, ...]] = ()
     trains: ClassVar[bool] = True

@@ -73,11 +73,11 @@ class IndexInputs:
 class Index(Protocol):
     """Finds items by the inner product of their vectors, float32[N, D], with a query's.
 
-    Its contract tests are in `beamwood.testing.IndexContract`. `name`: in `index.kind` and in a saved folder.
+    Its contract tests are in `beamwood.testing.IndexContract`. `kind`: its name in `index.kind` and in a saved folder.
     `Settings`: its settings. `modules`: have to be installed to build it. `trains`: building it is a training.
     """
 
-    name: ClassVar[str]
+    kind: ClassVar[str]
     Settings: ClassVar[type[IndexSettings]]
     modules: ClassVar[tuple[str, ...]]
     trains: ClassVar[bool]
@@ -104,16 +104,16 @@ class Index(Protocol):
         ...
 
 
-def check_installed(kind: type[Index]) -> None:
-    """Raise `NotInstalledError` where a module that builds an index of the kind is missing."""
-    for module in kind.modules:
-        with asking_for(f"index.kind={kind.name}"):
+def check_installed(index: type[Index]) -> None:
+    """Raise `NotInstalledError` where a module that builds an index of this class is missing."""
+    for module in index.modules:
+        with asking_for(f"index.kind={index.kind}"):
             import_module(module)
 
 
-def settings_of(kind: type[Index], given: Mapping[str, Any]) -> IndexSettings:
+def settings_of(index: type[Index], given: Mapping[str, Any]) -> IndexSettings:
     """An index's own settings among those of all indexes."""
-    return kind.Settings(**{name: value for name, value in given.items() if name in kind.Settings.model_fields})
+    return index.Settings(**{name: value for name, value in given.items() if name in index.Settings.model_fields})
 
 
 def restore_index(

@@ -17,7 +17,7 @@ __all__ = ["ExactIndex"]
 class ExactIndex:
     """`best_products` of the vectors; without state or settings."""
 
-    name: ClassVar[str] = "exact"
+    kind: ClassVar[str] = "exact"
     Settings: ClassVar[type[IndexSettings]] = IndexSettings
     modules: ClassVar[tuple[str, ...]] = ()
     trains: ClassVar[bool] = False

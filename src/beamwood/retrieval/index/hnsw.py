@@ -21,14 +21,13 @@ from beamwood.ragged import indptr_of
 from beamwood.retrieval.index.contract import IndexInputs, IndexSettings, by_row, check_installed
 from beamwood.retrieval.products import best_products
 from beamwood.retrieval.stored import MOST, StoredConfig
-from beamwood.retrieval.top_k import sort_candidates
+from beamwood.retrieval.top_k import num_allowed, sort_candidates
 from beamwood.types import FloatArray, Hits, SearchOptions, among
 
 __all__ = ["HnswIndex", "HnswSettings"]
 
 # A filter that leaves less than this share of the items is answered exactly.
 _SELECTIVE = 0.2
-_COUNTING = threading.Lock()
 
 
 class HnswSettings(IndexSettings):
@@ -39,6 +38,39 @@ class HnswSettings(IndexSettings):
     )
     build_width: int = Field(40, ge=1, le=2**16, description="hnsw: candidates kept when an item is inserted")
     search_width: int = Field(128, ge=1, le=2**16, description="hnsw: candidates kept in a search (its beam)")
+
+
+class _ProductCount:
+    """Products of searches side by side, which the library adds up over all threads.
+
+    Each product is counted once: exactly for one search at a time; of overlapping ones some may count another's.
+    """
+
+    def __init__(self) -> None:
+        self._lock, self._running, self._seen = threading.Lock(), 0, 0
+
+    def begin(self) -> None:
+        """A search begins."""
+        with self._lock:
+            if self._running == 0:
+                self._seen = _all_products()
+            self._running += 1
+
+    def end(self) -> int:
+        """A search has ended; the products that no other one has counted yet."""
+        with self._lock:
+            before, self._seen = self._seen, _all_products()
+            self._running -= 1
+            return self._seen - before
+
+
+_PRODUCTS = _ProductCount()
+
+
+def _all_products() -> int:
+    # The library's type stubs lack statistics.
+    faiss: Any = import_module("faiss")
+    return int(faiss.cvar.hnsw_stats.ndis)
 
 
 class _Stored(StoredConfig):
@@ -55,7 +87,7 @@ class HnswIndex:
     installed.
     """
 
-    name: ClassVar[str] = "hnsw"
+    kind: ClassVar[str] = "hnsw"
     Settings: ClassVar[type[IndexSettings]] = HnswSettings
     modules: ClassVar[tuple[str, ...]] = ("faiss",)
     trains: ClassVar[bool] = False
@@ -75,25 +107,29 @@ class HnswIndex:
             self._index.add(self.vectors)
 
     def search(self, queries_BD: FloatArray, k: int, options: SearchOptions = SearchOptions()) -> Hits:
-        """See `Index`; a filter that leaves few items is answered exactly."""
-        allowed = options.allowed
-        if allowed is not None and len(allowed) == len(self.vectors) and allowed.mean() < _SELECTIVE:
+        """See `Index`; a filter that leaves few items is answered exactly.
+
+        Where threads search at once, `scored` is right in sum, not for each row.
+        """
+        allowed, num_items = options.allowed, len(self.vectors)
+        fits = allowed is not None and len(allowed) == num_items
+        if fits and options.of_filter(num_allowed, num_allowed) < _SELECTIVE * num_items:
             return best_products(queries_BD, self.vectors, k, excluded=options.excluded, allowed=allowed)
         return by_row(self._row, len(self.vectors), queries_BD, k, options)
 
     def _row(self, query_D: FloatArray, k: int, options: SearchOptions) -> Hits:
         """The answer of one row; its search depth depends only on its own exclusions."""
-        # The library's type stubs lack search parameters and statistics.
+        # The library's type stubs lack search parameters.
         faiss: Any = import_module("faiss")
         excluded, allowed, query_1D = options.excluded, options.allowed, query_D[None]
         more = 0 if excluded is None else len(excluded.items)
         fetched = min(len(self.vectors), 2 * k + more if allowed is None else 4 * k + more)
         depth = faiss.SearchParametersHNSW(efSearch=max(self._search_width, fetched))
-        # The library counts the products of all threads together.
-        with _COUNTING:
-            before = faiss.cvar.hnsw_stats.ndis
+        _PRODUCTS.begin()
+        try:
             scores, items = self._index.search(query_1D, fetched, params=depth)
-            computed = int(faiss.cvar.hnsw_stats.ndis - before)
+        finally:
+            computed = _PRODUCTS.end()
         keep = items >= 0
         if allowed is not None:
             keep &= allowed[np.maximum(items, 0)]

@@ -52,7 +52,7 @@ class IvfIndex:
     It saves two thirds of the products or more, at a recall set by `num_probed`; all buckets are exact search.
     """
 
-    name: ClassVar[str] = "ivf"
+    kind: ClassVar[str] = "ivf"
     Settings: ClassVar[type[IndexSettings]] = IvfSettings
     modules: ClassVar[tuple[str, ...]] = ()
     trains: ClassVar[bool] = False

@@ -113,7 +113,7 @@ class QincoIndex:
     Scores are products with decoded vectors. Built with torch (the extra `train`), searched without.
     """
 
-    name: ClassVar[str] = "qinco"
+    kind: ClassVar[str] = "qinco"
     Settings: ClassVar[type[IndexSettings]] = QincoSettings
     modules: ClassVar[tuple[str, ...]] = ("torch",)
     trains: ClassVar[bool] = True

@@ -71,7 +71,7 @@ class RotlexIndex:
     Built with torch (the extra `train`), from queries of training users and from items as queries; searched without.
     """
 
-    name: ClassVar[str] = "rotlex"
+    kind: ClassVar[str] = "rotlex"
     Settings: ClassVar[type[IndexSettings]] = RotlexSettings
     modules: ClassVar[tuple[str, ...]] = ("torch",)
     trains: ClassVar[bool] = True

@@ -29,6 +29,8 @@ __all__ = ["ScannIndex", "ScannSettings", "anisotropic_codes", "eta_of"]
 
 # Rounds of updating codes and codewords, and passes over the blocks in each.
 _ROUNDS, _PASSES = 8, 2
+# The most vectors that codewords are learned from: of more, learning takes time and hardly lowers the loss.
+_LEARNED = 100_000
 _ROWS = 8192
 
 
@@ -63,7 +65,7 @@ class ScannIndex:
     `num_reordered` 0 scores are those of the codes.
     """
 
-    name: ClassVar[str] = "scann"
+    kind: ClassVar[str] = "scann"
     Settings: ClassVar[type[IndexSettings]] = ScannSettings
     modules: ClassVar[tuple[str, ...]] = ()
     trains: ClassVar[bool] = False
@@ -168,15 +170,36 @@ def anisotropic_codes(
     """Codes of the residuals under the anisotropic loss, by alternating updates of codes and codewords.
 
     They start from k-means of each block. Each update is optimal given the others, so none increases the loss.
+    Codewords are learned from at most 100,000 vectors; with more, all get codes of these codewords, in blocks.
     """
-    num_blocks = -(-residuals_ND.shape[1] // block_width)
-    padding = ((0, 0), (0, num_blocks * block_width - residuals_ND.shape[1]))
-    u_NMW, x_NMW = (
-        np.pad(np.asarray(each, np.float32), padding).reshape(len(each), num_blocks, block_width)
-        for each in (residuals_ND, vectors_ND)
-    )
+    width, num_items = residuals_ND.shape[1], len(residuals_ND)
     squares_N = np.maximum(np.square(vectors_ND).sum(axis=1), 1e-30)
     extra_N = ((eta_of(vectors_ND, threshold) - 1) / squares_N).astype(np.float32)
+    some = slice(None) if num_items <= _LEARNED else np.sort(rng.choice(num_items, _LEARNED, replace=False))
+    u_NMW, x_NMW = _blocked(residuals_ND[some], block_width), _blocked(vectors_ND[some], block_width)
+    tables, codes = _learned(u_NMW, x_NMW, extra_N[some], num_words, rng)
+    if num_items > _LEARNED:
+        codes = np.empty((num_items, len(tables)), np.uint8)
+        for rows in slices(num_items, _ROWS):
+            u, x = _blocked(residuals_ND[rows], block_width), _blocked(vectors_ND[rows], block_width)
+            for block, table_KW in enumerate(tables):
+                codes[rows, block] = nearest_centres(u[:, block], table_KW)[0]
+            _assign(u, x, extra_N[rows], tables, codes[rows])
+    return Codes(codes, Blocks(tables, width))
+
+
+def _blocked(rows_ND: FloatArray, block_width: int) -> NDArray[np.float32]:
+    """float32[N, M, W], the columns of each block; zeros after the last column."""
+    num_blocks = -(-rows_ND.shape[1] // block_width)
+    padding = ((0, 0), (0, num_blocks * block_width - rows_ND.shape[1]))
+    return np.pad(np.asarray(rows_ND, np.float32), padding).reshape(len(rows_ND), num_blocks, block_width)
+
+
+def _learned(
+    u_NMW: FloatArray, x_NMW: FloatArray, extra_N: FloatArray, num_words: int, rng: np.random.Generator
+) -> tuple[NDArray[np.float32], NDArray[np.uint8]]:
+    """The codewords float32[M, K, W] of each block, and the codes uint8[N, M]."""
+    num_blocks, block_width = u_NMW.shape[1:]
     tables = np.zeros((num_blocks, num_words, block_width), np.float32)
     codes = np.zeros((len(u_NMW), num_blocks), np.uint8)
     for block in range(num_blocks):
@@ -184,12 +207,11 @@ def anisotropic_codes(
         tables[block, : len(centres)] = centres
         codes[:, block] = nearest_centres(u_NMW[:, block], centres)[0]
     if (extra_N > 0).any():
-        # The residual along each vector, block by block.
         for _ in range(_ROUNDS):
             _assign(u_NMW, x_NMW, extra_N, tables, codes)
             _move(u_NMW, x_NMW, extra_N, tables, codes)
         _assign(u_NMW, x_NMW, extra_N, tables, codes)
-    return Codes(codes, Blocks(tables, residuals_ND.shape[1]))
+    return tables, codes
 
 
 def _along(u_NMW: FloatArray, x_NMW: FloatArray, tables: FloatArray, codes: NDArray[np.uint8]) -> FloatArray:

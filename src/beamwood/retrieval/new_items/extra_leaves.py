@@ -19,6 +19,7 @@ from beamwood.kernels.mixtures import Mixtures
 from beamwood.kernels.reference import log_sigmoid
 from beamwood.kernels.search import DinSearch
 from beamwood.kernels.terms import TermArrays
+from beamwood.ragged import sorted_distinct
 from beamwood.retrieval.new_items.slots import mixed_leaves
 from beamwood.tree.tree import Shape
 
@@ -47,7 +48,7 @@ class ExtraLeaves:
     def score(self, leaves_BL: NDArray[np.int32]) -> Float32:
         """float32[B, O] for histories of leaves, which may be extra ones."""
         capacity, count = self._shape.capacity, len(self._mixtures)
-        known_U = np.unique(np.concatenate([leaves_BL[leaves_BL < capacity], self._heaviest]))
+        known_U = sorted_distinct(np.concatenate([leaves_BL[leaves_BL < capacity], self._heaviest]))
         known_U = known_U[known_U >= 0]
         flat_BL = np.where(leaves_BL >= capacity, leaves_BL - capacity, count + np.searchsorted(known_U, leaves_BL))
         flat_BL = np.where(leaves_BL < 0, np.int32(-1), flat_BL).astype(np.int32)

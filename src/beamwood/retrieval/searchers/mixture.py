@@ -71,9 +71,9 @@ class MixtureSearcher(EncodedSearcher):
         self.indexes = [ExactIndex(each) for each in self._parts_XNC] if indexes is None else indexes
 
     def indexed(
-        self, kind: type[Index], settings: IndexSettings | None = None, inputs: IndexInputs = IndexInputs()
+        self, index: type[Index], settings: IndexSettings | None = None, inputs: IndexInputs = IndexInputs()
     ) -> MixtureSearcher:
-        """The same with indexes of another kind, each searched with all components of a query."""
+        """The same with an index for each component of the items, each searched with all components of a query."""
         queries, seconds = inputs.queries, inputs.seconds
         if queries is not None:
             inputs = replace(inputs, queries=lambda: self._components(queries()))
@@ -85,7 +85,7 @@ class MixtureSearcher(EncodedSearcher):
             self.sizes,
             temperature=self.temperature,
             num_candidates=self.num_candidates,
-            indexes=[kind(each, settings, inputs) for each in self._parts_XNC],
+            indexes=[index(each, settings, inputs) for each in self._parts_XNC],
         )
 
     def _components(self, vectors_BD: FloatArray) -> Array:
@@ -173,7 +173,7 @@ class MixtureSearcher(EncodedSearcher):
         arrays |= prefixed("mixture", self.weights)
         for number, index in enumerate(self.indexes):
             its, own = index.export()
-            stored.append({"kind": index.name, "config": its})
+            stored.append({"kind": index.kind, "config": its})
             arrays |= prefixed(f"index.{number}", own)
         config |= {"mixture": self.sizes.model_dump(), "temperature": self.temperature, "indexes": stored}
         return config | {"num_candidates": self.num_candidates}, arrays

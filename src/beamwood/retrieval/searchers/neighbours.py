@@ -17,6 +17,7 @@ from beamwood.errors import InputError, nearest
 from beamwood.kernels.arrays import check_floats, check_integers, shape_of
 from beamwood.kernels.dispatch import native
 from beamwood.kernels.rows import sum_of_rows
+from beamwood.ragged import sorted_distinct
 from beamwood.retrieval.stored import MOST, StoredConfig
 from beamwood.retrieval.top_k import (
     check_histories,
@@ -106,7 +107,7 @@ class NeighbourSearcher:
         hits = no_hits(len(histories), k)
         hits.scored[:] = self.num_items if allowed is None else options.of_filter(num_allowed, num_allowed)
         for row, (near, sums, places) in enumerate(self._sums(histories, excluded)):
-            banned = np.empty(0, np.int32) if excluded is None else np.unique(excluded[row])
+            banned = np.empty(0, np.int32) if excluded is None else sorted_distinct(excluded[row])
             banned = banned if allowed is None else banned[allowed[banned]]
             hits.scored[row] -= len(banned)
             sums[places] = 0

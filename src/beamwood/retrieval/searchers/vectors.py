@@ -55,10 +55,10 @@ class VectorSearcher:
         self.index: Index = ExactIndex(self.vectors) if index is None else index
 
     def indexed(
-        self, kind: type[Index], settings: IndexSettings | None = None, inputs: IndexInputs = IndexInputs()
+        self, index: type[Index], settings: IndexSettings | None = None, inputs: IndexInputs = IndexInputs()
     ) -> VectorSearcher:
-        """The same with an index of another kind."""
-        return VectorSearcher(self.queries, self.vectors, kind(self.vectors, settings, inputs))
+        """The same with another index, built over its vectors."""
+        return VectorSearcher(self.queries, self.vectors, index(self.vectors, settings, inputs))
 
     @property
     def num_items(self) -> int:
@@ -87,7 +87,7 @@ class VectorSearcher:
         shared = next((name for name, array in arrays.items() if array is self.vectors), None)
         stored = {
             "queries": {"kind": self.queries.kind, "config": config},
-            "index": {"kind": self.index.name, "config": index_config},
+            "index": {"kind": self.index.kind, "config": index_config},
             "shared": shared,
         }
         own = {name: array for name, array in arrays.items() if name != shared}
@@ -124,12 +124,12 @@ def searcher_with(
     Errors: `InputError` on a name of the package, or a repeated name.
     """
     own = {
-        "own_indexes": {index.name: index for index in indexes},
+        "own_indexes": {index.kind: index for index in indexes},
         "own_encoders": {encoder.name: encoder for encoder in encoders},
         "own_queries": {each.kind: each for each in queries},
     }
     for part, known, names in (
-        ("indexes", INDEXES, [index.name for index in indexes]),
+        ("indexes", INDEXES, [index.kind for index in indexes]),
         ("encoders", ENCODERS, [encoder.name for encoder in encoders]),
         ("query vectors", QUERIES, [each.kind for each in queries]),
     ):

@@ -1,0 +1,95 @@
+"""What every history store owes of the answers that it keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from beamwood.serve.store.event import Owner, Session
+from beamwood.serve.store.protocol import Answered, HistoryStore
+
+__all__ = ["StoredAnswersContract"]
+
+NOW = 1.7e9
+
+
+class StoredAnswersContract:
+    """Give `opened`; `has_clock`: answers are too old by the clock of the store, not of the caller."""
+
+    has_clock = False
+
+    def opened(self, folder: Path) -> HistoryStore:
+        """The store in an empty folder, or in the one of an earlier call."""
+        raise NotImplementedError
+
+    @pytest.fixture
+    def folder(self, tmp_path: Path) -> Path:
+        """The empty folder of a test."""
+        return tmp_path
+
+    @pytest.fixture
+    def store(self, folder: Path) -> Iterator[HistoryStore]:
+        """An empty store, open."""
+        with closing(self.opened(folder)) as opened:
+            yield opened
+
+    def test_answers_are_kept_for_a_while_and_counted(self, store: HistoryStore) -> None:
+        first = Answered("r-1", 42, NOW, "e/a", (1, "x"), '{"k": 2}')
+        store.note(
+            [first, Answered("r-2", Session("s"), NOW + 1, "e/b", ()), Answered("r-3", None, NOW, "e/a", (3,))], 60, NOW
+        )
+        assert store.noted("r-1") == first
+        found = store.noted("r-2")
+        assert found is not None
+        assert found.owner == Session("s")
+        assert store.noted("r-4") is None
+        assert [store.hit(name) for name in ("r-1", "r-1", "r-2", "r-4")] == [True, False, True, False]
+        store.tally("e/a", "missed_search")
+        store.tally("e/a", "missed_search")
+        counts = {("e/a", "answers"): 2, ("e/b", "answers"): 1, ("e/a", "hits"): 1, ("e/b", "hits"): 1}
+        assert store.tallies() == counts | {("e/a", "missed_search"): 2}
+        # Erasing a user erases the answers too.
+        store.erase(42, NOW)
+        assert store.noted("r-1") is None
+        assert store.noted("r-3") is not None
+        assert not store.hit("r-1")
+        if not self.has_clock:
+            store.note([Answered("r-5", 1, NOW + 100, "e/a", ())], 60, NOW + 100)
+            assert store.noted("r-3") is None
+
+    def test_an_answer_is_stored_once(self, store: HistoryStore) -> None:
+        """A load balancer may repeat a request with the same id."""
+        first = Answered("r-1", 42, NOW, "e/a", (1,))
+        store.note([first, Answered("r-1", 42, NOW, "e/a", (2,))], 60, NOW)
+        store.note([Answered("r-1", 42, NOW + 1, "e/a", (3,))], 60, NOW)
+        assert store.noted("r-1") == first
+        assert store.tallies() == {("e/a", "answers"): 1}
+
+    def test_no_answer_of_an_erased_owner_is_stored_after_the_erasure(self, store: HistoryStore) -> None:
+        """Answers are stored some time after they were given."""
+        erased: tuple[Owner, ...] = (42, Session("ü 1"))
+        for owner in erased:
+            store.erase(owner, NOW)
+        old = [Answered(f"r-{n}", owner, NOW - 0.5, "e/a", (1,)) for n, owner in enumerate(erased)]
+        store.note(
+            [*old, Answered("r-2", "42", NOW - 0.5, "e/a", (1,)), Answered("r-3", 42, NOW + 0.5, "e/a", (1,))], 60, NOW
+        )
+        assert [store.noted(f"r-{n}") is None for n in range(4)] == [True, True, False, False]
+        assert store.tallies() == {("e/a", "answers"): 2}
+
+    def test_answers_of_a_merged_session_belong_to_the_user(self, store: HistoryStore) -> None:
+        session, other = Session("ü 1"), Session("other")
+        owners: tuple[Owner | None, ...] = (session, "sü 1", other, None, session)
+        store.note([Answered(f"r-{n}", owner, NOW, "e/a", (n,), "ß") for n, owner in enumerate(owners)], 60, NOW)
+        assert store.hit("r-0")
+        store.merge(session, "ü")
+        found = [store.noted(f"r-{n}") for n in range(5)]
+        assert [each and each.owner for each in found] == ["ü", "sü 1", other, None, "ü"]
+        assert [each and (each.items, each.text) for each in found] == [((n,), "ß") for n in range(5)]
+        assert not store.hit("r-0")
+        assert store.hit("r-4")
+        store.erase("ü", NOW)
+        assert [store.noted(f"r-{n}") is None for n in range(5)] == [True, False, False, False, True]

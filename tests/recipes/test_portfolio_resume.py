@@ -1,0 +1,98 @@
+"""The search for the best method: trainings that continue, and searches that are interrupted and resumed."""
+
+import json
+
+import pytest
+
+from beamwood.data import disjoint_users
+from beamwood.errors import InputError
+from beamwood.recipes.portfolio import choice
+from beamwood.recipes.portfolio.find import find
+from beamwood.recipes.portfolio.members import Member
+from clocks import Ticks
+from portfolios import COUNTING, TINY, searched, small_split
+
+
+@pytest.fixture(scope="module")
+def split():
+    return small_split()
+
+
+def test_an_interrupted_search_returns_the_best_so_far_and_resumes(split, tmp_path):
+    said, bests = [], []
+
+    def interrupt(retriever):
+        bests.append(retriever.metadata["portfolio"]["chosen"])
+        if len(bests) == 2:
+            raise KeyboardInterrupt
+
+    options = {"time_limit": 600, "members": COUNTING, "folder": tmp_path / "kept"}
+    first = find(split, better=interrupt, **options)
+    assert first.interrupted
+    assert first.document["chosen"] == bests[-1] == "cooccurrence"
+    assert "test" not in first.document
+    with pytest.raises(InputError, match="already holds a search; pass --resume"):
+        find(split, **options)
+    again = find(split, resume=True, say=said.append, **options)
+    assert not again.interrupted
+    assert not any(line.startswith(("popularity: ", "cooccurrence: ")) for line in said)
+    rows = {row["name"]: row for row in again.document["rows"]}
+    assert rows["popularity"]["looks"] == rows["transitions"]["looks"] == 1
+    whole = find(split, time_limit=600, members=COUNTING).document
+    assert again.document["chosen"] == whole["chosen"]
+    assert again.document["test"] == whole["test"]
+
+
+def test_a_search_resumes_only_with_the_same_arguments(split, tmp_path):
+    options = {"time_limit": 600, "members": COUNTING[:1], "folder": tmp_path / "kept"}
+    find(split, **options)
+    with pytest.raises(InputError, match="searched with another seed"):
+        find(split, resume=True, seed=5, **options)
+    with pytest.raises(InputError, match="searched with another split"):
+        find(disjoint_users(split.dataset, seed=9), resume=True, **options)
+    assert find(split, overwrite=True, **options).document["chosen"] == "popularity"
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign" / "file").write_text("mine")
+    with pytest.raises(InputError, match="does not hold a search of beamwood"):
+        find(split, **options | {"folder": tmp_path / "foreign", "overwrite": True})
+    with pytest.raises(InputError, match="nothing to resume"):
+        find(split, **options | {"folder": tmp_path / "none", "resume": True})
+    state = tmp_path / "kept" / "search.json"
+    state.write_text(json.dumps(json.loads(state.read_text()) | {"values": ["half"]}))
+    with pytest.raises(InputError, match="is damaged"):
+        find(split, resume=True, **options)
+
+
+def test_trainings_continue_in_each_round(split, tmp_path, monkeypatch):
+    monkeypatch.setattr(choice, "SHORTEST", 1.0)
+    members = [COUNTING[0], *(Member(f"s{seed}", "sasrec", TINY | {"model.dropout": seed / 10}) for seed in range(2))]
+    found, parts = searched(split, tmp_path / "parts", members, 40)
+    trained = {name: [each for each in parts.trials if each.name == name] for name in ("s0", "s1")}
+    looks = sorted(len(each) for each in trained.values())
+    assert looks[0] >= 1
+    assert looks[1] >= 2
+    for each in trained.values():
+        seconds = [look.trained for look in each]
+        # A continued look includes the time of the previous one.
+        assert sorted(set(seconds)) == seconds
+    best = max(look.value for each in trained.values() for look in each)
+    rows = {row["name"]: row for row in found.document["rows"]}
+    assert max(rows[name]["value"] for name in trained) == pytest.approx(best)
+    assert found.document["seconds"] <= 40
+
+
+def test_ctrl_c_during_a_training_keeps_its_run(split, tmp_path, monkeypatch):
+    monkeypatch.setattr(choice, "SHORTEST", 1.0)
+    members = [COUNTING[0], Member("sasrec", "sasrec", TINY)]
+    first, parts = searched(split, tmp_path / "kept", members, 30, clock=Ticks(rings=6.0))
+    assert first.interrupted
+    assert first.document["chosen"] == "popularity"
+    assert [each.name for each in parts.trials] == ["popularity"]
+    before = len((tmp_path / "kept" / "sasrec.run" / "metrics.jsonl").read_text().splitlines())
+    assert before > 0
+    again, parts = searched(split, tmp_path / "kept", members, 30, resume=True)
+    assert not again.interrupted
+    # The interrupted part of the training counts too.
+    looks = [each for each in parts.trials if each.name == "sasrec"]
+    assert looks[0].trained > looks[0].seconds
+    assert again.document["seconds"] > 6

@@ -1,0 +1,55 @@
+"""A batch job from Python: what an interrupted one may be continued with."""
+
+from contextlib import nullcontext
+
+import numpy as np
+import polars as pl
+import pytest
+
+from beamwood.data.vocabularies.vocabulary import Vocabulary
+from beamwood.errors import InputError
+from beamwood.retrieval.batch.group_answers import OfRetriever, in_process
+from beamwood.retrieval.batch.job import Job, count_by_rank
+from beamwood.retrieval.request import Request
+from beamwood.retrieval.retriever import Retriever
+from beamwood.retrieval.searchers.popularity import PopularitySearcher
+
+NUM_ITEMS = 3000
+RETRIEVER = Retriever(PopularitySearcher(np.arange(NUM_ITEMS)), Vocabulary(pl.Series(range(NUM_ITEMS))))
+
+
+def job_of(allowed, rows, *, labels=(1, 2), stopped=False):
+    """A job over two histories; `stopped`: killed before its first group."""
+
+    def stop(options, groups):
+        raise KeyboardInterrupt
+
+    request = Request([], 3, allowed=allowed)
+    engine = stop if stopped else in_process(OfRetriever(RETRIEVER))
+    return Job(engine, request, rows, labels, by_users=False, label_type=pl.Int64, origin="model")
+
+
+def without(place):
+    mask = np.ones(NUM_ITEMS, bool)
+    mask[place] = False
+    return mask
+
+
+@pytest.mark.parametrize("kind", [lambda mask: mask, lambda mask: pl.Series(np.flatnonzero(mask))])
+def test_a_filter_that_differs_in_the_middle_is_another_job(tmp_path, kind):
+    rows, target = [[5], [6]], tmp_path / "answers.csv"
+    for other, labels, same in ((1501, (1, 2), False), (1500, (1, 3), False), (1500, (1, 2), True)):
+        with pytest.raises(KeyboardInterrupt):
+            job_of(kind(without(1500)), rows, stopped=True).run(target)
+        with nullcontext() if same else pytest.raises(InputError, match="groups of another job or model"):
+            job_of(kind(without(other)), rows, labels=labels).run(target, resume=True)
+    assert count_by_rank(target, 1, 3) == [2, 2]
+
+
+def test_a_history_that_differs_in_the_middle_is_another_job(tmp_path):
+    target, whole = tmp_path / "answers.csv", np.arange(2000)
+    other = np.where(whole == 1000, 2500, whole)
+    with pytest.raises(KeyboardInterrupt):
+        job_of(None, [whole, [6]], stopped=True).run(target)
+    with pytest.raises(InputError, match="groups of another job or model"):
+        job_of(None, [other, [6]]).run(target, resume=True)
