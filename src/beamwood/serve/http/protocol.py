@@ -14,7 +14,6 @@ from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from httptools import HttpRequestParser
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from beamwood.serve.http.begun import Begun
@@ -188,7 +187,7 @@ class _Served(HttpToolsProtocol):
         if not self.parser.should_keep_alive():
             lines.append(b"connection: close")
         self._again = b"\r\n".join([begun, *lines, b"", self._read[error.args[0] :]])
-        self.parser = HttpRequestParser(self)
+        self.parser = type(self.parser)(self)
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._answering = cycle
