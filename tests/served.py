@@ -9,11 +9,13 @@ import time
 import urllib.error
 import urllib.request
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
 from starlette.testclient import TestClient
 
+from beamwood.retrieval.retriever import Retriever
 from beamwood.serve.app import build_app
 from beamwood.serve.service import Service
 from beamwood.serve.settings import ServeSettings
@@ -57,6 +59,33 @@ def post(client, path, body, status=200, **more):
     answer = client.post(path, json=body, **more)
     assert answer.status_code == status, answer.text
     return answer.json()
+
+
+def dated(folder, end):
+    """The folder of a small tree whose log ends at that time."""
+    _, retriever = saved(folder / "plain")
+    replace(retriever, metadata=retriever.metadata | {"data": {"end": end}}).save(folder / "dated")
+    return folder / "dated"
+
+
+def two_users(folder):
+    """The two users with the longest histories, and their items, by id."""
+    retriever = Retriever.load(folder)
+    rows = retriever.histories.lengths.argsort()[::-1][:2]
+    ids = retriever.users.decode(rows)
+    return {user: retriever.items.decode(retriever.histories[row]) for row, user in zip(rows, ids, strict=True)}
+
+
+def send(client, *events, status=200):
+    return post(client, "/v1/events", {"events": list(events)}, status)
+
+
+def recommend(client, body, status=200):
+    return post(client, "/v1/recommend", body, status)
+
+
+def items_of(answer):
+    return [each["item"] for each in answer["items"]]
 
 
 def wait_until(holds, seconds=30):

@@ -13,7 +13,7 @@ from beamwood.data import Vocabulary
 from beamwood.retrieval.retriever import Retriever
 from beamwood.serve.clock import DAY, Clock
 from beamwood.serve.store.protocol import Retention
-from served import post, saved, serving, wait_until
+from served import dated, items_of, post, saved, send, serving, two_users, wait_until
 
 NOW = int(time.time())
 END = NOW - 10_000
@@ -23,28 +23,12 @@ LOOKED_AT = 4
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A model whose log ends at END."""
-    path = tmp_path_factory.mktemp("served")
-    _, retriever = saved(path / "plain")
-    replace(retriever, metadata=retriever.metadata | {"data": {"end": END}}).save(path / "dated")
-    return path / "dated"
+    return dated(tmp_path_factory.mktemp("served"), END)
 
 
 @pytest.fixture(scope="module")
 def users(folder):
-    """Two users of the model and their items, by id."""
-    retriever = Retriever.load(folder)
-    rows = retriever.histories.lengths.argsort()[::-1][:2]
-    ids = retriever.users.decode(rows)
-    return {user: retriever.items.decode(retriever.histories[row]) for row, user in zip(rows, ids, strict=True)}
-
-
-def send(client, *events, status=200):
-    return post(client, "/v1/events", {"events": list(events)}, status)
-
-
-def items_of(answer):
-    return [each["item"] for each in answer["items"]]
+    return two_users(folder)
 
 
 def unseen(client, user, count):

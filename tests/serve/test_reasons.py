@@ -8,7 +8,7 @@ from beamwood.retrieval.searchers.blend import Blend, Part
 from beamwood.retrieval.searchers.neighbours import NeighbourSearcher
 from beamwood.retrieval.searchers.popularity import PopularitySearcher
 from retrieval_cases import retriever_of, tree_searcher
-from served import NUM_ITEMS, item_table, post, saved, serving
+from served import NUM_ITEMS, item_table, items_of, recommend, saved, serving
 
 
 @pytest.fixture(scope="module")
@@ -21,14 +21,6 @@ def client(folder, tmp_path_factory):
     table = item_table(tmp_path_factory.mktemp("items") / "items.parquet", folder[1])
     with serving(folder[0], items=table) as client:
         yield client
-
-
-def ids(answer):
-    return [item["item"] for item in answer["items"]]
-
-
-def recommend(client, body, status=200):
-    return post(client, "/v1/recommend", body, status)
 
 
 def test_the_reasons_add_up(client, folder):
@@ -68,7 +60,7 @@ def test_reasons_of_two_stages(tmp_path):
         nobody = recommend(client, {"history": [], "k": 5})
         assert nobody["source"] == "popular"
         assert {item["source"] for item in nobody["items"]} == {"popular"}
-        assert ids(nobody) == retriever.items.decode(np.argsort(-popular.counts)[:5])
+        assert items_of(nobody) == retriever.items.decode(np.argsort(-popular.counts)[:5])
 
 
 def test_reasons_of_a_counting_method(tmp_path):

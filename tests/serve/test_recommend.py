@@ -7,7 +7,7 @@ import pytest
 
 from beamwood.serve.answer.cursor import cursor_of
 from beamwood.serve.engine import Priority
-from served import NUM_ITEMS, item_table, post, saved, serving, wait_until
+from served import NUM_ITEMS, item_table, items_of, post, recommend, saved, serving, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -20,14 +20,6 @@ def client(folder, tmp_path_factory):
     table = item_table(tmp_path_factory.mktemp("items") / "items.parquet", folder[1])
     with serving(folder[0], items=table) as client:
         yield client
-
-
-def ids(answer):
-    return [item["item"] for item in answer["items"]]
-
-
-def recommend(client, body, status=200):
-    return post(client, "/v1/recommend", body, status)
 
 
 def problem(client, body, status=422):
@@ -82,7 +74,7 @@ def test_answers_are_those_of_the_package(client, folder, number):
     retriever = folder[1]
     body, asked = cases(retriever)[number]
     answer, expected = recommend(client, body), retriever.recommend(**{"k": 20, **asked})
-    assert ids(answer) == expected.item_ids[0]
+    assert items_of(answer) == expected.item_ids[0]
     assert np.allclose([item["score"] for item in answer["items"]], expected.scores[0], rtol=1e-6)
     assert [item["rank"] for item in answer["items"]] == list(range(1, len(answer["items"]) + 1))
     assert answer["source"] == "model"
@@ -100,7 +92,7 @@ def test_events_extend_the_history_of_a_user(client, folder):
     own = retriever.items.decode(retriever.histories[11])
     more = some(retriever, 40, 41)
     answer = recommend(client, {"user": 11, "events": more, "k": 5})
-    assert ids(answer) == retriever.recommend([[*own, *more]], 5).item_ids[0]
+    assert items_of(answer) == retriever.recommend([[*own, *more]], 5).item_ids[0]
     assert answer["history_used"] == 4
 
 
@@ -109,13 +101,13 @@ def test_unknown_ids_are_listed_or_refused(client, folder):
     odd = ["no such", 10**30, -5, "5"]
     answer = recommend(client, {"history": [*odd, *known], "k": 3})
     assert answer["unknown_items"] == odd
-    assert ids(answer) == folder[1].recommend([known], 3).item_ids[0]
+    assert items_of(answer) == folder[1].recommend([known], 3).item_ids[0]
     error = problem(client, {"history": [*odd, *known], "on_unknown": "error"}, 404)
     assert error["code"] == "unknown_item"
     assert "'no such'" in error["message"]
     nobody = recommend(client, {"user": "nobody", "k": 3})
     assert nobody["unknown_user"]
-    assert ids(nobody) == folder[1].recommend([[]], 3).item_ids[0]
+    assert items_of(nobody) == folder[1].recommend([[]], 3).item_ids[0]
     assert problem(client, {"user": "nobody", "on_unknown": "error"}, 404)["code"] == "unknown_user"
 
 
@@ -144,7 +136,7 @@ def test_effort_and_beam_width(client, folder):
     wide = recommend(client, {"history": history, "beam_width": 60, "k": 5})
     assert wide["beam_width"] == 60
     assert not wide["degraded"]
-    assert ids(recommend(client, {"history": history, "effort": 1, "k": 5})) == ids(
+    assert items_of(recommend(client, {"history": history, "effort": 1, "k": 5})) == items_of(
         recommend(client, {"history": history, "k": 5})
     )
     assert problem(client, {"history": history, "effort": 1, "beam_width": 9})["field"] == "effort"
@@ -154,12 +146,12 @@ def test_pages_never_repeat(client, folder):
     history = some(folder[1], 3, 14, 15)
     first = recommend(client, {"history": history, "k": 20, "pages": True, "filter": {"where": {"stock": True}}})
     whole = recommend(client, {"history": history, "k": 200, "filter": {"where": {"stock": True}}})
-    shown, page = ids(first), first
+    shown, page = items_of(first), first
     while "cursor" in page:
         page = recommend(client, {"cursor": page["cursor"], "k": 15, "fields": ["title"]})
         assert page["items"][0]["rank"] == len(shown) + 1
-        shown += ids(page)
-    assert shown == ids(whole)
+        shown += items_of(page)
+    assert shown == items_of(whole)
     assert len(set(shown)) == len(shown) > 20
     wrong = first["cursor"][:-3] + ("AAA" if not first["cursor"].endswith("AAA") else "BBB")
     # The last is of another version of this program, which has the same secret.
@@ -252,10 +244,10 @@ def test_batches(client, folder):
     history = some(folder[1], 3, 14)
     rows = post(client, "/v1/recommend/batch", {"requests": [{"history": history}, {"k": 3}, {"user": 11, "k": 3}]})
     rows = rows["rows"]
-    assert ids(rows[0]["ok"]) == ids(recommend(client, {"history": history}))
+    assert items_of(rows[0]["ok"]) == items_of(recommend(client, {"history": history}))
     assert rows[1]["error"]["code"] == "invalid_request"
     assert rows[1]["error"]["request_id"].endswith(".1")
-    assert ids(rows[2]["ok"]) == ids(recommend(client, {"user": 11, "k": 3}))
+    assert items_of(rows[2]["ok"]) == items_of(recommend(client, {"user": 11, "k": 3}))
     for wrong in ([], [{"user": 1}] * 257):
         assert post(client, "/v1/recommend/batch", {"requests": wrong}, 422)["error"]["field"] == "requests"
     inner = post(client, "/v1/recommend/batch", {"requests": [{}, {"explain": "ful"}]}, 422)["error"]
@@ -266,7 +258,7 @@ def test_text_ids(tmp_path):
     folder, retriever = saved(tmp_path / "model", text=True)
     history = some(retriever, 3, 14)
     with serving(folder) as client:
-        assert ids(recommend(client, {"history": history})) == retriever.recommend([history]).item_ids[0]
+        assert items_of(recommend(client, {"history": history})) == retriever.recommend([history]).item_ids[0]
         assert recommend(client, {"history": [7, *history]})["unknown_items"] == [7]
 
 
@@ -327,7 +319,7 @@ def test_a_short_search_does_not_wait_for_long_ones(folder):
         for thread in long:
             thread.start()
         wait_until(lambda: engine.long == 2)
-        assert ids(recommend(client, body))
+        assert items_of(recommend(client, body))
         assert engine.long == 2, "they still wait"
         held.set()
         for thread in long:
