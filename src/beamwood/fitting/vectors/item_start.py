@@ -12,6 +12,7 @@ from scipy import sparse
 from scipy.sparse.linalg import eigsh
 from torch import Tensor, nn
 
+from beamwood.blocks import evenly
 from beamwood.data.dataset import Dataset
 from beamwood.fitting.counting import counts_within
 from beamwood.fitting.start_cache import cached, cached_values
@@ -58,7 +59,8 @@ def neighbour_matrix(
     of more than `most` interactions is sampled by evenly spread users. Errors: as `counts_within`.
     """
     most = max(_INTERACTIONS, _PER_ITEM * len(train.items)) if most is None else most
-    users = np.arange(0, len(train.histories), max(1, math.ceil(len(train.histories.items) / most)))
+    num_users, num_interactions = len(train.histories), max(1, len(train.histories.items))
+    users = evenly(num_users, math.ceil(num_users * min(1, most / num_interactions)))
     if of_users is not None:
         users = users[of_users[users]]
     histories = train.histories.take(users)
