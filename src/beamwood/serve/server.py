@@ -111,7 +111,8 @@ class _Running:
                 ws="none",
                 lifespan="on",
                 access_log=False,
-                log_level="warning",
+                # Its warnings are of requests, which the request log has.
+                log_level="error",
                 server_header=False,
                 proxy_headers=settings.forwarded_allow is not None,
                 forwarded_allow_ips=settings.forwarded_allow or "",
