@@ -70,6 +70,12 @@ def test_the_list_and_its_reasons_equal_the_apis(client, form):
     assert "overlap with an exact search" in page
 
 
+def test_nothing_is_compared_where_nothing_is_allowed(client):
+    page = client.get("/?user=11&where=price<-1").text
+    assert "the filter allows none" in page
+    assert "overlap" not in page
+
+
 COUNTS = PopularitySearcher(np.arange(NUM_ITEMS))
 SEARCHERS = {
     "popularity": lambda: COUNTS,

@@ -158,7 +158,7 @@ def test_headers_that_are_too_long_are_refused(server):
     time.sleep(0.3)
     # Slightly above the limit and in one send: a client that still sends when the server closes may lose the answer.
     status, headers, answer = other.send(b"y" * 66_000).answer()
-    assert (status, headers["connection"], answer["error"]["code"]) == (431, "close", "too_large")
+    assert (status, headers["connection"], answer["error"]["code"]) == (431, "close", "headers_too_large")
     assert other.is_closed()
     other.socket.close()
 
@@ -224,11 +224,30 @@ def test_many_offers_in_one_packet(server):
     asking.socket.close()
 
 
-def test_malformed_http_is_refused(server):
-    asking = Asking(server).send(b"POST /v1/recommend HTTP/1.1\r\nno header\r\n\r\n")
-    while asking.more():
-        pass
-    assert asking.left.startswith(b"HTTP/1.1 400 Bad Request\r\n")
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"POST /v1/recommend HTTP/1.1\r\nno header\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"GET http://[ HTTP/1.1\r\nhost: x\r\n\r\n",
+    ],
+)
+def test_malformed_http_is_refused_like_any_request(tmp_path, sent):
+    log = tmp_path / "log"
+    folder, _ = saved(tmp_path / "model")
+    with Server(folder, log=log) as server:
+        asking = Asking(server).send(sent)
+        status, headers, answer = asking.answer()
+        assert (status, headers["connection"], answer["error"]["code"]) == (400, "close", "invalid_http")
+        assert asking.is_closed()
+        assert b'beamwood_rejected_total{reason="invalid_http"} 1.0' in figures(server)
+        wait_until(lambda: headers["x-request-id"] in log.read_text())
+    logged = [json.loads(line) for line in log.read_text().splitlines()]
+    assert [(each["code"], each["error"]) for each in logged if "code" in each] == [(400, "invalid_http")]
+    assert len(server.said) == 1, "only that it answers"
+
+
+def test_malformed_http_after_a_request_is_refused(server):
     asking = Asking(server).send(request() + b"\x00\x01 nothing\r\n\r\n")
     while asking.more():
         pass

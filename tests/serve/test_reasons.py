@@ -1,12 +1,17 @@
 """Why an item is recommended: the parts of its score add up, for each kind of model."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy import sparse
 
+from beamwood.kernels.terms import TermArrays
+from beamwood.models.terms import Neighbours
 from beamwood.retrieval.searchers.blend import Blend, Part
 from beamwood.retrieval.searchers.neighbours import NeighbourSearcher
 from beamwood.retrieval.searchers.popularity import PopularitySearcher
+from beamwood.retrieval.searchers.tree import TreeSearcher
 from retrieval_cases import retriever_of, tree_searcher
 from served import NUM_ITEMS, item_table, items_of, recommend, saved, serving
 
@@ -38,6 +43,24 @@ def test_the_reasons_add_up(client, folder):
         assert why["path"][0]["items"] >= leaf["items"]
         assert why["path"][0]["categories"]
         assert {each["item"] for each in why["attention"]} <= set(folder[1].items.decode(folder[1].histories[11]))
+
+
+def test_items_beside_the_tree_have_no_path(tmp_path):
+    plain = tree_searcher(NUM_ITEMS)
+    weights, shape, term = plain.weights, plain.tree.shape, Neighbours(2)
+    arrays = term.arrays(shape, weights.history_length)
+    neighbours = TermArrays(term, {name: arrays[name] for name in ("nodes", "lifts", "places", "gain")})
+    weights = replace(weights, terms={"neighbours": neighbours, **weights.terms})
+    retriever = retriever_of(TreeSearcher(weights, plain.tree, beam_width=8), text=False)
+    retriever.save(tmp_path / "model")
+    twin, other = retriever.items.decode(np.array([3, 4]))
+    with serving(tmp_path / "model") as client:
+        assert client.put("/v1/items", json={"items": [{"item": 1000, "similar": [twin]}]}).status_code == 200
+        alone = {"history": [other], "explain": "full", "filter": {"items": [1000]}}
+        (found,) = recommend(client, alone)["items"]
+        (plain,) = recommend(client, alone | {"filter": {"items": [twin]}})["items"]
+    assert found["item"] == 1000
+    assert ("path" in found["explain"], "path" in plain["explain"]) == (False, True)
 
 
 def test_reasons_of_two_stages(tmp_path):

@@ -52,6 +52,9 @@ def reasons(searcher: TreeSearcher, history: NDArray[np.int32], items: Sequence[
     """The reasons for each item, on a leaf of the tree; `history` by item index, oldest first, in whose places
     `attention` counts.
     """
+    if len(items) == 0:
+        # Terms score one node at least.
+        return []
     weights, shape = searcher.weights, searcher.tree.shape
     recent = history[-weights.history_length :]
     leaves_L = searcher.leaves_of(ItemLists.from_lists([history]))[0].astype(np.int64)

@@ -15,8 +15,8 @@ from starlette.responses import Response
 from starlette.routing import Route as StarletteRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from beamwood.serve.http.endpoint import Endpoint
-from beamwood.serve.http.route import Call, Route
+from beamwood.serve.http.endpoint import Endpoint, elsewhere
+from beamwood.serve.http.route import Route
 from beamwood.serve.loading import Loader
 from beamwood.serve.problems import Problem
 from beamwood.serve.routes import (
@@ -70,7 +70,7 @@ def build_app(service: Service) -> ASGIApp:
     service.routes, service.loader = routes_of(service), Loader(service)
     endpoints = [(route, Endpoint(service, route)) for route in service.routes]
     routes = [StarletteRoute(route.path, endpoint, methods=[route.method]) for route, endpoint in endpoints]
-    elsewhere = Endpoint(service, Route("GET", "other", _nothing, None, "Any other path", hidden=True))
+    other = elsewhere(service)
     named = service.settings.cors
     cors = Middleware(
         CORSMiddleware,
@@ -82,7 +82,7 @@ def build_app(service: Service) -> ASGIApp:
         routes=routes,
         lifespan=lifespan,
         middleware=[Middleware(_AsSent), *([cors] if named else [])],
-        exception_handlers={404: partial(_no_such_path, elsewhere), 405: partial(_wrong_method, elsewhere)},
+        exception_handlers={404: partial(_no_such_path, other), 405: partial(_wrong_method, other)},
     )
     # A superfluous slash is refused like any unknown path.
     whole.router.redirect_slashes = False
@@ -128,26 +128,22 @@ class _AsSent:
         await self._app(scope, receive, send)
 
 
-async def _no_such_path(elsewhere: Endpoint, request: Request, error: Exception) -> Response:  # noqa: ARG001
+async def _no_such_path(other: Endpoint, request: Request, error: Exception) -> Response:  # noqa: ARG001
     message = f"the path {request.url.path} does not exist; /openapi.json lists all paths"
-    return _refused(elsewhere, request, Problem("not_found", message))
+    return _refused(other, request, Problem("not_found", message))
 
 
-async def _wrong_method(elsewhere: Endpoint, request: Request, error: Any) -> Response:  # noqa: ARG001
+async def _wrong_method(other: Endpoint, request: Request, error: Any) -> Response:  # noqa: ARG001
     # Starlette tells the methods of the first endpoint of a path alone.
     there = [route for route in request.app.routes if route.path_regex.match(request.scope["path"])]
     allowed = ", ".join(sorted({method for route in there for method in route.methods}))
-    answer = _refused(elsewhere, request, Problem("method_not_allowed", f"{request.url.path} takes {allowed}"))
+    answer = _refused(other, request, Problem("method_not_allowed", f"{request.url.path} takes {allowed}"))
     answer.headers["Allow"] = allowed
     return answer
 
 
-def _refused(elsewhere: Endpoint, request: Request, problem: Problem) -> Response:
-    refused = elsewhere.refused(request.scope["headers"], problem)
+def _refused(other: Endpoint, request: Request, problem: Problem) -> Response:
+    refused = other.refused(request.scope["headers"], problem)
     answer = Response(refused.content, refused.status)
     answer.raw_headers = refused.headers
     return answer
-
-
-async def _nothing(call: Call) -> None:
-    """The handler of no request."""

@@ -12,6 +12,7 @@ from beamwood.errors import InputError, nearest
 __all__ = ["STATUS", "Failure", "Failures", "Problem", "of_fields", "of_input", "whole_number"]
 
 STATUS = {
+    "invalid_http": 400,
     "invalid_json": 400,
     "unauthorized": 401,
     "forbidden": 403,
@@ -28,6 +29,7 @@ STATUS = {
     "invalid_request": 422,
     "overloaded": 429,
     "rate_limited": 429,
+    "headers_too_large": 431,
     "client_gone": 499,
     "internal": 500,
     "not_ready": 503,

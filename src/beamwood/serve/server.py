@@ -31,6 +31,10 @@ _SWITCH_SECONDS = 0.0001
 _ACCEPTED_A_ROUND = 1 if sys.platform == "win32" else 16
 # Requests create no reference cycles, and long-lived objects only grow: full collections are rarely worth the pause.
 _COLLECT_AFTER = (20_000, 20, 100)
+_NOT_SYNCED = (
+    "Redis does not say that it syncs each write, so a crash may lose acknowledged events; set appendonly yes and "
+    "appendfsync always"
+)
 
 
 def check_binding(settings: ServeSettings) -> None:
@@ -111,7 +115,8 @@ class _Running:
                 ws="none",
                 lifespan="on",
                 access_log=False,
-                log_level="warning",
+                # Its warnings are of requests, which the request log has.
+                log_level="error",
                 server_header=False,
                 proxy_headers=settings.forwarded_allow is not None,
                 forwarded_allow_ips=settings.forwarded_allow or "",
@@ -167,7 +172,10 @@ class _Running:
         gc.freeze()
         host, port = self.bound.getsockname()[:2]
         address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-        service.log.said("ready", address=address, model=service.snapshot.model, pid=os.getpid())
+        durable, store = service.histories.durable, service.histories.store
+        service.log.said("ready", address=address, model=service.snapshot.model, pid=os.getpid(), durable=durable)
+        if not durable and store is not None and store.kind == "redis":
+            print(f"beamwood: {_NOT_SYNCED}", file=sys.stderr, flush=True)
         print(f"beamwood: {service.snapshot.model} answers at {address}", file=sys.stderr, flush=True)
         if service.settings.watch:
             self._start(follow_folder(service, self.folder))

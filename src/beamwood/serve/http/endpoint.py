@@ -19,7 +19,7 @@ from beamwood.serve.problems import Failures, Problem
 if TYPE_CHECKING:
     from beamwood.serve.service import Service
 
-__all__ = ["Endpoint"]
+__all__ = ["Endpoint", "elsewhere"]
 
 _ID_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:")
 _MOST_ID = 128
@@ -210,6 +210,15 @@ class Endpoint:
                 **({} if code is None else {"error": code}),
             }
         )
+
+
+def elsewhere(service: Service) -> Endpoint:
+    """The endpoint of requests that belong to no route, which only refuses."""
+    return Endpoint(service, Route("GET", "other", _nothing, None, "Any other path", hidden=True))
+
+
+async def _nothing(call: Call) -> None:
+    """The handler of no request."""
 
 
 def _request_id(given: bytes | None) -> str:

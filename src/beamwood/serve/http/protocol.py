@@ -11,14 +11,13 @@ import sys
 import time
 from collections.abc import Mapping
 from functools import partial
-from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from beamwood.serve.http.begun import Begun
-from beamwood.serve.http.endpoint import Endpoint
-from beamwood.serve.http.response import Response, refusal_of
+from beamwood.serve.http.endpoint import Endpoint, elsewhere
+from beamwood.serve.http.response import Response
 from beamwood.serve.problems import Problem
 
 if TYPE_CHECKING:
@@ -77,6 +76,7 @@ class _Served(HttpToolsProtocol):
 
     service: Service
     direct: Mapping[tuple[bytes, bytes], Endpoint]
+    elsewhere: Endpoint
     _timer: asyncio.TimerHandle | None = None
     _in_head = _ends_head = False
     _head_bytes = 0
@@ -196,9 +196,18 @@ class _Served(HttpToolsProtocol):
     def _refuse_head(self) -> None:
         """Close the connection with an error for headers without end."""
         most = self.service.settings.limits.header_bytes
-        problem = Problem("too_large", f"the headers are above {most:,} bytes; send fewer")
+        self._refuse(Problem("headers_too_large", f"the headers are above {most:,} bytes; send fewer"))
+
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002
+        """Refuse what the parser cannot read, which uvicorn would do as text."""
+        self._refuse(
+            Problem("invalid_http", "this is not valid HTTP/1.1; correct the request, and send it without TLS")
+        )
+
+    def _refuse(self, problem: Problem) -> None:
+        """Close the connection with an error."""
         if not self.transport.is_closing():
-            self.transport.write(refusal_of(problem, HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE))
+            self.transport.write(self.elsewhere.refused((), problem).whole((), keep_alive=False))
             self.transport.close()
 
     def _is_plain(self) -> bool:
@@ -292,4 +301,5 @@ def protocol_of(service: Service, waited: Mapping[tuple[bytes, bytes], Endpoint]
     """The HTTP protocol of a service; `waited`: by method and path the endpoints answered from here, without other
     layers.
     """
-    return type("Served", (_Served,), {"service": service, "direct": waited})
+    own = {"service": service, "direct": waited, "elsewhere": elsewhere(service)}
+    return type("Served", (_Served,), own)

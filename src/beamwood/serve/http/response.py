@@ -8,11 +8,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from beamwood.serve.http.request_id import new_id
 from beamwood.serve.http.route import Call, Plain
-from beamwood.serve.problems import Failures, Problem
+from beamwood.serve.problems import Failures
 
-__all__ = ["PAGE_POLICY", "Response", "refusal_of", "response_of"]
+__all__ = ["PAGE_POLICY", "Response", "response_of"]
 
 PAGE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -40,14 +39,6 @@ class Response(NamedTuple):
         if not keep_alive:
             lines.append(b"connection: close")
         return b"\r\n".join([*lines, b"", self.content])
-
-
-def refusal_of(problem: Problem, status: int) -> bytes:
-    """The response to an invalid request, sent before the connection is closed."""
-    request_id = new_id()
-    content = _ENCODER.encode(Failures(problem.failure(request_id)))
-    own = [(b"x-request-id", request_id.encode()), (b"content-length", b"%d" % len(content))]
-    return Response(status, [*_OF_DATA, *own], content).whole((), keep_alive=False)
 
 
 def response_of(call: Call, answer: Any, status: int) -> Response:

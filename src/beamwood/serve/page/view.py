@@ -134,7 +134,7 @@ def _found(snapshot: Snapshot, words: str) -> list[Titled]:
 
 
 def _exact(snapshot: Snapshot, body: Recommend, kept: StoredHistory, limits: Limits, answer: Answer) -> Exact | None:
-    """None where the model is not a tree: its answer is exact, or its index has no effort."""
+    """None where nothing is found, and without a tree: the answer is exact, or the index has no effort."""
     if snapshot.tree is None or answer.source != "model":
         return None
     every = snapshot.num_items <= _EXACT_ITEMS
@@ -142,5 +142,7 @@ def _exact(snapshot: Snapshot, body: Recommend, kept: StoredHistory, limits: Lim
     other, _ = recommended(
         snapshot, structs.replace(body, explain="none", **thorough), kept, limits, request_id=answer.request_id
     )
+    if not other.items:
+        return None
     both = {item.item for item in other.items} & {item.item for item in answer.items}
-    return Exact(every, len(both) / max(1, len(other.items)), other.took_ms.search)
+    return Exact(every, len(both) / len(other.items), other.took_ms.search)
