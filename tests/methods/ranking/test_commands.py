@@ -78,7 +78,14 @@ def test_the_command_line(market, first, tmp_path, capsys):
                 "--set",
                 "model.graph=true",
             ],
-            "model.graph=true is for",
+            "model.graph is for model.kind=graphrec, not neumf",
+        ),
+        *(
+            (
+                ["--method", "ranker", "--split", "leave-one-out", "--set", f"{name}=5"],
+                f"{name} is for scores that read histories, as model.kind=din, not graphrec; leave it out",
+            )
+            for name in ("model.length", "examples.horizon")
         ),
         (
             ["--method", "ranker", "--split", "leave-one-out", "--set", "start.items=transitions"],
