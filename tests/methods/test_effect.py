@@ -1,11 +1,14 @@
 """Settings that the other settings leave unread are refused where the user gives them, and only there."""
 
+from pathlib import Path
+
 import pytest
 
 from beamwood.errors import InputError
 from beamwood.fitting.effect import NotBoth, Only
 from beamwood.methods import METHODS, load_method
 
+ONE_FILE = Path(__file__).parents[1] / "one_file"
 METHODS_BY_NAME = {name: load_method(name) for name in METHODS}
 # Once for each group of settings and each choice that a method has in its configuration; DIN's tree is always flat.
 EVERY = list(
@@ -144,6 +147,8 @@ def test_presets_may_hold_what_the_user_switches_off(name, preset):
         ),
         ("lpo4rec", {"start.folder": "run", "start.items": "random"}, None, "start.items is for start.folder=null"),
         ("ranker", {"model.mlp": [8]}, None, "model.mlp is for model.kind=din, not graphrec"),
+        ("ranker", {"model.length": 5}, None, "model.length is for model.kind=din, not graphrec"),
+        ("ranker", {"examples.horizon": 1}, None, "examples.horizon is for model.kind=din, not graphrec"),
         ("ranker", {"start.attention": 0.5}, None, "start.attention is for model.kind=din, not graphrec"),
         (
             "ranker",
@@ -165,3 +170,8 @@ def test_a_preset_is_not_what_the_user_gave():
     assert (config.loss.tau, config.loss.gamma) == (0.1, 1.0)
     # Nor is it in the instance that was made of both.
     assert load_method("lpo4rec").configured(config, "paper") == config
+
+
+def test_a_score_of_ones_own_may_read_histories():
+    own = load_method(str(ONE_FILE / "attended_product.py"))
+    assert own.configured({"model.length": 5, "examples.horizon": 1}).model.length == 5

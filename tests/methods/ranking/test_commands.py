@@ -80,13 +80,6 @@ def test_the_command_line(market, first, tmp_path, capsys):
             ],
             "model.graph is for model.kind=graphrec, not neumf",
         ),
-        *(
-            (
-                ["--method", "ranker", "--split", "leave-one-out", "--set", f"{name}=5"],
-                f"{name} is for scores that read histories, as model.kind=din, not graphrec; leave it out",
-            )
-            for name in ("model.length", "examples.horizon")
-        ),
         (
             ["--method", "ranker", "--split", "leave-one-out", "--set", "start.items=transitions"],
             "start.items=transitions is for model.kind=din, not for graphrec",

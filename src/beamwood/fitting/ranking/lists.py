@@ -74,7 +74,6 @@ class ListTask(SearchedTask[ListBatch]):
     ) -> None:
         self.config, self.train, self.own_loss = config, train, own_loss
         self.score = score_of(config, own_score)
-        _check_histories_are_read(config, self.score)
         self.counts = {"num_positives": config.examples.num_positives, "num_negatives": config.loss.num_negatives}
         self.sampler: ListSampler | FutureListSampler
         if self.score.reads_history:
@@ -180,16 +179,6 @@ class GuidedTask(ListTask):
             lambda: self.ranker(batch.query, batch.items_BK), batch.labels_BK, step=number, clip_norm=clip_norm
         )
         return replace(result, facts=asdict(facts))
-
-
-def _check_histories_are_read(config: RankerConfig, score: PairScore) -> None:
-    """Errors: a setting of histories that the user gave to a score that reads none."""
-    defaults, values = type(config)().flat(), config.flat()
-    for name in ("model.length", "examples.horizon"):
-        if not score.reads_history and name in config.given and values[name] != defaults[name]:
-            raise InputError(
-                f"{name} is for scores that read histories, as model.kind=din, not {score.kind}; leave it out"
-            )
 
 
 def _surrogate_std(config: RankerConfig) -> float | None:

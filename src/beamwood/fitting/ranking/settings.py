@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
@@ -34,6 +35,8 @@ __all__ = ["PairConfig", "PairModelSettings", "PairStartSettings", "RankerConfig
 # The longest list that the native kernel of the learned NDCG accepts.
 _LONGEST_LIST = 2**16
 _GUIDED, _DIN = Only("loss.kind", ("guided",)), Only("model.kind", ("din",))
+# The settings of a ranker that apply where histories are read.
+_OF_HISTORIES = {"model.length", "examples.horizon"}
 # The settings of two stages that apply where no ranker is trained.
 _WITHOUT_TRAINING = {
     "start.retriever",
@@ -187,6 +190,15 @@ class RankerConfig(PairConfig):
         if loss.kind == "guided" and start == "auto":
             values["start.surrogate"] = "wide" if loss.surrogate == "nfm1" or self.model.kind == "din" else "small"
         return values
+
+    def without_effect(self, names: Iterable[str]) -> str | None:
+        """As `MethodConfig`; of the kinds only DIN reads histories, but scores of one's own (own sizes) may, too."""
+        reads = self.model.kind == "din" or type(self.model) is not PairModelSettings
+        values, defaults = self.flat(), type(self)().flat()
+        for name in () if reads else sorted(_OF_HISTORIES.intersection(names)):
+            if values[name] != defaults[name]:
+                return _DIN.problem(name, values)
+        return super().without_effect(names)
 
     @model_validator(mode="after")
     def _the_list_fits_the_kernel(self) -> Self:
