@@ -1,21 +1,24 @@
 """Settings that the other settings leave unread are refused where the user gives them, and only there."""
 
+from pathlib import Path
+
 import pytest
 
 from beamwood.errors import InputError
-from beamwood.fitting.effect import Only
+from beamwood.fitting.effect import NotBoth, Only
 from beamwood.methods import METHODS, load_method
 
+ONE_FILE = Path(__file__).parents[1] / "one_file"
 METHODS_BY_NAME = {name: load_method(name) for name in METHODS}
-# Once for each group of settings and each choice that a method has in its configuration.
+# Once for each group of settings and each choice that a method has in its configuration; DIN's tree is always flat.
 EVERY = list(
     {
-        (method.Config.group(group), key, condition): (name, f"{group}.{key}", condition)
+        (method.Config.group(group), key, condition, name == "din"): (name, f"{group}.{key}", condition)
         for name, method in METHODS_BY_NAME.items()
         for group in method.Config.model_fields
         for key, conditions in method.Config.group(group).conditions().items()
         for condition in conditions
-        if condition.choice in method.Config.names()
+        if set(condition.choices) <= set(method.Config.names())
     }.values()
 )
 # Another value than the default, by the setting; of others it is derived from the default.
@@ -27,6 +30,11 @@ OTHER = {
     "tree.embeddings": "node",
     "tree.after_update": "keep",
     "model.num_blocks": 3,
+    "model.neighbours": "next",
+    "start.folder": "folder",
+    "start.items": "random",
+    "loss.level_reduction": "sum",
+    "loss.tail_of": "prefixes",
     "start.surrogate": "wide",
     "start.item_column": "text",
     "loss.estimator": "sasrec",
@@ -60,26 +68,29 @@ def another(method, name):
 
 
 def unread_with(method, condition):
-    """A value of the choice with which the setting is not read."""
-    if condition.choice in ("tree.start", "start.folder"):
-        return "flat" if condition.choice == "tree.start" and not isinstance(condition, Only) else "random"
+    """Values of the choices with which the setting is not read."""
+    if isinstance(condition, NotBoth):
+        return dict((condition.one, condition.other))
+    if condition.choice == "start.folder":
+        return {"start.folder": "folder"}
     if not isinstance(condition, Only):
-        return condition.values[0]
+        return {condition.choice: condition.values[0]}
+    if condition.choice == "tree.start":
+        return {"tree.start": "random" if "random" not in condition.values else "folder"}
     row = method.described()[condition.choice]
     words = [word for word in row["choices"] if word not in condition.values]
-    return words[0] if words else not condition.values[0]
+    return {condition.choice: words[0] if words else not condition.values[0]}
 
 
 @pytest.mark.parametrize(("name", "setting", "condition"), EVERY)
 def test_a_setting_that_is_not_read_is_refused(name, setting, condition):
     method = load_method(name)
-    choice, other = unread_with(method, condition), another(method, setting)
-    if condition.choice == "tree.start" and (name == "din") != (choice == "flat"):
+    chosen, other = unread_with(method, condition), another(method, setting)
+    if (name == "din") != (chosen.get("tree.start", "flat" if name == "din" else "") == "flat"):
         # Only DIN is flat.
         return
-    given = {condition.choice: choice} if default(method, condition.choice) != choice else {}
-    problem = condition.problem(setting, choice)
-    assert problem is not None
+    given = {choice: value for choice, value in chosen.items() if default(method, choice) != value}
+    assert condition.problem(setting, chosen) is not None
     with pytest.raises(InputError, match="leave it out, or change"):
         method.configured(given | {setting: other})
     # As an instance, and beside a preset, too.
@@ -95,8 +106,10 @@ def test_conditions_name_settings_and_their_values(name):
     rows = method.described()
     for _, setting, condition in (each for each in EVERY if each[0] == name):
         assert setting in rows
-        words = rows[condition.choice]["choices"]
-        assert all(value in words for value in condition.values if words and isinstance(value, str))
+        pairs = (condition.one, condition.other) if isinstance(condition, NotBoth) else ()
+        for choice, values in [(choice, (value,)) for choice, value in pairs] or [(condition.choice, condition.values)]:
+            words = rows[choice]["choices"]
+            assert all(value in words for value in values if words and isinstance(value, str))
 
 
 @pytest.mark.parametrize(
@@ -116,6 +129,34 @@ def test_presets_may_hold_what_the_user_switches_off(name, preset):
         ("two_tower", {"model.num_heads": 1}, None, "model.num_heads is for model.user_tower=sasrec, not mean"),
         ("dtr", {"tree.rollback": True}, None, "tree.rollback has no effect with tree.updates=0; leave it out, or"),
         ("din", {"tree.branching": 2}, None, "tree.branching has no effect with tree.start=flat"),
+        ("din", {"tree.beam_width": 9}, None, "tree.beam_width has no effect with tree.start=flat"),
+        (
+            "dtr",
+            {"tree.start": "runs/t", "tree.shape": "complete"},
+            None,
+            "tree.shape is for tree.start=auto or .*runs/t",
+        ),
+        ("plt", {"model.light_width": 8}, None, "model.light_width=8: plt scores paths"),
+        ("tdm", {"start.scores": "random", "model.neighbours": "next"}, None, "has no effect with start.scores=random"),
+        (
+            "lpo4rec",
+            {"loss.preference": "none", "loss.reweight": False, "loss.tail_of": "prefixes"},
+            None,
+            "loss.tail_of has no effect with loss.preference=none and loss.reweight=false; leave it out, or change "
+            "loss.preference or loss.reweight",
+        ),
+        ("lpo4rec", {"start.folder": "run", "start.items": "random"}, None, "start.items is for start.folder=null"),
+        ("ranker", {"model.mlp": [8]}, None, "model.mlp is for model.kind=din, not graphrec"),
+        ("ranker", {"model.length": 5}, None, "model.length is for model.kind=din, not graphrec"),
+        ("ranker", {"examples.horizon": 1}, None, "examples.horizon is for model.kind=din, not graphrec"),
+        ("ranker", {"start.attention": 0.5}, None, "start.attention is for model.kind=din, not graphrec"),
+        (
+            "ranker",
+            {"loss.with_logloss": False, "optimiser.learning_rate": 1.0},
+            None,
+            "kind=guided and loss.with_logloss",
+        ),
+        ("tiger", {"start.folder": "run", "start.codes": "random"}, None, "start.folder is for start.codes=vectors"),
         ("tiger", {"start.folder": "run", "start.item_column": "text"}, None, "is for start.folder=null, not run"),
     ],
 )
@@ -129,3 +170,8 @@ def test_a_preset_is_not_what_the_user_gave():
     assert (config.loss.tau, config.loss.gamma) == (0.1, 1.0)
     # Nor is it in the instance that was made of both.
     assert load_method("lpo4rec").configured(config, "paper") == config
+
+
+def test_a_score_of_ones_own_may_read_histories():
+    own = load_method(str(ONE_FILE / "attended_product.py"))
+    assert own.configured({"model.length": 5, "examples.horizon": 1}).model.length == 5

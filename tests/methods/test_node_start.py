@@ -26,6 +26,7 @@ from beamwood.methods.dtr import Config
 from beamwood.models.din import LevelNodes
 from beamwood.models.terms.neighbours import all_lists
 from beamwood.sampling.levels import BeamCandidates, DistinctNegatives, LeafHistories
+from beamwood.training.budget import Budget
 from beamwood.training.run_folder import RunFolder
 from beamwood.tree import random_tree
 from beamwood.types import Query
@@ -274,7 +275,7 @@ def test_the_weight_of_seen_items_is_learned(split, again):
 )
 def test_with_a_binary_loss_the_scorer_starts_at_the_log_odds(split, monkeypatch, objective):
     with monkeypatch.context() as patched:
-        patched.setattr(TreeTask, "calibrate_levels", lambda task, rng: None)
+        patched.setattr(TreeTask, "calibrate_levels", lambda task, rng, budget: None)
         task = started(split, "transitions", objective=objective)
     histories = split.test.histories
     answers = task.searcher().search(Query.of(histories), 10)
@@ -288,7 +289,7 @@ def test_with_a_binary_loss_the_scorer_starts_at_the_log_odds(split, monkeypatch
         return float(value)
 
     before = loss(0.0)
-    task.calibrate_levels(task.rng)
+    task.calibrate_levels(task.rng, Budget())
     after = loss(0.0)
     assert after < before / 2
     assert after < min(loss(-0.5), loss(0.5))
@@ -301,7 +302,7 @@ def test_with_a_binary_loss_the_scorer_starts_at_the_log_odds(split, monkeypatch
 @pytest.mark.parametrize(("method", "moved"), [("tdm", True), ("dtr", False)])
 def test_fit_starts_at_the_log_odds_only_with_a_binary_loss(split, monkeypatch, method, moved):
     called = []
-    monkeypatch.setattr(TreeTask, "calibrate_levels", lambda task, rng: called.append(task))
+    monkeypatch.setattr(TreeTask, "calibrate_levels", lambda task, rng, budget: called.append(task))
     module = load_method(method)
     module.fitted(split, module.Config(**SMALL, **{"loop.max_steps": 1, "tree.updates": 0}), progress=False)
     module.fitted(

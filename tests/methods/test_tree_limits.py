@@ -82,3 +82,29 @@ def test_a_limit_stops_the_construction_of_the_tree(split, start, monkeypatch):
             split, SMALL | {"tree.start": start}, progress=False, time_limit=Budget(20, clock=clock, name="dtr")
         )
     assert clock.now <= 20
+
+
+def test_a_limit_calibrates_on_fewer_examples(split, monkeypatch):
+    """Scoring takes a second per example; everything else takes no time."""
+    clock, scored, seconds = Ticking(0.0), TreeTask.scored, []
+    monkeypatch.setattr("beamwood.fitting.tree.task._FEWEST", 8)
+    monkeypatch.setattr(TreeTask, "min_seconds", lambda self, clock: 0.0)
+
+    def slow(self, batch):
+        clock.now += len(batch.targets_BT)
+        return scored(self, batch)
+
+    calibrate = TreeTask.calibrate_levels
+
+    def timed(self, rng, budget):
+        began = clock.now
+        calibrate(self, rng, budget)
+        seconds.append(clock.now - began)
+
+    monkeypatch.setattr(TreeTask, "scored", slow)
+    monkeypatch.setattr(TreeTask, "calibrate_levels", timed)
+    for limit in (None, 10**6, 250):
+        load_method("otm").fitted(split, SMALL, progress=False, time_limit=limit and Budget(limit, clock=clock))
+    num_users = np.count_nonzero(split.train.histories.lengths > 1)
+    # Each size is scored twice to be timed: 4 and 32 examples.
+    assert seconds == [num_users, 72 + num_users, 72 + (250 - 72) // 10]

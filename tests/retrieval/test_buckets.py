@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from beamwood.errors import ArtefactError, InputError
-from beamwood.retrieval.index import IvfIndex
+from beamwood.retrieval.index import IndexInputs, IvfIndex
 from beamwood.retrieval.index.buckets import Buckets, best_inside, probed_items
 from beamwood.retrieval.index.kmeans import kmeans, nearest_centres
 from beamwood.retrieval.products import best_products
@@ -88,3 +88,23 @@ def test_a_bucket_saves_products():
     # The filter is applied inside the search, so excluded items cost no product.
     allowed = np.arange(2000) % 2 == 0
     assert (index.search(queries, 10, SearchOptions(allowed=allowed)).scored < hits.scored).all()
+
+
+def test_without_time_centres_are_drawn(monkeypatch):
+    vectors = np.random.default_rng(0).normal(size=(300, 4)).astype(np.float32)
+    rounds = []
+    monkeypatch.setattr(
+        "beamwood.retrieval.index.kmeans.nearest_centres",
+        lambda *given: rounds.append(given) or nearest_centres(*given),
+    )
+    drawn = kmeans(vectors, 9, np.random.default_rng(0), seconds=-1.0)
+    assert not rounds
+    assert len(np.unique(drawn, axis=0)) == 9
+    assert np.isin(drawn[:, 0], vectors[:, 0]).all()
+    assert np.array_equal(
+        kmeans(vectors, 9, np.random.default_rng(0), seconds=1e9), kmeans(vectors, 9, np.random.default_rng(0))
+    )
+    assert len(rounds) > 2
+    late = IvfIndex(vectors, None, IndexInputs(seconds=1e-9))
+    assert np.isin(late.centres[:, 0], vectors[:, 0]).all()
+    assert np.array_equal(np.sort(late.buckets.arrays()["bucket_items"]), np.arange(300))

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Not", "Only", "by_choice"]
+__all__ = ["Condition", "Not", "NotBoth", "Only", "by_choice"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +20,14 @@ class Only:
     choice: str
     values: tuple[Any, ...]
 
-    def problem(self, name: str, value: Any) -> str | None:
-        """The message about the setting `name` where the choice has this value; None where it has an effect."""
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The other settings."""
+        return (self.choice,)
+
+    def problem(self, name: str, chosen: Mapping[str, Any]) -> str | None:
+        """The message about the setting `name` beside these values of its `choices`; None where it has an effect."""
+        value = chosen[self.choice]
         if value in self.values:
             return None
         fitting = " or ".join(map(_word, self.values))
@@ -35,11 +41,40 @@ class Not:
     choice: str
     values: tuple[Any, ...]
 
-    def problem(self, name: str, value: Any) -> str | None:
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """As `Only.choices`."""
+        return (self.choice,)
+
+    def problem(self, name: str, chosen: Mapping[str, Any]) -> str | None:
         """As `Only.problem`."""
+        value = chosen[self.choice]
         if value not in self.values:
             return None
         return f"{name} has no effect with {self.choice}={_word(value)}; leave it out, or change {self.choice}"
+
+
+@dataclass(frozen=True, slots=True)
+class NotBoth:
+    """The setting has an effect unless two others, by their dotted names, have these values."""
+
+    one: tuple[str, Any]
+    other: tuple[str, Any]
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """As `Only.choices`."""
+        return self.one[0], self.other[0]
+
+    def problem(self, name: str, chosen: Mapping[str, Any]) -> str | None:
+        """As `Only.problem`."""
+        if any(chosen[choice] != value for choice, value in (self.one, self.other)):
+            return None
+        both = " and ".join(f"{choice}={_word(value)}" for choice, value in (self.one, self.other))
+        return f"{name} has no effect with {both}; leave it out, or change {' or '.join(self.choices)}"
+
+
+Condition = Only | Not | NotBoth
 
 
 def by_choice(choice: str, read: Mapping[str, Iterable[str]]) -> dict[str, tuple[Only, ...]]:

@@ -20,7 +20,7 @@ from pydantic import (
 )
 
 from beamwood.errors import closest
-from beamwood.fitting.effect import Not, Only
+from beamwood.fitting.effect import Condition, Not
 from beamwood.fitting.plan import Facts, Start
 from beamwood.kernels.din import MAX_HISTORY
 from beamwood.retrieval.stored import MOST
@@ -102,10 +102,10 @@ class SettingsGroup(BaseModel):
         return value
 
     @classmethod
-    def conditions(cls) -> dict[str, tuple[Only | Not, ...]]:
+    def conditions(cls) -> dict[str, tuple[Condition, ...]]:
         """By setting, where it has an effect; settings without a condition always have one."""
         stated = {name: field.metadata for name, field in cls.model_fields.items()}
-        return {name: tuple(each for each in data if isinstance(each, Only | Not)) for name, data in stated.items()}
+        return {name: tuple(each for each in data if isinstance(each, Condition)) for name, data in stated.items()}
 
 
 class MethodConfig(BaseModel):
@@ -178,8 +178,8 @@ class MethodConfig(BaseModel):
         for name in sorted(names):
             group, _, key = name.partition(".")
             for condition in self.group(group).conditions()[key] if values[name] != defaults[name] else ():
-                known = condition.choice in values
-                problem = condition.problem(name, values[condition.choice]) if known else None
+                known = all(choice in values for choice in condition.choices)
+                problem = condition.problem(name, values) if known else None
                 if problem is not None:
                     return problem
         return None

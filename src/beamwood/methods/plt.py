@@ -6,12 +6,15 @@ form that DTR compares against: a DIN scorer, with the siblings of the path as n
 
 from __future__ import annotations
 
-from typing import Unpack
+from typing import Self, Unpack
+
+from pydantic import model_validator
 
 from beamwood.data.split import Split
 from beamwood.fitting.tree.config import TreeConfig
 from beamwood.fitting.tree.options import TreeOptions
 from beamwood.fitting.tree.papers import DTR_STUDY
+from beamwood.fitting.tree.settings import TreeModelSettings
 from beamwood.methods.method import Method, Needs
 from beamwood.retrieval.retriever import Retriever
 
@@ -19,7 +22,18 @@ __all__ = ["METHOD", "Config"]
 
 
 class Config(TreeConfig):
-    """See `TreeConfig`."""
+    """See `TreeConfig`; no light head can steer a search whose scores are of paths."""
+
+    model: TreeModelSettings = TreeModelSettings(light_width=0)
+
+    @model_validator(mode="after")
+    def _no_light_head(self) -> Self:
+        if self.model.light_width:
+            raise ValueError(
+                f"model.light_width={self.model.light_width}: plt scores paths, of which every level is judged, so it "
+                "has no light head; leave it out"
+            )
+        return self
 
 
 def fit(split: Split, config: Config, **options: Unpack[TreeOptions]) -> Retriever:

@@ -78,7 +78,7 @@ def test_the_command_line(market, first, tmp_path, capsys):
                 "--set",
                 "model.graph=true",
             ],
-            "model.graph=true is for",
+            "model.graph is for model.kind=graphrec, not neumf",
         ),
         (
             ["--method", "ranker", "--split", "leave-one-out", "--set", "start.items=transitions"],

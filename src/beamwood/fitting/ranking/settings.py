@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from beamwood.fitting.effect import Only
+from beamwood.fitting.effect import Condition, NotBoth, Only
 from beamwood.fitting.plan import Facts, embeddings_of, start_of
 from beamwood.fitting.settings import (
     AttentionStartSettings,
@@ -33,7 +34,9 @@ __all__ = ["PairConfig", "PairModelSettings", "PairStartSettings", "RankerConfig
 
 # The longest list that the native kernel of the learned NDCG accepts.
 _LONGEST_LIST = 2**16
-_GUIDED = Only("loss.kind", ("guided",))
+_GUIDED, _DIN = Only("loss.kind", ("guided",)), Only("model.kind", ("din",))
+# The settings of a ranker that apply where histories are read.
+_OF_HISTORIES = {"model.length", "examples.horizon"}
 # The settings of two stages that apply where no ranker is trained.
 _WITHOUT_TRAINING = {
     "start.retriever",
@@ -56,19 +59,26 @@ class PairModelSettings(SettingsGroup):
         None, description="embedding width; null: 20 (graphrec), 8 (neumf), 64 (din; the study uses 96)"
     )
     length: HistoryLength = 69
-    attention: Annotated[tuple[LayerWidth, ...], Only("model.kind", ("din",))] = Field(
+    attention: Annotated[tuple[LayerWidth, ...], _DIN] = Field(
         (36,),
         min_length=1,
         description="widths of din's attention layers; 64 and 16, as in the study, take six times as long",
     )
-    mlp: Mlp = (128, 64)
+    mlp: Annotated[Mlp, _DIN] = (128, 64)
     item_columns: ItemColumns = ()
     user_columns: tuple[str, ...] = Field((), description="columns of the user table, as name or name:kind")
-    graph: bool = Field(False, description="graphrec: also use neighbours in the interaction graph")
+    graph: Annotated[bool, Only("model.kind", ("graphrec",))] = Field(
+        False, description="graphrec: also use neighbours in the interaction graph"
+    )
 
 
 class PairStartSettings(ItemStartSettings, AttentionStartSettings):
     """The initial weights of din."""
+
+    @classmethod
+    def conditions(cls) -> dict[str, tuple[Condition, ...]]:
+        """Only din has attention; a score of one's own may start item vectors from transitions, too."""
+        return super().conditions() | {"attention": (_DIN,)}
 
 
 class PairConfig(TrainedConfig):
@@ -148,6 +158,12 @@ class RankerOptimiserSettings(TableOptimiserSettings):
         5e-4, ge=0, description="for the network that predicts the NDCG"
     )
 
+    @classmethod
+    def conditions(cls) -> dict[str, tuple[Condition, ...]]:
+        """Updates by the predicted NDCG have a rate and a decay of their own."""
+        by_ndcg_alone = NotBoth(("loss.kind", "guided"), ("loss.with_logloss", False))
+        return super().conditions() | dict.fromkeys(("learning_rate", "weight_decay"), (by_ndcg_alone,))
+
 
 class RankerChoiceSettings(WeightChoiceSettings):
     """The validation users, the metric that chooses the weights, and the items that are ranked."""
@@ -174,6 +190,15 @@ class RankerConfig(PairConfig):
         if loss.kind == "guided" and start == "auto":
             values["start.surrogate"] = "wide" if loss.surrogate == "nfm1" or self.model.kind == "din" else "small"
         return values
+
+    def without_effect(self, names: Iterable[str]) -> str | None:
+        """As `MethodConfig`; of the kinds only DIN reads histories, but scores of one's own (own sizes) may, too."""
+        reads = self.model.kind == "din" or type(self.model) is not PairModelSettings
+        values, defaults = self.flat(), type(self)().flat()
+        for name in () if reads else sorted(_OF_HISTORIES.intersection(names)):
+            if values[name] != defaults[name]:
+                return _DIN.problem(name, values)
+        return super().without_effect(names)
 
     @model_validator(mode="after")
     def _the_list_fits_the_kernel(self) -> Self:

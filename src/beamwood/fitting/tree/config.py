@@ -12,6 +12,7 @@ from beamwood.fitting.neighbour_kinds import is_directed
 from beamwood.fitting.plan import Facts, embeddings_of, start_of
 from beamwood.fitting.settings import LoopSettings, SeenChoiceSettings, TrainedConfig
 from beamwood.fitting.tree.settings import (
+    ORDERS,
     DtrLossSettings,
     TreeExampleSettings,
     TreeLossSettings,
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 
 __all__ = ["DtrConfig", "TreeConfig"]
 
-# Starts that order the items; the order is then placed on the leaves of a tree of the chosen shape.
-_ORDERS = ("transitions", "pifa", "category", "random", "kmeans")
 # The most neighbours of all items together: 128 MiB, and five times that in training.
 _MOST_NEIGHBOURS = 2**24
 # The most nodes that an update scores at once for each instance, unless `stride` is set.
@@ -150,7 +149,7 @@ def tree_plan(config: TreeConfig, facts: Facts) -> dict[str, Any]:
     }
     # The number of nodes of a folder's tree, or of one from codes, is not known before it is read.
     embeddings: EmbeddingOptimiser = "large" if optimiser.embeddings == "auto" else optimiser.embeddings
-    if values["tree.start"] in _ORDERS:
+    if values["tree.start"] in ORDERS:
         shape = tree.shape_of(num_items)
         values |= {"tree.shape": (shape.root_fanout, shape.depth), "tree.spare": None}
         embeddings = embeddings_of(optimiser.embeddings, shape.num_nodes)

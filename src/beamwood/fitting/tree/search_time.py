@@ -9,7 +9,7 @@ import numpy as np
 from beamwood.data.split import Split
 from beamwood.fitting.choose import CUT
 from beamwood.fitting.tree.config import TreeConfig
-from beamwood.fitting.tree.start import BUILT
+from beamwood.fitting.tree.settings import ORDERS
 from beamwood.retrieval.searchers.tree import TreeSearcher
 from beamwood.training.budget import Clock
 from beamwood.tree import Tree, flat_tree, random_tree
@@ -34,10 +34,10 @@ def estimated_search_seconds(
     """
     num_items, start = min(split.train.num_items, _MOST_ITEMS), config.tree.start
     num_labelled = int(np.count_nonzero(split.valid.labels.lengths))
-    if num_labelled == 0 or (start not in BUILT and start != "flat"):
+    if num_labelled == 0 or (start not in ORDERS and start != "flat"):
         return 0.0
     tree = flat_tree(num_items)
-    if start in BUILT:
+    if start in ORDERS:
         tree = random_tree(num_items, np.random.default_rng(0), shape=config.tree.shape_of(num_items))
     searches = (*_OF_ALL, *(_OF_START if config.start.seen is None else ()))
     timed = searcher(tree)

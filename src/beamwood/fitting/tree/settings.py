@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     pass
 
 __all__ = [
+    "ORDERS",
     "BeamLossSettings",
     "DrawnLossSettings",
     "TreeExampleSettings",
@@ -43,6 +44,9 @@ __all__ = [
 
 
 _UPDATED, _HAS_LEVELS = Not("tree.updates", (0,)), Not("tree.start", ("flat",))
+# Starts that order the items; the order is then placed on the leaves of a tree of the chosen shape.
+ORDERS = ("transitions", "pifa", "category", "random", "kmeans")
+_IS_BUILT = Only("tree.start", ("auto", "papers", *ORDERS))
 
 
 class TreeModelSettings(SettingsGroup):
@@ -78,13 +82,13 @@ class TreeModelSettings(SettingsGroup):
         "large catalogues, ordered logs",
     )
     # Chosen on data, not from facts, and so omitted in a plan without a choice.
-    neighbours: NeighbourKind | None = Field(
+    neighbours: Annotated[NeighbourKind | None, Not("start.scores", ("random",))] = Field(
         None,
         exclude_if=lambda kind: kind is None,
         description="neighbours: around (ten steps both ways), after (ten later), next (later, weighted by proximity); "
         "null: by validation",
     )
-    light_width: int = Field(
+    light_width: Annotated[int, _HAS_LEVELS] = Field(
         64,
         ge=0,
         lt=2**14,
@@ -100,7 +104,7 @@ class TreeSettings(SettingsGroup):
         description="transitions, pifa, category, random, papers (category, else random), kmeans, codes:COLUMN (item "
         "table), or a fitted tree's folder",
     )
-    shape: Annotated[ShapeName | tuple[int, int], _HAS_LEVELS] = Field(
+    shape: Annotated[ShapeName | tuple[int, int], _HAS_LEVELS, _IS_BUILT] = Field(
         "compact",
         description="compact: few empty leaves; complete: every node has all children (the papers); or [root "
         "fan-out, depth]",
@@ -117,7 +121,7 @@ class TreeSettings(SettingsGroup):
         None, description="for start=kmeans: folder of a fitted method with the item vectors"
     )
     branching: Annotated[int, _HAS_LEVELS] = Field(16, ge=2, le=256, description="children per node")
-    beam_width: int = Field(150, ge=1, le=MOST, description="nodes kept per level in a search")
+    beam_width: Annotated[int, _HAS_LEVELS] = Field(150, ge=1, le=MOST, description="nodes kept per level in a search")
     updates: int = Field(0, ge=0, description="number of tree updates, evenly spaced over the run")
     learner: Annotated[Literal["softmax", "binary", "kmeans"], _UPDATED] = Field(
         "softmax", description="tree update by softmax over candidates (DTR), binary likelihood (JTM) or k-means (TDM)"
@@ -194,7 +198,9 @@ class TreeExampleSettings(SettingsGroup):
 class TreeLossSettings(SettingsGroup):
     """The reduction of the losses of levels."""
 
-    level_reduction: Literal["mean", "sum"] = Field("mean", description="reduction of the loss over levels")
+    level_reduction: Annotated[Literal["mean", "sum"], _HAS_LEVELS] = Field(
+        "mean", description="reduction of the loss over levels"
+    )
 
 
 class DrawnLossSettings(TreeLossSettings):

@@ -21,6 +21,7 @@ from beamwood.fitting.fitted import load_fitted, method_of, training_seconds
 from beamwood.fitting.options import Fit, TrainOptions
 from beamwood.fitting.tree.config import TreeConfig
 from beamwood.fitting.tree.node_start import TREE_WIDTH, ItemVectors
+from beamwood.fitting.tree.settings import ORDERS
 from beamwood.retrieval.searchers.blend import sole_part
 from beamwood.retrieval.searchers.tree import TreeSearcher
 from beamwood.training.budget import Budget
@@ -31,8 +32,8 @@ from beamwood.types import FloatArray, IndexArray, Searcher
 
 __all__ = ["check_estimator", "fit_estimator", "start_tree"]
 
-STARTS = ("auto", "papers", "transitions", "pifa", "category", "random", "kmeans", "flat")
-BUILT, CODES = ("transitions", "pifa", "category", "random", "kmeans"), "codes:"
+STARTS = ("auto", "papers", *ORDERS, "flat")
+CODES = "codes:"
 # The fewest instances from which PIFA vectors are computed, if there are so many, and the instances in a block.
 _INSTANCES, _BLOCK = 200_000, 16_384
 
@@ -60,7 +61,7 @@ def start_tree(
         return flat_tree(num_items)
     if start.startswith(CODES):
         return tree_of_codes(codes_of(train, start.removeprefix(CODES)), branching=tree.branching)
-    if start not in BUILT:
+    if start not in ORDERS:
         return fitted_tree(start, split, tree.branching)
     shape = tree.shape_of(num_items)
     if start == "category":

@@ -37,7 +37,7 @@ from beamwood.models.tree_model import TreeModel
 from beamwood.ragged import indptr_of
 from beamwood.retrieval.searchers.tree import TreeSearcher
 from beamwood.steps import step
-from beamwood.training.budget import Budget, Clock
+from beamwood.training.budget import Budget, Clock, estimated_seconds
 from beamwood.training.lazy_adam import sparse_gradients
 from beamwood.training.level_labels import estimated_labels
 from beamwood.training.optimisers import Optimiser, ParameterGroup
@@ -48,7 +48,8 @@ from beamwood.types import IndexArray
 
 __all__ = ["TreeTask"]
 
-_BLOCK = 1024
+# The examples on which levels are calibrated; under a limit the share of the time left for it, and the fewest.
+_BLOCK, _CALIBRATING, _FEWEST = 1024, 0.1, 64
 # The most bytes of initial weights that are cached for other trainings.
 _MOST_CACHED = 2**29
 
@@ -182,7 +183,7 @@ class TreeTask(SearchedTask[TreeBatch]):
         with step("initialising the weights of nodes from counts"):
             start_scorer(self.model.scorer, self._counts, network=started)
         if started and self.objective.loss.link.independent:
-            self.calibrate_levels(rng)
+            self.calibrate_levels(rng, budget)
         self._initialise_seen(rng.initial_seed(), budget)
 
     def state(self) -> dict[str, Any]:
@@ -275,18 +276,27 @@ class TreeTask(SearchedTask[TreeBatch]):
             link=self.objective.loss.link,
         )
 
-    def calibrate_levels(self, rng: torch.Generator) -> None:
+    def calibrate_levels(self, rng: torch.Generator, budget: Budget) -> None:
         """Shift the initial scores of each level by the offset with the least loss on a few examples.
 
-        For losses with a probability for each node: the initial scores order nodes, but are not calibrated.
+        For losses with a probability for each node: the initial scores order nodes, but are not calibrated. Under a
+        time limit the examples are as many as are certain to fit.
         """
         # Imported here: it takes a second, and few losses need it.
         from scipy.optimize import minimize_scalar
 
-        rows = evenly(self.num_examples, _BLOCK)
+        def scored(num: int, rng: torch.Generator) -> list[ScoredLevel]:
+            return self.scored(self.draw(self.batch(evenly(self.num_examples, num), rng, Progress()), rng))
+
+        num = min(_BLOCK, self.num_examples)
         self.model.eval()
         with torch.no_grad():
-            levels = self.scored(self.draw(self.batch(rows, rng, Progress()), rng))
+            if budget.limited:
+                seconds = estimated_seconds(
+                    lambda few: scored(few, torch.Generator().manual_seed(0)), num, budget.clock
+                )
+                num = budget.affordable(num, seconds, share=_CALIBRATING, fewest=_FEWEST)
+            levels = scored(num, rng)
             offsets = [minimize_scalar(lambda shift, own=level: self._shifted_loss(own, shift)).x for level in levels]
         self.model.train()
         shift_levels(self.model.scorer, offsets)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, SerializerFunctionWrapHandler, create_model, model_serializer
 
-from beamwood.fitting.effect import Not, Only, by_choice
+from beamwood.fitting.effect import Condition, by_choice
 from beamwood.fitting.settings import SettingsGroup
 from beamwood.retrieval.index import INDEXES, IndexKind
 
@@ -19,7 +19,7 @@ class IndexKindSettings(SettingsGroup):
     kind: IndexKind = Field("exact", description="index for the largest inner products; hnsw needs the extra ann")
 
     @classmethod
-    def conditions(cls) -> dict[str, tuple[Only | Not, ...]]:
+    def conditions(cls) -> dict[str, tuple[Condition, ...]]:
         """Each index reads its own settings."""
         own = {kind: each.Settings.model_fields for kind, each in INDEXES.items()}
         return super().conditions() | by_choice("index.kind", own)

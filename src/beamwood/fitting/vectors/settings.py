@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from beamwood.errors import InputError
 from beamwood.evaluation.metrics import TailOf
-from beamwood.fitting.effect import Not, Only, by_choice
+from beamwood.fitting.effect import Condition, Not, NotBoth, Only, by_choice
 from beamwood.fitting.plan import Facts, embeddings_of, start_of
 from beamwood.fitting.settings import (
     Dropout,
@@ -59,6 +59,7 @@ _LEAST_STEPS = 20
 _FEW_ITEMS = 40
 
 _PREFERS = Not("loss.preference", ("none",))
+_TELLS_THE_TAIL = NotBoth(("loss.preference", "none"), ("loss.reweight", False))
 
 MaxContexts = Annotated[int, Field(ge=1, description="maximum occurrences used per item")]
 
@@ -202,13 +203,18 @@ class AlignedModelSettings(AnySizes, SequenceModelSettings):
     encoder: EncoderName = Field("sasrec", description="encoder of histories")
 
     @classmethod
-    def conditions(cls) -> dict[str, tuple[Only | Not, ...]]:
+    def conditions(cls) -> dict[str, tuple[Condition, ...]]:
         """Each encoder reads its own sizes."""
         return super().conditions() | sizes_by("model.encoder")
 
 
 class AlignedStartSettings(ItemStartSettings, FolderStartSettings):
     """How item vectors are initialised, or the fitted model with all weights."""
+
+    @classmethod
+    def conditions(cls) -> dict[str, tuple[Condition, ...]]:
+        """A fitted model brings its item vectors."""
+        return super().conditions() | {"items": (Only("start.folder", (None,)),)}
 
 
 class ContinuedConfig(WindowConfig):
@@ -245,8 +251,10 @@ class PreferenceLossSettings(SequenceLossSettings):
     reweight_strength: Annotated[float, Only("loss.reweight", (True,))] = Field(
         1.0, ge=0, description="alpha of tail labels; 1: LPO4Rec, 2: R2Rec"
     )
-    tail_of: TailOf = Field("items", description="unit of tail_share; prefixes: as in the authors' code")
-    tail_share: float = Field(0.2, gt=0, lt=1, description="share that forms the tail")
+    tail_of: Annotated[TailOf, _TELLS_THE_TAIL] = Field(
+        "items", description="unit of tail_share; prefixes: as in the authors' code"
+    )
+    tail_share: Annotated[float, _TELLS_THE_TAIL] = Field(0.2, gt=0, lt=1, description="share that forms the tail")
 
     @property
     def compares_probabilities(self) -> bool:

@@ -6,12 +6,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from beamwood.fitting.effect import Only
+from beamwood.fitting.effect import Condition, Only
 from beamwood.fitting.settings import LoopSettings, OptimiserSettings
 from beamwood.fitting.vectors.settings import EncoderModelSettings, FolderStartSettings, HorizonConfig
 from beamwood.models.encoders import sasrec
 
 __all__ = ["TigerConfig"]
+
+_OF_VECTORS = Only("start.codes", ("vectors",))
 
 
 class TigerModelSettings(sasrec.Sizes, EncoderModelSettings):
@@ -28,9 +30,14 @@ class TigerStartSettings(FolderStartSettings):
     codes: Literal["vectors", "random"] = Field(
         "vectors", description="codes by residual quantisation of vectors, or random codes as a control"
     )
-    item_column: Annotated[str | None, Only("start.codes", ("vectors",)), Only("start.folder", (None,))] = Field(
+    item_column: Annotated[str | None, _OF_VECTORS, Only("start.folder", (None,))] = Field(
         None, description="list column of the item table with vectors, such as text embeddings"
     )
+
+    @classmethod
+    def conditions(cls) -> dict[str, tuple[Condition, ...]]:
+        """Random codes read no folder."""
+        return super().conditions() | {"folder": (_OF_VECTORS,)}
 
 
 class TigerConfig(HorizonConfig):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from beamwood.fitting.effect import Not, Only
+from beamwood.fitting.effect import Condition, Not, Only
 from beamwood.fitting.plan import Facts, embeddings_of, start_of
 from beamwood.fitting.settings import (
     ItemColumns,
@@ -41,7 +41,7 @@ class TowerModelSettings(AnySizes, EncoderModelSettings):
     item_columns: ItemColumns = ()
 
     @classmethod
-    def conditions(cls) -> dict[str, tuple[Only | Not, ...]]:
+    def conditions(cls) -> dict[str, tuple[Condition, ...]]:
         """Each encoder reads its own sizes; the mean of a history has no dropout, and a user id no history."""
         of_histories = {"length": (Not("model.user_tower", ("mf",)),)}
         of_encoders = {"dropout": (Not("model.user_tower", ("mf", "mean")),)}

@@ -62,7 +62,7 @@ class IndexInputs:
     """What an index may use when it is built, besides the vectors.
 
     `seed`: of all random draws; `queries()`: float32[Q, D], the vectors of training users' queries, computed on demand
-    (None: not available); `seconds`: the time limit for an index that trains (None: none).
+    (None: not available); `seconds`: the time limit (None: none).
     """
 
     seed: int = 0

@@ -62,7 +62,8 @@ class IvfIndex:
     ) -> None:
         given = settings if isinstance(settings, IvfSettings) else IvfSettings()
         self.vectors = np.ascontiguousarray(vectors_ND, np.float32)
-        self.centres, self.buckets = bucketed(self.vectors, given.num_buckets, np.random.default_rng(inputs.seed))
+        rng = np.random.default_rng(inputs.seed)
+        self.centres, self.buckets = bucketed(self.vectors, given.num_buckets, rng, inputs.seconds)
         self.num_probed = probed_of(given.num_probed, len(self.centres))
 
     def search(self, queries_BD: FloatArray, k: int, options: SearchOptions = SearchOptions()) -> Hits:
@@ -88,11 +89,14 @@ class IvfIndex:
 
 
 def bucketed(
-    vectors_ND: FloatArray, num_buckets: int | None, rng: np.random.Generator
+    vectors_ND: FloatArray, num_buckets: int | None, rng: np.random.Generator, seconds: float | None = None
 ) -> tuple[NDArray[np.float32], Buckets]:
-    """float32[C, D] centres by k-means, and the items of each; C as given (None: the square root of N), at most N."""
+    """float32[C, D] centres by k-means, and the items of each; C as given (None: the square root of N), at most N.
+
+    K-means has half of the `seconds`.
+    """
     count = num_buckets or max(1, round(math.sqrt(len(vectors_ND))))
-    centres = kmeans(vectors_ND, count, rng)
+    centres = kmeans(vectors_ND, count, rng, seconds=None if seconds is None else seconds / 2)
     return centres, Buckets.of(nearest_centres(vectors_ND, centres)[0], len(centres))
 
 

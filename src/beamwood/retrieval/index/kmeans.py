@@ -5,6 +5,9 @@ Shape legend: N vectors, D width, C centres.
 
 from __future__ import annotations
 
+import math
+import time
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,22 +25,30 @@ _TRIED = 4
 
 
 def kmeans(
-    vectors_ND: FloatArray, num_centres: int, rng: np.random.Generator, *, rounds: int = 20
+    vectors_ND: FloatArray,
+    num_centres: int,
+    rng: np.random.Generator,
+    *,
+    rounds: int = 20,
+    seconds: float | None = None,
 ) -> NDArray[np.float32]:
     """float32[C, D], `num_centres` centres (at most as many as vectors) with small squared distances.
 
     They are learned from at most 256 vectors a centre. An empty centre moves to the vector farthest from its own. Up to
-    C vectors are their own centres.
+    C vectors are their own centres. After `seconds` no further round begins, and initial centres are drawn uniformly.
     """
+    until = math.inf if seconds is None else time.monotonic() + seconds
     vectors_ND = np.asarray(vectors_ND, np.float32)
     if len(vectors_ND) <= num_centres:
         return vectors_ND.copy()
     most = _SAMPLE * num_centres
     if len(vectors_ND) > most:
         vectors_ND = vectors_ND[np.sort(rng.choice(len(vectors_ND), most, replace=False))]
-    centres_CD = _start(vectors_ND, num_centres, rng)
+    centres_CD = _start(vectors_ND, num_centres, rng, until)
     before: NDArray[np.int32] | None = None
     for _ in range(rounds):
+        if time.monotonic() > until:
+            break
         nearest, distances = nearest_centres(vectors_ND, centres_CD)
         if before is not None and np.array_equal(nearest, before):
             break
@@ -52,8 +63,11 @@ def kmeans(
     return centres_CD
 
 
-def _start(vectors_ND: NDArray[np.float32], num_centres: int, rng: np.random.Generator) -> NDArray[np.float32]:
-    """Initial centres drawn from the vectors, the best of a few by squared distance (k-means++); many uniformly.
+def _start(
+    vectors_ND: NDArray[np.float32], num_centres: int, rng: np.random.Generator, until: float
+) -> NDArray[np.float32]:
+    """Initial centres drawn from the vectors, the best of a few by squared distance (k-means++); many uniformly, and
+    those that are not drawn at the time `until`.
 
     Source: Arthur and Vassilvitskii, "k-means++: The Advantages of Careful Seeding".
     """
@@ -62,6 +76,10 @@ def _start(vectors_ND: NDArray[np.float32], num_centres: int, rng: np.random.Gen
     drawn, norms_N = [int(rng.integers(len(vectors_ND)))], np.square(vectors_ND).sum(axis=1)
     away_N = _away(vectors_ND, norms_N, np.array(drawn))[:, 0]
     while len(drawn) < num_centres:
+        if time.monotonic() > until:
+            others = np.delete(np.arange(len(vectors_ND)), drawn)
+            drawn += rng.choice(others, num_centres - len(drawn), replace=False).tolist()
+            break
         total_N = np.cumsum(away_N, dtype=np.float64)
         tried = np.minimum(np.searchsorted(total_N, rng.random(_TRIED) * total_N[-1], side="right"), len(away_N) - 1)
         left_NT = np.minimum(away_N[:, None], _away(vectors_ND, norms_N, tried))

@@ -76,7 +76,7 @@ class ScannIndex:
         given = settings if isinstance(settings, ScannSettings) else ScannSettings()
         rng = np.random.default_rng(inputs.seed)
         self.vectors = np.ascontiguousarray(vectors_ND, np.float32)
-        self.centres, self.buckets = bucketed(self.vectors, given.num_buckets, rng)
+        self.centres, self.buckets = bucketed(self.vectors, given.num_buckets, rng, inputs.seconds)
         self.num_probed = probed_of(given.num_probed, len(self.centres))
         self.num_reordered = given.num_reordered
         self._bucket_N = nearest_centres(self.vectors, self.centres)[0]
