@@ -75,6 +75,24 @@ ENCODERS: dict[str, Settings] = {
     "gru4rec": LOOP | WIDE | {"model.hidden": 16},
     "caser": LOOP | WIDE | {"model.num_vertical": 2, "model.num_horizontal": 4},
     "fmlp": LOOP | WIDE,
+    "youtube_dnn": LOOP | WIDE | {"model.layers": [24, 16]},
+}
+MIXTURE: Settings = {
+    "model.query_components": 3,
+    "model.item_components": 2,
+    "model.component_width": 8,
+    "model.gate_hidden": 8,
+    "model.num_candidates": 20,
+    "loss.sampled_negatives": 20,
+}
+CLUSTERS: Settings = {"index.num_children": 4, "index.leaf_size": 12, "loss.level_negatives": 5}
+CODES: Settings = {"model.num_codes": 2, "model.num_words": 8, "model.beam_width": 20}
+GRAPH: Settings = {
+    "model.width": 16,
+    "model.num_layers": 2,
+    "loop.max_steps": 40,
+    "loop.evaluate_every": 15,
+    "loop.batch_size": 64,
 }
 S_DPO: Settings = {"loss.preference": "s-dpo", "loss.negatives": "top", "model.tied": False, "examples.horizon": 3}
 SAMPLED: Settings = {"loss.sampled_negatives": 20, "optimiser.embeddings": "lazy-adam"}
@@ -104,6 +122,13 @@ CASES: dict[str, Case] = {
     **{method: Case(method, TREE) for method in ("dtr", "tdm", "jtm", "otm", "plt")},
     "din": Case("din", {name: value for name, value in TREE.items() if name != "tree.branching"}),
     **{method: Case(method, settings) for method, settings in ENCODERS.items()},
+    "mol": Case("mol", ENCODER | MIXTURE),
+    "jtr": Case("jtr", ENCODER | CLUSTERS),
+    "jtr-from": Case("jtr", ENCODER | CLUSTERS | {"loss.level_negatives": None}, "--from {sasrec}"),
+    "tiger": Case("tiger", ENCODER | CODES),
+    "tiger-column": Case("tiger", ENCODER | CODES | {"start.item_column": "vector"}),
+    "lightgcn": Case("lightgcn", GRAPH),
+    "indexed": Case("indexed", {"index.kind": "ivf"}, "--from {sasrec}"),
     "lpo4rec": Case("lpo4rec", ENCODER, "--from {sasrec}"),
     **{method: Case(method, LOOP, "--from {sasrec}") for method in ("melt", "cities")},
     "dtr-plain": Case("dtr", TREE | PLAIN | OTHER),

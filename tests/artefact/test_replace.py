@@ -274,3 +274,21 @@ def test_a_concurrent_save_that_finished_first_is_not_replaced(tmp_path, monkeyp
         save(tmp_path / "model", 2, overwrite=False)
     assert mark_of(tmp_path / "model") == 1
     assert os.listdir(tmp_path) == ["model"]
+
+
+def test_a_temporary_folder_that_vanishes_is_unlocked(tmp_path, monkeypatch):
+    locks, hold_path = [], replace.hold_path
+
+    def vanishing(path, **options):
+        locks.append(hold_path(path, **options))
+        if len(locks) == 1:
+            path.rmdir()
+        return locks[-1]
+
+    monkeypatch.setattr(replace, "hold_path", vanishing)
+    with replace.temporary_folder(tmp_path / "model") as folder:
+        assert folder.is_dir()
+    assert len(locks) == 2
+    for lock in locks:
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(lock.descriptor)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from beamwood.methods import load_method
+from beamwood.methods import METHODS, load_method
 
 
 @pytest.fixture
@@ -122,6 +122,10 @@ def test_cases_refer_to_existing_cases(golden):
 def test_cases_have_settings_of_their_methods(golden):
     for case in golden.CASES.values():
         assert set(case.settings) <= set(load_method(case.method.split("+")[0]).Config.names())
+
+
+def test_every_method_has_a_case(golden):
+    assert set(METHODS) == {case.method for case in golden.CASES.values() if "+" not in case.method}
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ import pytest
 
 from beamwood.losses.levels import LEVEL_LOSSES
 from beamwood.models.scorers import SCORERS
+from beamwood.models.terms.neighbours import Neighbours
 from beamwood.models.terms.seen import Seen
 from beamwood.models.terms.similarity import Similarity
 from beamwood.sampling.levels import (
@@ -19,6 +20,7 @@ from beamwood.sampling.levels import (
     UniformByLevel,
 )
 from beamwood.testing import LevelLossContract, LevelSamplerContract, PairScoreContract, TermContract
+from beamwood.tree import Shape
 
 FILES = Path(__file__).parent.parent / "one_file"
 
@@ -29,6 +31,21 @@ class TestSeen(TermContract):
 
 class TestSimilarity(TermContract):
     term = Similarity(5)
+
+
+class TestNeighbours(TermContract):
+    term = Neighbours(3)
+
+    def filled(self, arrays):
+        """With three different neighbours of each leaf; those of other nodes follow by a move."""
+        rng, shape, filled = np.random.default_rng(0), Shape(3, 4, 3), dict(super().filled(arrays))
+        filled["nodes"] = filled["nodes"].copy()
+        filled["nodes"][-shape.capacity :] = [
+            np.sort(rng.choice(shape.capacity, 3, replace=False)) for _ in range(shape.capacity)
+        ]
+        filled["lifts"] = filled["lifts"] * (filled["nodes"] >= 0)
+        self.term.move(filled, np.arange(shape.capacity), shape)
+        return filled
 
 
 class TestTrend(TermContract):

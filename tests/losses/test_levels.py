@@ -65,6 +65,9 @@ def test_drawn_nodes_by_softmax(case, known):
             assert losses[row, t].item() == pytest.approx(expected, rel=1e-9)
     with pytest.raises(InputError, match="needs log_q"):
         SOFTMAX(LevelDraw(2, drawn), scores, targets, labels, None)
+    # The first columns of such scores are no targets.
+    with pytest.raises(InputError, match="the softmax of level 2 needs the score of each target"):
+        SOFTMAX(LevelDraw(2, drawn, log_q_of[drawn], targets_included=True), scores, targets, labels, None)
 
 
 def by_nodes(scores, targets, labels, negatives):

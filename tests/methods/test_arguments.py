@@ -60,6 +60,7 @@ def test_the_largest_seed_is_accepted(split, method):
         ({"loop.learning_rate": 2}, {}, "'loop.learning_rate' is unknown; did you mean 'optimiser.learning_rate'"),
         ({"loop": 3}, {}, r"loop=3: is not a group of settings; write loop=\{\.\.\.\} with the keys of the group"),
         ({"loop.max_steps": None}, {}, "loop.max_steps and loop.max_epochs are both null; give one of them"),
+        ({"optimiser.schedule": "exponential"}, {}, "schedule=exponential needs optimiser.decay_steps; give a number"),
         ({"optimiser.learning_rate": None}, {}, "optimiser.learning_rate=null: give a number; the default is 0.003"),
         ({"loop.max_steps": 0}, {}, "loop.max_steps=0: give a whole number from 1, or null"),
         ({"loop.max_steps": True}, {}, "loop.max_steps=True: give a whole number from 1, or null"),

@@ -11,10 +11,11 @@ from beamwood.fitting.ranking.two_stage import StagesTask
 from beamwood.fitting.tree.dtr import make_objective
 from beamwood.fitting.tree.objective import TreeObjective
 from beamwood.fitting.tree.task import TreeTask
+from beamwood.fitting.vectors.preference import PreferenceTask
 from beamwood.fitting.vectors.sequence import SequenceTask
 from beamwood.fitting.vectors.towers import TwoTowerTask
 from beamwood.losses.levels import LEVEL_LOSSES
-from beamwood.methods import dtr, gru4rec, load_method, ranker, sasrec, tdm, two_stage, two_tower
+from beamwood.methods import dtr, gru4rec, load_method, lpo4rec, ranker, sasrec, tdm, two_stage, two_tower
 from beamwood.sampling.levels import DistinctNegatives
 from plans import SMALL_TREE, planned
 from prepared import Prepared
@@ -28,6 +29,7 @@ CASES = [
     (tdm, {"loss.num_negatives": 5}),
     (sasrec, {"loss.sampled_negatives": 20}),
     (gru4rec, {"loss.sampled_negatives": 20, "model.tied": False}),
+    (lpo4rec, {"loss.sampled_negatives": 20, "loss.pi": "logit", "loss.num_negatives": 3}),
     (two_tower, {"model.user_tower": "mf", "loss.negatives": "bir"}),
     (two_tower, {"model.user_tower": "mf", "loss.negatives": "full"}),
     (two_tower, {"model.user_tower": "mean", "loss.negatives": "xir", "model.item_columns": COLUMN}),
@@ -52,10 +54,12 @@ def task_of(split, method, options):
             StagesTask(split.train, planned(config, split.train), load_method("cooccurrence").fitted(split).searcher),
             seed=0,
         )
-    if method in (sasrec, gru4rec, two_tower):
+    if method in (sasrec, gru4rec, lpo4rec, two_tower):
         config = method.Config(**{"model.width": 8, "model.dropout": 0.0}, **options)
         if method is two_tower:
             return Prepared(TwoTowerTask(split.train, planned(config, split.train)), seed=0)
+        if method is lpo4rec:
+            return Prepared(PreferenceTask(split, planned(config, split.train)), seed=0)
         return Prepared(SequenceTask(split.train, planned(config, split.train)), seed=0)
     if method is ranker:
         config = planned(ranker.Config(**options), split.train)

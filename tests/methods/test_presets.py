@@ -4,6 +4,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 
 import beamwood
 from beamwood.data import Dataset, leave_one_out, read_log
@@ -147,6 +148,14 @@ def test_a_coupled_decay_applies_to_embeddings_too(split):
         "decoupled": [(True, 0.5, False), (True, 0.0, True)],
         "coupled": [(False, 0.5, False), (False, 0.5, True)],
     }
+
+
+def test_a_coordinate_that_stays_at_1_has_no_decay():
+    """L2 is added behind the gradient, whose first column is 0."""
+    decay = {"optimiser.decay": "coupled", "optimiser.weight_decay": 0.01}
+    with pytest.raises(ValidationError, match=r"decays the coordinate that model.unit_coordinate=true keeps at 1; set"):
+        load_method("dtr").Config(**decay)
+    assert load_method("dtr").Config(**decay, **{"model.unit_coordinate": False}).optimiser.decay == "coupled"
 
 
 def test_the_study_uses_amsgrad(split):

@@ -69,6 +69,11 @@ def test_scores_equal_their_definition(split):
     np.testing.assert_allclose(searcher.score(query, every(query))[:, [3, 59]], got[:, :2], atol=1e-4)
 
 
+def test_a_checkpoint_holds_each_array_once(split):
+    state = task_of(split).model.state_dict()
+    assert len({tensor.data_ptr() for tensor in state.values()}) == len(state)
+
+
 def test_the_loss_equals_the_scores_of_answers(split):
     task = task_of(split)
     searcher, query = task.searcher(), queries()

@@ -1,6 +1,7 @@
 """ScaNN: the loss equals the paper's and never rises, enough codes are exact, reordering raises recall."""
 
 import itertools
+import tracemalloc
 from typing import ClassVar
 
 import numpy as np
@@ -131,3 +132,15 @@ def test_invalid_codes_are_refused(vectors):
         for other in others:
             with pytest.raises(ArtefactError):
                 ScannIndex.restore(vectors, config, arrays | {name: other})
+
+
+def test_learning_holds_the_column_pairs_of_few_vectors(monkeypatch):
+    """64 x 64 for each of 4,000 vectors would be 131 MB."""
+    monkeypatch.setattr(scann, "_ROUNDS", 1)
+    vectors = np.random.default_rng(0).normal(size=(4000, 64)).astype(np.float32)
+    tracemalloc.start()
+    try:
+        coded(vectors, block_width=64)
+        assert tracemalloc.get_traced_memory()[1] < 50e6
+    finally:
+        tracemalloc.stop()

@@ -296,7 +296,7 @@ class Clocked(LinearTask):
         self.clock, self.validations = clock, list(validations)
 
     def loss(self, batch, rng):
-        self.clock.now += 0.5  # Two parts per step.
+        self.clock.now += 1
         return super().loss(batch, rng)
 
     def evaluate(self):
@@ -308,7 +308,7 @@ def endless(clock, limit, validations=(), *, folder=None, resume=False):
     """The result of a training that only its limit ends."""
     task, budget = Clocked(clock, validations), Budget(limit, clock=clock)
     record = None if folder is None else RunRecord(RunFolder(folder), resume=resume)
-    config = LoopConfig(batch_size=8, evaluate_every=7, monitor="valid/fit", schedule="constant", accumulate=2)
+    config = LoopConfig(batch_size=8, evaluate_every=7, monitor="valid/fit", schedule="constant")
     validator = Validator(task.evaluate)
     return run_loop(task, config, validator=validator, record=record, budget=budget, seed=3, progress=False)
 

@@ -31,7 +31,6 @@ CONFIG = LoopConfig(
     schedule="cosine",
     warmup_steps=5,
     log_every=4,
-    accumulate=2,
 )
 
 
@@ -89,7 +88,7 @@ class Stopping(LinearTask):
 
     def loss(self, batch, rng):
         if self.left is not None:
-            self.left -= 0.5  # Two parts per step.
+            self.left -= 1
             if self.left == 0:
                 os.kill(os.getpid(), self.number)
         return super().loss(batch, rng)
@@ -262,7 +261,7 @@ def test_a_bad_loss_keeps_the_last_checkpoint(tmp_path):
             return super().loss(batch, rng) * (float("inf") if self.steps == 25 else 1.0)
 
         def batch(self, rows, rng, progress):
-            self.steps = getattr(self, "steps", 0) + 0.5
+            self.steps = getattr(self, "steps", 0) + 1
             return super().batch(rows, rng, progress)
 
     folder = RunFolder(tmp_path / "run")

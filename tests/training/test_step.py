@@ -1,4 +1,4 @@
-"""One step: accumulation is exact, clipping is by the global norm, a non-finite number prevents the update."""
+"""One step: the mean loss, clipping by the global norm, and no update by a non-finite number."""
 
 import math
 
@@ -38,35 +38,22 @@ def _own_random_state():
         yield
 
 
-def trained(parts, *, per_example=True, shares=None, clip_norm=0.05):
+def trained(*, per_example):
     model = Model()
     optimizers = model.optimizers()
     results = [
-        train_step(
-            lambda rows: model.loss(rows, per_example=per_example),
-            parts,
-            model,
-            optimizers,
-            step=step,
-            shares=shares,
-            clip_norm=clip_norm,
-        )
+        train_step(lambda: model.loss(ROWS, per_example=per_example), model, optimizers, step=step, clip_norm=0.05)
         for step in (1, 2, 3)
     ]
     return model, results
 
 
-@pytest.mark.parametrize("per_example", [False, True])
-@pytest.mark.parametrize("sizes", [[1] * 8, [4, 4], [5, 3], [1, 7]])
-def test_accumulation_equals_one_batch(sizes, per_example):
-    whole, expected = trained([ROWS])
-    shares = [size / 8 for size in sizes]
-    parts, found = trained(list(ROWS.split(sizes)), per_example=per_example, shares=shares)
-    for left, right in zip(whole.state_dict().values(), parts.state_dict().values(), strict=True):
-        torch.testing.assert_close(left, right, rtol=1e-12, atol=1e-13)
-    assert [r.loss for r in found] == pytest.approx([r.loss for r in expected], rel=1e-12)
-    assert [r.grad_norm for r in found] == pytest.approx([r.grad_norm for r in expected], rel=1e-12)
-    assert expected[2].loss < expected[0].loss
+def test_losses_of_examples_equal_their_mean():
+    each, of_each = trained(per_example=True)
+    mean, of_mean = trained(per_example=False)
+    assert all(map(torch.equal, each.state_dict().values(), mean.state_dict().values()))
+    assert of_each == of_mean
+    assert of_each[2].loss < of_each[0].loss
 
 
 def test_norm_and_clipping_are_over_all_parameters_together():
@@ -76,7 +63,7 @@ def test_norm_and_clipping_are_over_all_parameters_together():
     expected = math.sqrt(sum(float(p.grad.square().sum()) for p in parameters))
     # Plain gradient descent shows the clipped gradient itself.
     optimizer = torch.optim.SGD(sparse.parameters(), lr=1.0)
-    result = train_step(sparse.loss, [ROWS], sparse, [optimizer], step=1, clip_norm=expected / 4)
+    result = train_step(lambda: sparse.loss(ROWS), sparse, [optimizer], step=1, clip_norm=expected / 4)
     assert result.grad_norm == pytest.approx(expected, rel=1e-12)
     for name, parameter in dense.named_parameters():
         if parameter.grad is not None:
@@ -86,25 +73,25 @@ def test_norm_and_clipping_are_over_all_parameters_together():
 
 
 def infinite_loss(model):
-    return lambda rows: model.loss(rows).sum() * math.inf
+    return lambda: model.loss(ROWS).sum() * math.inf
 
 
 def bad_gradient(model):
     # The square root at 0: a finite loss with an infinite gradient.
-    return lambda rows: (model.dense.weight * 0).abs().sqrt().sum()
+    return lambda: (model.dense.weight * 0).abs().sqrt().sum()
 
 
 @pytest.mark.parametrize(("make", "loss"), [(infinite_loss, "inf"), (bad_gradient, "0")])
 def test_a_non_finite_number_stops_before_the_update(make, loss):
     model = Model()
     optimizers = model.optimizers()
-    train_step(model.loss, [ROWS], model, optimizers, step=1)
+    train_step(lambda: model.loss(ROWS), model, optimizers, step=1)
     before = {name: value.clone() for name, value in model.state_dict().items()}
     moments = [{k: v.clone() for k, v in state.items()} for o in optimizers for state in o.state.values()]
     with pytest.raises(
         NonFiniteError, match=rf"step 2: the loss is {loss} .*lower learning_rate \(now 0.1\)"
     ) as caught:
-        train_step(make(model), [ROWS], model, optimizers, step=2)
+        train_step(make(model), model, optimizers, step=2)
     assert caught.value.step == 2
     assert all(parameter.grad is None for parameter in model.parameters())
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())

@@ -66,9 +66,12 @@ def _make_temporary(target: Path, *, folder: bool = True) -> tuple[Path, Held]:
         temporary = _hidden(target, _SAVING)
         temporary.mkdir() if folder else temporary.touch(exist_ok=False)
         lock = _lock(temporary, own=True)
-        # Another save may have removed the folder as a leftover before it was locked.
-        if lock is not None and temporary.exists():
+        # Another save may remove it as a leftover before it is locked.
+        if lock is None:
+            continue
+        if temporary.exists():
             return temporary, lock
+        lock.close()
 
 
 def _lock(path: Path, *, own: bool = False, wait: bool = False) -> Held | None:

@@ -277,7 +277,7 @@ class OptimiserSettings(SettingsGroup):
     )
     warmup_steps: int = Field(0, ge=0, description="steps in which the learning rate rises to its peak")
     decay_steps: Annotated[int | None, Not("optimiser.schedule", ("constant",))] = Field(
-        None, ge=1, description="decay length in steps; null: the rest of the run"
+        None, ge=1, description="decay length in steps; null: the rest of the run; exponential needs a number"
     )
     floor: Annotated[float, Not("optimiser.schedule", ("constant",))] = Field(
         0.0, ge=0, description="minimum learning rate"
@@ -378,6 +378,12 @@ class TrainedConfig(MethodConfig):
         default: OptimiserSettings = type(self).model_fields["optimiser"].default
         if self.optimiser.learning_rate is None and default.learning_rate is not None:
             raise ValueError(f"optimiser.learning_rate=null: give a number; the default is {default.learning_rate}")
+        return self
+
+    @model_validator(mode="after")
+    def _the_decay_has_a_length(self) -> Self:
+        if self.optimiser.schedule == "exponential" and self.optimiser.decay_steps is None:
+            raise ValueError("optimiser.schedule=exponential needs optimiser.decay_steps; give a number of steps")
         return self
 
     def loop_config(self, *, evaluate_start: bool) -> LoopConfig:

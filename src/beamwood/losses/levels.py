@@ -73,6 +73,11 @@ def softmax_level(
     if draw.nodes is None:
         assert live_n is not None
         return full_softmax(scores_BM.masked_fill(~live_n, -torch.inf), targets_BT) * z_BT
+    if draw.targets_included:
+        raise InputError(
+            f"the softmax of level {draw.level} needs the score of each target, which a draw with targets_included may "
+            "lack; take a binary loss, or draw the nodes besides the targets"
+        )
     if draw.log_q is None:
         raise InputError(
             f"the softmax of level {draw.level} needs log_q of each node that was drawn; give it in LevelDraw"

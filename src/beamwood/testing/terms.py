@@ -43,6 +43,10 @@ class TermContract:
         """Its arrays, filled."""
         return self.filled(self.term.arrays(_SHAPE, _LENGTH))
 
+    def weights(self) -> dict[str, torch.Tensor]:
+        """The arrays for its score, made in torch from those held in training, as a scorer makes them."""
+        return dict(self.term.weights({name: torch.from_numpy(array.copy()) for name, array in self.held().items()}))
+
     def query(self, level: int, *, whole: bool) -> TermQuery:
         """Histories with empty places, and drawn nodes of a level or all of them."""
         rng = np.random.default_rng(level)
@@ -64,20 +68,20 @@ class TermContract:
         assert self.term.name.isidentifier()
 
     def test_torch_and_numpy_agree(self) -> None:
-        held = self.held()
-        tensors = {name: torch.from_numpy(array.copy()) for name, array in held.items()}
+        tensors = self.weights()
+        arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
         for level in self.levels():
             for whole in (True, False):
                 query = self.query(level, whole=whole)
                 given = None if query.nodes is None else torch.from_numpy(query.nodes)
                 asked = TermQuery(_SHAPE, level, torch.from_numpy(query.leaves), given)
-                ours = self.term.score(self.term.weights(held), query)
-                theirs = self.term.score(self.term.weights(tensors), asked).numpy()
+                ours = self.term.score(arrays, query)
+                theirs = self.term.score(tensors, asked).numpy()
                 assert np.broadcast_shapes(ours.shape, (5, 1)) == (5, ours.shape[-1])
                 np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
 
     def test_given_nodes_equal_the_whole_level(self) -> None:
-        held = self.term.weights(self.held())
+        held = {name: tensor.numpy() for name, tensor in self.weights().items()}
         for level in self.levels():
             some = self.query(level, whole=False)
             every = np.broadcast_to(

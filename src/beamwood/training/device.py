@@ -55,7 +55,7 @@ def to_device(value: Any, device: torch.device) -> Any:
 
 @contextmanager
 def on_device(model: nn.Module, device: torch.device) -> Iterator[None]:
-    """A context in which the parameters and buffers of `model` are on `device`; afterwards they are to_device back.
+    """A context in which the parameters and buffers of `model` are on `device`; afterwards they are moved back.
 
     The parameter objects stay the same, as optimisers refer to them. Errors: `InputError` where the GPU's memory is too
     small.

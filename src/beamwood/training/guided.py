@@ -65,8 +65,7 @@ class GuidedStep:
         logloss = 0.0
         if self.with_logloss:
             result = train_step(
-                lambda _: self.beta * logistic(scores(), labels_BK).sum(),
-                [None],
+                lambda: self.beta * logistic(scores(), labels_BK).sum(),
                 self.model,
                 [self.by_logloss],
                 step=step,

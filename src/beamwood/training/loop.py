@@ -139,8 +139,6 @@ class _Loop:
         config, evaluate = self.config, self.evaluate
         if evaluate is not None and config.monitor is None:
             raise InputError("monitor is not set; name the metric that chooses the weights, e.g. monitor='valid/f@20'")
-        if config.accumulate > 1 and not self.task.supports_accumulation:
-            raise InputError(f"accumulate={config.accumulate} is not for this method; its steps need a whole batch")
         if self.task.update is not None and (evaluate is None or self.max_steps is None):
             raise InputError(
                 "an update needs evaluate and max_steps: it is measured, and spread over the length of the run"
@@ -262,7 +260,6 @@ class _Loop:
         result = self.stepper.step(
             rows,
             number=number,
-            parts=self.config.accumulate,
             clip_norm=self.config.clip_norm,
             progress=Progress(state.step, self._schedule_step(state.step) / (self.max_steps or math.inf)),
         )

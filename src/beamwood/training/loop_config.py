@@ -26,17 +26,15 @@ class LoopConfig(BaseModel):
     `max_steps` or `max_epochs` bounds the run (the smaller of the two). Every `evaluate_every` steps the metric
     `monitor` (larger is better) is measured; after `patience` validations without a new best the run ends. With
     `evaluate_start` it is also measured before the first step, so that an initial model that training does not improve
-    is returned. `accumulate`: the parts of a batch whose gradients are computed separately. Checkpoints are saved by
-    `CheckpointTimes`, and every `checkpoint_steps` if given. `schedule` and the following are those of `Schedule`;
-    `learning_rate` applies to parameters for which the trainable gives none. `device`: of steps and updates; validation
-    runs on the CPU.
+    is returned. Checkpoints are saved by `CheckpointTimes`, and every `checkpoint_steps` if given. `schedule` and the
+    following are those of `Schedule`; `learning_rate` applies to parameters for which the trainable gives none.
+    `device`: of steps and updates; validation runs on the CPU.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     learning_rate: float = Field(1e-3, gt=0)
     batch_size: int = Field(256, ge=1)
-    accumulate: int = Field(1, ge=1)
     max_steps: int | None = Field(None, ge=1)
     max_epochs: int | None = Field(None, ge=1)
     clip_norm: float | None = Field(None, gt=0)

@@ -34,7 +34,8 @@ class Schedule(BaseModel):
     def check(self, max_steps: int | None) -> None:
         """Raises `InputError` when the length of the decay is neither given nor known from the run."""
         if self.kind != "constant" and self._decay_steps(max_steps) is None:
-            raise InputError(f"the schedule {self.kind!r} needs decay_steps; set it, or set max_steps or max_epochs")
+            other = "" if self.kind == "exponential" else ", or set max_steps or max_epochs"
+            raise InputError(f"the schedule {self.kind!r} needs decay_steps; set it{other}")
 
     def learning_rate(self, step: int, peak: float, max_steps: int | None = None) -> float:
         """The rate of the `step`-th update (1 is the first) for an optimiser whose own rate is `peak`."""

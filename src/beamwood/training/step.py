@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -13,8 +12,6 @@ from torch import Tensor, nn
 from beamwood.errors import InputError
 
 __all__ = ["NonFiniteError", "StepResult", "apply_gradients", "train_step"]
-
-Batch = TypeVar("Batch")
 
 
 class NonFiniteError(InputError):
@@ -38,37 +35,25 @@ class StepResult:
 
 
 def train_step(
-    loss: Callable[[Batch], Tensor],
-    batches: Iterable[Batch],
+    loss: Callable[[], Tensor],
     model: nn.Module,
     optimizers: Sequence[torch.optim.Optimizer],
     *,
     step: int,
-    shares: Sequence[float] | None = None,
     clip_norm: float | None = None,
 ) -> StepResult:
-    """Update `model` once on the mean loss over all `batches`, whose gradients accumulate.
+    """Update `model` once on the mean of `loss()`, which is one value an example or their mean.
 
-    `loss` returns one value an example or their mean. `shares`: each batch's share of the step's examples, by default
-    equal for a sequence; 8 batches of 1 give the same update as 1 batch of 8. Gradients longer than `clip_norm` are
-    scaled to it, over all parameters together. Dense and sparse (row-wise) gradients may mix. Raises `NonFiniteError`
-    before any update when the loss or the gradient is not finite.
+    Gradients longer than `clip_norm` are scaled to it, over all parameters together. Dense and sparse (row-wise)
+    gradients may mix. Raises `NonFiniteError` before any update when the loss or the gradient is not finite.
     """
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    for parameter in parameters:
-        parameter.grad = None
-    if shares is None:
-        assert isinstance(batches, Sequence), "give the shares of batches from an iterator"
-        shares = [1 / len(batches)] * len(batches)
-    total = torch.zeros(())
-    for batch, share in zip(batches, shares, strict=True):
-        part = loss(batch)
-        # Needless `mean` calls are avoided: in a small step they take as long as real work.
-        part = part if part.dim() == 0 else part.mean()
-        part = part if share == 1 else part * share
-        part.backward()  # type: ignore[no-untyped-call]
-        total = total.to(part) + part.detach()
-    return apply_gradients(total, parameters, optimizers, step=step, clip_norm=clip_norm)
+    _clear(parameters)
+    total = loss()
+    # Needless `mean` calls are avoided: in a small step they take as long as real work.
+    total = total if total.dim() == 0 else total.mean()
+    total.backward()  # type: ignore[no-untyped-call]
+    return apply_gradients(total.detach(), parameters, optimizers, step=step, clip_norm=clip_norm)
 
 
 def apply_gradients(

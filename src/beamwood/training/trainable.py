@@ -7,7 +7,7 @@ The loop owns the generator of all draws, the optimisers, the clock and the chec
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -46,8 +46,6 @@ class Trainable(ABC, Generic[Batch]):
     """The number of examples in an epoch."""
     update: Update | None = None
     """A part that is learned by separate updates between steps, such as a tree."""
-    supports_accumulation: bool = True
-    """Whether a step can process a batch in parts."""
     supports_gpu: bool = True
     """Whether a step can run on a GPU. The tensors created by its loss are then on the batch's device."""
 
@@ -84,24 +82,15 @@ class Trainable(ABC, Generic[Batch]):
 
     def step(
         self,
-        batches: Iterable[Batch],
-        shares: Sequence[float],
+        batch: Batch,
         optimizers: Sequence[torch.optim.Optimizer],
         rng: torch.Generator,
         *,
         number: int,
         clip_norm: float | None,
     ) -> StepResult:
-        """Update the model on the parts of one batch; by default once, by the mean `loss`. See `train_step`."""
-        return train_step(
-            lambda batch: self.loss(batch, rng),
-            batches,
-            self.model,
-            optimizers,
-            step=number,
-            shares=shares,
-            clip_norm=clip_norm,
-        )
+        """Update the model on a batch; by default once, by the mean `loss`. See `train_step`."""
+        return train_step(lambda: self.loss(batch, rng), self.model, optimizers, step=number, clip_norm=clip_norm)
 
     def state(self) -> dict[str, Any]:
         """The state a resume needs besides model, optimisers and generator."""
@@ -173,18 +162,10 @@ class Stepper(Generic[Batch]):
         rows: NDArray[np.int64],
         *,
         number: int,
-        parts: int = 1,
         clip_norm: float | None = None,
         progress: Progress | None = None,
     ) -> StepResult:
-        """Update the model once on the given examples, whose gradients are computed in `parts`."""
-        split = np.array_split(rows, min(parts, len(rows)))
+        """Update the model on the given examples."""
         self.task.model.train()
-        return self.task.step(
-            (self.drawn(part, progress) for part in split),
-            [len(part) / len(rows) for part in split],
-            self.optimisers.each,
-            self.rng,
-            number=number,
-            clip_norm=clip_norm,
-        )
+        batch, optimizers = self.drawn(rows, progress), self.optimisers.each
+        return self.task.step(batch, optimizers, self.rng, number=number, clip_norm=clip_norm)

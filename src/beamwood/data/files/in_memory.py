@@ -30,17 +30,7 @@ def frame_of(source: Any, names: Sequence[str] | None) -> tuple[str, pl.LazyFram
     A sparse matrix [users, items] gives a row for each non-zero entry, the entry as its `weight`. Errors: an object
     that is not a table; names for a source with its own; rows without names.
     """
-    if source is None:
-        raise InputError(f"there is no source to read: it is None; give {_KNOWN}")
-    if isinstance(source, bytes | bytearray) or hasattr(source, "readable"):
-        what = "an open file" if hasattr(source, "readable") else "bytes"
-        raise InputError(f"the source is {what}; give its path as text, or a pathlib.Path")
-    if isinstance(source, Iterator):
-        source = list(source)
-    module = type(source).__module__.split(".")[0]
-    # Tensors of any library.
-    if module not in ("numpy", *_FRAMES) and "__array__" in dir(type(source)):
-        source = np.asarray(source)
+    source = _plain(source)
     if _is_bare(source):
         return _named(source, names)
     if names is not None:
@@ -51,20 +41,16 @@ def frame_of(source: Any, names: Sequence[str] | None) -> tuple[str, pl.LazyFram
         return "the frame", source.lazy()
     if sparse.issparse(source):
         return "the sparse matrix", _of_matrix(source).lazy()
-    if isinstance(source, pl.Series) or type(source).__name__.endswith(("Series", "Array")):
-        raise InputError(f"the {type(source).__name__} is one column; give a frame with users and items")
-    name = {"pandas": "the pandas frame", "pyarrow": "the Arrow table"}.get(module, f"the {type(source).__name__}")
-    if module == "pandas" and type(source).__name__ == "DataFrame":
-        levels = [level for level in source.index.names if level is not None]
-        # A named index level is data.
-        if levels and not {*levels} & {*source.columns}:
-            source = source.reset_index()
-        with asking_for("read_log of a pandas frame"):
-            import pyarrow  # noqa: F401
+    kind, library = type(source).__name__, _library(source)
+    if isinstance(source, pl.Series) or kind.endswith(("Series", "Array")):
+        raise InputError(f"the {kind} is one column; give a frame with users and items")
+    name = {"pandas": "the pandas frame", "pyarrow": "the Arrow table"}.get(library, f"the {kind}")
+    if library == "pandas" and kind == "DataFrame":
+        source = _with_named_index(source)
     try:
-        return name, (pl.from_pandas(source) if module == "pandas" else _columns(source)).lazy()
+        return name, (pl.from_pandas(source) if library == "pandas" else _columns(source)).lazy()
     except (Exception, pl.exceptions.PanicException) as error:  # every frame library raises its own
-        if are_offsets(error) and module in _FRAMES:
+        if are_offsets(error) and library in _FRAMES:
             return name, table_with_offsets(source).lazy()
         raise _no_table(name, error) from error
 
@@ -80,6 +66,33 @@ def scan_matrix(path: Path) -> pl.LazyFrame:
             f"{path} holds no sparse matrix that scipy.sparse.save_npz wrote; in Python, give read_log its arrays as "
             "a dictionary, such as {'user': .., 'item': ..}"
         ) from error
+
+
+def _library(source: Any) -> str:
+    """The package of an object's type."""
+    return type(source).__module__.split(".")[0]
+
+
+def _plain(source: Any) -> Any:
+    """An iterator as a list, a tensor of any library as an array. Errors: None, bytes, an open file."""
+    if source is None:
+        raise InputError(f"there is no source to read: it is None; give {_KNOWN}")
+    if isinstance(source, bytes | bytearray) or hasattr(source, "readable"):
+        what = "an open file" if hasattr(source, "readable") else "bytes"
+        raise InputError(f"the source is {what}; give its path as text, or a pathlib.Path")
+    if isinstance(source, Iterator):
+        return list(source)
+    if _library(source) not in ("numpy", *_FRAMES) and "__array__" in dir(type(source)):
+        return np.asarray(source)
+    return source
+
+
+def _with_named_index(frame: Any) -> Any:
+    """A pandas frame whose named index levels are columns too. Errors: pyarrow is not installed."""
+    with asking_for("read_log of a pandas frame"):
+        import pyarrow  # noqa: F401
+    levels = [level for level in frame.index.names if level is not None]
+    return frame if not levels or {*levels} & {*frame.columns} else frame.reset_index()
 
 
 def _is_bare(source: Any) -> bool:

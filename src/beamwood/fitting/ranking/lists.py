@@ -6,7 +6,7 @@ Source: "GuidedRec" (Rashed et al. 2021), sections 4-5; the rivals' losses as in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TypeAlias, Unpack
 
@@ -126,8 +126,6 @@ class ListTask(SearchedTask[ListBatch]):
 class GuidedTask(ListTask):
     """GuidedRec: the ranker and the surrogate of its NDCG, trained by three optimisers in turn."""
 
-    supports_accumulation = False
-
     def prepare(self, rng: torch.Generator, budget: Budget) -> None:
         """Initialise ranker and surrogate."""
         super().prepare(rng, budget)
@@ -155,8 +153,7 @@ class GuidedTask(ListTask):
 
     def step(
         self,
-        batches: Iterable[ListBatch],
-        shares: Sequence[float],
+        batch: ListBatch,
         optimizers: Sequence[torch.optim.Optimizer],
         rng: torch.Generator,
         *,
@@ -164,8 +161,7 @@ class GuidedTask(ListTask):
         clip_norm: float | None,
     ) -> StepResult:
         """The four updates on a batch of lists."""
-        (batch,), loss = batches, self.config.loss
-        by_logloss, by_ndcg, by_surrogate = optimizers
+        loss, (by_logloss, by_ndcg, by_surrogate) = self.config.loss, optimizers
         guided = GuidedStep(
             self.ranker,
             self.surrogate,

@@ -86,6 +86,16 @@ class TreeConfig(TrainedConfig):
         return self
 
     @model_validator(mode="after")
+    def _what_is_kept_at_1_has_no_decay(self) -> Self:
+        optimiser = self.optimiser
+        if self.model.unit_coordinate and optimiser.weight_decay and optimiser.decay == "coupled":
+            raise ValueError(
+                "optimiser.decay=coupled decays the coordinate that model.unit_coordinate=true keeps at 1; set "
+                "model.unit_coordinate=false, or optimiser.decay=decoupled"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _what_is_fixed_has_its_start(self) -> Self:
         fixed = {
             "model.similarity_width": self.model.similarity_width,

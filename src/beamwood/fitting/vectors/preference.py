@@ -83,14 +83,13 @@ class PreferenceTask(ContinuedTask):
         rng: torch.Generator,
     ) -> Tensor:
         """[X], the preference loss of each example against head items that are not in its window so far."""
-        config, vectors = self.config.loss, self.model.output_weight
-        targets = batch.targets_BL[rows, columns]
-        positive = (queries_XD * vectors[targets]).sum(dim=1)
+        config, targets = self.config.loss, batch.targets_BL[rows, columns]
+        positive = (queries_XD * self.model.output_vectors(targets)).sum(dim=1)
         # The cross-entropy is the logarithm of the softmax's denominator, less the target's logit. Where it is sampled,
         # nothing depends on the denominator.
         total = cross_entropy_X + positive if config.sampled_negatives is None else torch.zeros_like(positive)
         chosen = self.negatives(batch, rows, columns, queries_XD.detach(), total.detach(), rng)
-        negative = _products(queries_XD, vectors, chosen)
+        negative = _products(self.model, queries_XD, chosen)
         if config.preference == "lpo":
             return lpo(self.pi(positive, total), self.pi(negative, total[:, None]), tau=config.tau)
         if config.preference == "simpo":
@@ -99,11 +98,11 @@ class PreferenceTask(ContinuedTask):
             return orpo(positive - total, negative - total[:, None])
         assert self.reference is not None
         with torch.no_grad():
-            before, table = self.reference(batch.items_BL)[rows, columns], self.reference.output_weight
-            own, others = _products(before, table, targets[:, None])[:, 0], _products(before, table, chosen)
+            before = self.reference(batch.items_BL)[rows, columns]
+            own, others = (_products(self.reference, before, each) for each in (targets[:, None], chosen))
         # Both losses are of differences, in which the denominators cancel.
         loss = dpo if config.preference == "dpo" else s_dpo
-        return loss(positive, negative, own, others, beta=config.beta)
+        return loss(positive, negative, own[:, 0], others, beta=config.beta)
 
     def pi(self, logits: Tensor, total: Tensor) -> Tensor:
         """LPO's pi, of the shape of `logits`; `total`: the logarithm of the softmax's denominator."""
@@ -123,15 +122,14 @@ class PreferenceTask(ContinuedTask):
         rng: torch.Generator,
     ) -> Tensor:
         """int64[X, K] head items, none of them the target or in the history; the catalogue is scored in blocks."""
-        config, vectors = self.config.loss, self.model.output_weight
-        targets, history = batch.targets_BL[rows, columns], batch.items_BL[rows]
+        config, targets, history = self.config.loss, batch.targets_BL[rows, columns], batch.items_BL[rows]
         newest = columns + batch.items_BL.shape[1] - batch.targets_BL.shape[1]
         seen = (history >= 0) & (torch.arange(history.shape[1]) <= newest[:, None])
         banned = torch.cat([torch.where(seen, history, targets[:, None]), targets[:, None]], dim=1)
         # A probability is at most 1, so a few proposals can be scored instead of the catalogue.
         ceiling = 1.0 if config.pi == "prob" else None
         few = config.negatives == "uniform" or (config.negatives == "gumbel" and ceiling is not None)
-        cells = num_draws(config.num_negatives) * vectors.shape[1] if few else len(vectors)
+        cells = num_draws(config.num_negatives) * queries_XD.shape[1] if few else self.num_items
         chosen = []
         for part in slices(len(queries_XD), BLOCK_CELLS // cells):
             pi = self.pi_of(queries_XD[part], total_X[part, None])
@@ -141,19 +139,19 @@ class PreferenceTask(ContinuedTask):
 
     def pi_of(self, queries_RD: Tensor, total_R1: Tensor) -> Pi:
         """The pi of some rows, for `head_negatives`."""
-        vectors = self.model.output_weight
+        model = self.model
 
         def pi(rows: Tensor, items: Tensor | None) -> Tensor:
             queries = queries_RD[rows]
-            logits = queries @ vectors.T if items is None else _products(queries, vectors, items)
+            logits = queries @ model.output_weight.T if items is None else _products(model, queries, items)
             return self.pi(logits, total_R1[rows])
 
         return pi
 
 
-def _products(queries_XD: Tensor, vectors_ND: Tensor, items_XK: Tensor) -> Tensor:
+def _products(model: SequenceModel, queries_XD: Tensor, items_XK: Tensor) -> Tensor:
     """[X, K], the logit of each given item."""
-    return torch.einsum("xd,xkd->xk", queries_XD, torch.nn.functional.embedding(items_XK, vectors_ND))
+    return torch.einsum("xd,xkd->xk", queries_XD, model.output_vectors(items_XK))
 
 
 def fit_preference(split: Split, config: PreferenceConfig, **options: Unpack[VectorOptions]) -> Retriever:

@@ -82,9 +82,15 @@ class CodedModel(SequenceModel):
     ) -> None:
         super().__init__(encoder, 1, width=width, length=length, dropout=dropout, sizes=sizes, generator=generator)
         counts = [int(count) + 1 for count in codes_NS.max(axis=0)]
-        self.coded = CodedItems(codes_NS, counts, width, generator)
-        self.items = self.coded  # type: ignore[assignment]
+        self.items = CodedItems(codes_NS, counts, width, generator)  # type: ignore[assignment]
         self.weights = declare(self, code_decoder.parameters(width, counts), generator)
+
+    @property
+    def coded(self) -> CodedItems:
+        """The items, whose vectors are sums."""
+        items = self.items
+        assert isinstance(items, CodedItems)
+        return items
 
     def export(self) -> dict[str, NDArray[np.float32]]:
         """The arrays of the encoder, with the current item vectors."""

@@ -19,7 +19,7 @@ from pydantic import Field
 from beamwood.blocks import slices
 from beamwood.errors import ArtefactError
 from beamwood.kernels.arrays import check_floats, linear_shapes, shape_of
-from beamwood.models.ops import linear
+from beamwood.models.ops import linear, silu
 from beamwood.retrieval.index.buckets import Buckets, best_inside
 from beamwood.retrieval.index.contract import (
     Hidden,
@@ -94,7 +94,7 @@ class RotlexIndex:
     def _row(self, query_D: FloatArray, k: int, options: SearchOptions) -> Hits:
         hidden = query_D[None]
         for layer in ("first", "second"):
-            hidden = _silu(linear(hidden, self.arrays, layer))
+            hidden = silu(linear(hidden, self.arrays, layer))
         order_C = np.argsort(-(self.arrays["nodes"] @ hidden[0]), kind="stable")
         hits = best_inside(self.buckets, self.vectors, query_D, order_C, self.num_probed, k, options)
         return Hits(hits.items, hits.scores, hits.scored + len(self.buckets))
@@ -118,13 +118,6 @@ class RotlexIndex:
             raise ArtefactError(f"the array '{min(strangers)}' is unknown to the index")
         restored.buckets = Buckets.restore(arrays, len(vectors_ND), count)
         return restored
-
-
-def _silu(x: NDArray[np.float32]) -> NDArray[np.float32]:
-    """`x / (1 + exp(-x))` without overflow."""
-    half = np.float32(0.5) * x
-    result: NDArray[np.float32] = half * (1 + np.tanh(half))
-    return result
 
 
 def strongest(wishes_NC: FloatArray) -> tuple[NDArray[np.int64], FloatArray]:

@@ -32,6 +32,8 @@ _ROUNDS, _PASSES = 8, 2
 # The most vectors that codewords are learned from: of more, learning takes time and hardly lowers the loss.
 _LEARNED = 100_000
 _ROWS = 8192
+# Products of pairs of columns held at a time (8 MiB).
+_CELLS = 2**20
 
 
 class ScannSettings(IndexSettings):
@@ -252,10 +254,10 @@ def _move(
         u, x, own = u_NMW[:, block].astype(np.float64), x_NMW[:, block].astype(np.float64), codes[:, block]
         rest_N = along_NM.sum(axis=1) - along_NM[:, block]
         pulls = u + (extra_N * (rest_N + (u * x).sum(axis=1)))[:, None] * x
-        squares = extra_N[:, None, None] * x[:, :, None] * x[:, None, :]
         left, right = np.zeros((num_words, width, width)), np.zeros((num_words, width))
-        np.add.at(left, own, squares)
         np.add.at(right, own, pulls)
+        for rows in slices(len(own), _CELLS // width**2):
+            np.add.at(left, own[rows], extra_N[rows, None, None] * x[rows, :, None] * x[rows, None, :])
         counts = np.bincount(own, minlength=num_words)
         used = counts > 0
         left += counts[:, None, None] * np.eye(width)
