@@ -69,8 +69,9 @@ def tree():
     terms = {"similarity": {"vectors": numbers(built.shape.num_nodes, 3), "places": numbers(4)}}
     terms["seen"] = {"weights": numbers(4)}
     listed = np.arange(built.shape.num_nodes * 2, dtype=np.int32).reshape(-1, 2) % 4 - 1
-    lifts, places = np.abs(numbers(*listed.shape)), np.abs(numbers(4))
-    terms["neighbours"] = {"nodes": listed, "lifts": lifts, "places": places, "gain": numbers(1)}
+    chances, shares, places = (np.abs(numbers(*size)) for size in (listed.shape, [len(listed)], [4]))
+    near = {"leaves": listed, "chances": chances, "shares": shares, "places": places, "gain": numbers(1)}
+    terms["neighbours"] = near
     held = {name: TermArrays(TERMS[name], arrays) for name, arrays in terms.items()}
     weights = DinWeights(nodes, layer(3 * WIDTH, 5), layer(5, 1), np.array([3, 1], np.int64), mlp, held)
     return TreeSearcher(weights, built, beam_width=4)

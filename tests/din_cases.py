@@ -34,7 +34,7 @@ def random_weights(
     similarity: int = 0,
     neighbours: int = 0,
 ) -> DinWeights:
-    """A random scorer. `similarity`: columns of that term, with seen weights; `neighbours`: their number per node."""
+    """A random scorer. `similarity`: columns of that term, with seen weights; `neighbours`: their number per leaf."""
     sizes = [(len(windows) + 1) * width, *mlp, 1]
     terms = {}
     if similarity:
@@ -43,9 +43,11 @@ def random_weights(
         terms |= {"similarity": {"vectors": vectors, "places": places}, "seen": {"weights": seen}}
     if neighbours:
         listed = rng.integers(-1, num_nodes, (num_nodes, neighbours)).astype(np.int32)
-        lifts = 9 * rng.random((num_nodes, neighbours)).astype(np.float32) * (listed >= 0)
+        chances = rng.random((num_nodes, neighbours)).astype(np.float32) * (listed >= 0)
+        shares = 0.1 + rng.random(num_nodes).astype(np.float32)
         places, gain = rng.random(sum(windows)).astype(np.float32), np.full(1, 0.7, np.float32)
-        terms["neighbours"] = {"nodes": listed, "lifts": lifts, "places": places, "gain": gain}
+        near = {"leaves": listed, "chances": chances, "shares": shares}
+        terms["neighbours"] = near | {"places": places, "gain": gain}
     return DinWeights(
         nodes=rng.normal(0, 1, (num_nodes, width)).astype(np.float32),
         attention_in=random_layer(rng, 3 * width, hidden),
@@ -108,8 +110,6 @@ def random_case(
     tree = random_tree(num_items, rng, branching=branching)
     weights = random_weights(rng, tree.shape.num_nodes, **sizes)
     if "neighbours" in weights.terms:
-        for level in range(1, tree.shape.depth + 1):
-            first, size = tree.shape.level_offset(level), tree.shape.level_size(level)
-            listed = weights.terms["neighbours"].arrays["nodes"][first : first + size]
-            listed[listed >= 0] %= size
+        listed = weights.terms["neighbours"].arrays["leaves"]
+        listed[listed >= 0] %= tree.shape.capacity
     return tree, weights, random_histories(rng, tree, num_rows, weights.history_length)

@@ -17,6 +17,8 @@ constexpr std::int64_t SAMPLE = 16;
 // The margin around the cut, in units of the largest measured deviation. The selection equals that of float32 if all
 // deviations are at most half the margin. So 8 allows for deviations four times the largest of the sample.
 constexpr float SAFETY = 8;
+// A smaller share of all interactions counts as this one.
+constexpr float LEAST_SHARE = 1e-12f;
 
 // log(1 / (1 + exp(-x))) without overflow.
 float log_sigmoid(float x) { return std::min(x, 0.0f) - std::log1p(std::exp(-std::fabs(x))); }
@@ -132,27 +134,49 @@ void Worker::enter(const Query& query, int level) {
     kernels_.prepare(model_, level_nodes_, history_, ahead_, space_);
 }
 
-// Computes the sparse terms of the level, repeats and neighbours, into `extra_`.
-void Worker::add_single_nodes(int level) {
-    if (!model_.similar && !model_.near_nodes) return;
-    for (const std::int32_t node : touched_) extra_[node] = 0;
-    touched_.clear();
-    const std::int64_t offset = shape_.level_offset(level), size = shape_.level_size(level);
-    if (static_cast<std::int64_t>(extra_.size()) < size) extra_.resize(size);
-    // All summands are above 0, so a sum of 0 marks a new node.
-    for (const auto& [node, position] : entries_) {
-        if (!model_.near_nodes) break;
-        const std::int64_t row = (offset + node) * model_.num_near;
+// Sums the neighbours of the query's history by leaf, for all levels of its search.
+void Worker::gather_neighbours(const Query& query) {
+    near_.clear();
+    if (!model_.near_leaves) return;
+    clear_extra();
+    const std::int64_t capacity = shape_.level_size(shape_.depth), first = shape_.level_offset(shape_.depth);
+    if (static_cast<std::int64_t>(extra_.size()) < capacity) extra_.resize(capacity);
+    // All summands are above 0, so a sum of 0 marks a new leaf.
+    for (int position = 0; position < model_.history_length; ++position) {
+        if (query.history[position] < 0) continue;
+        const std::int64_t row = (first + query.history[position]) * model_.num_near;
         for (std::int64_t at = row; at < row + model_.num_near; ++at) {
-            const std::int32_t other = model_.near_nodes[at];
-            const float value = model_.near_places[position] * model_.near_lifts[at];
-            // Indices beyond the level are ignored.
-            if (other < 0 || other >= size || (!(value > 0) && std::isfinite(value))) continue;
-            if (extra_[other] == 0) touched_.push_back(other);
-            extra_[other] += value;
+            const std::int32_t leaf = model_.near_leaves[at];
+            const float value = model_.near_places[position] * model_.near_chances[at];
+            // Leaves beyond the tree are ignored.
+            if (leaf < 0 || leaf >= capacity || (!(value > 0) && std::isfinite(value))) continue;
+            if (extra_[leaf] == 0) touched_.push_back(leaf);
+            extra_[leaf] += value;
         }
     }
-    for (const std::int32_t node : touched_) extra_[node] = model_.near_gain * std::log1p(extra_[node]);
+    for (const std::int32_t leaf : touched_) near_.emplace_back(leaf, extra_[leaf]);
+}
+
+void Worker::clear_extra() {
+    for (const std::int32_t node : touched_) extra_[node] = 0;
+    touched_.clear();
+}
+
+// Computes the sparse terms of the level, repeats and neighbours, into `extra_`.
+void Worker::add_single_nodes(int level) {
+    if (!model_.similar && !model_.near_leaves) return;
+    clear_extra();
+    const std::int64_t size = shape_.level_size(level);
+    if (static_cast<std::int64_t>(extra_.size()) < size) extra_.resize(size);
+    const auto below = static_cast<std::int32_t>(shape_.leaves_below(level));
+    for (const auto& [leaf, sum] : near_) {
+        const std::int32_t node = leaf / below;
+        if (extra_[node] == 0) touched_.push_back(node);
+        extra_[node] += sum;
+    }
+    const float* shares = model_.near_shares + (near_.empty() ? 0 : shape_.level_offset(level));
+    for (const std::int32_t node : touched_)
+        extra_[node] = model_.near_gain * std::log1p(extra_[node] / std::max(shares[node], LEAST_SHARE));
     if (!model_.similar || level < shape_.depth) return;
     for (const auto& [node, position] : entries_) {
         // In this order: if the allocation fails, no value remains that the next search would not reset.
@@ -302,11 +326,13 @@ void Worker::write_out(std::int64_t k, std::int32_t* leaves, float* scores) {
 std::int64_t Worker::beam(const Query& query, std::int64_t beam_width, std::int64_t k,
                           const Counts& live, std::int32_t* leaves, float* scores) {
     std::int64_t scored = 0;
+    gather_neighbours(query);
     nodes_.assign(1, 0);
     keys_.clear();
+    const int last = static_cast<int>(live.size()) - 1;
     if (by_path_) scored = beam_of_paths(query, beam_width, k, live);
-    else for (int level = 1; level <= shape_.depth; ++level) {
-        const bool final = level == shape_.depth;
+    else for (int level = 1; level <= last; ++level) {
+        const bool final = level == last;
         open_children(level, live[level], query);
         if (nodes_.empty()) break;
         if (!final && static_cast<std::int64_t>(nodes_.size()) <= beam_width) continue;
@@ -323,9 +349,10 @@ std::int64_t Worker::beam(const Query& query, std::int64_t beam_width, std::int6
 std::int64_t Worker::beam_of_paths(const Query& query, std::int64_t beam_width, std::int64_t k,
                                    const Counts& live) {
     std::int64_t scored = 0;
+    const int last = static_cast<int>(live.size()) - 1;
     sums_.assign(1, 0);
-    for (int level = 1; level <= shape_.depth; ++level) {
-        const bool final = level == shape_.depth;
+    for (int level = 1; level <= last; ++level) {
+        const bool final = level == last;
         const std::int64_t fanout = shape_.fanout(level);
         subset_ = nodes_;  // the parents, ascending, in the order of `sums_`
         open_children(level, live[level], query);
@@ -358,6 +385,7 @@ std::int64_t Worker::exact(const Query& query, std::int64_t k, const std::vector
                         std::back_inserter(nodes_));
     keys_.clear();
     if (!nodes_.empty()) {
+        gather_neighbours(query);
         enter(query, shape_.depth);
         choose(k, true);
     }
@@ -366,27 +394,28 @@ std::int64_t Worker::exact(const Query& query, std::int64_t k, const std::vector
     return scored;
 }
 
-void Worker::score(const Query& query, const std::int32_t* leaves, std::int64_t count, float* scores) {
+void Worker::score(const Query& query, int level, const std::int32_t* nodes, std::int64_t count, float* scores) {
     nodes_.clear();
     for (std::int64_t i = 0; i < count; ++i)
-        if (leaves[i] >= 0) nodes_.push_back(leaves[i]);
+        if (nodes[i] >= 0) nodes_.push_back(nodes[i]);
     std::fill_n(scores, count, -std::numeric_limits<float>::infinity());
     if (nodes_.empty()) return;
+    gather_neighbours(query);
     if (by_path_) {
         next_ = nodes_;
         sums_.assign(next_.size(), 0);
-        for (int level = 1; level <= shape_.depth; ++level) {
-            for (std::size_t i = 0; i < next_.size(); ++i)
-                nodes_[i] = static_cast<std::int32_t>(next_[i] / shape_.leaves_below(level));
-            enter(query, level);
+        for (int above = 1; above <= level; ++above) {
+            const std::int64_t below = shape_.leaves_below(above) / shape_.leaves_below(level);
+            for (std::size_t i = 0; i < next_.size(); ++i) nodes_[i] = static_cast<std::int32_t>(next_[i] / below);
+            enter(query, above);
             score_nodes();
             for (std::size_t i = 0; i < next_.size(); ++i) sums_[i] += log_sigmoid(scores_[i]);
         }
         for (std::int64_t i = 0, at = 0; i < count; ++i)
-            if (leaves[i] >= 0) scores[i] = sums_[at++];
+            if (nodes[i] >= 0) scores[i] = sums_[at++];
         return;
     }
-    enter(query, shape_.depth);
+    enter(query, level);
     if (precision_ == Precision::bf16) {
         const std::int64_t given = static_cast<std::int64_t>(nodes_.size());
         const int num_history = static_cast<int>(history_.nodes.size());
@@ -401,7 +430,7 @@ void Worker::score(const Query& query, const std::int32_t* leaves, std::int64_t 
         score_nodes();
     }
     for (std::int64_t i = 0, at = 0; i < count; ++i)
-        if (leaves[i] >= 0) scores[i] = scores_[at++];
+        if (nodes[i] >= 0) scores[i] = scores_[at++];
 }
 
 }  // namespace beamwood

@@ -57,8 +57,8 @@ public:
     Worker(const Model& model, const TreeShape& shape, const SearchKernels& kernels, const LightKernels& light_kernels,
            const AmxModel* amx, Precision precision, bool by_path);
 
-    // Beam search; `live[level]` counts the allowed leaves below each node. Writes `leaves` and `scores` [k], best first,
-    // padded with -1 and -infinity. Returns the number of scored nodes.
+    // Beam search down to the last level of `live`; `live[level]` counts the allowed leaves below each node. Writes that
+    // level's `leaves` and `scores` [k], best first, padded with -1 and -infinity. Returns the number of scored nodes.
     std::int64_t beam(const Query& query, std::int64_t beam_width, std::int64_t k,
                       const Counts& live, std::int32_t* leaves, float* scores);
     // A search steered by the light head: see `Way`.
@@ -73,11 +73,13 @@ public:
     // Exact search over the leaves `open`, ascending.
     std::int64_t exact(const Query& query, std::int64_t k, const std::vector<std::int32_t>& open, std::int32_t* leaves,
                        float* scores);
-    // Scores of given leaves; -infinity for -1.
-    void score(const Query& query, const std::int32_t* leaves, std::int64_t count, float* scores);
+    // Scores of given nodes of a level; -infinity for -1.
+    void score(const Query& query, int level, const std::int32_t* nodes, std::int64_t count, float* scores);
 
 private:
     void enter(const Query& query, int level);
+    void gather_neighbours(const Query& query);
+    void clear_extra();
     void add_single_nodes(int level);
     void look_ahead(int level, const std::int32_t* numbers, std::size_t count, std::int64_t below);
     void open_children(int level, const std::int32_t* live, const Query& query);
@@ -117,6 +119,7 @@ private:
     std::vector<float> similar_query_;  // [R]
     std::vector<float> extra_;  // [nodes of the largest level so far], sparse terms of the level's nodes
     std::vector<std::int32_t> touched_;  // the nodes with a sparse term
+    std::vector<std::pair<std::int32_t, float>> near_;  // the leaves near the history, and their weighted sums
     std::vector<const char*> ahead_;
     std::vector<std::int32_t> nodes_, next_, subset_;
     std::vector<float> scores_, subset_scores_, sums_;

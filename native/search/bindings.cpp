@@ -26,7 +26,8 @@ using Array = AlignedArray<const Value, Dimensions>;
 using LayerArrays = std::tuple<Array<float, 2>, Array<float, 1>, Array<float, 1>>;
 // Vectors of the nodes, weights of the history's places, and the scores of a seen leaf by place.
 using SimilarityArrays = std::tuple<Array<float, 2>, Array<float, 1>, Array<float, 1>>;
-using NeighbourArrays = std::tuple<Array<std::int32_t, 2>, Array<float, 2>, Array<float, 1>, float>;
+using NeighbourArrays =
+    std::tuple<Array<std::int32_t, 2>, Array<float, 2>, Array<float, 1>, Array<float, 1>, float>;
 // Nodes with scales and biases, history vectors with scales, weights of the places, and two layers.
 using LightArrays = std::tuple<Array<std::int8_t, 2>, Array<float, 1>, Array<float, 1>, Array<std::int8_t, 2>,
                                Array<float, 1>, Array<float, 1>, Array<float, 2>, Array<float, 1>, Array<float, 2>,
@@ -118,7 +119,8 @@ public:
         const Excluded excluded = checked_excluded(indptr, banned, history.shape(0));
         require_count(k, "k");
         require_count(beam_width, "beam_width");
-        const Counts counts = checked_counts(live);
+        require(live.size() >= 2, "live must have one array per level down to the last one searched");
+        const Counts counts = checked_counts(live, static_cast<int>(live.size()) - 1);
         return search(histories, k, excluded, [&, beam_width, k](Worker& worker, const Query& query, auto... out) {
             return worker.beam(query, beam_width, k, counts, out...);
         });
@@ -134,7 +136,7 @@ public:
         require_count(k, "k");
         require_count(beam_width, "beam_width");
         require_count(judged, "judged");
-        const Counts counts = checked_counts(live);
+        const Counts counts = checked_counts(live, shape_.depth);
         const Way way{beam_width, judged, each_level, again};
         return search(histories, k, excluded, [&, k](Worker& worker, const Query& query, auto... out) {
             return worker.steered(query, way, k, counts, out...);
@@ -151,7 +153,7 @@ public:
         require(offsets.shape(0) == history.shape(0), "offsets must have one number per history");
         const std::vector<double> starts(offsets.data(), offsets.data() + offsets.shape(0));
         for (const double start : starts) require(start >= 0 && start < 1, "offsets must lie in [0, 1)");
-        const Counts counts = checked_counts(live);
+        const Counts counts = checked_counts(live, shape_.depth);
         const std::size_t rows = history.shape(0), levels = shape_.depth, columns = static_cast<std::size_t>(most);
         const std::size_t each = levels * columns;
         auto [nodes, nodes_owner] = owned<std::int32_t>(rows, each);
@@ -172,19 +174,20 @@ public:
         const Leaves histories = checked_history(history);
         const Excluded excluded = checked_excluded(indptr, banned, history.shape(0));
         require_count(k, "k");
-        const Leaves open = open_of(checked_counts(live));
+        const Leaves open = open_of(checked_counts(live, shape_.depth));
         return search(histories, k, excluded, [&, k](Worker& worker, const Query& query, auto... out) {
             return worker.exact(query, k, open, out...);
         });
     }
 
-    Result<float, 2> score(Array<std::int32_t, 2> history, Array<std::int32_t, 2> leaves) {
-        const Leaves histories = checked_history(history), wanted = checked_leaves(leaves, -1, "leaves");
-        require(leaves.shape(0) == history.shape(0), "leaves and history differ in the number of rows");
-        const std::size_t rows = leaves.shape(0), columns = leaves.shape(1);
+    Result<float, 2> score(Array<std::int32_t, 2> history, int level, Array<std::int32_t, 2> nodes) {
+        require(1 <= level && level <= shape_.depth, "level must be in 1.." + std::to_string(shape_.depth));
+        const Leaves histories = checked_history(history), wanted = checked_nodes(nodes, level, -1, "nodes");
+        require(nodes.shape(0) == history.shape(0), "nodes and history differ in the number of rows");
+        const std::size_t rows = nodes.shape(0), columns = nodes.shape(1);
         auto [scores, scores_owner] = owned<float>(rows, columns);
         run(histories, [&, scores = scores](Worker& worker, std::int64_t row, Query query) {
-            worker.score(query, wanted.data() + row * columns, columns, scores + row * columns);
+            worker.score(query, level, wanted.data() + row * columns, columns, scores + row * columns);
         });
         return Result<float, 2>(scores, {rows, columns}, scores_owner);
     }
@@ -261,17 +264,19 @@ private:
 
     void set_neighbours() {
         if (!neighbours_) return;
-        const auto& [nodes, lifts, places, gain] = *neighbours_;
-        require(nodes.shape(0) == nodes_.shape(0) && nodes.shape(1) >= 1 && nodes.shape(1) < (1u << 14) &&
-                    lifts.shape(0) == nodes.shape(0) && lifts.shape(1) == nodes.shape(1),
-                "neighbours must have 1..16383 nodes and lifts per node");
+        const auto& [leaves, chances, shares, places, gain] = *neighbours_;
+        require(leaves.shape(0) == nodes_.shape(0) && leaves.shape(1) >= 1 && leaves.shape(1) < (1u << 14) &&
+                    chances.shape(0) == leaves.shape(0) && chances.shape(1) == leaves.shape(1),
+                "neighbours must have 1..16383 leaves and chances per node");
+        require(shares.shape(0) == nodes_.shape(0), "neighbours must have one share per node");
         const auto length = static_cast<std::size_t>(model_.history_length);
         require(places.shape(0) == length, "neighbours must have one weight per place of the history");
         require_finite(places.data(), places.size(), "neighbours.places");
         require_finite(&gain, 1, "neighbours.gain");
-        model_.near_nodes = nodes.data();
-        model_.near_lifts = lifts.data();
-        model_.num_near = static_cast<int>(nodes.shape(1));
+        model_.near_leaves = leaves.data();
+        model_.near_chances = chances.data();
+        model_.near_shares = shares.data();
+        model_.num_near = static_cast<int>(leaves.shape(1));
         model_.near_places.assign(places.data(), places.data() + length);
         model_.near_gain = gain;
     }
@@ -332,10 +337,11 @@ private:
     }
 
     // The counts of each level, from the root on.
-    Counts checked_counts(const std::vector<Array<std::int32_t, 1>>& live) const {
-        require(live.size() == static_cast<std::size_t>(shape_.depth) + 1, "live must have one array per level");
+    Counts checked_counts(const std::vector<Array<std::int32_t, 1>>& live, int last) const {
+        require(last <= shape_.depth && live.size() == static_cast<std::size_t>(last) + 1,
+                "live must have one array per level");
         Counts counts;
-        for (int j = 0; j <= shape_.depth; ++j) {
+        for (int j = 0; j <= last; ++j) {
             require(live[j].shape(0) == static_cast<std::size_t>(shape_.level_size(j)),
                     "live[" + std::to_string(j) + "] must have one count per node");
             counts.push_back(live[j].data());
@@ -343,17 +349,20 @@ private:
         return counts;
     }
 
-    void check_leaves(const std::int32_t* leaves, std::size_t count, std::int32_t least, const char* name) const {
-        const std::int64_t capacity = shape_.level_size(shape_.depth);
+    void check_nodes(const std::int32_t* nodes, std::size_t count, int level, std::int32_t least,
+                     const char* name) const {
+        const std::int64_t size = shape_.level_size(level);
         for (std::size_t i = 0; i < count; ++i)
-            if (leaves[i] < least || leaves[i] >= capacity)
-                throw std::invalid_argument(std::string(name) + " holds leaf " + std::to_string(leaves[i]) +
-                                            "; leaves are 0.." + std::to_string(capacity - 1));
+            if (nodes[i] < least || nodes[i] >= size)
+                throw std::invalid_argument(std::string(name) + " holds node " + std::to_string(nodes[i]) +
+                                            " of level " + std::to_string(level) + "; its nodes are 0.." +
+                                            std::to_string(size - 1));
     }
 
-    Leaves checked_leaves(const Array<std::int32_t, 2>& leaves, std::int32_t least, const char* name) const {
-        Leaves own(leaves.data(), leaves.data() + leaves.size());
-        check_leaves(own.data(), own.size(), least, name);
+    // A copy of what was checked, as Python code may change an array while the workers read it.
+    Leaves checked_nodes(const Array<std::int32_t, 2>& nodes, int level, std::int32_t least, const char* name) const {
+        Leaves own(nodes.data(), nodes.data() + nodes.size());
+        check_nodes(own.data(), own.size(), level, least, name);
         return own;
     }
 
@@ -361,7 +370,7 @@ private:
         require(history.shape(1) == static_cast<std::size_t>(model_.history_length),
                 "history has " + std::to_string(history.shape(1)) + " columns; the windows cover " +
                     std::to_string(model_.history_length));
-        return checked_leaves(history, -1, "history");
+        return checked_nodes(history, shape_.depth, -1, "history");
     }
 
     Excluded checked_excluded(const Array<std::int64_t, 1>& indptr, const Array<std::int32_t, 1>& banned,
@@ -371,7 +380,7 @@ private:
                     own.indptr.back() == static_cast<std::int64_t>(banned.shape(0)),
                 "indptr does not match the excluded leaves");
         for (std::size_t row = 0; row < rows; ++row) require(own.indptr[row] <= own.indptr[row + 1], "indptr decreases");
-        check_leaves(banned.data(), banned.shape(0), 0, "excluded");
+        check_nodes(banned.data(), banned.shape(0), shape_.depth, 0, "excluded");
         for (std::size_t row = 0; row < rows; ++row)
             for (std::int64_t i = own.indptr[row] + 1; i < own.indptr[row + 1]; ++i)
                 require(banned.data()[i - 1] < banned.data()[i], "excluded leaves must ascend within a row");
@@ -445,7 +454,7 @@ void register_search(nb::module_& module) {
              nb::arg("live").noconvert(), nb::arg("indptr").noconvert(), nb::arg("banned").noconvert())
         .def("exact", &Searcher::exact, nb::arg("history").noconvert(), nb::arg("k"), nb::arg("live").noconvert(),
              nb::arg("indptr").noconvert(), nb::arg("banned").noconvert())
-        .def("score", &Searcher::score, nb::arg("history").noconvert(), nb::arg("leaves").noconvert())
+        .def("score", &Searcher::score, nb::arg("history").noconvert(), nb::arg("level"), nb::arg("nodes").noconvert())
         .def("queue", &Searcher::queue);
 }
 

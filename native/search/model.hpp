@@ -8,7 +8,8 @@
 //
 // A similarity adds sum over l of place_l s(a_l) . s(w), where s is a second, fixed vector of each node. On the last level
 // it adds repeat_l for each a_l that is w.
-// Neighbours add gain log(1 + sum over l of place_l lift(a_l, w)) for the few w in the list of each a_l.
+// Neighbours add gain log(1 + sum over l of place_l chance(l, w) / share(w)) for the few w above the leaves in the list of
+// the l-th leaf; chance(l, w) is the sum of these leaves' chances.
 //
 // A user on a level is represented by the nodes a_l, `constant` = W_a a + b, and the rows `first` = W_t(l) a_l. The matrix
 // `folded` = W_p diag(a) + W_w' is computed from the node when needed. History entries with the same node share their
@@ -58,10 +59,11 @@ struct Model {
     const float* similar = nullptr;  // [V, R], owned by the caller; null: none
     int similar_width = 0;           // R
     std::vector<float> places, repeats;  // [L]
-    const std::int32_t* near_nodes = nullptr;  // [V, K], -1 none, owned by the caller; null: none
-    const float* near_lifts = nullptr;         // [V, K], likewise
-    int num_near = 0;                          // K
-    std::vector<float> near_places;            // [L]
+    const std::int32_t* near_leaves = nullptr;  // [V, K], used on the last level, -1 none, owned by the caller; null: none
+    const float* near_chances = nullptr;        // [V, K], likewise
+    const float* near_shares = nullptr;         // [V], owned by the caller
+    int num_near = 0;                           // K
+    std::vector<float> near_places;             // [L]
     float near_gain = 0;
     LightModel light;
 };

@@ -79,6 +79,7 @@ void Worker::add_history(const Query& query, const std::int32_t* live) {
 std::int64_t Worker::steered(const Query& query, const Way& way, std::int64_t k, const Counts& live,
                              std::int32_t* leaves, float* scores) {
     std::int64_t scored = 0;
+    gather_neighbours(query);
     nodes_.assign(1, 0);
     keys_.clear();
     for (int level = 1; level <= shape_.depth; ++level) {
@@ -107,6 +108,7 @@ void Worker::visit(const Query& query, std::int64_t beam_width, bool steered, st
     std::fill_n(nodes, shape_.depth * most, -1);
     std::fill_n(scores, shape_.depth * most, -std::numeric_limits<float>::infinity());
     std::fill_n(weights, shape_.depth * most, 0.0f);
+    gather_neighbours(query);
     nodes_.assign(1, 0);
     for (int level = 1; level <= shape_.depth; ++level, nodes += most, scores += most, weights += most) {
         open_children(level, live[level], query);

@@ -130,18 +130,19 @@ def test_seen_leaves_add_the_weights_of_their_positions():
 def test_neighbours_add_the_logarithm_of_a_weighted_sum():
     tree, weights, histories = random_case(3, neighbours=3)
     plain, near = without_terms(weights, "neighbours"), weights.terms["neighbours"].arrays
-    some = 0
+    first, some = tree.shape.level_offset(tree.shape.depth), 0
     for level in range(1, tree.shape.depth + 1):
         offset, nodes = tree.shape.level_offset(level), np.arange(tree.shape.level_size(level))
-        for leaves, history in zip(histories, tree.shape.ancestors(histories, level), strict=True):
+        below, shares = tree.shape.leaves_below(level), near["shares"][offset + nodes]
+        for leaves in histories:
             more = np.subtract(*(score_level(one, tree.shape, level, leaves, nodes) for one in (weights, plain)))
             expected = np.zeros(len(nodes))
-            for place, a in enumerate(history):
-                for node, lift in zip(near["nodes"][offset + a], near["lifts"][offset + a], strict=True):
-                    if a >= 0 and 0 <= node < len(nodes):
-                        expected[node] += near["places"][place] * lift
+            for place, a in enumerate(leaves):
+                for leaf, chance in zip(near["leaves"][first + a], near["chances"][first + a], strict=True):
+                    if a >= 0 and leaf >= 0:
+                        expected[leaf // below] += near["places"][place] * chance
             some += np.count_nonzero(expected)
-            assert np.allclose(more, near["gain"] * np.log(1 + expected), atol=1e-4)
+            assert np.allclose(more, near["gain"] * np.log(1 + expected / shares), atol=1e-4)
     assert some > 100
 
 
@@ -176,14 +177,16 @@ def test_arrays_round_trip_and_are_checked(more):
         ({"seen.weights": None}, "lack 'seen.weights'"),
         ({"trend.weights": np.zeros(3, np.float32)}, "'trend.weights' is an array neither of the scorer nor of its"),
         ({"similarity.weights": np.zeros(3, np.float32)}, "'similarity.weights' is an array neither of"),
-        ({"neighbours.nodes": np.zeros((9, 3), np.int32)}, "neighbours.nodes has shape"),
-        ({"neighbours.nodes": np.zeros((10, 3), np.int64)}, "neighbours.nodes is int64"),
-        ({"neighbours.nodes": np.full((10, 3), -2, np.int32)}, "expected contiguous int32 of -1 or more"),
-        ({"neighbours.nodes": None}, "lack 'neighbours.nodes'"),
-        ({"neighbours.lifts": np.zeros((10, 2), np.float32)}, "neighbours.lifts has shape"),
-        ({"neighbours.lifts": np.full((10, 3), np.inf, np.float32)}, "neighbours.lifts holds NaN"),
-        ({"neighbours.lifts": None}, "lack 'neighbours.lifts'"),
-        ({"neighbours.lifts": np.full((10, 3), -1, np.float32)}, "neighbours.lifts holds values below 0"),
+        ({"neighbours.leaves": np.zeros((9, 3), np.int32)}, "neighbours.leaves has shape"),
+        ({"neighbours.leaves": np.zeros((10, 3), np.int64)}, "neighbours.leaves is int64"),
+        ({"neighbours.leaves": np.full((10, 3), -2, np.int32)}, "expected contiguous int32 of -1 or more"),
+        ({"neighbours.leaves": None}, "lack 'neighbours.leaves'"),
+        ({"neighbours.chances": np.zeros((10, 2), np.float32)}, "neighbours.chances has shape"),
+        ({"neighbours.chances": np.full((10, 3), np.inf, np.float32)}, "neighbours.chances holds NaN"),
+        ({"neighbours.chances": None}, "lack 'neighbours.chances'"),
+        ({"neighbours.chances": np.full((10, 3), -1, np.float32)}, "neighbours.chances holds values below 0"),
+        ({"neighbours.shares": np.zeros(9, np.float32)}, "neighbours.shares has shape"),
+        ({"neighbours.shares": np.full(10, -1, np.float32)}, "neighbours.shares holds values below 0"),
         ({"neighbours.places": np.zeros(3, np.float32)}, "neighbours.places has shape"),
         ({"neighbours.places": np.full(10, -1, np.float32)}, "neighbours.places holds values below 0"),
         ({"neighbours.gain": np.zeros(2, np.float32)}, "neighbours.gain has shape"),

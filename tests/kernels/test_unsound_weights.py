@@ -15,7 +15,14 @@ from beamwood.kernels.search import DinSearch
 from din_cases import random_case, random_light
 from kernels.test_search import VARIANTS
 
-NODE_ARRAYS = ("nodes", "similarity.vectors", "neighbours.lifts", "light.node_scales", "light.biases")
+NODE_ARRAYS = (
+    "nodes",
+    "similarity.vectors",
+    "neighbours.chances",
+    "neighbours.shares",
+    "light.node_scales",
+    "light.biases",
+)
 WRONG = (np.nan, np.inf, -np.inf)
 WAYS = (Way("beam", 12), Way("steer", 12, 10), Way("cascade", 6, 12))
 

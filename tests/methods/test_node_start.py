@@ -127,8 +127,8 @@ def test_neighbours_move_with_the_items_to_another_tree(split):
     def of_items(tree):
         first = tree.shape.level_offset(tree.shape.depth)
         return [
-            {int(tree.item_of_leaf[n]): x for n, x in zip(lists[leaf], lifts[leaf], strict=True) if n >= 0}
-            for lists, lifts in ((own.nodes[first:], own.lifts[first:]) for own in lists_of(near))
+            {int(tree.item_of_leaf[n]): x for n, x in zip(lists[leaf], chances[leaf], strict=True) if n >= 0}
+            for lists, chances in ((own.leaves[first:], own.chances[first:]) for own in lists_of(near))
             for leaf in tree.leaf_of_item
         ]
 
@@ -152,18 +152,17 @@ def test_counts_exclude_the_trained_users_fold(split):
     assert np.bincount(task.folds).min() > 40
     rows = np.arange(0, len(task.examples), 7)
     assert np.array_equal(task.task.batch_of(rows, task.rng).folds_B, task.folds[task.examples.users[rows]])
-    first, frequencies = tree.shape.level_offset(tree.shape.depth), near.shares.numpy()
-    assert np.isclose(frequencies.sum(), 1)
+    first = tree.shape.level_offset(tree.shape.depth)
+    assert np.isclose(near.shares[first:].sum(), 1)
     for fold, own in enumerate(lists_of(near)[1:]):
         others = train.histories.take(np.flatnonzero(task.folds != fold))
         counts = item_start.neighbour_matrix(replace(train, histories=others), power=0).toarray()
         shares = counts / counts.sum(axis=1, keepdims=True)
         for item, leaf in enumerate(tree.leaf_of_item):
-            lists, lifts = own.nodes[first + leaf], own.lifts[first + leaf]
+            lists, chances = own.leaves[first + leaf], own.chances[first + leaf]
             kept = lists >= 0
             assert kept.sum() == np.count_nonzero(shares[item])
-            expected = shares[item, tree.item_of_leaf[lists[kept]]] / frequencies[lists[kept]]
-            np.testing.assert_allclose(lifts[kept], expected, rtol=1e-4)
+            np.testing.assert_allclose(chances[kept], shares[item, tree.item_of_leaf[lists[kept]]], rtol=1e-4)
 
 
 def test_sampling_walks_exclude_the_same_folds_as_the_scores(split):

@@ -7,6 +7,7 @@ from scipy import sparse
 from torch.nn import functional
 
 from beamwood.kernels.reference import beam_search, score_level_plain
+from beamwood.kernels.terms import sums_of_leaves
 from beamwood.models.din import ATTENTION_START, DinScorer, LevelNodes
 from beamwood.models.terms import Neighbours, Seen, Similarity
 from beamwood.models.terms.neighbours import all_lists, set_lists
@@ -44,8 +45,8 @@ def start_neighbours(held, shape, seed):
     """Random counts, and position weights of 1."""
     counts = sparse.random_array(2 * (shape.capacity,), density=0.1, rng=seed, format="csr")
     [lists] = all_lists(held)
-    lists.totals[:] = counts.sum(axis=1)
-    set_lists(lists, counts, np.full(shape.capacity, 1 / shape.capacity), shape)
+    set_lists(lists, counts)
+    held["shares"][:] = sums_of_leaves(np.full(shape.capacity, 1 / shape.capacity), shape)
     held["places"][:] = np.log(np.expm1(1)) / 20
     held["gain"][:] = 0.5
 
@@ -78,11 +79,12 @@ def plain_scores(model, leaves, entry):
         if entry.level == shape.depth:
             scores = scores + 20 * ((nodes[:, :, None] == leaves[:, None]) * terms["seen"].weights).sum(dim=2)
     if "neighbours" in terms:
-        near, rows = terms["neighbours"], offset + history.clamp(min=0)
-        same = nodes[:, :, None, None] == near.nodes[rows][:, None]
+        near, rows = terms["neighbours"], shape.level_offset(shape.depth) + leaves.clamp(min=0)
+        above = torch.div(near.leaves[rows], shape.leaves_below(entry.level), rounding_mode="floor")
+        same = nodes[:, :, None, None] == above[:, None]
         places = torch.log(1 + torch.exp(20 * near.places)) * (history >= 0)
-        sums = torch.einsum("bmlk,blk,bl->bm", same.to(places.dtype), near.lifts[rows], places)
-        scores = scores + near.gain * torch.log(1 + sums)
+        sums = torch.einsum("bmlk,blk,bl->bm", same.to(places.dtype), near.chances[rows], places)
+        scores = scores + near.gain * torch.log(1 + sums / near.shares[offset + nodes])
     return scores
 
 

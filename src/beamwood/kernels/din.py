@@ -16,7 +16,7 @@ Source: DTR, section 3.2.2, equations 1-5; the terms are ours.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -26,9 +26,8 @@ from beamwood.errors import ArtefactError
 from beamwood.kernels.arrays import all_finite, check_integers, storage
 from beamwood.kernels.light import LightHead
 from beamwood.kernels.terms import Term, TermArrays
-from beamwood.tree.tree import Shape
 
-__all__ = ["MAX_HISTORY", "DinWeights", "Layer", "shape_above"]
+__all__ = ["MAX_HISTORY", "DinWeights", "Layer"]
 
 # Far above any use; it bounds the memory of a search for one user.
 MAX_HISTORY = 2**16
@@ -161,21 +160,6 @@ class DinWeights:
                 f"'{foreign[0]}' is an array neither of the scorer nor of its terms ({', '.join(terms)})"
             )
         return weights
-
-    def cut(self, shape: Shape, level: int) -> DinWeights:
-        """The scorer restricted to the levels down to `level`: see `shape_above`."""
-        count = shape_above(shape, level).num_nodes
-        terms = {
-            name: part.cut(count)
-            for name, part in self.terms.items()
-            if level == shape.depth or not part.term.leaves_only
-        }
-        return replace(self, nodes=self.nodes[:count], terms=terms, light=None)
-
-
-def shape_above(shape: Shape, level: int) -> Shape:
-    """The shape of a tree that ends on `level`."""
-    return Shape(shape.root_fanout, shape.branching, level)
 
 
 def check_layer(name: str, layer: Layer, inputs: int, outputs: int | None = None) -> None:

@@ -24,7 +24,7 @@ __all__ = [
     "banned_row",
     "beam_search",
     "exact_search",
-    "score_leaves",
+    "score_given",
     "score_level",
     "score_level_plain",
 ]
@@ -147,27 +147,28 @@ def beam_search(
     that may be returned lie below each node; a node with none is never opened. `excluded` (indptr int64[B + 1],
     leaves int32, sorted within a row): live leaves that this row must not return. A level with at most `beam_width`
     open nodes is not scored, except the last. k <= beam_width. `by_path`: a node's score is the sum of log sigmoid
-    over the path to it, and every level is scored.
+    over the path to it, and every level is scored. The last level of `live` ends the search.
     """
     leaves = np.full((len(history_BL), k), -1, np.int32)
     scores = np.full((len(history_BL), k), -np.inf, np.float32)
     scored = np.zeros(len(history_BL), np.int64)
+    last = len(live) - 1
     for row, history_L in enumerate(history_BL):
         banned = banned_row(excluded, row)
         nodes: IndexArray = np.zeros(1, np.int64)
         sums = np.zeros(1, np.float32)
-        for level in range(1, shape.depth + 1):
+        for level in range(1, last + 1):
             parents, nodes = nodes, open_children(shape, level, nodes, live[level], banned)
-            if level < shape.depth and len(nodes) <= beam_width and not by_path:
+            if level < last and len(nodes) <= beam_width and not by_path:
                 continue
             values = score_level(weights, shape, level, history_L, nodes)
             scored[row] += len(nodes)
             if by_path:
                 fanout = shape.root_fanout if level == 1 else shape.branching
                 values = sums[np.searchsorted(parents, nodes // fanout)] + log_sigmoid(values)
-            best = best_first(values, nodes, k if level == shape.depth else beam_width)
+            best = best_first(values, nodes, k if level == last else beam_width)
             nodes, values = nodes[best], values[best]
-            if level == shape.depth:
+            if level == last:
                 leaves[row, : len(nodes)], scores[row, : len(nodes)] = nodes, values
             else:
                 order = np.argsort(nodes)
@@ -175,17 +176,23 @@ def beam_search(
     return SearchResult(leaves, scores, scored)
 
 
-def score_leaves(
-    weights: DinWeights, shape: Shape, history_BL: IndexArray, leaves_BM: IndexArray, *, by_path: bool = False
+def score_given(
+    weights: DinWeights,
+    shape: Shape,
+    level: int,
+    history_BL: IndexArray,
+    nodes_BM: IndexArray,
+    *,
+    by_path: bool = False,
 ) -> Float32:
-    """Scores float32[B, M] of given leaves, or of the paths to them; -inf where a leaf is -1."""
-    scores = np.full(leaves_BM.shape, -np.inf, np.float32)
-    for row, leaves_M in enumerate(leaves_BM):
-        given = np.flatnonzero(leaves_M >= 0)
+    """Scores float32[B, M] of given nodes of a level, or of the paths to them; -inf where a node is -1."""
+    scores = np.full(nodes_BM.shape, -np.inf, np.float32)
+    for row, nodes_M in enumerate(nodes_BM):
+        given = np.flatnonzero(nodes_M >= 0)
         total = np.zeros(len(given), np.float32)
-        for level in range(1 if by_path else shape.depth, shape.depth + 1):
-            nodes = shape.ancestors(leaves_M[given], level)
-            values = score_level(weights, shape, level, history_BL[row], nodes)
+        for above in range(1 if by_path else level, level + 1):
+            nodes = nodes_M[given] // (shape.leaves_below(above) // shape.leaves_below(level))
+            values = score_level(weights, shape, above, history_BL[row], nodes)
             total = total + log_sigmoid(values) if by_path else values
         scores[row, given] = total
     return scores

@@ -122,7 +122,8 @@ class DinSearch:
     ) -> SearchResult:
         """The k best leaves a beam of `beam_width` nodes finds for each row: see `reference.beam_search`.
 
-        Errors: k outside 1..beam_width, leaves outside the shape, arrays whose shapes do not fit.
+        `live` of fewer levels ends the search there: the result is nodes of the last of them. Errors: k outside
+        1..beam_width, leaves outside the shape, arrays whose shapes do not fit.
         """
         if not 1 <= k <= beam_width:
             raise InputError(f"k={k} is outside 1..beam_width={beam_width}; raise beam_width or lower k")
@@ -144,7 +145,7 @@ class DinSearch:
             width = min(beam_width, self.shape.capacity)
             return SearchResult(*self._core.beam(history, width, k, live, *(lists or _no_lists(len(history)))))
 
-        return self._found(ask, history_BL, live, excluded)
+        return self._found(ask, history_BL, live, excluded, last=min(len(live) - 1, self.shape.depth))
 
     def steered(
         self,
@@ -203,14 +204,15 @@ class DinSearch:
         offsets = aligned(offsets, np.float64)
         return Visited(*self._asked(self._core.visit, history, beam_width, steered, most, offsets, list(live)))
 
-    def score(self, history_BL: IndexArray, leaves_BM: IndexArray) -> NDArray[np.float32]:
-        """float32[B, M], the score of each given leaf; -inf where it is -1."""
-        history, leaves = self._checked(history_BL), self._checked_leaves("leaves_BM", leaves_BM)
-        if len(leaves) != len(history):
-            raise InputError(f"leaves_BM has {len(leaves)} rows for {len(history)} histories; give one row each")
+    def score(self, history_BL: IndexArray, nodes_BM: IndexArray, *, level: int | None = None) -> NDArray[np.float32]:
+        """float32[B, M], the score of each given node of a level (None: the leaves); -inf where it is -1."""
+        level = self.shape.depth if level is None else level
+        history, nodes = self._checked(history_BL), self._checked_nodes("nodes_BM", nodes_BM, level)
+        if len(nodes) != len(history):
+            raise InputError(f"nodes_BM has {len(nodes)} rows for {len(history)} histories; give one row each")
         if self._core is None:
-            return reference.score_leaves(self.weights, self.shape, history, leaves, by_path=self.by_path)
-        scores: NDArray[np.float32] = self._asked(self._core.score, history, leaves)
+            return reference.score_given(self.weights, self.shape, level, history, nodes, by_path=self.by_path)
+        scores: NDArray[np.float32] = self._asked(self._core.score, history, level, nodes)
         return scores
 
     def exact(self, history_BL: IndexArray, k: int, *, live: Live, excluded: Excluded | None = None) -> SearchResult:
@@ -236,9 +238,11 @@ class DinSearch:
         history_BL: IndexArray,
         live: Live,
         excluded: Excluded | None,
+        *,
+        last: int | None = None,
     ) -> SearchResult:
         """The result of `ask`. Errors: arguments that do not fit the shape, and `ArtefactError` where a score is not a
-        number.
+        number. `last`: the level of the last counts in `live` (None: of the leaves).
 
         The native core checks all arguments. If it refuses them, they are converted here, or the error is raised.
         """
@@ -251,7 +255,7 @@ class DinSearch:
                 pass
         history = self._checked(history_BL)
         lists = None if excluded is None else self._checked_excluded(excluded, len(history))
-        found: SearchResult = self._asked(ask, history, self._checked_live(live), lists)
+        found: SearchResult = self._asked(ask, history, self._checked_live(live, last), lists)
         return found
 
     def _asked(self, search: Callable[..., Any], *arguments: Any) -> Any:
@@ -262,27 +266,26 @@ class DinSearch:
             raise unsound_score() from None
 
     def _checked(self, history_BL: IndexArray) -> NDArray[np.int32]:
-        history = self._checked_leaves("history_BL", history_BL)
+        history = self._checked_nodes("history_BL", history_BL, self.shape.depth)
         if history.shape[1] != self.weights.history_length:
             raise InputError(
                 f"history_BL has {history.shape[1]} columns; the scorer's windows cover {self.weights.history_length}"
             )
         return history
 
-    def _checked_leaves(self, name: str, leaves: IndexArray) -> NDArray[np.int32]:
-        leaves = np.asarray(leaves)
-        if leaves.ndim != 2 or not np.issubdtype(leaves.dtype, np.integer):
+    def _checked_nodes(self, name: str, nodes: IndexArray, level: int) -> NDArray[np.int32]:
+        nodes, size = np.asarray(nodes), self.shape.level_size(level)
+        if nodes.ndim != 2 or not np.issubdtype(nodes.dtype, np.integer):
             raise InputError(
-                f"{name} has shape {leaves.shape} and type {leaves.dtype}; expected two-dimensional integers"
+                f"{name} has shape {nodes.shape} and type {nodes.dtype}; expected two-dimensional integers"
             )
-        if leaves.size and (leaves.min() < -1 or leaves.max() >= self.shape.capacity):
-            raise InputError(
-                f"{name} holds {leaves.min()}..{leaves.max()}; leaves are 0..{self.shape.capacity - 1}, -1 for none"
-            )
-        return aligned(leaves, np.int32)
+        if nodes.size and (nodes.min() < -1 or nodes.max() >= size):
+            what = "leaves" if level == self.shape.depth else f"the nodes of level {level}"
+            raise InputError(f"{name} holds {nodes.min()}..{nodes.max()}; {what} are 0..{size - 1}, -1 for none")
+        return aligned(nodes, np.int32)
 
-    def _checked_live(self, live: Live) -> Live:
-        if len(live) != self.shape.depth + 1:
+    def _checked_live(self, live: Live, last: int | None = None) -> Live:
+        if len(live) < 2 or len(live) != (self.shape.depth if last is None else last) + 1:
             raise InputError(
                 f"live has {len(live)} levels; a tree of depth {self.shape.depth} has {self.shape.depth + 1}"
             )
@@ -294,7 +297,7 @@ class DinSearch:
 
     def _checked_excluded(self, excluded: Excluded, num_rows: int) -> Excluded:
         indptr = aligned(excluded[0], np.int64)
-        leaves = self._checked_leaves("excluded", np.asarray(excluded[1])[None])[0]
+        leaves = self._checked_nodes("excluded", np.asarray(excluded[1])[None], self.shape.depth)[0]
         if (
             indptr.shape != (num_rows + 1,)
             or indptr[0] != 0
@@ -385,4 +388,6 @@ def _similarity(weights: DinWeights, terms: dict[str, dict[str, NDArray[Any]]]) 
 
 def _neighbours(terms: dict[str, dict[str, NDArray[Any]]]) -> tuple[Any, ...] | None:
     own = terms.get("neighbours")
-    return None if own is None else (own["nodes"], own["lifts"], own["places"], float(own["gain"][0]))
+    if own is None:
+        return None
+    return own["leaves"], own["chances"], own["shares"], own["places"], float(own["gain"][0])

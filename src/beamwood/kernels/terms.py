@@ -212,11 +212,6 @@ class TermArrays:
         """See `Term.score`."""
         return self.term.score(self.arrays, query)
 
-    def cut(self, num_nodes: int) -> TermArrays:
-        """The term restricted to the first `num_nodes` nodes."""
-        first = {name: self.arrays[name][:num_nodes] for name in self.term.by_node if name in self.arrays}
-        return replace(self, arrays=self.arrays | first)
-
     def of_type(self, dtype: Any) -> TermArrays:
         """The same with floats of another type."""
         floats = {name: array for name, array in self.arrays.items() if array.dtype.kind == "f"}

@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 
 from beamwood.errors import InputError
 from beamwood.kernels.links import level_log_softmax
-from beamwood.kernels.search import DinSearch
 from beamwood.retrieval.searchers.tree import TreeSearcher
-from beamwood.theory.margin import cut_at, margin_report
+from beamwood.theory.margin import margin_report
 from beamwood.theory.sampling import kl_divergence, path_log_q
 from beamwood.tree import Shape
 from beamwood.types import FloatArray, Hits, ItemLists, Query, SearchOptions
@@ -193,10 +192,9 @@ def level_reports(
 
 def whole_level(searcher: TreeSearcher, leaves_BL: NDArray[np.int32], level: int) -> FloatArray:
     """float64[B, n] scores of all nodes of a level, -inf where no item stands below."""
-    weights, above = cut_at(searcher, level)
-    history = np.ascontiguousarray(searcher.tree.shape.ancestors(leaves_BL, level), np.int32)
-    nodes = np.broadcast_to(np.arange(above.capacity, dtype=np.int32), (len(history), above.capacity))
-    scores = DinSearch(weights, above, by_path=searcher.link.along_path).score(history, nodes).astype(float)
+    size = searcher.tree.shape.level_size(level)
+    nodes = np.broadcast_to(np.arange(size, dtype=np.int32), (len(leaves_BL), size))
+    scores = searcher.core.score(leaves_BL, nodes, level=level).astype(float)
     scores[:, searcher.tree.live_counts[level] == 0] = -np.inf
     return scores
 
@@ -215,15 +213,13 @@ def recall_of(
     searcher: TreeSearcher, leaves_BL: NDArray[np.int32], labels: ItemLists, label_leaves: NDArray[np.int64], level: int
 ) -> float:
     """Share of a query's labels, mean over queries, whose ancestor on `level` is in the beam."""
-    weights, above = cut_at(searcher, level)
-    history = np.ascontiguousarray(searcher.tree.shape.ancestors(leaves_BL, level), np.int32)
-    width = min(searcher.beam_width, above.capacity)
-    search = DinSearch(weights, above, by_path=searcher.link.along_path)
-    beam = search.beam(history, beam_width=width, k=width, live=searcher.tree.live_counts[: level + 1]).leaves
-    nodes, rows = searcher.tree.shape.ancestors(label_leaves, level), labels.rows
-    held = np.zeros((len(history), above.capacity + 1), bool)
-    held[np.arange(len(history))[:, None], beam] = True  # -1, an empty place, marks the last column
-    share = np.bincount(rows, held[rows, nodes], minlength=len(history)) / labels.lengths
+    tree, size = searcher.tree, searcher.tree.shape.level_size(level)
+    width = min(searcher.beam_width, size)
+    beam = searcher.core.beam(leaves_BL, beam_width=width, k=width, live=tree.live_counts[: level + 1]).leaves
+    nodes, rows = tree.shape.ancestors(label_leaves, level), labels.rows
+    held = np.zeros((len(leaves_BL), size + 1), bool)
+    held[np.arange(len(leaves_BL))[:, None], beam] = True  # -1, an empty place, marks the last column
+    share = np.bincount(rows, held[rows, nodes], minlength=len(leaves_BL)) / labels.lengths
     return float(share.mean())
 
 

@@ -13,14 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamwood.errors import InputError
-from beamwood.kernels.din import DinWeights, shape_above
-from beamwood.kernels.search import DinSearch
 from beamwood.ragged import indptr_of, is_in
 from beamwood.retrieval.searchers.tree import TreeSearcher
-from beamwood.tree import Shape, Tree
+from beamwood.tree import Tree
 from beamwood.types import BoolArray, ItemLists
 
-__all__ = ["MarginReport", "TargetMargins", "cut_at", "margin_report", "target_margins"]
+__all__ = ["MarginReport", "TargetMargins", "margin_report", "target_margins"]
 
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
@@ -130,43 +128,32 @@ def on_level(
     kept: int,
 ) -> tuple[NDArray[np.float64], BoolArray]:
     """For each target leaf, its margin on a level that keeps `kept` nodes, and whether these hold its ancestor."""
-    weights, above = cut_at(searcher, level)
-    size, place = above.capacity, min(kept, above.capacity)
-    history = np.ascontiguousarray(searcher.tree.shape.ancestors(leaves_BL, level), np.int32)
-    search = DinSearch(weights, above, by_path=searcher.link.along_path)
-    closed = closed_nodes(searcher.tree, excluded, level)
-    lists = closed.indptr, closed.items
-    beam = search.beam(history, beam_width=width, k=place, live=live_node_counts(searcher.tree, level), excluded=lists)
-    rows, ancestors = targets.rows, np.asarray(searcher.tree.shape.ancestors(targets.items, level), np.int32)
-    own = search.score(history[rows], ancestors[:, None])[:, 0].astype(float)
+    tree, core, size = searcher.tree, searcher.core, searcher.tree.shape.level_size(level)
+    place, banned = min(kept, size), leaves_of_items(tree, excluded)
+    live, lists = tree.live_counts[: level + 1], (banned.indptr, banned.items)
+    beam = core.beam(leaves_BL, beam_width=width, k=place, live=live, excluded=lists)
+    rows, ancestors = targets.rows, np.asarray(tree.shape.ancestors(targets.items, level), np.int32)
+    own = core.score(leaves_BL[rows], ancestors[:, None], level=level)[:, 0].astype(float)
     full = (beam.leaves >= 0).sum(axis=1) >= kept
     last = np.where(full, beam.scores[:, place - 1].astype(float), -np.inf)[rows]
     # The same node's score from another matrix product may differ in the last bit.
     same = beam.leaves[rows] == ancestors[:, None]
     held = same.any(axis=1)
     own = np.where(held, beam.scores[rows, same.argmax(axis=1)].astype(float), own)
+    closed = closed_nodes(tree, banned, level)
     shut = is_in(rows * size + ancestors, closed.rows * size + closed.items)
     return np.where(shut, -np.inf, own - last), held
 
 
-def live_node_counts(tree: Tree, level: int) -> tuple[NDArray[np.int32], ...]:
-    """For each level 0..`level` the number of nodes of `level` below each node that hold an item."""
-    first = np.zeros(tree.shape.capacity, bool)
-    first[:: tree.shape.leaves_below(level)] = tree.live_counts[level] > 0
-    return tree.counts_below(first)[: level + 1]
+def leaves_of_items(tree: Tree, lists: ItemLists) -> ItemLists:
+    """The leaves of items, each once and ascending within a row."""
+    return ItemLists(lists.indptr, tree.leaf_of_item[lists.items]).distinct()
 
 
-def closed_nodes(tree: Tree, excluded: ItemLists, level: int) -> ItemLists:
-    """Each row's nodes of a level below which every item is excluded, ascending."""
-    lists, size = excluded.distinct(), tree.shape.level_size(level)
-    nodes = tree.shape.ancestors(tree.leaf_of_item[lists.items].astype(np.int64), level)
-    keys, counts = np.unique(lists.rows * size + nodes, return_counts=True)
+def closed_nodes(tree: Tree, banned: ItemLists, level: int) -> ItemLists:
+    """Each row's nodes of a level below which every leaf with an item is banned, ascending."""
+    size = tree.shape.level_size(level)
+    keys = banned.rows * size + tree.shape.ancestors(banned.items.astype(np.int64), level)
+    keys, counts = np.unique(keys, return_counts=True)
     keys = keys[counts == tree.live_counts[level][keys % size]]
-    indptr = indptr_of(np.bincount(keys // size, minlength=len(lists)))
-    return ItemLists(indptr, (keys % size).astype(np.int32))
-
-
-def cut_at(searcher: TreeSearcher, level: int) -> tuple[DinWeights, Shape]:
-    """The scorer and the shape of the tree truncated at `level`."""
-    shape = searcher.tree.shape
-    return searcher.weights.cut(shape, level), shape_above(shape, level)
+    return ItemLists(indptr_of(np.bincount(keys // size, minlength=len(banned))), (keys % size).astype(np.int32))

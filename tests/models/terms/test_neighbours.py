@@ -1,4 +1,4 @@
-"""Neighbour counts for the nodes of every level, against plain loops."""
+"""Neighbour counts of leaves, and their sums on every level, against plain loops."""
 
 import numpy as np
 import pytest
@@ -50,31 +50,42 @@ def scores(near, leaves, level, nodes=None, folds=None):
 
 
 def expected_lifts(version, level):
-    """[size, size]: the share that each node has of what surrounded another, over its own of all; and the shares."""
+    """[48, size]: the share that each node has of what surrounded a leaf, over its own of all interactions."""
     below, counts = SHAPE.leaves_below(level), COUNTS[version].toarray()
-    shares, frequencies = np.zeros((SHAPE.level_size(level),) * 2), np.zeros(SHAPE.level_size(level))
-    for a in range(48):
-        frequencies[a // below] += FREQUENCIES[a]
-        for b in range(48):
-            shares[a // below, b // below] += counts[a, b]
-    shares /= np.maximum(shares.sum(axis=1, keepdims=True), 1e-9)
-    return shares / frequencies, shares
+    chances, shares = np.zeros((48, SHAPE.level_size(level))), np.zeros(SHAPE.level_size(level))
+    for b in range(48):
+        shares[b // below] += FREQUENCIES[b]
+        for a in range(48):
+            chances[a, b // below] += counts[a, b] / counts[a].sum()
+    return chances / shares
 
 
 @pytest.mark.parametrize("count", [1, 5, 48])
-def test_lists_hold_the_lifts_of_the_largest_shares(count):
+def test_lists_hold_the_largest_shares_of_each_leaf(count):
     near = started(count, [1.0] * 6)
-    for version in range(3):
-        for level in (1, 2, 3):
-            offset, (lifts, shares) = SHAPE.level_offset(level), expected_lifts(version, level)
-            for node, row in enumerate(shares):
-                own = lists_of(near)[version]
-                listed, got = own.nodes[offset + node], own.lifts[offset + node]
-                kept = listed[listed >= 0]
-                assert len(kept) == min(count, np.count_nonzero(row))
-                assert not got[listed < 0].any()
-                np.testing.assert_allclose(got[listed >= 0], lifts[node, kept], rtol=1e-5)
-                np.testing.assert_allclose(np.sort(row[kept])[::-1], np.sort(row)[::-1][: len(kept)], rtol=1e-5)
+    first = SHAPE.level_offset(3)
+    for version, own in enumerate(lists_of(near)):
+        assert (own.leaves[:first] == -1).all()
+        assert not own.chances[:first].any()
+        for leaf, row in enumerate(COUNTS[version].toarray()):
+            listed, got = own.leaves[first + leaf], own.chances[first + leaf]
+            kept = listed[listed >= 0]
+            assert len(kept) == min(count, np.count_nonzero(row))
+            assert not got[listed < 0].any()
+            np.testing.assert_allclose(got[listed >= 0], row[kept] / row.sum(), rtol=1e-5)
+            np.testing.assert_allclose(np.sort(row[kept])[::-1], np.sort(row)[::-1][: len(kept)], rtol=1e-5)
+
+
+def test_the_lifts_of_a_level_count_its_leaves_together():
+    """The share of a node is that of its leaves, and so is its chance: so a beam can find them."""
+    near = started(48, [1.0])
+    leaves = torch.tensor([[7]])
+    sums = [torch.expm1(scores(near, leaves, level).detach() / 0.5) * near.shares[of_level(level)] for level in (2, 3)]
+    torch.testing.assert_close(sums[0], sums[1].reshape(1, 12, 4).sum(dim=2), rtol=1e-4, atol=1e-6)
+
+
+def of_level(level):
+    return slice(SHAPE.level_offset(level), SHAPE.level_offset(level) + SHAPE.level_size(level))
 
 
 @pytest.mark.parametrize("folds", [None, [0, 1], [1, 1]])
@@ -84,9 +95,9 @@ def test_position_weights_multiply_the_lists_of_their_entries(folds):
     leaves = torch.tensor([[-1, 7, 40], [-1, -1, -1]])
     folds_B = None if folds is None else torch.tensor(folds)
     for level in (1, 2, 3):
-        below, (lifts, _) = SHAPE.leaves_below(level), expected_lifts(0 if folds is None else 1 + folds[0], level)
+        lifts = expected_lifts(0 if folds is None else 1 + folds[0], level)
         expected = np.zeros((2, SHAPE.level_size(level)))
-        expected[0] = 0.5 * np.log(1 + lifts[7 // below] + 10 * lifts[40 // below])
+        expected[0] = 0.5 * np.log(1 + lifts[7] + 10 * lifts[40])
         np.testing.assert_allclose(scores(near, leaves, level, None, folds_B).detach(), expected, rtol=1e-5, atol=1e-5)
         some = torch.tensor([[2, 0], [1, 1]])
         got = scores(near, leaves, level, some, folds_B).detach()
@@ -104,33 +115,36 @@ def test_zero_weights_stay_finite():
 def test_exported_lists_are_over_all_users():
     near = started(5, [0.1, 1.0, 10.0])
     exported = near.export().arrays
-    assert list(exported) == ["nodes", "lifts", "places", "gain"]
-    assert np.array_equal(exported["nodes"], near.nodes)
-    assert np.array_equal(exported["lifts"], near.lifts)
+    assert list(exported) == ["leaves", "chances", "shares", "places", "gain"]
+    for name in ("leaves", "chances", "shares"):
+        assert np.array_equal(exported[name], getattr(near, name))
     np.testing.assert_allclose(exported["places"], [0.1, 1, 10], rtol=1e-5)
     assert exported["gain"] == [0.5]
 
 
-def test_moving_to_another_tree_and_back_restores_the_lists():
-    """With lists that hold all there is nothing is lost, and what surrounded a leaf goes with it."""
-    near = started(48, [1.0] * 3)
-    before = [(own.nodes.copy(), own.lifts.copy()) for own in lists_of(near)]
-    other = np.random.default_rng(1).permutation(48)
-    near.move(other)
-    assert not any(np.array_equal(own.nodes, nodes) for own, (nodes, _) in zip(lists_of(near), before, strict=True))
-    near.move(np.argsort(other))
-    for own, (nodes, lifts) in zip(lists_of(near), before, strict=True):
-        # Equal shares may change their order.
-        same = own.nodes == nodes
-        assert same.mean() > 0.95
-        np.testing.assert_allclose(own.lifts[same], lifts[same], rtol=1e-4, atol=1e-5)
+def test_lists_move_with_their_leaves_and_name_the_new_ones():
+    near, first = started(5, [1.0] * 3), SHAPE.level_offset(3)
+    before, shares = [(own.leaves.copy(), own.chances.copy()) for own in lists_of(near)], near.shares.clone()
+    place = np.random.default_rng(1).permutation(48)
+    near.move(place)
+    for own, (leaves, chances) in zip(lists_of(near), before, strict=True):
+        assert not np.array_equal(own.leaves, leaves)
+        expected = np.where(leaves[first:] >= 0, place[leaves[first:]], -1)
+        assert np.array_equal(own.leaves[first + place], expected)
+        assert np.array_equal(own.chances[first + place], chances[first:])
+    assert torch.equal(near.shares[first + place], shares[first:])
+    near.move(np.argsort(place))
+    for own, (leaves, chances) in zip(lists_of(near), before, strict=True):
+        assert np.array_equal(own.leaves, leaves)
+        assert np.array_equal(own.chances, chances)
+    torch.testing.assert_close(near.shares, shares)
 
 
 def test_lists_that_can_be_recomputed_are_not_saved():
     for moves in (False, True):
         saved = TermModule(Neighbours(5, 2), SHAPE, 6, moves=moves).state_dict()
-        assert {"nodes", "lifts", "places", "gain"} <= set(saved)
-        assert ("held_out_nodes" in saved) == moves
+        assert {"leaves", "chances", "shares", "places", "gain"} <= set(saved)
+        assert ("held_out_leaves" in saved) == moves
 
 
 @pytest.mark.parametrize("nodes", [None, [[0, 5, 9], [3, 1, 2]]])

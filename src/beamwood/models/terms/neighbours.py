@@ -1,7 +1,7 @@
 """Counted neighbours of a history's items: they separate items that a low-rank similarity cannot.
 
 Shape legend: B rows, L history length, E entries of histories, M nodes a row, V nodes of the tree, C leaves, K
-neighbours of a node, F folds of users.
+neighbours of a leaf, F folds of users.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from beamwood.errors import ArtefactError
 from beamwood.kernels.arrays import unread
 from beamwood.kernels.lists import from_padded_rows, padded_rows
 from beamwood.kernels.mixtures import Mixtures
-from beamwood.kernels.terms import Array, Counted, Held, Term, TermQuery, added_up, moved_leaves
+from beamwood.kernels.terms import Array, Counted, Held, Term, TermQuery, added_up, moved_leaves, sums_of_leaves
 from beamwood.models.terms.pace import PACE
 from beamwood.tree.tree import Shape
-from beamwood.types import FloatArray, IndexArray
+from beamwood.types import IndexArray
 
 __all__ = ["Neighbours"]
 
@@ -31,26 +31,31 @@ __all__ = ["Neighbours"]
 _GAIN, _WEIGHT, _FADE = 1.0, 0.3, 0.9
 
 
-class NeighbourLists(NamedTuple):
-    """For each node the K most frequent neighbours on its level: `nodes` int32[V, K], and `lifts` float32[V, K].
+# A smaller share of all interactions counts as this one.
+_LEAST_SHARE = 1e-12
 
-    A lift is the neighbour's share of the node's counts over its share of all interactions; -1 and 0 where there are
-    fewer neighbours. `totals` float32[C]: the counts of each leaf, its weight in its ancestors.
+
+class NeighbourLists(NamedTuple):
+    """For each leaf its K most frequent neighbours: `leaves` int32[V, K], and `chances` float32[V, K].
+
+    A chance is the neighbour's share of the leaf's counts; -1 and 0 where there are fewer neighbours, and in the rows
+    of the nodes above the leaves.
     """
 
-    nodes: NDArray[np.int32]
-    lifts: NDArray[np.float32]
-    totals: NDArray[np.float32]
+    leaves: NDArray[np.int32]
+    chances: NDArray[np.float32]
 
 
 @dataclass(frozen=True)
 class Neighbours(Term):
-    """`gain log(1 + sum over l of place_l lift(a_l, n))`, a_l the ancestors of the history on the level of node n.
+    """`gain log(1 + sum over l of place_l chance(a_l, n) / share(n))`, a_l the leaves of the history.
 
-    With a gain of 1, and scores that are log frequencies, the sum is the log of a mixture of the frequencies and of
-    each history entry's neighbour distribution. Training learns `gain` [1] and the weights of places, softplus(20
-    `places`) [L]. `nodes` and `lifts` count all users; those `held_out` [F, V, K] leave out a fold of users: a model
-    trained with lists that count the user's own steps would trust them too much.
+    `chance(a, n)`: the sum of the chances of the neighbours of a below node n; `share(n)`: of all interactions. With a
+    gain of 1, and scores that are log frequencies, the sum is the log of a mixture of the frequencies and of each
+    history entry's neighbour distribution. A node has the sum of its leaves' chances, so a beam finds them. Training
+    learns `gain` [1] and the weights of places, softplus(20 `places`) [L]. `leaves` and `chances` count all users;
+    those `held_out` [F, V, K] leave out a fold of users: a model trained with lists that count the user's own steps
+    would trust them too much.
     """
 
     name: ClassVar[str] = "neighbours"
@@ -58,15 +63,9 @@ class Neighbours(Term):
     sparse: ClassVar[bool] = True
     by_others: ClassVar[bool] = True
     learned: ClassVar[tuple[str, ...]] = ("places", "gain")
-    by_node: ClassVar[tuple[str, ...]] = ("nodes", "lifts")
+    by_node: ClassVar[tuple[str, ...]] = ("leaves", "chances", "shares")
     by_place: ClassVar[tuple[str, ...]] = ("places",)
-    training: ClassVar[tuple[str, ...]] = (
-        "totals",
-        "shares",
-        "held_out_nodes",
-        "held_out_lifts",
-        "held_out_totals",
-    )
+    training: ClassVar[tuple[str, ...]] = ("held_out_leaves", "held_out_chances")
 
     count: int = 0
     folds: int = 0
@@ -77,12 +76,11 @@ class Neighbours(Term):
         apart = {f"held_out_{name}": array for name, array in self._lists(shape, self.folds).items()}
         own = {name: array[0] for name, array in self._lists(shape, 1).items()}
         places, gain = np.zeros(history_length, np.float32), np.zeros(1, np.float32)
-        return own | apart | {"shares": np.zeros(shape.capacity, np.float32), "places": places, "gain": gain}
+        return own | apart | {"shares": np.zeros(shape.num_nodes, np.float32), "places": places, "gain": gain}
 
     def _lists(self, shape: Shape, copies: int) -> dict[str, NDArray[Any]]:
         size = (copies, shape.num_nodes, self.count)
-        totals = np.zeros((copies, shape.capacity), np.float32)
-        return {"nodes": np.full(size, -1, np.int32), "lifts": np.zeros(size, np.float32), "totals": totals}
+        return {"leaves": np.full(size, -1, np.int32), "chances": np.zeros(size, np.float32)}
 
     def weights(self, held: Held) -> Held:
         from torch.nn.functional import softplus
@@ -93,17 +91,18 @@ class Neighbours(Term):
         return {**held, "places": places}
 
     def score(self, held: Held, query: TermQuery) -> Array:
-        leaves_BL, nodes_BM, size, history_BL = query.leaves, query.nodes, query.size, query.history
+        leaves_BL, nodes_BM, size, shape = query.leaves, query.nodes, query.size, query.shape
         xp, device = array_namespace(leaves_BL), leaves_BL.device
         if self.latest is not None:
-            history_BL = history_BL[:, -self.latest :]
+            leaves_BL = leaves_BL[:, -self.latest :]
         # E entries of all histories together, as short histories have mostly empty places.
-        row_E, place_E = xp.nonzero(history_BL >= 0)
+        row_E, place_E = xp.nonzero(leaves_BL >= 0)
         fold_E = None if query.folds is None else query.folds[row_E]
-        near_EK, lift_EK = lists_of_nodes(held, history_BL[row_E, place_E] + query.offset, fold_E)
-        # A key for each row and node of the level; an absent neighbour, of lift 0, gets the key before its row's.
+        rows_E = leaves_BL[row_E, place_E] + shape.level_offset(shape.depth)
+        near_EK, chance_EK = lists_of_leaves(held, rows_E, fold_E)
+        # A key for each row and node of the level; an absent neighbour, of chance 0, gets the key before its row's.
         row_B1 = xp.arange(len(leaves_BL), device=device)[:, None] * (size + 1) + 1
-        at = wanted_at = (row_B1[row_E] + near_EK).reshape(-1)
+        at = wanted_at = (row_B1[row_E] + shape.ancestors(near_EK, query.level)).reshape(-1)
         if nodes_BM is None:
             place_BM, count = row_B1 + xp.arange(size, device=device), len(leaves_BL) * (size + 1)
             hits = xp.arange(len(at), device=device)
@@ -112,99 +111,92 @@ class Neighbours(Term):
             wanted, place_BM = xp.unique_inverse(row_B1 + nodes_BM)
             at, count = xp.clip(xp.searchsorted(wanted, wanted_at), 0, len(wanted) - 1), len(wanted)
             hits = xp.nonzero(wanted[at] == wanted_at)[0]
-        weights_E = held["places"][-history_BL.shape[1] :][place_E]
-        added = weights_E[hits // near_EK.shape[1]] * lift_EK.reshape(-1)[hits]
-        return held["gain"][0] * xp.log1p(added_up(added, at[hits], count))[place_BM]
+        weights_E = held["places"][-leaves_BL.shape[1] :][place_E]
+        added = weights_E[hits // near_EK.shape[1]] * chance_EK.reshape(-1)[hits]
+        shares = xp.clip(query.of_nodes(held["shares"]), _LEAST_SHARE, None)
+        return held["gain"][0] * xp.log1p(added_up(added, at[hits], count)[place_BM] / shares)
 
     def start(self, held: Mapping[str, NDArray[Any]], counted: Counted) -> None:
         import torch
 
-        shape, shares = counted.tree.shape, counted.leaf_shares()
-        held["shares"][:] = shares
+        shape = counted.tree.shape
+        held["shares"][:] = sums_of_leaves(counted.leaf_shares(), shape)
         for lists, counts in zip(all_lists(held), counted.neighbour_matrices(self.folds), strict=True):
-            lists.totals[:] = np.asarray(counts.sum(axis=1), np.float32).ravel()
-            set_lists(lists, counts, shares, shape)
+            set_lists(lists, counts)
         places = _WEIGHT * torch.tensor(_FADE) ** torch.arange(len(held["places"]) - 1, -1, -1)
         # The weights of distant places may underflow.
         held["places"][:] = (torch.log(torch.expm1(places.clamp(min=1e-30))) / PACE).numpy()
         held["gain"][:] = _GAIN
 
     def move(self, held: Mapping[str, NDArray[Any]], place: IndexArray, shape: Shape) -> None:
-        """The counts are reconstructed from the lists."""
-        before = held["shares"].astype(float)
-        after = moved_leaves(before, place)
-        held["shares"][:] = after
+        """The lists move with their leaves, and name the leaves' new numbers."""
+        first = shape.level_offset(shape.depth)
+        held["shares"][:] = sums_of_leaves(moved_leaves(held["shares"][first:].astype(float), place), shape)
         for lists in all_lists(held):
-            move_lists(lists, place, before, after, shape)
+            move_lists(lists, place)
 
     def mixed(self, held: Held, leaves: Mixtures, shape: Shape) -> dict[str, NDArray[Any]]:
         """The strongest entries of all their lists."""
-        rows = leaves.lists.items + shape.level_offset(shape.depth)
-        theirs = from_padded_rows(held["nodes"][rows], held["lifts"][rows], shape.capacity)
+        first = shape.level_offset(shape.depth)
+        rows = leaves.lists.items + first
+        theirs = from_padded_rows(held["leaves"][rows], held["chances"][rows], shape.capacity)
         gather = (leaves.weights, np.arange(len(rows)), leaves.lists.indptr)
         whole = sparse.csr_matrix(gather, shape=(len(leaves), len(rows))) @ theirs
-        nodes, lifts = padded_rows(sparse.csr_matrix(whole), held["nodes"].shape[1])
-        return {"nodes": nodes, "lifts": lifts}
+        near, chances = padded_rows(sparse.csr_matrix(whole), held["leaves"].shape[1])
+        return {"leaves": near, "chances": chances, "shares": leaves.mixed(held["shares"], first).astype(np.float32)}
 
     def check(self, held: Mapping[str, NDArray[Any]], num_nodes: int, history_length: int) -> None:
         super().check(held, num_nodes, history_length)
-        nodes, lifts = held["nodes"], held["lifts"]
-        if lifts.shape != nodes.shape:
-            raise ArtefactError(f"neighbours.lifts has shape {lifts.shape}; expected {nodes.shape}")
+        leaves, chances = held["leaves"], held["chances"]
+        if chances.shape != leaves.shape:
+            raise ArtefactError(f"neighbours.chances has shape {chances.shape}; expected {leaves.shape}")
         if held["gain"].shape != (1,):
             raise ArtefactError(f"neighbours.gain has shape {held['gain'].shape}; expected (1,)")
-        # The native core skips nodes out of range, and lifts of 0 or less.
+        # The native core skips leaves out of range, and chances of 0 or less.
         if unread():
             return
-        if (nodes < -1).any():
-            raise ArtefactError(f"neighbours.nodes holds {nodes.min()}; expected contiguous int32 of -1 or more")
-        for name in ("lifts", "places"):
+        if (leaves < -1).any():
+            raise ArtefactError(f"neighbours.leaves holds {leaves.min()}; expected contiguous int32 of -1 or more")
+        for name in ("chances", "shares", "places"):
             if (held[name] < 0).any():
                 raise ArtefactError(
                     f"neighbours.{name} holds values below 0; the model was not saved as it was trained"
                 )
 
     def check_tree(self, held: Mapping[str, NDArray[Any]], shape: Shape) -> None:
-        for level in range(1, 1 if unread() else shape.depth + 1):
-            first, size = shape.level_offset(level), shape.level_size(level)
-            highest = int(held["nodes"][first : first + size].max())
-            if highest >= size:
-                raise ArtefactError(f"neighbours.nodes lists node {highest} of level {level}, which has {size}")
+        if unread():
+            return
+        highest = int(held["leaves"].max())
+        if highest >= shape.capacity:
+            raise ArtefactError(f"neighbours.leaves lists leaf {highest} of a tree that has {shape.capacity}")
 
 
-def lists_of_nodes(held: Held, nodes_E: Array, folds_E: Array | None) -> tuple[Array, Array]:
-    """The neighbours and lifts of nodes, [E, K] each; rows with a fold use the lists that leave it out."""
+def lists_of_leaves(held: Held, rows_E: Array, folds_E: Array | None) -> tuple[Array, Array]:
+    """The neighbours and chances of leaves by their rows, [E, K] each; those with a fold use the lists without it."""
     if folds_E is None:
-        return held["nodes"][nodes_E], held["lifts"][nodes_E]
-    return held["held_out_nodes"][folds_E, nodes_E], held["held_out_lifts"][folds_E, nodes_E]
+        return held["leaves"][rows_E], held["chances"][rows_E]
+    return held["held_out_leaves"][folds_E, rows_E], held["held_out_chances"][folds_E, rows_E]
 
 
 def all_lists(held: Mapping[str, NDArray[Any]]) -> list[NeighbourLists]:
     """The lists of all users, then those that leave out a fold."""
-    apart = zip(held["held_out_nodes"], held["held_out_lifts"], held["held_out_totals"], strict=True)
-    return [NeighbourLists(held["nodes"], held["lifts"], held["totals"]), *(NeighbourLists(*parts) for parts in apart)]
+    apart = zip(held["held_out_leaves"], held["held_out_chances"], strict=True)
+    return [NeighbourLists(held["leaves"], held["chances"]), *(NeighbourLists(*parts) for parts in apart)]
 
 
-def set_lists(lists: NeighbourLists, counts: sparse.csr_matrix, shares: FloatArray, shape: Shape) -> None:
-    """Set the neighbours of the leaves, and of every node above: those of all its leaves together."""
-    totals, leaves = lists.totals.astype(float), np.arange(shape.capacity)
-    for level in range(1, shape.depth + 1):
-        offset, size = shape.level_offset(level), shape.level_size(level)
-        ends = np.ones(shape.capacity), (shape.ancestors(leaves, level), leaves)
-        gather = sparse.csr_matrix(ends, shape=(size, shape.capacity))
-        among = sparse.diags(1 / np.maximum(gather @ totals, 1e-9)) @ (gather @ counts @ gather.T)
-        columns, values = padded_rows(sparse.csr_matrix(among), lists.nodes.shape[1])
-        lists.nodes[offset : offset + size] = columns
-        lists.lifts[offset : offset + size] = values / np.maximum((gather @ shares)[columns], 1e-12)
+def set_lists(lists: NeighbourLists, counts: sparse.csr_matrix) -> None:
+    """Set the lists from the counts of leaves [C, C]."""
+    totals = np.asarray(counts.sum(axis=1), float).ravel()
+    chances = sparse.diags(1 / np.maximum(totals, 1e-9)) @ counts
+    first = len(lists.leaves) - len(totals)
+    lists.leaves[first:], lists.chances[first:] = padded_rows(sparse.csr_matrix(chances), lists.leaves.shape[1])
 
 
-def move_lists(lists: NeighbourLists, place: IndexArray, before: FloatArray, after: FloatArray, shape: Shape) -> None:
-    """Move the lists of leaf l to `place[l]`; `before` and `after`: the leaves' shares then and now."""
-    first, totals = shape.level_offset(shape.depth), lists.totals.astype(float)
-    columns = lists.nodes[first:]
-    rows, _ = np.nonzero(columns >= 0)
-    near = columns[columns >= 0]
-    among = lists.lifts[first:][columns >= 0] * before[near]
-    counts = sparse.csr_matrix((among * totals[rows], (place[rows], place[near])), shape=(len(place), len(place)))
-    lists.totals[:] = moved_leaves(totals, place)
-    set_lists(lists, counts, after, shape)
+def move_lists(lists: NeighbourLists, place: IndexArray) -> None:
+    """Move the list of leaf l to `place[l]`, -1 for an empty leaf, and rename the leaves that it holds."""
+    first = len(lists.leaves) - len(place)
+    leaves, chances = lists.leaves[first:].copy(), lists.chances[first:].copy()
+    lists.leaves[first:], lists.chances[first:] = -1, 0
+    kept = place >= 0
+    lists.leaves[first + place[kept]] = np.where(leaves >= 0, place[leaves], -1)[kept]
+    lists.chances[first + place[kept]] = chances[kept]

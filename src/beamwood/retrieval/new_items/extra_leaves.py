@@ -75,12 +75,12 @@ class ExtraLeaves:
         for name, part in self._weights.terms.items():
             by_node = {each: joined(f"{name}.{each}", part.arrays[each]) for each in part.term.by_node}
             if part.term.by_others:
-                by_node = self._lists(by_node["nodes"], by_node["lifts"])
+                by_node |= self._lists(by_node["leaves"], by_node["chances"])
             terms[name] = TermArrays(part.term, part.arrays | by_node)
         return replace(self._weights, nodes=joined("nodes", self._weights.nodes), terms=terms)
 
-    def _lists(self, nodes: NDArray[np.int32], lifts: Float32) -> dict[str, NDArray[Any]]:
+    def _lists(self, leaves: NDArray[np.int32], chances: Float32) -> dict[str, NDArray[Any]]:
         """The list entries of the extra leaves: for each the mixture of its parts' entries."""
-        mixed = sparse.csr_matrix(from_padded_rows(nodes, lifts, self._shape.capacity) @ self._mix_CO)
-        near, lift = padded_rows(mixed, max(1, int(np.diff(mixed.indptr).max(initial=1))))
-        return {"nodes": near, "lifts": lift}
+        mixed = sparse.csr_matrix(from_padded_rows(leaves, chances, self._shape.capacity) @ self._mix_CO)
+        near, chance = padded_rows(mixed, max(1, int(np.diff(mixed.indptr).max(initial=1))))
+        return {"leaves": near, "chances": chance}
