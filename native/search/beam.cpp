@@ -175,8 +175,11 @@ void Worker::add_single_nodes(int level) {
         extra_[node] += sum;
     }
     const float* shares = model_.near_shares + (near_.empty() ? 0 : shape_.level_offset(level));
-    for (const std::int32_t node : touched_)
-        extra_[node] = model_.near_gain * std::log1p(extra_[node] / std::max(shares[node], LEAST_SHARE));
+    for (const std::int32_t node : touched_) {
+        // An infinite share must not pass as a chance of 0.
+        const float share = std::isfinite(shares[node]) ? std::max(shares[node], LEAST_SHARE) : NAN;
+        extra_[node] = model_.near_gain * std::log1p(extra_[node] / share);
+    }
     if (!model_.similar || level < shape_.depth) return;
     for (const auto& [node, position] : entries_) {
         // In this order: if the allocation fails, no value remains that the next search would not reset.

@@ -37,13 +37,13 @@ class TestNeighbours(TermContract):
     term = Neighbours(3)
 
     def filled(self, arrays):
-        """With three different neighbours of each leaf; those of other nodes follow by a move."""
+        """With three different neighbours of each leaf, and shares that a move leaves as they are."""
         rng, shape, filled = np.random.default_rng(0), Shape(3, 4, 3), dict(super().filled(arrays))
-        filled["nodes"] = filled["nodes"].copy()
-        filled["nodes"][-shape.capacity :] = [
-            np.sort(rng.choice(shape.capacity, 3, replace=False)) for _ in range(shape.capacity)
+        filled["leaves"] = filled["leaves"].copy()
+        filled["leaves"][-shape.capacity :] = [
+            rng.choice(shape.capacity, 3, replace=False) for _ in range(shape.capacity)
         ]
-        filled["lifts"] = filled["lifts"] * (filled["nodes"] >= 0)
+        filled["chances"] = filled["chances"] * (filled["leaves"] >= 0)
         self.term.move(filled, np.arange(shape.capacity), shape)
         return filled
 

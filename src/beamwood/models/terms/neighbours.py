@@ -113,8 +113,10 @@ class Neighbours(Term):
             hits = xp.nonzero(wanted[at] == wanted_at)[0]
         weights_E = held["places"][-leaves_BL.shape[1] :][place_E]
         added = weights_E[hits // near_EK.shape[1]] * chance_EK.reshape(-1)[hits]
-        shares = xp.clip(query.of_nodes(held["shares"]), _LEAST_SHARE, None)
-        return held["gain"][0] * xp.log1p(added_up(added, at[hits], count)[place_BM] / shares)
+        sums, shares = added_up(added, at[hits], count)[place_BM], query.of_nodes(held["shares"])
+        # An infinite share must not pass as a chance of 0.
+        shares = xp.where(xp.isfinite(shares), xp.clip(shares, _LEAST_SHARE, None), xp.nan)
+        return held["gain"][0] * xp.log1p(sums / shares)
 
     def start(self, held: Mapping[str, NDArray[Any]], counted: Counted) -> None:
         import torch
