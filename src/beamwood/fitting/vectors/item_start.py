@@ -24,7 +24,7 @@ __all__ = ["neighbour_matrix", "start_from", "start_from_transitions", "transiti
 # The most steps between the items of a pair.
 _STEPS = 10
 # A longer log is sampled by evenly spread users, to so many interactions, or so many for each item if that is more.
-_INTERACTIONS, _PER_ITEM = 3_000_000, 3
+_INTERACTIONS, _PER_ITEM = 3_000_000, 5
 # The relative tolerance of eigenvalues: sufficient for initial vectors, and six times as fast as an exact one.
 _TOLERANCE = 1e-2
 # The most items for exact eigenvectors, which otherwise take minutes; else the rounds of subspace iteration, and its
