@@ -1,5 +1,6 @@
 """Item vectors initialised from transitions."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -7,6 +8,7 @@ import polars as pl
 import pytest
 import torch
 
+from beamwood.blocks import evenly
 from beamwood.data import Dataset, leave_one_out, read_log
 from beamwood.errors import InputError
 from beamwood.fitting import plan
@@ -206,11 +208,14 @@ def test_small_separate_groups_do_not_use_up_the_coordinates():
     np.testing.assert_allclose(vectors @ vectors.T, group[:, None] == group, atol=0.05)
 
 
-def test_a_long_log_is_sampled_by_users(split, monkeypatch):
+@pytest.mark.parametrize("share", [0.9, 0.5, 0.2])
+def test_a_long_log_is_sampled_by_users(split, monkeypatch, share):
+    """As many users as the limit allows: every second one would halve a log that is barely too long."""
     histories = split.train.histories
-    monkeypatch.setattr(item_start, "_INTERACTIONS", len(histories.items) // 2)
+    monkeypatch.setattr(item_start, "_INTERACTIONS", int(share * len(histories.items)))
     monkeypatch.setattr(item_start, "_PER_ITEM", 0)
-    third = replace(split.train, histories=histories.take(np.arange(0, len(histories), 3)))
+    some = evenly(len(histories), math.ceil(share * len(histories)))
+    fewer = replace(split.train, histories=histories.take(some))
     got = transition_vectors(split.train, 8, seed=0)
     monkeypatch.undo()
-    np.testing.assert_array_equal(got, transition_vectors(third, 8, seed=0))
+    np.testing.assert_array_equal(got, transition_vectors(fewer, 8, seed=0))

@@ -35,10 +35,8 @@ def tree_searcher(shape=Shape(5, 4, 4), *, beam_width=320, link="softmax", light
     tree = Tree.of_order(rng.permutation(N), shape)
     weights = random_weights(rng, shape.num_nodes, similarity=6, neighbours=neighbours)
     if neighbours:
-        for level in range(1, shape.depth + 1):
-            first, size = shape.level_offset(level), shape.level_size(level)
-            listed = weights.terms["neighbours"].arrays["nodes"][first : first + size]
-            listed[listed >= 0] %= size
+        listed = weights.terms["neighbours"].arrays["leaves"]
+        listed[listed >= 0] %= shape.capacity
     if light:
         weights = replace(weights, light=random_light(rng, shape.num_nodes, weights.history_length))
     return TreeSearcher(weights, tree, beam_width=beam_width, link=LINKS[link])
