@@ -196,7 +196,7 @@ def takes_neighbours(config: TreeConfig, num_items: int) -> bool:
 
 
 def _num_neighbours(config: TreeConfig, facts: Facts, *, started: bool) -> int:
-    """The number of neighbours of a node.
+    """The number of neighbours of an item.
 
     They help on session logs, on large catalogues, and where order matters; elsewhere the similarity captures the same
     (docs/lab/LOG.md).
