@@ -23,6 +23,20 @@ def test_a_request_is_one_line(kind, capsysbinary):
         assert written == b"user=a\\x0aevent=ready\\x0d\\x1b[31m\\x85\\u2028b code=200\n"
 
 
+def test_a_line_that_comes_during_a_write_is_kept(capsysbinary):
+    log = RequestLog("json", users=True, secret=b"")
+
+    class Slow:
+        def __str__(self):
+            log.flush()
+            return "odd"
+
+    log.write({"id": 1})
+    log.write({"id": Slow()})
+    log.flush()
+    assert capsysbinary.readouterr().out == b'{"id":1}\n{"id":"odd"}\n'
+
+
 def test_every_endpoint_notes_its_counts_and_no_histories(tmp_path, capsysbinary):
     folder, retriever = saved(tmp_path / "model", text=True)
     item, other = retriever.items.decode([3, 4])

@@ -1,6 +1,7 @@
 """The page at `/` shows what the API answers; also in Debian's Chromium if installed."""
 
 import re
+import shutil
 import time
 from dataclasses import replace
 from html import unescape
@@ -275,8 +276,10 @@ def check_looks(browser, width):
 
 @needs_chromium
 def test_the_page_works_in_a_browser(folder, tmp_path):
-    options = ("--items", str(folder[1]), "--models-dir", str(folder[0].parent), *PATIENT)
-    with Server(folder[0], *options) as server, Chromium(tmp_path) as browser:
+    for name in ("model", "next"):
+        shutil.copytree(folder[0], tmp_path / "models" / name)
+    options = ("--items", str(folder[1]), "--models-dir", str(tmp_path / "models"), *PATIENT)
+    with Server(tmp_path / "models" / "model", *options) as server, Chromium(tmp_path) as browser:
         for width, dark in ((360, True), (1280, False)):
             browser.visit(server.address + "/?user=11&k=20", width, dark=dark, drawn="live")
             assert all(url.startswith((server.address, "data:")) for url in browser.requested())
@@ -292,11 +295,14 @@ def test_the_page_works_in_a_browser(folder, tmp_path):
         browser.ask("document.getElementById('models-show').click()")
         answers = "document.getElementById('model-list').textContent.includes('answers, searched by')"
         waited_for(browser, answers, True)
+        # What answers already is not offered.
+        texts = browser.ask("[...document.querySelectorAll('#model-list button')].map(each => each.textContent)")
+        assert texts == ["load next", "try next on half of the users"]
         # An experiment begins and ends there.
         listed = "document.getElementById('model-list').textContent.includes"
         buttons = "[...document.querySelectorAll('#model-list button')]"
-        pressed(browser, f"{buttons}.find(each => each.textContent === 'try model on half of the users')")
-        waited_for(browser, f"{listed}('The experiment model runs: current 50 %, model 50 %.')", True)
+        pressed(browser, f"{buttons}.find(each => each.textContent === 'try next on half of the users')")
+        waited_for(browser, f"{listed}('The experiment next runs: current 50 %, next 50 %.')", True)
         assert "arm" in server.ask("/v1/recommend", {"user": 11})[1]
         assert browser.ask(f"{buttons}.some(each => each.textContent.startsWith('try'))") is False
         check_looks(browser, 1280)

@@ -7,6 +7,7 @@ import hashlib
 import sys
 import threading
 import time
+from collections import deque
 from typing import Any
 
 import msgspec
@@ -28,7 +29,7 @@ class RequestLog:
 
     def __init__(self, kind: str, *, users: bool, secret: bytes) -> None:
         self.kind, self.users, self.lost = kind, users, 0
-        self._secret, self._lines = secret, list[bytes]()
+        self._secret, self._lines = secret, deque[bytes]()
         self._lock = threading.Lock()
 
     def write(self, about: dict[str, Any]) -> None:
@@ -58,7 +59,8 @@ class RequestLog:
     def flush(self) -> None:
         """Write the queued lines."""
         with self._lock:
-            lines, self._lines = self._lines, []
+            # Lines that come meanwhile stay for the next write.
+            lines = [self._lines.popleft() for _ in range(len(self._lines))]
             if lines:
                 try:
                     sys.stdout.buffer.write(b"".join(lines))

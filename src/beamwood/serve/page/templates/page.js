@@ -95,7 +95,7 @@ async function models() {
   try {
     const now = await asked("/v1/models"), trial = await asked("/v1/experiments");
     const parts = [`${now.model} answers, searched by ${now.searched_by}. `];
-    for (const name of now.available) {
+    for (const name of now.available.filter((each) => !now.path.endsWith(`/${each}`))) {
       parts.push(button(`load ${name}`, () => swapped("/v1/models/load", { path: name })), " ");
       const arms = [{ model: "current", share: 0.5 }, { model: name, share: 0.5 }];
       if (trial.experiment === null) parts.push(button(`try ${name} on half of the users`, () => tried("PUT", { name, arms })), " ");
