@@ -120,7 +120,7 @@ CASES: dict[str, Case] = {
     "transitions-time": Case("transitions", {}, "--split time"),
     "ease": Case("ease"),
     **{method: Case(method, TREE) for method in ("dtr", "tdm", "jtm", "otm", "plt")},
-    "din": Case("din", {name: value for name, value in TREE.items() if name != "tree.branching"}),
+    "din": Case("din", {name: value for name, value in TREE.items() if not name.startswith("tree.")}),
     **{method: Case(method, settings) for method, settings in ENCODERS.items()},
     "mol": Case("mol", ENCODER | MIXTURE),
     "jtr": Case("jtr", ENCODER | CLUSTERS),
