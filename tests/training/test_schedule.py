@@ -47,9 +47,9 @@ def test_the_rate_rises_once_and_stays_within_its_bounds(kind, warmup, decay, fl
 
 
 def test_a_decay_of_unknown_length_is_an_error():
-    with pytest.raises(InputError, match="'cosine' needs decay_steps; set it, or set max_steps or max_epochs$"):
+    with pytest.raises(InputError, match=r"'cosine' needs decay_steps; set it, or set max_steps or max_epochs$"):
         Schedule(kind="cosine").check(None)
-    with pytest.raises(InputError, match="'exponential' needs decay_steps; set it$"):
+    with pytest.raises(InputError, match=r"'exponential' needs decay_steps; set it$"):
         Schedule(kind="exponential").check(100)
     Schedule(kind="cosine").check(100)
     Schedule().check(None)
