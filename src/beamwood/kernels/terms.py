@@ -166,7 +166,7 @@ class Term:
         return {name: leaves.mixed(held[name], first).astype(held[name].dtype) for name in self.by_node}
 
     def weights(self, held: Held) -> Held:
-        """The arrays for `score` and search, by the same names, from those held in training."""
+        """The arrays for `score` and search, by the same names, from those held in training, which are tensors."""
         return held
 
     def seen_again(self, held: Held) -> bool:
