@@ -47,7 +47,9 @@ def own_names(path: str, what: str) -> tuple[dict[str, Any], Path, str]:
             raise
         except Exception as error:
             del sys.modules[name]
-            raise InputError(f"the {what} file {path} fails: {type(error).__name__}: {error}") from error
+            where = last_own_line(error) or f"the {what} file {path}"
+            fix = "install that" if isinstance(error, ModuleNotFoundError) else "mend the file"
+            raise InputError(f"{where}: {type(error).__name__}: {error}; {fix}") from error
     return vars(sys.modules[name]), file, sha256
 
 

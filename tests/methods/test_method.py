@@ -211,8 +211,8 @@ def test_the_command_line_says_how_to_open_a_custom_searcher(folder, split, tmp_
     ("text", "message"),
     [
         ("METHOD = 3", "defines no METHOD; write METHOD = Method"),
-        ("raise RuntimeError('no')", "fails: RuntimeError: no"),
-        ("METHOD = ", "fails: SyntaxError"),
+        ("raise RuntimeError('no')", r"wrong\.py, line 1: RuntimeError: no; mend the file"),
+        ("METHOD = ", r"wrong\.py: SyntaxError: .*line 1\); mend the file"),
         (COUNTING.replace('name="together"', 'name="dtr"'), "has the name 'dtr', which is beamwood's own"),
         (COUNTING.replace('name="together"', 'name="a+b"'), r"name='a\+b' is not a method name"),
         (COUNTING.replace(", build=build", ""), "the method together needs either fit or build"),

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -12,12 +13,13 @@ from beamwood.data import Dataset, leave_one_out, read_log
 from beamwood.errors import InputError
 from beamwood.evaluation.protocol import evaluate
 from beamwood.fitting.settings import MethodConfig
-from beamwood.methods import Method
+from beamwood.methods import Method, load_method
 from beamwood.methods.dtr import METHOD as DTR
 from beamwood.methods.sasrec import METHOD as SASREC
 from beamwood.retrieval.searchers.popularity import PopularitySearcher
 from beamwood.sampling.levels import UniformByLevel
 
+ONE_FILE = Path(__file__).parents[1] / "one_file"
 SMALL = {
     "loop.max_steps": 2,
     "loop.evaluate_every": 2,
@@ -132,3 +134,45 @@ def test_an_estimator_is_fitted_without_the_custom_parts(split):
     fitted = beamwood.fit(split, own, settings, progress=False, time_limit=60)
     assert drawn
     assert fitted.metadata["method"] == "mine"
+
+
+@pytest.mark.parametrize(
+    ("file", "right", "wrong", "message"),
+    [
+        ("fading_mean", '"outer")', '"outer")[:, :, :3]', r"the encoder 'fading-mean' returned shape \[\d+, \d+, 3\]"),
+        (
+            "attended_product",
+            ' + rows.items["bias_items"][:, :, 0]',
+            "[:, :1]",
+            r"the score 'attended-product' returned shape \[\d+, 1\]",
+        ),
+        ("trend_term", "(counts[..., 0] - counts[..., 1])", "counts", "the score of the term 'trend' has shape"),
+        (
+            "focal_loss",
+            ".sum(dim=1)",
+            ".sum()",
+            r"the loss 'focal' has shape \[\]; return \[\d+\], one value a history",
+        ),
+        (
+            "focal_loss",
+            ".sum(dim=1)",
+            ".sum(dim=1) * float('nan')",
+            "the loss 'focal' of the initial scores is not fin",
+        ),
+        (
+            "list_hinge",
+            " / above_BKK.sum(dim=(1, 2)).clamp(min=1)",
+            ".sum()",
+            r"the loss has shape \[\]; return \[\d+\], one value a list",
+        ),
+    ],
+)
+def test_a_part_that_returns_another_shape_is_named(split, tmp_path, file, right, wrong, message):
+    text = (ONE_FILE / f"{file}.py").read_text()
+    before, found, after = text.rpartition(right)
+    assert found
+    mine = tmp_path / f"{file}.py"
+    mine.write_text(before + wrong + after)
+    settings = {name: value for name, value in SMALL.items() if name in load_method(str(mine)).Config.names()}
+    with pytest.raises(InputError, match=message):
+        beamwood.fit(split, str(mine), settings, progress=False)

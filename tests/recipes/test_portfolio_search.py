@@ -64,6 +64,15 @@ def test_the_best_is_found_with_a_table(found, split, tmp_path):
     assert views["kept"].means()["f@20"] == pytest.approx(value)
 
 
+def test_a_choice_among_models_that_find_nothing_is_named(found):
+    """As on a log in which each user takes one item again and again: no label is an unseen item."""
+    said = "every model scores 0, so the choice means nothing"
+    assert not any(line.startswith(said) for line in table_lines(found.document))
+    zeros = found.document | {"rows": [row | {"value": 0.0} for row in found.document["rows"]]}
+    assert f"{said}; if users take the same items again, choose --monitor kept/f@20" in table_lines(zeros)
+    assert said in table_lines(zeros | {"monitor": "kept/f@20"})
+
+
 class Watched(Queries):
     """Queries that count how many of them were read."""
 

@@ -32,6 +32,7 @@ __all__ = [
     "TermQuery",
     "added_up",
     "by_name",
+    "checked_scores",
     "moved_leaves",
     "rows_of",
     "sums_of_leaves",
@@ -201,6 +202,15 @@ class Term:
             raise ArtefactError(f"{full} holds NaN or infinity; the model was not saved from a sound training")
 
 
+def checked_scores(term: Term, added: Array, query: TermQuery) -> Array:
+    """What a term adds. Errors: it has another shape than the scores."""
+    num = query.shape.level_size(query.level) if query.nodes is None else query.nodes.shape[-1]
+    wanted, shape = (len(query.leaves), num), tuple(added.shape)
+    if len(shape) > 2 or any(size not in (1, own) for size, own in zip(shape[::-1], wanted[::-1], strict=False)):
+        raise InputError(f"the score of the term '{term.name}' has shape {list(shape)}; return {list(wanted)}")
+    return added
+
+
 @dataclass(frozen=True, slots=True)
 class TermArrays:
     """A term and its arrays for search."""
@@ -210,7 +220,7 @@ class TermArrays:
 
     def score(self, query: TermQuery) -> Array:
         """See `Term.score`."""
-        return self.term.score(self.arrays, query)
+        return checked_scores(self.term, self.term.score(self.arrays, query), query)
 
     def of_type(self, dtype: Any) -> TermArrays:
         """The same with floats of another type."""

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from beamwood.data.features import FeatureColumn, FeatureTable
+from beamwood.errors import InputError
 from beamwood.models.features import FeatureEncoder, exported_columns
 from beamwood.models.pairs import IdTable, QueryTensors, UserColumns
 from beamwood.models.parameters import Sizes
@@ -70,7 +71,7 @@ class PairModel(nn.Module):
         return table
 
     def forward(self, query: QueryTensors, items_BM: Tensor) -> Tensor:
-        """Scores [B, M]."""
+        """Scores [B, M]. Errors: a score that returns another shape."""
         users, items = self._of("users", query.users_B), self._of("items", items_BM)
         if self.context is not None:
             context = self.context(query.context)
@@ -79,6 +80,9 @@ class PairModel(nn.Module):
         if self.score.reads_history:
             history, real = self.items(query.histories_BL), query.histories_BL >= 0
         scores: Tensor = self.score.forward(self._declared, Rows(users, items, history, real), self.sizes)
+        shape, wanted = list(scores.shape), list(items_BM.shape)
+        if shape != wanted:
+            raise InputError(f"the score '{self.score.kind}' returned shape {shape}; return {wanted}")
         return scores
 
     def _of(self, what: str, rows: Tensor) -> dict[str, Tensor]:

@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from beamwood.errors import InputError
 from beamwood.models.encoder import Encoder
 from beamwood.models.parameters import Sizes
 from beamwood.models.plain_encoder import PlainEncoder
@@ -117,13 +118,16 @@ class SequenceModel(nn.Module):
             yield from self.outputs.parameters()
 
     def forward(self, items_BL: Tensor) -> Tensor:
-        """[B, L, D] of a causal encoder, [B, 1, D] of another."""
+        """[B, L, D] of a causal encoder, [B, 1, D] of another. Errors: an encoder that returns another shape."""
         if self.encoder.whole_window:
             items_BL = nn.functional.pad(items_BL, (self.length - items_BL.shape[1], 0), value=-1)
         real_BL = items_BL >= 0
         x_BLD = self.items(items_BL.clamp(min=0)) * math.sqrt(self.items.embedding_dim) * real_BL[:, :, None]
         dropout = self.dropout if self.training else 0.0
         vectors: Tensor = self.encoder.forward(self._declared, x_BLD, real_BL, self._sizes, dropout, False)
+        wanted = [len(x_BLD), x_BLD.shape[1] if self.encoder.causal else 1, x_BLD.shape[2]]
+        if list(vectors.shape) != wanted:
+            raise InputError(f"the encoder '{self.name}' returned shape {list(vectors.shape)}; return {wanted}")
         return vectors
 
     def export(self) -> dict[str, NDArray[np.float32]]:

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from beamwood.kernels.terms import Counted, Term, TermArrays, TermQuery
+from beamwood.kernels.terms import Counted, Term, TermArrays, TermQuery, checked_scores
 from beamwood.tree.tree import Shape
 from beamwood.types import IndexArray
 
@@ -42,6 +42,7 @@ class TermModule(nn.Module):
         """float32[B, M], added to the scores."""
         with torch.autocast(query.leaves.device.type, enabled=False):
             added: Tensor = self.term.score(self.term.weights(self.held()), query)
+            checked_scores(self.term, added, query)
             return added
 
     @torch.no_grad()

@@ -40,8 +40,8 @@ def test_a_killed_server_and_the_commands_read_it(tmp_path, capsys):
     [
         (None, "the store file {file} does not exist"),
         ("", "the store file {file} defines no STORE; write STORE = MyStore, the class of the store"),
-        ("1 / 0", "the store file {file} fails: ZeroDivisionError"),
-        ("import torch_not_there", "fails: ModuleNotFoundError"),
+        ("1 / 0", "the store file {file}, line 1: ZeroDivisionError: division by zero; mend the file"),
+        ("import torch_not_there", "ModuleNotFoundError: No module named 'torch_not_there'; install that"),
         ("def STORE(place, read_only): return {}[place]", "the store file {file}, line 1: KeyError: 'there'"),
     ],
 )

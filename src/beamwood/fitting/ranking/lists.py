@@ -100,10 +100,13 @@ class ListTask(SearchedTask[ListBatch]):
         return ListBatch(query_tensors(lists.query, self.score, self.config.model.length), items, labels)
 
     def loss(self, batch: ListBatch, rng: torch.Generator) -> Tensor:
-        """[B], the loss of each list."""
+        """[B], the loss of each list. Errors: a loss of one's own of another shape."""
         scores, labels = self.ranker(batch.query, batch.items_BK), batch.labels_BK
         if self.own_loss is not None:
-            return self.own_loss(scores, labels)
+            losses = self.own_loss(scores, labels)
+            if list(losses.shape) != [len(scores)]:
+                raise InputError(f"the loss has shape {list(losses.shape)}; return [{len(scores)}], one value a list")
+            return losses
         loss = self.config.loss.kind
         if loss == "bpr":
             positives, negatives = torch.split(scores, list(self.counts.values()), dim=1)

@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from beamwood.errors import InputError
 from beamwood.losses.levels import LEVEL_LOSSES, LevelDraw, LevelLoss
 from beamwood.models.din import LevelNodes
 from beamwood.models.tree_model import TreeModel
@@ -50,10 +51,17 @@ class TreeObjective:
         return replace(batch, z_HBT=z_HBT, draws=draws)
 
     def level_loss(self, tree: Tree, level: ScoredLevel) -> Tensor:
-        """Scalar: the loss of one level, the mean over histories and targets."""
+        """Scalar: the loss of one level, the mean over histories and targets.
+
+        Errors: the loss function does not return one value, or one for each target, a history.
+        """
         draw, scores, targets_BT, z_BT = level
         live_n = live_mask(tree, draw.level).to(scores.device) if draw.nodes is None else None
-        return self.loss.loss(draw, scores, targets_BT, z_BT, live_n).mean()
+        losses = self.loss.loss(draw, scores, targets_BT, z_BT, live_n)
+        shape, wanted = list(losses.shape), list(targets_BT.shape)
+        if shape not in (wanted, wanted[:1]):
+            raise InputError(f"the loss '{self.loss.name}' has shape {shape}; return {wanted[:1]}, one value a history")
+        return losses.mean()
 
 
 @dataclass(frozen=True, slots=True)

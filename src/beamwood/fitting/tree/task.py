@@ -6,6 +6,7 @@ Shape legend: B histories, L history length, T targets a history, M nodes drawn 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -297,6 +298,11 @@ class TreeTask(SearchedTask[TreeBatch]):
                 )
                 num = budget.affordable(num, seconds, share=_CALIBRATING, fewest=_FEWEST)
             levels = scored(num, rng)
+            if not all(math.isfinite(self._shifted_loss(level, 0.0)) for level in levels):
+                raise InputError(
+                    f"the loss '{self.objective.loss.name}' of the initial scores is not finite; mend its function, or "
+                    "set start.scores=random"
+                )
             offsets = [minimize_scalar(lambda shift, own=level: self._shifted_loss(own, shift)).x for level in levels]
         self.model.train()
         shift_levels(self.model.scorer, offsets)

@@ -84,6 +84,9 @@ def table_lines(document: Mapping[str, Any]) -> list[str]:
     if document["not_tried"]:
         lines.append(f"not tried in this time: {', '.join(document['not_tried'])}; a longer --time-limit tries more")
     lines.append(f"{document['chosen']} is chosen, on {document['validation_users']:,} validation users ({view})")
+    if all(row.get("value", 0) == 0 for row in document["rows"]):
+        kept = f"; if users take the same items again, choose --monitor kept/{document['metric']}"
+        lines.append(f"every model scores 0, so the choice means nothing{kept if view == 'removed' else ''}")
     for name, figures in document.get("test", {}).items():
         own = figures["metrics"][document["metric"]]
         between = "" if own["value_95"] is None else f" [{own['value_95'][0]:.4f}, {own['value_95'][1]:.4f}]"
