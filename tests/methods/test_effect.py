@@ -31,6 +31,7 @@ OTHER = {
     "tree.after_update": "keep",
     "model.num_blocks": 3,
     "model.neighbours": "next",
+    "model.known_users": "trained",
     "start.folder": "folder",
     "start.items": "random",
     "loss.level_reduction": "sum",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
+from beamwood.fitting.effect import Not
 from beamwood.fitting.settings import LoopSettings, OptimiserSettings, SeenChoiceSettings, SettingsGroup, Width
 from beamwood.fitting.vectors.settings import VectorConfig
 
@@ -17,7 +18,7 @@ class LightGcnModelSettings(SettingsGroup):
 
     width: Width = 64
     num_layers: int = Field(3, ge=0, le=16, description="K, graph layers; 0: matrix factorisation by user id")
-    known_users: Literal["trained", "history"] = Field(
+    known_users: Annotated[Literal["trained", "history"], Not("model.num_layers", (0,))] = Field(
         "history", description="training users by their own vectors, or by their history like all other users"
     )
 

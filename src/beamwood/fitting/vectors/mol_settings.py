@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from pydantic import Field
 
+from beamwood.fitting.effect import NotBoth
 from beamwood.fitting.vectors.settings import SequenceConfig, SequenceLossSettings, SequenceModelSettings
 from beamwood.models import mol
 from beamwood.models.encoder import Encoder
@@ -25,7 +28,9 @@ class MolLossSettings(SequenceLossSettings):
     """The sampled softmax of a mixture."""
 
     sampled_negatives: int = Field(128, ge=1, description="uniform negatives shared by a batch, with log q correction")
-    load_balance: float = Field(1e-3, ge=0, description="weight of the load-balancing loss of the gates")
+    load_balance: Annotated[float, NotBoth(("model.query_components", 1), ("model.item_components", 1))] = Field(
+        1e-3, ge=0, description="weight of the load-balancing loss of the gates"
+    )
 
 
 class MolConfig(SequenceConfig):
