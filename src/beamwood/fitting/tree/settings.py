@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import Field, field_validator, model_validator
 
@@ -26,9 +26,6 @@ from beamwood.fitting.settings import (
 )
 from beamwood.retrieval.stored import MOST
 from beamwood.tree import Shape, ShapeName, choose_shape
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = [
     "ORDERS",
