@@ -49,7 +49,7 @@ def test_items_beside_the_tree_have_no_path(tmp_path):
     plain = tree_searcher(NUM_ITEMS)
     weights, shape, term = plain.weights, plain.tree.shape, Neighbours(2)
     arrays = term.arrays(shape, weights.history_length)
-    neighbours = TermArrays(term, {name: arrays[name] for name in ("nodes", "lifts", "places", "gain")})
+    neighbours = TermArrays(term, {name: arrays[name] for name in term.kept()})
     weights = replace(weights, terms={"neighbours": neighbours, **weights.terms})
     retriever = retriever_of(TreeSearcher(weights, plain.tree, beam_width=8), text=False)
     retriever.save(tmp_path / "model")
