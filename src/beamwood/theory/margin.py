@@ -108,7 +108,7 @@ def target_margins(
     width = max(beam_width or searcher.beam_width, k or 1)
     leaves_BL = tree.leaves_of(histories.padded(searcher.weights.history_length))
     targets = ItemLists(labels.indptr, tree.leaf_of_item[labels.items])
-    banned = ItemLists.empty(len(histories)) if excluded is None else excluded
+    banned = ItemLists.empty(len(histories)) if excluded is None else leaves_of_items(tree, excluded)
     by_level = np.full((len(targets.items), shape.depth), np.inf)
     lost_on = np.zeros(len(targets.items), np.int64)
     for level in range(1, shape.depth + 1):
@@ -123,14 +123,16 @@ def on_level(
     level: int,
     leaves_BL: NDArray[np.int32],
     targets: ItemLists,
-    excluded: ItemLists,
+    banned: ItemLists,
     width: int,
     kept: int,
 ) -> tuple[NDArray[np.float64], BoolArray]:
-    """For each target leaf, its margin on a level that keeps `kept` nodes, and whether these hold its ancestor."""
+    """For each target leaf, its margin on a level that keeps `kept` nodes, and whether these hold its ancestor.
+
+    `banned`: the leaves that each row excludes, ascending.
+    """
     tree, core, size = searcher.tree, searcher.core, searcher.tree.shape.level_size(level)
-    place, banned = min(kept, size), leaves_of_items(tree, excluded)
-    live, lists = tree.live_counts[: level + 1], (banned.indptr, banned.items)
+    place, live, lists = min(kept, size), tree.live_counts[: level + 1], (banned.indptr, banned.items)
     beam = core.beam(leaves_BL, beam_width=width, k=place, live=live, excluded=lists)
     rows, ancestors = targets.rows, np.asarray(tree.shape.ancestors(targets.items, level), np.int32)
     own = core.score(leaves_BL[rows], ancestors[:, None], level=level)[:, 0].astype(float)

@@ -29,8 +29,6 @@ __all__ = ["Neighbours"]
 # The initial gain, weight of the newest place, and its decay with age; chosen on validation users of
 # `nowplaying_sessions`, `tmall_sessions` and `retailrocket_sessions`.
 _GAIN, _WEIGHT, _FADE = 1.0, 0.3, 0.9
-
-
 # A smaller share of all interactions counts as this one.
 _LEAST_SHARE = 1e-12
 
