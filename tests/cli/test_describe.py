@@ -193,7 +193,7 @@ def test_a_large_log_is_described_by_a_sample_of_users():
     [
         ([START, START + 90_000], "seconds", "none written, taken as UTC", "2022-04-15 05:20:00"),
         ([START * 1000, START * 1000 + 5], "milliseconds", "none written, taken as UTC", "2022-04-15 05:20:00"),
-        ([START + 0.25, START + 0.5], "seconds", "none written, taken as UTC", "2022-04-15 05:20:00"),
+        ([START + 0.25, START + 0.5], "seconds", "none written, taken as UTC", "2022-04-15 05:20:00.250000"),
         ([3, 4], "numbers that only order", "none written, taken as UTC", "3"),
         ([44_074.25, 44_075.5], "numbers that only order", "none written, taken as UTC", "44074.25"),
         (["Fri Apr 15 10:50:00 +0530 2022", "Fri Apr 15 05:30:00 UTC 2022"], "dates", "written in each", None),
@@ -253,7 +253,7 @@ def test_a_fit_prints_three_lines_of_it(folder, capsys):
     said_lines = capsys.readouterr().err.splitlines()
     assert any(line.startswith("histories: 40 users, the median has 9 rows") for line in said_lines)
     assert any(line.startswith("items: ") and "taken, " in line for line in said_lines)
-    assert "times: from 2022-04-15 06:20:00 to 2022-04-15 22:50:00 UTC" in said_lines
+    assert "times: from 2022-04-15 06:20:00 UTC to 2022-04-15 22:50:00 UTC" in said_lines
     assert beamwood("describe", "log.csv") == 0
     shown = capsys.readouterr().out.splitlines()
     assert set(shown) >= {line for line in said_lines if line.startswith(("histories: ", "items: "))}

@@ -166,3 +166,25 @@ def test_a_training_reports_its_checkpoint(market, tmp_path):
     kept = f"no checkpoint is yet in {out}.run"
     assert said == f"beamwood: interrupted; {kept}; run the same command with --resume to go on"
     assert took < 2 + SLACK
+
+
+@pytest.mark.parametrize(
+    ("words", "function"),
+    [
+        (["--method", "sasrec", "--set", "loop.max_steps=2"], "beamwood.fitting.vectors.sequence.SequenceTask.prepare"),
+        (["--method", "popularity"], "beamwood.artefact.write.sync"),
+    ],
+)
+def test_the_checkpoint_of_an_earlier_run_is_not_reported(market, tmp_path, monkeypatch, capsys, words, function):
+    """The earlier run is not this one's, and a counting method has none."""
+    out = tmp_path / "out"
+    command = ["fit", market / "log.parquet", "--out", out, "--overwrite"]
+    assert beamwood(*command, "--method", "sasrec", "--set", "loop.max_steps=1") == 0
+
+    def ending(*given, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(function, ending)
+    capsys.readouterr()
+    assert beamwood(*command, *words) == 130
+    assert capsys.readouterr().err.strip().splitlines()[-1] == ANEW

@@ -103,6 +103,27 @@ def test_time_split_never_uses_later_events():
             assert list(queries.labels[row]) == sorted(set(events[(times >= cut) & (times < end)].tolist()))
 
 
+@pytest.mark.parametrize(
+    ("form", "first"),
+    [
+        (lambda seconds: seconds, "2023-11-16 18:40:00 UTC"),
+        (lambda seconds: seconds * 1000 + 5, "2023-11-16 18:40:00.005000 UTC"),
+        (lambda seconds: seconds * 10**9, "2023-11-16 18:40:00 UTC"),
+        (lambda seconds: pl.from_epoch(seconds).dt.strftime("%Y-%m-%dT%H:%M:%SZ"), "2023-11-16 18:40:00 UTC"),
+        (lambda seconds: seconds - 1_700_000_000, "160000"),
+        (lambda seconds: seconds - 2_700_000_000, "-999840000"),
+    ],
+)
+@pytest.mark.parametrize("cut", [by_time, by_session])
+def test_the_cuts_in_time_are_dates(cut, form, first):
+    """An event every hundred seconds; numbers that only order stay as they are."""
+    seconds = pl.Series(1_700_000_000 + np.arange(2000) * 100)
+    users = np.arange(2000) % 20 if cut is by_time else np.arange(2000) // 2
+    log = read_log(pl.DataFrame({"user": users, "item": np.arange(2000) % 7, "time": form(seconds)}))
+    rule = cut(Dataset.from_log(log)).rule
+    assert f"before {first} train, from there to " in rule, rule
+
+
 def test_a_split_by_session_keeps_each_user_whole():
     """Users in random order, their sessions overlap, some start together, and some have one event."""
     rng = np.random.default_rng(4)

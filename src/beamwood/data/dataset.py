@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from beamwood.arguments import naming_arguments
 from beamwood.data.cells.ids import likenesses
+from beamwood.data.cells.times import moments
 from beamwood.data.digest import column_digest, frame_digest, text_bytes
 from beamwood.data.events import WEIGHT, EventKinds
 from beamwood.data.kept_columns import checked_kept
@@ -136,6 +137,11 @@ class Dataset:
         lengths = np.repeat(self.histories.lengths, self.histories.lengths)
         held = lengths - np.maximum(places_in_rows(self.histories.lengths), 1)
         return np.bincount(self.histories.items, held, minlength=len(self.items)).astype(np.int64)
+
+    def written_times(self, first: int, last: int) -> tuple[str, str]:
+        """Two of the times as text: dates in UTC, or as they are where they only order rows."""
+        early, late = moments(self.report.get("log", {}).get("time_unit"), first, last)
+        return (str(first), str(last)) if early is None else (f"{early} UTC", f"{late} UTC")
 
     def with_histories(self, histories: ItemLists) -> Dataset:
         """The same users and items with other histories, without times, weights and context."""

@@ -216,8 +216,9 @@ def by_time(dataset: Dataset, *, seed: int = 2026, valid_share: float = 0.1, tes
 
     train = _between(dataset, start, start + before[0])
     valid, test = queries(before[0], before[1]), queries(before[1], before[2])
+    first, second = dataset.written_times(*cuts)
     rule = (
-        f"by time: events before {cuts[0]} train, from there to {cuts[1]} validate, later ones test; "
+        f"by time: events before {first} train, from there to {second} validate, later ones test; "
         "no event at or after a query's cut is in its history or in training"
     )
     options = {"seed": seed, "valid_share": valid_share, "test_share": test_share}
@@ -241,13 +242,12 @@ def _cuts(times: NDArray[np.int64], valid_share: float, test_share: float, what:
     """The two points in time from which the given shares of `times` validate and test."""
     if min(valid_share, test_share) <= 0 or valid_share + test_share >= 1:
         raise InputError(f"valid_share={valid_share} and test_share={test_share} must be above 0 and sum below 1")
-    ordered = np.sort(times)
-    places = [int(len(ordered) * share) for share in (1 - valid_share - test_share, 1 - test_share)]
-    if not places[0] < places[1] < len(ordered):
+    places = [int(len(times) * share) for share in (1 - valid_share - test_share, 1 - test_share)]
+    if not places[0] < places[1] < len(times):
         raise InputError(
-            f"valid_share={valid_share} or test_share={test_share} is below one {what} of {len(ordered):,}; raise it"
+            f"valid_share={valid_share} or test_share={test_share} is below one {what} of {len(times):,}; raise it"
         )
-    return [ordered[place] for place in places]
+    return [int(cut) for cut in np.sort(times)[places]]
 
 
 @naming_arguments
@@ -267,14 +267,15 @@ def by_session(
     users = np.flatnonzero(dataset.histories.lengths)
     starts = times[dataset.histories.indptr[users]]
     cuts = _cuts(starts, valid_share, test_share, "user")
+    first, second = dataset.written_times(*cuts)
     parts = [users[np.searchsorted(cuts, starts, "right") == part] for part in range(3)]
     if not len(parts[0]):
-        raise _EmptySplitError(f"no user starts before the first cut, {cuts[0]}, so that none is left for training")
+        raise _EmptySplitError(f"no user starts before the first cut, {first}, so that none is left for training")
     trained = np.zeros(len(dataset.users), bool)
     trained[parts[0]] = True
     after = np.count_nonzero((times >= cuts[1]) & trained[dataset.histories.rows])
     rule = (
-        f"users by their first event (before {cuts[0]} train, from there to {cuts[1]} validate, later ones test; "
+        f"users by their first event (before {first} train, from there to {second} validate, later ones test; "
         f"{after:,} training events are not before the second cut)"
     )
     options = {"seed": seed, "history_length": history_length, "valid_share": valid_share, "test_share": test_share}

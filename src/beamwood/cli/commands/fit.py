@@ -6,8 +6,9 @@ import os
 import shlex
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from json import dumps, loads
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -195,8 +196,9 @@ def fit_named(
     data = load_split(_read(source, first, *others), split, {"seed": asked.seed})
     if first.needs.trains(config) and not run.resume:
         _check_begun(asked.budget, first)
-    began = time.perf_counter()
-    with keeping(lambda: _kept(out)), _saying_what_is_kept(out):
+    began, before = time.perf_counter(), None if run.resume else _begun(out)
+    kept = partial(_kept, out, before)
+    with keeping(kept), _saying_what_is_kept(kept):
         limit = first_budget(asked.budget, first, others)
         fitted = fit_method(first, data, config, out=out, seed=asked.seed, run=run, limit=limit, preset=settings.preset)
         fitted = add_counting(fitted, others, data, seed=asked.seed, budget=asked.budget)
@@ -228,18 +230,27 @@ def _check_begun(budget: Budget, method: Method) -> None:
 
 
 @contextmanager
-def _saying_what_is_kept(out: str) -> Iterator[None]:
+def _saying_what_is_kept(kept: Callable[[], str]) -> Iterator[None]:
     """Within it, who has no room to save is told how to go on once there is some."""
     try:
         yield
     except NotSavedError as error:
-        raise NotSavedError(f"{error}; {_kept(out)}") from error
+        raise NotSavedError(f"{error}; {kept()}") from error
 
 
-def _kept(out: str) -> str:
-    """What a stopped fit leaves, and how to continue."""
+def _begun(out: str) -> int | None:
+    """When the run beside the output began, None without one."""
     run = path_beside(out, ".run")
-    if not run.exists():
+    for path in (run / "config.json", run):
+        with suppress(OSError):
+            return path.stat().st_mtime_ns
+    return None
+
+
+def _kept(out: str, before: int | None) -> str:
+    """What a stopped fit leaves, and how to continue; an earlier run, which began at `before`, is none of it."""
+    run = path_beside(out, ".run")
+    if _begun(out) == before:
         return NOTHING
     newest = "the newest checkpoint is" if (run / "checkpoint").exists() else "no checkpoint is yet"
     return f"{newest} in {run}; run the same command with --resume to go on"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,7 +17,7 @@ from beamwood.data.files.source import Source, reading
 from beamwood.data.header import UNITS
 from beamwood.errors import InputError
 
-__all__ = ["numbers_of", "parts_of_second", "read_times", "seems_time", "since_1970"]
+__all__ = ["moments", "numbers_of", "parts_of_second", "read_times", "seems_time", "shared_parts", "since_1970"]
 
 _NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"
 _WHOLE = r"^\s*[+-]?\d{1,19}(\.0*)?\s*$"
@@ -77,6 +78,27 @@ def since_1970(time: int) -> float | None:
     """A time of a log in seconds since 1970; None where `parts_of_second` is."""
     parts = parts_of_second(time)
     return None if parts is None else time / parts
+
+
+def moments(unit: str | None, first: int, last: int) -> tuple[str, str] | tuple[None, None]:
+    """Two times of a log in a `ReadReport.time_unit` as ISO 8601 text in UTC; None where they only order rows."""
+    parts = shared_parts(unit, first, last)
+    if parts is None:
+        return None, None
+    start = dt.datetime(1970, 1, 1)
+    early, late = (start + dt.timedelta(microseconds=time * 10**6 // parts) for time in (first, last))
+    return early.isoformat(sep=" "), late.isoformat(sep=" ")
+
+
+def shared_parts(unit: str | None, first: int, last: int) -> int | None:
+    """The units a second of both times; None where they are no dates in the years 1 to 9999."""
+    if unit == "order":
+        return None
+    if unit is not None:
+        parts = {"us": 10**6, "ns": 10**9}[unit]
+        return parts if first // parts >= -62_135_596_800 and last // parts < 253_402_300_800 else None
+    counted = parts_of_second(last)
+    return counted if counted == parts_of_second(first) else None
 
 
 def _by_type(table: Source, name: str) -> ReadTimes | None:

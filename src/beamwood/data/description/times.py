@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from beamwood.data.cells.times import numbers_of, parts_of_second
+from beamwood.data.cells.times import moments, numbers_of, parts_of_second, shared_parts
 from beamwood.data.files.source import Source, reading
 from beamwood.data.log import CheckedLog
 
-__all__ = ["describe_times", "moments"]
+__all__ = ["describe_times"]
 
 _DAY = 86_400
 _BARS = 12
@@ -48,29 +48,8 @@ def describe_times(checked: CheckedLog) -> dict[str, Any] | None:
         "first": span[0] or str(first),
         "last": span[1] or str(last),
     }
-    parts = _parts(unit, first, last)
+    parts = shared_parts(unit, first, last)
     return told if parts is None else told | _days(checked, parts)
-
-
-def moments(unit: str | None, first: int, last: int) -> tuple[str, str] | tuple[None, None]:
-    """Two times of a log in a `ReadReport.time_unit` as ISO 8601 text in UTC; None where they only order rows."""
-    parts = _parts(unit, first, last)
-    if parts is None:
-        return None, None
-    start = dt.datetime(1970, 1, 1)
-    early, late = (start + dt.timedelta(seconds=time // parts) for time in (first, last))
-    return early.isoformat(sep=" "), late.isoformat(sep=" ")
-
-
-def _parts(unit: str | None, first: int, last: int) -> int | None:
-    """The time units in a second; None where the times are no dates in the years 1 to 9999."""
-    if unit == "order":
-        return None
-    if unit is not None:
-        parts = {"us": 10**6, "ns": 10**9}[unit]
-        return parts if first // parts >= -62_135_596_800 and last // parts < 253_402_300_800 else None
-    counted = parts_of_second(last)
-    return counted if counted == parts_of_second(first) else None
 
 
 def _unit(checked: CheckedLog, name: str) -> str:

@@ -8,7 +8,6 @@ from typing import Any
 from beamwood.data.columns import with_article
 from beamwood.data.dataset import Dataset
 from beamwood.data.description.shape import lengths, popularity
-from beamwood.data.description.times import moments
 
 __all__ = ["description_lines", "lines_of_fit", "outline_lines"]
 
@@ -53,10 +52,8 @@ def lines_of_fit(dataset: Dataset) -> list[str]:
     ]
     if dataset.times is None:
         return [*told, _no_times(drawn=bool(dataset.report["order"]))]
-    first, last = int(dataset.times.min()), int(dataset.times.max())
-    span = moments(dataset.report["log"]["time_unit"], first, last)
-    zone = "" if span[0] is None else " UTC"
-    return [*told, f"times: from {span[0] or first} to {span[1] or last}{zone}"]
+    first, last = dataset.written_times(int(dataset.times.min()), int(dataset.times.max()))
+    return [*told, f"times: from {first} to {last}"]
 
 
 def _role(column: Document) -> str:
