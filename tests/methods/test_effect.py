@@ -6,6 +6,7 @@ import pytest
 
 from beamwood.errors import InputError
 from beamwood.fitting.effect import NotBoth, Only
+from beamwood.fitting.plan import Facts
 from beamwood.methods import METHODS, load_method
 
 ONE_FILE = Path(__file__).parents[1] / "one_file"
@@ -176,3 +177,15 @@ def test_a_preset_is_not_what_the_user_gave():
 def test_a_score_of_ones_own_may_read_histories():
     own = load_method(str(ONE_FILE / "attended_product.py"))
     assert own.configured({"model.length": 5, "examples.horizon": 1}).model.length == 5
+
+
+@pytest.mark.parametrize("name", ["sasrec", "gru4rec", "caser", "fmlp", "youtube_dnn", "lpo4rec"])
+def test_the_optimiser_of_samples_needs_them(name):
+    """Known only with the log where `loss.sampled_negatives` is automatic."""
+    lazy, facts = {"optimiser.embeddings": "lazy-adam"}, Facts(num_users=90, num_items=90, mean_history=9.0)
+    for negatives in (None, *(["auto"] if name != "youtube_dnn" else [])):
+        config = load_method(name).configured(lazy | {"loss.sampled_negatives": negatives})
+        with pytest.raises(InputError, match="has no effect with a softmax over all items"):
+            config.plan(facts)
+    config = load_method(name).configured(lazy | {"loss.sampled_negatives": 8})
+    assert config.plan(facts).optimiser.embeddings == "lazy-adam"

@@ -142,7 +142,7 @@ class WindowConfig(HorizonConfig):
 
     def resolved(self, facts: Facts) -> dict[str, Any]:
         """Item vectors that are projections of a column cannot start from transitions. At least each epoch of a small
-        log is validated, as it is overfitted within a few.
+        log is validated, as it is overfitted within a few. Errors: an optimiser for samples, without these.
         """
         optimiser, possible = self.optimiser, self.model.item_column is None
         sampled = self.sampled(facts)
@@ -155,9 +155,13 @@ class WindowConfig(HorizonConfig):
             # In a causal encoder each position of a window is an example, so an epoch has few windows.
             windows = facts.mean_history / self.model.length if self.encoder.causal else facts.mean_history
             values |= validations(self, int(facts.num_users * max(1.0, windows)))
-        # The full softmax updates every item.
         if sampled is not None:
             values["optimiser.embeddings"] = embeddings_of(optimiser.embeddings, facts.num_items)
+        elif optimiser.embeddings == "lazy-adam":
+            raise InputError(
+                "optimiser.embeddings=lazy-adam has no effect with a softmax over all items, which updates every "
+                "vector; leave it out, or set loss.sampled_negatives to a number"
+            )
         return values
 
     def sampled(self, facts: Facts) -> int | None:
