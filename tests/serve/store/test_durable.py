@@ -1,6 +1,5 @@
 """Stores that may lose acknowledged events say so: in `durable`, which follows the settings, and at the start."""
 
-
 from __future__ import annotations
 
 import json
