@@ -122,7 +122,7 @@ def _fix(manifest: Mapping[str, Any]) -> str:
         return "it was not written by this version: fit and save it again, or load(path, method=...) its own Method"
     return (
         f"it is of the method file {', '.join(files)}, which is not run automatically: if you trust it, "
-        f"beamwood.load(path, method={files[0]!r})"
+        f"pass method={files[0]!r}"
     )
 
 

@@ -102,7 +102,7 @@ class Service:
                 min_beam=settings.min_beam,
                 filter_bytes=settings.filter_cache,
                 by_category=settings.by_category,
-                searchers=settings.searchers,
+                searchers=None if settings.searchers is None else settings.searchers(Path(folder)),
                 **options,
             )
         finally:
