@@ -152,6 +152,14 @@ def test_wrong_arguments_are_refused():
         paired_comparisons({"popularity": np.ones(3)}, "popularty", rng)
     with pytest.raises(InputError, match="same queries"):
         paired_comparisons({"a": np.ones(3), "b": np.ones(4)}, "a", rng)
+    with pytest.raises(InputError, match=r"rng=0 draws nothing; give np.random.default_rng\(0\)"):
+        bootstrap_interval(np.array([0.1, 0.2]), 0)
+    with pytest.raises(InputError, match="values='ab' does not fit"):
+        bootstrap_interval("ab", rng)
+    for wrong in ([0.1, np.nan], [1.5], [-0.1], [[0.1]], 0.1):
+        with pytest.raises(InputError, match="p-value is a probability"):
+            holm(wrong)
+    assert holm([0.01, 0.04]).tolist() == [0.02, 0.04]
 
 
 @pytest.mark.parametrize("count", [8, 7, 300])

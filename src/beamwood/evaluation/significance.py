@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
+from beamwood.arguments import naming_arguments
 from beamwood.blocks import slices
 from beamwood.errors import InputError, nearest
 from beamwood.types import FloatArray
@@ -68,6 +69,7 @@ class PairedComparison:
         return asdict(self)
 
 
+@naming_arguments
 def bootstrap_interval(
     values: FloatArray, rng: np.random.Generator, *, level: float = 0.95, num_resamples: int = 2000
 ) -> Interval:
@@ -138,8 +140,15 @@ TESTS: dict[str, Callable[[FloatArray, np.random.Generator], float]] = {
 }
 
 
+@naming_arguments
 def holm(p_values: FloatArray) -> NDArray[np.float64]:
-    """Holm's step-down adjustment: sorted p_(i) becomes max over j <= i of min(1, (m - j + 1) p_(j))."""
+    """Holm's step-down adjustment: sorted p_(i) becomes max over j <= i of min(1, (m - j + 1) p_(j)).
+
+    Errors: a value outside 0..1, or NaN.
+    """
+    p_values = np.asarray(p_values, np.float64)
+    if p_values.ndim != 1 or not ((p_values >= 0) & (p_values <= 1)).all():
+        raise InputError(f"p_values={p_values} are not one number of 0..1 a test; a p-value is a probability")
     order = np.argsort(p_values, kind="stable")
     factors = np.arange(len(p_values), 0, -1)
     adjusted: NDArray[np.float64] = np.empty(len(p_values), np.float64)
@@ -147,6 +156,7 @@ def holm(p_values: FloatArray) -> NDArray[np.float64]:
     return adjusted
 
 
+@naming_arguments
 def paired_comparisons(
     values: Mapping[str, FloatArray], baseline: str, rng: np.random.Generator
 ) -> list[PairedComparison]:
@@ -196,6 +206,8 @@ def _checked(values: FloatArray, *, least: int) -> NDArray[np.float64]:
 
 
 def _resampled_means(values: NDArray[np.float64], rng: np.random.Generator, num_resamples: int) -> NDArray[np.float64]:
+    if not isinstance(rng, np.random.Generator):
+        raise InputError(f"rng={rng!r} draws nothing; give np.random.default_rng(0)")
     if num_resamples < 1:
         raise InputError(f"num_resamples={num_resamples} is below 1; 2000 is usual")
     means = np.empty(num_resamples)
