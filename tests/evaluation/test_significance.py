@@ -11,6 +11,7 @@ from scipy import stats
 from beamwood.errors import InputError
 from beamwood.evaluation.significance import (
     bootstrap_interval,
+    bootstrap_intervals,
     holm,
     paired_bootstrap,
     paired_comparisons,
@@ -67,6 +68,22 @@ def test_many_equal_values_are_resampled_by_count():
     assert (interval.low, interval.high) == pytest.approx((0.1 - 1.96 * error, 0.1 + 1.96 * error), abs=0.05 * error)
     shifted = np.where(rng.random(200_000) < 0.5, 1.0, -1.0) + 0.004
     assert paired_bootstrap(shifted, rng, num_resamples=20_000) == pytest.approx(paired_t(shifted), abs=0.01)
+
+
+def test_metrics_of_the_same_queries_are_resampled_together():
+    rng, draws = np.random.default_rng(8), np.random.default_rng(9)
+    values = {"ndcg": rng.random(60), "hits": np.round(rng.random(60))}
+    found = bootstrap_intervals(values, np.random.default_rng(9), num_resamples=500)
+    resampled = [draws.integers(0, 60, 60) for _ in range(500)]
+    for name, column in values.items():
+        means = [column[drawn].mean() for drawn in resampled]
+        bounds = np.quantile(means, [0.025, 0.975])
+        assert (found[name].mean, found[name].low, found[name].high) == pytest.approx((column.mean(), *bounds))
+        one = bootstrap_interval(column, np.random.default_rng(9), num_resamples=500)
+        assert (one.low, one.high) == pytest.approx((found[name].low, found[name].high))
+    with pytest.raises(InputError, match="different numbers of queries"):
+        bootstrap_intervals({"a": np.ones(3), "b": np.ones(4)}, rng)
+    assert bootstrap_intervals({}, rng) == {}
 
 
 def test_rounding_alone_is_no_difference():

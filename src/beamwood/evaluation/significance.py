@@ -5,7 +5,7 @@ Shape legend: Q queries, R resamples.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -24,6 +24,7 @@ __all__ = [
     "ROUNDING",
     "PairedComparison",
     "bootstrap_interval",
+    "bootstrap_intervals",
     "holm",
     "paired_bootstrap",
     "paired_comparisons",
@@ -74,12 +75,27 @@ def bootstrap_interval(
     values: FloatArray, rng: np.random.Generator, *, level: float = 0.95, num_resamples: int = 2000
 ) -> Interval:
     """The percentile bootstrap interval of the mean of float[Q] values over resampled queries (Efron, 1979)."""
-    values = _checked(values, least=1)
+    return bootstrap_intervals({"values": values}, rng, level=level, num_resamples=num_resamples)["values"]
+
+
+def bootstrap_intervals(
+    values: Mapping[str, FloatArray], rng: np.random.Generator, *, level: float = 0.95, num_resamples: int = 2000
+) -> dict[str, Interval]:
+    """`bootstrap_interval` of each of several metrics of the same queries, which are resampled once for all of them.
+
+    Errors: unequal numbers of queries.
+    """
+    columns = {name: _checked(column, least=1) for name, column in values.items()}
     if not 0.0 < level < 1.0:
         raise InputError(f"level={level} is outside (0, 1); 0.95 gives a 95 % interval")
-    means = _resampled_means(values, rng, num_resamples)
-    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
-    return Interval(float(values.mean()), float(low), float(high), level)
+    if len({len(column) for column in columns.values()}) > 1:
+        raise InputError("the metrics are of different numbers of queries; evaluate them on the same ones")
+    means_RM = _resampled_means(list(columns.values()), rng, num_resamples)
+    bounds = np.quantile(means_RM, [(1 - level) / 2, (1 + level) / 2], axis=0).T.tolist()
+    return {
+        name: Interval(float(column.mean()), low, high, level)
+        for (name, column), (low, high) in zip(columns.items(), bounds, strict=True)
+    }
 
 
 def t_interval(values: FloatArray, *, level: float = 0.95) -> Interval:
@@ -104,7 +120,7 @@ def paired_bootstrap(difference: FloatArray, rng: np.random.Generator, *, num_re
     observed = abs(float(difference.mean()))
     if not difference.any():
         return 1.0
-    centred = _resampled_means(difference - difference.mean(), rng, num_resamples)
+    centred = _resampled_means([difference - difference.mean()], rng, num_resamples)[:, 0]
     # Means of hits are discrete, so that |m*| = |m| is common; rounding must not break the tie.
     observed -= 1e-9 * float(np.abs(difference).max())
     return float((1 + np.count_nonzero(np.abs(centred) >= observed)) / (num_resamples + 1))
@@ -205,21 +221,46 @@ def _checked(values: FloatArray, *, least: int) -> NDArray[np.float64]:
     return checked
 
 
-def _resampled_means(values: NDArray[np.float64], rng: np.random.Generator, num_resamples: int) -> NDArray[np.float64]:
+def _resampled_means(
+    columns: Sequence[NDArray[np.float64]], rng: np.random.Generator, num_resamples: int
+) -> NDArray[np.float64]:
+    """float64[R, M], the mean of each column [Q] over the queries of each resample."""
     if not isinstance(rng, np.random.Generator):
         raise InputError(f"rng={rng!r} draws nothing; give np.random.default_rng(0)")
     if num_resamples < 1:
         raise InputError(f"num_resamples={num_resamples} is below 1; 2000 is usual")
+    means_RM = np.empty((num_resamples, len(columns)))
+    others = []
+    for place, values in enumerate(columns):
+        if len(values) >= _MANY and _REPEATED * len(np.unique(values)) <= len(values):
+            means_RM[:, place] = _means_by_value(values, rng, num_resamples)
+        else:
+            others.append(place)
+    if others:
+        values_QM = np.stack([columns[place] for place in others], axis=1)
+        means_RM[:, others] = _means_by_query(values_QM, rng, num_resamples)
+    return means_RM
+
+
+def _means_by_value(values: NDArray[np.float64], rng: np.random.Generator, num_resamples: int) -> NDArray[np.float64]:
+    """float64[R]; how often a resample holds each distinct value is multinomial, which takes far fewer draws."""
+    distinct, counts = np.unique(values, return_counts=True)
     means = np.empty(num_resamples)
-    if len(values) >= _MANY:
-        distinct, counts = np.unique(values, return_counts=True)
-        if _REPEATED * len(distinct) <= len(values):
-            # How often a resample holds each distinct value is multinomial: the same means from far fewer draws.
-            for part in slices(num_resamples, _BLOCK_VALUES // len(distinct)):
-                drawn = rng.multinomial(len(values), counts / len(values), part.stop - part.start)
-                means[part] = drawn @ distinct / len(values)
-            return means
-    for part in slices(num_resamples, _BLOCK_VALUES // len(values)):
-        size = part.stop - part.start, len(values)
-        means[part] = values[rng.integers(0, len(values), size)].mean(axis=1)
+    for part in slices(num_resamples, _BLOCK_VALUES // len(distinct)):
+        drawn = rng.multinomial(len(values), counts / len(values), part.stop - part.start)
+        means[part] = drawn @ distinct / len(values)
     return means
+
+
+def _means_by_query(
+    values_QM: NDArray[np.float64], rng: np.random.Generator, num_resamples: int
+) -> NDArray[np.float64]:
+    """float64[R, M]; how often a resample holds each query is counted once for all columns."""
+    num_queries, means_RM = len(values_QM), np.empty((num_resamples, values_QM.shape[1]))
+    for part in slices(num_resamples, _BLOCK_VALUES // num_queries):
+        drawn = rng.integers(0, num_queries, (part.stop - part.start, num_queries))
+        held = np.empty(drawn.shape)
+        for row, queries in enumerate(drawn):
+            held[row] = np.bincount(queries, minlength=num_queries)
+        means_RM[part] = held @ values_QM / num_queries
+    return means_RM
