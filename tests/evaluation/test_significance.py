@@ -149,6 +149,16 @@ def test_compare_finds_a_planted_difference():
     assert worse.as_dict()["difference"]["level"] == 0.95
 
 
+def test_all_rivals_and_the_interval_share_the_resamples():
+    rng = np.random.default_rng(5)
+    values = {name: rng.random(80) + more for name, more in (("ours", 0.05), ("a", 0.0), ("b", 0.03))}
+    for test in paired_comparisons(values, "ours", np.random.default_rng(6)):
+        difference = values["ours"] - values[test.rival]
+        alone = bootstrap_interval(difference, np.random.default_rng(6))
+        assert (test.difference.low, test.difference.high) == pytest.approx((alone.low, alone.high))
+        assert test.p_values["bootstrap"] == paired_bootstrap(difference, np.random.default_rng(6))
+
+
 def test_same_generator_same_answer():
     values = np.random.default_rng(5).random(50)
     once, twice = (bootstrap_interval(values, np.random.default_rng(7)) for _ in range(2))

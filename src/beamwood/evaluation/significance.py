@@ -5,7 +5,7 @@ Shape legend: Q queries, R resamples.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -19,7 +19,6 @@ from beamwood.errors import InputError, nearest
 from beamwood.types import FloatArray
 
 __all__ = [
-    "TESTS",
     "Interval",
     "ROUNDING",
     "PairedComparison",
@@ -34,6 +33,7 @@ __all__ = [
     "wilcoxon",
 ]
 
+_LEVEL, _RESAMPLES = 0.95, 2000
 # Resampled values held at a time (32 MiB).
 _BLOCK_VALUES = 2**22
 # From so many queries on, values that repeat this often on average are resampled by count.
@@ -72,14 +72,18 @@ class PairedComparison:
 
 @naming_arguments
 def bootstrap_interval(
-    values: FloatArray, rng: np.random.Generator, *, level: float = 0.95, num_resamples: int = 2000
+    values: FloatArray, rng: np.random.Generator, *, level: float = _LEVEL, num_resamples: int = _RESAMPLES
 ) -> Interval:
     """The percentile bootstrap interval of the mean of float[Q] values over resampled queries (Efron, 1979)."""
     return bootstrap_intervals({"values": values}, rng, level=level, num_resamples=num_resamples)["values"]
 
 
 def bootstrap_intervals(
-    values: Mapping[str, FloatArray], rng: np.random.Generator, *, level: float = 0.95, num_resamples: int = 2000
+    values: Mapping[str, FloatArray],
+    rng: np.random.Generator,
+    *,
+    level: float = _LEVEL,
+    num_resamples: int = _RESAMPLES,
 ) -> dict[str, Interval]:
     """`bootstrap_interval` of each of several metrics of the same queries, which are resampled once for all of them.
 
@@ -91,14 +95,18 @@ def bootstrap_intervals(
     if len({len(column) for column in columns.values()}) > 1:
         raise InputError("the metrics are of different numbers of queries; evaluate them on the same ones")
     means_RM = _resampled_means(list(columns.values()), rng, num_resamples)
-    bounds = np.quantile(means_RM, [(1 - level) / 2, (1 + level) / 2], axis=0).T.tolist()
     return {
-        name: Interval(float(column.mean()), low, high, level)
-        for (name, column), (low, high) in zip(columns.items(), bounds, strict=True)
+        name: _interval(column, means_R, level)
+        for (name, column), means_R in zip(columns.items(), means_RM.T, strict=True)
     }
 
 
-def t_interval(values: FloatArray, *, level: float = 0.95) -> Interval:
+def _interval(values: NDArray[np.float64], means_R: NDArray[np.float64], level: float) -> Interval:
+    low, high = np.quantile(means_R, [(1 - level) / 2, (1 + level) / 2])
+    return Interval(float(values.mean()), float(low), float(high), level)
+
+
+def t_interval(values: FloatArray, *, level: float = _LEVEL) -> Interval:
     """Student's interval of the mean of float[Q] values, which excludes 0 where `paired_t` is below 1 - `level`.
 
     Deterministic: the same values give the same bounds everywhere.
@@ -111,19 +119,22 @@ def t_interval(values: FloatArray, *, level: float = 0.95) -> Interval:
     return Interval(mean, mean - half, mean + half, level)
 
 
-def paired_bootstrap(difference: FloatArray, rng: np.random.Generator, *, num_resamples: int = 2000) -> float:
+def paired_bootstrap(difference: FloatArray, rng: np.random.Generator, *, num_resamples: int = _RESAMPLES) -> float:
     """The two-sided p-value of a mean difference of 0, from the resampled means of the centred differences.
 
     p = (1 + #{|m*| >= |m|}) / (R + 1), so it is never below 1 / (R + 1). Source: Efron and Tibshirani (1993), 16.4.
     """
     difference = _checked(difference, least=2)
-    observed = abs(float(difference.mean()))
+    return _bootstrap_p(difference, _resampled_means([difference], rng, num_resamples)[:, 0])
+
+
+def _bootstrap_p(difference: NDArray[np.float64], means_R: NDArray[np.float64]) -> float:
     if not difference.any():
         return 1.0
-    centred = _resampled_means([difference - difference.mean()], rng, num_resamples)[:, 0]
+    mean = float(difference.mean())
     # Means of hits are discrete, so that |m*| = |m| is common; rounding must not break the tie.
-    observed -= 1e-9 * float(np.abs(difference).max())
-    return float((1 + np.count_nonzero(np.abs(centred) >= observed)) / (num_resamples + 1))
+    observed = abs(mean) - 1e-9 * float(np.abs(difference).max())
+    return float((1 + np.count_nonzero(np.abs(means_R - mean) >= observed)) / (len(means_R) + 1))
 
 
 def paired_t(difference: FloatArray) -> float:
@@ -149,13 +160,6 @@ def wilcoxon(difference: FloatArray) -> float:
     return float(stats.wilcoxon(difference, zero_method="wilcox").pvalue)
 
 
-TESTS: dict[str, Callable[[FloatArray, np.random.Generator], float]] = {
-    "bootstrap": paired_bootstrap,
-    "t": lambda difference, _: paired_t(difference),
-    "wilcoxon": lambda difference, _: wilcoxon(difference),
-}
-
-
 @naming_arguments
 def holm(p_values: FloatArray) -> NDArray[np.float64]:
     """Holm's step-down adjustment: sorted p_(i) becomes max over j <= i of min(1, (m - j + 1) p_(j)).
@@ -176,32 +180,38 @@ def holm(p_values: FloatArray) -> NDArray[np.float64]:
 def paired_comparisons(
     values: Mapping[str, FloatArray], baseline: str, rng: np.random.Generator
 ) -> list[PairedComparison]:
-    """`baseline` against every other method on the same queries, by all `TESTS`, Holm-adjusted within each test.
+    """`baseline` against every other method on the same queries: bootstrap, t-test and Wilcoxon's test.
 
-    `values` float[Q] for each method, in the same order of queries. Errors: an unknown baseline, unequal lengths.
+    P-values are Holm-adjusted within each test; queries are resampled once for all. `values` float[Q] for each method,
+    in the same order of queries. Errors: an unknown baseline, unequal lengths.
     """
     if baseline not in values:
         raise InputError(f"baseline='{baseline}' is not among the methods{nearest(baseline, values)}")
     rivals = [name for name in values if name != baseline]
-    differences = {}
+    differences = []
     for rival in rivals:
         if len(values[rival]) != len(values[baseline]):
             raise InputError(
                 f"'{rival}' has {len(values[rival])} queries and '{baseline}' {len(values[baseline])}; "
                 "evaluate both on the same queries"
             )
-        differences[rival] = paired_difference(values[baseline], values[rival])
-    raw = {name: np.array([test(differences[rival], rng) for rival in rivals]) for name, test in TESTS.items()}
-    adjusted = {name: holm(column) for name, column in raw.items()}
+        differences.append(_checked(paired_difference(values[baseline], values[rival]), least=2))
+    means_MR = _resampled_means(differences, rng, _RESAMPLES).T
+    raw = {
+        "bootstrap": [_bootstrap_p(*each) for each in zip(differences, means_MR, strict=True)],
+        "t": [paired_t(difference) for difference in differences],
+        "wilcoxon": [wilcoxon(difference) for difference in differences],
+    }
+    adjusted = {name: holm(np.array(p_values)) for name, p_values in raw.items()}
     return [
         PairedComparison(
             baseline,
             rival,
-            bootstrap_interval(differences[rival], rng),
-            {name: float(raw[name][i]) for name in TESTS},
-            {name: float(adjusted[name][i]) for name in TESTS},
+            _interval(differences[place], means_MR[place], _LEVEL),
+            {name: p_values[place] for name, p_values in raw.items()},
+            {name: float(p_values[place]) for name, p_values in adjusted.items()},
         )
-        for i, rival in enumerate(rivals)
+        for place, rival in enumerate(rivals)
     ]
 
 
