@@ -58,6 +58,18 @@ def test_wrong_arrays_are_refused():
         ItemLists.from_lists([[1], [2**32 + 5]])
     with pytest.raises(InputError, match="must hold whole numbers"):
         ItemLists.from_lists([np.array([2**32 + 5])])
+    for flat in ([1, 2], np.array([1, 2]), [None]):
+        with pytest.raises(InputError, match="items must be a list of whole numbers"):
+            ItemLists.from_lists(flat)
+    with pytest.raises(InputError, match="a row is a table"):
+        ItemLists.from_lists([[[1], [2]]])
+
+
+@pytest.mark.parametrize("items", [np.array([[1, 2]]), np.array([[1], [2], [3]]), np.array([1, 2])])
+def test_membership_needs_a_list_for_each_row(items):
+    with pytest.raises(InputError, match="and 2 lists; give a row of items for each list"):
+        among(items, ItemLists.from_lists([[1], [2]]))
+    assert among([[1, 2], [2, -1]], ItemLists.from_lists([[1], [2]])).tolist() == [[True, False], [True, False]]
 
 
 def test_lists_are_stored_in_the_form_of_the_native_core():

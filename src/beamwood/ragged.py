@@ -56,6 +56,8 @@ def whole_numbers(name: str, values: Any, dtype: type[np.integer[Any]]) -> NDArr
         array = np.asarray(values)
     except ValueError as error:
         raise InputError(f"{name} must hold whole numbers: {error}") from None
+    if array.ndim == 0:
+        raise InputError(f"{name} must be a list of whole numbers; got {values!r}")
     if array.dtype != dtype and array.size:
         most, is_integer = np.iinfo(dtype).max, array.dtype.kind in "iu"
         if not is_integer or array.max() > most or array.min() < -most:

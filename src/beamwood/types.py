@@ -19,6 +19,7 @@ __all__ = [
     "BoolArray",
     "ContextColumn",
     "Estimator",
+    "Extending",
     "FloatArray",
     "Hits",
     "IndexArray",
@@ -70,6 +71,8 @@ class ItemLists:
     def from_lists(cls, rows: Iterable[Sequence[int] | IndexArray]) -> Self:
         """Lists from an iterable of sequences of item indices."""
         arrays = [whole_numbers("items", row, np.int32) for row in rows]
+        if any(array.ndim > 1 for array in arrays):
+            raise InputError("a row is a table; give one list of item indices a row, as [[5, 9], [2]]")
         return cls(indptr_of([len(row) for row in arrays]), np.concatenate([np.empty(0, np.int32), *arrays]))
 
     @classmethod
@@ -166,7 +169,10 @@ class ItemLists:
 
 
 def among(items_BM: IndexArray, lists: ItemLists) -> BoolArray:
-    """bool[B, M], true where an item is in its row's list; -1 (no item) never is."""
+    """bool[B, M], true where an item is in its row's list; -1 (no item) never is. Errors: not one list a row."""
+    items_BM = np.asarray(items_BM)
+    if items_BM.ndim != 2 or len(items_BM) != len(lists):
+        raise InputError(f"items of shape {items_BM.shape} and {len(lists)} lists; give a row of items for each list")
     if len(lists.items) == 0:
         return np.zeros(items_BM.shape, np.bool_)
     width = np.int64(max(int(items_BM.max(initial=-1)), int(lists.items.max())) + 1)
@@ -387,3 +393,12 @@ class Searcher(Estimator, Protocol):
 
     @classmethod
     def restore(cls, config: dict[str, Any], arrays: dict[str, NDArray[Any]], *, threads: int = 1) -> Self: ...
+
+
+@runtime_checkable
+class Extending(Protocol):
+    """A searcher with items that are newer than its fit."""
+
+    def known_query(self, query: Query) -> Query:
+        """The query with each new item in histories replaced by the known one that it is most of, if any."""
+        ...

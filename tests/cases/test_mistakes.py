@@ -11,6 +11,8 @@ import beamwood as beamwood_api
 from beamwood.artefact.manifest import check_outside
 from beamwood.data import read_log
 from beamwood.errors import InputError
+from beamwood.evaluation.protocol import evaluate_split
+from beamwood.retrieval.columns.where_text import parse_where
 from cli_cases import beamwood
 
 FORMS = {
@@ -243,6 +245,11 @@ CALLS = {
     "1 of 1 ids are unknown, such as 'x'; leave them out$": lambda s, r: r.without_items(["x"]),
     "evaluate has no argument 'k'; did you mean 'ks'": lambda s, r: beamwood_api.evaluate(r, s, k=3),
     "recommend has no argument 'user'; did you mean 'users'": lambda s, r: r.recommend(user=4),
+    "monitor=5 does not fit": lambda s, r: beamwood_api.fit(s, time_limit=1, monitor=5),
+    "say=None does not fit": lambda s, r: beamwood_api.fit(s, time_limit=1, say=None),
+    r"members=\['dtr'\] does not fit": lambda s, r: beamwood_api.fit(s, time_limit=1, members=["dtr"]),
+    "rule=0.2 does not fit": lambda s, r: evaluate_split(r.searcher, s, rule=0.2),
+    "text=5 does not fit": lambda s, r: parse_where(5, r.columns),
     "recommend has no argument 'excluded'; did you mean 'exclude'": lambda s, r: r.recommend(users=[4], excluded=[1]),
 }
 

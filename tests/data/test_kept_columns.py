@@ -32,6 +32,11 @@ def dataset(folder, *kept):
     return Dataset.from_log(read_log(folder / "log.csv"), folder / "items.csv", keep_columns=kept)
 
 
+def test_columns_as_one_string_are_refused(folder):
+    with pytest.raises(InputError, match=r"keep_columns='price' is a string; give a list, as \['price'\]"):
+        Dataset.from_log(read_log(folder / "log.csv"), folder / "items.csv", keep_columns="price")
+
+
 @pytest.mark.parametrize("kept", [np.array(KEPT), pl.Series(KEPT), list(KEPT), (), np.array([]), pl.Series([])])
 def test_columns_are_accepted_in_every_kind_of_list(folder, kept):
     log = read_log(folder / "log.csv")

@@ -107,3 +107,9 @@ def test_wrong_content_leaves_nothing(tmp_path):
 def test_unknown_name(tmp_path):
     with pytest.raises(InputError, match=r"'ml1m' is unknown; did you mean 'ml-1m'\?"):
         fetch("ml1m", tmp_path)
+
+
+@pytest.mark.parametrize("wrong", [{"name": 5}, {"folder": None}])
+def test_arguments_of_other_types_are_named(tmp_path, wrong):
+    with pytest.raises(InputError, match=f"{next(iter(wrong))}=.* does not fit"):
+        fetch(**({"name": "ml-1m", "folder": tmp_path} | wrong))

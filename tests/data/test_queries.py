@@ -35,3 +35,12 @@ def test_a_sample_is_random_by_seed_and_in_order(queries):
 def test_rows_beside_the_users_have_to_be_as_many(queries):
     with pytest.raises(InputError, match="20 users and 3 rows of labels"):
         Queries(queries.users, queries.histories, queries.labels.take(np.arange(3)), queries.seen)
+
+
+def test_plain_lists_of_users_are_numbers_and_other_rows_need_their_class(queries):
+    beside = (queries.histories, queries.labels, queries.seen)
+    assert Queries(list(range(20)), *beside).users.dtype == np.int64
+    with pytest.raises(InputError, match="users must hold whole numbers"):
+        Queries(np.arange(20) + 0.5, *beside)
+    with pytest.raises(InputError, match="labels is no ItemLists"):
+        Queries(queries.users, queries.histories, [[1]] * 20, queries.seen)

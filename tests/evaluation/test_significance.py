@@ -11,6 +11,7 @@ from scipy import stats
 from beamwood.errors import InputError
 from beamwood.evaluation.significance import (
     bootstrap_interval,
+    bootstrap_intervals,
     holm,
     paired_bootstrap,
     paired_comparisons,
@@ -67,6 +68,22 @@ def test_many_equal_values_are_resampled_by_count():
     assert (interval.low, interval.high) == pytest.approx((0.1 - 1.96 * error, 0.1 + 1.96 * error), abs=0.05 * error)
     shifted = np.where(rng.random(200_000) < 0.5, 1.0, -1.0) + 0.004
     assert paired_bootstrap(shifted, rng, num_resamples=20_000) == pytest.approx(paired_t(shifted), abs=0.01)
+
+
+def test_metrics_of_the_same_queries_are_resampled_together():
+    rng, draws = np.random.default_rng(8), np.random.default_rng(9)
+    values = {"ndcg": rng.random(60), "hits": np.round(rng.random(60))}
+    found = bootstrap_intervals(values, np.random.default_rng(9), num_resamples=500)
+    resampled = [draws.integers(0, 60, 60) for _ in range(500)]
+    for name, column in values.items():
+        means = [column[drawn].mean() for drawn in resampled]
+        bounds = np.quantile(means, [0.025, 0.975])
+        assert (found[name].mean, found[name].low, found[name].high) == pytest.approx((column.mean(), *bounds))
+        one = bootstrap_interval(column, np.random.default_rng(9), num_resamples=500)
+        assert (one.low, one.high) == pytest.approx((found[name].low, found[name].high))
+    with pytest.raises(InputError, match="different numbers of queries"):
+        bootstrap_intervals({"a": np.ones(3), "b": np.ones(4)}, rng)
+    assert bootstrap_intervals({}, rng) == {}
 
 
 def test_rounding_alone_is_no_difference():
@@ -132,6 +149,16 @@ def test_compare_finds_a_planted_difference():
     assert worse.as_dict()["difference"]["level"] == 0.95
 
 
+def test_all_rivals_and_the_interval_share_the_resamples():
+    rng = np.random.default_rng(5)
+    values = {name: rng.random(80) + more for name, more in (("ours", 0.05), ("a", 0.0), ("b", 0.03))}
+    for test in paired_comparisons(values, "ours", np.random.default_rng(6)):
+        difference = values["ours"] - values[test.rival]
+        alone = bootstrap_interval(difference, np.random.default_rng(6))
+        assert (test.difference.low, test.difference.high) == pytest.approx((alone.low, alone.high))
+        assert test.p_values["bootstrap"] == paired_bootstrap(difference, np.random.default_rng(6))
+
+
 def test_same_generator_same_answer():
     values = np.random.default_rng(5).random(50)
     once, twice = (bootstrap_interval(values, np.random.default_rng(7)) for _ in range(2))
@@ -152,6 +179,14 @@ def test_wrong_arguments_are_refused():
         paired_comparisons({"popularity": np.ones(3)}, "popularty", rng)
     with pytest.raises(InputError, match="same queries"):
         paired_comparisons({"a": np.ones(3), "b": np.ones(4)}, "a", rng)
+    with pytest.raises(InputError, match=r"rng=0 draws nothing; give np.random.default_rng\(0\)"):
+        bootstrap_interval(np.array([0.1, 0.2]), 0)
+    with pytest.raises(InputError, match="values='ab' does not fit"):
+        bootstrap_interval("ab", rng)
+    for wrong in ([0.1, np.nan], [1.5], [-0.1], [[0.1]], 0.1):
+        with pytest.raises(InputError, match="p-value is a probability"):
+            holm(wrong)
+    assert holm([0.01, 0.04]).tolist() == [0.02, 0.04]
 
 
 @pytest.mark.parametrize("count", [8, 7, 300])

@@ -53,3 +53,12 @@ def test_a_history_that_differs_in_the_middle_is_another_job(tmp_path):
         job_of(None, [whole, [6]], stopped=True).run(target)
     with pytest.raises(InputError, match="groups of another job or model"):
         job_of(None, [other, [6]]).run(target, resume=True)
+
+
+def test_a_job_checks_its_labels_and_its_file(tmp_path):
+    with pytest.raises(InputError, match="1 rows and 2 labels"):
+        job_of(None, [[5]])
+    with pytest.raises(InputError, match=r"ends in '\.txt'; known: \.csv, \.jsonl, \.parquet"):
+        job_of(None, [[5], [6]]).run(tmp_path / "answers.txt")
+    assert not list(tmp_path.iterdir())
+    assert job_of(None, [[5], [6]]).run(str(tmp_path / "answers.csv")) == 2

@@ -78,6 +78,8 @@ def test_verify_finds_damage(tmp_path):
         beamwood.load(tmp_path / "model")
     with pytest.raises(InputError, match="threads=0"):
         beamwood.load(tmp_path / "model", threads=0)
+    file.write_bytes(content)
+    assert beamwood.load(tmp_path / "model", threads=np.int64(2)) is not None
 
 
 def test_unaligned_arrays_are_copied(tmp_path):

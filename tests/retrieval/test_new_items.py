@@ -326,3 +326,17 @@ def test_the_main_leaf_of_a_mixture():
         best = max(sums, key=lambda parent: sums[parent])
         below = parents == best
         assert leaf == leaves[below][weights[below].argmax()]
+
+
+@pytest.mark.parametrize("kind", ["tree", "vectors", "neighbours"])
+def test_a_history_of_items_without_a_mixture_is_no_history(kind):
+    """A blend answers it by the fallback: the model alone gave every item one score."""
+    parts = Part(SEARCHERS[kind](), gate="history"), Part(counting(), 0.5)
+    fitted = Blend(parts, fallback=PopularitySearcher(np.arange(N)))
+    extended = with_items(fitted, Mixtures.of([{}, {250: 1.0}]))
+    expected = extended.search(Query.of(ItemLists.from_lists([[], [5]])), 20)
+    assert expected.items[0].tolist() == list(range(N - 1, N - 21, -1))
+    for each in (extended, restore_searcher(extended.kind, *extended.export())):
+        hits = each.search(Query.of(ItemLists.from_lists([[N], [N, 5]])), 20)
+        np.testing.assert_array_equal(hits.items, expected.items)
+        np.testing.assert_array_equal(hits.scores, expected.scores)

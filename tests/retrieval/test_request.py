@@ -6,6 +6,7 @@ import pytest
 
 from beamwood.data import Vocabulary
 from beamwood.errors import InputError
+from beamwood.retrieval.new_items.added import NewItem
 from beamwood.retrieval.request import Request
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.searchers.popularity import PopularitySearcher
@@ -46,6 +47,26 @@ def test_requests_that_this_retriever_refuses(retriever):
         (Request([["z"]]), "1 of 1 ids are unknown, such as 'z'"),
         (Request([[]], 2, context={"device": ["tv"]}), "uses no context"),
         (Request([[]], 2, allowed={"category": "x"}), "has no categories"),
+        (Request([{"a", "b"}], 2), "histories holds a set, which has no order"),
+        (Request([{"a": 1}], 2), "histories holds a dict, which has no order"),
+        (Request(users={"u"}, k=2), "users is a set, which has no order"),
     ):
         with pytest.raises(InputError, match=message):
             retriever.answer(request)
+
+
+@pytest.mark.parametrize("users", [["u"], ["u", "v", "w"]])
+def test_a_frame_has_one_user_a_row(retriever, users):
+    with pytest.raises(InputError, match="2 rows; give one user a row"):
+        retriever.recommend([["a"], ["b"]], 2).as_frame(users)
+
+
+@pytest.mark.parametrize("wrong", [{"item": None}, {"item": "f", "mixture": ["a"]}, {"item": "f", "cells": [1]}])
+def test_a_new_item_needs_an_id_a_mixture_and_cells(wrong):
+    with pytest.raises(InputError, match=r"give an id, a mixture as \{id: weight\}"):
+        NewItem(**wrong)
+
+
+def test_scores_of_rows_that_are_read_once(retriever):
+    rows, items = [["a"], ["b"]], [["c", "d"], ["d", "e"]]
+    assert retriever.score(iter(rows), items).tolist() == retriever.score(rows, items).tolist()

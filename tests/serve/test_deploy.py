@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tomllib
@@ -20,7 +22,7 @@ from beamwood.cli.main import app
 from beamwood.serve.app import routes_of
 from beamwood.serve.service import Service
 from beamwood.serve.settings import ServeSettings
-from served import saved
+from served import Server, saved, wait_until
 
 DEPLOY = ROOT / "deploy"
 CONTAINERFILE = (DEPLOY / "Containerfile").read_text()
@@ -68,10 +70,28 @@ def test_probes_use_existing_endpoints():
     finally:
         service.close()
     pod = k8s()["Deployment"]["spec"]["template"]["spec"]["containers"][0]
-    for probe, path in (("startupProbe", "/readyz"), ("readinessProbe", "/readyz"), ("livenessProbe", "/livez")):
-        assert pod[probe]["httpGet"]["path"] == path
-        assert path in paths
-    assert "127.0.0.1:8000/readyz" in CONTAINERFILE
+    probes = {name: pod[name]["httpGet"]["path"] for name in pod if name.endswith("Probe")}
+    # Liveness is not readiness: a restart does not mend a store that is down.
+    assert probes == {"readinessProbe": "/readyz", "livenessProbe": "/livez"}
+    assert paths >= {*probes.values()}
+
+
+def test_the_health_check_of_the_image_asks_the_server_itself(tmp_path):
+    """Not the proxy of the environment, which container engines pass on."""
+    program = json.loads(re.search(r"^  CMD (\[.*\])$", CONTAINERFILE, re.MULTILINE)[1])
+    environment = os.environ | {"http_proxy": "http://127.0.0.1:9", "HTTP_PROXY": "http://127.0.0.1:9"}
+
+    def is_healthy(port):
+        words = [sys.executable, *(word.replace(str(ServeSettings().port), port) for word in program[1:])]
+        return subprocess.run(words, env=environment, capture_output=True, timeout=60, check=False).returncode == 0
+
+    model, _ = saved(tmp_path / "model")
+    with Server(model, "--store", "memory", "--drain", "1h") as server:
+        port = server.address.rpartition(":")[2]
+        assert is_healthy(port)
+        server.signal(signal.SIGTERM)
+        wait_until(lambda: not is_healthy(port))
+    assert not is_healthy(port)
 
 
 def test_replicas_are_replaced_one_at_a_time():
@@ -85,6 +105,8 @@ def test_replicas_are_replaced_one_at_a_time():
     ):
         assert selector == labels
     assert made["HorizontalPodAutoscaler"]["spec"]["scaleTargetRef"]["name"] == made["Deployment"]["metadata"]["name"]
+    # Each apply would set the number back that the autoscaler has chosen.
+    assert "replicas" not in spec
     assert made["HorizontalPodAutoscaler"]["spec"]["minReplicas"] > made["PodDisruptionBudget"]["spec"]["minAvailable"]
     assert pod["securityContext"]["runAsNonRoot"] is True
     assert pod["containers"][0]["securityContext"]["readOnlyRootFilesystem"] is True

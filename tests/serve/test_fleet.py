@@ -18,43 +18,26 @@ from pathlib import Path
 import pytest
 
 from bounded import joined
+from prose import fenced
 from served import Server, saved, wait_until
 from store_servers import free_port, postgres_server, redis_server, stop, wait_for_port
 
 NOW = int(time.time())
 HAPROXY = shutil.which("haproxy")
-# A typical load balancer: a replica that does not answer is removed, and its requests go to the other.
-_BALANCER = """
-global
-  maxconn 256
-defaults
-  mode http
-  timeout connect 2s
-  timeout client 60s
-  timeout server 60s
-  retries 1
-  option redispatch 1
-  option http-buffer-request
-  retry-on all-retryable-errors
-frontend all
-  bind 127.0.0.1:{port}
-  default_backend servers
-backend servers
-  balance roundrobin
-  option httpchk GET /readyz
-  {servers}
-"""
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "operate.md"
 
 
 @contextmanager
 def balanced(folder, servers):
-    """The address of haproxy in front of the servers."""
+    """The address of haproxy in front of the servers, as the page configures it."""
     if HAPROXY is None:
         pytest.skip("haproxy is not installed: apt-get install haproxy")
-    port = free_port()
-    lines = [f"server s{n} {each.address.removeprefix('http://')} check inter 200ms" for n, each in enumerate(servers)]
-    config = Path(folder) / "haproxy.cfg"
-    config.write_text(_BALANCER.format(port=port, servers="\n  ".join(lines)))
+    port, config = free_port(), Path(folder) / "haproxy.cfg"
+    (text,) = [block.text for block in fenced(PAGE.read_text()) if "\nbackend " in block.text]
+    text = text.replace("bind :8000", f"bind 127.0.0.1:{port}")
+    for number, each in enumerate(servers, start=1):
+        text = text.replace(f"10.0.0.{number}:8000", each.address.removeprefix("http://"))
+    config.write_text(text)
     process = subprocess.Popen(
         [HAPROXY, "-db", "-f", str(config)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
@@ -110,14 +93,17 @@ def _read_your_writes(servers, address, number):
 def _one_is_killed(servers, address, number):
     failed, numbers = [], iter(range(10**6, 10**6 + number))
 
+    def tried(path, body):
+        try:
+            ask(address, path, body)
+        except (OSError, http.client.HTTPException) as error:
+            failed.append(repr(error))
+
     def send():
         for each in numbers_of():
             body = {"user": each % 20, "item": each % 300, "time": NOW - 5_000, "key": str(each)}
-            try:
-                ask(address, "/v1/events", {"events": [body]})
-                ask(address, "/v1/recommend", {"user": each % 20, "k": 5})
-            except (OSError, http.client.HTTPException) as error:
-                failed.append(repr(error))
+            tried("/v1/events", {"events": [body]})
+            tried("/v1/recommend", {"user": each % 20, "k": 5})
 
     lock = threading.Lock()
 
@@ -133,8 +119,15 @@ def _one_is_killed(servers, address, number):
     for thread in threads:
         thread.start()
     time.sleep(0.3)
+    servers[0].signal(signal.SIGSTOP)
+    # In progress when it is killed, and larger than what haproxy retries by default.
+    many = [{"user": 1, "item": 1, "time": NOW - each, "key": f"{each} {'x' * 90}"} for each in range(300)]
+    large = [threading.Thread(target=tried, args=("/v1/events", {"events": many})) for _ in range(2)]
+    for thread in large:
+        thread.start()
+    time.sleep(0.5)
     servers[0].signal(signal.SIGKILL)
-    joined(threads)
+    joined([*threads, *large])
     assert failed == []
 
 

@@ -61,6 +61,19 @@ def test_events_before_the_end_of_the_log_count_once(folder, users):
         assert after["history_used"] == before["history_used"]
 
 
+@pytest.mark.parametrize(("end", "same", "later"), [(END, 0.7, 1.2), (END + 0.125, 0.0007, 0.0012)])
+def test_a_log_may_have_coarser_times_than_the_store(tmp_path, end, same, later):
+    """As the next log that the page makes of an export: its last event counted twice."""
+    folder = dated(tmp_path, end)
+    user = next(iter(two_users(folder)))
+    with serving(folder) as client:
+        before = items_of(post(client, "/v1/recommend", {"user": user}))
+        send(client, {"user": user, "item": before[0], "time": end + same})
+        assert items_of(post(client, "/v1/recommend", {"user": user})) == before
+        send(client, {"user": user, "item": before[0], "time": end + later})
+        assert before[0] not in items_of(post(client, "/v1/recommend", {"user": user}))
+
+
 def test_unknown_users_have_histories_too(folder, users):
     with serving(folder) as client:
         own = next(iter(users.values()))

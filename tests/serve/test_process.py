@@ -270,20 +270,6 @@ def test_overload(folder):
         assert server.ask("/v1/recommend", {"user": 11})[0] == 200
 
 
-@pytest.mark.parametrize("sync", ["always", "everysec"])
-def test_redis_that_may_lose_events_is_named_at_the_start(tmp_path, sync):
-    folder, _ = saved(tmp_path / "model")
-    with (
-        redis_server(tmp_path, sync=sync) as (address, _),
-        Server(folder, "--store", address, log=tmp_path / "log") as server,
-    ):
-        wait_until(lambda: (tmp_path / "log").read_text())
-    assert json.loads((tmp_path / "log").read_text().splitlines()[0])["durable"] is (sync == "always")
-    assert ["set appendonly yes and appendfsync always" in line for line in server.said[:-1]] == [True] * (
-        sync != "always"
-    )
-
-
 def test_a_process_whose_store_is_down_answers_once_it_knows_what_was_erased(tmp_path):
     folder, retriever = saved(tmp_path / "model")
     (erased,) = retriever.items.decode([3])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import signal
 import subprocess
 import sys
 import threading
@@ -13,7 +15,7 @@ import pytest
 
 from beamwood.errors import InputError
 from bounded import joined
-from served import post, saved, serving
+from served import Server, post, saved, serving, wait_until
 
 USER = 11
 
@@ -24,15 +26,15 @@ def folder(tmp_path_factory):
 
 
 @contextmanager
-def collector(wait=0.0):
-    """The address of a collector and the requests posted to it; it answers after `wait` seconds."""
+def collector(wait=0.0, status=(200,)):
+    """The address of a collector and the requests posted to it; it answers `status[0]` after `wait` seconds."""
     posted = []
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self):
             posted.append((self.path, self.rfile.read(int(self.headers["content-length"]))))
             time.sleep(wait)
-            self.send_response(200)
+            self.send_response(status[0])
             self.send_header("content-length", "0")
             self.end_headers()
 
@@ -102,6 +104,32 @@ def test_a_slow_collector_does_not_delay_answers(folder):
             post(client, "/v1/recommend", {"user": USER, "k": 3})
         # All requests were answered before the first batch was exported.
         assert posted == []
+
+
+def test_a_collector_that_is_down_is_logged_once(folder, tmp_path, monkeypatch):
+    """And again when it accepts spans: the library writes several lines to stderr for each batch."""
+    pytest.importorskip("opentelemetry.exporter", reason="needs the extra otel")
+    # Milliseconds between batches.
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "20")
+    log, status = tmp_path / "log", [400]
+    with (
+        collector(status=status) as (url, posted),
+        Server(folder, "--otlp", url, "--store", "memory", log=log) as server,
+    ):
+
+        def events():
+            server.ask("/v1/recommend", {"user": USER, "k": 3})
+            lines = [json.loads(line) for line in log.read_text().splitlines()]
+            return [line for line in lines if line.get("event", "").startswith("spans")]
+
+        wait_until(lambda: events() and len(posted) > 5)
+        assert "400" in events()[0]["reason"]
+        status[0] = 200
+        wait_until(lambda: len(events()) > 1)
+        assert [line["event"] for line in events()] == ["spans_lost", "spans_accepted"]
+        server.signal(signal.SIGKILL)
+        server.ended()
+    assert len(server.said) == 1, server.said
 
 
 def test_an_invalid_collector_address_is_refused(folder):

@@ -187,3 +187,8 @@ def test_cases_without_a_bound_are_errors():
             wrong()
     with pytest.raises(InputError, match="delta=1"):
         bounds.retriever_bound(np.ones(3), 0.1, lipschitz=1, largest=1, delta=1)
+    for without in (lambda: bounds.retriever_complexity(1, 0, 10, 2), lambda: bounds.ranker_complexity(1, 0)):
+        with pytest.raises(InputError, match="num_examples=0"):
+            without()
+    numbers = {"lipschitz": 1, "largest": 1, "delta": 0.1}
+    assert bounds.retriever_bound([0, 1], 0.1, **numbers) == bounds.retriever_bound(np.array([0, 1]), 0.1, **numbers)

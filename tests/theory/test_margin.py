@@ -97,3 +97,17 @@ def test_wrong_rows(case):
         target_margins(searcher, histories, labels.take(np.arange(39)))
     with pytest.raises(InputError, match="none of the 40 queries has a label"):
         margin_report(searcher, histories, ItemLists.empty(40))
+
+
+def test_items_beyond_the_catalogue_and_widths_below_one_are_refused(case):
+    searcher, histories, labels = case
+    beyond = ItemLists(np.arange(41), np.full(40, 150))
+    for wrong, words in (
+        ({"labels": beyond}, "labels hold index 150 of 150 items"),
+        ({"histories": beyond}, "histories hold index 150"),
+        ({"excluded": beyond}, "excluded items hold index 150"),
+        ({"k": 0}, "k=0 is below 1"),
+        ({"beam_width": 0}, "beam_width=0 is below 1"),
+    ):
+        with pytest.raises(InputError, match=words):
+            target_margins(searcher, **({"histories": histories, "labels": labels} | wrong))

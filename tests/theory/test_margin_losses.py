@@ -7,6 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from beamwood.errors import InputError
 from beamwood.theory.margin_losses import beam_margin, beam_softmax, multiclass_margin, top_k_hinge
 
 
@@ -89,3 +90,10 @@ def test_gradients_in_float64_also_without_rivals(name):
 
 def test_a_row_without_rivals_has_no_loss():
     assert multiclass_margin(torch.tensor([0.5]), torch.empty(1, 0)).tolist() == [0]
+
+
+@pytest.mark.parametrize("loss", [beam_margin, top_k_hinge])
+@pytest.mark.parametrize("k", [0, -1])
+def test_a_margin_is_to_the_first_candidate_or_a_later_one(loss, k):
+    with pytest.raises(InputError, match=f"k={k} is below 1"):
+        loss(torch.ones(2), torch.ones(2, 3), k)

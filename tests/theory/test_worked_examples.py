@@ -19,6 +19,7 @@ from beamwood.theory.sampling import (
     path_bias_bound,
     path_kl_bound,
     path_log_q,
+    resampling_bias_bound,
 )
 from beamwood.tree import Shape, Tree, random_tree
 
@@ -275,3 +276,11 @@ def test_sampled_softmax_is_unbiased_only_under_its_own_softmax(proposal, unbias
     error = torch.stack(blocks).std(dim=0) / 40**0.5
     worst = ((estimate - full).abs() / error.clamp(min=1e-9)).max().item()
     assert worst < 5 if unbiased else worst > 10
+
+
+def test_arrays_that_do_not_belong_together_are_refused():
+    with pytest.raises(InputError, match="give two arrays"):
+        kl_divergence(np.log([[0.5, 0.5]]), np.log([[0.5]]))
+    for batch, draws in (([], 3), ([0, 1], 0)):
+        with pytest.raises(InputError, match="give 1 or more of both"):
+            resampling_bias_bound(np.ones(5), np.full(5, 0.2), np.array(batch, int), draws)

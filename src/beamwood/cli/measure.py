@@ -49,12 +49,12 @@ def cuts_within(cuts: Sequence[int], num_negatives: int) -> list[int]:
 def measure_sampled(searcher: Any, split: Split, cuts: Sequence[int], num_negatives: int) -> dict[str, Any]:
     """The sampled protocol on the test queries: rule, means and bootstrap intervals, for JSON."""
     from beamwood.evaluation.sampled import Sampled, evaluate_sampled, sampled_rule
-    from beamwood.evaluation.significance import bootstrap_interval
+    from beamwood.evaluation.significance import bootstrap_intervals
 
     kept = cuts_within(cuts, num_negatives)
     lists = Sampled(split.test, split.train.num_items, num_negatives=num_negatives)
     values = evaluate_sampled(searcher, lists, ks=kept)
-    intervals = {name: bootstrap_interval(column, np.random.default_rng(0)) for name, column in values.items()}
+    intervals = bootstrap_intervals(values, np.random.default_rng(0))
     return {
         "rule": sampled_rule(num_negatives, 0),
         "metrics": {name: float(column.mean()) for name, column in values.items()},

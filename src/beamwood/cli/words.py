@@ -13,8 +13,6 @@ _UNKNOWN = "pass on_unknown='ignore'"
 _NEW_USERS = "give the histories of new users"
 # A Python argument with its value, which is neither an example in brackets or backticks nor part of a name.
 _NAMED = re.compile(r"(?<![\w.\-('`])(?:start\.)?([a-z_]+)=(?=['\d-]|nan|inf|None)")
-# What opens the folder of a method of one's own.
-_LOAD = re.compile(r"beamwood\.load\(path, method=('[^']*')\)")
 _OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
 
 
@@ -32,8 +30,6 @@ def in_words_of(arguments: Sequence[str], message: str) -> str:
         message = (
             message.replace(words, typed) if option in known else re.sub(rf",? or {re.escape(words)}", "", message)
         )
-    if "--method" in known:
-        message = _LOAD.sub(r"pass --method \1", message)
     message = _NAMED.sub(lambda found: _as_option(found, known), message)
     return message + _elsewhere(message, of_fit - known)
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import polars as pl
 
+from beamwood.arguments import naming_arguments
 from beamwood.errors import InputError, nearest
 
 __all__ = ["PUBLIC_SETS", "OnProgress", "PublicFiles", "PublicSet", "fetch"]
@@ -49,6 +50,7 @@ class PublicFiles:
     items: Path
 
 
+@naming_arguments
 def fetch(
     name: str,
     folder: str | os.PathLike[str],

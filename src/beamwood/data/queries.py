@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from beamwood.data.features import encode_context
 from beamwood.errors import InputError
-from beamwood.ragged import is_in
+from beamwood.ragged import is_in, whole_numbers
 from beamwood.types import IndexArray, ItemLists, Query, QueryNeeds
 
 __all__ = ["Queries"]
@@ -32,8 +32,11 @@ class Queries:
     context: pl.DataFrame | None = None
 
     def __post_init__(self) -> None:
-        beside = {"histories": self.histories, "labels": self.labels, "seen": self.seen, "context": self.context}
-        for name, rows in beside.items():
+        object.__setattr__(self, "users", whole_numbers("users", self.users, np.int64))
+        lists = {"histories": self.histories, "labels": self.labels, "seen": self.seen}
+        for name, rows in (lists | {"context": self.context}).items():
+            if name in lists and not isinstance(rows, ItemLists):
+                raise InputError(f"{name} is no ItemLists; make them with ItemLists.from_lists(rows), of item indices")
             if rows is not None and len(rows) != len(self):
                 raise InputError(f"{len(self)} users and {len(rows)} rows of {name}; give one row of {name} a user")
 

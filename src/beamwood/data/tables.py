@@ -52,7 +52,9 @@ class ItemTable:
 
 
 def check_kept(columns: Sequence[str], items: Any) -> None:
-    """Errors: columns to keep are named, but there is no table."""
+    """Errors: columns to keep are named, but there is no table; a string instead of a list."""
+    if isinstance(columns, str):
+        raise InputError(f"keep_columns={columns!r} is a string; give a list, as [{columns!r}]")
     if len(columns) and items is None:
         raise InputError("keep_columns are of the item table; give one with items (--items), or leave them out")
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from beamwood.arguments import naming_arguments
 from beamwood.blocks import slices
 from beamwood.errors import InputError
 from beamwood.evaluation.groups import by_popularity
@@ -254,6 +255,7 @@ def evaluate_both(
     return Views({view: measured(remove_seen=view == "removed", group_N=group_N) for view in VIEWS})
 
 
+@naming_arguments
 def evaluate_split(
     searcher: Searches, split: Split, *, ks: Sequence[int] = (20,), rule: TailRule | None = None
 ) -> Views:

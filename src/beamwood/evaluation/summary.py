@@ -13,7 +13,7 @@ import numpy as np
 from beamwood.evaluation.groups import Groups, by_history, by_popularity
 from beamwood.evaluation.metrics import TailRule
 from beamwood.evaluation.protocol import PerQuery, Searches, evaluate_both
-from beamwood.evaluation.significance import bootstrap_interval
+from beamwood.evaluation.significance import bootstrap_interval, bootstrap_intervals
 from beamwood.evaluation.tail import tail_queries
 from beamwood.types import FloatArray
 
@@ -45,8 +45,7 @@ def as_document(views: Mapping[str, PerQuery]) -> dict[str, Any]:
     """Means, bootstrap intervals and protocol of both views, for JSON."""
     document = {}
     for view, result in views.items():
-        rng = np.random.default_rng(0)
-        intervals = {name: bootstrap_interval(column, rng) for name, column in result.values.items()}
+        intervals = bootstrap_intervals(result.values, np.random.default_rng(0))
         bounds = {name: [interval.low, interval.high] for name, interval in intervals.items()}
         document[view] = result.as_dict() | {"interval_95": bounds}
     return document

@@ -19,7 +19,7 @@ from beamwood.errors import InputError
 from beamwood.tree.tree import Shape
 from beamwood.types import BoolArray, FloatArray, IndexArray
 
-__all__ = ["Paths", "ScoreNodes", "sample_paths"]
+__all__ = ["Paths", "ScoreNodes", "log_softmax", "sample_paths"]
 
 # score(level, nodes int64[B, C]) -> [B, C]; nodes None: every node of the level in order.
 ScoreNodes = Callable[[int, NDArray[np.int64] | None], FloatArray]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -87,9 +88,9 @@ def compare(
     without = [] if preset is None else [m.name for each in sums.values() for m in each if m.name not in presets]
     if without:
         say(f"without a preset {preset}, so with their defaults: {', '.join(dict.fromkeys(without))}")
-    options = {"seed": seed, "progress": progress}
+    options = {"seed": seed, "progress": progress, "time_limit": time_limit}
     table = _Table(measured, list(sums), say)
-    for name, searcher in _in_turn(sums, split, presets, options, time_limit, measured, say):
+    for name, searcher in _Fits(split, presets, options, measured, say).in_turn(sums):
         measured.add(name, searcher)
         table.print_row(name)
     if len(measured.results) < 2:
@@ -207,63 +208,54 @@ def check_installed(sums: Mapping[str, Sequence[Method]], presets: Mapping[str, 
     raise NotInstalledError(f"{not_installed('--methods ' + ','.join(trained), 'torch')}{others}")
 
 
-def _in_turn(
-    sums: Mapping[str, Sequence[Method]],
-    split: Split,
-    presets: Mapping[str, str],
-    options: Mapping[str, Any],
-    limit: float | None,
-    measured: Comparison,
-    say: Callable[[str], None],
-) -> Iterator[tuple[str, Searcher]]:
-    """Yield the name and searcher of each sum; a method is fitted once, and kept while a later sum needs it.
+@dataclass(frozen=True, slots=True)
+class _Fits:
+    """The fits of a comparison, which records their seconds; `options`: of each fit, its seed and time limit."""
 
-    A method that exceeds the limit is left out, and so are sums with it.
-    """
-    fitted: dict[str, Retriever] = {}
-    names, seconds, left_out = list(sums), measured.seconds, measured.left_out
-    for place, name in enumerate(names):
-        for method in sums[name]:
-            if method.name not in fitted and method.name not in left_out:
-                retriever = _fit_within(method, split, presets, options, limit, measured, say)
-                if retriever is not None:
-                    fitted[method.name] = retriever
-        own = [method.name for method in sums[name]]
-        missing = [part for part in own if part in left_out]
-        if missing:
-            left_out.setdefault(name, f"{missing[0]} is left out")
-            continue
+    split: Split
+    presets: Mapping[str, str]
+    options: Mapping[str, Any]
+    measured: Comparison
+    say: Callable[[str], None]
+
+    def in_turn(self, sums: Mapping[str, Sequence[Method]]) -> Iterator[tuple[str, Searcher]]:
+        """Yield the name and searcher of each sum; a method is fitted once, and kept while a later sum needs it.
+
+        A method that exceeds the limit is left out, and so are sums with it.
+        """
+        fitted: dict[str, Retriever] = {}
+        names, seconds, left_out = list(sums), self.measured.seconds, self.measured.left_out
+        for place, name in enumerate(names):
+            own = [method.name for method in sums[name]]
+            for method in sums[name]:
+                if method.name not in fitted and method.name not in left_out:
+                    fitted |= self._fit(method)
+            missing = [part for part in own if part in left_out]
+            if missing:
+                left_out.setdefault(name, f"{missing[0]} is left out")
+                continue
+            began = time.perf_counter()
+            searcher = blend_in_turn([fitted[part] for part in own], self.split, seed=self.options["seed"]).searcher
+            if len(own) > 1:
+                seconds[name] = round(sum(seconds[part] for part in own) + time.perf_counter() - began, 1)
+            later = {method.name for other in names[place + 1 :] for method in sums[other]}
+            fitted = {part: retriever for part, retriever in fitted.items() if part in later}
+            yield name, searcher
+
+    def _fit(self, method: Method) -> dict[str, Retriever]:
+        """The fitted method by its name; nothing where it exceeds the limit."""
         began = time.perf_counter()
-        searcher = blend_in_turn([fitted[part] for part in own], split, seed=options["seed"]).searcher
-        if len(own) > 1:
-            seconds[name] = round(sum(seconds[part] for part in own) + time.perf_counter() - began, 1)
-        later = {method.name for other in names[place + 1 :] for method in sums[other]}
-        fitted = {part: retriever for part, retriever in fitted.items() if part in later}
-        yield name, searcher
-
-
-def _fit_within(
-    method: Method,
-    split: Split,
-    presets: Mapping[str, str],
-    options: Mapping[str, Any],
-    limit: float | None,
-    measured: Comparison,
-    say: Callable[[str], None],
-) -> Retriever | None:
-    """Fit a method, recording its seconds; None, with the reason recorded, where it exceeds the limit."""
-    began = time.perf_counter()
-    try:
-        fitted = method.fitted(split, preset=presets.get(method.name), **options, time_limit=limit)
-    except TimeLimitError as error:
-        measured.left_out[method.name] = str(error)
-        say(f"{method.name} is left out: {error}")
-        return None
-    measured.seconds[method.name] = round(time.perf_counter() - began, 1)
-    capped = fitted.metadata.get("training", {}).get("long_histories")
-    if capped is not None:
-        say(f"{method.name}: {capped}")
-    return fitted
+        try:
+            fitted = method.fitted(self.split, preset=self.presets.get(method.name), **self.options)
+        except TimeLimitError as error:
+            self.measured.left_out[method.name] = str(error)
+            self.say(f"{method.name} is left out: {error}")
+            return {}
+        self.measured.seconds[method.name] = round(time.perf_counter() - began, 1)
+        capped = fitted.metadata.get("training", {}).get("long_histories")
+        if capped is not None:
+            self.say(f"{method.name}: {capped}")
+        return {method.name: fitted}
 
 
 def _num_with_tail_label(split: Split, rule: TailRule) -> int:

@@ -30,7 +30,7 @@ Row = Mapping[str, Any]
 _INK, _SOFT, _LINE, _QUIET = "var(--ink)", "var(--soft)", "var(--line)", "var(--quiet)"
 _CARD = "var(--card)"
 _HALO: dict[str, Any] = {"stroke": _CARD, "strokeWidth": 4, "strokeJoin": "round"}
-_ACCENT, _WOOD, _BLUE, _PLUM, _WARN = "var(--accent)", "var(--wood)", "var(--blue)", "var(--plum)", "var(--warn)"
+_ACCENT, _WOOD, _BLUE, _PLUM = "var(--accent)", "var(--wood)", "var(--blue)", "var(--plum)"
 _FONT = "system-ui, sans-serif"
 
 LOOK: dict[str, Any] = {

@@ -20,6 +20,7 @@ from beamwood.kernels.arrays import check_integers, values_unread
 from beamwood.retrieval.columns.filters import Filters, mask_of
 from beamwood.retrieval.columns.item_columns import ItemColumns
 from beamwood.retrieval.load import files_of, restore_searcher, with_searchers
+from beamwood.retrieval.request import is_number
 from beamwood.retrieval.resolve import Names
 from beamwood.retrieval.stored import restoring
 from beamwood.types import BoolArray, ItemLists, Prepared, Searcher
@@ -64,11 +65,11 @@ def read_retriever(
     path: str | os.PathLike[str], searchers: Mapping[str, type[Any]], *, threads: int = 1, verify: bool = False
 ) -> tuple[Searcher, Names, dict[str, Any]]:
     """The content of a folder; see `Retriever.load`. Errors: `ArtefactError` naming the file."""
-    if type(threads) is not int or threads < 1:
+    if not is_number(threads, whole=True) or threads < 1:
         raise InputError(f"threads={threads!r} is not a whole number of 1 or more")
     artefact = read_artefact(path, kind="retriever", verify=verify)
     with nullcontext() if verify else values_unread():
-        return _opened(artefact, searchers, threads=threads, verify=verify)
+        return _opened(artefact, searchers, threads=int(threads), verify=verify)
 
 
 def _opened(
@@ -122,7 +123,7 @@ def _fix(manifest: Mapping[str, Any]) -> str:
         return "it was not written by this version: fit and save it again, or load(path, method=...) its own Method"
     return (
         f"it is of the method file {', '.join(files)}, which is not run automatically: if you trust it, "
-        f"beamwood.load(path, method={files[0]!r})"
+        f"pass method={files[0]!r}"
     )
 
 

@@ -121,6 +121,8 @@ class Recommendations:
 
     def as_frame(self, users: Ids | None = None) -> pl.DataFrame:
         """One line a recommendation: row, rank, item, score, and first the user where `users` are given, one a row."""
+        if users is not None and len(users) != len(self.item_ids):
+            raise InputError(f"{len(users)} users and {len(self.item_ids)} rows; give one user a row")
         lengths = [len(row) for row in self.item_ids]
         rows = np.repeat(np.arange(len(lengths)), lengths)
         who = {} if users is None else {"user": _series(users).gather(rows)}

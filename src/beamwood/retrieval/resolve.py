@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -79,9 +79,8 @@ class Names:
         users: Ids | None = None,
         *,
         on_unknown: str = "error",
-        needs: QueryNeeds = QueryNeeds(),
     ) -> ItemLists:
-        """Histories by item index, of given lists of ids or of known users; `needs`: of the searcher that answers."""
+        """Histories by item index, of given lists of ids or of known users."""
         if isinstance(histories, ItemLists):
             return histories
         if histories is not None:
@@ -96,12 +95,14 @@ class Names:
                 rows = np.repeat(np.arange(len(given)), lengths)[flat >= 0]
                 flat, lengths = flat[flat >= 0], np.bincount(rows, minlength=len(given))
             return ItemLists.unchecked(indptr_of(lengths), flat)
-        return self._kept(self._rows(users, on_unknown, needs))
+        return self._kept(self._rows(users, on_unknown, QueryNeeds()))
 
     def _rows(self, users: Ids | None, on_unknown: str, needs: QueryNeeds) -> NDArray[np.int64]:
         """int64[B], the row of each user, -1 for an unknown one."""
         if self.users is None:
             raise _keeps_no_users()
+        if isinstance(users, Set | Mapping):
+            raise InputError(f"users is a {type(users).__name__}, which has no order; give a list, one user a row")
         with of_users(needs):
             return self.users.encode(as_list("users", users), on_unknown=on_unknown).astype(np.int64)
 
@@ -176,7 +177,7 @@ def of_users(needs: QueryNeeds) -> Iterator[None]:
 
 
 def rows_of_ids(name: str, rows: Any) -> list[list[Any]]:
-    """A list for each row. Errors: a row that is a single id, as in a flat list."""
+    """A list for each row. Errors: a row that is a single id, as in a flat list, or without an order, as a set."""
     # Frames of any library.
     if type(rows).__name__ == "DataFrame":
         raise InputError(f"{name} is a DataFrame; give a list of ids for each row, such as its column of lists")
@@ -184,6 +185,8 @@ def rows_of_ids(name: str, rows: Any) -> list[list[Any]]:
     for row in given:
         if isinstance(row, str | bytes) or not isinstance(row, Iterable):
             raise InputError(f"{name} holds {row!r}, which is not a list; give a list of ids a row, as [[{row!r}]]")
+        if isinstance(row, Set | Mapping):
+            raise InputError(f"{name} holds a {type(row).__name__}, which has no order; give a list of ids a row")
     return [row if type(row) is list else list(row) for row in given]
 
 

@@ -196,18 +196,16 @@ class Retriever:
         """float32[B, M], the score of each given item id for each history or user; every row of `items` has M ids."""
         if (histories is None) == (users is None):
             raise InputError("give either histories or users")
-        needs = self.searcher.needs
-        if needs.users_alone and users is None:
-            raise InputError("this retriever knows users, not histories alone; ask with users")
-        known = self.names.known(histories, users, needs=needs)
-        if len(known) == 0:
+        query, _, _ = self.names.resolve(Request(histories, 1, users), self.searcher.needs)
+        if len(query.users) == 0:
             raise InputError("score needs at least one history, and a row of items for it")
         rows = rows_of_ids("items", items)
         widths = {len(row) for row in rows}
-        if len(rows) != len(known) or len(widths) > 1:
-            raise InputError(f"items must be {len(known)} rows of equal length; got {len(rows)} of lengths {widths}")
+        if len(rows) != len(query.users) or len(widths) > 1:
+            raise InputError(
+                f"items must be {len(query.users)} rows of equal length; got {len(rows)} of lengths {widths}"
+            )
         flat = self._known([item for row in rows for item in row])
-        query = self.names.resolve(Request(histories, 1, users), self.searcher.needs)[0]
         return sound(self.searcher.score(query, np.asarray(flat).reshape(len(rows), -1)))
 
     @naming_arguments

@@ -31,10 +31,13 @@ _SWITCH_SECONDS = 0.0001
 _ACCEPTED_A_ROUND = 1 if sys.platform == "win32" else 16
 # Requests create no reference cycles, and long-lived objects only grow: full collections are rarely worth the pause.
 _COLLECT_AFTER = (20_000, 20, 100)
-_NOT_SYNCED = (
-    "Redis does not say that it syncs each write, so a crash may lose acknowledged events; set appendonly yes and "
-    "appendfsync always"
-)
+_MAY_LOSE = {
+    "redis": "Redis does not say that it syncs each write and evicts none, so acknowledged events may be lost; set "
+    "appendonly yes, appendfsync always and maxmemory-policy noeviction",
+    "postgres": "PostgreSQL does not wait for its disk, so a crash may lose acknowledged events; set fsync and "
+    "synchronous_commit to on",
+}
+"""By kind of store, said where it is not durable."""
 
 
 def check_binding(settings: ServeSettings) -> None:
@@ -174,8 +177,8 @@ class _Running:
         address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
         durable, store = service.histories.durable, service.histories.store
         service.log.said("ready", address=address, model=service.snapshot.model, pid=os.getpid(), durable=durable)
-        if not durable and store is not None and store.kind == "redis":
-            print(f"beamwood: {_NOT_SYNCED}", file=sys.stderr, flush=True)
+        if not durable and store is not None and store.kind in _MAY_LOSE:
+            print(f"beamwood: {_MAY_LOSE[store.kind]}", file=sys.stderr, flush=True)
         print(f"beamwood: {service.snapshot.model} answers at {address}", file=sys.stderr, flush=True)
         if service.settings.watch:
             self._start(follow_folder(service, self.folder))

@@ -48,14 +48,14 @@ class Service:
 
     def __init__(self, settings: ServeSettings, snapshot: Snapshot | None = None) -> None:
         self.settings, self.snapshot = settings, snapshot
-        self.spans = None if settings.otlp is None else _spans(settings.otlp)
-        self.engine = Engine(settings.search_threads, queued_rows=settings.limits.queued_rows)
-        self.admission = Admission(settings.search_threads, max_wait=settings.max_wait)
         self.tokens = Tokens.read(settings.tokens, settings.rate)
         self.secret = secret_of(settings)
         """The key of cursors."""
         key = secrets.token_bytes(32) if settings.tokens is None else self.secret
         self.log = RequestLog(settings.log, users=settings.log_users, secret=key)
+        self.spans = None if settings.otlp is None else _spans(settings.otlp, self.log)
+        self.engine = Engine(settings.search_threads, queued_rows=settings.limits.queued_rows)
+        self.admission = Admission(settings.search_threads, max_wait=settings.max_wait)
         self.metrics = Metrics(self)
         self.routes: list[Route] = []
         self.recorded: deque[Recommend] = deque(maxlen=_RECORDED)
@@ -102,7 +102,7 @@ class Service:
                 min_beam=settings.min_beam,
                 filter_bytes=settings.filter_cache,
                 by_category=settings.by_category,
-                searchers=settings.searchers,
+                searchers=None if settings.searchers is None else settings.searchers(Path(folder)),
                 **options,
             )
         finally:
@@ -176,10 +176,10 @@ class Service:
         self.log.flush()
 
 
-def _spans(url: str) -> Spans:
+def _spans(url: str, log: RequestLog) -> Spans:
     with asking_for("--otlp"):
         from beamwood.serve.monitoring.spans import Spans
-    return Spans(url)
+    return Spans(url, log.said)
 
 
 def secret_of(settings: ServeSettings) -> bytes:

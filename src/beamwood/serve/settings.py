@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -85,8 +85,8 @@ class ServeSettings:
     rate: float = 0.0
     """Requests a second for each token; 0: unlimited."""
     limits: Limits = field(default_factory=Limits)
-    searchers: Mapping[str, type[Any]] = field(default_factory=dict)
-    """By kind the classes that only the method's own file defines; see `Retriever.load`."""
+    searchers: Callable[[Path], Mapping[str, type[Any]]] | None = None
+    """Of a folder the classes that only the method's own file defines, by kind; see `Retriever.load`."""
 
     def __post_init__(self) -> None:
         if self.timeout <= 0:

@@ -111,7 +111,7 @@ def retriever_complexity(capacity: float, num_examples: int, num_items: int, bra
 
     `capacity` is B_model, of one of the three functions above. Source: theorems 4.5-4.7.
     """
-    return 4 * capacity / math.sqrt(num_examples) * branching_term(num_items, branching)
+    return 4 * capacity / _root(num_examples) * branching_term(num_items, branching)
 
 
 def ranker_complexity(capacity: float, num_examples: int) -> float:
@@ -120,7 +120,7 @@ def ranker_complexity(capacity: float, num_examples: int) -> float:
     `capacity` is of a network over (z; w): that of `models.din_ranker` also reads z * w, which no theorem covers.
     Source: theorem 4.9.
     """
-    return capacity / math.sqrt(num_examples)
+    return capacity / _root(num_examples)
 
 
 def retriever_bound(losses: FloatArray, complexity: float, *, lipschitz: float, largest: float, delta: float) -> float:
@@ -129,7 +129,7 @@ def retriever_bound(losses: FloatArray, complexity: float, *, lipschitz: float, 
     `losses` [m] are A(g_f) of each example, A at least the 0/1 loss; `lipschitz` c_A and `largest` B_A are its
     Lipschitz constant and maximum. Source: theorem 4.4.
     """
-    return float(losses.mean()) + 4 * lipschitz * complexity + _confidence(largest, len(losses), delta)
+    return float(np.mean(losses)) + 4 * lipschitz * complexity + _confidence(largest, len(losses), delta)
 
 
 def ranker_bound(
@@ -148,7 +148,7 @@ def ranker_bound(
     `shift` is `E |1 - P'/P|` between the pairs it ranks and those it was trained on. Source: theorem 4.8.
     """
     rivals = 4 * lipschitz * num_items * (num_candidates + 1) * complexity
-    return shift + float(losses.mean()) + rivals + _confidence(largest, len(losses), delta)
+    return shift + float(np.mean(losses)) + rivals + _confidence(largest, len(losses), delta)
 
 
 def filtering_shift(share: float) -> float:
@@ -183,7 +183,7 @@ def dtr_complexity(norms: Norms, num_examples: int, num_items: int, branching: i
     of_nodes = scale * norms.nodes * (norms.history**2 + norms.history)
     inner = norms.nodes + norms.length * (of_history + of_nodes * tau(num_items, branching))
     outer = norms.lipschitz ** (norms.num_layers - 1) * norms.layers**norms.num_layers
-    return 2 * outer * inner / math.sqrt(num_examples)
+    return 2 * outer * inner / _root(num_examples)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +238,13 @@ def _row_norm(matrix: FloatArray) -> float:
 def _confidence(largest: float, num_examples: int, delta: float) -> float:
     if not 0 < delta < 1:
         raise InputError(f"delta={delta} is outside (0, 1)")
-    return largest * math.sqrt(2 * math.log(2 / delta) / num_examples)
+    return largest * math.sqrt(2 * math.log(2 / delta)) / _root(num_examples)
+
+
+def _root(num_examples: int) -> float:
+    if num_examples < 1:
+        raise InputError(f"num_examples={num_examples} is below 1, and a bound is over examples; give 1 or more")
+    return math.sqrt(num_examples)
 
 
 def _checked(num_items: int, branching: int) -> None:

@@ -99,11 +99,18 @@ def target_margins(
     A level's candidates are the children of the beam one level above, and the target's own ancestor until it is lost.
     The last level keeps k, by default the beam width. `g_f >= 0` is equivalent to "y is retrieved" except for ties: an
     ancestor whose score equals the K-th best has margin 0 and may lose to a lower node. Errors: labels or excluded
-    items with another number of rows.
+    items with another number of rows, or outside the catalogue; a width or k below 1.
     """
-    for name, lists in (("labels", labels), ("excluded items", excluded)):
+    for name, number in (("beam_width", beam_width), ("k", k)):
+        if number is not None and number < 1:
+            raise InputError(f"{name}={number} is below 1; leave it out for the width of the searcher")
+    for name, lists in (("histories", histories), ("labels", labels), ("excluded items", excluded)):
         if lists is not None and len(lists) != len(histories):
             raise InputError(f"{len(histories)} histories and {len(lists)} rows of {name}; give one row of {name} each")
+        if lists is not None and lists.items.max(initial=-1) >= searcher.num_items:
+            raise InputError(
+                f"{name} hold index {lists.items.max()} of {searcher.num_items} items; give those of the fit"
+            )
     tree, shape = searcher.tree, searcher.tree.shape
     width = max(beam_width or searcher.beam_width, k or 1)
     leaves_BL = tree.leaves_of(histories.padded(searcher.weights.history_length))

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from beamwood.errors import InputError
+
 __all__ = ["beam_margin", "beam_softmax", "multiclass_margin", "top_k_hinge"]
 
 
@@ -63,7 +65,9 @@ def _floor(like: Tensor) -> Tensor:
 
 
 def _largest(target_B: Tensor, rivals_BM: Tensor, k: int, present_BM: Tensor | None) -> Tensor:
-    """[B, min(k, M + 1)] the largest candidates, descending; -inf for an absent one."""
+    """[B, min(k, M + 1)] the largest candidates, descending; -inf for an absent one. Errors: k below 1."""
+    if k < 1:
+        raise InputError(f"k={k} is below 1, and a margin is to the k-th best candidate; give 1 or more")
     rivals_BM = rivals_BM if present_BM is None else rivals_BM.masked_fill(~present_BM, -torch.inf)
     candidates = torch.cat([target_B[:, None], rivals_BM], dim=1)
     return candidates.topk(min(k, candidates.shape[1]), dim=1).values

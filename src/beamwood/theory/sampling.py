@@ -12,6 +12,7 @@ from itertools import pairwise
 import numpy as np
 
 from beamwood.errors import InputError
+from beamwood.kernels.paths import log_softmax
 from beamwood.tree import Shape
 from beamwood.types import FloatArray, IndexArray
 
@@ -41,12 +42,7 @@ def path_log_q(shape: Shape, scores: Sequence[FloatArray]) -> list[FloatArray]:
     for values in scores:
         parents = result[-1] if result else np.zeros((len(values), 1))
         families = values.astype(float).reshape(len(values), parents.shape[1], -1)
-        top = families.max(axis=2, keepdims=True)
-        shifted = families - np.where(np.isfinite(top), top, 0)
-        with np.errstate(divide="ignore"):
-            log_sum = np.log(np.exp(shifted).sum(axis=2, keepdims=True))
-        log_p = shifted - np.where(np.isfinite(log_sum), log_sum, 0)
-        result.append((parents[:, :, None] + log_p).reshape(len(values), -1))
+        result.append((parents[:, :, None] + log_softmax(families)).reshape(len(values), -1))
     return result
 
 
@@ -92,7 +88,9 @@ def path_kl_bound(epsilon: float, level: int, num_nodes: int, largest: float) ->
 
 
 def kl_divergence(log_p_Bn: FloatArray, log_q_Bn: FloatArray) -> FloatArray:
-    """[B] sum of p (log p - log q) in nats; inf where q is 0 and p is not."""
+    """[B] sum of p (log p - log q) in nats; inf where q is 0 and p is not. Errors: arrays of different shapes."""
+    if log_p_Bn.shape != log_q_Bn.shape or log_p_Bn.ndim != 2:
+        raise InputError(f"log p has shape {log_p_Bn.shape} and log q {log_q_Bn.shape}; give two arrays [rows, nodes]")
     p = np.exp(log_p_Bn)
     with np.errstate(invalid="ignore"):
         terms = np.where(p > 0, p * (log_p_Bn - log_q_Bn), 0.0)
@@ -110,8 +108,10 @@ def resampling_bias_bound(
     Z and Z_B are the sums of e^s over catalogue and batch, Z_Bp is that of e^s / p over the batch, m the draws. What
     falls faster than 1 / m is left out. `batch_C`: the items that are drawn from, without the positive; the theorem
     takes their sum for that of the catalogue's other items. Source: XIR, theorem 3.2, where the gradient of a score by
-    itself is 1.
+    itself is 1. Errors: an empty batch, or no draw.
     """
+    if len(batch_C) == 0 or num_draws < 1:
+        raise InputError(f"a batch of {len(batch_C)} items and {num_draws} draws; give 1 or more of both")
     top = scores_N.max()
     e_N = np.exp(scores_N.astype(float) - top)
     e_C, p_C = e_N[batch_C], popularity_N[batch_C]

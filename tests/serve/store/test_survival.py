@@ -200,14 +200,6 @@ def test_an_absent_server_is_reported(address: str) -> None:
         open_store(address.format(port=free_port()))
 
 
-def test_redis_with_a_sync_each_second_is_not_durable(tmp_path: Path) -> None:
-    with redis_server(tmp_path, sync="everysec") as (address, _):
-        store = open_store(address)
-        assert store.append([Event(1, 1, NOW)]).result(10).accepted == 1
-        assert not store.durable
-        store.close()
-
-
 def test_a_full_disk_acknowledges_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """SQLite's page limit simulates a full disk."""
     store = open_store(f"sqlite:{tmp_path / 'events.db'}")

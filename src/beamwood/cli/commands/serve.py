@@ -173,9 +173,10 @@ def serve(
         from beamwood.serve.store.open import check_address
     settings = _settings(folder, where, items, keeping, load, running, page)
     if method is not None:
-        from beamwood.methods.reload import searchers_of
+        from beamwood.methods.reload import searchers_by_folder, searchers_of
 
-        settings = replace(settings, searchers=searchers_of(method, folder))
+        searchers_of(method, folder)
+        settings = replace(settings, searchers=searchers_by_folder(method))
     if check:
         check_address(settings.store)
         found = checking.check(folder, replace(settings, store="memory"))

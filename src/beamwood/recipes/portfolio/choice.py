@@ -134,15 +134,14 @@ def next_look(
     looks: Sequence[Look],
     left: float,
     spent: float = 0.0,
-    least: float | None = None,
+    least: float = SHORTEST,
 ) -> Next | None:
     """The next look; None where no time, or nothing to look at, is left.
 
-    `left`: seconds for further looks; `spent`: those of looks at trainings so far; `least`: the shortest useful look,
-    None: `SHORTEST`; with little time fewer methods are tried rather than shorter looks. Contenders are tried in order,
-    so the last are dropped first. Unused seconds of a round go to the others.
+    `left`: seconds for further looks; `spent`: those of looks at trainings so far; `least`: the shortest useful look;
+    with little time fewer methods are tried rather than shorter looks. Contenders are tried in order, so the last are
+    dropped first. Unused seconds of a round go to the others.
     """
-    least = SHORTEST if least is None else least
     tried = {look.name for look in looks}
     for contender in contenders:
         # The first one is always fitted, so that there is a result.

@@ -9,6 +9,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from beamwood.arguments import naming_arguments
 from beamwood.data.split import Split
 from beamwood.errors import InputError
 from beamwood.extras import install_command
@@ -29,6 +30,7 @@ MONITOR = "removed/f@20"
 """The default validation metric: that of answers without seen items."""
 
 
+@naming_arguments
 def find(
     split: Split,
     *,

@@ -81,13 +81,8 @@ class Search:
         processor: Clock | None = None,
         reports: Reports = Reports(),
     ) -> None:
-        self.whole, self.split, self.wanted, self.folder, self.reports = (
-            split,
-            without_test_users(split),
-            wanted,
-            folder,
-            reports,
-        )
+        self.whole, self.split = split, without_test_users(split)
+        self.wanted, self.folder, self.reports = wanted, folder, reports
         self.outline, self.trains = Outline.of(split), is_installed("train")
         listed = members_of(self.outline, trains=self.trains) if members is None else members
         self.members = {member.name: member for member in listed}

@@ -62,8 +62,7 @@ def check_file(
     `columns`, as a log or a list of users.
     """
     target = Path(path)
-    if target.suffix not in FORMATS:
-        raise InputError(f"{option} {target} ends in {target.suffix!r}{nearest(target.suffix, FORMATS)}")
+    _check_suffix(target, option)
     check_outside(target)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -87,6 +86,11 @@ def check_file(
             "--overwrite to start again"
         )
     return target
+
+
+def _check_suffix(target: Path, option: str = "--out") -> None:
+    if target.suffix not in FORMATS:
+        raise InputError(f"{option} {target} ends in {target.suffix!r}{nearest(target.suffix, FORMATS)}")
 
 
 def _has_columns(path: Path, columns: Sequence[str]) -> bool:
@@ -123,8 +127,14 @@ class Job:
     threads: int = 1
     added: Sequence[int | str] = ()
 
-    def run(self, target: Path, *, resume: bool = False, say: Say | None = None) -> int:
-        """Write the file; returns the rows answered in this run. Errors: groups of another job."""
+    def __post_init__(self) -> None:
+        if len(self.rows) != len(self.labels):
+            raise InputError(f"{len(self.rows)} rows and {len(self.labels)} labels; give one label a row")
+
+    def run(self, target: str | os.PathLike[str], *, resume: bool = False, say: Say | None = None) -> int:
+        """Write the file; returns the rows answered in this run. Errors: an unknown suffix; groups of another job."""
+        target = Path(target)
+        _check_suffix(target)
         folder = _folder(target)
         with _reporting(target), _held(folder):
             try:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from beamwood.arguments import naming_arguments
 from beamwood.errors import InputError
 from beamwood.retrieval.columns.item_columns import ItemColumns, NumberColumn
 
@@ -20,6 +21,7 @@ _TOKEN = re.compile(r"""\s*(?:("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')|(<=|>=|!=|==
 _DEEPEST = 50
 
 
+@naming_arguments
 def parse_where(text: str, columns: ItemColumns) -> dict[str, Any]:
     """The mapping of a condition. A bare word, or text in quotes, is a value of its column's type.
 

@@ -81,7 +81,7 @@ class ScannIndex:
         self.centres, self.buckets = bucketed(self.vectors, given.num_buckets, rng, inputs.seconds)
         self.num_probed = probed_of(given.num_probed, len(self.centres))
         self.num_reordered = given.num_reordered
-        self._bucket_N = nearest_centres(self.vectors, self.centres)[0]
+        self._bucket_N = self.buckets.of_item()
         self.codes = anisotropic_codes(
             self.vectors - self.centres[self._bucket_N],
             self.vectors,

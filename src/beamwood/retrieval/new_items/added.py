@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from beamwood.errors import InputError
 from beamwood.kernels.mixtures import Mixtures
 from beamwood.retrieval.new_items.extended import Extended
 from beamwood.retrieval.new_items.extended_tree import ExtendedTree
@@ -27,6 +28,10 @@ class NewItem:
     cells: Mapping[str, Any] = field(default_factory=dict)
     gone: bool = False
     """Whether it is unknown again; its index stays reserved for answers in flight."""
+
+    def __post_init__(self) -> None:
+        if self.item is None or not isinstance(self.mixture, Mapping) or not isinstance(self.cells, Mapping):
+            raise InputError(f"item {self.item!r}: give an id, a mixture as {{id: weight}}, cells as {{column: value}}")
 
 
 def with_items(fitted: Searcher, mixtures: Mixtures) -> Searcher:

@@ -23,7 +23,7 @@ from beamwood.retrieval.stored import StoredConfig, StoredPart, part_of, prefixe
 from beamwood.retrieval.top_k import check_search
 from beamwood.types import BoolArray, Hits, IndexArray, ItemLists, Prepared, Query, QueryNeeds, Searcher, SearchOptions
 
-__all__ = ["NOWHERE", "Extended", "export_extended", "restore_extended"]
+__all__ = ["NOWHERE", "Extended", "export_extended", "known_histories", "restore_extended"]
 
 NOWHERE = np.float32(-1e30)
 """The score of an empty mixture: below all others, and found only where a filter allows nothing else."""
@@ -58,13 +58,13 @@ class Extended:
     def search(self, query: Query, k: int, options: SearchOptions = SearchOptions()) -> Hits:
         """The k best of the fitted searcher's results and of the new items; see `types.Searcher`."""
         check_search(len(query), self.num_items, k, excluded=options.excluded, allowed=options.allowed)
-        known = self._known(query)
+        known = self.known_query(query)
         hits = self.fitted.search(known, k, self._known_options(options))
         return self._beside.joined(hits, self._new_scores(known), k, options)
 
     def score(self, query: Query, items_BM: IndexArray) -> NDArray[np.float32]:
         """float32[B, M], the score of each given item; -inf where the item index is -1."""
-        items_BM, first, known = np.asarray(items_BM), self.fitted.num_items, self._known(query)
+        items_BM, first, known = np.asarray(items_BM), self.fitted.num_items, self.known_query(query)
         if not (items_BM >= first).any():
             return self.fitted.score(known, items_BM)
         if items_BM.max() >= self.num_items:
@@ -96,7 +96,8 @@ class Extended:
         scores[:, self._nowhere_M] = NOWHERE
         return scores
 
-    def _known(self, query: Query) -> Query:
+    def known_query(self, query: Query) -> Query:
+        """See `types.Extending`."""
         return query.once(self, lambda: known_histories(query, self.fitted.num_items, self.mixtures))
 
     def _known_options(self, options: SearchOptions) -> SearchOptions:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from beamwood.errors import ArtefactError, InputError
 from beamwood.kernels.mixtures import Mixtures
 from beamwood.retrieval.new_items.beside import Beside
-from beamwood.retrieval.new_items.extended import NOWHERE, export_extended, restore_extended
+from beamwood.retrieval.new_items.extended import NOWHERE, export_extended, known_histories, restore_extended
 from beamwood.retrieval.new_items.extra_leaves import ExtraLeaves
 from beamwood.retrieval.new_items.slots import slots_of
 from beamwood.retrieval.searchers.tree import TreeSearcher
@@ -64,6 +64,10 @@ class ExtendedTree(TreeSearcher):
             self._standing = self.tree.leaf_of_item.copy()
             self._standing[fitted.num_items + rows_O] = self.tree.shape.capacity + np.arange(len(rows_O))
             self._heaviest = of_leaves.heaviest()
+
+    def known_query(self, query: Query) -> Query:
+        """See `types.Extending`."""
+        return known_histories(query, self.fitted.num_items, self.mixtures)
 
     def _leaves_of_new(self) -> NDArray[np.int32]:
         """int32[M], the leaf of each new item; -1 beside the tree."""

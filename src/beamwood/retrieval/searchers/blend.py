@@ -25,6 +25,7 @@ from beamwood.retrieval.stored import MOST, StoredConfig, StoredPart, part_of, p
 from beamwood.retrieval.top_k import check_histories, check_search
 from beamwood.types import (
     BoolArray,
+    Extending,
     Hits,
     IndexArray,
     PartHits,
@@ -35,7 +36,7 @@ from beamwood.types import (
     among,
 )
 
-__all__ = ["GATES", "LINKS", "Blend", "Part", "sole_part"]
+__all__ = ["LINKS", "Blend", "Part", "sole_part"]
 
 Array = NDArray[np.float32]
 
@@ -50,17 +51,12 @@ def _log_odds(scores: Array) -> Array:
 LINKS: dict[str, Callable[[Array], Array]] = {"score": lambda scores: scores, "log-odds": _log_odds}
 """Applied to a part's score before weighting: identity, or log-odds of a log-probability."""
 
-GATES: dict[str, Callable[[Query], BoolArray]] = {
-    "always": lambda query: np.ones(len(query), bool),
-    "history": lambda query: query.histories.lengths > 0,
-}
-"""bool[B], the rows that a part can answer: all, or those with a history."""
-
 
 @dataclass(frozen=True, slots=True)
 class Part:
     """A part of a blend: its scores are transformed by `link` and multiplied by `weight`, and 0 where `gate` is closed.
 
+    `gate`: the rows that it can answer, all or those with a history of items that it knows.
     Errors: a weight below 0 or that is not a number.
     """
 
@@ -73,12 +69,19 @@ class Part:
         if not 0 <= self.weight <= MOST:
             raise InputError(f"weight={self.weight} must be 0, which leaves a part's score out, or a positive number")
 
+    def is_open(self, query: Query) -> BoolArray:
+        """bool[B], whether the gate is open."""
+        if self.gate == "always":
+            return np.ones(len(query), bool)
+        known = self.searcher.known_query(query) if isinstance(self.searcher, Extending) else query
+        return known.histories.lengths > 0
+
     def weighted(self, query: Query, scores_BC: Array) -> Array:
         """float32[B, C], the weighted scores of this part; 0 where its gate is closed."""
         if self.weight == 0:
             return np.zeros(scores_BC.shape, np.float32)
         added = np.float32(self.weight) * LINKS[self.link](scores_BC)
-        return added if self.gate == "always" else np.where(GATES[self.gate](query)[:, None], added, np.float32(0))
+        return added if self.gate == "always" else np.where(self.is_open(query)[:, None], added, np.float32(0))
 
 
 class _StoredPart(StoredConfig):
@@ -185,7 +188,7 @@ class Blend:
 
     def _with_fallback(self, hits: Hits, query: Query, k: int, options: SearchOptions) -> Hits:
         """The hits, replaced by the fallback's where the first part's gate is closed."""
-        rows = np.flatnonzero(~GATES[self.parts[0].gate](query))
+        rows = np.flatnonzero(~self.parts[0].is_open(query))
         if self.fallback is None or len(rows) == 0:
             return hits
         items = self.fallback.search(query.take(rows), k, options.take(rows)).items

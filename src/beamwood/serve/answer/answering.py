@@ -19,7 +19,7 @@ from beamwood.retrieval.found import found_of
 from beamwood.retrieval.new_items.added import fitted_of
 from beamwood.retrieval.request import Request
 from beamwood.retrieval.rules import arranged, rules_of
-from beamwood.retrieval.searchers.blend import GATES, Blend
+from beamwood.retrieval.searchers.blend import Blend
 from beamwood.retrieval.searchers.neighbours import NeighbourSearcher
 from beamwood.retrieval.searchers.popularity import PopularitySearcher
 from beamwood.retrieval.top_k import num_allowed
@@ -257,9 +257,7 @@ def _is_popular(snapshot: Snapshot, query: Query) -> bool:
     if isinstance(fitted_of(searcher), PopularitySearcher):
         return True
     return (
-        isinstance(searcher, Blend)
-        and searcher.fallback is not None
-        and not bool(GATES[searcher.parts[0].gate](query)[0])
+        isinstance(searcher, Blend) and searcher.fallback is not None and not bool(searcher.parts[0].is_open(query)[0])
     )
 
 

@@ -5,6 +5,7 @@ Shape legend: N items.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import time
@@ -46,7 +47,7 @@ class Snapshot:
 
     `number` counts the versions of this process; `key`: the checksum of the folder; `rungs`: the narrower searches
     under load, after the default; `popular`: the fallback where the model has no answer, None without counts; `end`:
-    the time of the log's last event, None if unknown. `kinds`: which types of events count. `learned`: the version of
+    the end of the log, None if unknown. `kinds`: which types of events count. `learned`: the version of
     what was learned about items (see `serve.items.learned`), empty if nothing. `known`: the number of the folder's
     items. `fitted`: this snapshot without what was learned, None if it is that. `by_category`: a new item without other
     information is placed by its category.
@@ -147,13 +148,19 @@ def open_snapshot(
         popular=_popular(retriever),
         known=len(retriever.items),
         by_category=by_category,
-        end=float(end) if isinstance(end, int | float) else None,
+        end=_whole_end(end) if isinstance(end, int | float) else None,
         kinds=Kinds.of(manifest),
     )
 
 
 def _manifest(path: Path) -> Mapping[str, Any]:
     return read_artefact(path, kind="retriever", verify=False).manifest
+
+
+def _whole_end(end: float) -> float:
+    """The end of the last second or millisecond of a log without finer times; the store's are finer."""
+    step = next((10.0**-digits for digits in (0, 3) if round(end, digits) == end), 0.0)
+    return math.nextafter(end + step, end)
 
 
 def _popular(retriever: Retriever) -> Searcher | None:

@@ -5,10 +5,11 @@ A span has route, status and times, but neither users nor content.
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from urllib.parse import urlsplit
@@ -16,8 +17,8 @@ from urllib.parse import urlsplit
 from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult
 from opentelemetry.trace import SpanKind, StatusCode
 
 from beamwood import __version__
@@ -29,6 +30,7 @@ __all__ = ["Spans"]
 _EXPORT_SECONDS = 3.0
 _MOST_WAITING, _BATCH = 4096, 2048
 _NOBODY = Context()
+_LIBRARY = logging.getLogger("opentelemetry")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,20 +45,50 @@ class _Ended:
     stages: Mapping[str, float]
 
 
+class _Exporter(OTLPSpanExporter):
+    """Logs once that the collector accepts no spans, and once that it does again."""
+
+    def __init__(self, endpoint: str, said: Callable[..., None], reasons: _Reasons) -> None:
+        super().__init__(endpoint=endpoint, timeout=_EXPORT_SECONDS)
+        self._said, self._reasons, self._is_failing = said, reasons, False
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        self._reasons.first = ""
+        result = super().export(spans)
+        before, self._is_failing = self._is_failing, result is not SpanExportResult.SUCCESS
+        if self._is_failing and not before:
+            self._said("spans_lost", reason=self._reasons.first)
+        elif before and not self._is_failing:
+            self._said("spans_accepted")
+        return result
+
+
+class _Reasons(logging.Handler):
+    """Takes what the library would write to stderr, which is several lines for each batch that is not accepted."""
+
+    first = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.first = self.first or record.getMessage()
+
+
 class Spans:
     """Sends spans to the collector at `url`, such as http://localhost:4318; without a path to its /v1/traces.
 
-    Spans that the collector does not accept in time are dropped. Errors: `InputError` on an invalid address.
+    Spans that the collector does not accept in time are dropped; `said` logs that, as `RequestLog.said` does. Errors:
+    `InputError` on an invalid address.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, said: Callable[..., None]) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.netloc:
             raise InputError(f"--otlp {url!r} is not an address of a collector; write http://localhost:4318")
         endpoint = url if parts.path.strip("/") else parts._replace(path="/v1/traces").geturl()
         resource = Resource.create({"service.name": "beamwood", "service.version": __version__})
         self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
-        exporter = OTLPSpanExporter(endpoint=endpoint, timeout=_EXPORT_SECONDS)
+        self._reasons = _Reasons()
+        _LIBRARY.addHandler(self._reasons)
+        exporter = _Exporter(endpoint, said, self._reasons)
         self._provider.add_span_processor(
             BatchSpanProcessor(exporter, max_queue_size=_BATCH, max_export_batch_size=_BATCH)
         )
@@ -77,6 +109,7 @@ class Spans:
         self._waiting.put(None)
         self._thread.join()
         self._provider.shutdown()
+        _LIBRARY.removeHandler(self._reasons)
 
     def _make(self) -> None:
         while (ended := self._waiting.get()) is not None:

@@ -16,8 +16,12 @@ from beamwood.serve.store.sql import TABLES, Cursor, SqlStore
 __all__ = ["PostgresStore"]
 
 _Result = TypeVar("_Result")
-# "beamwood" as a number. One writer holds the lock at a time, so that sequence numbers grow in commit order.
-_LOCK = "select pg_advisory_xact_lock(7092161519)"
+# "beamwood" as a number. One writer holds the lock at a time, so that sequence numbers grow in commit order. Beside it:
+# whether the commit waits for the disk, which is set for a server, a database or a user.
+_LOCK = """
+select pg_advisory_xact_lock(7092161519),
+  current_setting('fsync') = 'on' and current_setting('synchronous_commit') <> 'off'
+"""
 # Timeout of the server in seconds.
 _SECONDS = 2
 _SCHEMA = """
@@ -31,12 +35,13 @@ create index if not exists beamwood_events_owner on beamwood_events (owner colla
 
 
 class PostgresStore(SqlStore):
-    """A durable store for several servers; creates missing tables.
+    """A store for several servers, `durable` unless commits do not wait for the disk; creates missing tables.
 
     Errors: `InputError` on an invalid address; `StoreUnavailable` if the server is down, also when the store is opened.
     """
 
-    kind, durable = "postgres", True
+    kind = "postgres"
+    durable: bool
     last_seq = "select last_value from pg_sequences where sequencename = 'beamwood_events_seq_seq'"
     clock = "select extract(epoch from now())::float8"
 
@@ -99,12 +104,17 @@ class PostgresStore(SqlStore):
         """A cursor in a transaction that holds the lock; a lost idle connection is replaced."""
         try:
             if not self._connection.closed:
-                return self._connection.cursor().execute(_LOCK)
+                return self._locked()
         except psycopg.OperationalError:
             self._connection.close()
         self._connection = self._connected()
-        cursor = self._connection.cursor().execute(_LOCK)
+        cursor = self._locked()
         _made(cursor)
+        return cursor
+
+    def _locked(self) -> psycopg.Cursor[Any]:
+        cursor = self._connection.cursor().execute(_LOCK)
+        ((_, self.durable),) = cursor.fetchall()
         return cursor
 
     def _contents(self, cursor: Cursor, identities: list[bytes]) -> dict[bytes, bytes]:

@@ -37,8 +37,8 @@ _Result = TypeVar("_Result")
 _PREFIX = "beamwood:"
 _OWNERS, _LAST, _ERASED = f"{_PREFIX}owners", f"{_PREFIX}last", f"{_PREFIX}erased"
 _DOCUMENTS, _TALLIES = f"{_PREFIX}documents", f"{_PREFIX}tallies"
-# The settings that determine whether an acknowledged write is on disk.
-_SYNC = "append*"
+# The settings that determine whether an acknowledged write is on disk, and stays.
+_KEEPING = ("append*", "maxmemory*")
 _SEQ_DIGITS, _IDENTITY = 16, 16
 # Timeout of the server in seconds.
 _SECONDS = 2.0
@@ -47,7 +47,7 @@ _ANY = 2**53
 
 
 class RedisStore:
-    """A fast store for several servers. `durable` only with `appendfsync always`; everysec may lose the last second.
+    """A fast store for several servers. `durable` only with `appendfsync always` and without eviction of any key.
 
     Errors: `InputError` on an invalid address; `StoreUnavailable` if the server is down, also when the store is opened.
     """
@@ -71,13 +71,13 @@ class RedisStore:
         self._scripts = {name: self._client.register_script(text) for name, text in SCRIPTS.items()}
         self._cursor = 0
         self._asked(self._client.ping)
-        self.durable = _is_synced(self._asked(self._settings))
+        self.durable = _is_kept(self._asked(self._settings))
         self._writer = GroupWriter("redis", self._commit)
 
-    def _settings(self) -> Any:
+    def _settings(self) -> list[Any]:
         with self._client.pipeline(transaction=False) as pipe:
-            pipe.config_get(_SYNC)
-            return pipe.execute(raise_on_error=False)[0]
+            _ask_settings(pipe)
+            return list(pipe.execute(raise_on_error=False))
 
     def _asked(self, work: Callable[[], _Result]) -> _Result:
         try:
@@ -100,13 +100,13 @@ class RedisStore:
                 for batch in batches:
                     self._run("append", *(part for event in batch for part in _parts(event)), client=pipe)
                 # The primary may have changed.
-                pipe.config_get(_SYNC)
-                answers = list(pipe.execute(raise_on_error=False))
-                settings = answers.pop()
+                _ask_settings(pipe)
+                found = list(pipe.execute(raise_on_error=False))
+            answers, settings = found[: len(batches)], found[len(batches) :]
             for answer in answers:
                 if isinstance(answer, redis.RedisError):
                     raise answer
-            self.durable = _is_synced(settings)
+            self.durable = _is_kept(settings)
             return answers
 
         return [_appended(batch, answer) for batch, answer in zip(batches, self._asked(work), strict=True)]
@@ -258,12 +258,19 @@ def _appended(batch: Batch, answer: Sequence[int]) -> Appended | KeyReused:
     return Appended(accepted, duplicates, seq)
 
 
-def _is_synced(settings: Any) -> bool:
-    """Whether writes are synced to disk; False where a hosted server does not reveal its settings."""
-    if isinstance(settings, redis.RedisError):
+def _ask_settings(pipe: Any) -> None:
+    for names in _KEEPING:
+        pipe.config_get(names)
+
+
+def _is_kept(settings: Sequence[Any]) -> bool:
+    """Whether writes are synced to disk and never evicted; False where a hosted server does not reveal its settings."""
+    if any(isinstance(each, redis.RedisError) for each in settings):
         return False
-    plain = {_text(name): _text(value) for name, value in settings.items()}
-    return plain.get("appendonly") == "yes" and plain.get("appendfsync") == "always"
+    plain = {_text(name): _text(value) for each in settings for name, value in each.items()}
+    # Other policies evict only keys that expire, which no events are in.
+    is_evicting = plain.get("maxmemory") != "0" and plain.get("maxmemory-policy", "allkeys").startswith("allkeys")
+    return plain.get("appendonly") == "yes" and plain.get("appendfsync") == "always" and not is_evicting
 
 
 def _text(value: Any) -> str:
