@@ -19,7 +19,6 @@ __all__ = [
     "BoolArray",
     "ContextColumn",
     "Estimator",
-    "Extending",
     "FloatArray",
     "Hits",
     "IndexArray",
@@ -393,12 +392,3 @@ class Searcher(Estimator, Protocol):
 
     @classmethod
     def restore(cls, config: dict[str, Any], arrays: dict[str, NDArray[Any]], *, threads: int = 1) -> Self: ...
-
-
-@runtime_checkable
-class Extending(Protocol):
-    """A searcher with items that are newer than its fit."""
-
-    def known_query(self, query: Query) -> Query:
-        """The query with each new item in histories replaced by the known one that it is most of, if any."""
-        ...

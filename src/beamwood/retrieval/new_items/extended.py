@@ -97,7 +97,7 @@ class Extended:
         return scores
 
     def known_query(self, query: Query) -> Query:
-        """See `types.Extending`."""
+        """See `searchers.blend.Extending`."""
         return query.once(self, lambda: known_histories(query, self.fitted.num_items, self.mixtures))
 
     def _known_options(self, options: SearchOptions) -> SearchOptions:

@@ -66,7 +66,7 @@ class ExtendedTree(TreeSearcher):
             self._heaviest = of_leaves.heaviest()
 
     def known_query(self, query: Query) -> Query:
-        """See `types.Extending`."""
+        """See `searchers.blend.Extending`."""
         return known_histories(query, self.fitted.num_items, self.mixtures)
 
     def _leaves_of_new(self) -> NDArray[np.int32]:

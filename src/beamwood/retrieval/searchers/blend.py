@@ -11,7 +11,7 @@ import functools
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,6 @@ from beamwood.retrieval.stored import MOST, StoredConfig, StoredPart, part_of, p
 from beamwood.retrieval.top_k import check_histories, check_search
 from beamwood.types import (
     BoolArray,
-    Extending,
     Hits,
     IndexArray,
     PartHits,
@@ -50,6 +49,15 @@ def _log_odds(scores: Array) -> Array:
 
 LINKS: dict[str, Callable[[Array], Array]] = {"score": lambda scores: scores, "log-odds": _log_odds}
 """Applied to a part's score before weighting: identity, or log-odds of a log-probability."""
+
+
+@runtime_checkable
+class Extending(Protocol):
+    """A searcher with items that are newer than its fit."""
+
+    def known_query(self, query: Query) -> Query:
+        """The query with each new item in histories replaced by the known one that it is most of, if any."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
