@@ -333,9 +333,8 @@ class QueryNeeds:
 
 @dataclass(frozen=True, slots=True)
 class PartHits:
-    """The result of one part of a searcher: its `kind`, its `hits` in its own order, and its seconds."""
+    """The result of one part of a searcher: its `hits` in its own order, and its seconds."""
 
-    kind: str
     hits: Hits
     seconds: float
 

@@ -104,6 +104,21 @@ def test_both_views_in_one_call_and_as_dict():
     assert both["kept"].means() != both["removed"].means()
 
 
+def test_a_query_is_encoded_once_for_both_views():
+    encoded = []
+
+    class Encoding(type(SINES)):
+        def search(self, query, k, options=SearchOptions()):
+            query.once(self, lambda: encoded.append(len(query)))
+            return super().search(query, k, options)
+
+    both = evaluate_both(Encoding(), make_queries(0), ks=(5,), tail=RARE, batch_size=2)
+    assert sum(encoded) == len(both["kept"]) == len(both["removed"])
+    for view, found in both.items():
+        alone = evaluate(SINES, make_queries(0), ks=(5,), remove_seen=view == "removed", tail=RARE)
+        assert found.means() == alone.means()
+
+
 def test_allowed_reaches_the_search():
     allowed = np.zeros(NUM_ITEMS, bool)
     allowed[[2, 7]] = True

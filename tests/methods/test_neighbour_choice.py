@@ -120,15 +120,15 @@ def test_an_insignificant_gain_is_not_selected(monkeypatch, baskets, noise, want
 
 @pytest.mark.parametrize("monitor", ["kept/ndcg@20", "removed/mrr@20"])
 def test_the_choice_uses_the_monitor_of_the_training(chain, monkeypatch, capsys, monitor):
-    views, judge = [], choose.evaluate
+    asked, judge = [], choose.evaluate_views
 
-    def watched(*args, remove_seen, **options):
-        views.append(remove_seen)
-        return judge(*args, remove_seen=remove_seen, **options)
+    def watched(searcher, queries, views, **options):
+        asked.append(views)
+        return judge(searcher, queries, views, **options)
 
-    monkeypatch.setattr(choose, "evaluate", watched)
+    monkeypatch.setattr(choose, "evaluate_views", watched)
     assert chosen_neighbours(chain, config_of(**{"choose.monitor": monitor}).choose, {}) == "next"
-    assert views == [monitor.startswith("removed")] * len(KINDS)
+    assert asked == [(monitor.partition("/")[0],)] * len(KINDS)
     assert f"by {monitor} of" in capsys.readouterr().err
 
 

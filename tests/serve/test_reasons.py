@@ -84,6 +84,15 @@ def test_reasons_of_two_stages(tmp_path):
         assert nobody["source"] == "popular"
         assert {item["source"] for item in nobody["items"]} == {"popular"}
         assert items_of(nobody) == retriever.items.decode(np.argsort(-popular.counts)[:5])
+        # The names of the parts do not change with new items.
+        new = {"items": [{"item": 9_001, "similar": [items_of(answer)[0]]}]}
+        client.put("/v1/items", json=new).raise_for_status()
+        again = recommend(client, {"user": 11, "k": 5, "explain": "scores"})
+        for told in (again, answer):
+            assert told["explain"]["kind"] == "blend"
+            assert [part["kind"] for part in told["explain"]["parts"]] == ["tree-din", "popularity"]
+            for item in told["items"]:
+                assert [part["kind"] for part in item["explain"]["parts"]] == ["tree-din", "popularity"]
 
 
 def test_reasons_of_a_counting_method(tmp_path):

@@ -8,7 +8,6 @@ import operator
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
@@ -47,6 +46,7 @@ __all__ = [
     "evaluate",
     "evaluate_both",
     "evaluate_split",
+    "evaluate_views",
 ]
 
 VIEWS = {"kept": "seen items kept", "removed": "seen items removed"}
@@ -90,7 +90,8 @@ class PerQuery:
     `users` int64[Q], the users of the evaluated queries in order; `values` float64[Q] by name, as "f@20"; `overall`:
     metrics of all lists together, as "coverage@20", "tail_share@20" and "gini@20"; `view`: a key of `VIEWS`;
     `without_labels`: queries that could not be evaluated; `tail_rule` in words; `scored`: items or nodes scored a
-    query; `seconds` of the search; `groups`: with groups of items, the labels found at the smallest cut.
+    query; `seconds` of the search, in the first view with the encoding of queries; `groups`: with groups of items, the
+    labels found at the smallest cut.
     """
 
     users: NDArray[np.int64]
@@ -210,35 +211,12 @@ def evaluate(
     tail: Tail | None = None,
     group_N: IndexArray | None = None,
 ) -> PerQuery:
-    """Rank the whole catalogue for every query that has labels and measure every metric at every k.
-
-    With `remove_seen` the search must leave out the query's seen items; labels stay as they are, so a label
-    seen before counts as a miss. `tail`, as of `TailRule.tail`, adds coverage, the Gini index of exposure, and the
-    share of the tail. `group_N` int[N], a group of each item, from 0: what is found of each is counted at the least
-    cut. `options`: those of each search. Queries without labels are left out and counted. Errors: a k
-    outside 1..N, no query with labels, a search that answers with seen or unknown items.
-    """
-    cuts = checked_ks(ks, None if tail is None else len(tail.mask))
-    if batch_size < 1:
-        raise InputError(f"batch_size={batch_size} is below 1; give at least 1")
-    labels = queries.labels.distinct()
-    judged = np.flatnonzero(labels.lengths > 0)
-    if len(judged) == 0:
-        raise InputError(f"none of the {len(labels)} queries has a label; nothing can be measured")
-    num_items = None if tail is None else len(tail.mask)
-    running = _Running.of(cuts, num_items, group_N)
-    with step("evaluating users", len(judged)) as progress:
-        for part in slices(len(judged), batch_size):
-            rows = judged[part]
-            asked = queries.take(rows)
-            query, excluded = asked.query(searcher.needs), asked.seen if remove_seen else None
-            began = time.perf_counter()
-            hits = searcher.search(query, cuts[-1], replace(options, excluded=excluded))
-            running.seconds += time.perf_counter() - began
-            _check_hits(hits, len(rows), cuts[-1], num_items, excluded)
-            running.add(hits, labels.take(rows))
-            progress.advance(len(rows))
-    return _finished(running, queries.users[judged], len(labels) - len(judged), remove_seen, tail)
+    """`evaluate_views` of one view; with `remove_seen` that without seen items."""
+    view = "removed" if remove_seen else "kept"
+    found = evaluate_views(
+        searcher, queries, (view,), ks=ks, options=options, batch_size=batch_size, tail=tail, group_N=group_N
+    )
+    return found[view]
 
 
 def evaluate_both(
@@ -250,9 +228,53 @@ def evaluate_both(
     tail: Tail | None = None,
     group_N: IndexArray | None = None,
 ) -> Views:
-    """`evaluate` twice: {"kept": seen items kept, "removed": seen items removed}."""
-    measured = partial(evaluate, searcher, queries, ks=ks, batch_size=batch_size, tail=tail)
-    return Views({view: measured(remove_seen=view == "removed", group_N=group_N) for view in VIEWS})
+    """`evaluate_views` of both: "kept" (seen items kept) and "removed" (seen items removed)."""
+    return evaluate_views(searcher, queries, tuple(VIEWS), ks=ks, batch_size=batch_size, tail=tail, group_N=group_N)
+
+
+def evaluate_views(
+    searcher: Searches,
+    queries: LabelledQueries,
+    views: Sequence[str],
+    *,
+    ks: Sequence[int],
+    options: SearchOptions = SearchOptions(),
+    batch_size: int = 256,
+    tail: Tail | None = None,
+    group_N: IndexArray | None = None,
+) -> Views:
+    """Rank the whole catalogue for every query that has labels and measure every metric at every k, in each view.
+
+    In "removed" the search must leave out the query's seen items; labels stay as they are, so a label seen before
+    counts as a miss. A query is encoded once for all views. `tail`, as of `TailRule.tail`, adds coverage, the Gini
+    index of exposure, and the share of the tail. `group_N` int[N], a group of each item, from 0: what is found of each
+    is counted at the least cut. `options`: those of each search. Queries without labels are left out and counted.
+    Errors: a k outside 1..N, no query with labels, a search that answers with seen or unknown items.
+    """
+    cuts = checked_ks(ks, None if tail is None else len(tail.mask))
+    if batch_size < 1:
+        raise InputError(f"batch_size={batch_size} is below 1; give at least 1")
+    labels = queries.labels.distinct()
+    judged = np.flatnonzero(labels.lengths > 0)
+    if len(judged) == 0:
+        raise InputError(f"none of the {len(labels)} queries has a label; nothing can be measured")
+    num_items = None if tail is None else len(tail.mask)
+    running = {view: _Running.of(cuts, num_items, group_N) for view in views}
+    with step("evaluating users", len(judged)) as progress:
+        for part in slices(len(judged), batch_size):
+            rows = judged[part]
+            asked = queries.take(rows)
+            query, wanted = asked.query(searcher.needs), labels.take(rows)
+            for view, own in running.items():
+                excluded = asked.seen if view == "removed" else None
+                began = time.perf_counter()
+                hits = searcher.search(query, cuts[-1], replace(options, excluded=excluded))
+                own.seconds += time.perf_counter() - began
+                _check_hits(hits, len(rows), cuts[-1], num_items, excluded)
+                own.add(hits, wanted)
+            progress.advance(len(rows))
+    users, without = queries.users[judged], len(labels) - len(judged)
+    return Views({view: _finished(own, users, without, view, tail) for view, own in running.items()})
 
 
 @naming_arguments
@@ -307,7 +329,7 @@ def _finished(
     running: _Running,
     users: NDArray[np.int64],
     without_labels: int,
-    remove_seen: bool,
+    view: str,
     tail: Tail | None,
 ) -> PerQuery:
     overall = {}
@@ -320,7 +342,7 @@ def _finished(
         users=users,
         values={f"{name}@{k}": by_name[f"{name}@{k}"] for name in METRICS for k in running.ks},
         overall=overall,
-        view="removed" if remove_seen else "kept",
+        view=view,
         ks=running.ks,
         without_labels=without_labels,
         tail_rule=None if tail is None else tail.rule,

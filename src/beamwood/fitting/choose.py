@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from beamwood.data.queries import Queries
 from beamwood.errors import InputError, nearest
 from beamwood.evaluation.metrics import METRICS
-from beamwood.evaluation.protocol import VIEWS, PerQuery, evaluate, evaluate_both
+from beamwood.evaluation.protocol import VIEWS, PerQuery, evaluate_both, evaluate_views
 
 __all__ = ["CUT", "MEASURED", "Choice", "Measure", "Monitor", "Validation", "check_monitor", "measures_by_name"]
 
@@ -55,10 +55,7 @@ class Monitor:
 
     def results(self, searcher: Any, queries: Queries, cut: int = CUT) -> list[PerQuery]:
         """The evaluation of the searcher in each view."""
-        return [
-            evaluate(searcher, queries, ks=(cut,), remove_seen=view == "removed", batch_size=_QUERIES_AT_A_TIME)
-            for view in self.views
-        ]
+        return [*evaluate_views(searcher, queries, self.views, ks=(cut,), batch_size=_QUERIES_AT_A_TIME).values()]
 
     def mean(self, results: Sequence[PerQuery]) -> NDArray[np.float64]:
         """float64[Q], the metric of each query with labels, the mean over `results`."""

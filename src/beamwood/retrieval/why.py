@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamwood.kernels.din import DinWeights
-from beamwood.kernels.reference import best_first, dense, log_sigmoid, score_level, score_nodes
+from beamwood.kernels.reference import best_first, dense, score_nodes
 from beamwood.kernels.terms import TermQuery
 from beamwood.retrieval.searchers.tree import TreeSearcher
 from beamwood.types import ItemLists
@@ -78,20 +78,17 @@ def reasons(searcher: TreeSearcher, history: NDArray[np.int32], items: Sequence[
 
 def _steps(searcher: TreeSearcher, leaves_L: NDArray[np.int64], leaves: NDArray[np.int64]) -> list[list[PathNode]]:
     """By level, a step for each leaf."""
-    shape, live, by_path = searcher.tree.shape, searcher.tree.live_counts, searcher.link.along_path
-    beam, sums, own_sums = np.zeros(1, np.int64), np.zeros(1, np.float32), np.zeros(len(leaves), np.float32)
-    steps = []
+    shape, live = searcher.tree.shape, searcher.tree.live_counts
+    beam, steps = np.zeros(1, np.int64), []
     for level in range(1, shape.depth + 1):
         fanout = shape.root_fanout if level == 1 else shape.branching
         children = (beam[:, None] * fanout + np.arange(fanout)).ravel()
         children = children[live[level][children] > 0]
         path = shape.ancestors(leaves, level)
-        scores = score_level(searcher.weights, shape, level, leaves_L, children)
-        own = score_level(searcher.weights, shape, level, leaves_L, path)
-        if by_path:
-            scores = sums[np.searchsorted(beam, children // fanout)] + log_sigmoid(scores)
-            own = own_sums = own_sums + log_sigmoid(own)
+        scores, own = (searcher.core.score(leaves_L[None], nodes[None], level=level)[0] for nodes in (children, path))
         reached = np.isin(path, children)
+        # Beside other nodes a score may be rounded otherwise, and a node would be ranked behind itself.
+        own[reached] = scores[np.searchsorted(children, path[reached])]
         ranks = 1 + (scores[None] > own[:, None]).sum(axis=1)
         steps.append(
             [
@@ -99,8 +96,7 @@ def _steps(searcher: TreeSearcher, leaves_L: NDArray[np.int64], leaves: NDArray[
                 for node, score, rank, there in zip(path, own, ranks, reached, strict=True)
             ]
         )
-        best = np.sort(best_first(scores, children, min(searcher.beam_width, len(children))))
-        beam, sums = children[best], scores[best]
+        beam = np.sort(children[best_first(scores, children, min(searcher.beam_width, len(children)))])
     return steps
 
 

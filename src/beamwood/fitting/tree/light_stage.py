@@ -83,11 +83,11 @@ class LightStage:
     @property
     def why_none(self) -> str:
         """The reason why the settings, the loss or the tree allow no light head; "" where they do."""
-        task, width = self.task, self.task.config.model.light_width
-        if width == 0:
-            return "model.light_width is 0"
+        task = self.task
         if task.objective.loss.link.along_path:
             return "the loss scores paths, of which every level is judged"
+        if task.config.model.light_width == 0:
+            return "model.light_width is 0"
         if task.tree.shape.depth == 1:
             return "the tree has one level, which is judged whole"
         if task.tree.num_items <= _SMALL:

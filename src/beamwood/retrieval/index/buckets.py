@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from beamwood.errors import ArtefactError
 from beamwood.kernels.arrays import check_integers, sound
-from beamwood.ragged import indptr_of, sorted_distinct
+from beamwood.ragged import indptr_of, is_in, sorted_distinct
 from beamwood.retrieval.top_k import top_k
 from beamwood.types import FloatArray, Hits, IndexArray, ItemLists, SearchOptions
 
@@ -103,7 +103,7 @@ def probed_items(
         if options.allowed is not None:
             items = items[options.allowed[items]]
         if options.excluded is not None and len(options.excluded.items):
-            items = items[~np.isin(items, options.excluded.items)]
+            items = items[~is_in(items, options.excluded.items)]
         if len(items) >= k or count == len(order_C):
             return items, probed
         count = min(2 * count, len(order_C))

@@ -183,7 +183,7 @@ class Blend:
             scores_BC = found.scores_by(part.searcher, query, judged)
             own = Hits(items_BC, scores_BC, (items_BC >= 0).sum(axis=1))
             totals_BC += part.weighted(query, own.scores)
-            others.append(PartHits(part.searcher.kind, own, time.perf_counter() - began))
+            others.append(PartHits(own, time.perf_counter() - began))
         hits = found.best(totals_BC, self.seen_weight, k)
         hits = replace(
             hits,
@@ -191,7 +191,7 @@ class Blend:
             rank_seconds=sum(part.seconds for part in others),
         )
         if options.explain:
-            hits = replace(hits, parts=(PartHits(self.first.kind, found.by_own_scores(), seconds), *others))
+            hits = replace(hits, parts=(PartHits(found.by_own_scores(), seconds), *others))
         return self._with_fallback(hits, query, k, quiet)
 
     def _with_fallback(self, hits: Hits, query: Query, k: int, options: SearchOptions) -> Hits:

@@ -17,7 +17,7 @@ from beamwood.errors import InputError, nearest
 from beamwood.kernels.arrays import check_floats, check_integers, shape_of
 from beamwood.kernels.dispatch import native
 from beamwood.kernels.rows import sum_of_rows
-from beamwood.ragged import sorted_distinct
+from beamwood.ragged import is_in, sorted_distinct
 from beamwood.retrieval.stored import MOST, StoredConfig
 from beamwood.retrieval.top_k import (
     check_histories,
@@ -132,7 +132,7 @@ class NeighbourSearcher:
             order = self._by_filler if allowed is None else options.of_filter(self, self._allowed)
             # Enough for k that are neither banned nor neighbours.
             others = order[: k + len(banned) + len(items)]
-            others = others[~np.isin(others, np.concatenate([banned, items]))][:k]
+            others = others[~is_in(others, np.concatenate([banned, items]))][:k]
             items, sums = np.concatenate([items, others]), np.concatenate([sums, self._filler[others]])
         if len(items) > k:
             reached = sums >= np.partition(sums, len(sums) - k)[len(sums) - k]

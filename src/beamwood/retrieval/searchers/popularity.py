@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from beamwood.errors import InputError
 from beamwood.kernels.arrays import check_floats, shape_of
+from beamwood.ragged import is_in
 from beamwood.retrieval.stored import StoredConfig
 from beamwood.retrieval.top_k import check_items, check_search, descending, in_order, no_hits
 from beamwood.types import BoolArray, Hits, IndexArray, Query, QueryNeeds, SearchOptions
@@ -48,7 +49,7 @@ class PopularitySearcher:
                 # Enough for k that are not excluded.
                 best = order[: k + len(excluded[row])]
                 hits.scored[row] = len(best)
-                best = best[~np.isin(best, excluded[row])][:k]
+                best = best[~is_in(best, excluded[row])][:k]
             hits.items[row, : len(best)] = best
             hits.scores[row, : len(best)] = self.counts[best]
         return hits

@@ -49,7 +49,10 @@ def explained(
     searcher, tree = snapshot.searcher, snapshot.tree
     history = query.histories[0]
     of_items: list[dict[str, Any]] = [
-        {"parts": [_of_part(part, index) for part in hits.parts]} if hits.parts else {} for index in indices
+        {"parts": [_of_part(kind, part, index) for kind, part in zip(_kinds(searcher), hits.parts, strict=True)]}
+        if hits.parts
+        else {}
+        for index in indices
     ]
     if full and tree is not None and items:
         names = snapshot.names.items.decode(history)
@@ -68,9 +71,12 @@ def explained(
 
 def _of_answer(searcher: Searcher, tree: TreeSearcher | None, hits: Hits, options: SearchOptions) -> dict[str, Any]:
     """The request to the model's parts, how its tree was searched, and the items or nodes scored."""
-    about: dict[str, Any] = {"kind": searcher.kind, "scored": int(hits.scored[0])}
+    about: dict[str, Any] = {"kind": fitted_of(searcher).kind, "scored": int(hits.scored[0])}
     if isinstance(searcher, Blend):
-        about["parts"] = [{"kind": own.searcher.kind, "weight": own.weight} for own in searcher.parts]
+        weights = [part.weight for part in searcher.parts]
+        about["parts"] = [
+            {"kind": kind, "weight": weight} for kind, weight in zip(_kinds(searcher), weights, strict=True)
+        ]
         # An answer under rules is of several searches.
         for told, part in zip(about["parts"], hits.parts, strict=False):
             told["ms"] = round(1000 * part.seconds, 3)
@@ -83,14 +89,19 @@ def _of_answer(searcher: Searcher, tree: TreeSearcher | None, hits: Hits, option
     return about
 
 
-def _of_part(part: PartHits, index: int) -> dict[str, Any]:
+def _kinds(searcher: Searcher) -> list[str]:
+    """The kinds of a blend's parts, as they were fitted."""
+    return [fitted_of(part.searcher).kind for part in searcher.parts] if isinstance(searcher, Blend) else []
+
+
+def _of_part(kind: str, part: PartHits, index: int) -> dict[str, Any]:
     """The score that a part gave an item, and its rank, None where the part did not return it."""
     row, scores = part.hits.items[0], part.hits.scores[0]
     at = np.flatnonzero(row == index)
     if len(at) == 0:
-        return {"kind": part.kind, "score": None, "rank": None}
+        return {"kind": kind, "score": None, "rank": None}
     score = scores[at[0]]
-    return {"kind": part.kind, "score": float(score), "rank": 1 + int(np.count_nonzero(scores > score))}
+    return {"kind": kind, "score": float(score), "rank": 1 + int(np.count_nonzero(scores > score))}
 
 
 def _of_history(
