@@ -14,6 +14,7 @@ from beamwood.errors import InputError, NotInstalledError, TimeLimitError, neare
 from beamwood.evaluation.metrics import TailRule
 from beamwood.evaluation.protocol import checked_ks
 from beamwood.extras import is_installed, not_installed
+from beamwood.fitting.fitted import notes_of_fit
 from beamwood.methods import Method, check_fitted, check_split
 from beamwood.methods.sums import blend_in_turn, parts
 from beamwood.recipes.comparison import Comparison
@@ -260,9 +261,8 @@ def _fit_within(
         say(f"{method.name} is left out: {error}")
         return None
     measured.seconds[method.name] = round(time.perf_counter() - began, 1)
-    capped = fitted.metadata.get("training", {}).get("long_histories")
-    if capped is not None:
-        say(f"{method.name}: {capped}")
+    for note in notes_of_fit(fitted):
+        say(f"{method.name}: {note}")
     return fitted
 
 
