@@ -191,6 +191,7 @@ def test_the_advice_for_a_ranker_of_few_items_works(ask):
     [
         ("category", "model.item_columns='category': give a list of values, each a text, as ['category']"),
         ("3", "model.item_columns=3: give a list of values, each a text"),
+        ("[category, price]", "as ['category', 'price']; a shell removes such quotes: put the whole setting in double"),
     ],
 )
 def test_a_list_setting_shows_its_notation(write, planted, ask, typed, told):

@@ -29,7 +29,7 @@ def test_the_best_is_saved_with_its_table(market, tmp_path, capsys):
     asked = ("fit", market / "log.parquet", "--items", market / "items.parquet", "--out", out, "--time-limit", "10m")
     assert beamwood(*asked, "--json", "--html", page) == 0
     captured = capsys.readouterr()
-    assert "the whole search takes 10 minutes at most" in captured.err
+    assert "the whole search takes 10 minutes at most\n" in captured.err
     assert "120 users and 60 items" in captured.err
     assert "popularity: removed/f@20" in captured.err
     document = json.loads(captured.out)
@@ -82,8 +82,10 @@ def test_weights_that_trained_methods_ignore_are_reported(tmp_path, capsys):
     asked = ("fit", log, "--out", tmp_path / "best", "--time-limit", "10m")
     assert beamwood(*asked, "--events", "buy,view=0.3") == 0
     assert "trained methods learn from each event alike" in capsys.readouterr().err
-    assert beamwood(*asked, "--events", "buy,view", "--overwrite") == 0
-    assert "from each event alike" not in capsys.readouterr().err
+    assert beamwood(*asked[:4], "--events", "buy,view", "--overwrite") == 0
+    told = capsys.readouterr().err
+    assert "takes 30 minutes at most; a time limit of your own changes that\n" in told
+    assert "from each event alike" not in told
 
 
 def test_ctrl_c_leaves_the_best_so_far_saved(market, tmp_path, monkeypatch, capsys):

@@ -284,3 +284,15 @@ def test_settings_without_a_method_lists_the_methods(capsys):
     assert beamwood("settings") == 0
     said = capsys.readouterr().out
     assert all(f"{name}\n    {load_method(name).summary}\n" in said for name in METHODS)
+
+
+def test_a_pattern_that_the_shell_expanded_belongs_in_quotes(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.csv", "b.csv", "c.csv"):
+        write_log(name, 12)
+    assert beamwood("fit", "a.csv", "b.csv", "c.csv", "--method", "popularity") == 2
+    said = capsys.readouterr().err
+    assert "one path is read, and 2 more were given, the first b.csv; write a pattern of files in quotes" in said
+    assert beamwood("fit", "a.csv", "popularity") == 2
+    assert "unexpected extra argument(s) (popularity); `beamwood fit --help-all` says" in capsys.readouterr().err
+    assert beamwood("fit", "*.csv", "--method", "popularity", "--out", "out") == 0

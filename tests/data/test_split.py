@@ -112,6 +112,7 @@ def test_time_split_never_uses_later_events():
         (lambda seconds: pl.from_epoch(seconds).dt.strftime("%Y-%m-%dT%H:%M:%SZ"), "2023-11-16 18:40:00 UTC"),
         (lambda seconds: seconds - 1_700_000_000, "160000"),
         (lambda seconds: seconds - 2_700_000_000, "-999840000"),
+        (lambda seconds: (seconds - 1_700_000_000) / 1000 + 0.25, "160.25"),
     ],
 )
 @pytest.mark.parametrize("cut", [by_time, by_session])

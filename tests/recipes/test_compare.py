@@ -4,9 +4,27 @@ import numpy as np
 import pytest
 
 import beamwood
+from beamwood.data import disjoint_users
 from beamwood.data.markets.synthetic import MarketConfig, make_market
 from beamwood.errors import InputError
 from beamwood.evaluation.significance import paired_comparisons
+from beamwood.recipes.portfolio.find import find
+from beamwood.recipes.portfolio.members import Member
+
+# Popularity, as if the time had not been enough.
+SHORTENED = """
+from dataclasses import replace
+from beamwood.methods import Method, load_method
+
+POPULARITY = load_method("popularity")
+
+def fit(split, config, **options):
+    fitted = POPULARITY.fitted(split, config, **options)
+    training = {"left_out": ["2 of 3 settings tried", "64 of 90 users judge"]}
+    return replace(fitted, metadata=fitted.metadata | {"training": training})
+
+METHOD = Method(name="shortened", summary="popularity", Config=POPULARITY.Config, fit=fit)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -76,3 +94,14 @@ def test_a_split_without_test_users_is_refused(split, fitted):
     )
     with pytest.raises(InputError, match="the split leaves 0 test users, too few for a test"):
         beamwood.compare(nobody, fitted)
+
+
+def test_what_a_fit_left_out_is_told(dataset, split, tmp_path):
+    own, said = tmp_path / "shortened.py", []
+    own.write_text(SHORTENED)
+    beamwood.compare(split, [str(own), "popularity"], say=said.append)
+    assert {"shortened: 2 of 3 settings tried", "shortened: 64 of 90 users judge"} <= set(said)
+    members = [Member("popularity", "popularity"), Member("shortened", str(own))]
+    find(disjoint_users(dataset), time_limit=60, members=members, say=said.append)
+    line = next(line for line in said if line.startswith("shortened: removed/f@"))
+    assert line.endswith(" s; 2 of 3 settings tried; 64 of 90 users judge")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -57,5 +58,12 @@ def with_fix(message: str, command: str | None, pages: Mapping[str, Described]) 
         others = [name for name, page in pages.items() if option in page.option_names]
         if 0 < len(others) <= _FEW:
             said = f"No such option: {option} (of {', '.join(f'`beamwood {name}`' for name in others)})"
+    more = re.fullmatch(r"Got unexpected extra argument\S* \((.*)\)", said)
+    paths = [] if more is None else more[1].split(" ")
+    if paths and os.path.exists(paths[0]):
+        return (
+            f"one path is read, and {len(paths)} more were given, the first {paths[0]}; write a pattern of files in "
+            "quotes, such as 'logs/*.csv', or name their folder"
+        )
     own = f"{command} " if command in pages else ""
     return f"{said}; `beamwood {own}{'--help-all' if own else '--help'}` says what there is"

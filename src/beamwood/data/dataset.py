@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from beamwood.arguments import naming_arguments
 from beamwood.data.cells.ids import likenesses
-from beamwood.data.cells.times import moments
+from beamwood.data.cells.times import as_in_log, moments
 from beamwood.data.digest import column_digest, frame_digest, text_bytes
 from beamwood.data.events import WEIGHT, EventKinds
 from beamwood.data.kept_columns import checked_kept
@@ -140,8 +140,11 @@ class Dataset:
 
     def written_times(self, first: int, last: int) -> tuple[str, str]:
         """Two of the times as text: dates in UTC, or as they are where they only order rows."""
-        early, late = moments(self.report.get("log", {}).get("time_unit"), first, last)
-        return (str(first), str(last)) if early is None else (f"{early} UTC", f"{late} UTC")
+        read = self.report.get("log", {})
+        early, late = moments(read.get("time_unit"), first, last)
+        if early is None:
+            return as_in_log(first, read.get("time_scale", 1)), as_in_log(last, read.get("time_scale", 1))
+        return f"{early} UTC", f"{late} UTC"
 
     def with_histories(self, histories: ItemLists) -> Dataset:
         """The same users and items with other histories, without times, weights and context."""

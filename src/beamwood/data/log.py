@@ -58,7 +58,7 @@ class ReadReport:
     `duplicates`: rows that repeat another; `time`: what orders a history; `weight`: how weights were used. `left_out`:
     rows with too small a weight, missing cells or, with `drop_duplicates`, repeats. `notes`: for the user to check.
     `time_unit`: the unit since 1970 of times read from dates; None for numbers, which are kept; "order" for numbers
-    with fractions that only order rows.
+    with fractions that only order rows. `time_scale`: the factor of numbers with fractions.
     """
 
     source: str
@@ -71,6 +71,7 @@ class ReadReport:
     notes: tuple[str, ...] = ()
     dropped_duplicates: bool = False
     time_unit: Literal["us", "ns", "order"] | None = None
+    time_scale: int = 1
 
     def as_dict(self) -> dict[str, Any]:
         """The report as JSON-able data."""
@@ -213,7 +214,15 @@ def check_log(
     kept, weight_kind = _heavy_enough(table, chosen.get("weight"), min_weight)
     notes += [*looked_at, *columns.notes(table.column_names, chosen), *_swallowed(whole, chosen)]
     report = ReadReport(
-        table.name, rows, chosen, 0, times.words, weight=weight_kind, notes=tuple(notes), time_unit=times.unit
+        table.name,
+        rows,
+        chosen,
+        0,
+        times.words,
+        weight=weight_kind,
+        notes=tuple(notes),
+        time_unit=times.unit,
+        time_scale=times.scale,
     )
     every = counting = kept.select(used)
     if weight is not None:

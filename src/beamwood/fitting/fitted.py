@@ -13,7 +13,7 @@ from beamwood.data.split import Split
 from beamwood.errors import InputError
 from beamwood.retrieval.retriever import Retriever
 
-__all__ = ["check_same_data", "load_fitted", "folder_digests", "method_of", "training_seconds"]
+__all__ = ["check_same_data", "load_fitted", "folder_digests", "method_of", "notes_of_fit", "training_seconds"]
 
 
 def load_fitted(folder: str, split: Split) -> Retriever:
@@ -65,6 +65,15 @@ def folder_digests(settings: Mapping[str, Any]) -> dict[str, str]:
             content = [manifest.get(part) for part in ("files", "searcher", "searcher_config")]
             digests[f"content of {key}"] = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
     return digests
+
+
+def notes_of_fit(fitted: Retriever) -> tuple[str, ...]:
+    """What a fit did not look at: the earlier parts of very long histories, and what it left out for lack of time."""
+    training = fitted.metadata.get("training")
+    if not isinstance(training, dict):
+        return ()
+    capped = training.get("long_histories")
+    return (*(() if capped is None else (capped,)), *training.get("left_out", ()))
 
 
 def training_seconds(fitted: Retriever) -> float:

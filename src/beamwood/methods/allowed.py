@@ -54,14 +54,22 @@ def problem_in_words(kind: type[MethodConfig], error: ValidationError) -> str:
     if first["type"] == "finite_number":
         words = words.replace("a number", "a finite number")
     stated = f"{stated}: give {words}"
-    if not within and _fits(kind, f"{group}.{key}", [value]):
-        return f"{stated}, as [{value!r}]"
+    if not within and _fits(kind, f"{group}.{key}", listed := _listed(value)):
+        in_shell = "; a shell removes such quotes: put the whole setting in double quotes" * (listed != [value])
+        return f"{stated}, as {listed!r}{in_shell}"
     if not isinstance(value, str):
         return stated
     if value in _NOTHING:
         return stated + "; null is None in Python" * words.endswith("null")
     near = closest(value, _choices(schema))
     return stated if near is None else f"{stated}; did you mean {near!r}?"
+
+
+def _listed(value: Any) -> list[Any]:
+    """The value as a list: the parts of text in brackets, which lacks the quotes of a list of texts, or the value."""
+    if isinstance(value, str) and value.startswith("[") and value.endswith("]"):
+        return [part.strip() for part in value[1:-1].split(",")]
+    return [value]
 
 
 def _choices(schema: Mapping[str, Any]) -> list[str]:

@@ -15,6 +15,7 @@ from beamwood.errors import InputError, NotInstalledError, TimeLimitError, neare
 from beamwood.evaluation.metrics import TailRule
 from beamwood.evaluation.protocol import checked_ks
 from beamwood.extras import is_installed, not_installed
+from beamwood.fitting.fitted import notes_of_fit
 from beamwood.methods import Method, check_fitted, check_split
 from beamwood.methods.sums import blend_in_turn, parts
 from beamwood.recipes.comparison import Comparison
@@ -252,9 +253,8 @@ class _Fits:
             self.say(f"{method.name} is left out: {error}")
             return {}
         self.measured.seconds[method.name] = round(time.perf_counter() - began, 1)
-        capped = fitted.metadata.get("training", {}).get("long_histories")
-        if capped is not None:
-            self.say(f"{method.name}: {capped}")
+        for note in notes_of_fit(fitted):
+            self.say(f"{method.name}: {note}")
         return {method.name: fitted}
 
 

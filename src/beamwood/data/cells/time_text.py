@@ -54,12 +54,13 @@ class ReadTimes:
     """The Int64 `time` of each row, None where only the order of rows is known, and how it was read, in words.
 
     `unit`: since 1970, where dates were read; None for numbers, which are kept; "order" for scaled numbers that only
-    order rows.
+    order rows. `scale`: the factor of scaled numbers.
     """
 
     time: pl.Expr | None
     words: str
     unit: Literal["us", "ns", "order"] | None = None
+    scale: int = 1
 
 
 def by_shape(table: Source, name: str) -> ReadTimes | None:

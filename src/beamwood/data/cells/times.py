@@ -17,7 +17,16 @@ from beamwood.data.files.source import Source, reading
 from beamwood.data.header import UNITS
 from beamwood.errors import InputError
 
-__all__ = ["moments", "numbers_of", "parts_of_second", "read_times", "seems_time", "shared_parts", "since_1970"]
+__all__ = [
+    "as_in_log",
+    "moments",
+    "numbers_of",
+    "parts_of_second",
+    "read_times",
+    "seems_time",
+    "shared_parts",
+    "since_1970",
+]
 
 _NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"
 _WHOLE = r"^\s*[+-]?\d{1,19}(\.0*)?\s*$"
@@ -88,6 +97,11 @@ def moments(unit: str | None, first: int, last: int) -> tuple[str, str] | tuple[
     start = dt.datetime(1970, 1, 1)
     early, late = (start + dt.timedelta(microseconds=time * 10**6 // parts) for time in (first, last))
     return early.isoformat(sep=" "), late.isoformat(sep=" ")
+
+
+def as_in_log(time: int, scale: int) -> str:
+    """A time that only orders rows, as the log has it; `scale`: its `ReadReport.time_scale`."""
+    return str(time) if scale == 1 else f"{time / scale:.15g}"
 
 
 def shared_parts(unit: str | None, first: int, last: int) -> int | None:
@@ -193,7 +207,8 @@ def _measures(table: Source, column: pl.Expr, bad: pl.Expr) -> tuple[bool, float
 
 def _scaled_up(number: pl.Expr, largest: float) -> ReadTimes:
     """Scaled numbers; "order" where they are no seconds, as scaled day numbers would otherwise pass for seconds."""
-    return ReadTimes(number, "numbers", "order" if parts_of_second(int(largest)) is None else None)
+    unit: Literal["order"] | None = "order" if parts_of_second(int(largest)) is None else None
+    return ReadTimes(number, "numbers", unit, 10 ** _digits(largest))
 
 
 def _digits(largest: float) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from beamwood.data.cells.times import moments, numbers_of, parts_of_second, shared_parts
+from beamwood.data.cells.times import as_in_log, moments, numbers_of, parts_of_second, shared_parts
 from beamwood.data.files.source import Source, reading
 from beamwood.data.log import CheckedLog
 
@@ -35,18 +35,13 @@ def describe_times(checked: CheckedLog) -> dict[str, Any] | None:
     with reading(checked.report.source):
         first, last = checked.rows.select(time.min().alias("a"), time.max()).collect(engine="streaming").row(0)
     span = moments(unit, first, last)
-    if unit == "order":
-        number = numbers_of(checked.table, name)
-        with reading(checked.report.source):
-            asked = checked.table.frame.select(number.min().alias("a"), number.max())
-            first, last = asked.collect(engine="streaming").row(0)
     told: dict[str, Any] = {
         "column": name,
         "kind": checked.report.time,
         "unit": _unit(checked, name) if unit in (None, "order") else "dates",
         "zone": _zone(checked.table, name),
-        "first": span[0] or str(first),
-        "last": span[1] or str(last),
+        "first": span[0] or as_in_log(first, checked.report.time_scale),
+        "last": span[1] or as_in_log(last, checked.report.time_scale),
     }
     parts = shared_parts(unit, first, last)
     return told if parts is None else told | _days(checked, parts)

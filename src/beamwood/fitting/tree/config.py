@@ -196,19 +196,13 @@ def takes_neighbours(config: TreeConfig, num_items: int) -> bool:
 
 
 def _num_neighbours(config: TreeConfig, facts: Facts, *, started: bool) -> int:
-    """The number of neighbours of an item.
-
-    They help on session logs, on large catalogues, and where order matters; elsewhere the similarity captures the same
-    (docs/lab/LOG.md).
-    """
+    """The number of neighbours of an item: by default 128, or as many as a large catalogue has room for."""
     given, num_items = config.model.num_neighbours, facts.num_items
     if not started:
         if given:
             raise InputError(_nothing_fills(f"model.num_neighbours={given}", num_items))
         return 0
-    needed = facts.mean_history <= 8 or num_items > 200_000 or is_directed(config.model.neighbours)
-    default = min(128, _MOST_NEIGHBOURS // num_items) if needed else 0
-    return min(default if given is None else given, num_items)
+    return min(min(128, _MOST_NEIGHBOURS // num_items) if given is None else given, num_items)
 
 
 def _tree_start(start: str, facts: Facts) -> str:

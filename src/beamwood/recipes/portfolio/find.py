@@ -76,8 +76,9 @@ def find(
                 processor=time.process_time,
                 reports=Reports(say, better),
             )
-            most = f"{limit / 60:.3g} minutes" if limit >= 60 else f"{limit:.3g} seconds"
-            say(f"the whole search takes {most} at most; a time limit of your own changes that")
+            most = f"{limit / 60:.3g} minutes" if limit > 60 else f"{limit:.3g} seconds"
+            other = "; a time limit of your own changes that" * (limit == TIME_LIMIT)
+            say(f"the whole search takes {most} at most{other}")
             say(search.outline.words())
             if not search.trains:
                 say(f"only what counts is looked at; what trains needs: {install_command('train')}")

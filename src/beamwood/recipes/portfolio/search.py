@@ -13,7 +13,7 @@ from beamwood.data.split import Split
 from beamwood.errors import InputError, NotSavedError, TimeLimitError
 from beamwood.evaluation.protocol import evaluate_both
 from beamwood.extras import is_installed
-from beamwood.fitting.fitted import training_seconds
+from beamwood.fitting.fitted import notes_of_fit, training_seconds
 from beamwood.fitting.ranking.settings import StagesConfig
 from beamwood.fitting.stages import FirstStage, two_stage
 from beamwood.fitting.start_cache import caching
@@ -249,7 +249,8 @@ class Search:
         if trial.value is None:
             self.reports.say(f"{trial.name}: {trial.why}")
         else:
-            self.reports.say(f"{trial.name}: {self.validation.named} {trial.value:.4f} after {trial.seconds:.0f} s")
+            told = f"{trial.name}: {self.validation.named} {trial.value:.4f} after {trial.seconds:.0f} s"
+            self.reports.say("; ".join((told, *(() if fitted is None else notes_of_fit(fitted)))))
         best, before = self._choose(), self.best
         if best is not None and (before is None or (best.name, best.value) != (before.name, before.value)):
             self.best = best
