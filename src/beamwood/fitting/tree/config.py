@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Self
 from pydantic import model_validator
 
 from beamwood.errors import InputError
-from beamwood.fitting.neighbour_kinds import is_directed
 from beamwood.fitting.plan import Facts, embeddings_of, start_of
 from beamwood.fitting.settings import LoopSettings, SeenChoiceSettings, TrainedConfig
 from beamwood.fitting.tree.settings import (
@@ -152,7 +151,7 @@ def tree_plan(config: TreeConfig, facts: Facts) -> dict[str, Any]:
     rate = 1.5e-3 if started else 7e-3
     values: dict[str, Any] = {
         "model.similarity_width": _similarity_width(config, num_items, started=started),
-        "model.num_neighbours": _num_neighbours(config, facts, started=started),
+        "model.num_neighbours": _num_neighbours(config, num_items, started=started),
         "tree.start": _tree_start(tree.start, facts),
         "start.scores": scores,
         "optimiser.learning_rate": rate if optimiser.learning_rate is None else optimiser.learning_rate,
@@ -195,9 +194,9 @@ def takes_neighbours(config: TreeConfig, num_items: int) -> bool:
     return scores == "transitions" and config.model.num_neighbours != 0 and num_items <= _MOST_NEIGHBOURS
 
 
-def _num_neighbours(config: TreeConfig, facts: Facts, *, started: bool) -> int:
+def _num_neighbours(config: TreeConfig, num_items: int, *, started: bool) -> int:
     """The number of neighbours of an item: by default 128, or as many as a large catalogue has room for."""
-    given, num_items = config.model.num_neighbours, facts.num_items
+    given = config.model.num_neighbours
     if not started:
         if given:
             raise InputError(_nothing_fills(f"model.num_neighbours={given}", num_items))

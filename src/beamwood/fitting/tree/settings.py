@@ -75,8 +75,7 @@ class TreeModelSettings(SettingsGroup):
         None,
         ge=0,
         le=4096,
-        description="neighbours per item whose counts are added; 0: none (the papers); null: 128 for sessions, "
-        "large catalogues, ordered logs",
+        description="neighbours per item whose counts are added; 0: none (the papers); null: at most 128",
     )
     # Chosen on data, not from facts, and so omitted in a plan without a choice.
     neighbours: Annotated[NeighbourKind | None, Not("start.scores", ("random",))] = Field(
