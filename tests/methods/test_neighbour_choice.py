@@ -76,8 +76,10 @@ def first_hits(split, **settings):
 
 def test_a_chain_selects_the_next_item_and_finds_it(chain):
     fitted, found = first_hits(chain)
-    _, around = first_hits(chain, **{KEY: "around"})
+    _, around = first_hits(chain, **{KEY: "around", "model.num_neighbours": 128})
     plan = fitted.metadata["plan"]["model"]
+    # Histories are longer than the limit for default lists.
+    assert Facts.of(chain.train).mean_history > 8
     assert (plan["neighbours"], plan["num_neighbours"]) == ("next", 120)
     assert fitted.metadata["config"]["model"].get("neighbours") is None
     # The optimum is .7 plus chance.
@@ -140,7 +142,7 @@ def test_an_explicit_setting_is_kept(chain, monkeypatch):
         fitted = beamwood.fit(chain, "dtr", SMALL | {KEY: kind}, progress=False)
         plan = fitted.metadata["plan"]["model"]
         assert plan["neighbours"] == kind
-        assert plan["num_neighbours"] == 120
+        assert plan["num_neighbours"] == (0 if kind == "around" else 120)
         # So does a fit of the resolved plan.
         assert beamwood.fit(chain, "dtr", fitted.metadata["plan"], progress=False).metadata["plan"]["model"] == plan
     with pytest.raises(InputError, match=r"model\.neighbours"):
@@ -199,13 +201,14 @@ def test_presets_of_papers_choose_no_neighbours(chain, monkeypatch, method):
         assert method.configured(without).chosen(chain, {}) == {}
 
 
-def test_neighbour_lists_depend_on_the_size_of_the_catalogue(chain):
+def test_neighbour_lists_depend_on_kind_and_catalogue_size(chain):
     config = load_method("dtr").configured
     many = Facts(100, MAX_TRANSITION_ITEMS + 1, 100.0)
-    for kind in KINDS:
+    for kind in ("after", "next"):
         assert config({KEY: kind}).plan(Facts(100, 1000, 100.0)).model.num_neighbours == 128
         assert config({KEY: kind, "model.num_neighbours": 0}).plan(Facts(100, 1000, 100.0)).model.num_neighbours == 0
         assert config({KEY: kind}).plan(many).model.num_neighbours == 0
+    assert config({KEY: "around"}).plan(Facts(100, 1000, 100.0)).model.num_neighbours == 0
     for kind, latest in (("around", None), ("after", LATEST), ("next", LATEST)):
         plan = config({KEY: kind, "model.num_neighbours": 7}).plan(Facts(100, 1000, 100.0))
         assert terms_of(plan)[-1] == Neighbours(7, FOLDS, latest)

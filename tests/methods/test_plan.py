@@ -90,7 +90,7 @@ def test_the_plan_of_a_tree():
     tree = load_method("jtm").Config().plan(SMALL).flat()
     meant = {
         "model.similarity_width": 80,
-        "model.num_neighbours": 80,
+        "model.num_neighbours": 0,
         "tree.start": "transitions",
         "tree.shape": [5, 2],
         "tree.stride": 1,
@@ -181,7 +181,7 @@ def test_the_plan_is_reported_stored_and_checked(split, tmp_path, capsys):
     said = capsys.readouterr().err.splitlines()
     (line,) = (each for each in said if each.startswith("dtr, planned: "))
     assert 'tree.start="transitions", tree.shape=[6, 2]' in line
-    assert "model.similarity_width=90, model.num_neighbours=90" in line
+    assert "model.similarity_width=90, model.num_neighbours=0" in line
     assert "loop" not in line
     config, plan = fitted.metadata["config"], fitted.metadata["plan"]
     assert (config["tree"]["start"], config["optimiser"]["learning_rate"]) == ("auto", None)

@@ -103,16 +103,15 @@ def test_a_similarity_replaces_attention_at_the_start(weight):
             np.testing.assert_allclose(got, expected, atol=1e-4)
 
 
-def test_neighbours_add_the_logarithm_of_their_tempered_lifts_at_the_start():
+def test_neighbours_add_the_logarithm_of_their_lifts_at_the_start():
     rng = np.random.default_rng(0)
     scorer, plain = drawn(terms=[Neighbours(SHAPE.capacity)]), drawn()
     counts = sparse.random_array(2 * (SHAPE.capacity,), density=0.3, rng=rng, format="csr")
     frequencies = rng.dirichlet(np.ones(SHAPE.capacity))
     scorer.terms["neighbours"].start(Counts(counts=[counts], shares=frequencies))
-    totals, tempered = counts.sum(axis=1), np.sqrt((SHAPE.capacity * frequencies + 1) / 2) / SHAPE.capacity
-    lifts = counts.toarray() / (totals + totals[totals > 0].mean())[:, None] / tempered
+    lifts = counts.toarray() / np.maximum(counts.sum(axis=1), 1e-9)[:, None] / frequencies
     history, level = torch.tensor([[-1, 0, 4, 11, 4, 7]]), SHAPE.depth
-    expected = 2 * np.log(1 + sum(0.3 * 0.9**age * lifts[leaf] for age, leaf in enumerate([7, 4, 11, 4, 0])))
+    expected = np.log(1 + sum(0.3 * 0.9**age * lifts[leaf] for age, leaf in enumerate([7, 4, 11, 4, 0])))
     more = [one.evaluate(history, LevelNodes(level, None)).numpy()[0] for one in (scorer, plain)]
     np.testing.assert_allclose(more[0] - more[1], expected, atol=1e-4)
 

@@ -35,7 +35,7 @@ _INTERACTIONS, _LISTED = 1_000_000, 128
 # The factor of a history item's weight against the next newer one, as in the initial neighbour weights.
 _DECAY = 0.9
 # A kind other than the first must be better by this many standard errors.
-_CLEARLY = 1.0
+_CLEARLY = 2.0
 # The share of the time left that the measurement may take, and the fewest queries for it under a limit and in all.
 _SHARE, _FEWEST, _LEAST = 0.1, 64, 2
 # The horizon of targets where later items are better evidence than the next one.

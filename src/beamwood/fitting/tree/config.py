@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 from pydantic import model_validator
 
 from beamwood.errors import InputError
+from beamwood.fitting.neighbour_kinds import is_directed
 from beamwood.fitting.plan import Facts, embeddings_of, start_of
 from beamwood.fitting.settings import LoopSettings, SeenChoiceSettings, TrainedConfig
 from beamwood.fitting.tree.settings import (
@@ -151,7 +152,7 @@ def tree_plan(config: TreeConfig, facts: Facts) -> dict[str, Any]:
     rate = 1.5e-3 if started else 7e-3
     values: dict[str, Any] = {
         "model.similarity_width": _similarity_width(config, num_items, started=started),
-        "model.num_neighbours": _num_neighbours(config, num_items, started=started),
+        "model.num_neighbours": _num_neighbours(config, facts, started=started),
         "tree.start": _tree_start(tree.start, facts),
         "start.scores": scores,
         "optimiser.learning_rate": rate if optimiser.learning_rate is None else optimiser.learning_rate,
@@ -194,14 +195,20 @@ def takes_neighbours(config: TreeConfig, num_items: int) -> bool:
     return scores == "transitions" and config.model.num_neighbours != 0 and num_items <= _MOST_NEIGHBOURS
 
 
-def _num_neighbours(config: TreeConfig, num_items: int, *, started: bool) -> int:
-    """The number of neighbours of an item: by default 128, or as many as a large catalogue has room for."""
-    given = config.model.num_neighbours
+def _num_neighbours(config: TreeConfig, facts: Facts, *, started: bool) -> int:
+    """The number of neighbours of an item.
+
+    They help on session logs, on large catalogues, and where order matters; elsewhere the similarity captures the same
+    (docs/lab/LOG.md).
+    """
+    given, num_items = config.model.num_neighbours, facts.num_items
     if not started:
         if given:
             raise InputError(_nothing_fills(f"model.num_neighbours={given}", num_items))
         return 0
-    return min(min(128, _MOST_NEIGHBOURS // num_items) if given is None else given, num_items)
+    needed = facts.mean_history <= 8 or num_items > 200_000 or is_directed(config.model.neighbours)
+    default = min(128, _MOST_NEIGHBOURS // num_items) if needed else 0
+    return min(default if given is None else given, num_items)
 
 
 def _tree_start(start: str, facts: Facts) -> str:

@@ -75,7 +75,8 @@ class TreeModelSettings(SettingsGroup):
         None,
         ge=0,
         le=4096,
-        description="neighbours per item whose counts are added; 0: none (the papers); null: at most 128",
+        description="neighbours per item whose counts are added; 0: none (the papers); null: 128 for sessions, "
+        "large catalogues, ordered logs",
     )
     # Chosen on data, not from facts, and so omitted in a plan without a choice.
     neighbours: Annotated[NeighbourKind | None, Not("start.scores", ("random",))] = Field(

@@ -22,22 +22,22 @@ from beamwood.kernels.mixtures import Mixtures
 from beamwood.kernels.terms import Array, Counted, Held, Term, TermQuery, added_up, moved_leaves, sums_of_leaves
 from beamwood.models.terms.pace import PACE
 from beamwood.tree.tree import Shape
-from beamwood.types import FloatArray, IndexArray
+from beamwood.types import IndexArray
 
 __all__ = ["Neighbours"]
 
 # The initial gain, weight of the newest place, and its decay with age; chosen on validation users of
-# `nowplaying_sessions`, `tmall_sessions` and `retailrocket_sessions`, the gain on those of `tmall_sessions`.
-_GAIN, _WEIGHT, _FADE = 2.0, 0.3, 0.9
-# A smaller divisor counts as this one.
+# `nowplaying_sessions`, `tmall_sessions` and `retailrocket_sessions`.
+_GAIN, _WEIGHT, _FADE = 1.0, 0.3, 0.9
+# A smaller share of all interactions counts as this one.
 _LEAST_SHARE = 1e-12
 
 
 class NeighbourLists(NamedTuple):
     """For each leaf its K most frequent neighbours: `leaves` int32[V, K], and `chances` float32[V, K].
 
-    A chance is the neighbour's share of the leaf's counts plus the mean of all leaves, as few counts are little
-    evidence; -1 and 0 where there are fewer neighbours, and in the rows of the nodes above the leaves.
+    A chance is the neighbour's share of the leaf's counts; -1 and 0 where there are fewer neighbours, and in the rows
+    of the nodes above the leaves.
     """
 
     leaves: NDArray[np.int32]
@@ -48,12 +48,12 @@ class NeighbourLists(NamedTuple):
 class Neighbours(Term):
     """`gain log(1 + sum over l of place_l chance(a_l, n) / share(n))`, a_l the leaves of the history.
 
-    `chance(a, n)`: the sum of the chances of the neighbours of a below node n, so a beam finds them; `share(n)`: the
-    tempered share of all interactions (`tempered`). By the share itself the sum would be the log of a mixture of the
-    frequencies and of each history entry's neighbour distribution, but rare items would rank too high. Training learns
-    `gain` [1] and the weights of places, softplus(20 `places`) [L]. `leaves` and `chances` count all users; those
-    `held_out` [F, V, K] leave out a fold of users: a model trained with lists that count the user's own steps would
-    trust them too much.
+    `chance(a, n)`: the sum of the chances of the neighbours of a below node n; `share(n)`: of all interactions. With a
+    gain of 1, and scores that are log frequencies, the sum is the log of a mixture of the frequencies and of each
+    history entry's neighbour distribution. A node has the sum of its leaves' chances, so a beam finds them. Training
+    learns `gain` [1] and the weights of places, softplus(20 `places`) [L]. `leaves` and `chances` count all users;
+    those `held_out` [F, V, K] leave out a fold of users: a model trained with lists that count the user's own steps
+    would trust them too much.
     """
 
     name: ClassVar[str] = "neighbours"
@@ -120,7 +120,7 @@ class Neighbours(Term):
         import torch
 
         shape = counted.tree.shape
-        held["shares"][:] = tempered(counted.leaf_shares(), shape)
+        held["shares"][:] = sums_of_leaves(counted.leaf_shares(), shape)
         for lists, counts in zip(all_lists(held), counted.neighbour_matrices(self.folds), strict=True):
             set_lists(lists, counts)
         places = _WEIGHT * torch.tensor(_FADE) ** torch.arange(len(held["places"]) - 1, -1, -1)
@@ -131,7 +131,7 @@ class Neighbours(Term):
     def move(self, held: Mapping[str, NDArray[Any]], place: IndexArray, shape: Shape) -> None:
         """The lists move with their leaves, and name the leaves' new numbers."""
         first = shape.level_offset(shape.depth)
-        held["shares"][:] = tempered(moved_leaves(untempered(held["shares"][first:]), place), shape)
+        held["shares"][:] = sums_of_leaves(moved_leaves(held["shares"][first:].astype(float), place), shape)
         for lists in all_lists(held):
             move_lists(lists, place)
 
@@ -171,23 +171,6 @@ class Neighbours(Term):
             raise ArtefactError(f"neighbours.leaves lists leaf {highest} of a tree that has {shape.capacity}")
 
 
-def tempered(shares_C: FloatArray, shape: Shape) -> FloatArray:
-    """float[V], `sqrt((s n + 1) / 2) / n` for each node, s the sum of the shares of its leaves, n the size of its level.
-
-    An average node keeps its share, and one with k times that has sqrt((k + 1) / 2) of it.
-    """
-    sizes_V = shape.capacity / sums_of_leaves(np.ones(shape.capacity), shape)
-    tempered_V: FloatArray = np.sqrt((sums_of_leaves(shares_C, shape) * sizes_V + 1) / 2) / sizes_V
-    return tempered_V
-
-
-def untempered(tempered_C: FloatArray) -> FloatArray:
-    """float64[C], the shares of leaves whose tempered ones these are."""
-    size = len(tempered_C)
-    shares_C: FloatArray = (2 * (tempered_C.astype(float) * size) ** 2 - 1) / size
-    return shares_C
-
-
 def lists_of_leaves(held: Held, rows_E: Array, folds_E: Array | None) -> tuple[Array, Array]:
     """The neighbours and chances of leaves by their rows, [E, K] each; those with a fold use the lists without it."""
     if folds_E is None:
@@ -204,8 +187,7 @@ def all_lists(held: Mapping[str, NDArray[Any]]) -> list[NeighbourLists]:
 def set_lists(lists: NeighbourLists, counts: sparse.csr_matrix) -> None:
     """Set the lists from the counts of leaves [C, C]."""
     totals = np.asarray(counts.sum(axis=1), float).ravel()
-    mean = totals.sum() / max(1, np.count_nonzero(totals))
-    chances = sparse.diags(1 / np.maximum(totals + mean, 1e-9)) @ counts
+    chances = sparse.diags(1 / np.maximum(totals, 1e-9)) @ counts
     first = len(lists.leaves) - len(totals)
     lists.leaves[first:], lists.chances[first:] = padded_rows(sparse.csr_matrix(chances), lists.leaves.shape[1])
 
