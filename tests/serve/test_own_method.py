@@ -33,7 +33,7 @@ def root(tmp_path_factory):
 
 def test_a_model_of_another_file_is_refused(root):
     """Else it answered by the classes of the first one."""
-    with serving(root / "one", searchers=searchers_by_folder(root / "one.py"), models_dir=root) as client:
+    with serving(root / "one", searchers=searchers_by_folder(root / "one.py", root / "one"), models_dir=root) as client:
         assert items_of(recommend(client, ASKED)) == [3, 2, 1]
         for path, body in (
             ("/v1/models/load", {"path": "other"}),
@@ -53,7 +53,7 @@ def test_a_model_of_another_file_is_refused(root):
 def test_a_file_that_changes_is_not_run(root, tmp_path):
     file = tmp_path / "one.py"
     shutil.copy(root / "one.py", file)
-    with serving(root / "one", searchers=searchers_by_folder(file), models_dir=root) as client:
+    with serving(root / "one", searchers=searchers_by_folder(file, root / "one"), models_dir=root) as client:
         shutil.copy(root / "other.py", file)
         post(client, "/v1/models/load", {"path": "other"}, 422)
         post(client, "/v1/models/load", {"path": "one"})

@@ -21,12 +21,13 @@ def searchers_of(method: str | PathLike[str] | Method, folder: Any) -> Mapping[s
     return given.searchers if isinstance(method, Method) else _checked(given, folder)
 
 
-def searchers_by_folder(method: str | PathLike[str]) -> Callable[[Any], Mapping[str, type[Any]]]:
+def searchers_by_folder(method: str | PathLike[str], first: Any) -> Callable[[Any], Mapping[str, type[Any]]]:
     """A function that gives the same for any folder: nothing for one that no method file fitted.
 
-    The file is read once, so what it becomes later is not run.
+    The file is read once, so what it becomes later is not run. Errors: as `searchers_of` for the folder `first`.
     """
     given = load_method(method)
+    _checked(given, first)
     return lambda folder: _checked(given, folder) if files_of(read_manifest(folder, kind="retriever")) else {}
 
 

@@ -173,10 +173,9 @@ def serve(
         from beamwood.serve.store.open import check_address
     settings = _settings(folder, where, items, keeping, load, running, page)
     if method is not None:
-        from beamwood.methods.reload import searchers_by_folder, searchers_of
+        from beamwood.methods.reload import searchers_by_folder
 
-        searchers_of(method, folder)
-        settings = replace(settings, searchers=searchers_by_folder(method))
+        settings = replace(settings, searchers=searchers_by_folder(method, folder))
     if check:
         check_address(settings.store)
         found = checking.check(folder, replace(settings, store="memory"))
