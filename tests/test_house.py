@@ -77,3 +77,26 @@ def test_attribute_checks_are_rare():
     assert len(re.findall(r"\bhasattr\(", text)) <= 5
     assert len(re.findall(r"\bgetattr\(", text)) <= 8
     assert not re.search(r"TRAINS|search_askers|PersonalSearcher|is_personal|METHODS_OF|STARTED", text)
+
+
+TESTS = sorted(path for path in (ROOT / "tests").rglob("*.py") if "time()" in path.read_text())
+
+
+@pytest.mark.parametrize("path", TESTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_the_names_of_tests_do_not_contain_the_present_time(path):
+    """Two processes that collect at different seconds would otherwise not agree on the tests to share."""
+    tree = ast.parse(path.read_text())
+    present = {"time.time()"}
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and mentions(node.value, present):
+            present |= {ast.unparse(name) for name in node.targets}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            assert not any(mentions(each, present) for each in node.decorator_list), node.name
+
+
+def mentions(tree: ast.AST, expressions: set[str]) -> bool:
+    """Whether one of the expressions is in the code, except in a dict, which a test's name leaves out."""
+    if isinstance(tree, ast.Dict):
+        return False
+    return ast.unparse(tree) in expressions or any(mentions(each, expressions) for each in ast.iter_child_nodes(tree))
