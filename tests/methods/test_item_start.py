@@ -1,5 +1,6 @@
 """Item vectors initialised from transitions."""
 
+import itertools
 import math
 from dataclasses import replace
 
@@ -7,6 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
+from scipy import sparse
 
 from beamwood.blocks import evenly
 from beamwood.data import Dataset, leave_one_out, read_log
@@ -17,6 +19,7 @@ from beamwood.fitting.vectors.item_start import neighbour_matrix, transition_vec
 from beamwood.fitting.vectors.sequence import SequenceTask
 from beamwood.methods import load_method
 from beamwood.methods.sasrec import Config
+from beamwood.training.budget import Budget
 from plans import planned
 from prepared import Prepared
 
@@ -49,6 +52,60 @@ def test_the_products_are_the_best_approximation_of_their_rank(split):
     expected = np.divide(expected, norms, out=np.zeros_like(expected), where=norms > 1e-6)
     got = transition_vectors(split.train, 5, seed=3)
     np.testing.assert_allclose(got @ got.T, expected @ expected.T, atol=1e-2)
+
+
+GROUPS = np.kron(np.diag([1, 1, 2, 2, 3, 3]), np.ones((50, 50)))
+
+
+@pytest.mark.parametrize(("dense", "rank"), [(GROUPS, 2), (GROUPS, 4), (GROUPS, 6), (None, 2), (None, 16), (None, 41)])
+def test_both_exact_solvers_agree(chain, monkeypatch, dense, rank):
+    """Up to signs, and to rotation where eigenvalues are equal; no rank here divides equal ones."""
+    matrix = neighbour_matrix(chain) if dense is None else sparse.csr_matrix(dense)
+    matrix = (matrix / np.abs(matrix.sum(axis=1)).max()).astype(np.float32)
+    monkeypatch.setattr(item_start, "_DENSE_PER_VECTOR", 300)
+    results = []
+    for most in (0, 300):
+        monkeypatch.setattr(item_start, "_DENSE", most)
+        first, again = (
+            item_start.leading_eigenvectors(matrix, rank, np.random.default_rng(3), exact=True) for _ in range(2)
+        )
+        for one, other in zip(first, again, strict=True):
+            np.testing.assert_array_equal(one, other)
+        values, basis = first
+        np.testing.assert_allclose(basis.T @ basis, np.eye(rank), atol=1e-4)
+        results.append((values, basis @ (basis * values).T))
+    for one, other in zip(*results, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-3)
+
+
+@pytest.mark.parametrize(("per_vector", "most", "dense"), [(20, 300, 1), (19, 300, 0), (20, 299, 0), (40, 8000, 1)])
+def test_the_matrix_is_dense_where_that_is_faster(chain, monkeypatch, per_vector, most, dense):
+    """300 items and 15 vectors: 20 items a vector."""
+    monkeypatch.setattr(item_start, "_DENSE_PER_VECTOR", per_vector)
+    monkeypatch.setattr(item_start, "_DENSE", most)
+    made = []
+    for name in ("largest_eigenvectors", "eigsh"):
+        whole = getattr(item_start, name)
+        monkeypatch.setattr(
+            item_start,
+            name,
+            lambda *given, name=name, whole=whole, **more: made.append(name) or whole(*given, **more),
+        )
+    transition_vectors(chain, 15, seed=0)
+    assert made == [["eigsh", "largest_eigenvectors"][dense]]
+
+
+@pytest.mark.parametrize(("tried", "left_out"), [(30, "1000 s"), (100, "27 s")])
+def test_the_time_of_a_dense_matrix_is_cubic(chain, monkeypatch, tried, left_out):
+    """300 items take 1,000 or 27 times the part that is tried, for which this clock has a second."""
+    monkeypatch.setattr(item_start, "_TRIED", tried)
+    ticks = itertools.count()
+    budget = Budget(4 * float(left_out.split()[0]), clock=lambda: float(next(ticks)))
+    transition_vectors(chain, 16, seed=0, budget=budget)
+    assert budget.left_out == [f"items start from 4 rounds of products: exact eigenvectors take {left_out}"]
+    again = Budget(5000, clock=lambda: float(next(ticks)))
+    transition_vectors(chain, 16, seed=0, budget=again)
+    assert not again.left_out
 
 
 @pytest.mark.parametrize("power", [0, 1])
@@ -141,10 +198,10 @@ def test_they_exist_for_a_catalogue_smaller_than_the_width(split):
 
 def test_initialisation_is_reproducible_if_few_items_have_neighbours():
     """Most items have no successor, so one vector spans few directions and the method must draw others."""
-    rows = [(u, item, t) for u in range(2) for t, item in enumerate(range(20))]
-    rows += [(2 + item, item, 0) for item in range(20, 200)]
+    rows = [(u, item, t) for u in range(2) for t, item in enumerate(range(10))]
+    rows += [(2 + item, item, 0) for item in range(10, 200)]
     train = Dataset.from_log(read_log(pl.DataFrame(rows, schema=["user", "item", "timestamp"], orient="row")))
-    first, *others = (transition_vectors(train, 64, seed=0) for _ in range(3))
+    first, *others = (transition_vectors(train, 9, seed=0) for _ in range(3))
     for again in others:
         np.testing.assert_array_equal(again, first)
 

@@ -16,6 +16,7 @@ from beamwood.blocks import evenly
 from beamwood.data.dataset import Dataset
 from beamwood.fitting.counting import counts_within
 from beamwood.fitting.start_cache import cached, cached_values
+from beamwood.kernels.lapack import largest_eigenvectors
 from beamwood.training.budget import Budget
 from beamwood.types import BoolArray, FloatArray
 
@@ -30,8 +31,12 @@ _TOLERANCE = 1e-2
 # The most items for exact eigenvectors, which otherwise take minutes; else the rounds of subspace iteration, and its
 # additional columns.
 _EXACT, _ROUNDS, _MORE = 200_000, 4, 16
-# The cost of exact eigenvectors: products for each vector, and passes over the basis for each product.
-_PRODUCTS_PER_VECTOR, _PASSES_PER_PRODUCT = 5.5, 2
+# The most items for each exact eigenvector, and in all, for which the matrix is dense. A dense one takes time N^3, a
+# Lanczos basis N R^2; the two are equal at N = 16 R to 30 R. The matrix takes 300 MB at most.
+_DENSE_PER_VECTOR, _DENSE = 20, 8_600
+# The time of a Lanczos basis: products for each vector, and passes over the basis for each product. The time of a dense
+# matrix: known from so many items.
+_PRODUCTS_PER_VECTOR, _PASSES_PER_PRODUCT, _TRIED = 5.5, 2, 1_000
 # The share of the time left that exact eigenvectors may take.
 _SHARE = 0.25
 
@@ -115,11 +120,11 @@ def _transition_vectors(train: Dataset, width: int, seed: int, budget: Budget | 
 
 
 def _fits(matrix: sparse.csr_matrix, rank: int, budget: Budget | None) -> bool:
-    """Whether exact eigenvectors fit the time limit, estimated from a few products. Errors: not even others fit."""
+    """Whether exact eigenvectors fit the time limit, estimated from a small part. Errors: not even others fit."""
     if budget is None or not budget.limited:
         return True
-    rng, clock = np.random.default_rng(0), budget.clock
-    basis = rng.standard_normal((matrix.shape[0], min(2 * rank, matrix.shape[0])), dtype=np.float32)
+    rng, clock, num_items = np.random.default_rng(0), budget.clock, matrix.shape[0]
+    basis = rng.standard_normal((num_items, min(2 * rank, num_items)), dtype=np.float32)
 
     def timed(work: Callable[[], object]) -> float:
         work()
@@ -127,9 +132,14 @@ def _fits(matrix: sparse.csr_matrix, rank: int, budget: Budget | None) -> bool:
         work()
         return clock() - began
 
-    product = timed(lambda: matrix @ basis[:, 0])
-    one_pass = timed(lambda: basis @ (basis[:, 0] @ basis))
-    estimate = _PRODUCTS_PER_VECTOR * rank * (product + _PASSES_PER_PRODUCT * one_pass)
+    if _is_dense(num_items, rank):
+        tried = min(num_items, _TRIED)
+        trial = timed(lambda: _dense_eigenvectors(matrix[:tried, :tried], rank * tried // num_items))
+        estimate = trial * (num_items / tried) ** 3
+    else:
+        product = timed(lambda: matrix @ basis[:, 0])
+        one_pass = timed(lambda: basis @ (basis[:, 0] @ basis))
+        estimate = _PRODUCTS_PER_VECTOR * rank * (product + _PASSES_PER_PRODUCT * one_pass)
     if estimate <= _SHARE * budget.left:
         return True
     some = timed(lambda: orthonormal(matrix @ basis[:, :_MORE])) * (rank + _MORE) / _MORE
@@ -147,6 +157,8 @@ def leading_eigenvectors(
     "Finding Structure with Randomness", algorithms 4.4 and 5.3.
     """
     num_items = matrix.shape[0]
+    if exact and _is_dense(num_items, rank):
+        return _dense_eigenvectors(matrix, rank)
     if exact:
         first = rng.normal(size=num_items).astype(np.float32)
         # Once the Krylov space of the first vector is exhausted, the search restarts from a random one.
@@ -157,6 +169,16 @@ def leading_eigenvectors(
         columns = orthonormal(matrix @ columns)
     values, turn = np.linalg.eigh(columns.T @ (matrix @ columns))
     return values[-rank:], columns @ turn[:, -rank:]
+
+
+def _is_dense(num_items: int, rank: int) -> bool:
+    """Whether exact eigenvectors are those of a dense matrix, which is faster then."""
+    return num_items <= min(_DENSE_PER_VECTOR * rank, _DENSE)
+
+
+def _dense_eigenvectors(matrix: sparse.csr_matrix, rank: int) -> tuple[FloatArray, FloatArray]:
+    """As `leading_eigenvectors`, of the matrix made dense."""
+    return largest_eigenvectors(matrix.toarray(order="F"), rank)
 
 
 def orthonormal(columns_NR: FloatArray) -> FloatArray:
