@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from beamwood.data.split import Split
 from beamwood.errors import InputError, nearest
 from beamwood.fitting.fitted import check_same_data
-from beamwood.fitting.options import MAX_SEED, TrainOptions
+from beamwood.fitting.options import MAX_SEED, RUN, TrainOptions
 from beamwood.fitting.settings import MethodConfig, SettingsGroup
 from beamwood.methods.allowed import problem_in_words
 from beamwood.retrieval.retriever import Retriever
@@ -23,6 +23,7 @@ __all__ = [
     "check_fitted",
     "check_seed",
     "check_split",
+    "check_without_run",
     "checked_build",
     "checked_options",
     "checked_retriever",
@@ -106,6 +107,15 @@ def checked_options(fit: Callable[..., Any] | None, options: Mapping[str, Any]) 
     if options.get("run") is not None:
         _check_run(options["run"])
     return dict(options) | ({"seed": int(seed)} if "seed" in options else {})
+
+
+def check_without_run(name: str, options: Mapping[str, Any]) -> None:
+    """Raise `InputError` for the options of a run, given to a method that does not train."""
+    for option in RUN:
+        if options.get(option):
+            raise InputError(
+                f"{option} is for a fit that trains by steps, which this one of {name} does not; leave {option} out"
+            )
 
 
 def checked_build(name: str, built: Any) -> tuple[Searcher, Mapping[str, Any]]:
