@@ -131,4 +131,4 @@ def _print_order(items: list[object], scores: list[float], *, json: bool) -> Non
         print_json({"items": items, "scores": scores})
         return
     for rank, (item, value) in enumerate(zip(items, scores, strict=True), start=1):
-        print(f"  {rank:>3}  {on_one_line(item)}  {value:.4f}")
+        print(f"  {rank:>3}  {on_one_line(item)}  {value:z.4f}")

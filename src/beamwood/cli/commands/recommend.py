@@ -176,7 +176,7 @@ def _print_lists(labels: Sequence[Any], found: Recommendations, *, json: bool) -
         if row in why:
             tell(f"{label}: no items, as {why[row]}")
         for rank, (item, score) in enumerate(zip(items, scores, strict=True), start=1):
-            print(f"  {rank:>3}  {on_one_line(item)}  {score:.4f}")
+            print(f"  {rank:>3}  {on_one_line(item)}  {score:z.4f}")
 
 
 def _checksum(folder: str) -> str:
