@@ -18,6 +18,7 @@ from beamwood.methods.allowed import problem_in_words
 from beamwood.retrieval.retriever import Retriever
 from beamwood.training.budget import Budget
 from beamwood.types import Searcher
+from beamwood.words import followed
 
 __all__ = [
     "check_fitted",
@@ -99,7 +100,8 @@ def checked_options(fit: Callable[..., Any] | None, options: Mapping[str, Any]) 
     known = [*TrainOptions.__annotations__, *(each.name for each in arguments if each.kind is each.KEYWORD_ONLY)]
     for name in options:
         if name not in known:
-            raise InputError(f"option '{name}' is unknown{nearest(name, known)}; a method's own settings go in config")
+            problem = f"option '{name}' is unknown{nearest(name, known)}"
+            raise InputError(followed(problem, "a method's own settings go in config"))
     seed, limit = options.get("seed", 0), options.get("time_limit")
     check_seed(seed)
     if not (limit is None or isinstance(limit, Budget) or (isinstance(limit, Real) and float(limit) > 0)):
