@@ -14,7 +14,7 @@ def markdown(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def number(value: float, digits: int) -> str:
     """A number with this many decimals, commas between thousands, and no zero before the point."""
-    text = f"{value:,.{digits}f}"
+    text = f"{value:z,.{digits}f}"
     return text.replace("0.", ".", 1) if text.startswith(("0.", "-0.")) else text
 
 

@@ -34,7 +34,8 @@ def fitted(job: Job) -> tuple[Retriever, dict[str, float]]:
     settings = job.row.settings | {key: str(folder) for key, folder in job.folders.items()}
     options: dict[str, Any] = {"seed": job.seed}
     resumed = False
-    if load_method(job.row.method).needs.steps:
+    method = load_method(job.row.method)
+    if method.needs.trains(method.configured(settings, job.row.preset)):
         run = RunFolder(job.work / "training")
         resumed = run.holds_a_run
         options |= {"run": run, "resume": resumed, "progress": False}

@@ -56,5 +56,5 @@ def _plain(value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, float):
-        return f"{value:.4f}"
+        return f"{value:z.4f}"
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

@@ -65,7 +65,7 @@ def test_the_last_event_of_a_pair_decides_rejection():
         [],
         [10],
     ]
-    assert "1 pairs of a user and an item have a negative event last" in data.report["notes"][-1]
+    assert "1 pair of a user and an item with a negative event last" in data.report["notes"][-1]
 
 
 def test_the_kinds_are_stored():
@@ -222,7 +222,7 @@ def test_rejected_items_are_left_out_on_request(write, request, say, tmp_path):
     kinds = {"counted": {"buy": 1.0, "view": 0.3}, "negative": ["skip"]}
     assert json.loads(say("inspect", tmp_path / "out", "--users", "0", "--json"))["data"]["events"] == kinds
     assert "      buy: 1.0\n      view: 0.3\n    negative: ['skip']" in say("inspect", tmp_path / "out", "--users", "0")
-    assert "40 pairs of a user and an item have a negative event last" in said
+    assert "40 pairs of a user and an item with a negative event last" in said
     folder, retriever = tmp_path / "out", beamwood.load(tmp_path / "out")
     rejected = {}
     for user in range(40):

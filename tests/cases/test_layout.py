@@ -137,7 +137,7 @@ def test_layout_options_are_only_for_text(frame, tmp_path):
 
 def test_rows_of_another_length_are_refused_with_long_separators(write, planted):
     path = write([*planted, (1, 2, 3)], "log.dat", HEADER.replace(",", "::"), "::")
-    with pytest.raises(InputError, match="1 lines have another number of columns than 4, the first '1::2::3'"):
+    with pytest.raises(InputError, match="1 line has another number of columns than 4, the first '1::2::3'"):
         read_log(path)
 
 

@@ -55,19 +55,19 @@ def test_the_cap_is_a_setting_and_is_reported(write, planted, say, method):
     whole = say(*fit, "model.count_last=60", "--split", "leave-one-out")
     capped = say(*fit, "model.count_last=20", "--split", "leave-one-out")
     assert "long_histories" not in whole
-    assert "long_histories: of 1 histories of more than 20 interactions the latest form pairs" in capped
+    assert "long_histories: of 1 history of more than 20 interactions the latest form pairs" in capped
     assert "model.count_last=1" in say(*fit, "model.count_last=1", code=2)
 
 
 def test_a_comparison_reports_it_too(write, planted, say):
     planted += [(777, place % 30, 5, place) for place in range(2600)]
     said = say("compare", write(planted), "--methods", "popularity,cooccurrence", "--split", "leave-one-out")
-    assert "cooccurrence: of 1 histories of more than 2,500 interactions the latest form pairs" in said
+    assert "cooccurrence: of 1 history of more than 2,500 interactions the latest form pairs" in said
 
 
 def test_only_the_latest_interactions_count():
     lists, facts = ItemLists.from_lists([[0, 1, 2, 3], [4, 0]]), {}
     taken = interactions(lists, 5, 2, facts).toarray()
     np.testing.assert_array_equal(taken, [[0, 0, 1, 1, 0], [1, 0, 0, 0, 1]])
-    assert "of 1 histories" in facts["long_histories"]
+    assert "of 1 history" in facts["long_histories"]
     np.testing.assert_array_equal(interactions(lists, 5).toarray()[0], [1, 1, 1, 1, 0])

@@ -379,7 +379,7 @@ def test_a_repeated_header_line_is_removed_by_a_command(plain, tmp_path):
     lines = ["user_id,item_id", *(f"{u},{i}" for u, i, _ in plain)]
     path = written(tmp_path / "both.csv", [*lines, *lines])
     message = refused(path)
-    assert "1 rows repeat the header line, the first row 321; remove them" in message
+    assert "1 row repeats the header line, the first row 321; remove them" in message
     assert read_log(typed(message, tmp_path)).frame.rows() == [(u, i) for u, i, _ in plain] * 2
 
 

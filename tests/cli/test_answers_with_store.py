@@ -185,7 +185,7 @@ def test_a_user_as_number_and_as_text_is_reported(fitted, store, tmp_path, capsy
     opened.append([Event("9001", 5, 1e9)]).result()
     opened.close()
     assert beamwood("recommend", fitted, "--all-users", "--store", store, "--out", tmp_path / "recs.csv") == 0
-    said = "1 users are stored both as a number and as text, such as 9001; each has two lists"
+    said = "1 user is stored both as a number and as text, such as 9001; each has two lists"
     assert said in capsys.readouterr().err
 
 

@@ -79,7 +79,7 @@ def test_a_name_with_colons_needs_its_kind():
 
 def test_wrong_rows():
     years = fit_columns(FRAME, ["year"])
-    with pytest.raises(InputError, match="column 'year' holds 1 values that are not numbers, such as 'x'"):
+    with pytest.raises(InputError, match="column 'year' holds 1 value that is no number, such as 'x'"):
         encode_columns(years, pl.DataFrame({"year": ["1999", "x"]}))
     with pytest.raises(InputError, match="holds no number"):
         fit_columns(pl.DataFrame({"size": [None, float("nan")]}, schema={"size": pl.Float64}), ["size"])
@@ -152,7 +152,7 @@ def test_vectors_too_large_for_a_network_are_scaled_as_a_whole():
         ([5], "'vector' holds 5, which is not a list of numbers"),
         ([["a", "b"]], r"'vector' holds \['a', 'b'\], which is not a list of numbers"),
         ([[True, False]], r"'vector' holds \[True, False\], which is not a list of numbers"),
-        (["[1]"], "'vector' row 0 has 1 numbers, training had 2"),
+        (["[1]"], "'vector' row 0 has 1 number, training had 2"),
     ],
 )
 def test_cells_that_are_not_vectors_are_refused(cells, message):
@@ -191,7 +191,7 @@ def test_context_accepts_times_and_truth_values_as_text():
         ("flag", "yes", "give true or false"),
     ):
         column = [each for each in columns if each.name == name]
-        with pytest.raises(InputError, match=f"'{name}' holds 1 values that are not numbers, such as '{text}'; {fix}"):
+        with pytest.raises(InputError, match=f"'{name}' holds 1 value that is no number, such as '{text}'; {fix}"):
             encode_columns(column, {name: [text]})
 
 
@@ -202,7 +202,7 @@ def test_a_column_name_is_not_read_as_a_pattern(name, cells):
     frame, plain = pl.DataFrame({name: cells, "nn": [7, 8]}), pl.DataFrame({"plain": cells})
     found = encode_columns(fit_columns(frame, [name + kind]), frame).arrays[name]
     assert found.tolist() == encode_columns(fit_columns(plain, ["plain" + kind]), plain).arrays["plain"].tolist()
-    with pytest.raises(InputError, match="holds 1 values that are not numbers"):
+    with pytest.raises(InputError, match="holds 1 value that is no number"):
         fit_columns(pl.DataFrame({name: ["x", "1"]}), [f"{name}:number"])
 
 

@@ -107,7 +107,7 @@ def test_long_numbers_are_compared_exactly_or_refused(folder, dtype):
         ),
         (
             ("edge:time",),
-            "edge:time: 1 cells are not of kind time, the first '0001-01-01T00:00:00\\+05:00' of item 'b'",
+            "edge:time: 1 cell is not of kind time, the first '0001-01-01T00:00:00\\+05:00' of item 'b'",
         ),
         (("sale:number",), "sale:number: 3 cells are not of kind number, the first 'true'"),
         (("price:numbr",), "the kind 'numbr' of the column 'price' is unknown; did you mean 'number'"),

@@ -129,7 +129,7 @@ def test_wrong_files(tmp_path):
 
 def test_item_table():
     items = pl.DataFrame({"item_id": ["c", "a", "b", "z"], "category": ["x|y", "y", None, "x"]})
-    with pytest.raises(InputError, match=r"1 items of the log \(1 rows\) are not in the item table, such as \['007'\]"):
+    with pytest.raises(InputError, match=r"1 item of the log \(1 row\) is not in the item table, such as \['007'\]"):
         Dataset.from_log(read_log(FRAME), items)
     data = Dataset.from_log(read_log(FRAME), items, unlisted="keep")
     assert data.items.ids.to_list() == ["007", "a", "b", "c", "z"]
@@ -137,7 +137,7 @@ def test_item_table():
     assert data.item_table.category_labels.to_list() == [None, "y", None, "x|y", "x"]
     assert data.report["items_not_in_table"] == 1
     assert data.report["items_without_interactions"] == 1
-    with pytest.raises(InputError, match="lists 1 items twice"):
+    with pytest.raises(InputError, match="lists 1 item twice"):
         Dataset.from_log(read_log(FRAME), pl.concat([items, items.head(1)]))
     with pytest.raises(InputError, match="has no item column; it has: x"):
         Dataset.from_log(read_log(FRAME), pl.DataFrame({"x": [1]}))
@@ -192,9 +192,9 @@ def test_categories_of_unsupported_types_are_refused(cell):
 @pytest.mark.parametrize(
     ("cells", "message"),
     [
-        ([[1.0], [2.0], None, [float("nan")]], "'v': 1 items have null, NaN or infinity .* such as item 3; mend"),
+        ([[1.0], [2.0], None, [float("nan")]], "'v': 1 item has null, NaN or infinity .* such as item 3; mend"),
         ([[1.0], None, [None], [float("inf")]], "'v': 2 items have null, NaN or infinity .* such as item 2; mend"),
-        ([[1.0], [], [1.0, 2.0], None], "'v': 1 items have a vector of another length than 1, .* such as item 2"),
+        ([[1.0], [], [1.0, 2.0], None], "'v': 1 item has a vector of another length than 1, .* such as item 2"),
         ([[], [], [], []], "holds no lists of numbers"),
         ([["a"]] * 4, "holds no lists of numbers"),
         ([1.0] * 4, "holds no lists of numbers"),

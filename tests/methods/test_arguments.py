@@ -17,6 +17,7 @@ from beamwood.fitting.vectors import item_start
 from beamwood.methods import METHODS, load_method
 from beamwood.training.budget import Budget
 from beamwood.training.pace import Pace
+from beamwood.training.run_folder import RunFolder
 from plans import planned
 
 SMALL = {
@@ -81,6 +82,17 @@ def test_the_largest_seed_is_accepted(split, method):
 def test_wrong_arguments(split, config, options, message):
     with pytest.raises(InputError, match=message):
         beamwood.fit(split, "sasrec", config, progress=False, **options)
+
+
+@pytest.mark.parametrize("method", ["popularity", "ease", "cooccurrence+ease"])
+def test_a_counting_method_refuses_a_run(split, method, tmp_path):
+    """It has no steps to write down or to go on with."""
+    first = method.split("+")[0]
+    for option, value in {"run": RunFolder(tmp_path / "run"), "resume": True}.items():
+        with pytest.raises(InputError, match=f"{option} is for a fit that trains by steps, .* {first} does not; leave"):
+            beamwood.fit(split, method, **{option: value})
+    assert not any(tmp_path.iterdir())
+    beamwood.fit(split, method, run=None, resume=False)
 
 
 @pytest.mark.parametrize("method", [["dtr"], 3])

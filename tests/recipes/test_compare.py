@@ -105,3 +105,14 @@ def test_what_a_fit_left_out_is_told(dataset, split, tmp_path):
     find(disjoint_users(dataset), time_limit=60, members=members, say=said.append)
     line = next(line for line in said if line.startswith("shortened: removed/f@"))
     assert line.endswith(" s; 2 of 3 settings tried; 64 of 90 users judge")
+
+
+def test_a_time_limit_covers_the_weights_of_a_sum(split, monkeypatch):
+    """They are chosen on as many validation users as fit it, which is said."""
+    assert len(split.valid) > 64
+    said = []
+    monkeypatch.setattr("beamwood.fitting.stages.estimated_seconds", lambda *_: 1e9)
+    compared = beamwood.compare(split, ["ease", "ease+cooccurrence"], time_limit=600, say=said.append)
+    assert list(compared.results) == ["ease", "ease+cooccurrence"]
+    few = f"ease+cooccurrence: the weights of a sum are chosen on 64 of {len(split.valid)} validation users"
+    assert few in said

@@ -136,7 +136,7 @@ def test_no_filter_compares_vectors():
         (["[1, 2]", "[1, 2, 3]"], "another length than 2"),
         (["[1, 2]", "[1 2]"], "cannot be read as JSON"),
         (["[1, 2]", "[1"], "text that is no JSON list of numbers"),
-        (["1, 2", "[1, 2]"], "1 items have text that is no JSON list .* such as item 1"),
+        (["1, 2", "[1, 2]"], "1 item has text that is no JSON list .* such as item 1"),
         (["[]", "[]"], "holds no lists of numbers"),
     ],
 )

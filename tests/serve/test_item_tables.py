@@ -70,7 +70,7 @@ def test_text_is_read_as_the_type_that_the_fit_kept(tmp_path):
     assert kinds == {"price": "number", "sale": "truth", "added": "time", "code": "labels", "left": "number"}
     (tmp_path / "items.csv").write_text(rows.replace("2026-01-05T10:00:00+01:00", "soon"))
     with pytest.raises(
-        InputError, match="--items: added:time: 1 cells are not of kind time, the first 'soon' of item '7'"
+        InputError, match="--items: added:time: 1 cell is not of kind time, the first 'soon' of item '7'"
     ):
         ItemFields.read(tmp_path / "items.csv", ITEMS, kept=kept)
 
@@ -89,7 +89,7 @@ def test_vectors_are_read_as_those_that_the_fit_kept(written, tmp_path):
     assert fields.columns()["embedding"].similar("embedding", [[3, 4]], 5)[0].tolist() == [0]
     assert fields.of([0, 1], ["embedding"]) == [{"embedding": [3.0, 4.0]}, {"embedding": None}]
     pl.DataFrame({"item": [7, 9], "embedding": [[3, 4], [1]]}).write_parquet(tmp_path / "wrong.parquet")
-    with pytest.raises(InputError, match="--items: item column 'embedding': 1 items have a vector of another length"):
+    with pytest.raises(InputError, match="--items: item column 'embedding': 1 item has a vector of another length"):
         ItemFields.read(tmp_path / "wrong.parquet", ITEMS, kept={"embedding": "vector"})
 
 

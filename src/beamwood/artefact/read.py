@@ -19,6 +19,7 @@ from beamwood.artefact.open_files import Identity, OpenFiles, identity
 from beamwood.artefact.replace import recover
 from beamwood.errors import ArtefactError, nearest, nearest_path
 from beamwood.steps import step
+from beamwood.words import followed
 
 __all__ = ["Artefact", "read_artefact"]
 
@@ -133,9 +134,8 @@ def _opened_whole(folder: Path, kind: str | None, before: Identity | None) -> tu
 def _find(target: Path) -> Path:
     folder = recover(target)
     if not folder.exists():
-        raise ArtefactError(
-            f"{target} does not exist{nearest_path(target, '')}; give the folder that `beamwood fit --out` wrote"
-        )
+        problem = f"{target} does not exist{nearest_path(target, '')}"
+        raise ArtefactError(followed(problem, "give the folder that `beamwood fit --out` wrote"))
     if not folder.is_dir():
         raise ArtefactError(f"{target} is a file, not an artefact; give the folder that `beamwood fit --out` wrote")
     return folder

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 from beamwood.cli.native_words import held_back
 from beamwood.errors import InputError, nearest, nearest_path
 from beamwood.steps import step, tell
+from beamwood.words import counted
 
 if TYPE_CHECKING:
     from beamwood.cli.options import ReadOptions
@@ -181,13 +182,13 @@ def load_data(source: DataSource) -> Dataset:
             user_table=source.user_table,
             keep_columns=tuple(source.keep_columns),
         )
-    tell(f"{len(dataset.users):,} users, {len(dataset.items):,} items")
+    tell(f"{counted(len(dataset.users), 'user')}, {counted(len(dataset.items), 'item')}")
     for line in dataset.report["notes"]:
         tell(line)
     for role in ("item", "user"):
         strange = dataset.report.get(f"{role}s_of_another_type")
         if strange:
-            tell(f"{strange:,} {role}s of the {role} table have ids of another type than the log's; left out")
+            tell(f"left out for ids of another type than the log's: {counted(strange, role)} of the {role} table")
     return dataset
 
 
@@ -222,10 +223,8 @@ def _of_few_users(split: Split) -> str | None:
     other, others = better.get(split.name, ("", 0))
     if min(valid, test) >= _FEW_USERS or others < 2 * max(valid, test):
         return None
-    return (
-        f"{valid} users choose settings and {test} test, which is few: a fit with --split {other} has {others:,} of "
-        "each"
-    )
+    choose, tests = counted(valid, "user chooses", "users choose"), counted(test, "tests", "test")
+    return f"{choose} settings and {tests}, which is few: a fit with --split {other} has {others:,} of each"
 
 
 def _of_seen_labels(split: Split) -> str | None:

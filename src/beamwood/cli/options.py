@@ -120,14 +120,9 @@ MethodFile = Annotated[
         help="The .py file of the custom method that FOLDER was fitted with.",
     ),
 ]
-TimeLimit = Annotated[
-    Text,
-    typer.Option(
-        "--time-limit",
-        metavar="TIME",
-        help="Stop training or search after: 90s, 30m, 1h.",
-    ),
-]
+_time_limit = partial(typer.Option, "--time-limit", metavar="TIME")
+TimeLimit = Annotated[Text, _time_limit(help="Stop training or search after: 90s, 30m, 1h.")]
+EachTimeLimit = Annotated[Text, _time_limit(help="Stop each method, and the weights of each sum, after: 90s, 30m, 1h.")]
 Page = Annotated[Text, typer.Option("--html", metavar="FILE", help="Also write an HTML page.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Overwrite the output of an earlier fit.")]
 Preset = Annotated[

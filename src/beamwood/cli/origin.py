@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from beamwood.cli.inputs import DataSource, load_data, load_split
 from beamwood.data import SPLITS
 from beamwood.errors import ArtefactError, InputError, first_problem, nearest
+from beamwood.words import followed
 
 if TYPE_CHECKING:
     from beamwood.data import Dataset, Split
@@ -159,4 +160,5 @@ def check_data(folder: str, retriever: Retriever, origin: Origin, dataset: Datas
 
 
 def _refused(folder: str, why: str) -> ArtefactError:
-    return ArtefactError(f"{folder}/manifest.json: {why}; it was not written by this version: fit and save it again")
+    fix = "it was not written by this version: fit and save it again"
+    return ArtefactError(followed(f"{folder}/manifest.json: {why}", fix))

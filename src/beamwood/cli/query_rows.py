@@ -18,6 +18,7 @@ from beamwood.cli.listed import parse_history, read_id_lines, read_lines
 from beamwood.errors import InputError, UnknownIdError
 from beamwood.retrieval.resolve import of_users
 from beamwood.steps import tell
+from beamwood.words import counted
 
 if TYPE_CHECKING:
     from beamwood.data.vocabularies.vocabulary import Vocabulary
@@ -126,7 +127,8 @@ def _of_json_ids(rows: list[int | str], added: Sequence[int | str] = ()) -> Quer
     if not numbers:
         twice = [label for label, count in Counter(map(str, set(rows))).items() if count > 1]
         if twice:
-            tell(f"{len(twice)} users are stored both as a number and as text, such as {twice[0]}; each has two lists")
+            users = counted(len(twice), "user is", "users are")
+            tell(f"{users} stored both as a number and as text, such as {twice[0]}; each has two lists")
     return QueryRows(labels, rows, True, pl.Int64 if numbers else None, added)
 
 

@@ -137,8 +137,8 @@ def cut_in_words(cut: StagesAtCut) -> list[str]:
 
 def margins_in_words(margins: MarginReport) -> list[str]:
     """The levels at which targets are lost, and the margins, as text."""
-    lost = ", ".join(f"{level} {share:.4f}" for level, share in enumerate(margins.lost, start=1))
-    quantiles = ", ".join(f"{percent_of(name)} {value:.4f}" for name, value in margins.quantiles.items())
+    lost = ", ".join(f"{level} {share:z.4f}" for level, share in enumerate(margins.lost, start=1))
+    quantiles = ", ".join(f"{percent_of(name)} {value:z.4f}" for name, value in margins.quantiles.items())
     return [
         f"  {of_margins(margins)}; lost on level {lost}",
         f"  margin g_f of the labels, lost below 0: {quantiles or 'none has a rival'}",

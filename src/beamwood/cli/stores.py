@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from beamwood.errors import InputError
 from beamwood.extras import asking_for
+from beamwood.words import followed
 
 if TYPE_CHECKING:
     from beamwood.serve.store.protocol import HistoryStore
@@ -28,4 +29,4 @@ def reading_store(address: str, command: str) -> Iterator[HistoryStore]:
             yield store
     except StoreUnavailable as error:
         hint = "give the file of a server's store" if address.startswith("sqlite:") else "is its server running?"
-        raise InputError(f"{error}; {hint}") from error
+        raise InputError(followed(str(error), hint)) from error

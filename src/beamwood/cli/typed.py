@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from beamwood.errors import InputError
+from beamwood.words import followed
 
 if TYPE_CHECKING:
     from beamwood.cli.help import Described
@@ -66,4 +67,4 @@ def with_fix(message: str, command: str | None, pages: Mapping[str, Described]) 
             "quotes, such as 'logs/*.csv', or name their folder"
         )
     own = f"{command} " if command in pages else ""
-    return f"{said}; `beamwood {own}{'--help-all' if own else '--help'}` says what there is"
+    return followed(said, f"`beamwood {own}{'--help-all' if own else '--help'}` says what there is")

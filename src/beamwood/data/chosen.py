@@ -13,6 +13,7 @@ from beamwood.data.columns import ColumnNames, MissingColumnError, find_column, 
 from beamwood.data.files.nested import rows_within
 from beamwood.data.files.source import Source
 from beamwood.errors import InputError
+from beamwood.words import counted
 
 __all__ = ["chosen_columns"]
 
@@ -47,8 +48,8 @@ def _refuse_names_again(table: Source, chosen: Mapping[str, str]) -> None:
     row, _ = table.first(chosen["user"], again)
     file = shlex.quote(table.name)
     raise InputError(
-        f"{table.name}: {count:,} rows repeat the header line, the first row {row}; remove them, as with: "
-        f"awk 'NR == 1 {{names = $0; print}} $0 != names' {file} > log{Path(table.name).suffix}"
+        f"{table.name}: {counted(count, 'row repeats', 'rows repeat')} the header line, the first row {row}; "
+        f"remove them, as with: awk 'NR == 1 {{names = $0; print}} $0 != names' {file} > log{Path(table.name).suffix}"
     )
 
 

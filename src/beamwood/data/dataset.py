@@ -25,6 +25,7 @@ from beamwood.errors import InputError, nearest
 from beamwood.notebook import facts
 from beamwood.ragged import indptr_of, places_in_rows
 from beamwood.types import BoolArray, ItemLists
+from beamwood.words import counted
 
 __all__ = ["Dataset", "ItemTable"]
 
@@ -56,7 +57,8 @@ class Dataset:
 
     def __repr__(self) -> str:
         rows = len(self.histories.items)
-        return f"Dataset of {len(self.users):,} users, {len(self.items):,} items, {rows:,} rows"
+        users, items = counted(len(self.users), "user"), counted(len(self.items), "item")
+        return f"Dataset of {users}, {items}, {counted(rows, 'row')}"
 
     def _repr_html_(self) -> str:
         columns = [] if self.item_table is None else self.item_table.frame.columns
@@ -197,7 +199,7 @@ def _rejected(
     counts = np.bincount(rows[known], minlength=len(users))
     report["rejected"] = int(known.sum())
     report["notes"].append(
-        f"{report['rejected']:,} pairs of a user and an item have a negative event last; they are kept, so that "
+        f"{counted(report['rejected'], 'pair')} of a user and an item with a negative event last, kept so that "
         "`recommend --without-rejected` leaves these items out"
     )
     return ItemLists(indptr_of(counts), columns[known][order])

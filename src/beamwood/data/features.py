@@ -22,6 +22,7 @@ from pydantic import BaseModel, ConfigDict
 from beamwood.data.cells.labels import arrays_as_lists, inner_type, label_lists, unnamed
 from beamwood.errors import InputError, nearest
 from beamwood.types import ContextColumn, IndexArray
+from beamwood.words import counted
 
 __all__ = ["FeatureColumn", "FeatureTable", "encode_columns", "encode_context", "fit_columns", "name_and_kind"]
 
@@ -225,7 +226,8 @@ def _finite(name: str, series: pl.Series, written: Written, *, fix: str) -> NDAr
         numbers = said.zip_with(said.is_not_null(), numbers)
     wrong = cells.filter(numbers.is_null() & cells.is_not_null())
     if len(wrong):
-        raise InputError(f"column '{name}' holds {len(wrong)} values that are not numbers, such as {wrong[0]!r}; {fix}")
+        values = counted(len(wrong), "value that is no number", "values that are not numbers")
+        raise InputError(f"column '{name}' holds {values}, such as {wrong[0]!r}; {fix}")
     return np.asarray(numbers.fill_null(np.nan).to_numpy(), np.float64)
 
 
@@ -269,7 +271,8 @@ def _vectors(column: FeatureColumn, series: pl.Series) -> NDArray[np.float32]:
         if cell is None or any(value is None or not np.isfinite(value) for value in cell):
             encoded[row, -1] = 1
         elif len(cell) != column.width:
-            raise InputError(f"column '{column.name}' row {row} has {len(cell)} numbers, training had {column.width}")
+            numbers = counted(len(cell), "number")
+            raise InputError(f"column '{column.name}' row {row} has {numbers}, training had {column.width}")
         elif max(map(abs, cell)) / column.deviation > _LARGEST:
             most = _LARGEST * column.deviation
             raise InputError(f"column '{column.name}' row {row} holds a number beyond {most:g}; scale it down")

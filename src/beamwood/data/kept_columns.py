@@ -11,6 +11,7 @@ from beamwood.data.cells.decimals import with_points
 from beamwood.data.cells.given_vectors import given_vectors, holds_vectors
 from beamwood.data.features import name_and_kind
 from beamwood.errors import InputError, nearest
+from beamwood.words import counted
 
 __all__ = ["KEPT_KINDS", "checked_kept", "kept_column", "kept_name", "numbers_as_text"]
 
@@ -79,8 +80,8 @@ def kept_column(frame: pl.DataFrame, wanted: str) -> pl.Series:
     if wrong.any():
         at = int(wrong.arg_true()[0])
         raise InputError(
-            f"{name}:{kind}: {int(wrong.sum())} cells are not of kind {kind}, the first {cells[at]!r} of item "
-            f"{frame['item'][at]!r}; mend them, or keep it as {name}:text"
+            f"{name}:{kind}: {counted(int(wrong.sum()), 'cell is', 'cells are')} not of kind {kind}, the first "
+            f"{cells[at]!r} of item {frame['item'][at]!r}; mend them, or keep it as {name}:text"
         )
     return said.alias(name)
 
@@ -96,8 +97,8 @@ def _as_whole(name: str, cells: pl.Series, items: pl.Series) -> pl.Series:
     if wrong.any():
         at = int(wrong.arg_true()[0])
         raise InputError(
-            f"{name}: {int(wrong.sum())} numbers are too long to be held exactly, the first {cells[at]} of item "
-            f"{items[at]!r}; keep it as {name}:text"
+            f"{name}: {counted(int(wrong.sum()), 'number is', 'numbers are')} too long to be held exactly, the first "
+            f"{cells[at]} of item {items[at]!r}; keep it as {name}:text"
         )
     return whole
 

@@ -33,6 +33,7 @@ from beamwood.data.files.source import Source, open_source, reading
 from beamwood.errors import InputError, nearest
 from beamwood.notebook import text
 from beamwood.steps import step
+from beamwood.words import counted
 
 __all__ = [
     "CONTEXT",
@@ -80,12 +81,12 @@ class ReadReport:
     def lines(self) -> list[str]:
         """The report as lines of text."""
         used = ", ".join(f"{role}={name}" for role, name in self.columns.items())
-        lines = [f"{self.source}: {self.rows:,} rows ({used})", f"time: {self.time}"]
+        lines = [f"{self.source}: {counted(self.rows, 'row')} ({used})", f"time: {self.time}"]
         if "weight" in self.columns:
             lines.append(f"weight: {self.weight}")
         if self.duplicates:
             done = "left out" if self.dropped_duplicates else "kept (--drop-duplicates leaves them out)"
-            lines.append(f"{self.duplicates:,} rows repeat another one exactly; {done}")
+            lines.append(f"{counted(self.duplicates, 'row repeats', 'rows repeat')} another one exactly; {done}")
         return lines + list(self.notes)
 
 
@@ -317,7 +318,7 @@ def _without_missing(table: Source, chosen: dict[str, str]) -> tuple[Source, lis
     left = count_of(kept, pl.len())
     if left == 0:
         raise InputError(f"{table.name}: each of its {rows} rows lacks something: {', '.join(said)}; mend the log")
-    return kept, [f"{rows - left:,} rows are left out: {', '.join(said)}"]
+    return kept, [f"{counted(rows - left, 'row is', 'rows are')} left out: {', '.join(said)}"]
 
 
 def _swallowed(table: Source, chosen: dict[str, str]) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from beamwood.data.kept_columns import kept_column, kept_name
 from beamwood.data.log import Log
 from beamwood.data.vocabularies.vocabulary import Vocabulary
 from beamwood.errors import InputError
+from beamwood.words import counted
 
 __all__ = ["ItemTable", "Table", "aligned", "aligned_users", "check_kept", "read_table"]
 
@@ -97,8 +98,8 @@ def read_table(source: Any, id_column: str | None, log: Log, role: Literal["item
     repeated = frame[role].filter(frame[role].is_duplicated()).unique()
     if len(repeated):
         raise InputError(
-            f"{name} lists {len(frame) - frame[role].n_unique()} {role}s twice, such as {repeated.head(3).to_list()}; "
-            "keep one row each"
+            f"{name} lists {counted(len(frame) - frame[role].n_unique(), role)} twice, such as "
+            f"{repeated.head(3).to_list()}; keep one row each"
         )
     return Table(frame, strange)
 
@@ -168,8 +169,10 @@ def aligned(table: Table, catalogue: Vocabulary, logged: pl.Series, unlisted: st
             f" ({alike} of them are, but for blanks, case, Unicode form or zeros; write them alike)" if alike else ""
         )
         looks = _held_by(table.frame, absent) or looks
+        items, rows = counted(len(absent), "item"), counted(int((~known).sum()), "row")
+        are = "is" if len(absent) == 1 else "are"
         raise InputError(
-            f"{len(absent)} items of the log ({int((~known).sum())} rows) are not in the item table, such as "
+            f"{items} of the log ({rows}) {are} not in the item table, such as "
             f"{absent.head(3).to_list()}{other}{looks}; add them, or keep them without columns with "
             "--unlisted-items keep"
         )

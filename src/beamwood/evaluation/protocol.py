@@ -31,6 +31,7 @@ from beamwood.evaluation.metrics import (
 from beamwood.notebook import lines, table
 from beamwood.steps import step
 from beamwood.types import Hits, IndexArray, ItemLists, Query, QueryNeeds, SearchOptions
+from beamwood.words import counted
 
 if TYPE_CHECKING:
     from beamwood.data.split import Split
@@ -113,7 +114,7 @@ class PerQuery:
         return {name: float(column.mean()) for name, column in self.values.items()} | self.overall
 
     def __repr__(self) -> str:
-        return f"PerQuery of {len(self):,} users\n{lines(*Views({self.view: self}).shown())}"
+        return f"PerQuery of {counted(len(self), 'user')}\n{lines(*Views({self.view: self}).shown())}"
 
     def _repr_html_(self) -> str:
         return table(*Views({self.view: self}).shown())

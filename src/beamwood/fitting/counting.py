@@ -21,6 +21,7 @@ from beamwood.retrieval.searchers.neighbours import NeighbourSearcher, SeenPlace
 from beamwood.steps import step
 from beamwood.training.budget import Budget, estimated_seconds
 from beamwood.types import FloatArray, ItemLists
+from beamwood.words import counted
 
 __all__ = [
     "CountLast",
@@ -93,7 +94,8 @@ def interactions(
     longer = int(np.count_nonzero(histories.lengths > count_last))
     if longer and facts is not None:
         facts["long_histories"] = (
-            f"of {longer:,} histories of more than {count_last:,} interactions the latest form pairs (model.count_last)"
+            f"of {counted(longer, 'history', 'histories')} of more than {count_last:,} interactions the latest form "
+            "pairs (model.count_last)"
         )
     if weights is not None:
         return _weighted_interactions(histories, weights, num_items, count_last)

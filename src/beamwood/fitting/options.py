@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from beamwood.retrieval.retriever import Retriever
     from beamwood.training.run_folder import RunFolder
 
-__all__ = ["MAX_SEED", "PARTS", "Fit", "TrainOptions", "with_budget"]
+__all__ = ["MAX_SEED", "PARTS", "RUN", "Fit", "TrainOptions", "with_budget"]
 
 Fit: TypeAlias = "Callable[..., Retriever]"
 """A function that fits a method with its default settings, given the split and `TrainOptions`."""
@@ -22,10 +22,12 @@ MAX_SEED = 2**63 - 1
 
 # The options that a user's own method may bind: see `TreeOptions` and `VectorOptions`.
 PARTS = ("terms", "loss", "sampler", "index")
+# The options of a run, which a method that does not train refuses.
+RUN = ("run", "resume")
 
 
 class TrainOptions(TypedDict, total=False):
-    """The options of a fit; all are optional, and counting methods ignore most of them.
+    """The options of a fit; all are optional. A method that does not train refuses `run` and `resume`.
 
     `seed`: of all random draws, 0 by default, at most 2^63 - 1. `run`: the folder of metrics and checkpoints; without
     one none are written. `resume`: continue the run in that folder, bit for bit. `time_limit`: in seconds, or a

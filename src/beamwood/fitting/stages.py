@@ -33,6 +33,8 @@ __all__ = [
 
 # The share of the time left that choosing weights may take under a limit, and the fewest queries for it.
 _SHARE, _FEWEST = 0.8, 64
+# The share of a limit that counting behind a fitted model may take.
+_COUNTING = 0.5
 
 
 def blend_of_stages(first: Searcher, second: Searcher, weights: BlendWeights, *, num_candidates: int) -> Blend:
@@ -182,23 +184,28 @@ def first_stage(split: Split, config: StagesConfig) -> Retriever:
     return load_fitted(config.start.retriever, split)
 
 
-def combine_fitted(split: Split, config: StagesConfig, counting: Mapping[str, Fit], *, seed: int) -> Retriever:
+def combine_fitted(
+    split: Split, config: StagesConfig, counting: Mapping[str, Fit], *, seed: int, budget: Budget
+) -> Retriever:
     """`start.ranker` put behind `start.retriever`: a fitted folder, or one of the methods `counting`, fitted here.
 
-    Errors: as `put_behind`; `InputError` on folders fitted on another log or split, and on a name that is neither.
+    What `budget` leaves no time for is listed in `training.left_out`. Errors: as `put_behind`; `InputError` on folders
+    fitted on another log or split, and on a name that is neither.
     """
     first, ranker = first_stage(split, config), config.start.ranker
     assert ranker is not None
     check_monitor(config.choose.monitor)
     if ranker in counting:
-        second = counting[ranker](split)
+        second = counting[ranker](split, time_limit=budget.share(_COUNTING, ranker))
     elif ranker.isidentifier() and not os.path.exists(ranker):
         raise InputError(
             f"start.ranker={ranker!r} is neither a folder nor a counting method{nearest(ranker, counting)}"
         )
     else:
         second = load_fitted(ranker, split)
-    return put_behind(first, second, split, config, seed=seed)
+    both = put_behind(first, second, split, config, seed=seed, budget=budget)
+    both.metadata["training"] |= {"left_out": list(budget.left_out)} if budget.left_out else {}
+    return both
 
 
 def stage_candidates(first: Retriever, queries: Queries, config: StagesConfig) -> StageCandidates:

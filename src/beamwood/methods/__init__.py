@@ -9,7 +9,7 @@ from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
 from beamwood.errors import InputError, nearest
-from beamwood.fitting.options import TrainOptions
+from beamwood.fitting.options import RUN, TrainOptions
 from beamwood.methods.arguments import check_fitted, check_split
 from beamwood.methods.from_file import method_in
 from beamwood.methods.method import Fitted, Method, MethodFile, Needs
@@ -88,7 +88,10 @@ def load_method(method: str | PathLike[str] | Method) -> Method:
 
 
 def default_fits() -> dict[str, Callable[..., Retriever]]:
-    """By method name a function that fits it with its default settings; it imports the method when called."""
+    """By method name a function that fits it with its default settings; it imports the method when called.
+
+    Each takes all `TrainOptions`; a counting method leaves those of a run unused.
+    """
     return {name: partial(_fit, name) for name in METHODS}
 
 
@@ -104,4 +107,6 @@ def with_option(option: str) -> list[str]:
 
 
 def _fit(name: str, split: Any, **options: Any) -> Retriever:
-    return load_method(name).fitted(split, **options)
+    method = load_method(name)
+    used = {key: value for key, value in options.items() if method.needs.steps or key not in RUN}
+    return method.fitted(split, **used)

@@ -12,17 +12,19 @@ from pydantic import ValidationError
 from beamwood.data.split import Split
 from beamwood.errors import InputError, nearest
 from beamwood.fitting.fitted import check_same_data
-from beamwood.fitting.options import MAX_SEED, TrainOptions
+from beamwood.fitting.options import MAX_SEED, RUN, TrainOptions
 from beamwood.fitting.settings import MethodConfig, SettingsGroup
 from beamwood.methods.allowed import problem_in_words
 from beamwood.retrieval.retriever import Retriever
 from beamwood.training.budget import Budget
 from beamwood.types import Searcher
+from beamwood.words import followed
 
 __all__ = [
     "check_fitted",
     "check_seed",
     "check_split",
+    "check_without_run",
     "checked_build",
     "checked_options",
     "checked_retriever",
@@ -98,7 +100,8 @@ def checked_options(fit: Callable[..., Any] | None, options: Mapping[str, Any]) 
     known = [*TrainOptions.__annotations__, *(each.name for each in arguments if each.kind is each.KEYWORD_ONLY)]
     for name in options:
         if name not in known:
-            raise InputError(f"option '{name}' is unknown{nearest(name, known)}; a method's own settings go in config")
+            problem = f"option '{name}' is unknown{nearest(name, known)}"
+            raise InputError(followed(problem, "a method's own settings go in config"))
     seed, limit = options.get("seed", 0), options.get("time_limit")
     check_seed(seed)
     if not (limit is None or isinstance(limit, Budget) or (isinstance(limit, Real) and float(limit) > 0)):
@@ -106,6 +109,15 @@ def checked_options(fit: Callable[..., Any] | None, options: Mapping[str, Any]) 
     if options.get("run") is not None:
         _check_run(options["run"])
     return dict(options) | ({"seed": int(seed)} if "seed" in options else {})
+
+
+def check_without_run(name: str, options: Mapping[str, Any]) -> None:
+    """Raise `InputError` for the options of a run, given to a method that does not train."""
+    for option in RUN:
+        if options.get(option):
+            raise InputError(
+                f"{option} is for a fit that trains by steps, which this one of {name} does not; leave {option} out"
+            )
 
 
 def checked_build(name: str, built: Any) -> tuple[Searcher, Mapping[str, Any]]:

@@ -16,6 +16,7 @@ from beamwood.fitting.plan import Facts
 from beamwood.fitting.settings import MethodConfig
 from beamwood.methods.arguments import (
     check_split,
+    check_without_run,
     checked_build,
     checked_options,
     checked_retriever,
@@ -51,8 +52,8 @@ class Fitted:
 class Needs:
     """The requirements of a method.
 
-    `steps`: it is trained by steps, so it needs torch, and accepts a run folder, a time limit and resume; `unless`:
-    except where this setting is given. `users`: it recommends only to users of the training data, always (True) or
+    `steps`: it is trained by steps, so it needs torch, and accepts a run folder and resume; `unless`: except where this
+    setting is given. `users`: it recommends only to users of the training data, always (True) or
     where a setting has one of the values. `time`: the log must have times, as in `split.train.times`. `columns`: by
     setting that names columns, the table that they are in. `fitted`: the fitted models that it starts from. `weighs`:
     it uses the weights of event kinds.
@@ -187,6 +188,8 @@ class Method:
     def _fitted(self, split: Split, config: MethodConfig, preset: str | None, options: Mapping[str, Any]) -> Retriever:
         given: Mapping[str, Any] = checked_options(self.fit, options)
         self._check_needs(split, config)
+        if not self.needs.trains(config):
+            check_without_run(self.name, given)
         if self.needs.steps:
             given = with_budget(given, self.name)
         plan = config.changed(config.chosen(split, given)).plan(Facts.of(split.train))

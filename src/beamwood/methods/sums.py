@@ -86,9 +86,9 @@ def _limited(budget: Budget, other: Method, waiting: int) -> dict[str, Any]:
     return {"time_limit": budget.share(_COUNTING * max(budget.left, 0.0) / (waiting * budget.limit), other.name)}
 
 
-def blend_in_turn(fitted: Sequence[Retriever], split: Split, *, seed: int) -> Retriever:
-    """The first of these retrievers, blended with each of the others in turn."""
+def blend_in_turn(fitted: Sequence[Retriever], split: Split, *, seed: int, budget: Budget | None = None) -> Retriever:
+    """The first of these retrievers, blended with each of the others in turn; `budget`: of choosing the weights."""
     first, *others = fitted
     for other in others:
-        first = put_behind(first, other, split, seed=seed)
+        first = put_behind(first, other, split, seed=seed, budget=budget)
     return first

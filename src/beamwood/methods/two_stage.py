@@ -12,6 +12,7 @@ from beamwood.fitting.options import TrainOptions
 from beamwood.fitting.ranking.settings import StagesConfig
 from beamwood.methods.method import Fitted, Method, Needs
 from beamwood.retrieval.retriever import Retriever
+from beamwood.training.budget import Budget
 
 if TYPE_CHECKING:
     from beamwood.models.scorer import PairScore
@@ -32,7 +33,8 @@ def fit(split: Split, config: Config, *, score: PairScore | None = None, **optio
         from beamwood.fitting.stages import combine_fitted
         from beamwood.methods import counting
 
-        return combine_fitted(split, config, counting(), seed=options.get("seed", 0))
+        budget = Budget.of(options.get("time_limit"))
+        return combine_fitted(split, config, counting(), seed=options.get("seed", 0), budget=budget)
     from beamwood.fitting.ranking.two_stage import fit_stages
 
     return fit_stages(split, config, score=score, **options)

@@ -20,6 +20,7 @@ from beamwood.methods import Method, check_fitted, check_split
 from beamwood.methods.sums import blend_in_turn, parts
 from beamwood.recipes.comparison import Comparison
 from beamwood.retrieval.retriever import Retriever
+from beamwood.training.budget import Budget
 from beamwood.types import Searcher
 
 __all__ = [
@@ -67,10 +68,11 @@ def compare(
 
     `methods`: at least two names, `Method`s or .py files; "dtr+cooccurrence" adds the second's score to the first's. Or
     a mapping of names to fitted retrievers. `ks`: the lengths of the lists, of which the shortest decides. `seed`: of
-    each fit. `time_limit`: in seconds, for each method; a method that needs more is left out. `tail`: evaluate also on
-    the labels that are rare by this rule. `say`: called with lines about the progress. Errors: `InputError` on fewer
-    than two methods; on a method that needs a fitted model or does not suit the split; on a retriever of another split;
-    on `ks` outside 1..N; where fewer than two test users are left.
+    each fit. `time_limit`: in seconds, for each method, and again for choosing the weights of each sum; a method that
+    needs more is left out, and weights are chosen on fewer users. `tail`: evaluate also on the labels that are rare by
+    this rule. `say`: called with lines about the progress. Errors: `InputError` on fewer than two methods; on a method
+    that needs a fitted model or does not suit the split; on a retriever of another split; on `ks` outside 1..N; where
+    fewer than two test users are left.
     """
     check_split(split)
     if isinstance(methods, Mapping):
@@ -235,8 +237,12 @@ class _Fits:
             if missing:
                 left_out.setdefault(name, f"{missing[0]} is left out")
                 continue
-            began = time.perf_counter()
-            searcher = blend_in_turn([fitted[part] for part in own], self.split, seed=self.options["seed"]).searcher
+            began, budget = time.perf_counter(), Budget(self.options["time_limit"], name=name)
+            searcher = blend_in_turn(
+                [fitted[part] for part in own], self.split, seed=self.options["seed"], budget=budget
+            ).searcher
+            for line in budget.left_out:
+                self.say(f"{name}: {line}")
             if len(own) > 1:
                 seconds[name] = round(sum(seconds[part] for part in own) + time.perf_counter() - began, 1)
             later = {method.name for other in names[place + 1 :] for method in sums[other]}

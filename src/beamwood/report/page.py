@@ -120,17 +120,17 @@ def _data(value: float, text: str) -> Markup:
 
 def number_text(value: float | None, digits: int = 4) -> Markup | str:
     """With `digits` decimals; a dash for what was not measured."""
-    return "–" if value is None else _data(value, f"{value:,.{digits}f}")
+    return "–" if value is None else _data(value, f"{value:z,.{digits}f}")
 
 
 def signed(value: float, digits: int = 4) -> Markup:
     """With its sign."""
-    return _data(value, f"{value:+,.{digits}f}")
+    return _data(value, f"{value:+z,.{digits}f}")
 
 
 def percent(value: float | None, digits: int = 0) -> Markup | str:
     """A share as a percentage."""
-    return "–" if value is None else _data(value, f"{100 * value:.{digits}f} %")
+    return "–" if value is None else _data(value, f"{100 * value:z.{digits}f} %")
 
 
 def count_text(value: int | None) -> Markup | str:
@@ -142,7 +142,7 @@ def plain(value: Any) -> Any:
     """A setting or a fact: a float with four significant digits and its exact value; lists joined with ";"."""
     if isinstance(value, list | tuple):
         return "; ".join(str(each) for each in value) or "–"
-    return _data(value, f"{value:.4g}") if isinstance(value, float) else "–" if value is None else value
+    return _data(value, f"{value:z.4g}") if isinstance(value, float) else "–" if value is None else value
 
 
 def broken(text: str) -> Markup:

@@ -35,6 +35,7 @@ from beamwood.retrieval.searchers.tree import TreeSearcher
 from beamwood.retrieval.similar import By, similar_items
 from beamwood.retrieval.why_empty import why_empty
 from beamwood.types import Hits, ItemLists, Prepared, Searcher, SearchOptions
+from beamwood.words import counted
 
 __all__ = ["Retriever"]
 
@@ -241,8 +242,9 @@ class Retriever:
             raise UnknownIdError(str(error).replace(" or pass on_unknown='ignore'", "")) from None
 
     def __repr__(self) -> str:
-        users = "no users" if self.users is None else f"{len(self.users):,} users"
-        return f"Retriever by {self.metadata.get('method', self.searcher.kind)}: {len(self.items):,} items, {users}"
+        users = "no users" if self.users is None else counted(len(self.users), "user")
+        items = counted(len(self.items), "item")
+        return f"Retriever by {self.metadata.get('method', self.searcher.kind)}: {items}, {users}"
 
     def _repr_html_(self) -> str:
         split = self.metadata.get("split")

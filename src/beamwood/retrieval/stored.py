@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from beamwood.errors import ArtefactError, NotInstalledError, UnknownSearcherError, first_problem
+from beamwood.words import followed
 
 __all__ = ["MOST", "StoredConfig", "StoredPart", "part_of", "prefixed", "restoring"]
 
@@ -55,10 +56,10 @@ def restoring(folder: str | Path, what: str) -> Iterator[None]:
     except (NotInstalledError, UnknownSearcherError):
         raise
     except ValidationError as error:
-        raise ArtefactError(f"{folder}: {what}: {first_problem(error)}; {fix}") from error
+        raise ArtefactError(followed(f"{folder}: {what}: {first_problem(error)}", fix)) from error
     except KeyError as missing:
         raise ArtefactError(f"{folder}: {what} lacks {missing}; {fix}") from missing
     except (MemoryError, RecursionError) as error:
         raise ArtefactError(f"{folder}: {what} is too large to be restored; {fix}") from error
     except (TypeError, ValueError, IndexError, OverflowError, pl.exceptions.PolarsError) as error:
-        raise ArtefactError(f"{folder}: {what}: {error}; {fix}") from error
+        raise ArtefactError(followed(f"{folder}: {what}: {error}", fix)) from error

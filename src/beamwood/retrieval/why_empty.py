@@ -9,6 +9,7 @@ import numpy as np
 
 from beamwood.retrieval.request import Request, as_list
 from beamwood.retrieval.resolve import Names
+from beamwood.words import counted
 
 __all__ = ["why_empty"]
 
@@ -41,7 +42,6 @@ def why_empty(names: Names, request: Request, found: Sequence[Sequence[Any]]) ->
         elif request.promote or request.max_per_category is not None:
             reasons[row] = "the rules of the request exclude all items"
         else:
-            reasons[row] = (
-                f"the search found none of {int(np.count_nonzero(left)):,} items {which}; widen it, or ask for more"
-            )
+            others = counted(int(np.count_nonzero(left)), "item")
+            reasons[row] = f"the search found none of {others} {which}; widen it, or ask for more"
     return reasons

@@ -11,7 +11,10 @@ from beamwood.errors import InputError
 from beamwood.fitting import stages
 from beamwood.fitting.choose import Validation
 from beamwood.methods import load_method
+from beamwood.training.budget import Budget
+from beamwood.training.run_folder import RunFolder
 from beamwood.types import Query, SearchOptions
+from clocks import Clock
 from rankers import RANKER, STAGES_OF
 
 
@@ -139,3 +142,18 @@ def test_a_counting_method_by_name_can_rank(market, first, dataset, tmp_path, ca
     both = beamwood.fit(split, f"cooccurrence+{name}", seed=2026)
     assert both.recommend(histories=histories, k=9) == expected
     assert both.metadata["training"].keys() >= {"shrinkage", f"{name}/retriever_weight"}
+
+
+def test_fitted_stages_keep_to_a_time_limit(dataset, first, tmp_path, monkeypatch):
+    """Counting and the choice of weights share it; there is no training to write down."""
+    split = leave_one_out(dataset)
+    config = STAGES_OF.Config(**{"start.retriever": first["leave-one-out"], "start.ranker": "cooccurrence"})
+    monkeypatch.setattr(stages, "estimated_seconds", lambda *_: 1e9)
+    clock, alone = Clock(), load_method("cooccurrence").fitted(split)
+    limited = STAGES_OF.fitted(split, config, time_limit=Budget(60, clock=clock))
+    told = f"the weights of a sum are chosen on 64 of {len(split.valid.labelled())} validation users"
+    assert limited.metadata["training"]["left_out"] == [told]
+    assert limited.metadata["stages"]["ranker"]["config"] == alone.metadata["config"]
+    assert "left_out" not in STAGES_OF.fitted(split, config).metadata["training"]
+    with pytest.raises(InputError, match="run is for a fit that trains by steps, which this one of two_stage does not"):
+        STAGES_OF.fitted(split, config, run=RunFolder(tmp_path / "run"))

@@ -49,7 +49,7 @@ def compare(
     ] = None,
     tail: o.Tail = None,
     tail_of: o.TailOf = None,
-    time_limit: o.TimeLimit = None,
+    time_limit: o.EachTimeLimit = None,
     preset: o.Preset = None,
     reading: o.ReadOptions,
     html: o.Page = None,

@@ -148,7 +148,7 @@ class EvaluationReport:
             gaps = self.gap.gaps
             print(
                 f"probability ({self.gap.made_by}) of a tail item less that of any item, in 1 / number of items, over "
-                f"{len(gaps)} test users: mean {gaps.mean():+.4f}, median {np.median(gaps):+.4f}"
+                f"{len(gaps)} test users: mean {gaps.mean():+z.4f}, median {np.median(gaps):+z.4f}"
             )
         if self.sampled is not None:
             shown = ", ".join(f"{name} {value:.4f}" for name, value in self.sampled["metrics"].items())

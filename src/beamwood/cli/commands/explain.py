@@ -59,7 +59,7 @@ def explain(
     as_it_was = "as it was answered" if again.reproduced else "NOT as it was answered: events or items changed since"
     print(f"{again.answer.model}, {again.answer.history_used} items of history, {as_it_was}")
     for item in again.answer.items:
-        print(f"  {item.rank:>3}  {on_one_line(item.item)}  {item.score:.4f}  {_reasons(item.explain)}".rstrip())
+        print(f"  {item.rank:>3}  {on_one_line(item.item)}  {item.score:z.4f}  {_reasons(item.explain)}".rstrip())
 
 
 def _reasons(explain: dict[str, Any] | None) -> str:

@@ -285,12 +285,11 @@ def print_fit(document: dict[str, Any]) -> None:
 
 
 def _say_what_has_no_use(method: Method, config: MethodConfig, asked: FitOptions, *, user_table: str | None) -> None:
-    if not method.needs.steps and asked.run.resume:
-        tell(f"{method.name} is a counting method: --resume has no effect")
-    if not method.needs.steps and asked.run.tensorboard is not None:
-        tell(f"{method.name} is a counting method without curves: --tensorboard has no effect")
-    if asked.budget.limited and method.needs.steps and not method.needs.trains(config):
-        tell("two fitted stages are only combined: --time-limit has no effect")
+    trains, resume = method.needs.trains(config), asked.run.resume
+    kind = "combines fitted models" if method.needs.steps else "is a counting method"
+    for option, given in (("--resume", resume), ("--tensorboard", asked.run.tensorboard is not None)):
+        if given and not trains:
+            tell(f"{method.name} {kind}: {option} has no effect")
     if user_table is not None and not method.needs.named_columns(config, "users"):
         tell(
             "--user-table has no effect without columns of it in model.user_columns (--set), which methods that rank "
@@ -342,7 +341,7 @@ def fit_method(
     `limit`: seconds; a budget counts from its own start.
     """
     options: dict[str, Any] = {"time_limit": limit}
-    if method.needs.steps:
+    if method.needs.trains(config):
         from beamwood.training.run_folder import RunFolder
 
         folder = RunFolder(path_beside(out, ".run"), overwrite=run.overwrite, tensorboard=run.tensorboard)

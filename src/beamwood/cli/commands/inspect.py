@@ -203,8 +203,8 @@ def level_rows(report: TreeReport) -> tuple[list[str], list[list[str]]]:
             level.kl_tree,
             level.kl_uniform,
         ]
-        numbers = ["-" if value is None else f"{value:.4f}" for value in facts]
-        rows.append([str(level.level), f"{level.nodes:,}", f"{level.recall:.4f}", f"{level.lost:.4f}", *numbers])
+        numbers = ["-" if value is None else f"{value:z.4f}" for value in facts]
+        rows.append([str(level.level), f"{level.nodes:,}", f"{level.recall:.4f}", f"{level.lost:z.4f}", *numbers])
     return head, rows
 
 
@@ -225,7 +225,7 @@ def beam_rows(report: TreeReport) -> tuple[list[str], list[list[str]]]:
             str(beam.beam_width),
             f"{beam.scored_nodes:,.0f}",
             f"{beam.overlap:.4f}",
-            f"{beam.regret:.4f}",
+            f"{beam.regret:z.4f}",
             f"{beam.recall:.4f}",
         ]
         for beam in (*report.beams, report.exact)
@@ -237,7 +237,7 @@ def beam_rows(report: TreeReport) -> tuple[list[str], list[list[str]]]:
 def margin_rows(report: TreeReport) -> tuple[list[str], list[list[str]]]:
     """The table of the labels' margins."""
     words = {"found": "found"} | {name: f"{name[1:]} %" for name in report.margin if name != "found"}
-    return [words[name] for name in report.margin], [[f"{value:.4f}" for value in report.margin.values()]]
+    return [words[name] for name in report.margin], [[f"{value:z.4f}" for value in report.margin.values()]]
 
 
 def search_rows(search: dict[str, Any]) -> tuple[list[str], list[list[str]]]:

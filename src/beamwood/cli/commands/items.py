@@ -20,6 +20,7 @@ from beamwood.errors import InputError
 from beamwood.retrieval.resolve import of_users
 from beamwood.retrieval.similar import By
 from beamwood.steps import tell
+from beamwood.words import counted
 
 __all__ = ["export", "score", "similar"]
 
@@ -123,7 +124,7 @@ def export(
             register_io_source(rows, schema=schema).sink_parquet(fresh)
         except pl.exceptions.PolarsError as error:
             raise OSError(error) from error
-    tell(f"wrote {target}: {len(ids):,} vectors of width {export.width}, {export.what}")
+    tell(f"wrote {target}: {counted(len(ids), 'vector')} of width {export.width}, {export.what}")
 
 
 def _print_order(items: list[object], scores: list[float], *, json: bool) -> None:
@@ -131,4 +132,4 @@ def _print_order(items: list[object], scores: list[float], *, json: bool) -> Non
         print_json({"items": items, "scores": scores})
         return
     for rank, (item, value) in enumerate(zip(items, scores, strict=True), start=1):
-        print(f"  {rank:>3}  {on_one_line(item)}  {value:.4f}")
+        print(f"  {rank:>3}  {on_one_line(item)}  {value:z.4f}")

@@ -21,6 +21,7 @@ from beamwood.cli.shown import duration
 from beamwood.cli.words import in_words_of
 from beamwood.errors import InputError
 from beamwood.steps import step, tell
+from beamwood.words import counted
 
 if TYPE_CHECKING:
     from beamwood.cli.answering import Answering
@@ -176,7 +177,7 @@ def _print_lists(labels: Sequence[Any], found: Recommendations, *, json: bool) -
         if row in why:
             tell(f"{label}: no items, as {why[row]}")
         for rank, (item, score) in enumerate(zip(items, scores, strict=True), start=1):
-            print(f"  {rank:>3}  {on_one_line(item)}  {score:.4f}")
+            print(f"  {rank:>3}  {on_one_line(item)}  {score:z.4f}")
 
 
 def _checksum(folder: str) -> str:
@@ -213,8 +214,8 @@ def _run(job: Job, target: Path, *, resume: bool, json: bool) -> None:
         counts = {"rows": len(job.rows), "answered": answered, "short": short, "empty": empty}
         print_json({"out": str(target)} | counts)
         return
-    asked_for = "users" if job.by_users else "histories"
-    print(f"wrote {target}: lists for {len(job.rows):,} {asked_for}, {answered:,} of them answered now")
+    asked_for = counted(len(job.rows), *(("user",) if job.by_users else ("history", "histories")))
+    print(f"wrote {target}: lists for {asked_for}, {answered:,} of them answered now")
     if short or empty:
         tell(
             f"{short:,} of the lists are shorter than {job.request.k}, and {empty:,} are empty, as no more items may "

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from beamwood.data.cells.labels import arrays_as_lists, inner_type
 from beamwood.errors import InputError
+from beamwood.words import counted
 
 __all__ = ["given_vectors", "holds_vectors"]
 
@@ -63,7 +64,8 @@ def given_vectors(cells: pl.Series, items: pl.Series) -> NDArray[np.float32]:
 def _refuse(name: str, items: pl.Series, wrong: NDArray[np.int64], what: str) -> None:
     if len(wrong):
         first = items[int(wrong[0])]
+        items_have = counted(len(wrong), "item has", "items have")
         raise InputError(
-            f"item column '{name}': {len(wrong)} items have {what}, such as item {first!r}; mend them, or leave such "
+            f"item column '{name}': {items_have} {what}, such as item {first!r}; mend them, or leave such "
             "cells empty (zeros)"
         )

@@ -8,6 +8,7 @@ from typing import Any
 from beamwood.data.columns import with_article
 from beamwood.data.dataset import Dataset
 from beamwood.data.description.shape import lengths, popularity
+from beamwood.words import counted
 
 __all__ = ["description_lines", "lines_of_fit", "outline_lines"]
 
@@ -33,7 +34,7 @@ def description_lines(document: Document) -> list[str]:
 def outline_lines(document: Document) -> Iterator[str]:
     """The lines about columns and missing cells."""
     columns = (f"{each['name']} ({_role(each)}{each['type']})" for each in document["columns"])
-    yield f"{document['source']}: {document['rows']:,} rows; columns {', '.join(columns)}"
+    yield f"{document['source']}: {counted(document['rows'], 'row')}; columns {', '.join(columns)}"
     lacking = [
         f"{counts['empty']:,} without {with_article(role)}"
         + (f", {counts['words']:,} with a null word, such as nan" if counts["words"] else "")
@@ -79,7 +80,7 @@ def _of_times(document: Document) -> Iterator[str]:
     if "days" in times:
         gap = times["longest_gap"]
         empty = times["days_without_rows"]
-        longest = f"; the longest gap is {gap['days']:,} days after {gap['from']}" if gap and empty else ""
+        longest = f"; the longest gap is {counted(gap['days'], 'day')} after {gap['from']}" if gap and empty else ""
         yield f"days: {times['days']:,}, of which {empty:,} have no rows{longest}"
     yield f"ties: {_share(document, 'ties')} share their time with another row of their user"
 
@@ -98,14 +99,14 @@ def _of_weights(document: Document) -> Iterator[str]:
         return
     few = ", ".join(f"{each['value']:g} in {each['rows']:,}" for each in weights["values"])
     span = f"from {weights['least']:g} to {weights['most']:g}, mean {weights['mean']:.4g}"
-    none = f"; {weights['no_numbers']:,} cells hold no number" if weights["no_numbers"] else ""
+    none = f"; {counted(weights['no_numbers'], 'cell holds', 'cells hold')} no number" if weights["no_numbers"] else ""
     yield f"weights: {span}{f'; {few} rows' if few else ''}{none}; {document['weight_words']}"
 
 
 def _of_lengths(told: Document, users: int) -> str:
     quantiles = told["quantiles"]
     return (
-        f"histories: {users:,} users, the median has {quantiles['0.5']:,} rows, 90 % have at most "
+        f"histories: {counted(users, 'user')}, the median has {counted(quantiles['0.5'], 'row')}, 90 % have at most "
         f"{quantiles['0.9']:,}, the longest {quantiles['1']:,} ({_percent(told['share_of_longest'])} of all rows); "
         f"{told['fewer_than_3']:,} have fewer than 3"
     )
@@ -118,7 +119,7 @@ def _percent(share: float) -> str:
 def _of_popularity(told: Document, items: int) -> str:
     top = told["top"]
     return (
-        f"items: {items:,} were taken, {told['once']:,} of them once; the most taken 1 % have "
+        f"items: {counted(items, 'was', 'were')} taken, {told['once']:,} of them once; the most taken 1 % have "
         f"{_percent(top['0.01'])} of the rows, 10 % have {_percent(top['0.1'])}"
     )
 
@@ -150,7 +151,7 @@ def _of_table(table: Document | None, items: int) -> Iterator[str]:
         most = ", ".join(f"{each['name']!r} {each['count']:,}" for each in table["categories"]["most"])
         yield (
             f"categories: {table['categories']['number']:,}, the largest {most or 'none'}; "
-            f"{table['categories']['items_without']:,} items without"
+            f"{counted(table['categories']['items_without'], 'item')} without"
         )
 
 
@@ -161,7 +162,9 @@ def _of_split(split: Document, document: Document) -> str:
     part = f" (of one user in {one_in})" if one_in > 1 else ""
     labels, seen = split["test_labels"], split["labels_seen_before"]
     return (
-        f"{split['train_rows']:,} rows train, {split['valid_users']:,} users validate, {split['test_users']:,} test "
-        f"with {labels:,} labels{part}, of which they had taken {seen:,} before"
+        f"{counted(split['train_rows'], 'row trains', 'rows train')}, "
+        f"{counted(split['valid_users'], 'user validates', 'users validate')}, "
+        f"{counted(split['test_users'], 'tests', 'test')} with {counted(labels, 'label')}{part}, "
+        f"of which they had taken {seen:,} before"
         + ("; answers without seen items find none of them" if seen == labels else "")
     )

@@ -25,6 +25,7 @@ from beamwood.data.files.text_shapes import OtherShapeError
 from beamwood.data.files.text_table import PACKED, RECBOLE, TEXT_SUFFIXES, lines_of, scan_text
 from beamwood.data.header import header_hint
 from beamwood.errors import InputError, nearest_path
+from beamwood.words import followed
 
 __all__ = ["SUFFIXES", "Source", "open_source", "reading"]
 
@@ -118,7 +119,7 @@ def reading(name: str) -> Iterator[None]:
             raise InputError(f"{name} cannot be read: {_unpaired_quote(name)} swallows lines; mend it") from error
         of_encoding = may_be_text and "utf-8" in reason.lower()
         fix = as_utf8(name) if of_encoding else "is the file whole and of that format?"
-        raise InputError(f"{name} cannot be read: {reason}; {fix}") from error
+        raise InputError(followed(f"{name} cannot be read: {reason}", fix)) from error
 
 
 def _unpaired_quote(name: str) -> str:
@@ -154,7 +155,8 @@ def _open_part(file: Path, parts: TableFiles, layout: Layout) -> Source:
         if len(parts.files) == 1:
             raise
         every = shlex.quote(str(file.parent)) + f"/*{file.suffix}"
-        raise InputError(f"{error}; if all files are like this, name all in that command, as {every}") from None
+        fix = f"if all files are like this, name all in that command, as {every}"
+        raise InputError(followed(str(error), fix)) from None
 
 
 def _open_file(path: Path, layout: Layout) -> Source:

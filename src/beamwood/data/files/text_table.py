@@ -14,6 +14,7 @@ from beamwood.data.files.layout import Layout, check_names, fields_of, separator
 from beamwood.data.files.quotes import are_signs, unwrapped
 from beamwood.data.files.text_shapes import refuse_other_shapes
 from beamwood.errors import InputError
+from beamwood.words import counted
 
 __all__ = ["PACKED", "RECBOLE", "TEXT_SUFFIXES", "lines_of", "scan_text"]
 
@@ -168,8 +169,8 @@ def _split(path: Path, separator: str, names: tuple[str, ...], named: bool) -> p
     found = rows.select(other.sum().alias("bad"), line.filter(other).first()).collect(engine="streaming").row(0)
     if found[0]:
         raise InputError(
-            f"{path}: {found[0]} lines have another number of columns than {len(names)}, the first {found[1]!r}; mend "
-            "them"
+            f"{path}: {counted(found[0], 'line has', 'lines have')} another number of columns than {len(names)}, "
+            f"the first {found[1]!r}; mend them"
         )
     repeated = next((name for name in names if names.count(name) > 1), None)
     if repeated is not None:

@@ -234,9 +234,10 @@ def next_blend(
     """The parts of the next blend to try; None where all promising ones were tried.
 
     `values`: the metric of each tried blend and single contender, by parts; `failed`: those that returned nothing.
-    First the best contender is tried with each other one behind it; then the best blend with a third; then the second
-    best contender. Counting and trained methods alternate, best first: the former are cheap and complement the latter.
-    Variants of a part's own method come last.
+    The order of parts counts: the first's candidates are all that a blend finds. First the best contender is tried with
+    each other one behind it; then the best blend with a third; then the second best contender. Counting and trained
+    methods alternate, best first: the former are cheap and complement the latter. Variants of a part's own method come
+    last.
     """
     single = sorted((parts[0] for parts in values if len(parts) == 1), key=lambda name: -values[(name,)])
     firsts = [name for name in single if name in may_be_first][:_MOST_FIRSTS]

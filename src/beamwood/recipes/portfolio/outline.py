@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from beamwood.data.split import Split
+from beamwood.words import counted
 
 __all__ = ["Outline"]
 
@@ -51,9 +52,10 @@ class Outline:
     def words(self) -> str:
         """The outline in one line."""
         times = "with times" if self.timed else "without times"
+        rows, users, items = counted(self.rows, "row"), counted(self.users, "user"), counted(self.items, "item")
         return (
-            f"{self.rows:,} rows of {self.users:,} users and {self.items:,} items, {times}; half of the training "
-            f"histories have {self.length:g} rows or more, {self.repeats:.0%} of the rows repeat an item"
+            f"{rows} of {users} and {items}, {times}; half of the training histories have {self.length:g} rows or "
+            f"more, {self.repeats:.0%} of the rows repeat an item"
         )
 
     def as_dict(self) -> dict[str, Any]:

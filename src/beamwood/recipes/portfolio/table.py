@@ -89,9 +89,9 @@ def table_lines(document: Mapping[str, Any]) -> list[str]:
         lines.append(f"every model scores 0, so the choice means nothing{kept if view == 'removed' else ''}")
     for name, figures in document.get("test", {}).items():
         own = figures["metrics"][document["metric"]]
-        between = "" if own["value_95"] is None else f" [{own['value_95'][0]:.4f}, {own['value_95'][1]:.4f}]"
+        between = "" if own["value_95"] is None else f" [{own['value_95'][0]:z.4f}, {own['value_95'][1]:z.4f}]"
         lines.append(
-            f"on {figures['users']:,} test users, seen items {name}: {document['metric']} {own['value']:.4f}{between}"
+            f"on {figures['users']:,} test users, seen items {name}: {document['metric']} {own['value']:z.4f}{between}"
         )
     return lines
 
@@ -102,10 +102,10 @@ def _cells(row: Row) -> tuple[str, ...]:
         return name, "–", "", "", "", "", seconds, note
     behind = ""
     if "behind" in row:
-        behind = f"{row['behind']:.4f}" + _bounds(row["behind_95"])
+        behind = f"{row['behind']:z.4f}" + _bounds(row["behind_95"])
     return (
         name,
-        f"{row['value']:.4f}",
+        f"{row['value']:z.4f}",
         _bounds(row["value_95"]).strip(),
         behind,
         f"{row['ms']:.2f}",
@@ -116,4 +116,4 @@ def _cells(row: Row) -> tuple[str, ...]:
 
 
 def _bounds(interval: Sequence[float] | None) -> str:
-    return "" if interval is None else f" [{interval[0]:.4f}, {interval[1]:.4f}]"
+    return "" if interval is None else f" [{interval[0]:z.4f}, {interval[1]:z.4f}]"

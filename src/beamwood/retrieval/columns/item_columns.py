@@ -22,6 +22,7 @@ from beamwood.errors import InputError, nearest
 from beamwood.ragged import indptr_of, ranges
 from beamwood.retrieval.columns.vector_column import VectorColumn
 from beamwood.types import BoolArray
+from beamwood.words import followed
 
 __all__ = ["CATEGORY", "Column", "ItemColumns", "LabelColumn", "NumberColumn", "NumberKind"]
 
@@ -242,9 +243,8 @@ class ItemColumns:
         """Errors: a column that was not kept, with the nearest that was."""
         if name not in self.columns:
             known = nearest(name, self.columns) if self.columns else "; this artefact keeps none"
-            raise InputError(
-                f"where: there is no item column '{name}'{known}; `beamwood fit --keep-columns` keeps more"
-            )
+            problem = f"where: there is no item column '{name}'{known}"
+            raise InputError(followed(problem, "`beamwood fit --keep-columns` keeps more"))
         return self.columns[name]
 
     def export(self) -> tuple[list[dict[str, str]], Arrays]:

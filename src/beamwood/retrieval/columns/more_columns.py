@@ -18,6 +18,7 @@ from beamwood.ragged import indptr_of, ranges
 from beamwood.retrieval.columns.item_columns import CATEGORY, Arrays, Column, ItemColumns, LabelColumn, NumberColumn
 from beamwood.retrieval.columns.vector_column import VectorColumn
 from beamwood.types import BoolArray
+from beamwood.words import followed
 
 __all__ = ["Cells", "MoreLabels", "MoreNumbers", "cells_of", "with_cells"]
 
@@ -43,7 +44,9 @@ def cells_of(columns: ItemColumns, rows: Sequence[Mapping[str, Any]]) -> Cells:
     for name in dict.fromkeys(name for row in rows for name in row):
         if name not in columns.columns:
             hint = nearest(name, columns.columns) if columns.columns else "; this artefact keeps none"
-            raise InputError(f"no item column '{name}' was kept{hint}; `beamwood fit --keep-columns` keeps more")
+            raise InputError(
+                followed(f"no item column '{name}' was kept{hint}", "`beamwood fit --keep-columns` keeps more")
+            )
     made: dict[str, NumberColumn | _LabelCells] = {}
     for name, column in columns.columns.items():
         values = [row.get(name) for row in rows]

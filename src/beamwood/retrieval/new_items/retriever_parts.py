@@ -51,11 +51,11 @@ def with_mixtures(
     erased: NDArray[np.int32] | None,
     *,
     keep: bool = False,
-    unknown: bool = False,
 ) -> dict[str, Any]:
-    """`searcher`, `items` and `erased` with M new ids, after earlier ones (`keep`) or instead.
+    """`searcher`, `items` and `erased` with M new ids, instead of earlier ones or (`keep`) after them.
 
-    Those `gone` bool[M] are erased. `unknown`: see `OpenVocabulary`.
+    Those `gone` bool[M] are erased. With `keep`, the caller has looked up all ids, and none is fitted. Errors: as
+    `OpenVocabulary`.
     """
     known, own = num_known(searcher), mixtures_of(searcher)
     fitted = items.fitted if isinstance(items, OpenVocabulary) else items
@@ -63,7 +63,7 @@ def with_mixtures(
     first = known + len(earlier)
     mask = mask_of(np.empty(0, np.int32) if erased is None else erased[erased < first], first + len(new))
     mask[first:] = gone
-    vocabulary = OpenVocabulary(fitted, known, [*earlier, *new], mask if mask.any() else None, unknown=unknown)
+    vocabulary = OpenVocabulary(fitted, known, [*earlier, *new], mask if mask.any() else None, unknown=keep)
     return {
         "searcher": with_items(searcher, mixtures if own is None or not keep else own.followed_by(mixtures)),
         "items": vocabulary,

@@ -77,7 +77,6 @@ def widened(base: Snapshot, learned: Learned, number: int) -> Snapshot:
         _mixtures(parts, gone),
         gone,
         keep=True,
-        unknown=True,
     )
     # Without its own columns, which would be copied: `names` has them all.
     retriever = replace(before, columns=None, **opened)

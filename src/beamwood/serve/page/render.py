@@ -24,7 +24,7 @@ def _environment() -> Environment:
     made = Environment(
         loader=PackageLoader("beamwood.serve.page"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
-    made.filters["score"] = lambda value: "–" if value is None else f"{value:.4f}"
+    made.filters["score"] = lambda value: "–" if value is None else f"{value:z.4f}"
     return made
 
 
