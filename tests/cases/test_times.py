@@ -186,6 +186,32 @@ def test_a_date_found_by_its_name_gives_way_to_finer_times_by_a_note():
     assert read_log(frame.rename({"sent_at": "appliedAt"})).report.columns["time"] == "appliedAt"
 
 
+@pytest.mark.parametrize("scale", [1, 1000, 10**6])
+def test_numbers_of_any_name_that_may_be_times_are_noted(write, say, scale):
+    """A hint alone: ids and telephones may look alike."""
+    cells = [1_714_550_000 * scale + place for place in range(40)]
+    frame = pl.DataFrame({"user": [place % 8 for place in range(40)], "item": [place % 5 for place in range(40)]})
+    frame = frame.with_columns(pl.Series("c3", cells))
+    note = (
+        f"no column is read as the time, but 'c3' may hold times, such as {cells[0]} (2024-05-01): --time-column 'c3' "
+        "reads it as such"
+    )
+    report = read_log(frame).report
+    assert note in report.notes
+    assert "time" not in report.columns
+    assert note in say("fit", write(frame.rows(), header="user,item,c3"))
+    for time in ("c3", "none"):
+        assert not [each for each in read_log(frame, columns=ColumnNames(time=time)).report.notes if "c3" in each]
+
+
+@pytest.mark.parametrize(
+    "cells", [[1_714_550_000] * 3, [5, 7, 9], [1_714_550_000, 3, 1_714_550_002], ["1714550000", "x", "1714550001"]]
+)
+def test_other_numbers_are_not_noted_as_times(cells):
+    frame = pl.DataFrame({"user": [1, 1, 2], "item": [1, 2, 1], "c3": cells})
+    assert not [each for each in read_log(frame).report.notes if "c3" in each]
+
+
 @pytest.mark.parametrize(
     ("name", "cells"),
     [("price", [1_650_000_000, 2]), ("watch_time", [30, 90]), ("title", ["a", "2024"]), ("phone", MOMENTS[:2])],

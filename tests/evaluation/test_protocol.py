@@ -117,6 +117,9 @@ def test_a_query_is_encoded_once_for_both_views():
     for view, found in both.items():
         alone = evaluate(SINES, make_queries(0), ks=(5,), remove_seen=view == "removed", tail=RARE)
         assert found.means() == alone.means()
+        assert alone.as_dict()["seconds_of"] == "encoding and search"
+    told = [found.as_dict()["seconds_of"] for found in both.values()]
+    assert told == ["encoding and search", "search, of queries encoded for the other view"]
 
 
 def test_allowed_reaches_the_search():

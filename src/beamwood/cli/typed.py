@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
 
 from beamwood.errors import InputError
 from beamwood.words import followed
-
-if TYPE_CHECKING:
-    from beamwood.cli.help import Described
 
 __all__ = ["check_once", "with_fix", "with_paths"]
 
@@ -48,15 +45,15 @@ def with_paths(parameters: Iterable[Any], values: Mapping[str, Any]) -> dict[str
     return made
 
 
-def with_fix(message: str, command: str | None, pages: Mapping[str, Described]) -> str:
+def with_fix(message: str, command: str | None, options: Mapping[str, Collection[str]]) -> str:
     """The parser's message about a command line, with the fix: commands that have the option, and the help to read.
 
-    `command`: the typed command, if valid.
+    `command`: the typed one, of any name; `options`: by command, the long names of its options.
     """
     said = message.rstrip(".")
     if said.startswith("No such option: "):
         option = said.removeprefix("No such option: ").split(" ")[0]
-        others = [name for name, page in pages.items() if option in page.option_names]
+        others = [name for name, own in options.items() if option in own]
         if 0 < len(others) <= _FEW:
             said = f"No such option: {option} (of {', '.join(f'`beamwood {name}`' for name in others)})"
     more = re.fullmatch(r"Got unexpected extra argument\S* \((.*)\)", said)
@@ -66,5 +63,5 @@ def with_fix(message: str, command: str | None, pages: Mapping[str, Described]) 
             f"one path is read, and {len(paths)} more were given, the first {paths[0]}; write a pattern of files in "
             "quotes, such as 'logs/*.csv', or name their folder"
         )
-    own = f"{command} " if command in pages else ""
+    own = f"{command} " if command in options else ""
     return followed(said, f"`beamwood {own}{'--help-all' if own else '--help'}` says what there is")

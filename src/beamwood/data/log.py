@@ -24,9 +24,9 @@ from beamwood.data.boundary import boundary_expression, boundary_note
 from beamwood.data.cells.decimals import COMMA, with_points
 from beamwood.data.cells.ids import count_of, id_expression, missing_cells, refuse
 from beamwood.data.cells.time_text import ReadTimes
-from beamwood.data.cells.times import read_times, seems_time
+from beamwood.data.cells.times import notes_of_times, read_times, seems_time
 from beamwood.data.chosen import chosen_columns
-from beamwood.data.columns import DATES, ColumnNames, squashed, with_article
+from beamwood.data.columns import ColumnNames, with_article
 from beamwood.data.events import WEIGHT, EventKinds, event_note, last_was_negative, read_events
 from beamwood.data.files.layout import Layout
 from beamwood.data.files.source import Source, open_source, reading
@@ -209,7 +209,7 @@ def check_log(
         notes += _advice(table, kinds, tuple(chosen.values()))
     split = None if "boundary" in chosen else boundary_note(table, chosen["user"], (*chosen.values(), *columns.context))
     notes += [] if split is None else [split]
-    notes += _note_of_finer_times(table, columns, chosen)
+    notes += notes_of_times(table, columns, chosen)
     used, times, looked_at = _used(table, chosen, columns, time_format)
     used += [] if weight is None else [weight]
     kept, weight_kind = _heavy_enough(table, chosen.get("weight"), min_weight)
@@ -264,20 +264,6 @@ def _refuse_forgotten_times(
                 f"{table.name} has no time column by a usual name, but '{found[0]}' seems to hold times, such as "
                 f"{found[1]!s}; use --time-column '{found[0]}', or --time-column none if the order of rows counts"
             )
-
-
-def _note_of_finer_times(table: Source, columns: ColumnNames, chosen: dict[str, str]) -> list[str]:
-    """A note where a date was found by its name, as of a folder day=.., and another column seems to hold times."""
-    if columns.time is not None or squashed(chosen.get("time", "")) not in DATES:
-        return []
-    others = [name for name in table.column_names if name not in (*chosen.values(), *columns.context)]
-    found = seems_time(table, others)
-    if found is None:
-        return []
-    return [
-        f"'{chosen['time']}' is read as the time, but '{found[0]}' seems to hold times too, such as {found[1]!s}: "
-        f"--time-column '{found[0]}' chooses it"
-    ]
 
 
 def _used(

@@ -91,8 +91,8 @@ class PerQuery:
     `users` int64[Q], the users of the evaluated queries in order; `values` float64[Q] by name, as "f@20"; `overall`:
     metrics of all lists together, as "coverage@20", "tail_share@20" and "gini@20"; `view`: a key of `VIEWS`;
     `without_labels`: queries that could not be evaluated; `tail_rule` in words; `scored`: items or nodes scored a
-    query; `seconds` of the search, in the first view with the encoding of queries; `groups`: with groups of items, the
-    labels found at the smallest cut.
+    query; `seconds` of the search, and of encoding the queries if `encodes`, as only the first view does; `groups`:
+    with groups of items, the labels found at the smallest cut.
     """
 
     users: NDArray[np.int64]
@@ -104,6 +104,7 @@ class PerQuery:
     tail_rule: str | None
     scored: float
     seconds: float
+    encodes: bool
     groups: GroupHits | None = None
 
     def __len__(self) -> int:
@@ -134,6 +135,7 @@ class PerQuery:
             },
             "scored_per_query": self.scored,
             "seconds": self.seconds,
+            "seconds_of": "encoding and search" if self.encodes else "search, of queries encoded for the other view",
         }
 
 
@@ -275,7 +277,10 @@ def evaluate_views(
                 own.add(hits, wanted)
             progress.advance(len(rows))
     users, without = queries.users[judged], len(labels) - len(judged)
-    return Views({view: _finished(own, users, without, view, tail) for view, own in running.items()})
+    finished = {
+        view: _finished(own, users, without, view, tail, encodes=view == views[0]) for view, own in running.items()
+    }
+    return Views(finished)
 
 
 @naming_arguments
@@ -332,6 +337,8 @@ def _finished(
     without_labels: int,
     view: str,
     tail: Tail | None,
+    *,
+    encodes: bool,
 ) -> PerQuery:
     overall = {}
     if tail is not None:
@@ -349,5 +356,6 @@ def _finished(
         tail_rule=None if tail is None else tail.rule,
         scored=running.scored / len(users),
         seconds=running.seconds,
+        encodes=encodes,
         groups=running.groups(),
     )

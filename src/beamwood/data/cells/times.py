@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -12,7 +12,7 @@ import polars as pl
 
 from beamwood.data.cells.ids import missing_cells
 from beamwood.data.cells.time_text import UNREAD, ReadTimes, by_format, by_shape, looks_like_time, numeric_date
-from beamwood.data.columns import plain_name
+from beamwood.data.columns import DATES, ColumnNames, plain_name, squashed
 from beamwood.data.files.source import Source, reading
 from beamwood.data.header import UNITS
 from beamwood.errors import InputError
@@ -20,6 +20,7 @@ from beamwood.errors import InputError
 __all__ = [
     "as_in_log",
     "moments",
+    "notes_of_times",
     "numbers_of",
     "parts_of_second",
     "read_times",
@@ -40,6 +41,8 @@ _DATES = (
 _OF_DAY = r"^\s*\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?\s*([AaPp][Mm])?\s*$"
 _NAMED = re.compile(r"time|date|stamp|created|(^|_)(at|ts|dat|datum|epoch|when)$")
 _SAMPLE, _MOST_TEXTS = 1000, 100_000
+# Numbers of any name may be seconds since 1970 in these years; other numbers of that size, as of telephones, are rarer.
+_LIKELY = tuple(dt.datetime(year, 1, 1, tzinfo=dt.UTC).timestamp() for year in (2000, 2040))
 _LARGEST = 2.0**62
 _EXACT = 2.0**53  # a float above it may stand for several whole numbers
 
@@ -317,8 +320,7 @@ def seems_time(table: Source, others: Sequence[str]) -> tuple[str, Any] | None:
         dtype, named = table.schema[name], _NAMED.search(plain_name(name)) is not None
         if not (dtype.is_temporal() or dtype == pl.String or (named and dtype.is_numeric())) or dtype == pl.Duration:
             continue
-        with reading(table.name):
-            cells = table.frame.select(table.column(name).alias("cell")).head(_SAMPLE).collect()["cell"].drop_nulls()
+        cells = _sampled(table, name)
         if len(cells) and (isinstance(dtype, pl.Date | pl.Datetime) or _are_times(cells, named=named)):
             return name, cells[0]
     return None
@@ -330,3 +332,43 @@ def _are_times(cells: pl.Series, *, named: bool) -> bool:
     if numbers.null_count() == 0:
         return named and any(((numbers >= least) & (numbers < most)).all() for least, most in UNITS.values())
     return cells.dtype == pl.String and looks_like_time(cells)
+
+
+def notes_of_times(table: Source, columns: ColumnNames, chosen: Mapping[str, str]) -> list[str]:
+    """A note where another column seems to hold times: beside a date found by its name, as of a folder day=.., or
+    numbers where no column was found.
+    """
+    others = [name for name in table.column_names if name not in (*chosen.values(), *columns.context)]
+    if columns.time is not None or ("time" in chosen and squashed(chosen["time"]) not in DATES):
+        return []
+    if "time" in chosen:
+        found = seems_time(table, others)
+        said, fix = f"'{chosen['time']}' is read as the time, but '{{}}' seems to hold times too", "chooses it"
+    else:
+        found = _numbers_like_times(table, others)
+        said, fix = "no column is read as the time, but '{}' may hold times", "reads it as such"
+    if found is None:
+        return []
+    return [f"{said.format(found[0])}, such as {found[1]!s}: --time-column '{found[0]}' {fix}"]
+
+
+def _numbers_like_times(table: Source, others: Sequence[str]) -> tuple[str, str] | None:
+    """The first column of numbers that are all likely times since 1970, and an example with its date."""
+    for name in others:
+        if not (table.schema[name].is_numeric() or table.schema[name] == pl.String):
+            continue
+        cells = _sampled(table, name)
+        numbers = cells.cast(pl.Float64, strict=False)
+        if len(cells) < 2 or numbers.null_count() or numbers.n_unique() < 2:
+            continue
+        for scale in (1, 10**3, 10**6, 10**9):
+            if ((numbers >= scale * _LIKELY[0]) & (numbers < scale * _LIKELY[1])).all():
+                date = dt.datetime.fromtimestamp(numbers[0] / scale, dt.UTC).date()
+                return name, f"{cells[0]} ({date})"
+    return None
+
+
+def _sampled(table: Source, name: str) -> pl.Series:
+    """The filled ones of the first cells of a column."""
+    with reading(table.name):
+        return table.frame.select(table.column(name).alias("cell")).head(_SAMPLE).collect()["cell"].drop_nulls()

@@ -24,7 +24,9 @@ create table if not exists beamwood_events (
   type text not null, weight real not null, request_id text, identity blob not null, content blob not null);
 create unique index if not exists beamwood_events_identity on beamwood_events (identity);
 create index if not exists beamwood_events_owner on beamwood_events (owner, time, seq);
+create index if not exists beamwood_events_number on beamwood_events (owner);
 """
+# The last number of an owner is read with each history. SQLite ends each entry of an index with the row's number, seq.
 _MOST_PARAMETERS = 500
 
 
