@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from beamwood.errors import InputError
 from beamwood.kernels.reference import SearchResult
 from beamwood.retrieval.retriever import Retriever
 from retrieval_cases import retriever_of, tree_searcher
@@ -102,3 +103,13 @@ def test_a_filter_is_prepared_once_and_the_cache_is_bounded(tmp_path):
         retriever.recommend([history], 5, where={"price": {"lte": price}})
     assert sum(each.nbytes for each in filters._kept.values()) <= 3 * one.nbytes
     assert one not in filters._kept.values()
+
+
+def test_a_condition_that_contains_itself_is_refused():
+    retriever = retriever_of(tree_searcher(400))
+    own: list = []
+    own.append(own)
+    for where in ({"price": own}, {"price": {"in": own}}):
+        with pytest.raises(InputError, match="price"):
+            retriever.recommend([retriever.items.decode(np.arange(3))], 5, where=where)
+    assert not retriever.names.filters._kept

@@ -91,6 +91,10 @@ def test_wrong_arguments_are_refused():
         top_k(scores, 1, excluded=ItemLists.from_lists([[1]]))
     with pytest.raises(InputError, match="indices end at 2"):
         top_k(scores, 1, excluded=ItemLists.from_lists([[1], [3]]))
+    # A long list of items is checked in another way than a short one.
+    with pytest.raises(InputError, match="indices end at 299"):
+        top_k(np.zeros((1, 300)), 1, excluded=ItemLists.from_lists([range(10, 301)]))
+    assert top_k(np.zeros((1, 300)), 1, excluded=ItemLists.from_lists([range(299)])).items == [[299]]
     with pytest.raises(InputError, match="one bool for each of the 3"):
         top_k(scores, 1, allowed=np.ones(4, bool))
     with pytest.raises(InputError, match="NaN"):

@@ -39,6 +39,8 @@ _HIGHEST = np.array([-np.inf, np.inf], np.float32)
 _LEAST = np.finfo(np.float32).min
 # A filter of fewer items than all over this is sorted.
 _SPARSE = 16
+# Up to this many items a list is faster than a reduction.
+_FEW = 256
 _NOT_A_NUMBER = "a score is NaN; items can only be ordered by numbers"
 
 
@@ -56,9 +58,10 @@ def check_search(
     if excluded is not None:
         if len(excluded) != num_rows:
             raise InputError(f"excluded has {len(excluded)} rows for {num_rows} histories; give one row each")
-        if len(excluded.items) and int(np.maximum.reduce(excluded.items)) >= num_items:
+        highest = _highest_of(excluded.items)
+        if highest >= num_items:
             raise InputError(
-                f"excluded holds item index {int(excluded.items.max())}; the catalogue has {num_items} items, "
+                f"excluded holds item index {highest}; the catalogue has {num_items} items, "
                 f"indices end at {num_items - 1}"
             )
     if allowed is not None and (allowed.shape != (num_items,) or allowed.dtype != np.bool_):
@@ -68,10 +71,16 @@ def check_search(
         )
 
 
+def _highest_of(items: IndexArray) -> int:
+    """The highest of some items, -1 of none."""
+    return max(items.tolist(), default=-1) if len(items) <= _FEW else int(items.max())
+
+
 def check_histories(histories: ItemLists, num_items: int) -> None:
     """Errors: an item index beyond the catalogue."""
-    if len(histories.items) and int(histories.items.max()) >= num_items:
-        raise InputError(f"a history holds item index {int(histories.items.max())} of {num_items} items")
+    highest = _highest_of(histories.items)
+    if highest >= num_items:
+        raise InputError(f"a history holds item index {highest} of {num_items} items")
 
 
 def check_items(items_BM: IndexArray, num_rows: int, num_items: int) -> None:

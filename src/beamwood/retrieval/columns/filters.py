@@ -153,4 +153,4 @@ def _plain(value: Any) -> Any:
     raise TypeError
 
 
-_ENCODER = json.JSONEncoder(sort_keys=True, default=_plain)
+_ENCODER = json.JSONEncoder(sort_keys=True, default=_plain, check_circular=False)
