@@ -81,7 +81,7 @@ def _steps(searcher: TreeSearcher, leaves_L: NDArray[np.int64], leaves: NDArray[
     shape, live = searcher.tree.shape, searcher.tree.live_counts
     beam, steps = np.zeros(1, np.int64), []
     for level in range(1, shape.depth + 1):
-        fanout = shape.root_fanout if level == 1 else shape.branching
+        fanout = shape.fanout(level)
         children = (beam[:, None] * fanout + np.arange(fanout)).ravel()
         children = children[live[level][children] > 0]
         path = shape.ancestors(leaves, level)

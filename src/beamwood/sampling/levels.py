@@ -138,13 +138,9 @@ class Siblings:
     def __call__(
         self, scorer: DinScorer, tree: Tree, histories: LeafHistories, targets_BT: Tensor, generator: torch.Generator
     ) -> list[LevelDraw]:
-        shape, draws = tree.shape, []
-        for level in range(1, shape.depth + 1):
-            fanout = shape.root_fanout if level == 1 else shape.branching
-            if level == 1:
-                draws.append(LevelDraw(level, None, targets_apart=True))
-                continue
-            own_BT = targets_BT // shape.leaves_below(level)
+        shape, draws = tree.shape, [LevelDraw(1, None, targets_apart=True)]
+        for level in range(2, shape.depth + 1):
+            fanout, own_BT = shape.branching, targets_BT // shape.leaves_below(level)
             steps = torch.arange(1, fanout, device=targets_BT.device)
             nodes_BTS = own_BT[:, :, None] // fanout * fanout + (own_BT[:, :, None] + steps) % fanout
             nodes = nodes_BTS.flatten(1)
@@ -168,7 +164,7 @@ class BeamCandidates:
         shape, device, draws = tree.shape, targets_BT.device, []
         beam = torch.zeros((len(targets_BT), 1), dtype=torch.int64, device=device)
         for level in range(1, shape.depth + 1):
-            fanout = shape.root_fanout if level == 1 else shape.branching
+            fanout = shape.fanout(level)
             nodes = (beam[:, :, None] * fanout + torch.arange(fanout, device=device)).flatten(1)
             real = live_mask(tree, level).to(device)[nodes]
             draws.append(LevelDraw(level, nodes, real=real, targets_included=True))
