@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict
 from beamwood.errors import ArtefactError
 from beamwood.kernels.arrays import Arrays, check_floats
 
-__all__ = ["Draw", "Parameter", "Sizes", "check_declared", "linear_parameters", "norm_parameters"]
+__all__ = ["Draw", "Parameter", "Sizes", "check_declared", "layer_norm_parameters", "linear_parameters"]
 
 Draw = Literal["constant", "normal", "uniform", "xavier", "kaiming"]
 
@@ -52,8 +52,8 @@ def linear_parameters(
     yield Parameter(f"{name}.bias", (outputs,))
 
 
-def norm_parameters(name: str, width: int) -> Iterator[Parameter]:
-    """A layer normalisation's `name.weight` and `name.bias`; see `ops.norm`."""
+def layer_norm_parameters(name: str, width: int) -> Iterator[Parameter]:
+    """A layer normalisation's `name.weight` and `name.bias`; see `ops.layer_norm`."""
     yield Parameter(f"{name}.weight", (width,), scale=1.0)
     yield Parameter(f"{name}.bias", (width,))
 
