@@ -7,16 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from beamwood.errors import ArtefactError
 from beamwood.kernels.arrays import Arrays, check_floats
 
-__all__ = ["Draw", "Parameter", "Sizes", "check_declared", "layer_norm_parameters", "linear_parameters"]
+__all__ = ["Draw", "LayerWidth", "Parameter", "Sizes", "check_declared", "layer_norm_parameters", "linear_parameters"]
 
 Draw = Literal["constant", "normal", "uniform", "xavier", "kaiming"]
+
+LayerWidth = Annotated[int, Field(ge=1, lt=2**14)]
+"""The width of a layer or of a vector, up to the limit of the native kernels."""
 
 
 class Sizes(BaseModel):
