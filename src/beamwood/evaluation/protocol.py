@@ -19,8 +19,6 @@ from beamwood.errors import InputError
 from beamwood.evaluation.groups import by_popularity
 from beamwood.evaluation.metrics import (
     METRICS,
-    Tail,
-    TailRule,
     add_exposure,
     coverage,
     gini,
@@ -28,6 +26,7 @@ from beamwood.evaluation.metrics import (
     relevance,
     share_of,
 )
+from beamwood.evaluation.tail import Tail, TailRule
 from beamwood.notebook import lines, table
 from beamwood.steps import step
 from beamwood.types import Hits, IndexArray, ItemLists, Query, QueryNeeds, SearchOptions

@@ -10,9 +10,9 @@ from typing import Any
 from beamwood.data.split import Split
 from beamwood.errors import InputError, nearest
 from beamwood.evaluation.cost import Cost, measure_cost
-from beamwood.evaluation.metrics import TailRule
 from beamwood.evaluation.protocol import PerQuery, evaluate_split
 from beamwood.evaluation.summary import as_document, for_whom, measure_tail
+from beamwood.evaluation.tail import TailRule
 from beamwood.evaluation.verdict import Verdict, judge_both, verdicts_in_words
 from beamwood.notebook import lines, table, text
 from beamwood.types import Searcher

@@ -15,7 +15,7 @@ from torch import Tensor
 from beamwood.blocks import slices
 from beamwood.data.split import Split
 from beamwood.errors import InputError
-from beamwood.evaluation.metrics import TailRule
+from beamwood.evaluation.tail import TailRule
 from beamwood.fitting.vectors.fit import fit_vectors
 from beamwood.fitting.vectors.options import VectorOptions
 from beamwood.fitting.vectors.sequence_start import ContinuedTask

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from beamwood.errors import InputError
-from beamwood.evaluation.metrics import TailOf
+from beamwood.evaluation.tail import TailOf
 from beamwood.fitting.effect import Condition, Not, NotBoth, Only, by_choice
 from beamwood.fitting.plan import Facts, embeddings_of, start_of
 from beamwood.fitting.settings import (
