@@ -133,7 +133,7 @@ def _judged(job: Job, retriever: Retriever, seconds: dict[str, float]) -> Measur
     training = {key: value for key, value in retriever.metadata["training"].items() if _is_plain(value)}
     measured = Measured({}, {}, len(views["kept"]), training, seconds)
     _add(measured, views, "")
-    cost = measure_cost(retriever.searcher, job.split, max(job.ks))
+    cost = measure_cost(retriever.searcher, job.split.test, max(job.ks))
     measured.figures |= {"scored": views["kept"].scored, "ms": cost.milliseconds, "mb": cost.megabytes}
     return measured
 

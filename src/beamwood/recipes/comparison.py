@@ -45,7 +45,7 @@ class Comparison:
     def add(self, name: str, searcher: Searcher) -> None:
         """Evaluate a searcher, and add its results under this name; verdicts are then made anew."""
         self.results[name] = evaluate_split(searcher, self.split, ks=self.cuts, rule=self.rule)
-        self.costs[name] = measure_cost(searcher, self.split, self.cuts[0])
+        self.costs[name] = measure_cost(searcher, self.split.test, self.cuts[0])
         if self.with_tail:
             self.tail[name] = measure_tail(searcher, self.split, self.cuts, self.rule)
         for verdicts in ("verdicts", "tail_verdicts"):
