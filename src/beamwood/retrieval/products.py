@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from beamwood.blocks import blocks, slices
 from beamwood.errors import InputError
 from beamwood.kernels.arrays import sound
-from beamwood.retrieval.top_k import check_items, check_search, join_hits, sort_candidates, top_k
+from beamwood.retrieval.search_checks import check_items, check_search
+from beamwood.retrieval.top_k import join_hits, sort_candidates, top_k
 from beamwood.types import BoolArray, FloatArray, Hits, IndexArray, ItemLists
 
 __all__ = ["best_products", "is_catalogue", "products"]

@@ -18,9 +18,9 @@ from beamwood.errors import InputError
 from beamwood.kernels.mixtures import Mixtures
 from beamwood.retrieval.load import restore_searcher
 from beamwood.retrieval.new_items.beside import Beside
+from beamwood.retrieval.search_checks import check_search
 from beamwood.retrieval.searchers.vectors import VectorSearcher
 from beamwood.retrieval.stored import StoredConfig, StoredPart, part_of, prefixed
-from beamwood.retrieval.top_k import check_search
 from beamwood.types import BoolArray, Hits, IndexArray, ItemLists, Prepared, Query, QueryNeeds, Searcher, SearchOptions
 
 __all__ = ["NOWHERE", "Extended", "export_extended", "known_histories", "restore_extended"]

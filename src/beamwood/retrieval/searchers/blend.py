@@ -20,9 +20,9 @@ from pydantic import Field
 from beamwood.errors import ArtefactError, InputError
 from beamwood.retrieval.load import restore_searcher
 from beamwood.retrieval.products import is_catalogue
+from beamwood.retrieval.search_checks import check_histories, check_search
 from beamwood.retrieval.searchers.candidates import find_candidates, num_exact
 from beamwood.retrieval.stored import MOST, StoredConfig, StoredPart, part_of, prefixed
-from beamwood.retrieval.top_k import check_histories, check_search
 from beamwood.types import (
     BoolArray,
     Hits,

@@ -22,9 +22,10 @@ from beamwood.models.parameters import check_declared
 from beamwood.models.plain_encoder import PlainEncoder
 from beamwood.retrieval.index import INDEXES, ExactIndex, Index, IndexInputs, IndexSettings, restore_index
 from beamwood.retrieval.products import is_catalogue
+from beamwood.retrieval.search_checks import check_items, check_search
 from beamwood.retrieval.searchers.encoded import EncodedSearcher, StoredEncoded, restored_encoder
 from beamwood.retrieval.stored import MOST, StoredPart, part_of, prefixed
-from beamwood.retrieval.top_k import check_items, check_search, join_hits, sort_candidates, top_k
+from beamwood.retrieval.top_k import join_hits, sort_candidates, top_k
 from beamwood.types import FloatArray, Hits, IndexArray, Query, SearchOptions
 
 __all__ = ["MixtureSearcher"]

@@ -17,11 +17,11 @@ from beamwood.errors import ArtefactError, UnknownSearcherError, nearest
 from beamwood.kernels.arrays import check_floats, linear_shapes, shape_of
 from beamwood.kernels.din import MAX_HISTORY
 from beamwood.models.plain_encoder import PlainEncoder
+from beamwood.retrieval.search_checks import check_histories, check_users
 from beamwood.retrieval.searchers.encoded import StoredEncoded
 from beamwood.retrieval.searchers.folded import FoldedUsers
 from beamwood.retrieval.searchers.query_vectors import Arrays, QueryKinds, QueryVectors
 from beamwood.retrieval.stored import MOST, StoredConfig, StoredPart
-from beamwood.retrieval.top_k import check_histories, check_users
 from beamwood.types import FloatArray, Query, QueryNeeds
 
 __all__ = [

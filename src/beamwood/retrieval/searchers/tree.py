@@ -22,10 +22,11 @@ from beamwood.kernels.rows import banned_of, items_of_leaves, leaves_of
 from beamwood.kernels.search import DinSearch, Queue
 from beamwood.kernels.terms import Term, by_name
 from beamwood.models.terms import TERMS
+from beamwood.retrieval.search_checks import check_histories, check_items, check_search
 from beamwood.retrieval.searchers.candidates import Candidates, allowed_seen
 from beamwood.retrieval.searchers.ways import StoredWay, Ways, narrower_beams
 from beamwood.retrieval.stored import MOST, StoredConfig
-from beamwood.retrieval.top_k import check_histories, check_items, check_search, num_allowed, sort_candidates
+from beamwood.retrieval.top_k import num_allowed, sort_candidates
 from beamwood.tree.tree import Shape, Tree
 from beamwood.types import Hits, IndexArray, ItemLists, Query, QueryNeeds, SearchOptions
 
