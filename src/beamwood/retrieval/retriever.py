@@ -161,7 +161,7 @@ class Retriever:
 
     def _by_id(self, hits: Hits, promotions: list[list[str | None]]) -> Recommendations:
         if len(hits.items) == 1:
-            items, values = found_of(hits, 0)
+            items, values = found_of(hits)
             return Recommendations([self.items.decode(items)], [values], promotions, item_type=self.items.dtype)
         found = hits.items >= 0
         sound(hits.scores[found])
