@@ -50,7 +50,7 @@ class LevelNodes:
     nodes: Tensor | None
 
 
-def check_choices(norm: str, activation: str, *, recompute: bool) -> None:
+def _check_choices(norm: str, activation: str, *, recompute: bool) -> None:
     """Errors: unknown words, and batch statistics with levels that are computed separately."""
     if norm not in NORMS:
         raise InputError(f"norm='{norm}' is unknown; known: {', '.join(NORMS)}")
@@ -94,7 +94,7 @@ class DinScorer(nn.Module):
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
-        check_choices(norm, activation, recompute=recompute)
+        _check_choices(norm, activation, recompute=recompute)
         self.shape, self.table_limit, self.recompute = shape, table_limit, recompute
         self.windows = tuple(windows)
         of_place = torch.repeat_interleave(torch.arange(len(windows)), torch.tensor(windows))
@@ -114,7 +114,7 @@ class DinScorer(nn.Module):
         )
         self.reset_parameters(generator)
         if unit_coordinate:
-            self.nodes.weight.register_hook(without_first_column)  # type: ignore[no-untyped-call]
+            self.nodes.weight.register_hook(_without_first_column)  # type: ignore[no-untyped-call]
 
     @property
     def history_length(self) -> int:
@@ -308,19 +308,19 @@ class DinScorer(nn.Module):
                 assert isinstance(layer, nn.Linear)
                 slope = act.weight if isinstance(act, nn.PReLU) else torch.zeros_like(layer.bias)
                 assert isinstance(slope, Tensor)
-                layers.append(folded(layer, norm, slope))
-            layers.append(folded(self.output, None, None))
+                layers.append(_folded(layer, norm, slope))
+            layers.append(_folded(self.output, None, None))
             return DinWeights(
-                nodes=as_array(self.nodes.weight),
-                attention_in=folded(self.attention_in, None, self.attention_in_act.weight),
-                attention_out=folded(self.attention_out, None, self.attention_out_act.weight),
+                nodes=_as_array(self.nodes.weight),
+                attention_in=_folded(self.attention_in, None, self.attention_in_act.weight),
+                attention_out=_folded(self.attention_out, None, self.attention_out_act.weight),
                 windows=np.array(self.windows, np.int64),
                 layers=tuple(layers),
                 terms={name: module.export() for name, module in self.held_terms().items()},
             )
 
 
-def without_first_column(gradient: Tensor) -> Tensor:
+def _without_first_column(gradient: Tensor) -> Tensor:
     """The gradient with a zero first column, for embeddings whose first coordinate is fixed."""
     if gradient.is_sparse:
         values = gradient._values().clone()
@@ -331,11 +331,11 @@ def without_first_column(gradient: Tensor) -> Tensor:
     return gradient
 
 
-def as_array(tensor: Tensor) -> NDArray[np.float32]:
+def _as_array(tensor: Tensor) -> NDArray[np.float32]:
     return np.ascontiguousarray(tensor.detach().cpu().numpy(), dtype=np.float32)
 
 
-def folded(layer: nn.Linear, norm: nn.Module | None, slope: Tensor | None) -> Layer:
+def _folded(layer: nn.Linear, norm: nn.Module | None, slope: Tensor | None) -> Layer:
     """One affine layer equal to `norm(layer(x))` under running statistics, with its activation's slopes."""
     weight, bias = layer.weight.double(), layer.bias.double()
     if isinstance(norm, nn.BatchNorm1d):
@@ -345,4 +345,4 @@ def folded(layer: nn.Linear, norm: nn.Module | None, slope: Tensor | None) -> La
         weight = weight * scale[:, None]
         bias = (bias - norm.running_mean.double()) * scale + norm.bias.double()
     slope = torch.ones_like(bias) if slope is None else slope
-    return Layer(as_array(weight), as_array(bias), as_array(slope))
+    return Layer(_as_array(weight), _as_array(bias), _as_array(slope))

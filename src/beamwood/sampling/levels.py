@@ -69,7 +69,7 @@ class UniformByLevel:
             if tree.shape.level_size(level) <= count + 1:
                 draws.append(LevelDraw(level, None))
                 continue
-            nodes, log_q = uniform_negatives(len(targets_BT), count, live_nodes(tree, level), generator)
+            nodes, log_q = uniform_negatives(len(targets_BT), count, _live_nodes(tree, level), generator)
             draws.append(LevelDraw(level, nodes, log_q, log_q[:, :1].expand(-1, targets_BT.shape[1])))
         return draws
 
@@ -113,7 +113,7 @@ class DistinctNegatives:
     ) -> list[LevelDraw]:
         draws = []
         for level, count in enumerate(self.counts, start=1):
-            candidates = live_nodes(tree, level)
+            candidates = _live_nodes(tree, level)
             size = candidates if isinstance(candidates, int) else len(candidates)
             if count == 0:
                 draws.append(LevelDraw(level, torch.empty((len(targets_BT), 0), dtype=torch.int64)))
@@ -194,7 +194,7 @@ def live_mask(tree: Tree, level: int) -> Tensor:
     return torch.from_numpy(tree.live_counts[level] > 0)
 
 
-def live_nodes(tree: Tree, level: int) -> Tensor | int:
+def _live_nodes(tree: Tree, level: int) -> Tensor | int:
     """The nodes of a level with an item below: their numbers, or only their count where all nodes have one."""
     counts = tree.live_counts[level]
     return len(counts) if counts.all() else torch.from_numpy(np.flatnonzero(counts))

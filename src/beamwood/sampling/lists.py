@@ -56,7 +56,7 @@ class ListSampler:
         users = self.users[np.asarray(rows_B) % len(self.users)]
         start, length = self.histories.indptr[users], self.histories.lengths[users]
         query = Query(users, ItemLists.empty(len(users)))
-        return drawn_lists(self, query, self.histories.items, start, length, generator)
+        return _drawn_lists(self, query, self.histories.items, start, length, generator)
 
 
 class FutureListSampler:
@@ -93,10 +93,10 @@ class FutureListSampler:
         users, stop = self.examples.users[rows_B], self.examples.stop[rows_B]
         ahead = self.examples.ahead(rows_B, self.horizon)
         query = Query(users, self.examples.histories(rows_B))
-        return drawn_lists(self, query, self.histories.items, stop, ahead, generator)
+        return _drawn_lists(self, query, self.histories.items, stop, ahead, generator)
 
 
-def drawn_lists(
+def _drawn_lists(
     sampler: ListSampler | FutureListSampler,
     query: Query,
     items: NDArray[np.int32],

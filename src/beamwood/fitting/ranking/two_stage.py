@@ -155,11 +155,11 @@ class StagesTask(SearchedTask[CandidateBatch]):
             frame = None if logged is None else logged[examples.stop[rows]]
             query = Query(examples.users[rows], past, encode_context(retriever.needs.context, frame, len(rows)))
             targets, items = self.targets(rows), retriever.search(query, k, replace(options, excluded=past)).items
-            hit = is_retrieved(targets, items)
+            hit = _is_retrieved(targets, items)
             # A seen target can only be found with seen items kept.
             again = np.flatnonzero(among(targets, past).any(axis=1))
             if len(again):
-                hit[again] |= is_retrieved(targets[again], retriever.search(query.take(again), k, options).items)
+                hit[again] |= _is_retrieved(targets[again], retriever.search(query.take(again), k, options).items)
             found.append(items)
             hits.append(hit)
         candidates_EK, hit_ET = np.concatenate(found), np.concatenate(hits)
@@ -268,7 +268,7 @@ def _few_pairs(recall: float) -> str:
     )
 
 
-def is_retrieved(targets_BT: IndexArray, items_BK: IndexArray) -> BoolArray:
+def _is_retrieved(targets_BT: IndexArray, items_BK: IndexArray) -> BoolArray:
     """bool[B, T]: whether the target is among the row's items."""
     return np.stack([(items_BK == column[:, None]).any(axis=1) for column in targets_BT.T], axis=1)
 

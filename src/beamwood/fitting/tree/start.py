@@ -55,12 +55,12 @@ def start_tree(
     if start == "flat":
         return flat_tree(num_items)
     if start.startswith(_CODES):
-        return tree_of_codes(codes_of(train, start.removeprefix(_CODES)), branching=tree.branching)
+        return tree_of_codes(_codes_of(train, start.removeprefix(_CODES)), branching=tree.branching)
     if start not in ORDERS:
-        return fitted_tree(start, split, tree.branching)
+        return _fitted_tree(start, split, tree.branching)
     shape = tree.shape_of(num_items)
     if start == "category":
-        return category_tree(category_codes(train), rng, shape=shape)
+        return category_tree(_category_codes(train), rng, shape=shape)
     if start == "random":
         return random_tree(num_items, rng, shape=shape)
     budget = budget or Budget()
@@ -74,12 +74,12 @@ def start_tree(
             "tree.start=kmeans needs tree.vectors=FOLDER of a fitted method with item vectors; or use tree.start=pifa"
         )
     else:
-        vectors_ND = fitted_item_vectors(tree.vectors, split)
+        vectors_ND = _fitted_item_vectors(tree.vectors, split)
     began = budget.clock()
     return kmeans_tree(vectors_ND, rng, shape=shape, report=lambda done, all: budget.require_rest(done, all, began))
 
 
-def category_codes(train: Dataset) -> IndexArray:
+def _category_codes(train: Dataset) -> IndexArray:
     """int[N], the category of each item, -1 for none. Errors: no item has one."""
     if train.item_table is None or not bool((train.item_table.categories >= 0).any()):
         raise InputError(
@@ -88,7 +88,7 @@ def category_codes(train: Dataset) -> IndexArray:
     return train.item_table.categories
 
 
-def codes_of(train: Dataset, column: str) -> IndexArray:
+def _codes_of(train: Dataset, column: str) -> IndexArray:
     """int64[N], a column of the item table, -1 for null. Errors: a missing column, another type than integers."""
     if train.item_table is None:
         raise InputError(f"tree.start={_CODES}{column} needs an item table; give one with --items")
@@ -107,7 +107,7 @@ def codes_of(train: Dataset, column: str) -> IndexArray:
     return codes
 
 
-def fitted_tree(folder: str, split: Split, branching: int) -> Tree:
+def _fitted_tree(folder: str, split: Split, branching: int) -> Tree:
     """The tree of a fitted retriever's folder. Errors: no such folder, no tree, another branching."""
     if not Path(folder).is_dir():
         raise InputError(f"tree.start='{folder}' is neither a folder nor a start{nearest(folder, _STARTS)}")
@@ -121,7 +121,7 @@ def fitted_tree(folder: str, split: Split, branching: int) -> Tree:
     return searcher.tree
 
 
-def fitted_item_vectors(folder: str, split: Split) -> FloatArray:
+def _fitted_item_vectors(folder: str, split: Split) -> FloatArray:
     """[N, D], the item vectors of a fitted retriever."""
     fitted = load_fitted(folder, split)
     searcher = sole_part(fitted.searcher)

@@ -107,17 +107,17 @@ class AveragedGraph(torch.autograd.Function):
     def forward(ctx: Any, table_VD: Tensor, rows_R: Tensor, graph: Graph) -> Tensor:
         ctx.graph, ctx.size = graph, len(table_VD)
         ctx.save_for_backward(rows_R)
-        return averaged(table_VD, graph)[rows_R]
+        return _averaged(table_VD, graph)[rows_R]
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient_RD: Tensor) -> tuple[Tensor, None, None]:
         (rows_R,) = ctx.saved_tensors
         spread = gradient_RD.new_zeros(ctx.size, gradient_RD.shape[1]).index_copy_(0, rows_R, gradient_RD)
-        return averaged(spread, ctx.graph), None, None
+        return _averaged(spread, ctx.graph), None, None
 
 
-def averaged(vectors_VD: Tensor, graph: Graph) -> Tensor:
+def _averaged(vectors_VD: Tensor, graph: Graph) -> Tensor:
     """[V, D], the mean over the layers of all nodes' vectors."""
     total, edges = vectors_VD, graph.edges_on(vectors_VD.device)
     for _ in range(graph.num_layers):

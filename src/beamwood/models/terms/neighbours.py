@@ -97,7 +97,7 @@ class Neighbours(Term):
         row_E, place_E = xp.nonzero(leaves_BL >= 0)
         fold_E = None if query.folds is None else query.folds[row_E]
         rows_E = leaves_BL[row_E, place_E] + shape.level_offset(shape.depth)
-        near_EK, chance_EK = lists_of_leaves(held, rows_E, fold_E)
+        near_EK, chance_EK = _lists_of_leaves(held, rows_E, fold_E)
         # A key for each row and node of the level; an absent neighbour, of chance 0, gets the key before its row's.
         row_B1 = xp.arange(len(leaves_BL), device=device)[:, None] * (size + 1) + 1
         at = wanted_at = (row_B1[row_E] + shape.ancestors(near_EK, query.level)).reshape(-1)
@@ -133,7 +133,7 @@ class Neighbours(Term):
         first = shape.level_offset(shape.depth)
         held["shares"][:] = sums_of_leaves(moved_leaves(held["shares"][first:].astype(float), place), shape)
         for lists in all_lists(held):
-            move_lists(lists, place)
+            _move_lists(lists, place)
 
     def mixed(self, held: Held, leaves: Mixtures, shape: Shape) -> dict[str, NDArray[Any]]:
         """The strongest entries of all their lists."""
@@ -171,7 +171,7 @@ class Neighbours(Term):
             raise ArtefactError(f"neighbours.leaves lists leaf {highest} of a tree that has {shape.capacity}")
 
 
-def lists_of_leaves(held: Held, rows_E: Array, folds_E: Array | None) -> tuple[Array, Array]:
+def _lists_of_leaves(held: Held, rows_E: Array, folds_E: Array | None) -> tuple[Array, Array]:
     """The neighbours and chances of leaves by their rows, [E, K] each; those with a fold use the lists without it."""
     if folds_E is None:
         return held["leaves"][rows_E], held["chances"][rows_E]
@@ -192,7 +192,7 @@ def set_lists(lists: NeighbourLists, counts: sparse.csr_matrix) -> None:
     lists.leaves[first:], lists.chances[first:] = padded_rows(sparse.csr_matrix(chances), lists.leaves.shape[1])
 
 
-def move_lists(lists: NeighbourLists, place: IndexArray) -> None:
+def _move_lists(lists: NeighbourLists, place: IndexArray) -> None:
     """Move the list of leaf l to `place[l]`, -1 for an empty leaf, and rename the leaves that it holds."""
     first = len(lists.leaves) - len(place)
     leaves, chances = lists.leaves[first:].copy(), lists.chances[first:].copy()

@@ -37,7 +37,7 @@ from beamwood.retrieval.products import best_products
 from beamwood.retrieval.stored import MOST, StoredConfig
 from beamwood.types import FloatArray, Hits, SearchOptions
 
-__all__ = ["RotlexIndex", "RotlexSettings", "bucket_parents", "capped_buckets"]
+__all__ = ["RotlexIndex", "RotlexSettings", "bucket_parents", "capped_buckets", "strongest"]
 
 # The nearest items a query is trained to find, those that vote on an item's bucket, and the buckets that an item may
 # choose from.

@@ -188,7 +188,7 @@ class TreeSearcher:
         check_integers(arrays, {"item_of_leaf": (np.int32,)})
         tree = Tree(Shape(stored.root_fanout, stored.branching, stored.depth), arrays["item_of_leaf"])
         own = {name: array for name, array in arrays.items() if name != "item_of_leaf"}
-        weights = DinWeights.from_arrays(own, terms_named(stored.terms, cls.own_terms))
+        weights = DinWeights.from_arrays(own, _terms_named(stored.terms, cls.own_terms))
         ways = Ways.restore(stored.ways, stored.way, steerable=weights.light is not None)
         link = LINKS[stored.link]
         # Not `cls`, a local class that cannot be unpickled in another process.
@@ -252,7 +252,7 @@ def searcher_with(*terms: Term) -> type[TreeSearcher]:
     return type("TreeSearcher", (TreeSearcher,), {"own_terms": terms})
 
 
-def terms_named(names: Sequence[str], more: Sequence[Term] = ()) -> dict[str, Term]:
+def _terms_named(names: Sequence[str], more: Sequence[Term] = ()) -> dict[str, Term]:
     """The terms of these names, of the package and of `more`. Errors: `UnknownSearcherError` on another name."""
     known = TERMS | by_name(more)
     for name in names:
