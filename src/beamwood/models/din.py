@@ -33,13 +33,15 @@ from beamwood.kernels.terms import Term, TermQuery, by_name
 from beamwood.models.term_module import TermModule
 from beamwood.tree.tree import Shape
 
-__all__ = ["WINDOWS", "DinScorer", "LevelNodes"]
+__all__ = ["ATTENTION_START", "WINDOWS", "DinScorer", "LevelNodes"]
 
 WINDOWS = (20, 20, 10, 10, 2, 2, 2, 1, 1, 1)
-NORMS = ("none", "batch")
-BLOCK_ROWS, EVALUATION_ROWS = 8192, 1024
-ACTIVATIONS = ("prelu", "relu")
+"""The lengths of the windows of a history, oldest first: they cover its latest 69 interactions."""
 ATTENTION_START = 0.3
+"""The initial attention of a pair of average nodes; see `DinScorer.reset_parameters`."""
+_NORMS, _ACTIVATIONS = ("none", "batch"), ("prelu", "relu")
+# Rows of the MLP in a block on a CPU, with gradients and without.
+_TRAINING_ROWS, _EVALUATION_ROWS = 8192, 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +54,19 @@ class LevelNodes:
 
 def _check_choices(norm: str, activation: str, *, recompute: bool) -> None:
     """Errors: unknown words, and batch statistics with levels that are computed separately."""
-    if norm not in NORMS:
-        raise InputError(f"norm='{norm}' is unknown; known: {', '.join(NORMS)}")
-    if activation not in ACTIVATIONS:
-        raise InputError(f"activation='{activation}' is unknown; known: {', '.join(ACTIVATIONS)}")
+    if norm not in _NORMS:
+        raise InputError(f"norm='{norm}' is unknown; known: {', '.join(_NORMS)}")
+    if activation not in _ACTIVATIONS:
+        raise InputError(f"activation='{activation}' is unknown; known: {', '.join(_ACTIVATIONS)}")
     if recompute and norm == "batch":
         raise InputError("recompute=True needs norm='none'; batch statistics are of all levels together")
 
 
 class DinScorer(nn.Module):
     """Scores of tree nodes for users given by their histories.
+
+    `width`: D; `attention_hidden`: A; `windows`: the lengths of the windows, oldest first; `mlp`: the widths of its
+    hidden layers; `dropout`: the rate after the first of them. `attention_start`: see `reset_parameters`.
 
     `activation` of the MLP: "prelu" (the paper's program) or "relu" (half the time of a step). `norm="batch"`: batch
     normalisation before each hidden activation of the MLP (folded at export), none in the attention network.
@@ -236,6 +241,7 @@ class DinScorer(nn.Module):
 
     @property
     def first_weight(self) -> Tensor:
+        """[F, (T + 1) D], the weight of the first MLP layer: a part for each window, then one for the node."""
         layer = self.hidden[0]
         assert isinstance(layer, nn.Linear)
         return layer.weight
@@ -282,7 +288,7 @@ class DinScorer(nn.Module):
         """Scores [B, M] from the first layer's values."""
         num_rows, num_nodes = x_BMF.shape[:2]
         x = x_BMF.flatten(0, 1)
-        rows = BLOCK_ROWS if torch.is_grad_enabled() else EVALUATION_ROWS
+        rows = _TRAINING_ROWS if torch.is_grad_enabled() else _EVALUATION_ROWS
         whole = self.training and any(isinstance(norm, nn.BatchNorm1d) for norm in self.norms)
         if whole or x.device.type != "cpu":
             rows = max(1, len(x))

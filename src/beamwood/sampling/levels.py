@@ -211,6 +211,7 @@ def first_of_each(nodes_BM: Tensor) -> Tensor:
 
 def distinct(without_BT: Tensor, count: int, size: int, generator: torch.Generator) -> Tensor:
     """int64[B, count] different numbers of 0..size-1 in each row, none `without`, every such set equally likely."""
+    # Where draws would often repeat, or the numbers are few, a random key for each is cheaper than rejection.
     if size <= 4 * count or size <= 64:
         keys = torch.rand((len(without_BT), size), generator=generator).scatter_(1, without_BT, -1.0)
         return torch.topk(keys, count, dim=1).indices

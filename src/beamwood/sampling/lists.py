@@ -45,11 +45,10 @@ class ListSampler:
             raise InputError(
                 "no training user has seen some items but not all, so there is no list to rank; give a longer log"
             )
-
-        self._lists = max(len(self.users), -(-len(histories.items) // num_positives))
+        self._num_lists = max(len(self.users), -(-len(histories.items) // num_positives))
 
     def __len__(self) -> int:
-        return self._lists
+        return self._num_lists
 
     def sample(self, rows_B: IndexArray, generator: torch.Generator) -> LabelledLists:
         """A list for the user of each given row; the queries have no histories."""

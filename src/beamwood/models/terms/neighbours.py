@@ -20,7 +20,7 @@ from beamwood.kernels.arrays import unread
 from beamwood.kernels.lists import from_padded_rows, padded_rows
 from beamwood.kernels.mixtures import Mixtures
 from beamwood.kernels.terms import Array, Counted, Held, Term, TermQuery, added_up, moved_leaves, sums_of_leaves
-from beamwood.models.terms.pace import PACE
+from beamwood.models.terms.step_scale import STEP_SCALE
 from beamwood.tree.tree import Shape
 from beamwood.types import IndexArray
 
@@ -83,7 +83,7 @@ class Neighbours(Term):
     def weights(self, held: Held) -> Held:
         from torch.nn.functional import softplus
 
-        places = softplus(PACE * held["places"])
+        places = softplus(STEP_SCALE * held["places"])
         if self.latest is not None:
             places = places * (places.new_ones(len(places)).cumsum(0) > len(places) - self.latest)
         return {**held, "places": places}
@@ -125,7 +125,7 @@ class Neighbours(Term):
             set_lists(lists, counts)
         places = _WEIGHT * torch.tensor(_FADE) ** torch.arange(len(held["places"]) - 1, -1, -1)
         # The weights of distant places may underflow.
-        held["places"][:] = (torch.log(torch.expm1(places.clamp(min=1e-30))) / PACE).numpy()
+        held["places"][:] = (torch.log(torch.expm1(places.clamp(min=1e-30))) / STEP_SCALE).numpy()
         held["gain"][:] = _GAIN
 
     def move(self, held: Mapping[str, NDArray[Any]], place: IndexArray, shape: Shape) -> None:

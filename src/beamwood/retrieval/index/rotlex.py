@@ -3,7 +3,7 @@
     loss = - sum over levels, mean over a query's 10 nearest items, of log softmax(encode(q) . nodes)[its bucket]
 
 Shape legend: N items, D width, H hidden width, K children of a node, C = K^2 buckets, Q queries, k results.
-Source: "ROTLEX" (KDD 2025): as the specification of this project has it, by the paper and the authors' program.
+Source: "ROTLEX" (KDD 2025), by the paper and the authors' program.
 """
 
 from __future__ import annotations
