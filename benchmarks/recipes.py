@@ -11,10 +11,10 @@ from typing import Any
 import beamwood
 from beamwood.data.markets.taste_optimum import TasteOptimum
 from beamwood.evaluation.cost import measure_cost
-from beamwood.evaluation.metrics import TailRule
 from beamwood.evaluation.protocol import PerQuery, evaluate_both
 from beamwood.evaluation.sampled import Sampled, evaluate_sampled
 from beamwood.evaluation.summary import measure_tail
+from beamwood.evaluation.tail import TailRule
 from beamwood.methods import load_method
 from beamwood.retrieval.retriever import Retriever
 from benchmarks.job import Job, Measured
@@ -133,7 +133,7 @@ def _judged(job: Job, retriever: Retriever, seconds: dict[str, float]) -> Measur
     training = {key: value for key, value in retriever.metadata["training"].items() if _is_plain(value)}
     measured = Measured({}, {}, len(views["kept"]), training, seconds)
     _add(measured, views, "")
-    cost = measure_cost(retriever.searcher, job.split, max(job.ks))
+    cost = measure_cost(retriever.searcher, job.split.test, max(job.ks))
     measured.figures |= {"scored": views["kept"].scored, "ms": cost.milliseconds, "mb": cost.megabytes}
     return measured
 

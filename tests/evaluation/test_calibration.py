@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 
 from beamwood.data import Dataset, disjoint_users, read_log
-from beamwood.evaluation import gap
+from beamwood.evaluation import probabilities as module
 from beamwood.evaluation.calibration import calibrate
 from beamwood.evaluation.examples import titles, users_shown
 from beamwood.methods import load_method
@@ -34,7 +34,7 @@ def asked(likely_QN):
 
 
 def test_true_probabilities_are_calibrated_and_scaled_ones_are_not(monkeypatch):
-    monkeypatch.setattr(gap, "_BLOCK_CELLS", 700)
+    monkeypatch.setattr(module, "_BLOCK_CELLS", 700)
     likely = RNG.dirichlet(np.full(40, 0.15), 6000)
     likely = np.maximum(likely, 1e-5)
     likely /= likely.sum(axis=1, keepdims=True)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from beamwood.errors import InputError
-from beamwood.evaluation import gap
+from beamwood.evaluation import probabilities as module
 from beamwood.evaluation.gap import TailGap, tail_gap
 from beamwood.retrieval.searchers.blend import Blend, Part
 from beamwood.retrieval.searchers.popularity import PopularitySearcher
@@ -46,7 +46,7 @@ def plain_gaps(weights, tail):
 @pytest.mark.parametrize("cells", [1, 20, 2**22])
 @pytest.mark.parametrize("kind", ["sequence", "neighbours"])
 def test_the_gap_is_a_difference_of_means(monkeypatch, cells, kind):
-    monkeypatch.setattr(gap, "_BLOCK_CELLS", cells)
+    monkeypatch.setattr(module, "_BLOCK_CELLS", cells)
     table = np.random.default_rng(0).normal(size=(7, 11)) * 3
     tail = np.arange(11) % 3 == 0
     got = tail_gap(Table(table, kind), asking(7), tail)
@@ -59,7 +59,7 @@ def test_the_gap_is_a_difference_of_means(monkeypatch, cells, kind):
 
 @pytest.mark.parametrize("cells", [1, 2**22])
 def test_users_and_rankers_have_a_gap_by_softmax(monkeypatch, cells):
-    monkeypatch.setattr(gap, "_BLOCK_CELLS", cells)
+    monkeypatch.setattr(module, "_BLOCK_CELLS", cells)
     rng = np.random.default_rng(1)
     users, vectors, tail = rng.normal(size=(7, 4)), rng.normal(size=(11, 4)), np.arange(11) < 3
     table = (users @ vectors.T).astype(np.float32)

@@ -94,15 +94,15 @@ def test_cost_excludes_other_load_on_the_machine(split, counts, monkeypatch, wal
     """A busy machine delays answers, and several threads use more processor time than wall time."""
     clocks = SimpleNamespace(perf_counter=Steps(wall), process_time=Steps(worked))
     monkeypatch.setattr(cost_module, "time", clocks)
-    cost = cost_module.cost_of(counts, split.test, 10, seconds=1e9)
+    cost = measure_cost(counts, split.test, 10, seconds=1e9)
     assert cost.milliseconds == pytest.approx(1.0)
-    few = cost_module.cost_of(counts, split.test, 10, seconds=0.12)
+    few = measure_cost(counts, split.test, 10, seconds=0.12)
     # The limit is in wall time.
     assert few.queries == min(cost.queries, 2 if wall > worked else 100)
 
 
 def test_cost_counts_the_memory_of_arrays(split, counts):
-    cost = measure_cost(counts, split, 10)
+    cost = measure_cost(counts, split.test, 10)
     assert cost.megabytes == sum(array.nbytes for array in counts.export()[1].values()) / 1e6
     assert cost.queries == min(100, len(split.test))
     assert 0 < cost.milliseconds <= cost.p99

@@ -47,6 +47,7 @@ class Table:
 
 def test_lists_have_no_seen_items():
     lists = Sampled(QUERIES, NUM_ITEMS, num_negatives=20, seed=3)
+    assert lists.rule.startswith("each label among 20 items that the user has not seen, drawn with seed 3;")
     assert lists.rows_P.tolist() == [0, 0, 1, 2]
     for row, items in zip(lists.rows_P, lists.items_PM, strict=True):
         known = set(QUERIES.seen[row].tolist()) | set(QUERIES.labels[row].tolist())

@@ -13,6 +13,7 @@ from beamwood.evaluation.significance import (
     bootstrap_interval,
     bootstrap_intervals,
     holm,
+    mean_exceeds,
     paired_bootstrap,
     paired_comparisons,
     paired_t,
@@ -95,6 +96,16 @@ def test_rounding_alone_is_no_difference():
     (rounded,) = paired_comparisons({"ours": ours, "theirs": theirs}, "ours", rng)
     assert rounded.p_values["wilcoxon"] == exact.p_values["wilcoxon"]
     assert judge({"ours": ours, "theirs": theirs}, "kept", "f@20", "theirs").next.equal == 388 / 400
+
+
+def test_a_mean_exceeds_zero_by_its_standard_errors():
+    difference = np.array([0.0, 1.0, 2.0, 3.0])
+    errors = difference.mean() / (stats.sem(difference))
+    assert mean_exceeds(difference, 0.999 * errors)
+    assert not mean_exceeds(difference, 1.001 * errors)
+    assert not mean_exceeds(-difference, 0.0)
+    assert not mean_exceeds(np.ones(1), 0.0)
+    assert mean_exceeds(np.ones(2), 3.0)
 
 
 @pytest.mark.parametrize(("values", "level", "said"), [([1.0], 0.95, "at least 2"), ([1.0, 2.0], 1.0, "outside")])

@@ -10,8 +10,8 @@ from beamwood.data import Dataset, leave_one_out, read_log
 from beamwood.data.queries import Queries
 from beamwood.data.vocabularies.vocabulary import Vocabulary
 from beamwood.errors import InputError
-from beamwood.evaluation.metrics import Tail, TailRule, gini
-from beamwood.evaluation.tail import tail_queries
+from beamwood.evaluation.metrics import gini
+from beamwood.evaluation.tail import Tail, TailRule, tail_queries
 from beamwood.types import ItemLists
 from real_data import real_data
 

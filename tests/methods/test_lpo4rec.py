@@ -10,7 +10,7 @@ import beamwood
 from beamwood.data import Dataset, leave_one_out, read_log
 from beamwood.data.markets.synthetic import MarketConfig, make_market
 from beamwood.errors import InputError
-from beamwood.evaluation.metrics import TailOf, TailRule
+from beamwood.evaluation.tail import TailOf, TailRule
 from beamwood.fitting.plan import Facts
 from beamwood.fitting.vectors.preference import PreferenceTask
 from beamwood.methods import load_method

@@ -16,7 +16,7 @@ from beamwood.evaluation.protocol import evaluate
 from beamwood.fitting.blend import SEEN_WEIGHTS
 from beamwood.fitting.plan import Facts
 from beamwood.methods import cooccurrence, dtr, plt, tdm, transitions
-from beamwood.models.terms.pace import PACE
+from beamwood.models.terms.step_scale import STEP_SCALE
 from beamwood.types import Query, SearchOptions
 
 SMALL = {
@@ -73,7 +73,7 @@ def test_the_start_is_better_than_from_zero(case, method):
 def test_a_given_start_is_used(case):
     _, split = case
     config = dtr.Config(**SMALL | {"optimiser.learning_rate": 1e-12, "start.seen": -2.5})
-    assert np.allclose(seen(dtr.METHOD.fitted(split, config, progress=False)), -2.5, atol=PACE * 1e-6)
+    assert np.allclose(seen(dtr.METHOD.fitted(split, config, progress=False)), -2.5, atol=STEP_SCALE * 1e-6)
 
 
 def test_a_random_scorer_has_no_start(case):
@@ -102,7 +102,7 @@ def test_after_training_they_get_the_best_addition_on_validation(case, method):
     kept = chosen.metadata["training"]["seen_weight"]
     assert (kept > 0) if again else (kept < 0)
     assert values[kept] == max(values.values()) > values[0.0]
-    assert np.allclose(seen(chosen), kept, atol=PACE * 1e-5)
+    assert np.allclose(seen(chosen), kept, atol=STEP_SCALE * 1e-5)
     others = [
         each.searcher.search(Query.of(split.test.histories), 9, SearchOptions(split.test.histories))
         for each in (chosen, without_a_start(method, split, **{"choose.seen_weight": 0}))
@@ -114,7 +114,7 @@ def test_path_scores_have_only_a_given_weight(case):
     _, split = case
     assert without_a_start(plt, split, **{"choose.seen_weight": None}).metadata["training"]["seen_weight"] == 0
     given = without_a_start(plt, split, **{"choose.seen_weight": -3})
-    assert np.allclose(seen(given), -3, atol=PACE * 1e-5)
+    assert np.allclose(seen(given), -3, atol=STEP_SCALE * 1e-5)
 
 
 @pytest.mark.parametrize("name", ["start.seen", "choose.seen_weight"])

@@ -21,6 +21,7 @@ def test_random_trees_keep_their_invariants(num_items, branching, seed):
     assert sum(shape.level_size(j) for j in range(1, shape.depth + 1)) == shape.num_nodes
     for level, counts in enumerate(tree.live_counts):
         assert len(counts) == shape.level_size(level)
+        assert level == 0 or len(counts) == shape.level_size(level - 1) * shape.fanout(level)
         assert counts.sum() == num_items
         assert counts.max() - counts.min() <= 1
         assert np.array_equal(np.bincount(shape.ancestors(tree.leaf_of_item, level), minlength=len(counts)), counts)

@@ -48,7 +48,7 @@ def cuts_within(cuts: Sequence[int], num_negatives: int) -> list[int]:
 
 def measure_sampled(searcher: Any, split: Split, cuts: Sequence[int], num_negatives: int) -> dict[str, Any]:
     """The sampled protocol on the test queries: rule, means and bootstrap intervals, for JSON."""
-    from beamwood.evaluation.sampled import Sampled, evaluate_sampled, sampled_rule
+    from beamwood.evaluation.sampled import Sampled, evaluate_sampled
     from beamwood.evaluation.significance import bootstrap_intervals
 
     kept = cuts_within(cuts, num_negatives)
@@ -56,7 +56,7 @@ def measure_sampled(searcher: Any, split: Split, cuts: Sequence[int], num_negati
     values = evaluate_sampled(searcher, lists, ks=kept)
     intervals = bootstrap_intervals(values, np.random.default_rng(0))
     return {
-        "rule": sampled_rule(num_negatives, 0),
+        "rule": lists.rule,
         "metrics": {name: float(column.mean()) for name, column in values.items()},
         "interval_95": {name: [interval.low, interval.high] for name, interval in intervals.items()},
     }

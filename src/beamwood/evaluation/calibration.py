@@ -1,6 +1,6 @@
 """Calibration: predicted probabilities of items, compared with the frequency at which they are targets.
 
-Shape legend: Q queries, N items.
+Shape legend: B queries of a block, N items.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from beamwood.evaluation.gap import made_by, probabilities
+from beamwood.evaluation.probabilities import made_by, probabilities
 from beamwood.types import ItemLists, Query, Searcher
 
 __all__ = ["Calibration", "Range", "calibrate"]
 
-_LEAST, _STEPS = -6, 2  # ranges of half a decade, from 1e-6
+# The exponent of the least bound between ranges, and the ranges of a decade.
+_LEAST, _STEPS = -6, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +56,13 @@ def calibrate(searcher: Searcher, query: Query, labels: ItemLists) -> Calibratio
     for likely_BN in probabilities(searcher, query, searcher.num_items):
         part = labels.take(np.arange(start, start + len(likely_BN)))
         start += len(likely_BN)
-        seen_BN = np.zeros_like(likely_BN)
-        seen_BN[part.rows, part.items] = 1 / part.lengths[part.rows]
+        observed_BN = np.zeros_like(likely_BN)
+        observed_BN[part.rows, part.items] = 1 / part.lengths[part.rows]
         decades = np.log10(np.maximum(likely_BN, 1e-300)) - _LEAST
         place = np.clip(decades * _STEPS, 0, num_ranges - 1).astype(np.int64).ravel()
         pairs += np.bincount(place, minlength=num_ranges)
         predicted += np.bincount(place, likely_BN.ravel(), minlength=num_ranges)
-        observed += np.bincount(place, seen_BN.ravel(), minlength=num_ranges)
+        observed += np.bincount(place, observed_BN.ravel(), minlength=num_ranges)
     edges = [0.0, *(10 ** (_LEAST + step / _STEPS) for step in range(1, num_ranges)), 1.0]
     ranges = tuple(
         Range(edges[i], edges[i + 1], int(pairs[i]), float(predicted[i] / pairs[i]), float(observed[i] / pairs[i]))

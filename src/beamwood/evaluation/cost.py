@@ -13,17 +13,16 @@ from beamwood.types import Searcher, SearchOptions
 
 if TYPE_CHECKING:
     from beamwood.data.queries import Queries
-    from beamwood.data.split import Split
 
-__all__ = ["Cost", "cost_of", "measure_cost"]
+__all__ = ["Cost", "measure_cost"]
 
-_MOST_QUERIES = 100
-_MOST_SECONDS = 3.0
+# The most users that are timed, and the seconds after which no further one is.
+_MOST_QUERIES, _MOST_SECONDS = 100, 3.0
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """`milliseconds`: the median over `queries` test users, one at a time, seen items removed, excluding time taken by
+    """`milliseconds`: the median over `queries` users, one at a time, seen items removed, excluding time taken by
     other programs; `p99`: the 99th percentile; `scored`: mean nodes or items scored; `megabytes`: 1e6 bytes of the
     searcher's arrays.
     """
@@ -39,12 +38,7 @@ class Cost:
         return asdict(self)
 
 
-def measure_cost(searcher: Searcher, split: Split, k: int) -> Cost:
-    """The cost of the k best for one test user; see `cost_of`."""
-    return cost_of(searcher, split.test, k)
-
-
-def cost_of(searcher: Searcher, queries: Queries, k: int, *, seconds: float = _MOST_SECONDS) -> Cost:
+def measure_cost(searcher: Searcher, queries: Queries, k: int, *, seconds: float = _MOST_SECONDS) -> Cost:
     """The cost of the k best for one user, over at most 100 of the queries or `seconds`."""
     _, arrays = searcher.export()
     rows = evenly(len(queries), _MOST_QUERIES)

@@ -15,23 +15,14 @@ that repeats an item lose that place; k stays the divisor.
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
-from typing import Literal
-
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
 
-from beamwood.data.dataset import Dataset
 from beamwood.errors import InputError
 from beamwood.types import BoolArray, IndexArray, ItemLists, among
 
 __all__ = [
     "METRICS",
-    "Tail",
-    "TailOf",
-    "TailRule",
     "add_exposure",
     "coverage",
     "gini",
@@ -113,71 +104,3 @@ def share_of(exposure_N: IndexArray, mask_N: BoolArray) -> float:
     """The share of all shown places with items of the mask; 0 where nothing was shown."""
     total = int(exposure_N.sum())
     return float(exposure_N[mask_N].sum() / total) if total else 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Tail:
-    """The rare items: `mask` bool[N], true for the tail, and its `rule` in words."""
-
-    mask: BoolArray
-    rule: str
-
-
-TailOf = Literal["items", "interactions", "prefixes"]
-
-
-class TailRule(BaseModel):
-    """Which items are the tail, by how often training holds them.
-
-    of "items": the `share` of item types with the fewest interactions, rounded (halves up), which is the words of
-    Listwise Preference Optimization for tail items (LPO4Rec). of "interactions": the largest set of items with the
-    fewest interactions that holds no more than `share` of all. Ties of both by item index ascending. of "prefixes": the
-    `share` of item types, rounded up, that stand least often in the prefixes of two items or more of the training
-    histories, of equal ones those that appear last; this is LPO4Rec's program, and the rule of its figures.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    of: TailOf = "items"
-    share: float = Field(default=0.2, ge=0.0, le=1.0)
-
-    def tail(self, train: Dataset) -> Tail:
-        """The tail of a training data set."""
-        order, mask = self._rarest_first(train), np.zeros(train.num_items, np.bool_)
-        mask[order[: self._size(train.item_counts[order])]] = True
-        return Tail(mask, self.describe())
-
-    def _rarest_first(self, train: Dataset) -> IndexArray:
-        if self.of != "prefixes":
-            return np.argsort(train.item_counts, kind="stable")
-        items = train.histories.items
-        seen, first = np.unique(items, return_index=True)
-        first_N = np.full(train.num_items, len(items))
-        first_N[seen] = first
-        return np.lexsort((-first_N, train.prefix_counts))
-
-    def _size(self, ordered_counts: IndexArray) -> int:
-        # Rounded to six places first, as binary fractions may fall just below an integer.
-        if self.of == "interactions":
-            held = np.cumsum(ordered_counts)
-            return int(np.searchsorted(held, round(self.share * held[-1], 6), side="right"))
-        if self.of == "prefixes":
-            return math.ceil(round(self.share * len(ordered_counts), 6))
-        return math.floor(round(self.share * len(ordered_counts), 6) + 0.5)
-
-    def describe(self) -> str:
-        """The rule in words, for every output with a tail metric."""
-        if self.of == "items":
-            return f"tail = the {_percent(self.share)} of the items with the fewest training interactions"
-        if self.of == "prefixes":
-            return (
-                f"tail = the {_percent(self.share)} of the items that stand least often in the training histories' "
-                "prefixes of two items or more"
-            )
-        return (
-            f"tail = the least interacted items that together hold {_percent(self.share)} of the training interactions"
-        )
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.4g} %"

@@ -19,8 +19,6 @@ from beamwood.errors import InputError
 from beamwood.evaluation.groups import by_popularity
 from beamwood.evaluation.metrics import (
     METRICS,
-    Tail,
-    TailRule,
     add_exposure,
     coverage,
     gini,
@@ -28,6 +26,7 @@ from beamwood.evaluation.metrics import (
     relevance,
     share_of,
 )
+from beamwood.evaluation.tail import Tail, TailRule
 from beamwood.notebook import lines, table
 from beamwood.steps import step
 from beamwood.types import Hits, IndexArray, ItemLists, Query, QueryNeeds, SearchOptions
@@ -254,14 +253,14 @@ def evaluate_views(
     is counted at the least cut. `options`: those of each search. Queries without labels are left out and counted.
     Errors: a k outside 1..N, no query with labels, a search that answers with seen or unknown items.
     """
-    cuts = checked_ks(ks, None if tail is None else len(tail.mask))
+    num_items = None if tail is None else len(tail.mask)
+    cuts = checked_ks(ks, num_items)
     if batch_size < 1:
         raise InputError(f"batch_size={batch_size} is below 1; give at least 1")
     labels = queries.labels.distinct()
     judged = np.flatnonzero(labels.lengths > 0)
     if len(judged) == 0:
         raise InputError(f"none of the {len(labels)} queries has a label; nothing can be measured")
-    num_items = None if tail is None else len(tail.mask)
     running = {view: _Running.of(cuts, num_items, group_N) for view in views}
     with step("evaluating users", len(judged)) as progress:
         for part in slices(len(judged), batch_size):

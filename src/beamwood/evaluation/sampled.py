@@ -19,13 +19,13 @@ from beamwood.data.unseen import UnseenItems
 from beamwood.errors import InputError, nearest
 from beamwood.types import Searcher
 
-__all__ = ["Sampled", "SampledValidation", "evaluate_sampled", "sampled_rule"]
+__all__ = ["Sampled", "SampledValidation", "evaluate_sampled"]
 
-METRICS = ("hit_rate", "ndcg", "mrr")
+_METRICS = ("hit_rate", "ndcg", "mrr")
 # Scores held at a time.
 _BLOCK_CELLS = 2**20
-# Items among which a validation label is ranked, as in most papers.
-_NEGATIVES = 99
+# Items among which a label is ranked, as in most papers, and the cuts of validation.
+_NEGATIVES, _CUTS = 99, (5, 10, 20)
 
 
 class Sampled:
@@ -34,8 +34,8 @@ class Sampled:
     Neither seen items nor the query's other labels are drawn. Errors: a user who has seen too many items.
     """
 
-    def __init__(self, queries: Queries, num_items: int, *, num_negatives: int = 99, seed: int = 0) -> None:
-        self.queries, labels = queries, queries.labels
+    def __init__(self, queries: Queries, num_items: int, *, num_negatives: int = _NEGATIVES, seed: int = 0) -> None:
+        self.queries, self.num_negatives, self.seed, labels = queries, num_negatives, seed, queries.labels
         self.rows_P = labels.rows
         unseen = UnseenItems(queries.seen.union(labels), num_items)
         most = num_items - int(unseen.lengths[self.rows_P].max(initial=0))
@@ -46,6 +46,14 @@ class Sampled:
             )
         negatives = unseen.distinct(self.rows_P, num_negatives, np.random.default_rng(seed))
         self.items_PM = np.concatenate([labels.items[:, None].astype(np.int64), negatives], axis=1)
+
+    @property
+    def rule(self) -> str:
+        """The protocol in words."""
+        return (
+            f"each label among {self.num_negatives} items that the user has not seen, drawn with seed {self.seed}; an "
+            "equal score counts against the label; not comparable with full ranking"
+        )
 
     def ranks(self, searcher: Searcher) -> NDArray[np.int64]:
         """int64[P], the place of each label among its negatives, 1 the best; an equal score counts against it."""
@@ -60,7 +68,7 @@ class Sampled:
 
 
 def evaluate_sampled(
-    searcher: Searcher, sampled: Sampled, *, ks: Sequence[int] = (5, 10, 20)
+    searcher: Searcher, sampled: Sampled, *, ks: Sequence[int] = _CUTS
 ) -> dict[str, NDArray[np.float64]]:
     """float64[Q] by name: hit rate, NDCG and MRR at each k, the mean over a query's labels of each on its own."""
     ranks, rows = sampled.ranks(searcher), sampled.rows_P
@@ -72,17 +80,9 @@ def evaluate_sampled(
             raise InputError(f"k={k} is outside 1..{sampled.items_PM.shape[1]}, the items of a list")
         inside = ranks <= k
         gains = (inside, inside / np.log2(1 + ranks), inside / ranks)
-        for name, gain in zip(METRICS, gains, strict=True):
+        for name, gain in zip(_METRICS, gains, strict=True):
             values[f"{name}@{k}"] = np.bincount(rows, gain, minlength=num_queries)[labels > 0] / labels[labels > 0]
     return values
-
-
-def sampled_rule(num_negatives: int, seed: int) -> str:
-    """The protocol in words."""
-    return (
-        f"each label among {num_negatives} items that the user has not seen, drawn with seed {seed}; an equal score "
-        "counts against the label; not comparable with full ranking"
-    )
 
 
 class SampledValidation:
@@ -96,13 +96,13 @@ class SampledValidation:
         self.queries, self.num_items, self.seed = queries.sample(num_users, seed=seed), num_items, seed
         left = num_items - int(self.queries.seen.union(self.queries.labels).lengths.max(initial=0))
         self.num_negatives = min(_NEGATIVES, left)
-        self.cuts = [k for k in (5, 10, 20) if k <= self.num_negatives + 1]
+        self.cuts = [k for k in _CUTS if k <= self.num_negatives + 1]
         if not self.cuts:
             raise InputError(
                 f"a validation user leaves {left} of {num_items} items to draw, too few for choose.protocol=sampled; "
                 "set choose.protocol=full and choose.monitor=removed/ndcg@20"
             )
-        names = [f"sampled/{metric}@{k}" for metric in METRICS for k in self.cuts]
+        names = [f"sampled/{metric}@{k}" for metric in _METRICS for k in self.cuts]
         if monitor not in names:
             raise InputError(f"monitor='{monitor}' is not measured{nearest(monitor, names)}")
         self._lists: dict[int | None, Sampled] = {None: self._drawn(self.queries)}

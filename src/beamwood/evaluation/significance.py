@@ -5,6 +5,7 @@ Shape legend: Q queries, R resamples.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -25,6 +26,7 @@ __all__ = [
     "bootstrap_interval",
     "bootstrap_intervals",
     "holm",
+    "mean_exceeds",
     "paired_bootstrap",
     "paired_comparisons",
     "paired_difference",
@@ -90,8 +92,7 @@ def bootstrap_intervals(
     Errors: unequal numbers of queries.
     """
     columns = {name: _checked(column, least=1) for name, column in values.items()}
-    if not 0.0 < level < 1.0:
-        raise InputError(f"level={level} is outside (0, 1); 0.95 gives a 95 % interval")
+    _check_level(level)
     if len({len(column) for column in columns.values()}) > 1:
         raise InputError("the metrics are of different numbers of queries; evaluate them on the same ones")
     means_RM = _resampled_means(list(columns.values()), rng, num_resamples)
@@ -112,8 +113,7 @@ def t_interval(values: FloatArray, *, level: float = _LEVEL) -> Interval:
     Deterministic: the same values give the same bounds everywhere.
     """
     values = _checked(values, least=2)
-    if not 0.0 < level < 1.0:
-        raise InputError(f"level={level} is outside (0, 1); 0.95 gives a 95 % interval")
+    _check_level(level)
     mean, error = float(values.mean()), float(values.std(ddof=1)) / np.sqrt(len(values))
     half = float(special.stdtrit(len(values) - 1, (1 + level) / 2)) * error
     return Interval(mean, mean - half, mean + half, level)
@@ -220,6 +220,21 @@ def paired_difference(ours: FloatArray, theirs: FloatArray) -> NDArray[np.float6
     difference = np.asarray(ours, np.float64) - np.asarray(theirs, np.float64)
     difference[np.abs(difference) <= ROUNDING] = 0.0
     return difference
+
+
+def mean_exceeds(difference: FloatArray, errors: float) -> bool:
+    """Whether the mean of float[Q] differences is above 0 by more than so many of its standard errors.
+
+    False for fewer than two queries. A quick rule for choices within a fit; methods are compared by tests.
+    """
+    if len(difference) < 2:
+        return False
+    return float(difference.mean()) > errors * float(difference.std(ddof=1)) / math.sqrt(len(difference))
+
+
+def _check_level(level: float) -> None:
+    if not 0.0 < level < 1.0:
+        raise InputError(f"level={level} is outside (0, 1); 0.95 gives a 95 % interval")
 
 
 def _checked(values: FloatArray, *, least: int) -> NDArray[np.float64]:

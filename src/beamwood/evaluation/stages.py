@@ -102,7 +102,7 @@ def decompose(
     `one_stage_queries` are drawn to be ranked over the whole catalogue too, 0 leaves corollary 4.2 out; by default 200,
     or as many as need two million scores. Errors: a cut outside 1..K, no query with a label.
     """
-    num_candidates, cuts = checked_cuts(searcher, ks)
+    num_candidates, cuts = _checked_cuts(searcher, ks)
     if one_stage_queries is None:
         one_stage_queries = min(_ONE_STAGE_QUERIES, _ONE_STAGE_PAIRS // searcher.num_items)
     if one_stage_queries < 0:
@@ -113,8 +113,8 @@ def decompose(
     chosen = np.random.default_rng(seed).permutation(len(judged))[:one_stage_queries]
     in_sample = np.zeros(len(judged), bool)
     in_sample[chosen] = True
-    found = label_places(searcher, judged, min(num_candidates, searcher.num_items))
-    whole_S = catalogue_places(searcher, judged.take(np.flatnonzero(in_sample))) if in_sample.any() else None
+    found = _label_places(searcher, judged, min(num_candidates, searcher.num_items))
+    whole_S = _catalogue_places(searcher, judged.take(np.flatnonzero(in_sample))) if in_sample.any() else None
     in_sample_P = in_sample[judged.labels.rows]
     return StageReport(
         len(judged),
@@ -144,7 +144,7 @@ class LabelPlaces:
     seconds: NDArray[np.float64]
 
 
-def label_places(searcher: Staged, queries: Queries, k: int) -> LabelPlaces:
+def _label_places(searcher: Staged, queries: Queries, k: int) -> LabelPlaces:
     """The places of the labels among k items, and what finding them took."""
     ranked, retrieved = [], []
     scored, seconds = np.zeros(2), np.zeros(2)
@@ -152,14 +152,14 @@ def label_places(searcher: Staged, queries: Queries, k: int) -> LabelPlaces:
         part = queries.take(rows)
         found = searcher.search(part.query(searcher.needs), k, SearchOptions(part.seen, explain=True))
         first, *others = found.parts
-        ranked.append(places(found.items, part.labels))
-        retrieved.append(places(first.hits.items, part.labels))
+        ranked.append(_places(found.items, part.labels))
+        retrieved.append(_places(first.hits.items, part.labels))
         scored += [first.hits.scored.sum(), sum(part.hits.scored.sum() for part in others)]
         seconds += [first.seconds, sum(part.seconds for part in others)]
     return LabelPlaces(np.concatenate(ranked), np.concatenate(retrieved), scored, seconds)
 
 
-def checked_cuts(searcher: Staged, ks: Sequence[int]) -> tuple[int, list[int]]:
+def _checked_cuts(searcher: Staged, ks: Sequence[int]) -> tuple[int, list[int]]:
     """K, and the cuts in their order. Errors: a cut outside 1..K, a searcher that has no K of its own."""
     num_candidates = searcher.num_candidates
     if num_candidates is None:
@@ -170,13 +170,13 @@ def checked_cuts(searcher: Staged, ks: Sequence[int]) -> tuple[int, list[int]]:
     return num_candidates, cuts
 
 
-def places(items_BK: NDArray[np.int32], labels: ItemLists) -> NDArray[np.int64]:
+def _places(items_BK: NDArray[np.int32], labels: ItemLists) -> NDArray[np.int64]:
     """int64[P], the place of each label in its query's list, from 1; 0 where it is not there."""
     same = items_BK[labels.rows] == labels.items[:, None]
     return np.where(same.any(axis=1), same.argmax(axis=1) + 1, 0)
 
 
-def catalogue_places(searcher: Staged, queries: Queries) -> NDArray[np.int64]:
+def _catalogue_places(searcher: Staged, queries: Queries) -> NDArray[np.int64]:
     """int64[P], the place of each label where the ranker orders every item that was not seen; 0 for a seen one."""
     num_items, parts = searcher.num_items, [np.empty(0, np.int64)]
     for rows in blocks(len(queries), _BLOCK_CELLS // num_items):
@@ -203,16 +203,16 @@ def at_cut(
     hit = retrieved_P > 0
     wrong = ~((rank_P > 0) & (rank_P <= k))
     own_order = float((~(hit & (retrieved_P <= k))).mean())
-    rank_error = share(wrong, hit)
+    rank_error = _share(wrong, hit)
     if whole_S is None:
         return StagesAtCut(k, rank_error, float(wrong.mean()), own_order)
     one_stage = float((~((whole_S > 0) & (whole_S <= k))).mean())
-    error, miss = share(wrong, hit & sampled_P), share(~hit, sampled_P)
+    error, miss = _share(wrong, hit & sampled_P), _share(~hit, sampled_P)
     bound = (one_stage - error) / (1 - error) if error < 1 else None
-    better = share(wrong, sampled_P) <= one_stage
+    better = _share(wrong, sampled_P) <= one_stage
     return StagesAtCut(k, rank_error, float(wrong.mean()), own_order, one_stage, error, miss, bound, better)
 
 
-def share(what: BoolArray, among: BoolArray) -> float:
+def _share(what: BoolArray, among: BoolArray) -> float:
     """The share of `what` among the given; 0 where there is none."""
     return float(what[among].mean()) if among.any() else 0.0

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from beamwood.evaluation.groups import Groups, by_history, by_popularity
-from beamwood.evaluation.metrics import TailRule
 from beamwood.evaluation.protocol import PerQuery, Searches, evaluate_both
 from beamwood.evaluation.significance import bootstrap_interval, bootstrap_intervals
-from beamwood.evaluation.tail import tail_queries
+from beamwood.evaluation.tail import TailRule, tail_queries
 from beamwood.types import FloatArray
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["as_document", "for_whom", "measure_tail"]
 
-
+# Values drawn for all resamples of one interval.
 _DRAWS = 2_000_000
 
 

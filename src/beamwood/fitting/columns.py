@@ -21,12 +21,12 @@ def item_features(train: Dataset, columns: Sequence[str]) -> FeatureTable | None
     Errors: no item table, a missing column, a column of an unsupported type.
     """
     frame = None if train.item_table is None else train.item_table.frame
-    return encoded(frame, columns, "model.item_columns", "--items")
+    return _encoded(frame, columns, "model.item_columns", "--items")
 
 
 def user_features(train: Dataset, columns: Sequence[str]) -> FeatureTable | None:
     """As `item_features`, for users."""
-    return encoded(train.user_table, columns, "model.user_columns", "--user-table")
+    return _encoded(train.user_table, columns, "model.user_columns", "--user-table")
 
 
 def context_features(train: Dataset, columns: Sequence[str]) -> FeatureTable | None:
@@ -50,7 +50,7 @@ def feature_tensors(table: FeatureTable) -> dict[str, torch.Tensor]:
     return {name: torch.from_numpy(array) for name, array in cells.items()}
 
 
-def encoded(frame: pl.DataFrame | None, columns: Sequence[str], key: str, option: str) -> FeatureTable | None:
+def _encoded(frame: pl.DataFrame | None, columns: Sequence[str], key: str, option: str) -> FeatureTable | None:
     """The encoded columns of a table. Errors: no table, naming the `option` that gives one."""
     if not columns:
         return None

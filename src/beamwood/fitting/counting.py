@@ -16,6 +16,8 @@ from beamwood.data.dataset import Dataset
 from beamwood.data.queries import Queries
 from beamwood.data.split import Split
 from beamwood.evaluation.protocol import evaluate_both
+from beamwood.evaluation.significance import mean_exceeds
+from beamwood.fitting.choose import CUT
 from beamwood.fitting.settings import ChoiceSettings, HistoryLength, MethodConfig, SettingsGroup
 from beamwood.retrieval.searchers.neighbours import NeighbourSearcher, SeenPlace
 from beamwood.steps import step
@@ -75,8 +77,8 @@ class CountingConfig(MethodConfig):
 
 # The share of the time left that evaluation may take under a limit, and the fewest queries for it.
 _SHARE, _FEWEST = 0.5, 64
-# The number of queries on which a candidate may be ruled out early.
-_PART = 2000
+# The number of queries on which a candidate may be ruled out early, and the standard errors by which it must be worse.
+_PART, _SURELY = 2000, 3.0
 
 
 def interactions(
@@ -265,10 +267,10 @@ class _GridSearch:
             return
         searcher = self._build(settings)
         self._matrix, began = matrix, self._budget.clock()
-        self.cut = min(20, searcher.num_items)
+        self.cut = min(CUT, searcher.num_items)
         values: list[FloatArray] = []
         for queries in self._parts:
-            if values and self.best and _surely_below(values[0] - self._best_values[0]):
+            if values and self.best and mean_exceeds(self._best_values[0] - values[0], _SURELY):
                 return
             values.append(self._values(searcher, queries))
         value = float(np.concatenate(values).mean())
@@ -281,8 +283,3 @@ class _GridSearch:
         views = evaluate_both(searcher, queries, ks=(self.cut,)).values()
         values: FloatArray = np.mean([view.values[f"f@{self.cut}"] for view in views], axis=0)
         return values
-
-
-def _surely_below(change_Q: FloatArray) -> bool:
-    """Whether the mean is below 0 by more than three standard errors."""
-    return len(change_Q) > 1 and float(change_Q.mean()) < -3 * float(change_Q.std(ddof=1)) / len(change_Q) ** 0.5

@@ -15,6 +15,7 @@ from scipy import sparse
 from beamwood.blocks import evenly
 from beamwood.data.queries import Queries
 from beamwood.data.split import Split
+from beamwood.evaluation.significance import mean_exceeds
 from beamwood.fitting.choose import CUT, Monitor
 from beamwood.fitting.neighbour_counts import neighbour_counts
 from beamwood.fitting.neighbour_kinds import KINDS, NeighbourKind
@@ -180,7 +181,7 @@ def _measured(split: Split, queries: Queries, monitor: Monitor, budget: Budget) 
     if num < min(_FEWEST, num_all) or num_all < _LEAST:
         return _Measurement(num, num_all)
     values = {kind: values_of(kind, num) for kind in KINDS}
-    better = tuple(kind for kind in KINDS if _is_clearly_above(values[kind], values[first]))
+    better = tuple(kind for kind in KINDS if mean_exceeds(values[kind] - values[first], _CLEARLY))
     return _Measurement(num, num_all, {kind: float(values[kind].mean()) for kind in KINDS}, better)
 
 
@@ -192,9 +193,3 @@ def _values(split: Split, queries: Queries, kind: NeighbourKind, monitor: Monito
     shares = strongest(sparse.csr_matrix(sparse.diags(1 / totals) @ counts), _LISTED)
     searcher = NeighbourSearcher(shares, train.item_counts, decay=_DECAY)
     return monitor.mean(monitor.results(searcher, queries, cut))
-
-
-def _is_clearly_above(values: FloatArray, others: FloatArray) -> bool:
-    """Whether the mean paired difference exceeds `_CLEARLY` of its standard errors."""
-    differences = values - others
-    return float(differences.mean()) > _CLEARLY * float(differences.std(ddof=1)) / math.sqrt(len(differences))

@@ -23,6 +23,7 @@ from beamwood.errors import closest
 from beamwood.fitting.effect import Condition, Not
 from beamwood.fitting.plan import Facts, Start
 from beamwood.kernels.din import MAX_HISTORY
+from beamwood.models.parameters import LayerWidth
 from beamwood.retrieval.stored import MOST
 from beamwood.training.loop_config import DeviceName, EmbeddingOptimiser, LoopConfig
 
@@ -38,7 +39,6 @@ __all__ = [
     "Horizon",
     "ItemColumns",
     "ItemStartSettings",
-    "LayerWidth",
     "LoopSettings",
     "MethodConfig",
     "Mlp",
@@ -57,9 +57,6 @@ __all__ = [
 
 GROUPS = ("model", "tree", "start", "examples", "loss", "optimiser", "loop", "choose", "index")
 """The groups that settings may have, in the order in which they are listed."""
-
-LayerWidth = Annotated[int, Field(ge=1, lt=2**14)]
-"""The width of a layer or of a vector, up to the limit of the native kernels."""
 
 # Fields that several groups have, each with its description.
 Width = Annotated[LayerWidth, Field(description="embedding width of items or nodes")]

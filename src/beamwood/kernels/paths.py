@@ -62,7 +62,7 @@ def sample_paths(
     log_q = np.zeros((num_rows, walks))
     kept, scored = [], 0
     for level in range(1, shape.depth + 1):
-        fanout = shape.root_fanout if level == 1 else shape.branching
+        fanout = shape.fanout(level)
         values, alive, parent = scored_children(score, shape, live[level], level, at)
         scored += values.shape[1] * fanout
         log_p = log_softmax(np.where(alive, values, -np.inf))
@@ -94,7 +94,7 @@ def scored_children(
     With them bool[B, U, F], which have a live leaf, and int64[B, M + T], the place of each walk's node among the U. All
     nodes of the level above are taken where scoring these is no more than scoring the children of each walk.
     """
-    fanout = shape.root_fanout if level == 1 else shape.branching
+    fanout = shape.fanout(level)
     num_rows, walks = at.shape
     if shape.level_size(level) <= fanout * walks:
         parent, values = at, values_of(score, level, None, (num_rows, shape.level_size(level)))

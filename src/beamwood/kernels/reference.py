@@ -164,7 +164,7 @@ def beam_search(
             values = score_level(weights, shape, level, history_L, nodes)
             scored[row] += len(nodes)
             if by_path:
-                fanout = shape.root_fanout if level == 1 else shape.branching
+                fanout = shape.fanout(level)
                 values = sums[np.searchsorted(parents, nodes // fanout)] + log_sigmoid(values)
             best = best_first(values, nodes, k if level == last else beam_width)
             nodes, values = nodes[best], values[best]
@@ -240,7 +240,7 @@ def open_children(
     shape: Shape, level: int, parents: IndexArray, live: NDArray[np.int32], banned: NDArray[np.int32]
 ) -> NDArray[np.int64]:
     """The children on `level` of the parents with an allowed leaf below them, ascending."""
-    fanout = shape.root_fanout if level == 1 else shape.branching
+    fanout = shape.fanout(level)
     nodes: NDArray[np.int64] = (parents[:, None] * fanout + np.arange(fanout)).ravel()
     counts = live[nodes]
     if len(banned):

@@ -17,7 +17,15 @@ from beamwood.kernels.links import LINKS, Link
 from beamwood.losses.binary import binary_cross_entropy
 from beamwood.losses.softmax import full_softmax, sampled_softmax
 
-__all__ = ["LEVEL_LOSSES", "LevelDraw", "LevelLoss", "LossOfLevel", "binary_level", "nodewise_inputs", "softmax_level"]
+__all__ = [
+    "LEVEL_LOSSES",
+    "LevelDraw",
+    "LevelLoss",
+    "LevelLossFunction",
+    "binary_level",
+    "nodewise_inputs",
+    "softmax_level",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +53,12 @@ class LevelDraw:
         return torch.cat([targets_BT, self.nodes], dim=1)
 
 
-class LossOfLevel(Protocol):
-    """[B, T] or [B], whose mean is the level's loss: `scores_BM` of `draw.scored(targets_BT)`.
+class LevelLossFunction(Protocol):
+    """Loss [B, T] or [B], whose mean is the level's; `targets_BT` int64: the targets' ancestors on this level.
 
-    `z_BT`: whether each target's ancestor is positive, or how much it counts; `live_n` bool[n], of a whole level the
-    nodes with an item, else None.
+    `scores_BM` float32: of the nodes `draw.scored(targets_BT)`, or of the whole level. `z_BT`: whether each target's
+    ancestor is positive, bool, or how much it counts, float32. `live_n` bool[n]: of a whole level the nodes with an
+    item, else None.
     """
 
     def __call__(
@@ -59,11 +68,11 @@ class LossOfLevel(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LevelLoss:
-    """A loss by name, and the link of its scores."""
+    """A loss function by name, and the link by which its scores are read (`kernels.links`)."""
 
     name: str
     link: Link
-    loss: LossOfLevel
+    loss: LevelLossFunction
 
 
 def softmax_level(

@@ -26,7 +26,10 @@ def lpo(positive_B: Tensor, negative_BK: Tensor, *, tau: float) -> Tensor:
 def dpo(
     positive_B: Tensor, negative_BK: Tensor, reference_positive_B: Tensor, reference_negative_BK: Tensor, *, beta: float
 ) -> Tensor:
-    """Loss [B], mean over negatives: `-log sigmoid(beta ((s_w - s_n) - (s_w_ref - s_n_ref)))`. Source: DPO."""
+    """Loss [B], mean over negatives: `-log sigmoid(beta ((s_w - s_n) - (s_w_ref - s_n_ref)))`.
+
+    Source: Rafailov et al. 2023 (DPO), equation 7.
+    """
     margin_BK = (positive_B[:, None] - negative_BK) - (reference_positive_B[:, None] - reference_negative_BK)
     return -logsigmoid(beta * margin_BK).mean(dim=1)
 
@@ -34,18 +37,21 @@ def dpo(
 def s_dpo(
     positive_B: Tensor, negative_BK: Tensor, reference_positive_B: Tensor, reference_negative_BK: Tensor, *, beta: float
 ) -> Tensor:
-    """Loss [B]: `-log sigmoid(-logsumexp_k beta (D_k - D_w))`, `D = s - s_ref`. Source: S-DPO."""
+    """Loss [B]: `-log sigmoid(-logsumexp_k beta (D_k - D_w))`, `D = s - s_ref`. Source: Chen et al. 2024 (S-DPO)."""
     difference_BK = (negative_BK - reference_negative_BK) - (positive_B - reference_positive_B)[:, None]
     return softplus(torch.logsumexp(beta * difference_BK, dim=1))
 
 
 def simpo(positive_B: Tensor, negative_BK: Tensor, *, beta: float, gamma: float) -> Tensor:
-    """Loss [B], mean over negatives: `-log sigmoid(beta (s_w - s_n) - gamma)`. Source: SimPO."""
+    """Loss [B], mean over negatives: `-log sigmoid(beta (s_w - s_n) - gamma)`. Source: Meng et al. 2024 (SimPO)."""
     return -logsigmoid(beta * (positive_B[:, None] - negative_BK) - gamma).mean(dim=1)
 
 
 def orpo(positive_B: Tensor, negative_BK: Tensor) -> Tensor:
-    """Loss [B], mean over negatives: `-log sigmoid(o_w - o_n)`, `o = s - log(1 - exp(s))`. Source: ORPO."""
+    """Loss [B], mean over negatives: `-log sigmoid(o_w - o_n)`, `o = s - log(1 - exp(s))`.
+
+    Source: Hong et al. 2024 (ORPO), the odds ratio loss.
+    """
 
     def log_odds(log_p: Tensor) -> Tensor:
         log_p = log_p.clamp(max=-1e-6)

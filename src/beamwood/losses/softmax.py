@@ -1,6 +1,6 @@
-"""Multi-class cross-entropy over the nodes of a level, whole or sampled.
+"""Multi-class cross-entropy: over all classes, over a sample with its log q, and over the whole catalogue in blocks.
 
-Shape legend: B rows, T targets a row, M negatives a row, N classes, D width.
+Shape legend: B rows, T targets a row, M negatives a row, C candidates a row, N classes, D width, E masked pairs.
 """
 
 from __future__ import annotations
@@ -14,7 +14,15 @@ from torch.autograd.function import once_differentiable
 
 from beamwood.blocks import cell_blocks, slices
 
-__all__ = ["BLOCK_CELLS", "catalogue_softmax", "full_softmax", "sampled_softmax", "shared_softmax", "weighted_softmax"]
+__all__ = [
+    "BLOCK_CELLS",
+    "BLOCK_ROWS",
+    "catalogue_softmax",
+    "full_softmax",
+    "sampled_softmax",
+    "shared_softmax",
+    "weighted_softmax",
+]
 
 # Logits held at a time by `catalogue_softmax`: 4 MiB in float32, which stay in the cache.
 BLOCK_CELLS = 2**20
@@ -92,7 +100,7 @@ def weighted_softmax(
     """Loss [B] of a positive against weighted candidates: `-a+ + log(exp(a+) + sum exp(a_c))`, `a = s + ln weight`.
 
     `log_weight_BC` float[B, C], or [1, C] for the same in every row; -inf, or True in `masked_BC`, is not a candidate.
-    With `counts` the weights are given as they are, not as logarithms: how often each was drawn.
+    With `counts` the argument holds the weights themselves, how often each was drawn; 0 is not a candidate.
     Computed with its gradient in blocks of rows that stay in the cache. Source: the sampled softmax of XIR's appendix.
     """
     if log_weight_positive_B is not None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Unpack
 
 from beamwood.data.split import Split
+from beamwood.fitting.vectors.cities_settings import CitiesConfig
 from beamwood.fitting.vectors.options import VectorOptions
-from beamwood.fitting.vectors.settings import CitiesConfig
 from beamwood.methods.method import Fitted, Method, Needs
 from beamwood.retrieval.retriever import Retriever
 

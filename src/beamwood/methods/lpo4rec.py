@@ -10,7 +10,7 @@ from typing import Unpack
 from beamwood.data.split import Split
 from beamwood.fitting.vectors.options import VectorOptions
 from beamwood.fitting.vectors.papers import PLAIN
-from beamwood.fitting.vectors.settings import PreferenceConfig
+from beamwood.fitting.vectors.preference_settings import PreferenceConfig
 from beamwood.methods.method import Fitted, Method, Needs
 from beamwood.retrieval.retriever import Retriever
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Unpack
 
 from beamwood.data.split import Split
+from beamwood.fitting.vectors.melt_settings import MeltConfig
 from beamwood.fitting.vectors.options import VectorOptions
-from beamwood.fitting.vectors.settings import MeltConfig
 from beamwood.methods.method import Fitted, Method, Needs
 from beamwood.retrieval.retriever import Retriever
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from beamwood.models.encoders.sasrec import attended, block_parameters
+from beamwood.models.encoders.sasrec import block_parameters, transformer_block
 from beamwood.models.ops import linear
 from beamwood.models.parameters import Parameter, linear_parameters
 from beamwood.models.weights import declare
@@ -78,7 +78,7 @@ class ContextModel(nn.Module):
         dropout = self.dropout if self.training else 0.0
         for layer in range(_LAYERS):
             place = f"{name}.{layer}"
-            x_BLD = attended(self._declared, place, x_BLD, visible, num_heads=self.num_heads, dropout=dropout)
+            x_BLD = transformer_block(self._declared, place, x_BLD, visible, num_heads=self.num_heads, dropout=dropout)
         weights = real_BL / real_BL.sum(dim=1, keepdim=True)
         return torch.einsum("bl,bld->bd", weights, x_BLD)
 

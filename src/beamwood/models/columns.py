@@ -1,4 +1,4 @@
-"""A vector from encoded columns: each column's own linear map, summed; in torch and in numpy.
+"""The pass from encoded columns to a vector, written once for torch and numpy.
 
 Shape legend: S values a cell, D width.
 """

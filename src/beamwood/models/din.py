@@ -33,13 +33,15 @@ from beamwood.kernels.terms import Term, TermQuery, by_name
 from beamwood.models.term_module import TermModule
 from beamwood.tree.tree import Shape
 
-__all__ = ["WINDOWS", "DinScorer", "LevelNodes"]
+__all__ = ["ATTENTION_START", "WINDOWS", "DinScorer", "LevelNodes"]
 
 WINDOWS = (20, 20, 10, 10, 2, 2, 2, 1, 1, 1)
-NORMS = ("none", "batch")
-BLOCK_ROWS, EVALUATION_ROWS = 8192, 1024
-ACTIVATIONS = ("prelu", "relu")
+"""The lengths of the windows of a history, oldest first: they cover its latest 69 interactions."""
 ATTENTION_START = 0.3
+"""The initial attention of a pair of average nodes; see `DinScorer.reset_parameters`."""
+_NORMS, _ACTIVATIONS = ("none", "batch"), ("prelu", "relu")
+# Rows of the MLP in a block on a CPU, with gradients and without.
+_TRAINING_ROWS, _EVALUATION_ROWS = 8192, 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,18 +52,21 @@ class LevelNodes:
     nodes: Tensor | None
 
 
-def check_choices(norm: str, activation: str, *, recompute: bool) -> None:
+def _check_choices(norm: str, activation: str, *, recompute: bool) -> None:
     """Errors: unknown words, and batch statistics with levels that are computed separately."""
-    if norm not in NORMS:
-        raise InputError(f"norm='{norm}' is unknown; known: {', '.join(NORMS)}")
-    if activation not in ACTIVATIONS:
-        raise InputError(f"activation='{activation}' is unknown; known: {', '.join(ACTIVATIONS)}")
+    if norm not in _NORMS:
+        raise InputError(f"norm='{norm}' is unknown; known: {', '.join(_NORMS)}")
+    if activation not in _ACTIVATIONS:
+        raise InputError(f"activation='{activation}' is unknown; known: {', '.join(_ACTIVATIONS)}")
     if recompute and norm == "batch":
         raise InputError("recompute=True needs norm='none'; batch statistics are of all levels together")
 
 
 class DinScorer(nn.Module):
     """Scores of tree nodes for users given by their histories.
+
+    `width`: D; `attention_hidden`: A; `windows`: the lengths of the windows, oldest first; `mlp`: the widths of its
+    hidden layers; `dropout`: the rate after the first of them. `attention_start`: see `reset_parameters`.
 
     `activation` of the MLP: "prelu" (the paper's program) or "relu" (half the time of a step). `norm="batch"`: batch
     normalisation before each hidden activation of the MLP (folded at export), none in the attention network.
@@ -94,7 +99,7 @@ class DinScorer(nn.Module):
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
-        check_choices(norm, activation, recompute=recompute)
+        _check_choices(norm, activation, recompute=recompute)
         self.shape, self.table_limit, self.recompute = shape, table_limit, recompute
         self.windows = tuple(windows)
         of_place = torch.repeat_interleave(torch.arange(len(windows)), torch.tensor(windows))
@@ -114,7 +119,7 @@ class DinScorer(nn.Module):
         )
         self.reset_parameters(generator)
         if unit_coordinate:
-            self.nodes.weight.register_hook(without_first_column)  # type: ignore[no-untyped-call]
+            self.nodes.weight.register_hook(_without_first_column)  # type: ignore[no-untyped-call]
 
     @property
     def history_length(self) -> int:
@@ -236,6 +241,7 @@ class DinScorer(nn.Module):
 
     @property
     def first_weight(self) -> Tensor:
+        """[F, (T + 1) D], the weight of the first MLP layer: a part for each window, then one for the node."""
         layer = self.hidden[0]
         assert isinstance(layer, nn.Linear)
         return layer.weight
@@ -282,7 +288,7 @@ class DinScorer(nn.Module):
         """Scores [B, M] from the first layer's values."""
         num_rows, num_nodes = x_BMF.shape[:2]
         x = x_BMF.flatten(0, 1)
-        rows = BLOCK_ROWS if torch.is_grad_enabled() else EVALUATION_ROWS
+        rows = _TRAINING_ROWS if torch.is_grad_enabled() else _EVALUATION_ROWS
         whole = self.training and any(isinstance(norm, nn.BatchNorm1d) for norm in self.norms)
         if whole or x.device.type != "cpu":
             rows = max(1, len(x))
@@ -308,19 +314,19 @@ class DinScorer(nn.Module):
                 assert isinstance(layer, nn.Linear)
                 slope = act.weight if isinstance(act, nn.PReLU) else torch.zeros_like(layer.bias)
                 assert isinstance(slope, Tensor)
-                layers.append(folded(layer, norm, slope))
-            layers.append(folded(self.output, None, None))
+                layers.append(_folded(layer, norm, slope))
+            layers.append(_folded(self.output, None, None))
             return DinWeights(
-                nodes=as_array(self.nodes.weight),
-                attention_in=folded(self.attention_in, None, self.attention_in_act.weight),
-                attention_out=folded(self.attention_out, None, self.attention_out_act.weight),
+                nodes=_as_array(self.nodes.weight),
+                attention_in=_folded(self.attention_in, None, self.attention_in_act.weight),
+                attention_out=_folded(self.attention_out, None, self.attention_out_act.weight),
                 windows=np.array(self.windows, np.int64),
                 layers=tuple(layers),
                 terms={name: module.export() for name, module in self.held_terms().items()},
             )
 
 
-def without_first_column(gradient: Tensor) -> Tensor:
+def _without_first_column(gradient: Tensor) -> Tensor:
     """The gradient with a zero first column, for embeddings whose first coordinate is fixed."""
     if gradient.is_sparse:
         values = gradient._values().clone()
@@ -331,11 +337,11 @@ def without_first_column(gradient: Tensor) -> Tensor:
     return gradient
 
 
-def as_array(tensor: Tensor) -> NDArray[np.float32]:
+def _as_array(tensor: Tensor) -> NDArray[np.float32]:
     return np.ascontiguousarray(tensor.detach().cpu().numpy(), dtype=np.float32)
 
 
-def folded(layer: nn.Linear, norm: nn.Module | None, slope: Tensor | None) -> Layer:
+def _folded(layer: nn.Linear, norm: nn.Module | None, slope: Tensor | None) -> Layer:
     """One affine layer equal to `norm(layer(x))` under running statistics, with its activation's slopes."""
     weight, bias = layer.weight.double(), layer.bias.double()
     if isinstance(norm, nn.BatchNorm1d):
@@ -345,4 +351,4 @@ def folded(layer: nn.Linear, norm: nn.Module | None, slope: Tensor | None) -> La
         weight = weight * scale[:, None]
         bias = (bias - norm.running_mean.double()) * scale + norm.bias.double()
     slope = torch.ones_like(bias) if slope is None else slope
-    return Layer(as_array(weight), as_array(bias), as_array(slope))
+    return Layer(_as_array(weight), _as_array(bias), _as_array(slope))

@@ -1,4 +1,4 @@
-"""A vector from encoded columns: each column's own linear map, summed.
+"""The weights of encoded columns in training: each column has its own linear map to a vector.
 
 Shape legend: R rows, S values a cell, D width.
 """

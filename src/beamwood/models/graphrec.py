@@ -57,7 +57,8 @@ class GraphRec(nn.Module):
         self.context = FeatureEncoder(context_columns, width, generator=generator) if context_columns else None
         self.user_graph = self.item_graph = None
         if graph is not None:
-            rows, columns = graph.distinct().rows, graph.distinct().items
+            edges = graph.distinct()
+            rows, columns = edges.rows, edges.items
             self.user_graph = NeighbourSum(rows, columns, num_users, num_items, width, generator)
             order = np.argsort(columns, kind="stable")
             self.item_graph = NeighbourSum(columns[order], rows[order], num_items, num_users, width, generator)
@@ -113,6 +114,7 @@ class NeighbourSum(nn.Module):
         self.degree = nn.Parameter(torch.empty(width).normal_(std=0.01, generator=generator))
 
     def forward(self, rows: Tensor) -> Tensor:
+        """[.., D] of int64[..] in -1 .. num_rows - 1."""
         indptr, neighbours, share = self.indptr, self.neighbours, self.share
         assert isinstance(indptr, Tensor)
         assert isinstance(neighbours, Tensor)

@@ -78,23 +78,23 @@ class LightModule(nn.Module):
     def export(self) -> LightHead:
         """Plain arrays for search."""
         sizes = [self.shape.level_size(level) for level in range(1, self.shape.depth + 1)]
-        factors = np.repeat(copied_array(self.temperatures), sizes)
-        nodes, node_scales = quantised(copied_array(self.nodes.weight))
-        history, history_scales = quantised(copied_array(self.history.weight))
+        factors = np.repeat(_copied_array(self.temperatures), sizes)
+        nodes, node_scales = quantised(_copied_array(self.nodes.weight))
+        history, history_scales = quantised(_copied_array(self.history.weight))
         return LightHead(
             nodes=nodes,
             node_scales=node_scales * factors,
-            biases=copied_array(self.biases.weight)[:, 0] * factors,
+            biases=_copied_array(self.biases.weight)[:, 0] * factors,
             history=history,
             history_scales=history_scales,
-            places=copied_array(self.places),
-            up=copied_array(self.up.weight),
-            up_bias=copied_array(self.up.bias),
-            down=copied_array(self.down.weight),
-            down_bias=copied_array(self.down.bias),
+            places=_copied_array(self.places),
+            up=_copied_array(self.up.weight),
+            up_bias=_copied_array(self.up.bias),
+            down=_copied_array(self.down.weight),
+            down_bias=_copied_array(self.down.bias),
         )
 
 
-def copied_array(tensor: Tensor) -> NDArray[np.float32]:
+def _copied_array(tensor: Tensor) -> NDArray[np.float32]:
     """A copy as a numpy array."""
     return np.array(tensor.detach().cpu().numpy(), np.float32, order="C")

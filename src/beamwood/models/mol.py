@@ -17,15 +17,14 @@ from pydantic import Field
 
 from beamwood.models import parameters as declared
 from beamwood.models.ops import Array, Parameters, dropped, linear, silu, softmax, unit
-from beamwood.models.parameters import Parameter, linear_parameters
+from beamwood.models.parameters import LayerWidth, Parameter, linear_parameters
 
-__all__ = ["PREFIX", "Sizes", "item_parts", "mixture_scores", "parameters", "component_products", "query_parts"]
+__all__ = ["PREFIX", "Sizes", "component_products", "item_parts", "mixture_scores", "parameters", "query_parts"]
 
 PREFIX = "mixture."
 """The prefix of the parameters' names."""
 
 Count = Annotated[int, Field(ge=1, lt=2**7)]
-LayerWidth = Annotated[int, Field(ge=1, lt=2**14)]
 
 
 class Sizes(declared.Sizes):

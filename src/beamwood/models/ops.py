@@ -25,9 +25,9 @@ __all__ = [
     "filtered",
     "gelu",
     "gru",
+    "layer_norm",
     "linear",
     "namespace",
-    "norm",
     "prelu",
     "relu",
     "silu",
@@ -42,8 +42,8 @@ Array = Any
 Parameters = Mapping[str, Array]
 
 _EPSILON = 1e-5
-# Below every score but finite: a softmax over masked values only is not NaN.
-_HIDDEN = np.float32(-1e9)
+# The score of an invisible position, below every other but finite: a softmax over these alone is not NaN.
+_INVISIBLE = np.float32(-1e9)
 
 
 def namespace(x: Array) -> Any:
@@ -71,7 +71,7 @@ def linear(x: Array, parameters: Parameters, name: str) -> Array:
     return affine(x, parameters[f"{name}.weight"], parameters[f"{name}.bias"])
 
 
-def norm(x: Array, parameters: Parameters, name: str) -> Array:
+def layer_norm(x: Array, parameters: Parameters, name: str) -> Array:
     """Layer normalisation over the last axis by the parameters of that name."""
     weight, bias = parameters[f"{name}.weight"], parameters[f"{name}.bias"]
     if is_torch_array(x):
@@ -147,9 +147,7 @@ def prelu(x: Array, slope: Array) -> Array:
 
 
 def dropped(x: Array, dropout: float) -> Array:
-    """Dropout: each value is 0 with probability `dropout`, else divided by `1 - dropout`; `x` itself where
-    that is 0.
-    """
+    """Each value 0 with probability `dropout`, else divided by `1 - dropout`; `x` itself where `dropout` is 0."""
     if dropout == 0:
         return x
     from torch.nn import functional
@@ -173,10 +171,8 @@ def attention(
     q, k, v = (x.reshape(*x.shape[:2], num_heads, -1).transpose(0, 2, 1, 3) for x in (q_BQD, k_BLD, v_BLD))
     scores = q @ k.transpose(0, 1, 3, 2)
     scores /= np.float32(np.sqrt(q.shape[-1]))
-    scores = np.where(visible_BQL[:, None], scores, _HIDDEN)
-    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    weights /= weights.sum(axis=-1, keepdims=True)
-    return (weights @ v).transpose(0, 2, 1, 3).reshape(q_BQD.shape)
+    scores = np.where(visible_BQL[:, None], scores, _INVISIBLE)
+    return (softmax(scores) @ v).transpose(0, 2, 1, 3).reshape(q_BQD.shape)
 
 
 def gru(

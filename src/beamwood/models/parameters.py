@@ -7,16 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from beamwood.errors import ArtefactError
 from beamwood.kernels.arrays import Arrays, check_floats
 
-__all__ = ["Draw", "Parameter", "Sizes", "check_declared", "linear_parameters", "norm_parameters"]
+__all__ = ["Draw", "LayerWidth", "Parameter", "Sizes", "check_declared", "layer_norm_parameters", "linear_parameters"]
 
 Draw = Literal["constant", "normal", "uniform", "xavier", "kaiming"]
+
+LayerWidth = Annotated[int, Field(ge=1, lt=2**14)]
+"""The width of a layer or of a vector, up to the limit of the native kernels."""
 
 
 class Sizes(BaseModel):
@@ -52,8 +55,8 @@ def linear_parameters(
     yield Parameter(f"{name}.bias", (outputs,))
 
 
-def norm_parameters(name: str, width: int) -> Iterator[Parameter]:
-    """A layer normalisation's `name.weight` and `name.bias`; see `ops.norm`."""
+def layer_norm_parameters(name: str, width: int) -> Iterator[Parameter]:
+    """A layer normalisation's `name.weight` and `name.bias`; see `ops.layer_norm`."""
     yield Parameter(f"{name}.weight", (width,), scale=1.0)
     yield Parameter(f"{name}.bias", (width,))
 

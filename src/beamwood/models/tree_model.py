@@ -21,16 +21,16 @@ class TreeModel(nn.Module):
         super().__init__()
         self.scorer = scorer
         self.register_buffer("item_of_leaf", torch.from_numpy(tree.item_of_leaf.copy()))
-        self._tree, self._seen = tree, (self.item_of_leaf, self.item_of_leaf._version)
+        self._tree, self._built_from = tree, (self.item_of_leaf, self.item_of_leaf._version)
 
     @property
     def tree(self) -> Tree:
         """The current tree: it changes with `replace_tree` and with every `load_state_dict`."""
-        seen, version = self._seen
+        source, version = self._built_from
         # A move to another device creates a tensor with its own version counter.
-        if self.item_of_leaf is not seen or self.item_of_leaf._version != version:
+        if self.item_of_leaf is not source or self.item_of_leaf._version != version:
             self._tree = Tree(self.scorer.shape, self.item_of_leaf.cpu().numpy())
-            self._seen = self.item_of_leaf, self.item_of_leaf._version
+            self._built_from = self.item_of_leaf, self.item_of_leaf._version
         return self._tree
 
     @torch.no_grad()

@@ -12,8 +12,8 @@ import numpy as np
 from beamwood.arguments import naming_arguments
 from beamwood.data.split import OF_OTHERS, Split
 from beamwood.errors import InputError, NotInstalledError, TimeLimitError, nearest
-from beamwood.evaluation.metrics import TailRule
 from beamwood.evaluation.protocol import checked_ks
+from beamwood.evaluation.tail import TailRule
 from beamwood.extras import is_installed, not_installed
 from beamwood.fitting.fitted import notes_of_fit
 from beamwood.methods import Method, check_fitted, check_split

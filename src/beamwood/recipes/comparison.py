@@ -10,9 +10,9 @@ from typing import Any
 from beamwood.data.split import Split
 from beamwood.errors import InputError, nearest
 from beamwood.evaluation.cost import Cost, measure_cost
-from beamwood.evaluation.metrics import TailRule
 from beamwood.evaluation.protocol import PerQuery, evaluate_split
 from beamwood.evaluation.summary import as_document, for_whom, measure_tail
+from beamwood.evaluation.tail import TailRule
 from beamwood.evaluation.verdict import Verdict, judge_both, verdicts_in_words
 from beamwood.notebook import lines, table, text
 from beamwood.types import Searcher
@@ -45,7 +45,7 @@ class Comparison:
     def add(self, name: str, searcher: Searcher) -> None:
         """Evaluate a searcher, and add its results under this name; verdicts are then made anew."""
         self.results[name] = evaluate_split(searcher, self.split, ks=self.cuts, rule=self.rule)
-        self.costs[name] = measure_cost(searcher, self.split, self.cuts[0])
+        self.costs[name] = measure_cost(searcher, self.split.test, self.cuts[0])
         if self.with_tail:
             self.tail[name] = measure_tail(searcher, self.split, self.cuts, self.rule)
         for verdicts in ("verdicts", "tail_verdicts"):

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from beamwood.blocks import blocks, slices
 from beamwood.errors import InputError
 from beamwood.kernels.arrays import sound
-from beamwood.retrieval.top_k import check_items, check_search, join_hits, sort_candidates, top_k
+from beamwood.retrieval.search_checks import check_items, check_search
+from beamwood.retrieval.top_k import join_hits, sort_candidates, top_k
 from beamwood.types import BoolArray, FloatArray, Hits, IndexArray, ItemLists
 
 __all__ = ["best_products", "is_catalogue", "products"]
@@ -36,18 +37,18 @@ def best_products(
     """
     num_items = len(vectors_ND)
     check_search(len(queries_BD), num_items, k, excluded=excluded, allowed=allowed)
-    check_vectors(queries_BD, vectors_ND)
+    _check_vectors(queries_BD, vectors_ND)
     few = _few(allowed) if allowed is not None and num_items > _BLOCK_ITEMS else None
     parts = []
     for rows in blocks(len(queries_BD), _BLOCK_ROWS):
         queries, banned = queries_BD[rows], None if excluded is None else excluded.take(rows)
         if few is None:
             every = slices(num_items, _BLOCK_ITEMS)
-            found = [block_hits(queries, vectors_ND, items, k, banned, allowed) for items in every]
+            found = [_block_hits(queries, vectors_ND, items, k, banned, allowed) for items in every]
         else:
             # One empty block where nothing is allowed.
             some = slices(max(1, len(few)), _BLOCK_ITEMS)
-            found = [hits_among(queries, vectors_ND, few[places], k, banned) for places in some]
+            found = [_hits_among(queries, vectors_ND, few[places], k, banned) for places in some]
         if len(found) == 1:
             parts.append(found[0])
             continue
@@ -60,7 +61,7 @@ def best_products(
     return join_hits(parts, k)
 
 
-def block_hits(
+def _block_hits(
     queries_BD: FloatArray,
     vectors_ND: FloatArray,
     block: slice,
@@ -84,7 +85,7 @@ def _few(allowed: BoolArray) -> NDArray[np.int32] | None:
     return np.flatnonzero(allowed).astype(np.int32)
 
 
-def hits_among(
+def _hits_among(
     queries_BD: FloatArray, vectors_ND: FloatArray, items_M: NDArray[np.int32], k: int, excluded: ItemLists | None
 ) -> Hits:
     """The k best of the given items, which ascend."""
@@ -102,7 +103,7 @@ def products(queries_BD: FloatArray, vectors_ND: FloatArray, items_BM: IndexArra
     """float32[B, M], `query . vector` of each given item; -inf where the item index is -1."""
     items_BM = np.asarray(items_BM)
     check_items(items_BM, len(queries_BD), len(vectors_ND))
-    check_vectors(queries_BD, vectors_ND)
+    _check_vectors(queries_BD, vectors_ND)
     if is_catalogue(items_BM, len(vectors_ND)):
         return (queries_BD @ vectors_ND.T).astype(np.float32, copy=False)
     result = np.empty(items_BM.shape, np.float32)
@@ -123,7 +124,7 @@ def is_catalogue(items_BM: IndexArray, num_items: int) -> bool:
     return bool((items_BM[0] == np.arange(num_items)).all())
 
 
-def check_vectors(queries_BD: FloatArray, vectors_ND: FloatArray) -> None:
+def _check_vectors(queries_BD: FloatArray, vectors_ND: FloatArray) -> None:
     """Raise `InputError` where the widths of queries and vectors differ."""
     if queries_BD.ndim != 2 or vectors_ND.ndim != 2 or queries_BD.shape[1] != vectors_ND.shape[1]:
         raise InputError(f"queries have shape {queries_BD.shape}, vectors {vectors_ND.shape}; widths must agree")

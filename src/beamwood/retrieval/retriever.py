@@ -15,7 +15,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from beamwood.arguments import naming_arguments
-from beamwood.data.vocabularies.open_vocabulary import OpenVocabulary
+from beamwood.data.vocabularies.open_vocabulary import OpenVocabulary, fitted_ids
 from beamwood.data.vocabularies.vocabulary import Vocabulary
 from beamwood.errors import ArtefactError, InputError, UnknownIdError, nearest
 from beamwood.kernels.arrays import sound
@@ -161,7 +161,7 @@ class Retriever:
 
     def _by_id(self, hits: Hits, promotions: list[list[str | None]]) -> Recommendations:
         if len(hits.items) == 1:
-            items, values = found_of(hits, 0)
+            items, values = found_of(hits)
             return Recommendations([self.items.decode(items)], [values], promotions, item_type=self.items.dtype)
         found = hits.items >= 0
         sound(hits.scores[found])
@@ -230,9 +230,8 @@ class Retriever:
             late = self.items.decode(removed[removed >= known])[0]
             raise InputError(f"item {late!r} came after the fit; leave it out of with_items instead")
         erased = np.union1d(removed, [] if self.erased is None else self.erased).astype(np.int32)
-        fitted = self.items.fitted if isinstance(self.items, OpenVocabulary) else self.items
         new, mask = self.items.decode(np.arange(known, len(self.items))), mask_of(erased, len(self.items))
-        return replace(self, items=OpenVocabulary(fitted, known, new, mask), erased=erased)
+        return replace(self, items=OpenVocabulary(fitted_ids(self.items), known, new, mask), erased=erased)
 
     def _known(self, items: list[Any]) -> NDArray[np.int32]:
         """The indices of items, where unknown ones are an error."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import polars as pl
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from beamwood.errors import ArtefactError, NotInstalledError, UnknownSearcherError, first_problem
 from beamwood.words import followed
 
-__all__ = ["MOST", "StoredConfig", "StoredPart", "part_of", "prefixed", "restoring"]
+__all__ = ["MOST", "StoredConfig", "StoredPart", "exported_part", "part_of", "prefixed", "restoring"]
 
 # The largest count in a configuration, so that it fits every integer type used.
 MOST = 2**31 - 1
@@ -31,6 +31,19 @@ class StoredPart(StoredConfig):
 
     kind: str
     config: dict[str, Any]
+
+
+class _Exports(Protocol):
+    @property
+    def kind(self) -> str: ...
+
+    def export(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]: ...
+
+
+def exported_part(part: _Exports) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """A searcher, an index or query vectors as part of another: what `StoredPart` reads, and the arrays."""
+    config, arrays = part.export()
+    return {"kind": part.kind, "config": config}, arrays
 
 
 def prefixed(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:

@@ -64,7 +64,7 @@ def reasons(searcher: TreeSearcher, history: NDArray[np.int32], items: Sequence[
     network = score_nodes(weights, offset, leaves_L, leaves)
     query = TermQuery(shape, depth, leaves_L[None], leaves[None])
     added = {name: part.score(query)[0] for name, part in weights.terms.items()}
-    attention_ML = attention_of(weights, offset, leaves_L, leaves)
+    attention_ML = _attention_of(weights, offset, leaves_L, leaves)
     first, start = len(leaves_L) - len(recent), len(history) - len(recent)
     return [
         Why(
@@ -81,7 +81,7 @@ def _steps(searcher: TreeSearcher, leaves_L: NDArray[np.int64], leaves: NDArray[
     shape, live = searcher.tree.shape, searcher.tree.live_counts
     beam, steps = np.zeros(1, np.int64), []
     for level in range(1, shape.depth + 1):
-        fanout = shape.root_fanout if level == 1 else shape.branching
+        fanout = shape.fanout(level)
         children = (beam[:, None] * fanout + np.arange(fanout)).ravel()
         children = children[live[level][children] > 0]
         path = shape.ancestors(leaves, level)
@@ -100,7 +100,7 @@ def _steps(searcher: TreeSearcher, leaves_L: NDArray[np.int64], leaves: NDArray[
     return steps
 
 
-def attention_of(
+def _attention_of(
     weights: DinWeights, offset: int, leaves_L: NDArray[np.int64], nodes_M: NDArray[np.int64]
 ) -> NDArray[np.float32]:
     """float32[M, L], the weight of each history entry for each leaf; 0 for padding. See `kernels.din`."""

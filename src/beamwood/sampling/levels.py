@@ -69,7 +69,7 @@ class UniformByLevel:
             if tree.shape.level_size(level) <= count + 1:
                 draws.append(LevelDraw(level, None))
                 continue
-            nodes, log_q = uniform_negatives(len(targets_BT), count, live_nodes(tree, level), generator)
+            nodes, log_q = uniform_negatives(len(targets_BT), count, _live_nodes(tree, level), generator)
             draws.append(LevelDraw(level, nodes, log_q, log_q[:, :1].expand(-1, targets_BT.shape[1])))
         return draws
 
@@ -113,7 +113,7 @@ class DistinctNegatives:
     ) -> list[LevelDraw]:
         draws = []
         for level, count in enumerate(self.counts, start=1):
-            candidates = live_nodes(tree, level)
+            candidates = _live_nodes(tree, level)
             size = candidates if isinstance(candidates, int) else len(candidates)
             if count == 0:
                 draws.append(LevelDraw(level, torch.empty((len(targets_BT), 0), dtype=torch.int64)))
@@ -138,13 +138,9 @@ class Siblings:
     def __call__(
         self, scorer: DinScorer, tree: Tree, histories: LeafHistories, targets_BT: Tensor, generator: torch.Generator
     ) -> list[LevelDraw]:
-        shape, draws = tree.shape, []
-        for level in range(1, shape.depth + 1):
-            fanout = shape.root_fanout if level == 1 else shape.branching
-            if level == 1:
-                draws.append(LevelDraw(level, None, targets_apart=True))
-                continue
-            own_BT = targets_BT // shape.leaves_below(level)
+        shape, draws = tree.shape, [LevelDraw(1, None, targets_apart=True)]
+        for level in range(2, shape.depth + 1):
+            fanout, own_BT = shape.branching, targets_BT // shape.leaves_below(level)
             steps = torch.arange(1, fanout, device=targets_BT.device)
             nodes_BTS = own_BT[:, :, None] // fanout * fanout + (own_BT[:, :, None] + steps) % fanout
             nodes = nodes_BTS.flatten(1)
@@ -168,7 +164,7 @@ class BeamCandidates:
         shape, device, draws = tree.shape, targets_BT.device, []
         beam = torch.zeros((len(targets_BT), 1), dtype=torch.int64, device=device)
         for level in range(1, shape.depth + 1):
-            fanout = shape.root_fanout if level == 1 else shape.branching
+            fanout = shape.fanout(level)
             nodes = (beam[:, :, None] * fanout + torch.arange(fanout, device=device)).flatten(1)
             real = live_mask(tree, level).to(device)[nodes]
             draws.append(LevelDraw(level, nodes, real=real, targets_included=True))
@@ -198,7 +194,7 @@ def live_mask(tree: Tree, level: int) -> Tensor:
     return torch.from_numpy(tree.live_counts[level] > 0)
 
 
-def live_nodes(tree: Tree, level: int) -> Tensor | int:
+def _live_nodes(tree: Tree, level: int) -> Tensor | int:
     """The nodes of a level with an item below: their numbers, or only their count where all nodes have one."""
     counts = tree.live_counts[level]
     return len(counts) if counts.all() else torch.from_numpy(np.flatnonzero(counts))
@@ -215,6 +211,7 @@ def first_of_each(nodes_BM: Tensor) -> Tensor:
 
 def distinct(without_BT: Tensor, count: int, size: int, generator: torch.Generator) -> Tensor:
     """int64[B, count] different numbers of 0..size-1 in each row, none `without`, every such set equally likely."""
+    # Where draws would often repeat, or the numbers are few, a random key for each is cheaper than rejection.
     if size <= 4 * count or size <= 64:
         keys = torch.rand((len(without_BT), size), generator=generator).scatter_(1, without_BT, -1.0)
         return torch.topk(keys, count, dim=1).indices

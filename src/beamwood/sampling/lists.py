@@ -45,18 +45,17 @@ class ListSampler:
             raise InputError(
                 "no training user has seen some items but not all, so there is no list to rank; give a longer log"
             )
-
-        self._lists = max(len(self.users), -(-len(histories.items) // num_positives))
+        self._num_lists = max(len(self.users), -(-len(histories.items) // num_positives))
 
     def __len__(self) -> int:
-        return self._lists
+        return self._num_lists
 
     def sample(self, rows_B: IndexArray, generator: torch.Generator) -> LabelledLists:
         """A list for the user of each given row; the queries have no histories."""
         users = self.users[np.asarray(rows_B) % len(self.users)]
         start, length = self.histories.indptr[users], self.histories.lengths[users]
         query = Query(users, ItemLists.empty(len(users)))
-        return drawn_lists(self, query, self.histories.items, start, length, generator)
+        return _drawn_lists(self, query, self.histories.items, start, length, generator)
 
 
 class FutureListSampler:
@@ -93,10 +92,10 @@ class FutureListSampler:
         users, stop = self.examples.users[rows_B], self.examples.stop[rows_B]
         ahead = self.examples.ahead(rows_B, self.horizon)
         query = Query(users, self.examples.histories(rows_B))
-        return drawn_lists(self, query, self.histories.items, stop, ahead, generator)
+        return _drawn_lists(self, query, self.histories.items, stop, ahead, generator)
 
 
-def drawn_lists(
+def _drawn_lists(
     sampler: ListSampler | FutureListSampler,
     query: Query,
     items: NDArray[np.int32],

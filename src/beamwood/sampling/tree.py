@@ -1,4 +1,4 @@
-"""Negatives drawn by walks down the tree under the current model: DTR's tree-based sampling.
+"""Negatives drawn by walks down the tree under the current scorer: DTR's tree-based sampling.
 
 Shape legend: B rows, L history length, M negatives a level, T targets a row, H levels.
 """
@@ -32,7 +32,7 @@ class TreeNegatives:
 
 @torch.no_grad()
 def tree_negatives(
-    model: DinScorer,
+    scorer: DinScorer,
     leaves_BL: Tensor,
     target_leaves_BT: Tensor,
     live: tuple[NDArray[np.int32], ...],
@@ -42,21 +42,21 @@ def tree_negatives(
 ) -> TreeNegatives:
     """M walks a row from the root, each step by the softmax over siblings, `live` as `Tree.live_counts`.
 
-    `folds_B`: see `DinScorer.forward`. The model scores in evaluation mode, so that q is the one stated (the authors'
+    `folds_B`: see `DinScorer.forward`. The scorer is in evaluation mode, so that q is the one stated (the authors'
     program leaves dropout on). A draw can equal a target; the loss drops it. Source: DTR, section 4.3.2, equations
     22-23.
     """
     uniforms = torch.rand(
-        model.shape.depth, len(leaves_BL), num_negatives, generator=generator, dtype=torch.float64
+        scorer.shape.depth, len(leaves_BL), num_negatives, generator=generator, dtype=torch.float64
     ).numpy()
     device = leaves_BL.device
 
     def score(level: int, nodes: NDArray[np.int64] | None) -> NDArray[np.float32]:
         entry = LevelNodes(level, None if nodes is None else torch.from_numpy(nodes).to(device))
-        values: NDArray[np.float32] = model.evaluate(leaves_BL, entry, folds_B).float().cpu().numpy()
+        values: NDArray[np.float32] = scorer.evaluate(leaves_BL, entry, folds_B).float().cpu().numpy()
         return values
 
-    paths = sample_paths(score, model.shape, live, uniforms, target_leaves_BT.cpu().numpy())
+    paths = sample_paths(score, scorer.shape, live, uniforms, target_leaves_BT.cpu().numpy())
     return TreeNegatives(
         *(torch.from_numpy(part).to(device) for part in (paths.nodes, paths.log_q, paths.positive_log_q))
     )

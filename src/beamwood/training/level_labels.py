@@ -62,7 +62,7 @@ def _labels_of_block(
     *,
     normalised: bool,
 ) -> Tensor:
-    scores_BN = all_scores(estimator, histories)
+    scores_BN = _all_scores(estimator, histories)
     if rule == "one-step":
         labels = torch.from_numpy(one_step_labels(scores_BN, tree, targets_BT)).permute(2, 0, 1)
     else:
@@ -73,7 +73,7 @@ def _labels_of_block(
     return labels / torch.from_numpy(level_masses(scores_BN, tree)).T[:, :, None]
 
 
-def all_scores(estimator: Estimator, histories: ItemLists) -> NDArray[np.float32]:
+def _all_scores(estimator: Estimator, histories: ItemLists) -> NDArray[np.float32]:
     """float32[B, N], an estimator's score of every item."""
     query, every = Query.of(histories), np.arange(estimator.num_items, dtype=np.int32)
     # Estimators recognise a broadcast view of one row, and then encode each history once.

@@ -147,8 +147,6 @@ class _Loop:
             raise InputError("nothing would end this run; set max_steps, max_epochs, patience or a time limit")
         self.rates.check(self.max_steps)
 
-    # ---- the loop
-
     def run(self, guard: InterruptGuard, shown: TrainingProgress) -> LoopResult:
         state = self.state
         if state.step:
@@ -209,8 +207,6 @@ class _Loop:
             return True
         return self.state.step % self.config.evaluate_every == 0 and self.pace.has_room_for_validation()
 
-    # ---- tree updates
-
     def _update(self, updates: UpdateSchedule, guard: InterruptGuard, shown: TrainingProgress) -> None:
         """Update the tree between two validations; an update that lowers the metric may be rolled back."""
         state, update, optimisers = self.state, updates.update, self.stepper.optimisers
@@ -244,8 +240,6 @@ class _Loop:
         self._write(measured | {"metric_before": before, "metric_after": after, **facts})
         shown.say(f"step {state.step}: tree update, {self.monitor} {before:.4f} before, {after:.4f} after")
         self.between_steps = True
-
-    # ---- steps
 
     def _schedule_step(self, step: int) -> int:
         """The step by which the decay is computed; a time limit moves it ahead, so that the decay completes."""
@@ -323,8 +317,6 @@ class _Loop:
             value = metrics[self.monitor]
             raise InputError(f"step {self.state.step}: the metric {self.monitor} is {value}; check the validation data")
         return metrics
-
-    # ---- checkpoints
 
     def _save_if_due(self, ahead: float) -> None:
         every, step = self.config.checkpoint_steps, self.state.step

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -43,7 +43,7 @@ def capped_instances(targets_I: IndexArray, max_instances: int, rng: np.random.G
 
 
 class TreeLearner:
-    """Learns a tree in which each item is placed where the fixed model scores its instances highest.
+    """Learns a tree in which each item is placed where the fixed scorer gives its instances the highest likelihood.
 
     `targets_I`: item of each instance; `histories(rows)` returns the item indices [B, L] of instances, -1 padding on
     the left. "softmax": `Score(y, n) = sum over instances of y of log softmax over the c candidates` (DTR, equation
@@ -54,7 +54,7 @@ class TreeLearner:
 
     def __init__(
         self,
-        model: DinScorer,
+        scorer: DinScorer,
         tree: Tree,
         targets_I: IndexArray,
         histories: Callable[[NDArray[np.int64]], NDArray[np.int32]],
@@ -65,11 +65,11 @@ class TreeLearner:
     ) -> None:
         if targets_I.ndim != 1 or (len(targets_I) and not 0 <= targets_I.min() <= targets_I.max() < tree.num_items):
             raise InputError(f"targets_I has shape {targets_I.shape}; expected items in 0..{tree.num_items - 1}")
-        self.model, self.tree, self.targets_I, self.histories = model, tree, targets_I, histories
+        self.scorer, self.tree, self.targets_I, self.histories = scorer, tree, targets_I, histories
         self.stride, self.likelihood, self.folds_I = stride, likelihood, folds_I
         # `assign` fills each node up to its capacity in this tree.
         self.even = Tree.of_order(np.arange(tree.num_items), tree.shape)
-        self.device = model.nodes.weight.device
+        self.device = scorer.nodes.weight.device
 
     def learn(self, *, num_instances: IndexArray | None = None, budget: Budget | None = None) -> Tree | None:
         """The new tree, None where `budget` runs out.
@@ -120,51 +120,36 @@ class TreeLearner:
     def _likelihoods(
         self, instances_B: NDArray[np.int64], parents_B: IndexArray, levels: tuple[int, int]
     ) -> FloatArray:
-        """float64[B, c]."""
-        leaves = self.tree.leaves_of(self.histories(instances_B)).astype(np.int64)
-        return likelihoods(
-            self.model,
-            self.even,
-            torch.from_numpy(leaves).to(self.device),
-            torch.from_numpy(parents_B).to(self.device),
-            levels,
-            self.likelihood,
-            None if self.folds_I is None else torch.from_numpy(self.folds_I[instances_B]).to(self.device),
-        )
+        """float64[B, c], the log-likelihood of each instance for each candidate; -inf for one without capacity."""
+        level, next_level = levels
+        leaves_BL = self._tensor(self.tree.leaves_of(self.histories(instances_B)).astype(np.int64))
+        parents, folds = self._tensor(parents_B), None
+        if self.folds_I is not None:
+            folds = self._tensor(self.folds_I[instances_B])
+
+        def scores(at: int) -> Tensor:
+            count = num_candidates(self.even.shape, level, at)
+            nodes = None
+            if level > 0:
+                nodes = parents[:, None] * count + torch.arange(count, device=self.device)
+            live = self._tensor(self.even.live_counts[at] > 0)
+            values = self.scorer.evaluate(leaves_BL, LevelNodes(at, nodes), folds).double()
+            return values.masked_fill(~(live if nodes is None else live[nodes]), -torch.inf)
+
+        if self.likelihood == "softmax":
+            result = torch.log_softmax(scores(next_level), dim=1)
+        else:
+            size = num_candidates(self.even.shape, level, next_level)
+            result = torch.zeros(len(leaves_BL), size, dtype=torch.float64, device=self.device)
+            for at in range(level + 1, next_level + 1):
+                step = functional.logsigmoid(scores(at))
+                result = result + step.repeat_interleave(size // step.shape[1], dim=1)
+        values: FloatArray = result.cpu().numpy()
+        return values
+
+    def _tensor(self, array: NDArray[Any]) -> Tensor:
+        return torch.from_numpy(array).to(self.device)
 
 
 class _OutOfTime(Exception):
     """The budget ran out before the tree was learned."""
-
-
-def likelihoods(
-    model: DinScorer,
-    even: Tree,
-    leaves_BL: Tensor,
-    parents_B: Tensor,
-    levels: tuple[int, int],
-    likelihood: Literal["softmax", "binary"],
-    folds_B: Tensor | None = None,
-) -> FloatArray:
-    """float64[B, c]: the log-likelihood of each instance for each candidate; -inf where `even` has no capacity."""
-    level, next_level = levels
-
-    def scores(at: int) -> Tensor:
-        count = num_candidates(even.shape, level, at)
-        nodes = None
-        if level > 0:
-            nodes = parents_B[:, None] * count + torch.arange(count, device=parents_B.device)
-        live = torch.from_numpy(even.live_counts[at] > 0).to(leaves_BL.device)
-        values = model.evaluate(leaves_BL, LevelNodes(at, nodes), folds_B).double()
-        return values.masked_fill(~(live if nodes is None else live[nodes]), -torch.inf)
-
-    if likelihood == "softmax":
-        result = torch.log_softmax(scores(next_level), dim=1)
-    else:
-        size = num_candidates(even.shape, level, next_level)
-        result = torch.zeros(len(leaves_BL), size, dtype=torch.float64, device=leaves_BL.device)
-        for at in range(level + 1, next_level + 1):
-            step = functional.logsigmoid(scores(at))
-            result = result + step.repeat_interleave(size // step.shape[1], dim=1)
-    values: FloatArray = result.cpu().numpy()
-    return values

@@ -70,6 +70,10 @@ class Shape:
         """Number of nodes on a level; 1 on level 0."""
         return 1 if level == 0 else self.root_fanout * int(self.branching ** (level - 1))
 
+    def fanout(self, level: int) -> int:
+        """Number of children on `level` >= 1 of each node of the level above: R on level 1, B below."""
+        return self.root_fanout if level == 1 else self.branching
+
     def level_offset(self, level: int) -> int:
         """Number of nodes on levels 1..level-1: where the level starts in a level-major node table."""
         return self.root_fanout * int(self.branching ** (level - 1) - 1) // (self.branching - 1)

@@ -19,7 +19,7 @@ from beamwood.errors import InputError
 from beamwood.steps import tell
 
 if TYPE_CHECKING:
-    from beamwood.evaluation.metrics import TailRule
+    from beamwood.evaluation.tail import TailRule
     from beamwood.recipes.comparison import Comparison
 
 __all__ = ["compare"]

@@ -19,8 +19,8 @@ from beamwood.errors import InputError, nearest
 if TYPE_CHECKING:
     from beamwood.data import Split
     from beamwood.evaluation.gap import TailGap
-    from beamwood.evaluation.metrics import TailRule
     from beamwood.evaluation.protocol import PerQuery
+    from beamwood.evaluation.tail import TailRule
     from beamwood.types import Searcher
 
 __all__ = ["evaluate", "tail_rule", "with_tail_label"]
@@ -159,7 +159,7 @@ class EvaluationReport:
 
 def tail_rule(share: float | None, of: str | None) -> TailRule:
     """The rule of --tail and --tail-of; without a share the bottom 20 %."""
-    from beamwood.evaluation.metrics import TailOf, TailRule
+    from beamwood.evaluation.tail import TailOf, TailRule
 
     if share is None and of is not None:
         raise InputError("--tail-of says what --tail is a share of; give --tail too, as --tail 0.2, or leave it out")

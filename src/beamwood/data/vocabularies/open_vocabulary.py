@@ -15,7 +15,7 @@ from beamwood.data.vocabularies.vocabulary import Vocabulary, check_known
 from beamwood.errors import InputError
 from beamwood.types import BoolArray, IndexArray
 
-__all__ = ["OpenVocabulary"]
+__all__ = ["OpenVocabulary", "fitted_ids"]
 
 
 class OpenVocabulary(Vocabulary):
@@ -90,3 +90,8 @@ class OpenVocabulary(Vocabulary):
         for place in np.flatnonzero(new).tolist():
             ids[place] = self._new[int(places[place]) - self._known]
         return ids
+
+
+def fitted_ids(vocabulary: Vocabulary) -> Vocabulary:
+    """The vocabulary of the fit: that which an open one extends, any other itself."""
+    return vocabulary.fitted if isinstance(vocabulary, OpenVocabulary) else vocabulary

@@ -15,7 +15,6 @@ from beamwood.fitting.settings import (
     Horizon,
     ItemColumns,
     ItemStartSettings,
-    LayerWidth,
     LoopSettings,
     Mlp,
     NumNegatives,
@@ -27,6 +26,7 @@ from beamwood.fitting.settings import (
     WeightChoiceSettings,
     Width,
 )
+from beamwood.models.parameters import LayerWidth
 from beamwood.models.scorers import SCORERS
 from beamwood.retrieval.stored import MOST
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Unpack
 
 import numpy as np
-import polars as pl
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -107,7 +106,7 @@ class StagesTask(SearchedTask[CandidateBatch]):
         self.positions_ET = self._target_positions(np.random.default_rng(seed + 1))
         self.weights_ET = np.ones(self.positions_ET.shape, np.float32)
         if self.needs_searches(self.config):
-            self._retrieve(self.retriever, self.train.context, budget)
+            self._retrieve(budget)
         self.num_examples = len(self.examples)
         columns = () if self.context is None else self.context.columns
         self.model = self.ranker = build_pair_model(self.train, self.config, self.score, rng, columns, budget)
@@ -135,12 +134,12 @@ class StagesTask(SearchedTask[CandidateBatch]):
         """int64[B, T], the target items of the given examples."""
         return self.examples.source.items[self.positions_ET[rows]].astype(np.int64)
 
-    def _retrieve(self, retriever: Searcher, logged: pl.DataFrame | None, budget: Budget) -> None:
+    def _retrieve(self, budget: Budget) -> None:
         """Retrieve candidates for every example, as when serving: without seen items, and with them for seen targets.
 
         It may take half of what is left of a limited budget; the remaining examples are left out.
         """
-        config, examples = self.config, self.examples
+        config, examples, retriever, logged = self.config, self.examples, self.retriever, self.train.context
         found: list[NDArray[np.int32]] = []
         hits: list[BoolArray] = []
         begin = examples.source.indptr[examples.users]
@@ -156,11 +155,11 @@ class StagesTask(SearchedTask[CandidateBatch]):
             frame = None if logged is None else logged[examples.stop[rows]]
             query = Query(examples.users[rows], past, encode_context(retriever.needs.context, frame, len(rows)))
             targets, items = self.targets(rows), retriever.search(query, k, replace(options, excluded=past)).items
-            hit = is_retrieved(targets, items)
+            hit = _is_retrieved(targets, items)
             # A seen target can only be found with seen items kept.
             again = np.flatnonzero(among(targets, past).any(axis=1))
             if len(again):
-                hit[again] |= is_retrieved(targets[again], retriever.search(query.take(again), k, options).items)
+                hit[again] |= _is_retrieved(targets[again], retriever.search(query.take(again), k, options).items)
             found.append(items)
             hits.append(hit)
         candidates_EK, hit_ET = np.concatenate(found), np.concatenate(hits)
@@ -198,26 +197,12 @@ class StagesTask(SearchedTask[CandidateBatch]):
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """int64[B, M], and the term added to each score; -inf masks a negative."""
         num = self.config.loss.num_negatives
-        draws = torch.rand((len(rows), num), generator=rng, dtype=torch.float64).numpy()
-        if self.candidates_EK is None:
-            if self.unseen is not None:
-                free = self.unseen.num_items - self.unseen.lengths[self.examples.users[rows]]
-                correction = np.log(free) - np.log(num)
-                return self.unseen.draw(self.examples.users[rows], draws), np.repeat(correction[:, None], num, axis=1)
-            drawn = np.minimum((draws * self.num_items).astype(np.int64), self.num_items - 1)
-            real = (drawn[:, :, None] != targets[:, None, :]).all(axis=2)
-            others = self.num_items - 1 - (np.diff(np.sort(targets, axis=1), axis=1) > 0).sum(axis=1)
-            correction = np.log(np.maximum(others, 1)) - np.log(np.maximum(real.sum(axis=1), 1))
-            return drawn, np.where(real, correction[:, None], -np.inf)
-        candidates = self.candidates_EK[rows].astype(np.int64)
-        usable = candidates >= 0
-        for column in targets.T:
-            usable &= candidates != column[:, None]
-        # Random sort keys select a random subset of the usable negatives.
-        keys = torch.rand(candidates.shape, generator=rng, dtype=torch.float64).numpy()
-        order = np.argsort(np.where(usable, keys, 2.0), axis=1)[:, :num]
-        chosen, real = np.take_along_axis(candidates, order, axis=1), np.take_along_axis(usable, order, axis=1)
-        return np.where(real, chosen, targets[:, :1]), np.where(real, 0.0, -np.inf)
+        draws_BM = torch.rand((len(rows), num), generator=rng, dtype=torch.float64).numpy()
+        if self.candidates_EK is not None:
+            return _among_candidates(self.candidates_EK[rows].astype(np.int64), targets, num, rng)
+        if self.unseen is not None:
+            return _among_unseen(self.unseen, self.examples.users[rows], draws_BM)
+        return _among_all(self.num_items, targets, draws_BM)
 
     def loss(self, batch: CandidateBatch, rng: torch.Generator) -> Tensor:
         """Scalar: the weighted mean of the softmax losses."""
@@ -241,6 +226,39 @@ class StagesTask(SearchedTask[CandidateBatch]):
         return pair_scorer(self.ranker, self.config)
 
 
+def _among_candidates(
+    candidates_BK: NDArray[np.int64], targets_BT: NDArray[np.int64], num: int, rng: torch.Generator
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """`StagesTask.negatives` that are retrieved candidates, which represent only themselves."""
+    usable = candidates_BK >= 0
+    for column in targets_BT.T:
+        usable &= candidates_BK != column[:, None]
+    # Random sort keys select a random subset of the usable negatives.
+    keys = torch.rand(candidates_BK.shape, generator=rng, dtype=torch.float64).numpy()
+    order = np.argsort(np.where(usable, keys, 2.0), axis=1)[:, :num]
+    chosen, real = np.take_along_axis(candidates_BK, order, axis=1), np.take_along_axis(usable, order, axis=1)
+    return np.where(real, chosen, targets_BT[:, :1]), np.where(real, 0.0, -np.inf)
+
+
+def _among_unseen(
+    unseen: UnseenItems, users_B: NDArray[np.int64], draws_BM: NDArray[np.float64]
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """`StagesTask.negatives` that represent all items that the user has not seen."""
+    correction = np.log(unseen.num_items - unseen.lengths[users_B]) - np.log(draws_BM.shape[1])
+    return unseen.draw(users_B, draws_BM), np.repeat(correction[:, None], draws_BM.shape[1], axis=1)
+
+
+def _among_all(
+    num_items: int, targets_BT: NDArray[np.int64], draws_BM: NDArray[np.float64]
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """`StagesTask.negatives` that represent all items but the targets."""
+    drawn = np.minimum((draws_BM * num_items).astype(np.int64), num_items - 1)
+    real = (drawn[:, :, None] != targets_BT[:, None, :]).all(axis=2)
+    others = num_items - 1 - (np.diff(np.sort(targets_BT, axis=1), axis=1) > 0).sum(axis=1)
+    correction = np.log(np.maximum(others, 1)) - np.log(np.maximum(real.sum(axis=1), 1))
+    return drawn, np.where(real, correction[:, None], -np.inf)
+
+
 def _few_pairs(recall: float) -> str:
     """What to know of a harmonised training whose retriever finds few targets."""
     return (
@@ -250,7 +268,7 @@ def _few_pairs(recall: float) -> str:
     )
 
 
-def is_retrieved(targets_BT: IndexArray, items_BK: IndexArray) -> BoolArray:
+def _is_retrieved(targets_BT: IndexArray, items_BK: IndexArray) -> BoolArray:
     """bool[B, T]: whether the target is among the row's items."""
     return np.stack([(items_BK == column[:, None]).any(axis=1) for column in targets_BT.T], axis=1)
 

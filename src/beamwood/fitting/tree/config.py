@@ -57,12 +57,15 @@ class TreeConfig(TrainedConfig):
         return model.unit_coordinate and model.norm == "none" and model.width >= 4 and model.attention_hidden >= 2
 
     def resolved(self, facts: Facts) -> dict[str, Any]:
-        """See `tree_plan`."""
-        return tree_plan(self, facts)
+        """The automatic values by dotted name.
+
+        Errors: `InputError` where what is set needs a start from transitions, and there is none for so many items.
+        """
+        return _tree_plan(self, facts)
 
     def chosen(self, split: Split, options: Mapping[str, Any]) -> dict[str, Any]:
         """The kind of neighbours, where nodes may have them, and the horizon, where only the next item counts."""
-        if self.model.neighbours is not None or not takes_neighbours(self, split.train.num_items):
+        if self.model.neighbours is not None or not _takes_neighbours(self, split.train.num_items):
             return {}
         from beamwood.fitting.neighbour_choice import chosen_neighbours
 
@@ -141,11 +144,8 @@ class DtrConfig(TreeConfig):
         return super().resolved(facts) | {"loss.num_negatives": draws}
 
 
-def tree_plan(config: TreeConfig, facts: Facts) -> dict[str, Any]:
-    """The automatic values by dotted name.
-
-    Errors: `InputError` where what is set needs a start from transitions, and there is none for so many items.
-    """
+def _tree_plan(config: TreeConfig, facts: Facts) -> dict[str, Any]:
+    """See `TreeConfig.resolved`."""
     tree, optimiser, num_items = config.tree, config.optimiser, facts.num_items
     scores = start_of(config.start.scores, num_items, possible=config.can_start_from_transitions)
     started = scores == "transitions"
@@ -189,7 +189,7 @@ def _similarity_width(config: TreeConfig, num_items: int, *, started: bool) -> i
     return min(width, num_items)
 
 
-def takes_neighbours(config: TreeConfig, num_items: int) -> bool:
+def _takes_neighbours(config: TreeConfig, num_items: int) -> bool:
     """Whether nodes may have lists of neighbours: not in the papers' form, and only with a start from transitions."""
     scores = start_of(config.start.scores, num_items, possible=config.can_start_from_transitions)
     return scores == "transitions" and config.model.num_neighbours != 0 and num_items <= _MOST_NEIGHBOURS

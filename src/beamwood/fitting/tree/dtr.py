@@ -11,9 +11,9 @@ from beamwood.errors import InputError
 from beamwood.fitting.fitted import check_same_data
 from beamwood.fitting.options import Fit, TrainOptions, with_budget
 from beamwood.fitting.tree.config import DtrConfig
+from beamwood.fitting.tree.estimator import check_estimator, fit_estimator
 from beamwood.fitting.tree.fit import fit_tree
 from beamwood.fitting.tree.objective import TreeObjective
-from beamwood.fitting.tree.start import check_estimator, fit_estimator
 from beamwood.kernels.terms import Term
 from beamwood.losses.levels import LevelLoss
 from beamwood.retrieval.retriever import Retriever

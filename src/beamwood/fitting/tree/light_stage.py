@@ -123,13 +123,11 @@ class LightStage:
             return searcher, None
         if num < most:
             budget.leave_out(f"the light head learns from {num} of {most} histories")
-        own = Budget(_LEARNING * max(budget.left, 1.0), clock=budget.clock) if budget.limited else Budget()
-        head = self._distillation(searcher).learn(self._histories(num), own)
+        learning = _part_of(budget, _LEARNING)
+        head = self._distillation(searcher).learn(self._histories(num), learning)
         lit, first = self._with(searcher, light=head), self._num_queries(num / most)
-        own, queries = Budget(), self._queries(_FURTHER * first)
-        if budget.limited:
-            own, queries = Budget(_CHOOSING * max(budget.left, 1.0), clock=budget.clock), self._queries(first)
-        choice = choose_ways(lit, queries, self.task.config.choose.monitor, own, first=first)
+        choosing, queries = _part_of(budget, _CHOOSING), self._queries(first if budget.limited else _FURTHER * first)
+        choice = choose_ways(lit, queries, self.task.config.choose.monitor, choosing, first=first)
         self.discarded = choice.best_steered < 1 - _MAX_LOSS
         if self.discarded:
             lit, choice = searcher, choice.of_beams()
@@ -192,3 +190,8 @@ class LightStage:
             link=searcher.link,
             ways=ways,
         )
+
+
+def _part_of(budget: Budget, share: float) -> Budget:
+    """A budget that starts now with a share of the time left; without a limit, one without."""
+    return Budget(share * max(budget.left, 1.0), clock=budget.clock) if budget.limited else Budget()

@@ -103,12 +103,12 @@ class TreeCounts:
             whose = self.folds == fold if num_folds else None
             parts.append(neighbour_counts(train, kind, of_users=whose, budget=budget).astype(np.float32))
         began = budget.clock()
-        yield by_leaf(sum_of_matrices(parts), self.tree)
+        yield _by_leaf(_sum_of_matrices(parts), self.tree)
         # One at a time, as each may take hundreds of MiB. They are not subtracted from the whole, which would leave
         # rounding errors.
         for fold in range(num_folds):
             budget.require_rest(fold + 1, num_folds + 1, began)
-            yield by_leaf(sum_of_matrices(parts[:fold] + parts[fold + 1 :]), self.tree)
+            yield _by_leaf(_sum_of_matrices(parts[:fold] + parts[fold + 1 :]), self.tree)
 
 
 def start_scorer(scorer: DinScorer, counted: TreeCounts, *, network: bool = True) -> None:
@@ -134,12 +134,12 @@ def start_scorer(scorer: DinScorer, counted: TreeCounts, *, network: bool = True
         term.start(counted)
 
 
-def sum_of_matrices(parts: Sequence[sparse.csr_matrix]) -> sparse.csr_matrix:
+def _sum_of_matrices(parts: Sequence[sparse.csr_matrix]) -> sparse.csr_matrix:
     """The sum of matrices of one shape."""
     return sum(parts[1:], parts[0])
 
 
-def by_leaf(counts: sparse.csr_matrix, tree: Tree) -> sparse.csr_matrix:
+def _by_leaf(counts: sparse.csr_matrix, tree: Tree) -> sparse.csr_matrix:
     """[capacity, capacity], `counts` of items reordered to their leaves."""
     counts.eliminate_zeros()
     own, place = counts.tocoo(), tree.leaf_of_item

@@ -16,7 +16,6 @@ from beamwood.fitting.settings import (
     Dropout,
     HistoryLength,
     Horizon,
-    LayerWidth,
     Mlp,
     NumNegatives,
     NumTargets,
@@ -24,6 +23,7 @@ from beamwood.fitting.settings import (
     TableOptimiserSettings,
     Width,
 )
+from beamwood.models.parameters import LayerWidth
 from beamwood.retrieval.stored import MOST
 from beamwood.tree import Shape, ShapeName, choose_shape
 

@@ -1,39 +1,34 @@
-"""The initial tree of a training, and the estimator of rectified labels, each by name."""
+"""The initial tree of a training, by name."""
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any
 
 import numpy as np
 import polars as pl
 from scipy import sparse
 
-from beamwood.artefact import check_output
 from beamwood.blocks import slices
 from beamwood.data.dataset import Dataset
 from beamwood.data.examples import windows
 from beamwood.data.split import Split
 from beamwood.errors import InputError, nearest
-from beamwood.fitting.fitted import load_fitted, method_of, training_seconds
-from beamwood.fitting.options import Fit, TrainOptions
+from beamwood.fitting.fitted import load_fitted, method_of
 from beamwood.fitting.tree.config import TreeConfig
 from beamwood.fitting.tree.node_start import TREE_WIDTH, ItemVectors
 from beamwood.fitting.tree.settings import ORDERS
 from beamwood.retrieval.searchers.blend import sole_part
 from beamwood.retrieval.searchers.tree import TreeSearcher
 from beamwood.training.budget import Budget
-from beamwood.training.run_folder import RunFolder
 from beamwood.tree import Tree, category_tree, flat_tree, kmeans_tree, random_tree, tree_of_codes
 from beamwood.tree.pifa import pifa_vectors
-from beamwood.types import FloatArray, IndexArray, Searcher
+from beamwood.types import FloatArray, IndexArray
 
-__all__ = ["check_estimator", "fit_estimator", "start_tree"]
+__all__ = ["start_tree"]
 
-STARTS = ("auto", "papers", *ORDERS, "flat")
-CODES = "codes:"
+_STARTS = ("auto", "papers", *ORDERS, "flat")
+_CODES = "codes:"
 # The fewest instances from which PIFA vectors are computed, if there are so many, and the instances in a block.
 _INSTANCES, _BLOCK = 200_000, 16_384
 
@@ -59,13 +54,13 @@ def start_tree(
     assert start not in ("auto", "papers"), "a plan resolves it"
     if start == "flat":
         return flat_tree(num_items)
-    if start.startswith(CODES):
-        return tree_of_codes(codes_of(train, start.removeprefix(CODES)), branching=tree.branching)
+    if start.startswith(_CODES):
+        return tree_of_codes(_codes_of(train, start.removeprefix(_CODES)), branching=tree.branching)
     if start not in ORDERS:
-        return fitted_tree(start, split, tree.branching)
+        return _fitted_tree(start, split, tree.branching)
     shape = tree.shape_of(num_items)
     if start == "category":
-        return category_tree(category_codes(train), rng, shape=shape)
+        return category_tree(_category_codes(train), rng, shape=shape)
     if start == "random":
         return random_tree(num_items, rng, shape=shape)
     budget = budget or Budget()
@@ -79,12 +74,12 @@ def start_tree(
             "tree.start=kmeans needs tree.vectors=FOLDER of a fitted method with item vectors; or use tree.start=pifa"
         )
     else:
-        vectors_ND = fitted_item_vectors(tree.vectors, split)
+        vectors_ND = _fitted_item_vectors(tree.vectors, split)
     began = budget.clock()
     return kmeans_tree(vectors_ND, rng, shape=shape, report=lambda done, all: budget.require_rest(done, all, began))
 
 
-def category_codes(train: Dataset) -> IndexArray:
+def _category_codes(train: Dataset) -> IndexArray:
     """int[N], the category of each item, -1 for none. Errors: no item has one."""
     if train.item_table is None or not bool((train.item_table.categories >= 0).any()):
         raise InputError(
@@ -93,29 +88,29 @@ def category_codes(train: Dataset) -> IndexArray:
     return train.item_table.categories
 
 
-def codes_of(train: Dataset, column: str) -> IndexArray:
+def _codes_of(train: Dataset, column: str) -> IndexArray:
     """int64[N], a column of the item table, -1 for null. Errors: a missing column, another type than integers."""
     if train.item_table is None:
-        raise InputError(f"tree.start={CODES}{column} needs an item table; give one with --items")
+        raise InputError(f"tree.start={_CODES}{column} needs an item table; give one with --items")
     frame = train.item_table.frame
     if column not in frame.columns:
         raise InputError(
-            f"tree.start={CODES}{column}: the item table lacks this column{nearest(column, frame.columns)}"
+            f"tree.start={_CODES}{column}: the item table lacks this column{nearest(column, frame.columns)}"
         )
     cells = frame[column]
     if not cells.dtype.is_integer():
         raise InputError(
-            f"tree.start={CODES}{column}: the column is of type {cells.dtype}; codes are whole numbers, those of a "
+            f"tree.start={_CODES}{column}: the column is of type {cells.dtype}; codes are whole numbers, those of a "
             "node's children branching * code + 1 to branching * code + branching, and the root's 0"
         )
     codes: IndexArray = cells.cast(pl.Int64, strict=False).fill_null(-1).to_numpy()
     return codes
 
 
-def fitted_tree(folder: str, split: Split, branching: int) -> Tree:
+def _fitted_tree(folder: str, split: Split, branching: int) -> Tree:
     """The tree of a fitted retriever's folder. Errors: no such folder, no tree, another branching."""
     if not Path(folder).is_dir():
-        raise InputError(f"tree.start='{folder}' is neither a folder nor a start{nearest(folder, STARTS)}")
+        raise InputError(f"tree.start='{folder}' is neither a folder nor a start{nearest(folder, _STARTS)}")
     fitted = load_fitted(folder, split)
     searcher = fitted.searcher
     if not isinstance(searcher, TreeSearcher):
@@ -126,7 +121,7 @@ def fitted_tree(folder: str, split: Split, branching: int) -> Tree:
     return searcher.tree
 
 
-def fitted_item_vectors(folder: str, split: Split) -> FloatArray:
+def _fitted_item_vectors(folder: str, split: Split) -> FloatArray:
     """[N, D], the item vectors of a fitted retriever."""
     fitted = load_fitted(folder, split)
     searcher = sole_part(fitted.searcher)
@@ -156,40 +151,3 @@ def pifa_item_vectors(train: Dataset, config: TreeConfig, rng: np.random.Generat
         return sparse.csr_matrix((weights, histories.items, histories.indptr), shape), examples.targets(rows)
 
     return pifa_vectors((block(rows[part]) for part in slices(len(rows), _BLOCK)), num_items, num_items, rng)
-
-
-def check_estimator(name: str, methods: Mapping[str, Fit]) -> None:
-    """Errors: a name that is neither one of `methods` nor a folder."""
-    if name not in methods and not Path(name).is_dir():
-        raise InputError(f"loss.estimator='{name}' is neither a method nor a folder{nearest(name, methods)}")
-
-
-def fit_estimator(name: str, split: Split, methods: Mapping[str, Fit], **options: Unpack[TrainOptions]) -> Searcher:
-    """The estimator of rectified labels, fitted first or loaded.
-
-    `name` is one of `methods`, fitted first on the same split, else a folder (where it is a method's name: ./sasrec).
-    An estimator that is fitted, and its run, are stored in the folder of the run, which the caller locks. So a resumed
-    training continues or loads it; the budget then counts the time that it took before.
-    """
-    if name not in methods:
-        return load_fitted(name, split).searcher
-    run, resume = options.get("run"), options.get("resume", False)
-    folder, own = None, None
-    if run is not None:
-        folder = check_output(run.path / "estimator", overwrite=True)
-        own = RunFolder(run.path / "estimator.run", overwrite=run.overwrite)
-        if not resume:
-            own.check(resume=False)
-            run.clear()
-        elif (folder / "manifest.json").exists():
-            kept = load_fitted(str(folder), split)
-            if kept.metadata.get("method") == name:
-                Budget.of(options.get("time_limit")).count(training_seconds(kept))
-                return kept.searcher
-        # The estimator of another run, which this run must not resume after an interrupt.
-        shutil.rmtree(folder, ignore_errors=True)
-    resumes = resume and own is not None and own.holds_a_run
-    fitted = methods[name](split, **options | {"run": own, "resume": resumes})
-    if folder is not None:
-        fitted.save(folder, overwrite=True)
-    return fitted.searcher

@@ -51,7 +51,7 @@ class TreeUpdate:
         """The estimated seconds of an update, from a timed sample."""
         tree, rng = self.model.tree, np.random.default_rng(self.seed)
         if self.settings.learner == "kmeans":
-            return kmeans_price(self.model.leaf_vectors(), tree.shape)
+            return _kmeans_seconds(self.model.leaf_vectors(), tree.shape)
         return self._learner(rng).estimate()
 
     def propose(self, number: int, budget: Budget) -> Tree | None:
@@ -119,7 +119,7 @@ class TreeUpdate:
             optimizers[0].state[self.model.scorer.nodes.weight][name] = value
 
 
-def kmeans_price(vectors_ND: FloatArray, shape: Shape) -> float:
+def _kmeans_seconds(vectors_ND: FloatArray, shape: Shape) -> float:
     """The estimated seconds of `kmeans_tree`, from the time for a part of the items."""
     some = vectors_ND[:_TIMED_ITEMS]
     started = time.perf_counter()

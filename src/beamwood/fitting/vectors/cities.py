@@ -18,11 +18,11 @@ from beamwood.blocks import evenly, slices
 from beamwood.data.split import Split
 from beamwood.errors import InputError
 from beamwood.fitting.searched_task import SearchedTask
+from beamwood.fitting.vectors.cities_settings import CitiesConfig
 from beamwood.fitting.vectors.fit import fit_vectors
 from beamwood.fitting.vectors.item_contexts import Occurrences, check_tied, replaced_vectors
 from beamwood.fitting.vectors.options import VectorOptions
 from beamwood.fitting.vectors.sequence_start import fitted_sequence
-from beamwood.fitting.vectors.settings import CitiesConfig
 from beamwood.models.cities import ContextModel
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.searchers.vectors import VectorSearcher

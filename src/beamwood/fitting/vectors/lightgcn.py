@@ -44,8 +44,8 @@ __all__ = ["AveragedRows", "AveragedGraph", "Graph", "LightGcnTask", "fit_lightg
 class Graph:
     """The user-item graph; the weight of an edge is 1 / sqrt(product of both nodes' degrees), repeats count once."""
 
-    def __init__(self, taken: ItemLists, num_items: int, num_layers: int) -> None:
-        self.num_layers, each = num_layers, taken.distinct()
+    def __init__(self, histories: ItemLists, num_items: int, num_layers: int) -> None:
+        self.num_layers, each = num_layers, histories.distinct()
         num_users = len(each)
         degrees = np.concatenate([each.lengths, np.bincount(each.items, minlength=num_items)])
         # Isolated nodes have scale 0.
@@ -87,7 +87,7 @@ class AveragedRows(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, table_VD: Tensor, rows_R: Tensor, graph: Graph) -> Tensor:
         own, table = graph.edges[rows_R.numpy()], table_VD.numpy()
-        ctx.graph, ctx.own, ctx.rows, ctx.size = graph, own, rows_R, len(table)
+        ctx.graph, ctx.own, ctx.rows = graph, own, rows_R
         summed = table[rows_R.numpy()] + own @ graph.summed(table, graph.num_layers)
         return torch.from_numpy(summed / np.float32(graph.num_layers + 1))
 
@@ -107,17 +107,17 @@ class AveragedGraph(torch.autograd.Function):
     def forward(ctx: Any, table_VD: Tensor, rows_R: Tensor, graph: Graph) -> Tensor:
         ctx.graph, ctx.size = graph, len(table_VD)
         ctx.save_for_backward(rows_R)
-        return averaged(table_VD, graph)[rows_R]
+        return _averaged(table_VD, graph)[rows_R]
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient_RD: Tensor) -> tuple[Tensor, None, None]:
         (rows_R,) = ctx.saved_tensors
         spread = gradient_RD.new_zeros(ctx.size, gradient_RD.shape[1]).index_copy_(0, rows_R, gradient_RD)
-        return averaged(spread, ctx.graph), None, None
+        return _averaged(spread, ctx.graph), None, None
 
 
-def averaged(vectors_VD: Tensor, graph: Graph) -> Tensor:
+def _averaged(vectors_VD: Tensor, graph: Graph) -> Tensor:
     """[V, D], the mean over the layers of all nodes' vectors."""
     total, edges = vectors_VD, graph.edges_on(vectors_VD.device)
     for _ in range(graph.num_layers):
@@ -156,16 +156,16 @@ class LightGcnTask(SearchedTask[TripletBatch]):
 
     def __init__(self, train: Dataset, config: LightGcnConfig) -> None:
         self.config, self.num_items, self.num_users = config, train.num_items, len(train.histories)
-        self.taken = train.histories.distinct()
-        counts = self.taken.lengths
+        self.positives = train.histories.distinct()
+        counts = self.positives.lengths
         self.drawn = np.flatnonzero((counts > 0) & (counts < self.num_items))
         if len(self.drawn) == 0:
             raise InputError("no training user has some items but not all; give a longer log")
-        self.num_examples = len(self.taken.items)
-        self.graph = Graph(self.taken, self.num_items, config.model.num_layers)
+        self.num_examples = len(self.positives.items)
+        self.graph = Graph(self.positives, self.num_items, config.model.num_layers)
         # For each of a user's items, ascending, the number of other items below it.
         place = places_in_rows(counts)
-        self._others = self.taken.rows * (self.num_items + 1) + self.taken.items - place
+        self._others = self.positives.rows * (self.num_items + 1) + self.positives.items - place
 
     def prepare(self, rng: torch.Generator, budget: Budget) -> None:
         """Initialise the vectors."""
@@ -177,8 +177,8 @@ class LightGcnTask(SearchedTask[TripletBatch]):
         del progress
         draws_B3 = torch.rand((len(rows), 3), generator=rng, dtype=torch.float64).numpy()
         users = self.drawn[(draws_B3[:, 0] * len(self.drawn)).astype(np.int64)]
-        first, counts = self.taken.indptr[users], self.taken.lengths[users]
-        items = self.taken.items[first + (draws_B3[:, 1] * counts).astype(np.int64)]
+        first, counts = self.positives.indptr[users], self.positives.lengths[users]
+        items = self.positives.items[first + (draws_B3[:, 1] * counts).astype(np.int64)]
         # The n-th unseen item: n plus the number of seen items below it.
         others = (draws_B3[:, 2] * (self.num_items - counts)).astype(np.int64)
         before = np.searchsorted(self._others, users * (self.num_items + 1) + others, side="right") - first
@@ -189,9 +189,9 @@ class LightGcnTask(SearchedTask[TripletBatch]):
         """[B], BPR of the averaged vectors, and half the squared length of the three E_0 times `regularisation`."""
         del rng
         vectors_B3D, starts_B3D = self.model(batch.nodes_B3)
-        user, taken, other = vectors_B3D.unbind(dim=1)
+        user_BD, positive_BD, negative_BD = vectors_B3D.unbind(dim=1)
         lengths_B = starts_B3D.square().sum(dim=(1, 2))
-        ranked_B = bpr((user * taken).sum(dim=1), (user * other).sum(dim=1))
+        ranked_B = bpr((user_BD * positive_BD).sum(dim=1), (user_BD * negative_BD).sum(dim=1))
         losses_B: Tensor = ranked_B + self.config.loss.regularisation / 2 * lengths_B
         return losses_B
 
@@ -201,7 +201,7 @@ class LightGcnTask(SearchedTask[TripletBatch]):
         table = self.model.table.detach().numpy()
         vectors_VD = graph.summed(table, layers + 1) / np.float32(layers + 1)
         users, items = vectors_VD[:first].copy(), vectors_VD[first:].copy()
-        trained = self.taken.lengths > 0
+        trained = self.positives.lengths > 0
         queries: QueryVectors
         if layers == 0:
             users[~trained] = users[trained].mean(axis=0)

@@ -23,9 +23,9 @@ from beamwood.errors import InputError
 from beamwood.fitting.searched_task import SearchedTask
 from beamwood.fitting.vectors.fit import fit_vectors
 from beamwood.fitting.vectors.item_contexts import Occurrences, check_tied, encoded_histories, replaced_vectors
+from beamwood.fitting.vectors.melt_settings import MeltConfig
 from beamwood.fitting.vectors.options import VectorOptions
 from beamwood.fitting.vectors.sequence_start import fitted_sequence
-from beamwood.fitting.vectors.settings import MeltConfig
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.searchers.queries import UserBranch
 from beamwood.retrieval.searchers.vectors import VectorSearcher

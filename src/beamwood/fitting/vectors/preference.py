@@ -15,11 +15,11 @@ from torch import Tensor
 from beamwood.blocks import slices
 from beamwood.data.split import Split
 from beamwood.errors import InputError
-from beamwood.evaluation.metrics import TailRule
+from beamwood.evaluation.tail import TailRule
 from beamwood.fitting.vectors.fit import fit_vectors
 from beamwood.fitting.vectors.options import VectorOptions
+from beamwood.fitting.vectors.preference_settings import PreferenceConfig
 from beamwood.fitting.vectors.sequence_start import ContinuedTask
-from beamwood.fitting.vectors.settings import PreferenceConfig
 from beamwood.fitting.vectors.windows import WindowBatch
 from beamwood.losses.preference import dpo, lpo, orpo, s_dpo, simpo, tail_weights
 from beamwood.losses.softmax import BLOCK_CELLS

@@ -1,4 +1,4 @@
-"""The settings of methods that score by inner products of vectors; those of two towers: `tower_settings`."""
+"""The settings of methods that score by inner products of vectors, as far as methods share them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from beamwood.errors import InputError
-from beamwood.evaluation.metrics import TailOf
-from beamwood.fitting.effect import Condition, Not, NotBoth, Only, by_choice
+from beamwood.fitting.effect import Condition, Only, by_choice
 from beamwood.fitting.plan import Facts, embeddings_of, start_of
 from beamwood.fitting.settings import (
     Dropout,
@@ -17,8 +16,6 @@ from beamwood.fitting.settings import (
     Horizon,
     ItemStartSettings,
     LoopSettings,
-    NumNegatives,
-    OptimiserSettings,
     SeenConfig,
     SettingsGroup,
     TableOptimiserSettings,
@@ -26,21 +23,18 @@ from beamwood.fitting.settings import (
     Width,
 )
 from beamwood.fitting.vectors.index_settings import IndexChoiceSettings
-from beamwood.models.encoder import Encoder, NumHeads
-from beamwood.models.encoders import ENCODERS, AnySizes, EncoderName
+from beamwood.models.encoder import Encoder
+from beamwood.models.encoders import ENCODERS
 
 __all__ = [
-    "AlignedModelSettings",
     "AlignedStartSettings",
-    "CitiesConfig",
     "ContinuedConfig",
     "EncoderModelSettings",
     "FolderStartSettings",
-    "MeltConfig",
-    "PreferenceConfig",
+    "HorizonConfig",
+    "MaxContexts",
     "SequenceConfig",
     "SequenceLossSettings",
-    "HorizonConfig",
     "SequenceModelSettings",
     "VectorConfig",
     "WindowConfig",
@@ -57,9 +51,6 @@ _WHOLE, _SAMPLED = 15_000, 4_000
 _LEAST_STEPS = 20
 # In a catalogue of up to so many items, the lists of validation tell too little to stop early by.
 _FEW_ITEMS = 40
-
-_PREFERS = Not("loss.preference", ("none",))
-_TELLS_THE_TAIL = NotBoth(("loss.preference", "none"), ("loss.reweight", False))
 
 MaxContexts = Annotated[int, Field(ge=1, description="maximum occurrences used per item")]
 
@@ -201,17 +192,6 @@ class FolderStartSettings(SettingsGroup):
     folder: str | None = Field(None, description="folder of a fitted sequence model (--from)")
 
 
-class AlignedModelSettings(AnySizes, SequenceModelSettings):
-    """An encoder by name."""
-
-    encoder: EncoderName = Field("sasrec", description="encoder of histories")
-
-    @classmethod
-    def conditions(cls) -> dict[str, tuple[Condition, ...]]:
-        """Each encoder reads its own sizes."""
-        return super().conditions() | sizes_by("model.encoder")
-
-
 class AlignedStartSettings(ItemStartSettings, FolderStartSettings):
     """How item vectors are initialised, or the fitted model with all weights."""
 
@@ -230,95 +210,3 @@ class ContinuedConfig(WindowConfig):
         """As `WindowConfig`; a fitted model brings its item vectors."""
         values = super().resolved(facts)
         return values if self.start.folder is None else {k: v for k, v in values.items() if k != "start.items"}
-
-
-class PreferenceLossSettings(SequenceLossSettings):
-    """A preference loss beside the cross-entropy."""
-
-    preference: Literal["lpo", "dpo", "s-dpo", "simpo", "orpo", "none"] = Field(
-        "lpo", description="preference loss; dpo and s-dpo need start.folder"
-    )
-    pi: Annotated[Literal["prob", "logit", "logprob"], _PREFERS] = Field(
-        "logit", description="what LPO compares, with Gumbel noise added; logit and logprob give the same loss"
-    )
-    tau: Annotated[float, Only("loss.preference", ("lpo",))] = Field(1.0, gt=0, description="temperature of LPO")
-    strength: Annotated[float, _PREFERS] = Field(0.5, ge=0, description="lambda: weight of the preference loss")
-    beta: Annotated[float, Only("loss.preference", ("dpo", "s-dpo", "simpo"))] = Field(
-        1.0, gt=0, description="beta of DPO, S-DPO and SimPO"
-    )
-    gamma: Annotated[float, Only("loss.preference", ("simpo",))] = Field(0.5, description="margin of SimPO")
-    num_negatives: Annotated[NumNegatives, _PREFERS] = 10
-    negatives: Annotated[Literal["gumbel", "top", "uniform"], _PREFERS] = Field(
-        "gumbel", description="sampling of the head items used as negatives"
-    )
-    reweight: bool = Field(True, description="weight tail labels e^reweight_strength : 1 within a batch")
-    reweight_strength: Annotated[float, Only("loss.reweight", (True,))] = Field(
-        1.0, ge=0, description="alpha of tail labels; 1: LPO4Rec, 2: R2Rec"
-    )
-    tail_of: Annotated[TailOf, _TELLS_THE_TAIL] = Field(
-        "items", description="unit of tail_share; prefixes: as in the authors' code"
-    )
-    tail_share: Annotated[float, _TELLS_THE_TAIL] = Field(0.2, gt=0, lt=1, description="share that forms the tail")
-
-    @property
-    def compares_probabilities(self) -> bool:
-        """Whether the loss needs the denominator of the softmax, which cancels in all other losses."""
-        return self.preference == "orpo" or (self.preference != "none" and self.pi == "prob")
-
-
-class PreferenceConfig(ContinuedConfig, VectorConfig):
-    """A preference loss beside the cross-entropy."""
-
-    model: AlignedModelSettings = AlignedModelSettings()
-    loss: PreferenceLossSettings = PreferenceLossSettings()
-
-    @property
-    def encoder(self) -> Encoder:
-        """That of the name in the settings."""
-        return ENCODERS[self.model.encoder]
-
-    def sampled(self, facts: Facts) -> int | None:
-        """As `WindowConfig`, but None where exact probabilities are compared, unless given."""
-        exact = self.loss.compares_probabilities and self.loss.sampled_negatives == "auto"
-        return None if exact else super().sampled(facts)
-
-
-class MeltExampleSettings(SettingsGroup):
-    """Which users and items are rare, and the contexts of items."""
-
-    user_quantile: float = Field(0.8, gt=0, lt=1, description="quantile of history length below which users are rare")
-    item_quantile: float = Field(0.78, gt=0, lt=1, description="quantile of interactions below which items are rare")
-    max_contexts: MaxContexts = 50
-
-
-class MeltConfig(VectorConfig):
-    """Two branches beside a fitted encoder; a step has as many users as items."""
-
-    start: FolderStartSettings = FolderStartSettings()
-    examples: MeltExampleSettings = MeltExampleSettings()
-    loop: LoopSettings = LoopSettings(batch_size=128, max_steps=600, evaluate_every=100)
-
-
-class ContextModelSettings(SettingsGroup):
-    """The network that infers a vector from contexts."""
-
-    num_heads: NumHeads = 2
-    dropout: Dropout = 0.1
-
-
-class CitiesExampleSettings(SettingsGroup):
-    """Which items are rare, and the contexts of items."""
-
-    reach: int = Field(24, ge=1, description="context items on each side of an occurrence")
-    max_contexts: MaxContexts = 10
-    rare: int = Field(5, ge=1, description="items with at most this many interactions get a new vector")
-
-
-class CitiesConfig(VectorConfig):
-    """Vectors of rare items from their contexts."""
-
-    model: ContextModelSettings = ContextModelSettings()
-    start: FolderStartSettings = FolderStartSettings()
-    examples: CitiesExampleSettings = CitiesExampleSettings()
-    optimiser: OptimiserSettings = OptimiserSettings(warmup_steps=50)
-    loop: LoopSettings = LoopSettings(max_steps=600, evaluate_every=100)

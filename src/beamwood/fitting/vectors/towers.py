@@ -96,7 +96,7 @@ class TwoTowerTask(SearchedTask[PairBatch]):
     def prepare(self, rng: torch.Generator, budget: Budget) -> None:
         """Initialise the towers, with item vectors by `start.items`."""
         config = self.config
-        self.model = build_towers(self.train, config, rng)
+        self.model = _build_towers(self.train, config, rng)
         assert config.start.items != "auto", "a plan resolves it"
         if config.start.items == "transitions":
             users = self.model.users
@@ -206,7 +206,7 @@ def masked_candidates(
     return torch.from_numpy(mask)
 
 
-def build_towers(train: Dataset, config: TowerConfig, generator: torch.Generator) -> TwoTower:
+def _build_towers(train: Dataset, config: TowerConfig, generator: torch.Generator) -> TwoTower:
     """The towers of a configuration."""
     num_items, model = len(train.items), config.model
     users: UserTable | MeanTower | SequenceModel

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 from beamwood.models import parameters as declared
 from beamwood.models.encoder import Encoder, NumBlocks
-from beamwood.models.ops import Array, Parameters, dropped, filtered, gelu, linear, norm
-from beamwood.models.parameters import Parameter, linear_parameters, norm_parameters
+from beamwood.models.ops import Array, Parameters, dropped, filtered, gelu, layer_norm, linear
+from beamwood.models.parameters import Parameter, layer_norm_parameters, linear_parameters
 
 __all__ = ["ENCODER", "Sizes"]
 
@@ -27,28 +27,28 @@ class Sizes(declared.Sizes):
 def parameters(width: int, length: int, sizes: Sizes) -> Iterator[Parameter]:
     """Positions and filters N(0, 0.02), then the maps."""
     yield Parameter("positions", (length, width), "normal", 0.02)
-    yield from norm_parameters("norm", width)
+    yield from layer_norm_parameters("norm", width)
     for block in range(sizes.num_blocks):
         yield Parameter(f"blocks.{block}.filter", (length // 2 + 1, width, 2), "normal", 0.02)
     for block in range(sizes.num_blocks):
         name = f"blocks.{block}"
-        yield from norm_parameters(f"{name}.filter_norm", width)
-        yield from norm_parameters(f"{name}.feed_norm", width)
+        yield from layer_norm_parameters(f"{name}.filter_norm", width)
+        yield from layer_norm_parameters(f"{name}.feed_norm", width)
         yield from linear_parameters(f"{name}.inner", width, 4 * width)
         yield from linear_parameters(f"{name}.outer", 4 * width, width)
 
 
 def forward(p: Parameters, x_BLD: Array, real_BL: Array, sizes: Sizes, dropout: float, last: bool) -> Array:
     """Each part with its residual and its norm after it."""
-    x = dropped(norm(x_BLD + p["positions"], p, "norm"), dropout) * real_BL[:, :, None]
+    x = dropped(layer_norm(x_BLD + p["positions"], p, "norm"), dropout) * real_BL[:, :, None]
     for block in range(sizes.num_blocks):
         name = f"blocks.{block}"
         mixed = filtered(x, p[f"{name}.filter"])
         if last and block == sizes.num_blocks - 1:
             x, mixed = x[:, -1:, :], mixed[:, -1:, :]
-        x = norm(x + dropped(mixed, dropout), p, f"{name}.filter_norm")
+        x = layer_norm(x + dropped(mixed, dropout), p, f"{name}.filter_norm")
         hidden = gelu(linear(x, p, f"{name}.inner"))
-        x = norm(x + dropped(linear(hidden, p, f"{name}.outer"), dropout), p, f"{name}.feed_norm")
+        x = layer_norm(x + dropped(linear(hidden, p, f"{name}.outer"), dropout), p, f"{name}.feed_norm")
     return x[:, -1:, :]
 
 

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from beamwood.errors import InputError
 from beamwood.models import parameters as declared
 from beamwood.models.encoder import Encoder, NumBlocks, NumHeads
-from beamwood.models.ops import Array, Parameters, attention, dropped, linear, namespace, norm, relu
-from beamwood.models.parameters import Parameter, linear_parameters, norm_parameters
+from beamwood.models.ops import Array, Parameters, attention, dropped, layer_norm, linear, namespace, relu
+from beamwood.models.parameters import Parameter, layer_norm_parameters, linear_parameters
 
-__all__ = ["ENCODER", "Sizes", "attended", "block_parameters"]
+__all__ = ["ENCODER", "Sizes", "block_parameters", "transformer_block"]
 
 
 class Sizes(declared.Sizes):
@@ -32,7 +32,7 @@ def parameters(width: int, length: int, sizes: Sizes) -> Iterator[Parameter]:
     yield Parameter("positions", (length, width), "normal", 0.02)
     for block in range(sizes.num_blocks):
         yield from block_parameters(f"blocks.{block}", width)
-    yield from norm_parameters("final_norm", width)
+    yield from layer_norm_parameters("final_norm", width)
 
 
 def forward(p: Parameters, x_BLD: Array, real_BL: Array, sizes: Sizes, dropout: float, last: bool) -> Array:
@@ -44,28 +44,30 @@ def forward(p: Parameters, x_BLD: Array, real_BL: Array, sizes: Sizes, dropout: 
     visible_BLL = (xp.tril(ones) & real_BL[:, None, :]) | xp.eye(length, dtype=xp.bool, device=x_BLD.device)
     for block in range(sizes.num_blocks):
         only = last and block == sizes.num_blocks - 1
-        x = attended(p, f"blocks.{block}", x, visible_BLL, num_heads=sizes.num_heads, dropout=dropout, last=only)
-    return norm(x, p, "final_norm")
+        x = transformer_block(
+            p, f"blocks.{block}", x, visible_BLL, num_heads=sizes.num_heads, dropout=dropout, last=only
+        )
+    return layer_norm(x, p, "final_norm")
 
 
 def block_parameters(name: str, width: int) -> Iterator[Parameter]:
-    """The parameters of `attended`."""
-    yield from norm_parameters(f"{name}.attention_norm", width)
-    yield from norm_parameters(f"{name}.feed_norm", width)
+    """The parameters of `transformer_block`."""
+    yield from layer_norm_parameters(f"{name}.attention_norm", width)
+    yield from layer_norm_parameters(f"{name}.feed_norm", width)
     for part in ("query", "key", "value", "output"):
         yield from linear_parameters(f"{name}.{part}", width, width)
     yield from linear_parameters(f"{name}.inner", width, 4 * width)
     yield from linear_parameters(f"{name}.outer", 4 * width, width)
 
 
-def attended(
+def transformer_block(
     p: Parameters, name: str, x_BLD: Array, visible_BLL: Array, *, num_heads: int, dropout: float, last: bool = False
 ) -> Array:
-    """A layer of attention and one of two linear maps, each with pre-normalisation and a residual connection.
+    """A pre-norm transformer block: attention, then two linear maps, each with layer norm and a residual connection.
 
     [B, L, D], [B, 1, D] with `last`; `visible_BLL`: whether the row's position may attend to the column's.
     """
-    normed = norm(x_BLD, p, f"{name}.attention_norm")
+    normed = layer_norm(x_BLD, p, f"{name}.attention_norm")
     looking = normed
     if last:
         x_BLD, looking, visible_BLL = x_BLD[:, -1:, :], normed[:, -1:, :], visible_BLL[:, -1:, :]
@@ -78,7 +80,7 @@ def attended(
         dropout=dropout,
     )
     x = x_BLD + dropped(linear(mixed, p, f"{name}.output"), dropout)
-    hidden = relu(linear(norm(x, p, f"{name}.feed_norm"), p, f"{name}.inner"))
+    hidden = relu(linear(layer_norm(x, p, f"{name}.feed_norm"), p, f"{name}.inner"))
     return x + dropped(linear(dropped(hidden, dropout), p, f"{name}.outer"), dropout)
 
 

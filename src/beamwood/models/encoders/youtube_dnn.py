@@ -11,18 +11,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Annotated
 
 from pydantic import Field
 
 from beamwood.models import parameters as declared
 from beamwood.models.encoder import Encoder
 from beamwood.models.ops import Array, Parameters, at_least, dropped, linear, namespace, relu
-from beamwood.models.parameters import Parameter, linear_parameters
+from beamwood.models.parameters import LayerWidth, Parameter, linear_parameters
 
 __all__ = ["ENCODER", "Sizes"]
-
-LayerWidth = Annotated[int, Field(ge=1, lt=2**14)]
 
 
 class Sizes(declared.Sizes):

@@ -20,7 +20,7 @@ from beamwood.kernels.arrays import unread
 from beamwood.kernels.lists import from_padded_rows, padded_rows
 from beamwood.kernels.mixtures import Mixtures
 from beamwood.kernels.terms import Array, Counted, Held, Term, TermQuery, added_up, moved_leaves, sums_of_leaves
-from beamwood.models.terms.pace import PACE
+from beamwood.models.terms.step_scale import STEP_SCALE
 from beamwood.tree.tree import Shape
 from beamwood.types import IndexArray
 
@@ -83,7 +83,7 @@ class Neighbours(Term):
     def weights(self, held: Held) -> Held:
         from torch.nn.functional import softplus
 
-        places = softplus(PACE * held["places"])
+        places = softplus(STEP_SCALE * held["places"])
         if self.latest is not None:
             places = places * (places.new_ones(len(places)).cumsum(0) > len(places) - self.latest)
         return {**held, "places": places}
@@ -97,7 +97,7 @@ class Neighbours(Term):
         row_E, place_E = xp.nonzero(leaves_BL >= 0)
         fold_E = None if query.folds is None else query.folds[row_E]
         rows_E = leaves_BL[row_E, place_E] + shape.level_offset(shape.depth)
-        near_EK, chance_EK = lists_of_leaves(held, rows_E, fold_E)
+        near_EK, chance_EK = _lists_of_leaves(held, rows_E, fold_E)
         # A key for each row and node of the level; an absent neighbour, of chance 0, gets the key before its row's.
         row_B1 = xp.arange(len(leaves_BL), device=device)[:, None] * (size + 1) + 1
         at = wanted_at = (row_B1[row_E] + shape.ancestors(near_EK, query.level)).reshape(-1)
@@ -125,7 +125,7 @@ class Neighbours(Term):
             set_lists(lists, counts)
         places = _WEIGHT * torch.tensor(_FADE) ** torch.arange(len(held["places"]) - 1, -1, -1)
         # The weights of distant places may underflow.
-        held["places"][:] = (torch.log(torch.expm1(places.clamp(min=1e-30))) / PACE).numpy()
+        held["places"][:] = (torch.log(torch.expm1(places.clamp(min=1e-30))) / STEP_SCALE).numpy()
         held["gain"][:] = _GAIN
 
     def move(self, held: Mapping[str, NDArray[Any]], place: IndexArray, shape: Shape) -> None:
@@ -133,7 +133,7 @@ class Neighbours(Term):
         first = shape.level_offset(shape.depth)
         held["shares"][:] = sums_of_leaves(moved_leaves(held["shares"][first:].astype(float), place), shape)
         for lists in all_lists(held):
-            move_lists(lists, place)
+            _move_lists(lists, place)
 
     def mixed(self, held: Held, leaves: Mixtures, shape: Shape) -> dict[str, NDArray[Any]]:
         """The strongest entries of all their lists."""
@@ -171,7 +171,7 @@ class Neighbours(Term):
             raise ArtefactError(f"neighbours.leaves lists leaf {highest} of a tree that has {shape.capacity}")
 
 
-def lists_of_leaves(held: Held, rows_E: Array, folds_E: Array | None) -> tuple[Array, Array]:
+def _lists_of_leaves(held: Held, rows_E: Array, folds_E: Array | None) -> tuple[Array, Array]:
     """The neighbours and chances of leaves by their rows, [E, K] each; those with a fold use the lists without it."""
     if folds_E is None:
         return held["leaves"][rows_E], held["chances"][rows_E]
@@ -192,7 +192,7 @@ def set_lists(lists: NeighbourLists, counts: sparse.csr_matrix) -> None:
     lists.leaves[first:], lists.chances[first:] = padded_rows(sparse.csr_matrix(chances), lists.leaves.shape[1])
 
 
-def move_lists(lists: NeighbourLists, place: IndexArray) -> None:
+def _move_lists(lists: NeighbourLists, place: IndexArray) -> None:
     """Move the list of leaf l to `place[l]`, -1 for an empty leaf, and rename the leaves that it holds."""
     first = len(lists.leaves) - len(place)
     leaves, chances = lists.leaves[first:].copy(), lists.chances[first:].copy()

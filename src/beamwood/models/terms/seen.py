@@ -13,7 +13,7 @@ from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
 from beamwood.kernels.terms import Array, Held, Term, TermQuery, added_up
-from beamwood.models.terms.pace import PACE
+from beamwood.models.terms.step_scale import STEP_SCALE
 from beamwood.tree.tree import Shape
 
 __all__ = ["Seen", "add_weight", "set_weight"]
@@ -38,7 +38,7 @@ class Seen(Term):
         return {"weights": np.zeros(history_length, np.float32)}
 
     def weights(self, held: Held) -> Held:
-        return {"weights": PACE * held["weights"]}
+        return {"weights": STEP_SCALE * held["weights"]}
 
     def score(self, held: Held, query: TermQuery) -> Array:
         leaves_BL, nodes_BM = query.leaves, query.nodes
@@ -58,9 +58,9 @@ class Seen(Term):
 
 def set_weight(held: Mapping[str, NDArray[Any]], weight: float) -> None:
     """Set the weight of every place, in arrays as held in training."""
-    held["weights"][:] = weight / PACE
+    held["weights"][:] = weight / STEP_SCALE
 
 
 def add_weight(held: Mapping[str, NDArray[Any]], weight: float) -> None:
     """Add to the weight of every place."""
-    held["weights"][:] += weight / PACE
+    held["weights"][:] += weight / STEP_SCALE

@@ -116,8 +116,6 @@ class Search:
                 raise Interrupted("interrupted before anything was found; run the same command with --resume") from None
             return replace(self._found(read=False), interrupted=True)
 
-    # ---- looks
-
     def _look_at_all(self) -> None:
         contenders = [member.contender for member in self.members.values()]
         while True:
@@ -257,8 +255,6 @@ class Search:
             self.reports.better(self._with_table(self.document()))
             self.reports.say(f"best so far: {best.name}")
 
-    # ---- blends
-
     def _blend(self) -> None:
         """Try blends while there is time for one more and for the test."""
         contenders = [member.contender for member in self.members.values()]
@@ -317,8 +313,6 @@ class Search:
             first, seen = own["retriever_weight"], own["seen_weight"]
             found = two_stage(found, self.folder.fitted(name), retriever_weight=first, seen_weight=seen)
         return found
-
-    # ---- results
 
     def candidates(self) -> list[Candidate]:
         """All trials with a value, in the order of their first measurement."""

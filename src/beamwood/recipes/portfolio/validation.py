@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from beamwood.data.split import Split
-from beamwood.evaluation.cost import Cost, cost_of
+from beamwood.evaluation.cost import Cost, measure_cost
 from beamwood.fitting.choose import CUT, Monitor
 from beamwood.types import FloatArray, Searcher
 
@@ -51,4 +51,4 @@ class Validation:
 
     def cost(self, searcher: Searcher) -> Cost:
         """The cost of an answer for one user."""
-        return cost_of(searcher, self.queries, self.cut, seconds=_COST_SECONDS)
+        return measure_cost(searcher, self.queries, self.cut, seconds=_COST_SECONDS)

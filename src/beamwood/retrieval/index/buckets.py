@@ -90,22 +90,20 @@ class Buckets:
 
 def probed_items(
     buckets: Buckets, order_C: IndexArray, num_probed: int, k: int, options: SearchOptions
-) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """int32[M], ascending, the allowed items of one row in the first `num_probed` buckets of `order_C`; and these
-    buckets.
+) -> NDArray[np.int32]:
+    """int32[M], ascending, the allowed items of one row in the first `num_probed` buckets of `order_C`.
 
     Where fewer than k items are left, the number of buckets is doubled, up to all.
     """
     count = min(num_probed, len(order_C))
     while True:
-        probed = np.asarray(order_C[:count], np.int64)
-        items = buckets.members(probed)
+        items = buckets.members(np.asarray(order_C[:count], np.int64))
         if options.allowed is not None:
             items = items[options.allowed[items]]
         if options.excluded is not None and len(options.excluded.items):
             items = items[~is_in(items, options.excluded.items)]
         if len(items) >= k or count == len(order_C):
-            return items, probed
+            return items
         count = min(2 * count, len(order_C))
 
 
@@ -127,5 +125,5 @@ def best_inside(
     options: SearchOptions,
 ) -> Hits:
     """The k largest products of one row inside its opened buckets; `scored` counts these products."""
-    items, _ = probed_items(buckets, order_C, num_probed, k, options)
+    items = probed_items(buckets, order_C, num_probed, k, options)
     return best_of(items, vectors_ND[items] @ query_D, k)

@@ -240,7 +240,7 @@ class ClusterIndex:
         while True:
             nodes, products = self.tree.walk(self.nodes, query_D, width)
             scored += products
-            items, _ = probed_items(self.buckets, self._leaf_of[nodes], len(nodes), k, options)
+            items = probed_items(self.buckets, self._leaf_of[nodes], len(nodes), k, options)
             if len(items) >= k or len(nodes) == len(self.buckets):
                 break
             # Where a filter leaves too few, the beam is widened, up to all nodes.

@@ -16,8 +16,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from beamwood.errors import UnknownSearcherError, nearest
 from beamwood.extras import asking_for
+from beamwood.retrieval.search_checks import check_search
 from beamwood.retrieval.stored import StoredPart
-from beamwood.retrieval.top_k import check_search, join_hits
+from beamwood.retrieval.top_k import join_hits
 from beamwood.types import FloatArray, Hits, SearchOptions
 
 __all__ = [

@@ -19,7 +19,7 @@ from beamwood.retrieval.index.kmeans import kmeans, nearest_centres
 from beamwood.retrieval.stored import MOST, StoredConfig
 from beamwood.types import FloatArray, Hits, SearchOptions
 
-__all__ = ["IvfIndex", "IvfSettings", "NumBuckets", "NumProbed", "bucketed"]
+__all__ = ["IvfIndex", "IvfSettings", "NumBuckets", "NumProbed", "bucketed", "probed_of", "restored_buckets"]
 
 NumBuckets = Annotated[
     int | None,

@@ -3,7 +3,7 @@
     loss = - sum over levels, mean over a query's 10 nearest items, of log softmax(encode(q) . nodes)[its bucket]
 
 Shape legend: N items, D width, H hidden width, K children of a node, C = K^2 buckets, Q queries, k results.
-Source: "ROTLEX" (KDD 2025): as the specification of this project has it, by the paper and the authors' program.
+Source: "ROTLEX" (KDD 2025), by the paper and the authors' program.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from beamwood.retrieval.products import best_products
 from beamwood.retrieval.stored import MOST, StoredConfig
 from beamwood.types import FloatArray, Hits, SearchOptions
 
-__all__ = ["RotlexIndex", "RotlexSettings", "bucket_parents", "capped_buckets"]
+__all__ = ["RotlexIndex", "RotlexSettings", "bucket_parents", "capped_buckets", "strongest"]
 
 # The nearest items a query is trained to find, those that vote on an item's bucket, and the buckets that an item may
 # choose from.

@@ -98,7 +98,7 @@ class ScannIndex:
     def _row(self, query_D: FloatArray, k: int, options: SearchOptions) -> Hits:
         by_centre_C = self.centres @ query_D
         order_C = np.argsort(-by_centre_C, kind="stable")
-        items, _ = probed_items(self.buckets, order_C, self.num_probed, k, options)
+        items = probed_items(self.buckets, order_C, self.num_probed, k, options)
         scores = self._by_codes(query_D, by_centre_C, items)
         computed = len(by_centre_C) + len(items)
         if self.num_reordered:

@@ -18,9 +18,9 @@ from beamwood.errors import InputError
 from beamwood.kernels.mixtures import Mixtures
 from beamwood.retrieval.load import restore_searcher
 from beamwood.retrieval.new_items.beside import Beside
+from beamwood.retrieval.search_checks import check_search
 from beamwood.retrieval.searchers.vectors import VectorSearcher
-from beamwood.retrieval.stored import StoredConfig, StoredPart, part_of, prefixed
-from beamwood.retrieval.top_k import check_search
+from beamwood.retrieval.stored import StoredConfig, StoredPart, exported_part, part_of, prefixed
 from beamwood.types import BoolArray, Hits, IndexArray, ItemLists, Prepared, Query, QueryNeeds, Searcher, SearchOptions
 
 __all__ = ["NOWHERE", "Extended", "export_extended", "known_histories", "restore_extended"]
@@ -143,9 +143,8 @@ class _Stored(StoredConfig):
 
 def export_extended(fitted: Searcher, mixtures: Mixtures) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """The fitted searcher, and only the mixtures of the new items."""
-    config, arrays = fitted.export()
-    stored = {"fitted": {"kind": fitted.kind, "config": config}}
-    return stored, prefixed("fitted", arrays) | prefixed("new", mixtures.arrays())
+    stored, arrays = exported_part(fitted)
+    return {"fitted": stored}, prefixed("fitted", arrays) | prefixed("new", mixtures.arrays())
 
 
 def restore_extended(

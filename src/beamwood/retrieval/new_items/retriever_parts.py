@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from beamwood.data.vocabularies.open_vocabulary import OpenVocabulary
+from beamwood.data.vocabularies.open_vocabulary import OpenVocabulary, fitted_ids
 from beamwood.data.vocabularies.vocabulary import Vocabulary
 from beamwood.errors import InputError
 from beamwood.kernels.mixtures import Mixtures
@@ -31,8 +31,9 @@ def with_new_items(
 ) -> dict[str, Any]:
     """`searcher`, `items`, `columns` and `erased` with new items, replacing earlier ones."""
     known = num_known(searcher)
-    fitted = items.fitted if isinstance(items, OpenVocabulary) else items
-    there = OpenVocabulary(fitted, known, [], None if erased is None else mask_of(erased[erased < known], known))
+    there = OpenVocabulary(
+        fitted_ids(items), known, [], None if erased is None else mask_of(erased[erased < known], known)
+    )
     gone = np.array([each.gone for each in new], bool)
     ids, mixtures = [each.item for each in new], _mixtures(there, new)
     opened = with_mixtures(searcher, items, ids, gone, mixtures, erased)
@@ -58,12 +59,11 @@ def with_mixtures(
     `OpenVocabulary`.
     """
     known, own = num_known(searcher), mixtures_of(searcher)
-    fitted = items.fitted if isinstance(items, OpenVocabulary) else items
     earlier = items.decode(np.arange(known, len(items))) if keep else []
     first = known + len(earlier)
     mask = mask_of(np.empty(0, np.int32) if erased is None else erased[erased < first], first + len(new))
     mask[first:] = gone
-    vocabulary = OpenVocabulary(fitted, known, [*earlier, *new], mask if mask.any() else None, unknown=keep)
+    vocabulary = OpenVocabulary(fitted_ids(items), known, [*earlier, *new], mask if mask.any() else None, unknown=keep)
     return {
         "searcher": with_items(searcher, mixtures if own is None or not keep else own.followed_by(mixtures)),
         "items": vocabulary,

@@ -152,7 +152,7 @@ def _nearest(shape: Shape, counts: Sequence[NDArray[np.int32]], leaf: int, *, le
         if counts[level][node] == 0:
             continue
         for below in range(level + 1, shape.depth + 1):
-            fanout = shape.root_fanout if below == 1 else shape.branching
+            fanout = shape.fanout(below)
             children = node * fanout + np.flatnonzero(counts[below][node * fanout : (node + 1) * fanout])
             node = int(children[np.abs(children - leaf // shape.leaves_below(below)).argmin()])
         return node

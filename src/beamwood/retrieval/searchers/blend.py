@@ -20,9 +20,9 @@ from pydantic import Field
 from beamwood.errors import ArtefactError, InputError
 from beamwood.retrieval.load import restore_searcher
 from beamwood.retrieval.products import is_catalogue
+from beamwood.retrieval.search_checks import check_histories, check_search
 from beamwood.retrieval.searchers.candidates import find_candidates, num_exact
-from beamwood.retrieval.stored import MOST, StoredConfig, StoredPart, part_of, prefixed
-from beamwood.retrieval.top_k import check_histories, check_search
+from beamwood.retrieval.stored import MOST, StoredConfig, StoredPart, exported_part, part_of, prefixed
 from beamwood.types import (
     BoolArray,
     Hits,
@@ -221,12 +221,12 @@ class Blend:
         """The exports of all parts, with prefixed names."""
         parts, arrays = [], dict[str, NDArray[Any]]()
         for number, part in enumerate(self.parts):
-            stored, own = _exported(part.searcher)
+            stored, own = exported_part(part.searcher)
             parts.append({"weight": part.weight, "link": part.link, "gate": part.gate, "searcher": stored})
             arrays |= prefixed(str(number), own)
         fallback = None
         if self.fallback is not None:
-            fallback, own = _exported(self.fallback)
+            fallback, own = exported_part(self.fallback)
             arrays |= prefixed("fallback", own)
         config = {"parts": parts, "seen_weight": self.seen_weight, "num_candidates": self.num_candidates}
         return config | {"fallback": fallback}, arrays
@@ -254,8 +254,3 @@ class Blend:
 def sole_part(searcher: Searcher) -> Searcher:
     """The only part of a blend; any other searcher itself."""
     return searcher.first if isinstance(searcher, Blend) and not searcher.is_staged else searcher
-
-
-def _exported(searcher: Searcher) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    config, arrays = searcher.export()
-    return {"kind": searcher.kind, "config": config}, arrays

@@ -20,9 +20,10 @@ from beamwood.models import code_decoder
 from beamwood.models.parameters import check_declared
 from beamwood.models.plain_encoder import PlainEncoder
 from beamwood.ragged import is_in, places_in_rows
+from beamwood.retrieval.search_checks import check_items, check_search
 from beamwood.retrieval.searchers.encoded import EncodedSearcher, StoredEncoded, restored_encoder
 from beamwood.retrieval.stored import MOST
-from beamwood.retrieval.top_k import check_items, check_search, join_hits, sort_candidates
+from beamwood.retrieval.top_k import join_hits, sort_candidates
 from beamwood.tree.prefixes import Prefixes
 from beamwood.types import BoolArray, Hits, IndexArray, Query, SearchOptions
 

@@ -15,8 +15,8 @@ from beamwood.kernels.din import MAX_HISTORY
 from beamwood.models.encoder import Encoder
 from beamwood.models.encoders import ENCODERS
 from beamwood.models.plain_encoder import PlainEncoder
+from beamwood.retrieval.search_checks import check_histories
 from beamwood.retrieval.stored import StoredConfig, part_of, prefixed
-from beamwood.retrieval.top_k import check_histories
 from beamwood.types import Query, QueryNeeds
 
 __all__ = ["EncodedSearcher", "StoredEncoded", "restored_encoder"]

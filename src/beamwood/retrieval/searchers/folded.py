@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from beamwood.errors import ArtefactError
 from beamwood.kernels.arrays import check_floats, shape_of
+from beamwood.retrieval.search_checks import check_histories, check_users
 from beamwood.retrieval.searchers.query_vectors import QueryKinds
 from beamwood.retrieval.stored import StoredConfig
-from beamwood.retrieval.top_k import check_histories, check_users
 from beamwood.types import FloatArray, Query, QueryNeeds
 
 __all__ = ["FoldedUsers"]

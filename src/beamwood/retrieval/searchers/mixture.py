@@ -22,9 +22,10 @@ from beamwood.models.parameters import check_declared
 from beamwood.models.plain_encoder import PlainEncoder
 from beamwood.retrieval.index import INDEXES, ExactIndex, Index, IndexInputs, IndexSettings, restore_index
 from beamwood.retrieval.products import is_catalogue
+from beamwood.retrieval.search_checks import check_items, check_search
 from beamwood.retrieval.searchers.encoded import EncodedSearcher, StoredEncoded, restored_encoder
-from beamwood.retrieval.stored import MOST, StoredPart, part_of, prefixed
-from beamwood.retrieval.top_k import check_items, check_search, join_hits, sort_candidates, top_k
+from beamwood.retrieval.stored import MOST, StoredPart, exported_part, part_of, prefixed
+from beamwood.retrieval.top_k import join_hits, sort_candidates, top_k
 from beamwood.types import FloatArray, Hits, IndexArray, Query, SearchOptions
 
 __all__ = ["MixtureSearcher"]
@@ -172,8 +173,8 @@ class MixtureSearcher(EncodedSearcher):
         stored: list[dict[str, Any]] = []
         arrays |= prefixed("mixture", self.weights)
         for number, index in enumerate(self.indexes):
-            its, own = index.export()
-            stored.append({"kind": index.kind, "config": its})
+            part, own = exported_part(index)
+            stored.append(part)
             arrays |= prefixed(f"index.{number}", own)
         config |= {"mixture": self.sizes.model_dump(), "temperature": self.temperature, "indexes": stored}
         return config | {"num_candidates": self.num_candidates}, arrays

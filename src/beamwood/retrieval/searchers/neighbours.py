@@ -18,16 +18,9 @@ from beamwood.kernels.arrays import check_floats, check_integers, shape_of
 from beamwood.kernels.dispatch import native
 from beamwood.kernels.rows import sum_of_rows
 from beamwood.ragged import is_in, sorted_distinct
+from beamwood.retrieval.search_checks import check_histories, check_items, check_search
 from beamwood.retrieval.stored import MOST, StoredConfig
-from beamwood.retrieval.top_k import (
-    check_histories,
-    check_items,
-    check_search,
-    descending,
-    in_order,
-    no_hits,
-    num_allowed,
-)
+from beamwood.retrieval.top_k import descending, in_order, no_hits, num_allowed
 from beamwood.types import BoolArray, Hits, IndexArray, ItemLists, Query, QueryNeeds, SearchOptions
 
 __all__ = ["NeighbourSearcher", "SeenPlace"]

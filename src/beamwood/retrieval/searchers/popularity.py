@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from beamwood.errors import InputError
 from beamwood.kernels.arrays import check_floats, shape_of
 from beamwood.ragged import is_in
+from beamwood.retrieval.search_checks import check_items, check_search
 from beamwood.retrieval.stored import StoredConfig
-from beamwood.retrieval.top_k import check_items, check_search, descending, in_order, no_hits
+from beamwood.retrieval.top_k import descending, in_order, no_hits
 from beamwood.types import BoolArray, Hits, IndexArray, Query, QueryNeeds, SearchOptions
 
 __all__ = ["PopularitySearcher"]

@@ -17,11 +17,11 @@ from beamwood.errors import ArtefactError, UnknownSearcherError, nearest
 from beamwood.kernels.arrays import check_floats, linear_shapes, shape_of
 from beamwood.kernels.din import MAX_HISTORY
 from beamwood.models.plain_encoder import PlainEncoder
+from beamwood.retrieval.search_checks import check_histories, check_users
 from beamwood.retrieval.searchers.encoded import StoredEncoded
 from beamwood.retrieval.searchers.folded import FoldedUsers
 from beamwood.retrieval.searchers.query_vectors import Arrays, QueryKinds, QueryVectors
-from beamwood.retrieval.stored import MOST, StoredConfig, StoredPart
-from beamwood.retrieval.top_k import check_histories, check_users
+from beamwood.retrieval.stored import MOST, StoredConfig, StoredPart, exported_part
 from beamwood.types import FloatArray, Query, QueryNeeds
 
 __all__ = [
@@ -192,9 +192,8 @@ class Scaled:
         return (vectors / np.float32(self.temperature)).astype(np.float32)
 
     def export(self) -> tuple[dict[str, Any], Arrays]:
-        config, arrays = self.of.export()
-        scale = {"normalise": self.normalise, "temperature": self.temperature}
-        return scale | {"of": {"kind": self.of.kind, "config": config}}, arrays
+        of, arrays = exported_part(self.of)
+        return {"normalise": self.normalise, "temperature": self.temperature, "of": of}, arrays
 
     @classmethod
     def restore(cls, config: dict[str, Any], arrays: Arrays, known: QueryKinds) -> Self:

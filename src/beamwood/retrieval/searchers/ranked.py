@@ -16,8 +16,9 @@ from beamwood.blocks import blocks, slices
 from beamwood.errors import InputError
 from beamwood.models.scorer import PairScore
 from beamwood.models.scorers import SCORERS
+from beamwood.retrieval.search_checks import check_histories, check_items, check_search, check_users
 from beamwood.retrieval.searchers.scorers import PairScorer, context_encoder, restore_scorer
-from beamwood.retrieval.top_k import check_histories, check_items, check_search, check_users, join_hits, top_k
+from beamwood.retrieval.top_k import join_hits, top_k
 from beamwood.types import Hits, IndexArray, Query, QueryNeeds, SearchOptions
 
 __all__ = ["RankingSearcher", "searcher_with"]

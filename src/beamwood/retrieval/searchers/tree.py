@@ -22,10 +22,11 @@ from beamwood.kernels.rows import banned_of, items_of_leaves, leaves_of
 from beamwood.kernels.search import DinSearch, Queue
 from beamwood.kernels.terms import Term, by_name
 from beamwood.models.terms import TERMS
+from beamwood.retrieval.search_checks import check_histories, check_items, check_search
 from beamwood.retrieval.searchers.candidates import Candidates, allowed_seen
 from beamwood.retrieval.searchers.ways import StoredWay, Ways, narrower_beams
 from beamwood.retrieval.stored import MOST, StoredConfig
-from beamwood.retrieval.top_k import check_histories, check_items, check_search, num_allowed, sort_candidates
+from beamwood.retrieval.top_k import num_allowed, sort_candidates
 from beamwood.tree.tree import Shape, Tree
 from beamwood.types import Hits, IndexArray, ItemLists, Query, QueryNeeds, SearchOptions
 
@@ -187,7 +188,7 @@ class TreeSearcher:
         check_integers(arrays, {"item_of_leaf": (np.int32,)})
         tree = Tree(Shape(stored.root_fanout, stored.branching, stored.depth), arrays["item_of_leaf"])
         own = {name: array for name, array in arrays.items() if name != "item_of_leaf"}
-        weights = DinWeights.from_arrays(own, terms_named(stored.terms, cls.own_terms))
+        weights = DinWeights.from_arrays(own, _terms_named(stored.terms, cls.own_terms))
         ways = Ways.restore(stored.ways, stored.way, steerable=weights.light is not None)
         link = LINKS[stored.link]
         # Not `cls`, a local class that cannot be unpickled in another process.
@@ -251,7 +252,7 @@ def searcher_with(*terms: Term) -> type[TreeSearcher]:
     return type("TreeSearcher", (TreeSearcher,), {"own_terms": terms})
 
 
-def terms_named(names: Sequence[str], more: Sequence[Term] = ()) -> dict[str, Term]:
+def _terms_named(names: Sequence[str], more: Sequence[Term] = ()) -> dict[str, Term]:
     """The terms of these names, of the package and of `more`. Errors: `UnknownSearcherError` on another name."""
     known = TERMS | by_name(more)
     for name in names:

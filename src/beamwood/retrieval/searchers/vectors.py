@@ -20,7 +20,7 @@ from beamwood.retrieval.index import INDEXES, ExactIndex, Index, IndexInputs, In
 from beamwood.retrieval.products import products
 from beamwood.retrieval.searchers.queries import QUERIES, EncodedHistory, UserBranch, restore_queries
 from beamwood.retrieval.searchers.query_vectors import QueryKinds, QueryVectors
-from beamwood.retrieval.stored import StoredConfig, StoredPart, part_of, prefixed
+from beamwood.retrieval.stored import StoredConfig, StoredPart, exported_part, part_of, prefixed
 from beamwood.types import FloatArray, Hits, IndexArray, Query, QueryNeeds, SearchOptions
 
 __all__ = ["VectorSearcher", "searcher_with", "sequence_searcher"]
@@ -82,15 +82,11 @@ class VectorSearcher:
         return products(self.encode(query), self.vectors, items_BM)
 
     def export(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        config, arrays = self.queries.export()
-        index_config, index_arrays = self.index.export()
+        queries, arrays = exported_part(self.queries)
+        index, index_arrays = exported_part(self.index)
         shared = next((name for name, array in arrays.items() if array is self.vectors), None)
-        stored = {
-            "queries": {"kind": self.queries.kind, "config": config},
-            "index": {"kind": self.index.kind, "config": index_config},
-            "shared": shared,
-        }
         own = {name: array for name, array in arrays.items() if name != shared}
+        stored = {"queries": queries, "index": index, "shared": shared}
         return stored, {"vectors": self.vectors} | prefixed("query", own) | prefixed("index", index_arrays)
 
     @classmethod

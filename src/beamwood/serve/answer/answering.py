@@ -205,7 +205,7 @@ def _search(
             rules = replace(rules, known=snapshot.fitted_alone, num_others=math.ceil(share * k))
         hits, promotions = arranged(snapshot.searcher, query, k, options, rules)
         named = promotions[0] if promotions else []
-    there, scores = found_of(hits, 0)
+    there, scores = found_of(hits)
     items = there.tolist()
     source, own = _source(snapshot, query, hits)
     sources = _sources(snapshot, items, own, named)

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamwood.artefact import read_artefact
-from beamwood.data.vocabularies.open_vocabulary import OpenVocabulary
+from beamwood.data.vocabularies.open_vocabulary import OpenVocabulary, fitted_ids
 from beamwood.data.vocabularies.vocabulary import Vocabulary
 from beamwood.retrieval.columns.filters import FILTER_BYTES, Filters
 from beamwood.retrieval.columns.item_columns import ItemColumns
@@ -195,7 +195,7 @@ def indices_of(vocabulary: Vocabulary, ids: Sequence[Any]) -> NDArray[np.int32]:
 
 def in_folder(items: Vocabulary, ids: Sequence[Any]) -> NDArray[np.int32]:
     """int32, the index of each id in the model's folder, erased or not; -1 for any other."""
-    return indices_of(items.fitted if isinstance(items, OpenVocabulary) else items, ids)
+    return indices_of(fitted_ids(items), ids)
 
 
 def without_index(ids: Sequence[Any], indices: NDArray[np.int32]) -> list[Any]:
