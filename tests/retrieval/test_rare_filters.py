@@ -24,3 +24,27 @@ def test_k_items_are_returned_if_k_are_allowed(share):
     if share < 0.03:
         exact = searcher.exact(Query.of(histories), 10, SearchOptions(excluded, allowed))
         assert np.array_equal(hits.items, exact.items)
+
+
+@pytest.mark.parametrize("in_one_subtree", [False, True])
+def test_a_filter_is_scored_whole_if_a_beam_would_score_as_many(in_one_subtree):
+    tree, weights, _ = random_case(4, num_items=900, num_rows=1)
+    searcher, rng = TreeSearcher(weights, tree, beam_width=20), np.random.default_rng(2)
+    query = Query.of(ItemLists.from_lists([rng.integers(0, 900, 8)]))
+    order = np.argsort(tree.leaf_of_item) if in_one_subtree else rng.permutation(900)
+    scored_whole = []
+    for count in range(10, 400, 30):
+        options = SearchOptions(allowed=np.isin(np.arange(900), order[:count]))
+        # The beam itself, asked of the core.
+        leaves = searcher.leaves_of(query.histories)
+        beam = searcher.core.beam(leaves, beam_width=20, k=10, live=tree.counts_of(options.allowed))
+        found, exact = searcher.search(query, 10, options), searcher.exact(query, 10, options)
+        if found.scored[0] == count:
+            assert np.array_equal(found.items, exact.items)
+            assert count <= max(2 * 20, 1.2 * beam.scored[0])
+            scored_whole.append(count)
+        else:
+            assert found.scored[0] == beam.scored[0] <= 1.2 * count
+    assert len(scored_whole) >= 3
+    assert scored_whole == list(range(10, scored_whole[-1] + 1, 30))
+    assert scored_whole[-1] > 2 * 20

@@ -32,7 +32,7 @@ from beamwood.types import Hits, IndexArray, ItemLists, Query, QueryNeeds, Searc
 
 __all__ = ["TreeSearcher", "searcher_with"]
 
-# With this few allowed items, scoring each is exact and no more expensive than a beam.
+# With this few allowed items for each judged leaf, scoring each is no more expensive than the light head and a beam.
 _EXACT_FACTOR = 2
 
 
@@ -53,7 +53,8 @@ class TreeSearcher:
 
     `ways`: the default way of searching and those for each effort; None: the full beam, and narrower ones. A filter
     acts inside the search: a subtree without an allowed item is never opened, so k results are returned whenever k
-    items are allowed; a few allowed items are all scored, exactly. Counts for a `prepared` filter are cached. A search
+    items are allowed; allowed items that are no more than a beam would score are all scored, exactly. Counts for a
+    `prepared` filter are cached. A search
     for k above `beam_width` widens the beam to k, and judges more leaves in proportion to k, or to `options.num_exact`.
     Ties on a level go to the lower node, among results to the lower item. Where the scorer has a positive weight for
     seen items, the history's own items are candidates too, as a search may not reach their leaves. `link`: the meaning
@@ -221,8 +222,17 @@ class TreeSearcher:
         return self.ways.of(options.effort).wide_enough(k, options.num_exact)
 
     def _scores_all(self, options: SearchOptions, way: Way) -> bool:
-        most = _EXACT_FACTOR * (way.judged or way.beam_width)
-        return options.allowed is not None and options.of_filter(num_allowed, num_allowed) <= most
+        """Whether the allowed items are no more than the nodes that the way would score on average."""
+        if options.allowed is None:
+            return False
+        count, level_most = options.of_filter(num_allowed, num_allowed), self.tree.shape.branching * way.beam_width
+        if way.kind != "beam":
+            return count <= _EXACT_FACTOR * way.judged
+        # By path an exact search scores each level as well.
+        if self.link.along_path or not level_most < count <= self.tree.shape.depth * level_most:
+            return count <= level_most
+        live = options.of_filter(_num_live, lambda _: _num_live(self._live(options)))
+        return count <= float((np.minimum(live[:-1], way.beam_width) * live[1:] / live[:-1]).sum())
 
     def _with_history(self, hits: Hits, query: Query, k: int, options: SearchOptions) -> Hits:
         """The k best of `hits` and of the history's allowed items that are not among them."""
@@ -245,6 +255,11 @@ class TreeSearcher:
         # The core orders ties by leaf, an answer by item.
         items = items_of_leaves(self._search.module, self.tree.item_of_leaf, found.leaves, found.scores)
         return Hits(items, found.scores, found.scored)
+
+
+def _num_live(live: tuple[NDArray[np.int32], ...]) -> NDArray[np.int64]:
+    """int64[H + 1], the nodes above an allowed item on each level."""
+    return np.array([np.count_nonzero(counts) for counts in live])
 
 
 def searcher_with(*terms: Term) -> type[TreeSearcher]:
