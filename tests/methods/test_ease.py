@@ -49,7 +49,18 @@ def test_solving_over_users_equals_solving_over_items(users, items, regularisati
             patched.setattr(ease, "_has_few_users", lambda _, way=way: way == "_by_users")
             found[way] = ease.weights(taken, regularisation=regularisation, num_neighbours=items).toarray()
     assert np.abs(found["_by_items"]).max() > 1e-3 / max(regularisation, 1)
-    assert np.allclose(found["_by_users"], found["_by_items"], rtol=1e-5, atol=1e-6 / max(regularisation, 1))
+    assert np.allclose(found["_by_users"], found["_by_items"], rtol=1e-3, atol=1e-5 / max(regularisation, 1))
+
+
+@pytest.mark.parametrize(("users", "items"), [(400, 90), (60, 300)])
+def test_single_precision_gives_the_same_matrix_and_serves_only_enough_regularisation(users, items, monkeypatch):
+    taken = taken_by(users, items)
+    for regularisation, dtype in ((300.0, np.float32), (1e-3, np.float64)):
+        assert ease._inverse(taken, regularisation).dtype == dtype
+    single = ease.weights(taken, regularisation=5.0, num_neighbours=items).toarray()
+    monkeypatch.setattr(ease, "_FLOAT32_RATIO", 0)
+    double = ease.weights(taken, regularisation=5.0, num_neighbours=items).toarray()
+    assert 0 < np.abs(single - double).max() < 1e-5 * np.abs(double).max()
 
 
 def test_few_users_need_no_matrix_of_items(monkeypatch):

@@ -21,16 +21,16 @@ __all__ = ["invert_positive", "largest_eigenvectors"]
 _WORK_ROWS, _WHOLE_WORK_ROWS = 70, 10
 
 
-def invert_positive(matrix: NDArray[np.float64]) -> None:
-    """Replace a positive definite float64[M, M], Fortran order, by its inverse: the lower triangle, with zeros above.
+def invert_positive(matrix: FloatArray) -> None:
+    """Replace a positive definite float32 or float64[M, M], Fortran order, by its inverse: the lower triangle, with
+    zeros above.
 
     The equation: A = L L' (Cholesky), then A^-1 = L'^-1 L^-1.
     """
     assert matrix.flags.f_contiguous
-    assert matrix.dtype == np.float64
-    size = _whole(len(matrix))
-    for name in ("dpotrf", "dpotri"):
-        _call(name, b"L", size, matrix, size)
+    kind, size = {"float32": "s", "float64": "d"}[matrix.dtype.name], _whole(len(matrix))
+    for name in ("potrf", "potri"):
+        _call(kind + name, b"L", size, matrix, size)
     for column in range(1, len(matrix)):
         matrix[:column, column] = 0
 

@@ -25,7 +25,7 @@ from beamwood.kernels.din import MAX_HISTORY
 from beamwood.kernels.lapack import invert_positive
 from beamwood.methods.method import Method, Needs
 from beamwood.training.budget import Budget
-from beamwood.types import Searcher
+from beamwood.types import FloatArray, Searcher
 
 __all__ = ["METHOD", "Config", "weights"]
 
@@ -33,7 +33,9 @@ __all__ = ["METHOD", "Config", "weights"]
 _BLOCK_ROWS = 1024
 # The time of a multiplication in a sparse-dense product, relative to one in a dense product.
 _SPARSE = 10
-_Rows = Callable[[int, int], NDArray[np.float64]]
+# The largest ratio of the eigenvalues' bounds for float32; the error is then some 1e-4 of an entry.
+_FLOAT32_RATIO = 1e4
+_Rows = Callable[[int, int], FloatArray]
 # Items in the trial that predicts the time of a larger matrix, and the share of a time limit that it may take.
 _TRIED, _SHARE = 1500, 0.4
 
@@ -45,7 +47,7 @@ class RidgeGridSettings(GridSettings):
         (300.0, 1000.0), min_length=1, description="lambda: larger values trust rare pairs less"
     )
     max_items: int = Field(
-        10_000,
+        20_000,
         ge=1,
         le=100_000,
         description="maximum items with weights, most frequent first; time is cubic in the fewer of items and users",
@@ -62,8 +64,8 @@ class Config(CountingConfig):
 def weights(taken: sparse.csr_matrix, *, regularisation: float, num_neighbours: int) -> sparse.csr_matrix:
     """B as sparse float32[M, M], with the `num_neighbours` entries of largest magnitude in each row.
 
-    `taken` binary or weights, [users, M]. Working memory, in dense float64: about the smaller of 8 M^2 and 8 U (U + M)
-    bytes, U the users with interactions.
+    `taken` binary or weights, [users, M]. Working memory, in dense float32: about the smaller of 4 M^2 and 4 U (U + M)
+    bytes, U the users with interactions; twice as much if the regularisation is too small for float32.
     """
     known = sparse.csr_matrix(taken[np.diff(taken.indptr) > 0])
     diagonal, rows_of = (_by_users if _has_few_users(known) else _by_items)(known, regularisation)
@@ -74,15 +76,15 @@ def weights(taken: sparse.csr_matrix, *, regularisation: float, num_neighbours: 
         block = rows_of(start, stop)
         block *= scale
         block[np.arange(stop - start), np.arange(start, stop)] = 0
-        blocks.append(_largest(block.astype(np.float32), num_neighbours))
+        blocks.append(_largest(block.astype(np.float32, copy=False), num_neighbours))
     return sparse.csr_matrix(sparse.vstack(blocks))
 
 
-def _by_items(taken: sparse.csr_matrix, regularisation: float) -> tuple[NDArray[np.float64], _Rows]:
+def _by_items(taken: sparse.csr_matrix, regularisation: float) -> tuple[FloatArray, _Rows]:
     """The diagonal of P, and a function of its off-diagonal rows, by the inverse in equation 8."""
     inverse = _inverse(sparse.csr_matrix(taken.T), regularisation)
 
-    def rows_of(start: int, stop: int) -> NDArray[np.float64]:
+    def rows_of(start: int, stop: int) -> FloatArray:
         # Only the lower triangle of the symmetric inverse is stored.
         block = np.concatenate([inverse[start:stop, :start], inverse[start:, start:stop].T], axis=1)
         square = block[:, start:stop]
@@ -92,27 +94,30 @@ def _by_items(taken: sparse.csr_matrix, regularisation: float) -> tuple[NDArray[
     return np.diag(inverse).copy(), rows_of
 
 
-def _by_users(taken: sparse.csr_matrix, regularisation: float) -> tuple[NDArray[np.float64], _Rows]:
+def _by_users(taken: sparse.csr_matrix, regularisation: float) -> tuple[FloatArray, _Rows]:
     """As `_by_items`, by the Woodbury identity: lambda P = I - X' (X X' + lambda I)^-1 X."""
     inverse = _inverse(taken, regularisation)
     inverse += np.tril(inverse, -1).T
-    items_of = sparse.csr_matrix(taken.T)
+    items_of = sparse.csr_matrix(taken.T, dtype=inverse.dtype)
     explained = np.ascontiguousarray((items_of @ inverse).T)
     entries = taken.tocoo()
     own = np.bincount(entries.col, entries.data * explained[entries.row, entries.col], taken.shape[1])
 
-    def rows_of(start: int, stop: int) -> NDArray[np.float64]:
-        block: NDArray[np.float64] = items_of[start:stop] @ explained
+    def rows_of(start: int, stop: int) -> FloatArray:
+        block: FloatArray = items_of[start:stop] @ explained
         block /= -regularisation
         return block
 
     return (1 - own) / regularisation, rows_of
 
 
-def _inverse(rows: sparse.csr_matrix, regularisation: float) -> NDArray[np.float64]:
-    """The lower triangle of (A A' + regularisation I)^-1, A [n, m], with zeros above."""
-    inverse: NDArray[np.float64] = np.empty((rows.shape[0], rows.shape[0]), order="F")
+def _inverse(rows: sparse.csr_matrix, regularisation: float) -> FloatArray:
+    """The lower triangle of (A A' + regularisation I)^-1, A [n, m] of 0 or more, with zeros above."""
     columns = sparse.csr_matrix(rows.T)
+    # No eigenvalue is above the largest sum of a row.
+    largest = float(np.asarray(rows @ columns.sum(axis=1)).max(initial=0)) + regularisation
+    dtype = np.float32 if largest <= _FLOAT32_RATIO * regularisation else np.float64
+    inverse: FloatArray = np.empty((rows.shape[0], rows.shape[0]), dtype, order="F")
     for part in slices(len(inverse), _BLOCK_ROWS):
         inverse[part] = (rows[part] @ columns).toarray()
     inverse[np.diag_indices_from(inverse)] += regularisation
@@ -186,7 +191,7 @@ PAPER = {
 METHOD = Method(
     name="ease",
     summary="the linear item-to-item model that reconstructs histories best, in closed form, the history weighted by "
-    "recency (weights for the 10,000 most frequent items: `model.max_items`)",
+    "recency (weights for the 20,000 most frequent items: `model.max_items`)",
     Config=Config,
     build=build,
     needs=Needs(weighs=True),
