@@ -128,6 +128,14 @@ def test_refusals_are_those_of_fit_and_the_advice_runs(name, folder, capsys):
     assert all(command in shown for command in document["commands"])
 
 
+def test_the_first_way_reads_the_times(folder, capsys):
+    column = pl.from_epoch("timestamp").dt.strftime("%d.%m.%Y %H:%M")
+    planted().select(Kunde="user_id", Artikel="item_id", Zeit=column).write_csv("log.csv")
+    document, _ = said(capsys, "log.csv", code=2)
+    assert ["--time-format" in command for command in document["commands"]] == [True, False]
+    assert document["times"] is not None
+
+
 def test_several_columns_and_a_table_that_lacks_items(folder, capsys):
     planted().with_columns(user=pl.col("user_id") % 20).write_csv("log.csv")
     pl.DataFrame({"item_id": range(25), "category": ["a", None, "b", "a", "a"] * 5}).write_csv("items.csv")
