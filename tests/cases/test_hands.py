@@ -1,6 +1,7 @@
 """Input from and output to any library, and suggestions for mistyped names."""
 
 import datetime as dt
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -27,6 +28,7 @@ SOURCES = {
     "arrow": lambda rows: pl.DataFrame(rows, NAMES, orient="row").to_arrow(),
     "lazy": lambda rows: pl.LazyFrame(rows, NAMES, orient="row"),
     "batches": lambda rows: pa.table(pl.DataFrame(rows, NAMES, orient="row").to_arrow()).to_batches()[0],
+    "reader": lambda rows: pa.table(pl.DataFrame(rows, NAMES, orient="row").to_arrow()).to_reader(max_chunksize=7),
     "dict": lambda rows: dict(zip(NAMES, map(list, zip(*rows, strict=True)), strict=True)),
     "arrays": lambda rows: {name: np.array(rows)[:, place] for place, name in enumerate(NAMES)},
     "records": lambda rows: np.array(rows, dtype=[(name, np.int64) for name in NAMES]),
@@ -75,6 +77,8 @@ def test_a_sparse_matrix_has_a_row_for_each_entry(planted, made):
         ([(1, 2), (1, 2, 3)], {"header": ["user", "item"]}, "rows of 2 to 3 cells; give each row as many"),
         ([(1, 2), ("a", 2)], {"header": ["user", "item"]}, "cannot be read as a table"),
         (pl.DataFrame({"user": [1]}), {"header": ["user"]}, "and this is neither"),
+        (["a.csv", Path("b.csv")], {}, "it holds texts; for several files, name their folder or a pattern such as"),
+        ([[1] * 90, [2] * 90], {}, "has 90 columns without names; give rows of a user, an item and a time each$"),
         ([], {}, "the list has no columns, and so no rows|cannot be read"),
         ({"user": [1, 2], "item": [1]}, {}, "the dict cannot be read as a table"),
     ],

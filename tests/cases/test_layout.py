@@ -3,6 +3,7 @@
 import gzip
 import json
 import random
+import re
 import shlex
 from urllib.parse import quote
 
@@ -253,8 +254,14 @@ def test_inconsistent_parts_are_refused(frame, tmp_path):
     frame.cast({"item_id": pl.Int32}).write_parquet(folder / "b.parquet")
     assert len(read_log(folder).frame) == 2 * len(frame)
     frame.write_csv(folder / "c.csv")
-    with pytest.raises(InputError, match=r"several kinds \(2 of \.parquet, 1 of \.csv\)"):
+    with pytest.raises(InputError, match=r"several kinds \(2 of \.parquet, 1 of \.csv\)") as caught:
         read_log(folder)
+    assert len(read_log(re.search("such as '(.*)'", str(caught.value))[1]).frame) == 2 * len(frame)
+    _made(folder / "d")
+    frame.write_parquet(folder / "d/d.parquet")
+    with pytest.raises(InputError, match=r"several kinds \(3 of \.parquet") as caught:
+        read_log(folder)
+    assert len(read_log(re.search("such as '(.*)'", str(caught.value))[1]).frame) == 3 * len(frame)
 
 
 def _made(folder):

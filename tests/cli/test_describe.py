@@ -2,13 +2,14 @@
 
 import json
 import shlex
+import time
 
 import polars as pl
 import pytest
 
 from beamwood.cli.commands.describe import advised
 from beamwood.data import Dataset, describe_log, read_log
-from beamwood.data.description.words import description_lines
+from beamwood.data.description.words import description_lines, lines_of_fit
 from beamwood.data.split import SPLITS
 from beamwood.errors import InputError
 from chromium import check_page, needs_chromium, rows_of
@@ -128,6 +129,14 @@ def test_refusals_are_those_of_fit_and_the_advice_runs(name, folder, capsys):
     assert all(command in shown for command in document["commands"])
 
 
+def test_the_first_way_reads_the_times(folder, capsys):
+    column = pl.from_epoch("timestamp").dt.strftime("%d.%m.%Y %H:%M")
+    planted().select(Kunde="user_id", Artikel="item_id", Zeit=column).write_csv("log.csv")
+    document, _ = said(capsys, "log.csv", code=2)
+    assert ["--time-format" in command for command in document["commands"]] == [True, False]
+    assert document["times"] is not None
+
+
 def test_several_columns_and_a_table_that_lacks_items(folder, capsys):
     planted().with_columns(user=pl.col("user_id") % 20).write_csv("log.csv")
     pl.DataFrame({"item_id": range(25), "category": ["a", None, "b", "a", "a"] * 5}).write_csv("items.csv")
@@ -219,6 +228,19 @@ def test_invalid_weights_are_counted():
     assert "; 2 cells hold no number;" in next(
         line for line in description_lines(document) if line.startswith("weights")
     )
+
+
+@pytest.mark.parametrize(("days", "ahead"), [(-9, False), (0, False), (9, True), (90_000, True)])
+def test_a_last_time_in_the_future_is_pointed_out(days, ahead):
+    times = [START, START + 1, START + 2, int(time.time()) + days * 86_400]
+    log = pl.DataFrame({"user": [1, 1, 2, 2], "item": [1, 2, 2, 1], "time": times})
+    lines = [*description_lines(describe_log(log)), *lines_of_fit(Dataset.from_log(read_log(log)))]
+    assert [", which is in the future: check" in line for line in lines if line.startswith("times: ")] == [ahead] * 2
+
+
+def test_positions_are_not_in_the_future():
+    log = pl.DataFrame({"user": [1, 1, 2, 2], "item": [1, 2, 2, 1], "time": [1, 2, 3, 9_000]})
+    assert not any("future" in line for line in description_lines(describe_log(log)))
 
 
 def test_gaps_in_days():

@@ -123,6 +123,7 @@ def test_unwritable_paths_are_refused(market, fitted, capsys, command):
     ("folder", "command"),
     [
         ("model.run", "fit LOG --method sasrec --out OUT/model"),
+        ("model.search", "fit LOG --out OUT/model --time-limit 10m --resume"),
         ("model.search", "fit LOG --out OUT/model --time-limit 10m"),
         ("recs.csv.parts", "recommend FITTED --all-users --out OUT/recs.csv --resume"),
     ],
@@ -132,6 +133,6 @@ def test_a_second_process_is_refused_with_the_process_id(market, fitted, tmp_pat
     words = [names.get(word, word.replace("OUT", str(tmp_path))) for word in command.split()]
     (tmp_path / folder).mkdir()
     with only_one(tmp_path / folder, "wait"):
-        line = refused(capsys, *words, *(["--resume"] if folder == "model.search" else []))
+        line = refused(capsys, *words)
     assert f"{tmp_path / folder} is in use by process {os.getpid()}; wait" in line
     assert list((tmp_path / folder).iterdir()) == []

@@ -32,6 +32,17 @@ def test_damaged_and_changed_files_are_refused(market, fitted, tmp_path, capsys)
     assert "content has changed" in capsys.readouterr().err
 
 
+def test_an_evaluation_whose_log_has_moved_names_the_option_for_its_place(market, fitted, tmp_path, capsys):
+    log, moved = market / "log.parquet", tmp_path / "moved.parquet"
+    log.rename(moved)
+    try:
+        assert beamwood("evaluate", fitted) == 2
+        assert "have moved, give their new place with --log\n" in capsys.readouterr().err
+        assert beamwood("evaluate", fitted, "--log", moved) == 0
+    finally:
+        moved.rename(log)
+
+
 def test_a_page_replaces_only_a_page(market, fitted, tmp_path, capsys):
     log = market / "log.parquet"
     why = {log: "is not a page of beamwood, so it is not replaced", fitted / "manifest.json": "which is a saved folder"}

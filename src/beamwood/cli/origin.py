@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import glob
+import os
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from inspect import signature
@@ -122,10 +124,25 @@ def split_of_all(fitted: Mapping[str, Retriever], log: str | None = None, items:
     source = replace(source, log=source.log if log is None else log, items=source.items if items is None else items)
     # The folder stores what the model read of the user table.
     source = replace(source, context=context, user_table=None)
-    dataset = load_data(source)
+    dataset = _read_again(source, first, log, items)
     for folder, retriever in fitted.items():
         check_data(folder, retriever, origins[folder], dataset, source)
     return load_split(dataset, origin.split.name, origin.options)
+
+
+def _read_again(source: DataSource, folder: str, log: str | None, items: str | None) -> Dataset:
+    """The data of a source; a refusal of what has moved since the fit names the option for its new place."""
+    recorded = {"--log": source.log if log is None else None, "--items": source.items if items is None else None}
+    gone = [
+        option for option, path in recorded.items() if path and not glob.has_magic(path) and not os.path.exists(path)
+    ]
+    try:
+        return load_data(source)
+    except InputError as error:
+        if not gone:
+            raise
+        fix = f"if the data of {folder} have moved, give their new place with {' and '.join(gone)}"
+        raise InputError(followed(str(error), fix)) from error
 
 
 def _in_words(origin: Origin) -> str:

@@ -130,12 +130,11 @@ class FolderSearch:
     def _check_places(self, folder: Path) -> None:
         """Errors: another search, or an output that may not be replaced."""
         from beamwood.artefact import check_output
+        from beamwood.recipes.portfolio.search_folder import refuse_search
 
         run = self.asked.run
         if folder.exists() and not (run.resume or run.overwrite):
-            raise InputError(
-                f"{folder} already holds a search; pass --resume to go on with it, or --overwrite to start anew"
-            )
+            refuse_search(folder)
         check_output(self.asked.out, overwrite=run.overwrite or (run.resume and folder.exists()))
 
     def _save(self, fitted: Retriever, split: Split) -> None:

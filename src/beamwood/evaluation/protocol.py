@@ -305,7 +305,9 @@ def checked_ks(ks: Sequence[int], num_items: int | None) -> tuple[int, ...]:
     if cuts[0] < 1:
         raise InputError(f"k={cuts[0]} is below 1; every cut must be at least 1")
     if num_items is not None and cuts[-1] > num_items:
-        raise InputError(f"k={cuts[-1]} is above the {num_items} items of the catalogue; lower k")
+        raise InputError(
+            f"k={cuts[-1]} is above the {num_items} items of the catalogue; give lower cuts, as ks=({num_items},)"
+        )
     return cuts
 
 

@@ -102,26 +102,35 @@ def of_fields(error: ValidationError, body: type[Struct]) -> Problem:
     unknown = re.fullmatch(r"Object contains unknown field `(.*)`", text, re.DOTALL)
     if unknown is not None:
         field = f"{path}.{unknown[1]}" if path else unknown[1]
-        meant = "; see /openapi.json for those that there are" if path else nearest(unknown[1], body.__struct_fields__)
-        return Problem("invalid_request", f"the field '{field}' does not exist{meant}", field=field)
+        known = nearest(unknown[1], [each.name for each in _type_at(body, path).fields])
+        return Problem("invalid_request", f"the field '{field}' does not exist{known}", field=field)
     missing = re.fullmatch(r"Object missing required field `(.*)`", text)
     if missing is not None:
         field = f"{path}.{missing[1]}" if path else missing[1]
         return Problem("invalid_request", f"the field '{field}' is missing; add it", field=field)
     word = re.fullmatch(r"Invalid enum value '(.*)'", text, re.DOTALL)
     if word is not None:
-        known = nearest(word[1], _words_of(body, path))
+        known = nearest(word[1], map(str, _type_at(body, path).values))
         return Problem("invalid_request", f"{path}={word[1]!a} is unknown{known}", field=path)
     wanted = re.fullmatch(r"Expected (.*), got (.*)", text)
     said = f"must be {wanted[1]}, not {wanted[2]}" if wanted else f"is wrong: {text[:1].lower()}{text[1:]}"
     return Problem("invalid_request", f"{path or 'the body'} {said}".replace("`", ""), field=path or None)
 
 
-def _words_of(body: type[Struct], path: str) -> list[str]:
-    """The allowed words of a field, by its path in a body."""
-    found: Any = inspect.type_info(body)
+def _type_at(body: type[Struct], path: str) -> Any:
+    """The type of a field, by its path in a body; that of one entry, where the field is a list."""
+    found = _of_one(inspect.type_info(body))
     for name in re.findall(r"[a-z_]+", path):
-        while isinstance(found, inspect.ListType):
-            found = found.item_type
-        found = next(each.type for each in found.fields if each.name == name)
-    return [str(word) for word in found.values]
+        found = _of_one(next(each.type for each in found.fields if each.name == name))
+    return found
+
+
+def _of_one(kind: Any) -> Any:
+    """The object or word that a field holds, alone, in lists, or beside null and numbers."""
+    if isinstance(kind, inspect.ListType):
+        return _of_one(kind.item_type)
+    if isinstance(kind, inspect.UnionType):
+        return next(
+            one for each in kind.types if isinstance(one := _of_one(each), inspect.StructType | inspect.LiteralType)
+        )
+    return kind

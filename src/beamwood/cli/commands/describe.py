@@ -87,7 +87,9 @@ def _mended(log: str, reading: o.ReadOptions, refusal: str) -> list[tuple[dict[s
     """The log under each of the advised options that make it readable."""
     # A result of several steps may be reachable in one.
     found = {way: document for document, way in _ways(log, reading, refusal, _MOST_STEPS)}
-    return [(document, way) for way, document in found.items()][:_MOST_WAYS]
+    # Ways that read the times come first, as the first one is what is typed.
+    ways = sorted(found, key=lambda way: way.time_column == "none")
+    return [(found[way], way) for way in ways][:_MOST_WAYS]
 
 
 def _outlined(log: str, reading: o.ReadOptions) -> dict[str, Any]:

@@ -130,7 +130,7 @@ def _text_ids(table: Source, name: str, role: str, or_else: str) -> tuple[pl.Exp
     if found["missing"]:
         refuse(table, name, missing, f"rows with no {role} id", f"fill them, or {or_else}")
     if found["broken"]:
-        fix = "a quote without its pair swallows lines; mend it"
+        fix = "a quote without its pair swallows lines; mend it, or save a log of such ids as Parquet"
         refuse(table, name, broken, f"{role} ids with a line break", fix)
     if found["exponent"]:
         fix = "their last digits are lost; export the column as text or whole numbers"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -54,7 +56,7 @@ def lines_of_fit(dataset: Dataset) -> list[str]:
     if dataset.times is None:
         return [*told, _no_times(drawn=bool(dataset.report["order"]))]
     first, last = dataset.written_times(int(dataset.times.min()), int(dataset.times.max()))
-    return [*told, f"times: from {first} to {last}"]
+    return [*told, f"times: from {first} to {last}{_ahead(last)}"]
 
 
 def _role(column: Document) -> str:
@@ -75,7 +77,7 @@ def _of_times(document: Document) -> Iterator[str]:
     if times is None:
         yield _no_times(drawn=document["drawn"])
         return
-    span = f"from {times['first']} to {times['last']}"
+    span = f"from {times['first']} to {times['last']}{_ahead(times['last'])}"
     yield f"times: {times['kind']}; unit {times['unit']}; zone {times['zone']}; {span}"
     if "days" in times:
         gap = times["longest_gap"]
@@ -83,6 +85,14 @@ def _of_times(document: Document) -> Iterator[str]:
         longest = f"; the longest gap is {counted(gap['days'], 'day')} after {gap['from']}" if gap and empty else ""
         yield f"days: {times['days']:,}, of which {empty:,} have no rows{longest}"
     yield f"ties: {_share(document, 'ties')} share their time with another row of their user"
+
+
+def _ahead(last: str) -> str:
+    """A warning behind the last time of a log where it is a date beyond tomorrow."""
+    tomorrow = dt.datetime.now(dt.UTC) + dt.timedelta(days=1)
+    if not re.match(r"\d{4}-\d\d-\d\d ", last) or last[:19] <= tomorrow.strftime("%Y-%m-%d %H:%M:%S"):
+        return ""
+    return ", which is in the future: check the unit, and leave out rows with a wrong time"
 
 
 def _no_times(*, drawn: bool) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence, Sized
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +81,7 @@ def _plain(source: Any) -> Any:
     if isinstance(source, bytes | bytearray) or hasattr(source, "readable"):
         what = "an open file" if hasattr(source, "readable") else "bytes"
         raise InputError(f"the source is {what}; give its path as text, or a pathlib.Path")
-    if isinstance(source, Iterator):
+    if isinstance(source, Iterator) and _library(source) != "pyarrow":  # its reader of batches is a table
         return list(source)
     if _library(source) not in ("numpy", *_FRAMES) and "__array__" in dir(type(source)):
         return np.asarray(source)
@@ -121,6 +122,8 @@ def _named(source: Any, names: Sequence[str] | None) -> tuple[str, pl.LazyFrame]
                 f"the array has {width} columns without names; if its rows are users and its columns items, give "
                 "scipy.sparse.csr_matrix of it"
             )
+        if width > _WIDE:
+            raise InputError(f"{what} has {width} columns without names; give rows of a user, an item and a time each")
         such = ["user", "item", "time", *["-"] * width][:width]
         raise InputError(f"{what} has no names; name its {width} columns, such as header={such!r}")
     if len(names) != width:
@@ -153,6 +156,8 @@ def _columns(source: Any) -> pl.DataFrame:
             raise TypeError(f"its key {unnamed!r} is not a column name")
         return pl.DataFrame({name: _in_microseconds(cells) for name, cells in source.items()})
     if isinstance(source, list | tuple):
+        if source and all(isinstance(each, str | PathLike) for each in source):
+            raise TypeError("it holds texts; for several files, name their folder or a pattern such as 'logs/*.csv'")
         return pl.DataFrame(list(source), infer_schema_length=None)
     return pl.DataFrame(source)
 

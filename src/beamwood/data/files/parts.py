@@ -104,7 +104,10 @@ def parts_of(path: str, suffix_of: Callable[[str], str | None]) -> TableFiles | 
         raise InputError(f"{path} {what} files of a known ending; give a log, or a folder of its parts")
     if len(kinds) > 1:
         told = ", ".join(f"{count} of {suffix}" for suffix, count in kinds.most_common())
-        raise InputError(f"{path} holds files of several kinds ({told}); name one file, or a pattern such as '*.csv'")
+        most = f"*{kinds.most_common(1)[0][0]}"
+        below = root is not None and any(file.parent != root for file in found if suffix_of(file.name) == most[1:])
+        such = most if root is None else os.path.join(glob.escape(path), "**" if below else "", most)
+        raise InputError(f"{path} holds files of several kinds ({told}); name one file, or a pattern such as {such!r}")
     files = [file for file in found if suffix_of(file.name) is not None]
     return TableFiles(path, files, [file.name for file in found if file not in files], root)
 

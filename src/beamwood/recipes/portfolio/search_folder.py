@@ -18,8 +18,9 @@ from beamwood.errors import InputError
 from beamwood.retrieval.retriever import Retriever
 from beamwood.types import FloatArray
 
-__all__ = ["SearchFolder", "Trial"]
+__all__ = ["SearchFolder", "Trial", "refuse_search"]
 
+_WAIT = "wait until it has ended, or choose another folder"
 _STATE, _MARK = "search.json", {"beamwood": "search"}
 
 
@@ -75,7 +76,7 @@ class SearchFolder:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise InputError(f"{self.path} cannot hold a search ({error}); choose another folder") from error
-        with only_one(self.path, "wait until it has ended, or choose another folder"):
+        with only_one(self.path, _WAIT):
             clean(self.path / _STATE)
             if resume:
                 self._load()
@@ -156,9 +157,7 @@ class SearchFolder:
                 "another output folder"
             )
         if not (resume or overwrite):
-            raise InputError(
-                f"{self.path} already holds a search; pass --resume to go on with it, or --overwrite to start anew"
-            )
+            refuse_search(self.path)
 
     def _state(self) -> dict[str, Any] | None:
         """The stored state; None in a foreign folder."""
@@ -191,6 +190,14 @@ class SearchFolder:
         for entry in sorted(self.path.iterdir(), key=lambda entry: entry.name == _STATE):
             shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
         self.write(0.0)
+
+
+def refuse_search(folder: Path) -> None:
+    """Errors: a search in use by another process, which no option takes over; else one to resume or to overwrite."""
+    with only_one(folder, _WAIT):
+        raise InputError(
+            f"{folder} already holds a search; pass --resume to go on with it, or --overwrite to start anew"
+        )
 
 
 def _is_content(entry: Path) -> bool:
