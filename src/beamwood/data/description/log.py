@@ -225,9 +225,8 @@ def _weights(checked: CheckedLog) -> dict[str, Any] | None:
 def _repeats(dataset: Dataset) -> dict[str, int]:
     """The rows that duplicate another in all columns read, and the rows whose user also has the item in another row."""
     histories = dataset.histories
-    pairs = np.sort(histories.rows * np.int64(dataset.num_items) + histories.items)
     rows = pl.DataFrame({"user": histories.rows, "item": histories.items})
     for name, column in (("time", dataset.times), ("history", dataset.in_history)):
         rows = rows if column is None else rows.with_columns(pl.Series(name, column))
     rows = rows if dataset.context is None else rows.hstack(dataset.context.select(pl.all().name.prefix(CONTEXT)))
-    return {"duplicates": count_duplicates(rows), "taken_again": int((pairs[1:] == pairs[:-1]).sum())}
+    return {"duplicates": count_duplicates(rows), "taken_again": len(histories.items) - len(histories.distinct().items)}
