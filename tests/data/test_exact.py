@@ -37,9 +37,7 @@ def test_cells_of_several_lines_are_reported(tmp_path):
     path.write_text('user,item,title\n1,2,"Bad\n2,3,good\n3,4,"\n4,5,good\n')
     log = read_log(path)
     assert log.report.rows == 2
-    assert log.report.lines()[-1].startswith(
-        "'title' has 1 cells of several lines; if they are not texts, an unmatched quote"
-    )
+    assert log.report.lines()[-1].startswith("'title' has 1 cell of several lines; if not texts, an unmatched quote")
 
 
 @pytest.mark.parametrize(("suffix", "mark"), [(".csv", ","), (".tsv", "\t")])
