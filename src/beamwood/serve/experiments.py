@@ -142,7 +142,8 @@ class Experiments:
     async def begin(self) -> None:
         """Return once `keep_up` has looked for the stored experiment, or has not for long: its models may be large."""
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._has_looked.wait(), _BEGIN_SECONDS)
+            async with asyncio.timeout(_BEGIN_SECONDS):
+                await self._has_looked.wait()
 
     async def keep_up(self) -> None:
         """Follow the stored experiment, which any service on the store may start or stop, as long as this one runs."""
