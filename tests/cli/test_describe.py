@@ -103,6 +103,14 @@ def test_repeats_and_dropped_rows(folder, capsys):
     assert run(document["commands"][0]) == 0
 
 
+@pytest.mark.parametrize("least", ["1234567.25", "1e-05", "12345678"])
+def test_a_bound_of_weights_stays_exact_in_the_command(folder, capsys, least):
+    planted().with_columns(rating=pl.col("rating") * float(least)).write_parquet("log.parquet")
+    (command,) = said(capsys, "log.parquet", "--min-weight", least)[0]["commands"]
+    words = shlex.split(command)
+    assert float(words[words.index("--min-weight") + 1]) == float(least)
+
+
 REFUSED = {
     "missing": (pl.when(pl.int_range(pl.len()) % 50 != 7).then("timestamp"), ["--missing drop", "--time-column none"]),
     "day first": (pl.from_epoch("timestamp").dt.strftime("%d.%m.%Y %H:%M"), ["--time-format '%d.%m.%Y %H:%M'"]),
