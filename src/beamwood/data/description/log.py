@@ -207,15 +207,16 @@ def _weights(checked: CheckedLog) -> dict[str, Any] | None:
     given = checked.table.column(name).cast(pl.String, strict=False).str.strip_chars().str.len_bytes() > 0
     numbers = checked.table.frame.select(column.cast(pl.Float64, strict=False).alias("weight"), given.alias("given"))
     weight = pl.col("weight")
-    finite = weight.filter(weight.is_finite())
+    is_number = weight.is_finite().fill_null(False)
+    finite = weight.filter(is_number)
     with reading(checked.report.source):
         measures = finite.min().alias("least"), finite.max().alias("most"), finite.mean().alias("mean"), finite.len()
-        no_number = (weight.is_null() & pl.col("given")).sum().alias("none")
+        no_number = (~is_number & pl.col("given")).sum().alias("none")
         least, most, mean, count, none = numbers.select(*measures, no_number).collect(engine="streaming").row(0)
         head = numbers.head(100_000).collect(engine="streaming")["weight"]
         few = None
-        if head.drop_nulls().n_unique() <= _MOST_VALUES:
-            counted = numbers.drop_nulls("weight").group_by("weight").len()
+        if head.filter(head.is_finite()).n_unique() <= _MOST_VALUES:
+            counted = numbers.filter(is_number).group_by("weight").len()
             few = counted.collect(engine="streaming").sort("weight").head(_MOST_VALUES)
     values = [] if few is None else [{"value": each["weight"], "rows": each["len"]} for each in few.to_dicts()]
     range_of = {"least": least, "most": most, "mean": mean}
