@@ -114,6 +114,11 @@ def test_weights_that_are_not_finite_are_no_numbers(folder, capsys, kind):
     assert (weights["numbers"], weights["no_numbers"]) == (counts[4] + counts[5], counts[1] + counts[2] + counts[3])
 
 
+def test_the_mean_of_huge_weights_is_a_number(folder, capsys):
+    planted().with_columns(rating=pl.lit(1e308)).write_parquet("log.parquet")
+    assert said(capsys, "log.parquet")[0]["weights"]["mean"] == pytest.approx(1e308)
+
+
 @pytest.mark.parametrize("least", ["1234567.25", "1e-05", "12345678"])
 def test_a_bound_of_weights_stays_exact_in_the_command(folder, capsys, least):
     planted().with_columns(rating=pl.col("rating") * float(least)).write_parquet("log.parquet")

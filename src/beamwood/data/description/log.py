@@ -210,7 +210,9 @@ def _weights(checked: CheckedLog) -> dict[str, Any] | None:
     is_number = weight.is_finite().fill_null(False)
     finite = weight.filter(is_number)
     with reading(checked.report.source):
-        measures = finite.min().alias("least"), finite.max().alias("most"), finite.mean().alias("mean"), finite.len()
+        # The sum of large weights may not be a number.
+        mean = pl.when(finite.len() > 0).then((finite / finite.len()).sum()).alias("mean")
+        measures = finite.min().alias("least"), finite.max().alias("most"), mean, finite.len()
         no_number = (~is_number & pl.col("given")).sum().alias("none")
         least, most, mean, count, none = numbers.select(*measures, no_number).collect(engine="streaming").row(0)
         head = numbers.head(100_000).collect(engine="streaming")["weight"]
