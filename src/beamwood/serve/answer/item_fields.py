@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from beamwood.data.columns import find_column
 from beamwood.data.files.layout import OF_TABLES
 from beamwood.data.files.source import open_source, reading
-from beamwood.data.kept_columns import kept_column
+from beamwood.data.kept_columns import has_text, kept_column
 from beamwood.data.vocabularies.vocabulary import Vocabulary
 from beamwood.errors import InputError, nearest
 from beamwood.retrieval.columns.item_columns import CATEGORY, Column, ItemColumns, NumberColumn, NumberKind
@@ -79,8 +79,7 @@ class ItemFields:
     def title(self) -> str | None:
         """The title column, if any: one whose cells have a text."""
         schema = {} if self.frame is None else self.frame.schema
-        texts = [name for name, dtype in schema.items() if not (dtype.is_nested() or dtype == pl.Binary)]
-        by_lower = {name.lower(): name for name in texts}
+        by_lower = {name.lower(): name for name, dtype in schema.items() if has_text(dtype)}
         return next((by_lower[name] for name in _TITLES if name in by_lower), None)
 
     def columns(self) -> Mapping[str, Column]:
