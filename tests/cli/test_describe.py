@@ -104,6 +104,30 @@ def test_repeats_and_dropped_rows(folder, capsys):
     assert run(document["commands"][0]) == 0
 
 
+@pytest.mark.parametrize("kind", ["parquet", "csv"])
+def test_weights_that_are_not_finite_are_no_numbers(folder, capsys, kind):
+    odd = {1: float("nan"), 2: float("inf"), 3: float("-inf")}
+    frame = planted().with_columns(pl.col("rating").replace_strict(odd, default=pl.col("rating").cast(pl.Float64)))
+    getattr(frame, f"write_{kind}")(f"log.{kind}")
+    weights = said(capsys, f"log.{kind}")[0]["weights"]
+    counts = dict(planted()["rating"].value_counts().iter_rows())
+    assert weights["values"] == [{"value": float(value), "rows": counts[value]} for value in (4, 5)]
+    assert (weights["numbers"], weights["no_numbers"]) == (counts[4] + counts[5], counts[1] + counts[2] + counts[3])
+
+
+def test_the_mean_of_huge_weights_is_a_number(folder, capsys):
+    planted().with_columns(rating=pl.lit(1e308)).write_parquet("log.parquet")
+    assert said(capsys, "log.parquet")[0]["weights"]["mean"] == pytest.approx(1e308)
+
+
+@pytest.mark.parametrize("least", ["1234567.25", "1e-05", "12345678"])
+def test_a_bound_of_weights_stays_exact_in_the_command(folder, capsys, least):
+    planted().with_columns(rating=pl.col("rating") * float(least)).write_parquet("log.parquet")
+    (command,) = said(capsys, "log.parquet", "--min-weight", least)[0]["commands"]
+    words = shlex.split(command)
+    assert float(words[words.index("--min-weight") + 1]) == float(least)
+
+
 REFUSED = {
     "missing": (pl.when(pl.int_range(pl.len()) % 50 != 7).then("timestamp"), ["--missing drop", "--time-column none"]),
     "day first": (pl.from_epoch("timestamp").dt.strftime("%d.%m.%Y %H:%M"), ["--time-format '%d.%m.%Y %H:%M'"]),

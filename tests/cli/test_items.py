@@ -1,6 +1,7 @@
 """The commands similar, score and export equal the Python API."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -46,6 +47,14 @@ def test_export_writes_vectors(folder, tmp_path):
     frame, retriever = pl.read_parquet(out), package.load(folder)
     assert frame["item"].to_list() == retriever.items.ids.to_list()
     assert np.array_equal(frame["vector"].to_numpy(), retriever.searcher.vectors)
+
+
+def test_export_counts_what_it_writes(tmp_path, capsys):
+    retriever = replace(retriever_of(vector_searcher(60), text=False), erased=np.array([7, 9], np.int32))
+    retriever.save(tmp_path / "erased")
+    assert beamwood("export", tmp_path / "erased", "--vectors", tmp_path / "out.parquet") == 0
+    assert len(pl.read_parquet(tmp_path / "out.parquet")) == 58
+    assert "58 vectors of width" in capsys.readouterr().err
 
 
 def test_export_writes_the_light_head_of_a_tree(tmp_path, capsys):

@@ -37,9 +37,7 @@ def test_cells_of_several_lines_are_reported(tmp_path):
     path.write_text('user,item,title\n1,2,"Bad\n2,3,good\n3,4,"\n4,5,good\n')
     log = read_log(path)
     assert log.report.rows == 2
-    assert log.report.lines()[-1].startswith(
-        "'title' has 1 cells of several lines; if they are not texts, an unmatched quote"
-    )
+    assert log.report.lines()[-1].startswith("'title' has 1 cell of several lines; if not texts, an unmatched quote")
 
 
 @pytest.mark.parametrize(("suffix", "mark"), [(".csv", ","), (".tsv", "\t")])
@@ -148,6 +146,18 @@ def test_times_of_32_bits_are_reported_as_rounded():
 
 def test_times_of_whole_microseconds_are_accepted_as_ids():
     assert ids_of(pl.Series([1000, 2000]).cast(pl.Datetime("ns")))[1] == dt.datetime(1970, 1, 1, 0, 0, 0, 2)
+
+
+@pytest.mark.parametrize("name", ["*", "^t$"])
+def test_times_in_lists_under_any_name(name):
+    """Polars takes some names for patterns, also where it makes a column of dates and times."""
+    users, items, times = ["a", "b"], [1, 2], [dt.datetime(2020, 1, 1), dt.datetime(2020, 1, 2)]
+    for source, header in (
+        ([*zip(users, items, times, strict=True)], ["user", "item", name]),
+        ({"user": users, "item": items, name: times}, None),
+    ):
+        log = read_log(source, header=header, columns=ColumnNames(time=name))
+        assert log.frame["time"].to_list() == [1_577_836_800_000_000, 1_577_923_200_000_000]
 
 
 NAMES = ["*", "^.*$", "^u.*$", "row", "__row", "len", "user", "item"]

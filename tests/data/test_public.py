@@ -62,6 +62,14 @@ def test_fetched_files_are_a_dataset(name, tmp_path):
     ]
 
 
+def test_others_may_read_what_is_fetched(tmp_path):
+    """As far as the umask says so, as with any file that a program writes."""
+    files = fetch("ml-1m", tmp_path / "out", known=placed(tmp_path, "ml-1m"))
+    (tmp_path / "plain").touch()
+    usual = (tmp_path / "plain").stat().st_mode
+    assert [path.stat().st_mode for path in (files.interactions, files.items)] == [usual, usual]
+
+
 def test_an_existing_data_set_is_not_fetched_again(tmp_path):
     known = placed(tmp_path, "ml-1m")
     first = fetch("ml-1m", tmp_path, known=known)

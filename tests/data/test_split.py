@@ -192,7 +192,7 @@ def test_too_little_data():
         with pytest.raises(InputError, match="has no times"):
             split(few)
     single = Dataset.from_log(read_log(pl.DataFrame({"user": range(20), "item": range(20)})))
-    with pytest.raises(InputError, match="leaves 0 validation and 0 test users"):
+    with pytest.raises(InputError, match="leaves 0 validation users and 0 test users"):
         disjoint_users(single)
 
 

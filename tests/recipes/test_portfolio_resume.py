@@ -58,9 +58,11 @@ def test_a_search_resumes_only_with_the_same_arguments(split, tmp_path):
     with pytest.raises(InputError, match="nothing to resume"):
         find(split, **options | {"folder": tmp_path / "none", "resume": True})
     state = tmp_path / "kept" / "search.json"
-    state.write_text(json.dumps(json.loads(state.read_text()) | {"values": ["half"]}))
-    with pytest.raises(InputError, match="is damaged"):
-        find(split, resume=True, **options)
+    whole = json.loads(state.read_text())
+    for damage in ({"values": ["half"]}, {"made_of": None}, {"made_of": {}}):
+        state.write_text(json.dumps(whole | damage))
+        with pytest.raises(InputError, match="is damaged"):
+            find(split, resume=True, **options)
 
 
 def test_trainings_continue_in_each_round(split, tmp_path, monkeypatch):

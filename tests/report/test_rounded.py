@@ -1,5 +1,7 @@
 """A figure that rounds to zero is written without a minus, in every table."""
 
+import json
+
 import numpy as np
 import pytest
 from benchmarks.figures import number
@@ -8,6 +10,7 @@ from beamwood.notebook import lines, table
 from beamwood.recipes.portfolio.choice import Candidate
 from beamwood.recipes.portfolio.table import as_rows, table_lines
 from beamwood.report.page import number_text, percent, plain, signed
+from chromium import rows_of
 
 SMALL = -1e-6
 
@@ -32,6 +35,17 @@ def test_in_pages():
     written = [number_text(SMALL), signed(SMALL), percent(SMALL), plain(-0.0)]
     assert [each.striptags() for each in written] == ["0.0000", "+0.0000", "0 %", "0"]
     assert f'value="{SMALL}"' in written[0]
+
+
+def test_in_charts():
+    charts = pytest.importorskip("beamwood.report.charts", reason="pages need the extra plots")
+    row = {"name": "ease", "mean": SMALL, "low": 2 * SMALL, "high": 0.25, "tone": "other"}
+    drawn = charts.intervals([row], "difference", zero=True)
+    (held,) = (each for each in rows_of(drawn) if "name" in each)
+    assert (held["mean"], held["low"]) == (SMALL, 2 * SMALL)
+    assert [held[f"{each}_text"] for each in ("mean", "low", "high")] == ["+0.0000", "+0.0000", "+0.2500"]
+    # D3 writes a minus before 0.0000 where a sign is asked for.
+    assert '"+.4f"' not in json.dumps(drawn)
 
 
 def test_in_tables_of_benchmarks():

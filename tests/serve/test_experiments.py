@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from collections import Counter
 from contextlib import closing
 
@@ -15,10 +16,12 @@ from beamwood.serve.admission import Admission
 from beamwood.serve.answer.asking import StoredHistory
 from beamwood.serve.answer.snapshot import open_snapshot
 from beamwood.serve.experiments import Arm, Experiment, arm_of
+from beamwood.serve.loading import Loader
 from beamwood.serve.messages import Filter, Recommend
 from beamwood.serve.monitoring.log import RequestLog
 from beamwood.serve.monitoring.outcomes import miss_of
 from beamwood.serve.monitoring.replay import replayed
+from beamwood.serve.service import Service
 from beamwood.serve.settings import Limits
 from beamwood.serve.store.open import open_store
 from retrieval_cases import retriever_of, tree_searcher
@@ -112,6 +115,40 @@ def test_a_store_that_is_down_is_reported_once(models, options, monkeypatch):
         tried = client.service.metrics.registry.get_sample_value
         before = tried("beamwood_store_errors_total", {"call": "get"})
         wait_until(lambda: tried("beamwood_store_errors_total", {"call": "get"}) > before + 3)
+    assert said.count("experiment_not_followed") == 1
+
+
+def test_an_arm_that_takes_long_to_load_is_followed(models, options, monkeypatch):
+    with serving(models / "one", **options) as client:
+        started(client)
+    monkeypatch.setattr("beamwood.serve.experiments._BEGIN_SECONDS", 0.01)
+    monkeypatch.setattr("beamwood.serve.experiments._ROUND_SECONDS", 0.01)
+    opened, loads = Service.opened, []
+
+    def slowly(service, folder, **more):
+        loads.append(folder)
+        time.sleep(0.2)
+        return opened(service, folder, **more)
+
+    monkeypatch.setattr(Service, "opened", slowly)
+    with serving(models / "one", **options) as client:
+        client.portal.call(client.service.experiments.begin)
+        wait_until(lambda: client.service.experiments.current is not None)
+    assert loads == [models / "one", models / "other"]
+
+
+def test_an_arm_that_cannot_be_loaded_is_reported_once(models, options, monkeypatch, tmp_path):
+    shutil.copytree(models / "other", models / "gone")
+    with serving(models / "one", **options) as client:
+        started(client, [{"model": "current", "share": 0.5}, {"model": "gone", "share": 0.5}])
+    (models / "gone").rename(tmp_path / "gone")
+    monkeypatch.setattr("beamwood.serve.experiments._ROUND_SECONDS", 0.01)
+    monkeypatch.setattr("beamwood.serve.experiments._AGAIN_SECONDS", 0.05)
+    said, tried, resolved = [], [], Loader.resolved
+    monkeypatch.setattr(RequestLog, "said", lambda _, event, **more: said.append(event))
+    monkeypatch.setattr(Loader, "resolved", lambda loader, name: tried.append(name) or resolved(loader, name))
+    with serving(models / "one", **options):
+        wait_until(lambda: len(tried) > 3)
     assert said.count("experiment_not_followed") == 1
 
 

@@ -86,6 +86,18 @@ def test_unknown_users_have_histories_too(folder, users):
             assert items_of(answer) == items_of(post(client, "/v1/recommend", {"history": own}))
 
 
+def test_stored_events_of_unknown_items_are_no_error_of_a_request(folder, users):
+    """Only the ids of its body are; nobody can leave out the others."""
+    user = next(iter(users))
+    with serving(folder) as client:
+        send(client, {"user": user, "item": "not yet known"})
+        strict = {"user": user, "on_unknown": "error"}
+        assert post(client, "/v1/recommend", strict)["unknown_items"] == ["not yet known"]
+        error = post(client, "/v1/recommend", strict | {"events": ["no such"]}, 404)["error"]
+        assert "'no such'" in error["message"]
+        assert error["field"] == "events"
+
+
 def test_a_session_and_its_merge(folder, users):
     user = next(iter(users))
     with serving(folder) as client:

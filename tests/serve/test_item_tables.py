@@ -1,11 +1,15 @@
 """`serve --items` reads every table that `fit --items` reads: layouts, file endings, names, types of cells."""
 
+import json
+from datetime import timedelta
+
 import polars as pl
 import pytest
 
 from beamwood.data.vocabularies.vocabulary import Vocabulary
 from beamwood.errors import InputError
 from beamwood.serve.answer.item_fields import ItemFields
+from served import saved, serving
 
 ITEMS = Vocabulary(pl.Series([7, 9, 30]))
 FRAME = pl.DataFrame(
@@ -112,3 +116,47 @@ def test_unreadable_tables_are_refused(tmp_path):
     ):
         with pytest.raises(InputError, match=words):
             ItemFields.read(tmp_path / name, ITEMS)
+
+
+@pytest.fixture
+def odd_table(tmp_path):
+    """A model, and an item table with columns of types that are only shown."""
+    folder, retriever = saved(tmp_path / "model")
+    rows = len(retriever.items)
+    columns = {
+        "title": pl.Series([["a", "b"]] * rows),
+        "name": pl.Series([timedelta(days=1)] * rows),
+        "label": pl.Series([f"Name {row}" for row in range(rows)]),
+        "photo": pl.Series([b"\xff"] * rows),
+        "stock": pl.Series([1] * rows, dtype=pl.Int8),
+        "^length$": pl.Series([timedelta(days=1)] * rows),
+    }
+    pl.DataFrame({"item_id": retriever.items.ids} | columns).write_parquet(tmp_path / "items.parquet")
+    return folder, tmp_path / "items.parquet"
+
+
+def test_a_title_is_text(odd_table):
+    folder, items = odd_table
+    with serving(folder, items=items) as client:
+        page = client.get("/", params={"find": "name 1"})
+    assert page.status_code == 200
+    assert "Name 10" in page.text
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "said"),
+    [
+        ({"stock": 2**63}, 200, ""),
+        ({"stock": 10**400}, 422, "stock holds numbers up to 1.8e+308"),
+        ({"^length$": 7}, 200, ""),
+        ({"^length$": {"days": 1}}, 422, "the column ^length$ is of type Duration"),
+        ({"photo": [1]}, 422, "the column photo is of type Binary"),
+    ],
+)
+def test_cells_of_new_items_are_taken_or_refused(odd_table, fields, status, said):
+    folder, items = odd_table
+    with serving(folder, items=items) as client:
+        body = json.dumps({"items": [{"item": 899}, {"item": 900, "fields": fields}]})
+        answer = client.put("/v1/items", content=body, headers={"content-type": "application/json"})
+    assert answer.status_code == status, answer.text
+    assert said in answer.text

@@ -37,6 +37,18 @@ def test_a_line_that_comes_during_a_write_is_kept(capsysbinary):
     assert capsysbinary.readouterr().out == b'{"id":1}\n{"id":"odd"}\n'
 
 
+def test_lost_lines_are_counted(tmp_path, monkeypatch):
+    monkeypatch.setattr("beamwood.serve.monitoring.log._MOST_LINES", 2)
+    folder, _ = saved(tmp_path / "model")
+    with serving(folder, log="json") as client:
+        monkeypatch.setattr(client.service.log, "flush", lambda: None)
+        for _ in range(5):
+            post(client, "/v1/recommend", {"user": 11})
+        lost = client.service.log.lost
+        assert lost >= 3
+        assert f"beamwood_log_lines_lost {lost}.0" in client.get("/metrics").text
+
+
 def test_every_endpoint_notes_its_counts_and_no_histories(tmp_path, capsysbinary):
     folder, retriever = saved(tmp_path / "model", text=True)
     item, other = retriever.items.decode([3, 4])

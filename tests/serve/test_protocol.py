@@ -17,6 +17,7 @@ BODY = b'{"user": 11, "k": 2}'
 def server(tmp_path_factory):
     folder, _ = saved(tmp_path_factory.mktemp("protocol") / "model")
     limits = ("--limit", "idle_seconds=1s", "--limit", "header_seconds=1s", "--limit", "body_bytes=4KB")
+    limits += ("--limit", "body_seconds=1s")
     with Server(folder, "--timeout", "20s", "--max-wait", "20s", *limits) as server:
         yield server
 
@@ -167,7 +168,8 @@ def test_headers_that_are_too_long_are_refused(server):
     ("kind", "more", "status", "said"),
     [
         (b"Application/JSON; charset=UTF-8", (), 200, ""),
-        (b"application/json", (b"content-encoding: identity",), 200, ""),
+        (b"application/json ;charset=utf-8", (b"content-encoding: identity",), 200, ""),
+        (b"application/json-patch+json", (), 415, "must be JSON"),
         (b"application/json", (b"content-encoding: gzip",), 415, "compressed"),
     ],
 )
@@ -176,6 +178,14 @@ def test_content_types(server, kind, more, status, said):
     got, _, answer = asking.answer()
     assert got == status
     assert said in answer.get("error", {"message": ""})["message"]
+    asking.socket.close()
+
+
+def test_a_body_that_never_comes_ends_the_connection(server):
+    asking = Asking(server).send(request()[:-5])
+    status, headers, answer = asking.answer()
+    assert (status, headers["connection"], answer["error"]["code"]) == (408, "close", "slow_body")
+    assert asking.is_closed()
     asking.socket.close()
 
 

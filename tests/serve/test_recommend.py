@@ -1,5 +1,6 @@
 """Answers over HTTP equal those of the package, and errors are one sentence."""
 
+import asyncio
 import threading
 
 import numpy as np
@@ -254,6 +255,21 @@ def test_batches(client, folder):
         assert post(client, "/v1/recommend/batch", {"requests": wrong}, 422)["error"]["field"] == "requests"
     inner = post(client, "/v1/recommend/batch", {"requests": [{}, {"explain": "ful"}]}, 422)["error"]
     assert (inner["field"], "did you mean 'full'" in inner["message"]) == ("requests[1].explain", True)
+
+
+def test_the_rows_of_a_failed_batch_are_given_up(client, monkeypatch):
+    begun = []
+
+    async def answer(call, body, *more, **other):
+        begun.append(body)
+        if len(begun) == 1:
+            raise RuntimeError
+        await asyncio.sleep(0.01)
+
+    monkeypatch.setattr("beamwood.serve.routes.recommend.answer_one", answer)
+    post(client, "/v1/recommend/batch", {"requests": [{"user": 1}] * 256}, 500)
+    client.portal.call(asyncio.sleep, 0.5)
+    assert len(begun) < 256
 
 
 def test_text_ids(tmp_path):

@@ -9,6 +9,7 @@ import pytest
 
 from beamwood.errors import InputError
 from beamwood.serve.monitoring.log import RequestLog
+from beamwood.serve.problems import Problem
 from beamwood.serve.service import Service
 from beamwood.serve.settings import ServeSettings
 from beamwood.serve.store.memory import MemoryStore
@@ -203,3 +204,27 @@ def test_a_second_service_on_a_store_file_is_refused_with_the_process_id(folder,
     finally:
         first.close()
     Service.open(folder, settings).close()
+
+
+@pytest.mark.parametrize("is_noted", [False, True])
+def test_answers_and_events_of_an_outage_are_counted_after_it(folder, users, monkeypatch, is_noted):
+    store = BrokenStore()
+    monkeypatch.setattr(ServeSettings, "opened_store", lambda _: store)
+    monkeypatch.setattr("beamwood.serve.monitoring.outcomes._SETTLE_SECONDS", 0.0)
+    monkeypatch.setattr("beamwood.serve.monitoring.outcomes._ROUND_SECONDS", 60.0)
+    with serving(folder) as client:
+
+        def flush():
+            client.portal.call(client.service.outcomes.flush, time.monotonic())
+
+        answer = post(client, "/v1/recommend", {"user": next(iter(users)), "k": 3})
+        if is_noted:
+            flush()
+        taken = {"user": 1, "item": answer["items"][0]["item"], "request_id": answer["request_id"]}
+        send(client, taken)
+        store.down = True
+        with pytest.raises(Problem):
+            flush()
+        store.down = False
+        flush()
+        assert sorted((name, count) for (_, name), count in store.tallies().items()) == [("answers", 1), ("hits", 1)]

@@ -61,6 +61,26 @@ def test_a_slowly_copied_folder_is_loaded_once_complete(watched, models):
     wait_until(lambda: model(client) == "other")
 
 
+def test_a_model_too_large_for_the_memory_does_not_end_the_watch(watched, models, monkeypatch):
+    client, root = watched
+    opened, tried, said = client.service.opened, [], []
+    monkeypatch.setattr(client.service.log, "said", lambda event, **more: said.append((event, more.get("reason"))))
+
+    def without_memory(folder, **options):
+        tried.append(folder.name)
+        if folder.name == "other":
+            raise MemoryError("cannot allocate")
+        return opened(folder, **options)
+
+    monkeypatch.setattr(client.service, "opened", without_memory)
+    shutil.copytree(models[1], root / "other")
+    wait_until(lambda: refused(client) == 1)
+    shutil.copytree(models[1], root / "later")
+    wait_until(lambda: model(client) == "later")
+    assert tried.count("other") == 1
+    assert ("model_refused", "MemoryError: cannot allocate") in said
+
+
 def test_a_copy_completed_during_its_refusal_is_loaded(watched, models, monkeypatch):
     client, root = watched
     service, opened = client.service, client.service.opened

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DataSource",
+    "EACH_ALIKE",
     "load_data",
     "load_split",
     "make_config",
@@ -31,6 +32,8 @@ __all__ = [
     "reading_options",
 ]
 
+EACH_ALIKE = "from each event alike; the weights of --events count in methods that count"
+"""What methods learn that do not read weights."""
 # Fewer validation or test users leave much to chance.
 _FEW_USERS = 30
 
@@ -198,7 +201,7 @@ def note_of_weights(dataset: Dataset, methods: Sequence[Method]) -> None:
     if dataset.weights is not None and alike:
         names = [*dict.fromkeys(alike)]
         learn = "learns" if len(names) == 1 else "learn"
-        tell(f"{', '.join(names)} {learn} from each event alike; the weights of --events count in methods that count")
+        tell(f"{', '.join(names)} {learn} {EACH_ALIKE}")
 
 
 def load_split(dataset: Dataset, name: str, options: dict[str, Any]) -> Split:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from beamwood.cli import options as o
-from beamwood.cli.inputs import DataSource
+from beamwood.cli.inputs import EACH_ALIKE, DataSource
 from beamwood.cli.interrupts import keeping
 from beamwood.cli.output import finish
 from beamwood.cli.written import FitOptions, path_beside
@@ -99,7 +99,7 @@ class FolderSearch:
         self._check_places(folder)
         split = read()
         if split.dataset.weights is not None:
-            tell("trained methods learn from each event alike; the weights of --events count in methods that count")
+            tell(f"trained methods learn {EACH_ALIKE}")
         with keeping(lambda: f"what was found so far is in {folder}; the same command with --resume goes on"):
             found = find(
                 split,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from beamwood.blocks import evenly
 from beamwood.errors import InputError
+from beamwood.words import counted
 
 if TYPE_CHECKING:
     from beamwood.data import Split
@@ -48,7 +49,7 @@ class TwoStages:
         """The queries, and the retriever's error."""
         report = self.report
         return (
-            f"two stages on {report.pairs:,} labels of {report.queries:,} queries, seen items removed: the "
+            f"two stages on {_pairs(report.pairs, report.queries)}, seen items removed: the "
             f"retriever misses {report.miss:.4f} with {report.num_candidates} candidates (ceiling {report.ceiling:.4f})"
         )
 
@@ -148,9 +149,13 @@ def margins_in_words(margins: MarginReport) -> list[str]:
 def of_margins(margins: MarginReport) -> str:
     """The tree's search, in words."""
     return (
-        f"the tree brings {margins.k} items in a beam of {margins.beam_width}: {margins.targets:,} labels of "
-        f"{margins.queries} queries, {margins.found:.4f} found"
+        f"the tree brings {counted(margins.k, 'item')} in a beam of {margins.beam_width}: "
+        f"{_pairs(margins.targets, margins.queries)}, {margins.found:.4f} found"
     )
+
+
+def _pairs(labels: int, queries: int) -> str:
+    return f"{counted(labels, 'label')} of {counted(queries, 'query', 'queries')}"
 
 
 def percent_of(quantile: str) -> str:

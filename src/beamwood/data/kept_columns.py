@@ -13,15 +13,22 @@ from beamwood.data.features import name_and_kind
 from beamwood.errors import InputError, nearest
 from beamwood.words import counted
 
-__all__ = ["KEPT_KINDS", "checked_kept", "kept_column", "kept_name", "numbers_as_text"]
+__all__ = ["KEPT_KINDS", "checked_kept", "has_text", "kept_column", "kept_name", "numbers_as_text"]
 
 KEPT_KINDS = ("number", "truth", "time", "text", "vector")
 """The kinds of kept columns. Without one the column's type decides, which is text in text files."""
+
+
+def has_text(dtype: pl.DataType) -> bool:
+    """Whether the cells of a type have a text."""
+    return not dtype.is_nested() and dtype not in (pl.Binary, pl.Duration, pl.Object)
+
+
 _TYPED: dict[str, Callable[[pl.DataType], bool]] = {
     "number": lambda dtype: dtype.is_numeric(),
     "truth": lambda dtype: dtype == pl.Boolean,
     "time": lambda dtype: dtype in (pl.Date, pl.Datetime),
-    "text": lambda dtype: not dtype.is_nested() and dtype not in (pl.Binary, pl.Duration, pl.Object),
+    "text": has_text,
 }
 # Integers up to here are exact as float64.
 _EXACT = 2**53

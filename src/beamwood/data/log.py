@@ -171,8 +171,8 @@ def read_log(
     if drop_duplicates and duplicates:
         frame = frame.unique(maintain_order=True)
     left_out = checked.report.rows - len(frame)
-    counted = replace(checked.report, duplicates=duplicates, left_out=left_out, dropped_duplicates=drop_duplicates)
-    return Log(frame, counted, None if judged is None else last_was_negative(judged), checked.kinds)
+    report = replace(checked.report, duplicates=duplicates, left_out=left_out, dropped_duplicates=drop_duplicates)
+    return Log(frame, report, None if judged is None else last_was_negative(judged), checked.kinds)
 
 
 @naming_arguments
@@ -316,7 +316,7 @@ def _swallowed(table: Source, chosen: dict[str, str]) -> tuple[str, ...]:
     with reading(table.name):
         counts = table.frame.select(asked).collect(engine="streaming").row(0)
     return tuple(
-        f"'{name}' has {count:,} cells of several lines; if they are not texts, an unmatched quote swallowed rows"
+        f"'{name}' has {counted(count, 'cell')} of several lines; if not texts, an unmatched quote swallowed rows"
         for name, count in zip(others, counts, strict=True)
         if count
     )

@@ -110,13 +110,11 @@ def _download(name: str, wanted: PublicSet, on_progress: OnProgress | None) -> b
 
 
 def _write(frame: pl.DataFrame, path: Path) -> None:
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
-    os.close(descriptor)
-    try:
-        frame.write_parquet(temporary, compression="zstd")
-        Path(temporary).replace(path)
-    finally:
-        Path(temporary).unlink(missing_ok=True)
+    # In a folder of its own, as a temporary file would be readable by its owner alone.
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        fresh = Path(folder, path.name)
+        frame.write_parquet(fresh, compression="zstd")
+        fresh.replace(path)
 
 
 def _table(archive: zipfile.ZipFile, member: str, separator: str, names: list[str]) -> pl.DataFrame:

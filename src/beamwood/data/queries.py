@@ -13,6 +13,7 @@ from beamwood.data.features import encode_context
 from beamwood.errors import InputError
 from beamwood.ragged import is_in, whole_numbers
 from beamwood.types import IndexArray, ItemLists, Query, QueryNeeds
+from beamwood.words import counted
 
 __all__ = ["Queries"]
 
@@ -44,7 +45,7 @@ class Queries:
         return len(self.users)
 
     def __repr__(self) -> str:
-        return f"Queries of {len(self):,} users with {len(self.labels.items):,} labels"
+        return f"Queries of {counted(len(self), 'user')} with {counted(len(self.labels.items), 'label')}"
 
     def query(self, needs: QueryNeeds) -> Query:
         """The query for a searcher with these needs, with its context columns encoded."""

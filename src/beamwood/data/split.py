@@ -19,6 +19,7 @@ from beamwood.errors import InputError
 from beamwood.notebook import facts
 from beamwood.ragged import places_in_rows, ranges
 from beamwood.types import IndexArray, ItemLists
+from beamwood.words import counted
 
 __all__ = ["OF_OTHERS", "SPLITS", "Split", "by_boundary", "by_session", "by_time", "disjoint_users", "leave_one_out"]
 
@@ -62,7 +63,8 @@ class Split:
         return self.name in OF_OTHERS or (len(own) > 0 and not own.any())
 
     def __repr__(self) -> str:
-        return f"Split {self.name!r}: {len(self.valid):,} validation and {len(self.test):,} test users; {self.rule}"
+        valid, test = counted(len(self.valid), "validation user"), counted(len(self.test), "test user")
+        return f"Split {self.name!r}: {valid} and {test}; {self.rule}"
 
     def _repr_html_(self) -> str:
         counts = {name.replace("_", " "): count for name, count in self.report.items()}
@@ -82,11 +84,8 @@ def _with_split_advice(split: Callable[..., Split]) -> Callable[..., Split]:
             return split(dataset, **options)
         except _EmptySplitError as error:
             fitting = [name for name, other in SPLITS.items() if _leaves_something(inspect.unwrap(other), dataset)]
-            advice = (
-                f"choose --split {' or '.join(fitting)}"
-                if fitting
-                else "no split does, as users have too few interactions: give a log with longer histories"
-            )
+            none = "no split does, as users have too few interactions: give a log with longer histories"
+            advice = f"choose --split {' or '.join(fitting)}" if fitting else none
             raise InputError(f"{error}; {advice}") from None
 
     return tried
@@ -131,7 +130,8 @@ def _of_users(
     valid, test = (_halves(dataset, users, middle, length) for users in parts[1:])
     if not len(valid) or not len(test):
         raise _EmptySplitError(
-            f"the split leaves {len(valid)} validation and {len(test)} test users with both a history and labels"
+            f"the split leaves {counted(len(valid), 'validation user')} and {counted(len(test), 'test user')} with "
+            "both a history and labels"
         )
     report = {
         "train_users": len(parts[0]),
@@ -276,7 +276,7 @@ def by_session(
     after = np.count_nonzero((times >= cuts[1]) & trained[dataset.histories.rows])
     rule = (
         f"users by their first event (before {first} train, from there to {second} validate, later ones test; "
-        f"{after:,} training events are not before the second cut)"
+        f"{counted(int(after), 'training event is', 'training events are')} not before the second cut)"
     )
     options = {"seed": seed, "history_length": history_length, "valid_share": valid_share, "test_share": test_share}
     return _of_users(dataset, parts, "sessions", rule, options)
@@ -370,8 +370,8 @@ def _middles(dataset: Dataset) -> NDArray[np.int64]:
     misplaced = np.count_nonzero(dataset.in_history != (np.arange(indptr[-1]) < np.repeat(middle, np.diff(indptr))))
     if misplaced:
         raise InputError(
-            f"the boundary column marks {misplaced} events as history after a user's future, or the reverse; "
-            "sort the log or correct the column"
+            f"the boundary column marks {counted(int(misplaced), 'event')} as history after a user's future, or the "
+            "reverse; sort the log or correct the column"
         )
     return middle
 

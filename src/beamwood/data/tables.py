@@ -151,7 +151,7 @@ def _words_in_categories(labels: pl.Series | None) -> list[str]:
     if labels is None:
         return []
     words = null_words(labels.str.split(SEPARATOR).explode())
-    said = ", ".join(f"{word!r} of {count:,} items" for word, count in words.head(4).iter_rows())
+    said = ", ".join(f"{word!r} of {counted(count, 'item')}" for word, count in words.head(4).iter_rows())
     fix = "if such items have none, leave their cells empty"
     return [f"the item table has null words as categories ({said}); {fix}"] if said else []
 

@@ -22,6 +22,7 @@ from beamwood.recipes.comparison import Comparison
 from beamwood.retrieval.retriever import Retriever
 from beamwood.training.budget import Budget
 from beamwood.types import Searcher
+from beamwood.words import counted
 
 __all__ = [
     "check_alone",
@@ -148,12 +149,13 @@ def check_test(split: Split, tail: TailRule | None, say: Callable[[str], None]) 
     """The number of test users with a tail label. Errors: fewer than two test users in all."""
     if len(split.test) < 2:
         raise InputError(
-            f"the split leaves {'1 test user' if len(split.test) else '0 test users'}, too few for a test; give more "
-            "users or another --split"
+            f"the split leaves {counted(len(split.test), 'test user')}, too few for a test; give more users or another "
+            "--split"
         )
     on_tail = 0 if tail is None else _num_with_tail_label(split, tail)
     if tail is not None and on_tail < 2:
-        say(f"--tail is left out: {on_tail} test users have a tail label, and a comparison needs 2; raise the share")
+        having = counted(on_tail, "test user has", "test users have")
+        say(f"--tail is left out: {having} a tail label, and a comparison needs 2; raise the share")
     return on_tail
 
 

@@ -98,18 +98,20 @@ def _coloured(
 
 def intervals(rows: Sequence[Row], value: str, *, zero: bool = False) -> dict[str, Any]:
     """Means with their intervals: `name`, `mean`, `low`, `high`, `tone`; `zero` draws the line of no difference."""
-    order = [row["name"] for row in rows]
-    data = _rows(rows)
+    order, figures = [row["name"] for row in rows], ("mean", "low", "high")
+    # Written here, as D3 writes -0.0000 where a sign is asked for.
+    form = "+z.4f" if zero else "z.4f"
+    data = _rows([dict(row) | {f"{each}_text": format(row[each], form) for each in figures} for row in rows])
     y = alt.Y("name:N", sort=order, title=None)
     shown = [alt.Tooltip("name:N", title="method")]
-    shown += [alt.Tooltip(f"{each}:Q", format="+.4f" if zero else ".4f") for each in ("mean", "low", "high")]
+    shown += [alt.Tooltip(f"{each}_text:N", title=each) for each in figures]
     base = alt.Chart(data).encode(y=y, color=_tone(), tooltip=shown)
     # Words are wider than their marks: there is room for them at both ends.
     scale = alt.Scale(zero=zero, nice=False, padding=26)
     x = alt.X("low:Q", title=value, scale=scale, axis=alt.Axis(tickCount=4, format="~g", labelBound=12))
     spans = base.mark_rule(strokeWidth=3, strokeCap="round", opacity=0.45).encode(x=x, x2="high:Q")
     points = base.mark_circle(size=80, opacity=1).encode(x=alt.X("mean:Q"))
-    written = base.encode(x="mean:Q", text=alt.Text("mean:Q", format="+.4f" if zero else ".4f"))
+    written = base.encode(x="mean:Q", text=alt.Text("mean_text:N"))
     style: dict[str, Any] = {"dy": -11, "fontSize": 11, "font": _FONT}
     halo = written.mark_text(**style, **_HALO).encode(color=alt.value(_CARD))
     layers = [spans, halo, points, written.mark_text(**style).encode(color=_words())]

@@ -7,6 +7,7 @@ import hashlib
 import math
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated
 
@@ -75,7 +76,7 @@ class Experiments:
     def __init__(self, service: Service) -> None:
         self.service = service
         self._running, self._text, self._again = _Running(), "", math.inf
-        self._turn, self._trouble = asyncio.Lock(), ""
+        self._turn, self._has_looked, self._trouble = asyncio.Lock(), asyncio.Event(), ""
 
     @property
     def current(self) -> Experiment | None:
@@ -139,33 +140,36 @@ class Experiments:
         return _Running(experiment, snapshots)
 
     async def begin(self) -> None:
-        """Load the stored experiment, if the store answers soon."""
-        try:
+        """Return once `keep_up` has looked for the stored experiment, or has not for long: its models may be large."""
+        with suppress(TimeoutError):
             async with asyncio.timeout(_BEGIN_SECONDS):
-                await self.look()
-            self._trouble = ""
-        except (Problem, TimeoutError, msgspec.DecodeError) as problem:
-            # Logged once, not in each round.
-            before, self._trouble = self._trouble, str(problem) or "it takes too long"
-            if self._trouble != before:
-                self.service.log.said("experiment_not_followed", reason=self._trouble)
+                await self._has_looked.wait()
 
     async def keep_up(self) -> None:
-        """Follow experiments that other services on the store start or stop, as long as the service runs."""
+        """Follow the stored experiment, which any service on the store may start or stop, as long as this one runs."""
         while True:
-            await self.begin()
+            try:
+                await self.look()
+            except (Problem, msgspec.DecodeError) as problem:
+                # Logged once, not in each round.
+                before, self._trouble = self._trouble, str(problem)
+                if self._trouble != before:
+                    self.service.log.said("experiment_not_followed", reason=self._trouble)
+            finally:
+                self._has_looked.set()
             await asyncio.sleep(_ROUND_SECONDS)
 
     async def look(self) -> None:
         """Load the stored experiment. Errors: `Problem`; then the current arms stay."""
         async with self._turn:
             text = await self.service.histories.call("get", lambda store: store.get(_DOCUMENT)) or ""
-            if text == self._text and time.monotonic() < self._again:
-                return
-            # A model that cannot be loaded here may appear later, and is retried less often.
-            self._text, self._again = text, time.monotonic() + _AGAIN_SECONDS
-            self._running = await self._loaded(msgspec.json.decode(text, type=Experiment)) if text else _Running()
-            self._again = math.inf
+            if text != self._text or time.monotonic() >= self._again:
+                # A model that cannot be loaded here may appear later, and is retried less often.
+                self._text, self._again = text, time.monotonic() + _AGAIN_SECONDS
+                self._running = await self._loaded(msgspec.json.decode(text, type=Experiment)) if text else _Running()
+                self._again = math.inf
+            if self._again == math.inf:
+                self._trouble = ""
 
 
 def _check(experiment: Experiment) -> None:

@@ -100,13 +100,15 @@ class Loader:
             state = await asyncio.to_thread(_state, path)
             try:
                 loaded = await self._load(path, began)
-            except (InputError, Problem, OSError) as error:
+            except Exception as error:
+                is_told = isinstance(error, InputError | Problem | OSError)
+                reason = str(error) if is_told else f"{type(error).__name__}: {error}"
                 service.metrics.swaps.inc("refused")
-                service.log.said("model_refused", path=str(path), reason=str(error))
+                service.log.said("model_refused", path=str(path), reason=reason)
                 self._refused[path] = state, False
-                if isinstance(error, Problem):
-                    raise
-                raise Problem("invalid_request", str(error), field="path") from None
+                if isinstance(error, InputError | OSError):
+                    raise Problem("invalid_request", str(error), field="path") from None
+                raise
             self._refused.pop(path, None)
             await asyncio.to_thread(_give_back)
             service.metrics.swaps.inc("loaded")

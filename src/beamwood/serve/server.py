@@ -210,7 +210,7 @@ class _Running:
                 service.tokens.reload()
                 service.secret = secret_of(service.settings)
                 service.log.said("tokens_read", tokens=len(service.tokens.known))
-            except InputError as error:
+            except (InputError, OSError) as error:
                 service.log.said("tokens_refused", reason=str(error))
         try:
             await load_changed(service, self.folder, anew=True)

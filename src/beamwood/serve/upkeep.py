@@ -62,7 +62,12 @@ async def _watch_lag(service: Service) -> None:
 
 
 async def follow_folder(service: Service, folder: Path) -> None:
-    """Load the target of `folder` whenever it changes; an unreadable one is reported once."""
+    """Load the target of `folder` whenever it changes, as long as the service runs."""
+    await _lasting(service, partial(_follow, service, folder))
+
+
+async def _follow(service: Service, folder: Path) -> None:
+    """An unreadable folder is reported once."""
     said = ""
     while True:
         await asyncio.sleep(_LOOK_EVERY)

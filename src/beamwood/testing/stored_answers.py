@@ -67,6 +67,11 @@ class StoredAnswersContract:
         store.note([Answered("r-1", 42, NOW + 1, "e/a", (3,))], 60, NOW)
         assert store.noted("r-1") == first
         assert store.tallies() == {("e/a", "answers"): 1}
+        # After an erasure it is another answer.
+        assert store.hit("r-1")
+        _, at = store.erase(42, NOW)
+        store.note([Answered("r-1", 42, at + 1, "e/a", (1,))], 60, NOW)
+        assert store.hit("r-1")
 
     def test_no_answer_of_an_erased_owner_is_stored_after_the_erasure(self, store: HistoryStore) -> None:
         """Answers are stored some time after they were given."""

@@ -120,3 +120,21 @@ def test_a_process_whose_clock_is_ahead_deletes_no_answers(
         store.note([Answered("r-1", 1, now, "e/a", (1,))], 60, now)
         store.note([Answered("r-2", 1, now + 1e6, "e/a", (1,))], 60, now + 1e6)
         assert store.noted("r-1") is not None
+
+
+def test_each_schema_of_a_postgres_database_holds_a_store(request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    import psycopg
+
+    address = address_of("postgres", request, tmp_path)
+    with psycopg.connect(address, autocommit=True) as connection:
+        connection.execute("create schema apart")
+        try:
+            with closing(open_store(address)) as store:
+                store.append([Event(1, item, NOW) for item in range(3)]).result(10)
+                with closing(open_store(f"{address}?options=-csearch_path%3Dapart")) as other:
+                    assert other.append([Event(1, 7, NOW)]).result(10).seq == 1
+                    assert other.history(1).items == (7,)
+                assert store.append([Event(1, 3, NOW)]).result(10).seq == 4
+                assert store.history(1).items == (0, 1, 2, 3)
+        finally:
+            connection.execute("drop schema apart cascade")

@@ -2,8 +2,15 @@
 
 from beamwood.serve.store.event import Event
 from beamwood.serve.store.open import open_store
+from store_servers import address_of
 
 FEW, MANY = 200, 4000
+# Later events of 500 other owners, in turn.
+OTHERS = """
+insert into beamwood_events (owner, time, item, type, weight, identity, content)
+select 't' || number % 500, number, 'n1', '', 1, int8send(number), int8send(number)
+from generate_series(1, 50000) as number
+"""
 
 
 def stored(store, owner, number):
@@ -28,3 +35,24 @@ def test_sqlite_takes_as_many_steps(tmp_path):
     store.close()
     for name in ("history", "page"):
         assert steps[name, 2] < 2 * steps[name, 1], steps
+
+
+def test_postgres_reads_few_blocks_of_its_table(request, tmp_path):
+    """A full read of this table takes more than 500 blocks."""
+    import psycopg
+
+    address = address_of("postgres", request, tmp_path)
+    store, asked = open_store(address), []
+    with psycopg.connect(address, autocommit=True) as connection:
+        stored(store, 1, FEW)
+        connection.execute(OTHERS)
+        connection.execute("analyze beamwood_events")
+        read = store._read
+        store._read = lambda *statement: asked.append(statement) or read(*statement)
+        assert store.history(1, last=10).seq == FEW
+        assert len(store.page(1, limit=10)) == 10
+        for statement, arguments in asked:
+            explained = f"explain (analyze, buffers, format json) {statement.replace('?', '%s')}"
+            ((((about,),)),) = connection.execute(explained, arguments).fetchall()
+            assert about["Plan"]["Shared Hit Blocks"] + about["Plan"]["Shared Read Blocks"] < 20, about
+    store.close()

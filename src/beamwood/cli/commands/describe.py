@@ -126,7 +126,8 @@ def _command(log: str, reading: o.ReadOptions, document: dict[str, Any]) -> str:
     for name, value in asdict(reading).items():
         if value != usual[name]:
             option = f"--{name.replace('_', '-')}"
-            words += [option] if value is True else [option, f"{value:g}" if isinstance(value, float) else str(value)]
+            text = str(value).removesuffix(".0") if isinstance(value, float) else str(value)
+            words += [option] if value is True else [option, text]
     split = document["split"]
     words += [] if split == "users" else ["--split", split]
     return shlex.join([*words, "--out", str(_free(Path(default_output(log))))])

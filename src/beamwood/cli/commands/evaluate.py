@@ -15,6 +15,7 @@ from beamwood.cli.measure import cuts_within, measure_sampled, parse_cuts, print
 from beamwood.cli.output import check_page, finish
 from beamwood.cli.stages import TwoStages, check_staged, measure_stages
 from beamwood.errors import InputError, nearest
+from beamwood.words import counted
 
 if TYPE_CHECKING:
     from beamwood.data import Split
@@ -148,7 +149,7 @@ class EvaluationReport:
             gaps = self.gap.gaps
             print(
                 f"probability ({self.gap.made_by}) of a tail item less that of any item, in 1 / number of items, over "
-                f"{len(gaps)} test users: mean {gaps.mean():+z.4f}, median {np.median(gaps):+z.4f}"
+                f"{counted(len(gaps), 'test user')}: mean {gaps.mean():+z.4f}, median {np.median(gaps):+z.4f}"
             )
         if self.sampled is not None:
             shown = ", ".join(f"{name} {value:.4f}" for name, value in self.sampled["metrics"].items())
@@ -171,7 +172,9 @@ def tail_rule(share: float | None, of: str | None) -> TailRule:
 
 def with_tail_label(count: int) -> str:
     """The users behind the metrics on the tail."""
-    return f"on the {count} test users with a tail label" if count else "no test user has a tail label: raise --tail"
+    if not count:
+        return "no test user has a tail label: raise --tail"
+    return f"on the {counted(count, 'test user')} with a tail label"
 
 
 def measure_gap(searcher: Searcher, split: Split, rule: TailRule) -> TailGap:

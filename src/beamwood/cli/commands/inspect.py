@@ -15,6 +15,7 @@ from beamwood.cli.output import check_page, finish
 from beamwood.cli.stages import first_of
 from beamwood.errors import InputError
 from beamwood.steps import tell
+from beamwood.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -120,7 +121,7 @@ def diagnosis_data(folder: str, retriever: Retriever, users: int, log: str | Non
         valid = valid.take(np.arange(min(users, len(valid))))
         if len(valid) == 0:
             raise InputError(f"the split of {folder} has no validation user to diagnose on; use --users 0")
-        return DiagnosisData(valid.histories, valid.labels, f"{len(valid)} validation users", split)
+        return DiagnosisData(valid.histories, valid.labels, counted(len(valid), "validation user"), split)
     stored = retriever.histories
     usable = np.flatnonzero(stored.lengths >= 2)[-users:] if stored is not None else np.empty(0, int)
     if stored is None or len(usable) == 0:
@@ -129,7 +130,8 @@ def diagnosis_data(folder: str, retriever: Retriever, users: int, log: str | Non
     middle = (stored.indptr[usable] + stored.indptr[usable + 1]) // 2
     histories = stored.slices(stored.indptr[usable], middle)
     labels: ItemLists = stored.slices(middle, stored.indptr[usable + 1]).distinct()
-    return DiagnosisData(histories, labels, f"{len(usable)} stored histories cut in half, which training may have seen")
+    halved = counted(len(usable), "stored history", "stored histories")
+    return DiagnosisData(histories, labels, f"{halved} cut in half, which training may have seen")
 
 
 def outlined(searcher: TreeSearcher, retriever: Retriever, asked: DiagnosisData) -> dict[str, Any]:

@@ -124,7 +124,8 @@ def export(
             register_io_source(rows, schema=schema).sink_parquet(fresh)
         except pl.exceptions.PolarsError as error:
             raise OSError(error) from error
-    tell(f"wrote {target}: {counted(len(ids), 'vector')} of width {export.width}, {export.what}")
+    number = int(filters.may_show(np.arange(len(ids))).sum())
+    tell(f"wrote {target}: {counted(number, 'vector')} of width {export.width}, {export.what}")
 
 
 def _print_order(items: list[object], scores: list[float], *, json: bool) -> None:

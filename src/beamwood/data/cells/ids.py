@@ -10,6 +10,7 @@ import polars as pl
 from beamwood.data.columns import known_names, squashed
 from beamwood.data.files.source import Source, reading
 from beamwood.errors import InputError
+from beamwood.words import counted
 
 __all__ = [
     "count_of",
@@ -140,7 +141,8 @@ def _text_ids(table: Source, name: str, role: str, or_else: str) -> tuple[pl.Exp
     if found["other"] or dtype in (pl.Categorical, pl.Enum):
         return column.alias(role), tuple(notes)
     if found["dotted"]:
-        notes.append(f"'{name}': {found['dotted']:,} {role} ids are written as 7.0 and read as the whole number 7")
+        ids = counted(found["dotted"], f"{role} id is", f"{role} ids are")
+        notes.append(f"'{name}': {ids} written as 7.0 and read as the whole number 7")
         column = column.str.replace(_POINT_ZERO, "")
     return column.cast(pl.Int64).alias(role), tuple(notes)
 
@@ -158,10 +160,10 @@ def _notes_of_marks(table: Source, name: str, role: str, found: dict[str, int]) 
         if not found[key] or (key == "lists" and of_thousands) or (key == "thousands" and not of_thousands):
             continue
         row, cell = table.first(name, column.str.contains(mark))
-        are = "are" if key in ("quoted", "blank") else "seem to be"
+        one, many = ("is", "are") if key in ("quoted", "blank") else ("seems to be", "seem to be")
+        ids = counted(found[key], f"{role} id {one}", f"{role} ids {many}")
         notes.append(
-            f"'{name}': {found[key]:,} {role} ids {are} {what}, the first {reprlib.repr(cell)} in row {row}; each is "
-            f"read as one {role}. {fix}"
+            f"'{name}': {ids} {what}, the first {reprlib.repr(cell)} in row {row}; each is read as one {role}. {fix}"
         )
     return notes
 
@@ -183,9 +185,10 @@ def _note_of_nothing(table: Source, name: str, role: str) -> str:
         texts = table.frame.select(text).filter(pl.col("word").str.contains(_NOTHING)).collect(engine="streaming")
     words = null_words(texts["word"])
     said = ", ".join(f"{word!r} {count:,}" for word, count in words.head(4).iter_rows())
+    having = counted(len(texts), "row has", "rows have")
     return (
-        f"'{name}': {len(texts):,} rows have a null word as their {role} ({said}); each word counts as one "
-        f"{role}. If they mean a missing {role}, --missing drop leaves these rows out{_instead(table, name, role)}"
+        f"'{name}': {having} a null word as their {role} ({said}); each word counts as one {role}. If they mean a "
+        f"missing {role}, --missing drop leaves these rows out{_instead(table, name, role)}"
     )
 
 

@@ -207,15 +207,18 @@ def _weights(checked: CheckedLog) -> dict[str, Any] | None:
     given = checked.table.column(name).cast(pl.String, strict=False).str.strip_chars().str.len_bytes() > 0
     numbers = checked.table.frame.select(column.cast(pl.Float64, strict=False).alias("weight"), given.alias("given"))
     weight = pl.col("weight")
-    finite = weight.filter(weight.is_finite())
+    is_number = weight.is_finite().fill_null(False)
+    finite = weight.filter(is_number)
     with reading(checked.report.source):
-        measures = finite.min().alias("least"), finite.max().alias("most"), finite.mean().alias("mean"), finite.len()
-        no_number = (weight.is_null() & pl.col("given")).sum().alias("none")
+        # The sum of large weights may not be a number.
+        mean = pl.when(finite.len() > 0).then((finite / finite.len()).sum()).alias("mean")
+        measures = finite.min().alias("least"), finite.max().alias("most"), mean, finite.len()
+        no_number = (~is_number & pl.col("given")).sum().alias("none")
         least, most, mean, count, none = numbers.select(*measures, no_number).collect(engine="streaming").row(0)
         head = numbers.head(100_000).collect(engine="streaming")["weight"]
         few = None
-        if head.drop_nulls().n_unique() <= _MOST_VALUES:
-            counted = numbers.drop_nulls("weight").group_by("weight").len()
+        if head.filter(head.is_finite()).n_unique() <= _MOST_VALUES:
+            counted = numbers.filter(is_number).group_by("weight").len()
             few = counted.collect(engine="streaming").sort("weight").head(_MOST_VALUES)
     values = [] if few is None else [{"value": each["weight"], "rows": each["len"]} for each in few.to_dicts()]
     range_of = {"least": least, "most": most, "mean": mean}
@@ -225,9 +228,8 @@ def _weights(checked: CheckedLog) -> dict[str, Any] | None:
 def _repeats(dataset: Dataset) -> dict[str, int]:
     """The rows that duplicate another in all columns read, and the rows whose user also has the item in another row."""
     histories = dataset.histories
-    pairs = np.sort(histories.rows * np.int64(dataset.num_items) + histories.items)
     rows = pl.DataFrame({"user": histories.rows, "item": histories.items})
     for name, column in (("time", dataset.times), ("history", dataset.in_history)):
         rows = rows if column is None else rows.with_columns(pl.Series(name, column))
     rows = rows if dataset.context is None else rows.hstack(dataset.context.select(pl.all().name.prefix(CONTEXT)))
-    return {"duplicates": count_duplicates(rows), "taken_again": int((pairs[1:] == pairs[:-1]).sum())}
+    return {"duplicates": count_duplicates(rows), "taken_again": len(histories.items) - len(histories.distinct().items)}

@@ -132,7 +132,7 @@ def _named(source: Any, names: Sequence[str] | None) -> tuple[str, pl.LazyFrame]
         if isinstance(source, np.ndarray) and source.dtype != object:
             return what, pl.DataFrame(source, schema=list(names), orient="row").lazy()
         columns = zip(*(list(row) for row in source), strict=True)
-        return what, pl.DataFrame([pl.Series(name, cells) for name, cells in zip(names, columns, strict=True)]).lazy()
+        return what, pl.DataFrame({name: _cells(each) for name, each in zip(names, columns, strict=True)}).lazy()
     except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError) as error:
         raise _no_table(what, error) from error
 
@@ -154,7 +154,7 @@ def _columns(source: Any) -> pl.DataFrame:
         unnamed = next((name for name in source if not isinstance(name, str)), None)
         if unnamed is not None:
             raise TypeError(f"its key {unnamed!r} is not a column name")
-        return pl.DataFrame({name: _in_microseconds(cells) for name, cells in source.items()})
+        return pl.DataFrame({name: _cells(each) for name, each in source.items()})
     if isinstance(source, list | tuple):
         if source and all(isinstance(each, str | PathLike) for each in source):
             raise TypeError("it holds texts; for several files, name their folder or a pattern such as 'logs/*.csv'")
@@ -162,8 +162,14 @@ def _columns(source: Any) -> pl.DataFrame:
     return pl.DataFrame(source)
 
 
-def _in_microseconds(cells: Any) -> Any:
-    """NumPy times in a unit that Polars supports; it lacks seconds and hours."""
+def _cells(cells: Any) -> Any:
+    """The cells of a column as Polars takes them under any name.
+
+    Those of a list are made a series without one, as a name of dates may be taken for a pattern. NumPy times are in a
+    unit that Polars supports; it lacks seconds and hours.
+    """
+    if isinstance(cells, list | tuple):
+        return pl.Series(cells)
     if isinstance(cells, np.ndarray) and cells.dtype.kind == "M" and np.datetime_data(cells.dtype)[0] not in _UNITS:
         return cells.astype("datetime64[us]")
     return cells

@@ -16,6 +16,7 @@ from beamwood.arguments import naming_arguments
 from beamwood.data.vocabularies.id_table import IdTable, NumberIds, id_table
 from beamwood.errors import InputError, UnknownIdError
 from beamwood.types import IndexArray
+from beamwood.words import counted
 
 __all__ = ["ON_UNKNOWN", "Vocabulary", "check_known"]
 
@@ -32,13 +33,13 @@ class Vocabulary:
     @naming_arguments
     def __init__(self, ids: pl.Series) -> None:
         if ids.null_count():
-            raise InputError(f"a vocabulary holds {ids.null_count()} null ids; remove them")
+            raise InputError(f"a vocabulary holds {counted(ids.null_count(), 'null id')}; remove what is null")
         if ids.n_unique() != len(ids):
-            raise InputError(f"a vocabulary holds {len(ids) - ids.n_unique()} repeated ids; remove them")
+            raise InputError(f"a vocabulary holds {counted(len(ids) - ids.n_unique(), 'repeated id')}; keep one each")
         self.ids, self._length, self.dtype = ids, len(ids), ids.dtype
 
     def __repr__(self) -> str:
-        return f"Vocabulary of {len(self):,} ids, {self.dtype}"
+        return f"Vocabulary of {counted(len(self), 'id')}, {self.dtype}"
 
     @classmethod
     def stored(cls, table: IdTable) -> Vocabulary:

@@ -171,19 +171,20 @@ class SearchFolder:
         state = self._state()
         if state is None:
             return
-        found = json.loads(json.dumps(self.made_of))
-        for key, value in state["made_of"].items():
-            if found.get(key) != value:
-                raise InputError(
-                    f"{self.path} was searched with another {key} ({value}, not {found.get(key)}); resume with the "
-                    "same, or start anew in another folder"
-                )
+        own = json.loads(json.dumps(self.made_of))
         try:
+            found = {key: state["made_of"][key] for key in own}
             self.trials = [_trial(each) for each in state["measured"]]
             self.seconds, self.validation_users = float(state["seconds"]), int(state["validation_users"])
             self.values = {name: np.array(values, np.float64) for name, values in state["values"].items()}
         except (AttributeError, ValueError, KeyError, TypeError) as error:
             raise InputError(f"{self.path / _STATE} is damaged ({error}); start anew with --overwrite") from None
+        for key, value in own.items():
+            if found[key] != value:
+                raise InputError(
+                    f"{self.path} was searched with another {key} ({found[key]}, not {value}); resume with the same, "
+                    "or start anew in another folder"
+                )
 
     def _clear(self) -> None:
         """Remove an earlier search; the state goes last, so that the folder stays recognisable after a kill."""

@@ -6,6 +6,7 @@ Shape legend: N items, L labels, E entries of all items' labels.
 from __future__ import annotations
 
 import datetime as dt
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -81,6 +82,8 @@ class NumberColumn:
         if self.kind == "number" and isinstance(value, int | float | np.number) and not isinstance(value, bool):
             if value != value:
                 raise InputError(f"where: {name} is compared with NaN; write a number")
+            if isinstance(value, int) and abs(value) > sys.float_info.max:
+                raise InputError(f"where: {name} holds numbers up to {sys.float_info.max:.2g}; write a smaller one")
             return value.item() if isinstance(value, np.number) else value
         if self.kind == "time" and (stamp := _microseconds(value)) is not None:
             return stamp

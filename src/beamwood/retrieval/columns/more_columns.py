@@ -62,7 +62,7 @@ def _numbers(name: str, column: NumberColumn, values: Sequence[Any]) -> NumberCo
     new = [0 if value is None else column.number(name, value) for value in values]
     given = np.array([value is not None for value in values], bool)
     # Integers where all are.
-    whole = column.values.dtype.kind == "i" and all(isinstance(value, int) for value in new)
+    whole = column.values.dtype.kind == "i" and all(isinstance(value, int) and abs(value) < 2**63 for value in new)
     return NumberColumn(column.kind, np.array(new, np.int64 if whole else np.float64), None if given.all() else given)
 
 

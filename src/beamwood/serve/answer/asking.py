@@ -18,6 +18,7 @@ from beamwood.serve.answer.snapshot import Snapshot, indices_of, without_index
 from beamwood.serve.problems import Problem
 from beamwood.serve.settings import Limits
 from beamwood.serve.store.event import Session, check_owner
+from beamwood.words import counted
 
 __all__ = ["Asking", "KnownHistory", "StoredHistory", "check_asking", "known_of"]
 
@@ -94,10 +95,9 @@ def known_of(snapshot: Snapshot, body: Asking, kept: StoredHistory) -> KnownHist
     unknown: list[Any] = []
     if has_unknown(history):
         unknown = without_index(given, history)
-        history = history[history >= 0]
         if body.on_unknown == "error":
-            message = f"{len(unknown)} items are unknown, such as {unknown[0]!r}; leave them out"
-            raise Problem("unknown_item", message, field="history" if body.history else "events")
+            _check_given(body, given[len(kept.items) :], history[len(kept.items) :])
+        history = history[history >= 0]
     if body.user is None:
         return KnownHistory(history, unknown, None, False, kept.seq, kept.stale)
     row = -1 if names.users is None or kept.erased else int(indices_of(names.users, [body.user])[0])
@@ -108,3 +108,11 @@ def known_of(snapshot: Snapshot, body: Asking, kept: StoredHistory) -> KnownHist
     if nobody and body.on_unknown == "error":
         raise Problem("unknown_user", f"the user {body.user!r} is unknown; give a history instead", field="user")
     return KnownHistory(history, unknown, body.user if row >= 0 else None, nobody, kept.seq, kept.stale)
+
+
+def _check_given(body: Asking, ids: Sequence[Any], indices: NDArray[np.int32]) -> None:
+    """Errors: `Problem` on unknown ids of the body itself."""
+    unknown = without_index(ids, indices)
+    if unknown:
+        message = f"the catalogue lacks {counted(len(unknown), 'item')}, such as {unknown[0]!r}; leave them out"
+        raise Problem("unknown_item", message, field="history" if body.history else "events")

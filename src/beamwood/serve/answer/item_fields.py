@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from beamwood.data.columns import find_column
 from beamwood.data.files.layout import OF_TABLES
 from beamwood.data.files.source import open_source, reading
-from beamwood.data.kept_columns import kept_column
+from beamwood.data.kept_columns import has_text, kept_column
 from beamwood.data.vocabularies.vocabulary import Vocabulary
 from beamwood.errors import InputError, nearest
 from beamwood.retrieval.columns.item_columns import CATEGORY, Column, ItemColumns, NumberColumn, NumberKind
@@ -77,8 +77,9 @@ class ItemFields:
 
     @property
     def title(self) -> str | None:
-        """The title column, if any."""
-        by_lower = {name.lower(): name for name in self.names}
+        """The title column, if any: one whose cells have a text."""
+        schema = {} if self.frame is None else self.frame.schema
+        by_lower = {name.lower(): name for name, dtype in schema.items() if has_text(dtype)}
         return next((by_lower[name] for name in _TITLES if name in by_lower), None)
 
     def columns(self) -> Mapping[str, Column]:
@@ -150,7 +151,8 @@ def _of_new(cells: pl.Series, values: list[Any]) -> pl.Series:
         values = [[value] if isinstance(value, str) else value for value in values]
     try:
         new = pl.Series(values, dtype=pl.Int64).cast(pl.Datetime("us")) if kind == "time" else values
-        return pl.Series(cells.name, new, dtype=dtype)
+        # Without its name, which Polars may read as a pattern.
+        return pl.Series("", new, dtype=dtype).alias(cells.name)
     except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError):
         raise InputError(f"the column {cells.name} is of type {dtype}; give such values, or leave it out") from None
 

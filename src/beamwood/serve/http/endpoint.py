@@ -135,7 +135,7 @@ class Endpoint:
 
     async def _decoded(self, receive: Any, headers: Mapping[bytes, bytes], content: bytes | None) -> Any:
         """The body as its struct, read if it is not here yet. Errors: `Problem`."""
-        if not headers.get(b"content-type", b"").lower().startswith(b"application/json"):
+        if headers.get(b"content-type", b"").partition(b";")[0].strip().lower() != b"application/json":
             message = "the body must be JSON; send it with 'Content-Type: application/json'"
             raise Problem("unsupported_media_type", message)
         if headers.get(b"content-encoding", b"identity").lower() != b"identity":

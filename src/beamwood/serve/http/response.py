@@ -56,6 +56,9 @@ def response_of(call: Call, answer: Any, status: int) -> Response:
         code = answer.error.code
         if answer.error.retry_after_ms is not None:
             headers.append((b"retry-after", str(-(-answer.error.retry_after_ms // 1000)).encode()))
+        if code == "slow_body":
+            # What still comes of it would be read as part of it.
+            headers.append((b"connection", b"close"))
         if status == 401:
             # Browsers ask for the token where a page needs one.
             kind = b'Basic realm="beamwood"' if call.route.hidden else b"Bearer"

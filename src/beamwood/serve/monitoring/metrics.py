@@ -66,6 +66,7 @@ class Metrics:
             ("search_seconds", "Mean processor time of a search lately", lambda: engine.seconds),
             ("searches_running", "Searches that run", lambda: engine.running),
             ("searches_left", "Searches that nobody awaited any more", lambda: engine.expired),
+            ("log_lines_lost", "Lines of the log that could not be written", lambda: service.log.lost),
             ("snapshot_version", "The version that answers", lambda: _of(service, "number")),
             ("snapshot_age_seconds", "Seconds since it was opened", lambda: time.time() - _of(service, "opened")),
             ("tree_leaves_left", "Empty leaves for new items, of a tree", lambda: _room(service, beside=False)),

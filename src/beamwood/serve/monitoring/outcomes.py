@@ -72,7 +72,7 @@ def group_of(experiment: str, arm: str, model: str) -> str:
 
 
 class Outcomes:
-    """Records answers and joins events to them in the background; a store that is down costs figures, not answers."""
+    """Records answers and joins events to them in the background; a store that is down delays figures, not answers."""
 
     def __init__(self, service: Service) -> None:
         self.service = service
@@ -136,19 +136,23 @@ class Outcomes:
             fresh, seconds = list(self._fresh), self.service.settings.keep_answers
             self._fresh.clear()
             at = self._clock.at(time.time(), time.monotonic())
-            await histories.call("note", lambda store: store.note(fresh, seconds, at))
+            try:
+                await histories.call("note", lambda store: store.note(fresh, seconds, at))
+            except Problem:
+                # The latest are written in the next round; of one that is written twice the first counts.
+                self._fresh = deque([*fresh, *self._fresh], maxlen=_MOST_WAITING)
+                raise
         misses = 0
         while self._follows and self._follows[0].due <= now:
             follow = self._follows.popleft()
-            answer = await histories.call("noted", partial(_noted, request_id=follow.request_id))
-            if answer is None:
-                continue
-            if follow.item in answer.items:
-                if await histories.call("hit", partial(_hit, request_id=follow.request_id)):
-                    self._count(answer, "hit")
-            elif misses < _MOST_MISSES:
+            try:
+                missed = await self._missed(follow)
+            except Problem:
+                self._follows.appendleft(follow)
+                raise
+            if missed is not None and misses < _MOST_MISSES:
                 misses += 1
-                await self._miss(answer, follow.item)
+                await self._miss(missed, follow.item)
 
     def close(self) -> None:
         """Write the last records."""
@@ -164,6 +168,16 @@ class Outcomes:
         for answered, asked in self._unwritten:
             self._fresh.append(answered(msgspec.json.encode(asked).decode()))
         self._unwritten.clear()
+
+    async def _missed(self, follow: _Follow) -> Answered | None:
+        """The answer that an event followed, if the item was not in it; else the event may be a hit."""
+        histories = self.service.histories
+        answer = await histories.call("noted", partial(_noted, request_id=follow.request_id))
+        if answer is None or follow.item not in answer.items:
+            return answer
+        if await histories.call("hit", partial(_hit, request_id=follow.request_id)):
+            self._count(answer, "hit")
+        return None
 
     async def _miss(self, answer: Answered, item: Id) -> None:
         asked = msgspec.json.decode(answer.text, type=AnswerRecord)

@@ -162,7 +162,9 @@ async def _batch(call: Call) -> BatchAnswer:
             rows[number] = await _row(call, body, number)
 
     # A few at a time, so that the loop is never held up by all of them at once.
-    await asyncio.gather(*(feed() for _ in range(min(len(requests), _ROWS_AT_ONCE * call.service.engine.threads))))
+    async with asyncio.TaskGroup() as feeding:
+        for _ in range(min(len(requests), _ROWS_AT_ONCE * call.service.engine.threads)):
+            feeding.create_task(feed())
     call.noted["rows"] = len(rows)
     return BatchAnswer(call.request_id, rows)
 

@@ -110,6 +110,7 @@ class MemoryStore:
             self._erased.pop(owner, None)
             self._erased[owner] = at = later_tombstone(latest, now)
             self._answers = {name: each for name, each in self._answers.items() if each.owner != owner}
+            self._hits &= self._answers.keys()
             return len(gone), at
 
     def _forget(self, records: list[Record]) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import psycopg
@@ -24,13 +26,15 @@ select pg_advisory_xact_lock(7092161519),
 """
 # Timeout of the server in seconds.
 _SECONDS = 2
+# An index serves a condition of its own collation alone, so the column names it: "C" compares bytes, as SQLite does.
 _SCHEMA = """
 create table if not exists beamwood_events (
-  seq bigserial primary key, owner text not null, time double precision not null, item text not null,
+  seq bigserial primary key, owner text collate "C" not null, time double precision not null, item text not null,
   type text not null, weight double precision not null, request_id text, identity bytea not null,
   content bytea not null);
 create unique index if not exists beamwood_events_identity on beamwood_events (identity);
-create index if not exists beamwood_events_owner on beamwood_events (owner collate "C", time, seq);
+create index if not exists beamwood_events_owner on beamwood_events (owner, time, seq);
+create index if not exists beamwood_events_number on beamwood_events (owner, seq);
 """
 
 
@@ -42,13 +46,13 @@ class PostgresStore(SqlStore):
 
     kind = "postgres"
     durable: bool
-    last_seq = "select last_value from pg_sequences where sequencename = 'beamwood_events_seq_seq'"
+    last_seq = "select last_value from beamwood_events_seq_seq where is_called"
     clock = "select extract(epoch from now())::float8"
 
     def __init__(self, url: str) -> None:
         self._url = url
         self._readers, self._open = Readers(lambda: self._connected(autocommit=True)), True
-        _check_address(url)
+        self._options = _options_of(url)
         try:
             self._connection = self._connected()
             self._transaction(_made)
@@ -63,7 +67,7 @@ class PostgresStore(SqlStore):
             autocommit=autocommit,
             connect_timeout=_SECONDS,
             tcp_user_timeout=2000 * _SECONDS,
-            options=f"-c statement_timeout={1000 * limit}",
+            options=f"{self._options} -c statement_timeout={1000 * limit}",
         )
         made.silence = limit + _SECONDS
         return made
@@ -187,15 +191,17 @@ def _in_words(statement: str) -> Any:
     return statement.replace("?", "%s")
 
 
-def _check_address(url: str) -> None:
-    """Errors: an invalid address, or one with several "@". Nothing is quoted, as it may be part of a password."""
-    try:
-        psycopg.conninfo.conninfo_to_dict(url)
-        read = url.partition("?")[0].count("@") <= 1
-    except psycopg.ProgrammingError:
-        read = False
-    if not read:
+def _options_of(url: str) -> str:
+    """The options for the server in an address, such as a search_path, else in the environment.
+
+    Errors: an invalid address, or one with several "@". Nothing is quoted, as it may be part of a password.
+    """
+    given: Mapping[str, Any] | None = None
+    with suppress(psycopg.ProgrammingError):
+        given = psycopg.conninfo.conninfo_to_dict(url)
+    if given is None or url.partition("?")[0].count("@") > 1:
         raise InputError(
             "the address of PostgreSQL is invalid; use postgresql://USER:PASSWORD@HOST:PORT/DATABASE, and "
             "escape characters of a password: %40 for @, %2F for / and %25 for %"
         )
+    return str(given.get("options") or os.environ.get("PGOPTIONS", ""))

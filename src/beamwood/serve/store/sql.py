@@ -124,7 +124,7 @@ class SqlStore(ABC):
     ) -> Stored:
         name, highest = owner_text(owner), 2**62 if until is None else until
         limit, some = _ALL if last is None else last, () if types is None else tuple(types)
-        of_types = "" if types is None else f" and type in ({', '.join('?' * len(some))})"
+        of_types = "" if types is None else f" and type in ({', '.join('?' * len(some)) or 'null'})"
         statement = _HISTORY.format(of_types=of_types)
         rows = self._read(statement, (name, after, highest, *some, limit, name, highest, name))
         found = sorted((time, seq, item, kind) for part, item, time, seq, kind in rows if part == 0)
