@@ -133,6 +133,12 @@ def test_keeps_the_largest_weights_of_either_sign():
         assert np.array_equal(row[largest], all_of_it[largest])
 
 
+def test_of_equal_weights_no_more_are_kept():
+    alike = sparse.csr_matrix(np.repeat(taken_by(50, 2).toarray(), 20, axis=1))
+    kept = ease.weights(alike, regularisation=2.0, num_neighbours=3, max_solved=1000)
+    assert (np.diff(kept.indptr) == 3).all()
+
+
 def test_few_items_have_weights(split):
     config = ease.Config(
         **{"model.max_items": 20, "model.regularisation": (50.0,), "model.decay": (0.9,), "model.seen": ("counted",)}

@@ -190,9 +190,13 @@ def _work_by_users(users: float, items: Any, entries: Any) -> Any:
 
 def _largest(block: NDArray[np.float32], count: int) -> sparse.csr_matrix:
     """The `count` entries of largest magnitude in each row; overwrites the block."""
-    if count < block.shape[1]:
-        small = np.argpartition(np.abs(block), block.shape[1] - count, axis=1)[:, : block.shape[1] - count]
-        np.put_along_axis(block, small, 0, axis=1)
+    first = block.shape[1] - count
+    if first > 0:
+        sizes = np.abs(block)
+        # Much faster than `argpartition`, which ties alone need.
+        block[sizes < np.partition(sizes, first, axis=1)[:, first, None]] = 0
+        for row in np.flatnonzero(np.count_nonzero(block, axis=1) > count):
+            block[row, np.argpartition(sizes[row], first)[:first]] = 0
     return sparse.csr_matrix(block)
 
 
