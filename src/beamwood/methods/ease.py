@@ -122,16 +122,23 @@ def _to_first_order(taken: sparse.csr_matrix, regularisation: float, solved: int
     ridge_RF = products_RF @ inverse.T
     explained = np.asarray(products_RF.multiply(ridge_RF).sum(axis=1)).ravel()
     left_R = np.asarray(others.power(2).sum(axis=0)).ravel() + regularisation - explained
+    variances_R = (1 / left_R).astype(inverse.dtype)
 
     def rows_of(start: int, stop: int) -> FloatArray:
-        first, last = np.arange(start, min(stop, solved)), np.arange(max(start, solved), stop) - solved
-        of_first = np.concatenate([inverse[first], -ridge_RF[:, first].T / left_R], axis=1)
+        first, last = slice(start, min(stop, solved)), slice(max(start - solved, 0), max(stop - solved, 0))
+        block: FloatArray = np.empty((stop - start, taken.shape[1]), inverse.dtype)
+        of_first, of_last = np.split(block, [max(first.stop - start, 0)])
+        of_first[:, :solved] = inverse[first]
+        np.multiply(ridge_RF[:, first].T, -variances_R, out=of_first[:, solved:])
         ridge = ridge_RF[last]
-        off_diagonal = (others_T[last] @ others).toarray() - (products_RF @ np.ascontiguousarray(ridge.T)).T
-        of_last = np.concatenate([-ridge, -off_diagonal / left_R], axis=1) / left_R[last][:, None]
-        return np.concatenate([of_first, of_last]).astype(inverse.dtype, copy=False)
+        np.negative(ridge, out=of_last[:, :solved])
+        of_last[:, solved:] = (products_RF @ np.ascontiguousarray(ridge.T)).T
+        of_last[:, solved:] -= (others_T[last] @ others).toarray()
+        of_last[:, solved:] *= variances_R
+        of_last *= variances_R[last, None]
+        return block
 
-    return np.concatenate([np.diag(inverse), 1 / left_R]), rows_of
+    return np.concatenate([np.diag(inverse), variances_R]), rows_of
 
 
 def _by_users(taken: sparse.csr_matrix, regularisation: float) -> tuple[FloatArray, _Rows]:
