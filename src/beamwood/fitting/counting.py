@@ -75,6 +75,8 @@ class CountingConfig(MethodConfig):
     choose: ChoiceSettings = ChoiceSettings(validation_users=10_000)
 
 
+_Build = Callable[[Mapping[str, Any], sparse.csr_matrix | None], NeighbourSearcher]
+
 # The share of the time left that evaluation may take under a limit, and the fewest queries for it.
 _SHARE, _FEWEST = 0.5, 64
 # The number of queries on which a candidate may be ruled out early, and the standard errors by which it must be worse.
@@ -184,7 +186,7 @@ def best_of_grid(
     count = len(candidates) + len(places) - 1
     with step("trying settings", count) as trying:
         began = budget.clock()
-        first = build(candidates[0])
+        first = build(candidates[0], None)
         build_seconds = budget.clock() - began
         queries = split.valid.sample(config.choose.validation_users, seed=seed)
         queries = _affordable(queries, first, budget, len(candidates))
@@ -195,7 +197,7 @@ def best_of_grid(
         # The place of seen items is chosen last, for the best of the other values.
         chosen = search.best
         for place in places[1:]:
-            search.evaluate(chosen | {"seen": place})
+            search.evaluate(chosen | {"seen": place}, search.searcher.similarity)
             trying.advance()
     if search.skipped:
         budget.leave_out(f"{count - search.skipped} of {count} settings tried")
@@ -205,16 +207,20 @@ def best_of_grid(
 
 def _builder(
     matrix: Callable[..., sparse.csr_matrix], of_matrix: tuple[str, ...], counts_N: NDArray[np.int64], length: int
-) -> Callable[[Mapping[str, Any]], NeighbourSearcher]:
-    """A function that builds a candidate's searcher; the values named in `of_matrix` are arguments of the matrix."""
+) -> _Build:
+    """A function that builds a candidate's searcher; the values named in `of_matrix` are arguments of the matrix.
+
+    Its second argument: that matrix, where it is there.
+    """
 
     # Candidates that differ only in the decay follow each other, so one cached matrix suffices.
     @functools.lru_cache(maxsize=1)
     def cached_matrix(*values: Any) -> sparse.csr_matrix:
         return matrix(**dict(zip(of_matrix, values, strict=True)))
 
-    def build(candidate: Mapping[str, Any]) -> NeighbourSearcher:
-        similarity = cached_matrix(*(candidate[name] for name in of_matrix))
+    def build(candidate: Mapping[str, Any], similarity: sparse.csr_matrix | None) -> NeighbourSearcher:
+        if similarity is None:
+            similarity = cached_matrix(*(candidate[name] for name in of_matrix))
         return NeighbourSearcher(similarity, counts_N, decay=candidate["decay"], length=length, seen=candidate["seen"])
 
     return build
@@ -242,7 +248,7 @@ class _GridSearch:
 
     def __init__(
         self,
-        build: Callable[[Mapping[str, Any]], NeighbourSearcher],
+        build: _Build,
         queries: Queries,
         budget: Budget,
         of_matrix: tuple[str, ...],
@@ -258,15 +264,18 @@ class _GridSearch:
         self.searcher: NeighbourSearcher
         self._best_values: list[FloatArray] = []
 
-    def evaluate(self, settings: dict[str, Any]) -> None:
-        """Evaluate a candidate, unless it would exceed the time left; the first always."""
+    def evaluate(self, settings: dict[str, Any], similarity: sparse.csr_matrix | None = None) -> None:
+        """Evaluate a candidate, unless it would exceed the time left; the first always. `similarity`: its matrix, where
+        it is there.
+        """
         matrix = tuple(settings[name] for name in self._of_matrix)
-        seconds = self._evaluation_seconds + (0.0 if matrix == self._matrix else self._build_seconds)
+        is_there = similarity is not None or matrix == self._matrix
+        seconds = self._evaluation_seconds + (0.0 if is_there else self._build_seconds)
         if self.best and seconds > self._budget.left:
             self.skipped += 1
             return
-        searcher = self._build(settings)
-        self._matrix, began = matrix, self._budget.clock()
+        searcher, began = self._build(settings, similarity), self._budget.clock()
+        self._matrix = matrix if similarity is None else self._matrix
         self.cut = min(CUT, searcher.num_items)
         values: list[FloatArray] = []
         for queries in self._parts:
