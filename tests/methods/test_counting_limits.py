@@ -123,7 +123,7 @@ def test_a_sample_of_users_excludes_a_poor_setting(split, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("users", "left", "expected"), [(100_000, 1e9, 80_000), (100_000, 10.0, 1_856), (500, 10.0, 2_009)]
+    ("users", "left", "expected"), [(100_000, 1e9, 80_000), (100_000, 10.0, 3_672), (500, 10.0, 3_982)]
 )
 def test_ease_has_weights_for_as_many_items_as_time_allows(users, left, expected):
     """The cost is cubic in items, or entries times users and items if users are few, and their square for both."""

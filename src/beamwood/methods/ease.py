@@ -40,7 +40,7 @@ _SELECTED = 1000
 _FLOAT32_RATIO = 1e4
 _Rows = Callable[[int, int], FloatArray]
 # Items in the trial that predicts the time of a larger matrix, and the share of a time limit that it may take.
-_TRIED, _SHARE = 1500, 0.25
+_TRIED, _SHARE = 3000, 0.25
 
 
 class RidgeGridSettings(GridSettings):
