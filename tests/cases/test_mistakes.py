@@ -56,6 +56,9 @@ MISTAKES = {
     "fit log.csv --method own.py --out new": "own.py does not exist; check the path",
     "recommend out --users user.txt": "--users user.txt does not exist; did you mean 'users.txt'",
     "recommend out --users out": "--users out is a folder; name a file in it",
+    "recommend out --users 1": "--users 1 does not exist; give a file, or --user 1",
+    "recommend out --histories 5,9": "--histories 5,9 does not exist; give a file, or --history 5,9",
+    "recommend out --user 1 --allowed-items 7": "--allowed-items 7 does not exist; give a file with an id a line",
     "evaluate log.csv": "log.csv is a file, not an artefact; give the folder that",
     "serve otu": "otu does not exist; did you mean",
     # Existing files are kept

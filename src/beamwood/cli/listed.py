@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 __all__ = ["parse_history", "read_id_lines", "read_lines"]
 
+# The option for one value, for those who gave it instead of a file of them.
+_OF_ONE = {"--users": "--user", "--histories": "--history"}
 # Lines that are inspected to tell whether a file holds ids.
 _LOOKED_AT = 100
 _MARKS = (",", ";", "\t", "|")
@@ -41,7 +43,8 @@ def read_lines(path: str, option: str) -> list[str]:
     try:
         lines = [line for line in Path(path).read_text("utf-8-sig").split("\n") if line.strip()]
     except FileNotFoundError:
-        raise InputError(f"{option} {path} does not exist{nearest_path(Path(path))}") from None
+        fix = f"; give a file, or {_OF_ONE[option]} {path}" if option in _OF_ONE else "; give a file with an id a line"
+        raise InputError(f"{option} {path} does not exist{nearest_path(Path(path), fix)}") from None
     except IsADirectoryError:
         raise InputError(f"{option} {path} is a folder; name a file in it") from None
     except UnicodeDecodeError as error:
