@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from beamwood.retrieval.searchers.tree import TreeSearcher
-from beamwood.types import ItemLists, Query, SearchOptions
+from beamwood.types import ItemLists, Prepared, Query, SearchOptions
 from din_cases import random_case
 
 
@@ -24,6 +24,20 @@ def test_k_items_are_returned_if_k_are_allowed(share):
     if share < 0.03:
         exact = searcher.exact(Query.of(histories), 10, SearchOptions(excluded, allowed))
         assert np.array_equal(hits.items, exact.items)
+
+
+def test_two_trees_that_share_a_filter_judge_it_by_their_own_nodes():
+    """Trees of a blend have one cached filter; what is one subtree of the first is scattered over the second."""
+    cases = [random_case(seed, num_items=900, num_rows=1) for seed in (4, 5)]
+    searchers = [TreeSearcher(weights, tree, beam_width=20) for tree, weights, _ in cases]
+    query, order, differ = Query.of(ItemLists.from_lists([[1, 2, 3]])), np.argsort(cases[0][0].leaf_of_item), 0
+    for count in range(60, 240, 10):
+        allowed = np.isin(np.arange(900), order[:count])
+        shared = SearchOptions(allowed=allowed, prepared=Prepared(allowed))
+        alone = [int(each.search(query, 10, SearchOptions(allowed=allowed)).scored[0]) for each in searchers]
+        assert [int(each.search(query, 10, shared).scored[0]) for each in searchers] == alone
+        differ += alone[0] < count == alone[1]
+    assert differ
 
 
 @pytest.mark.parametrize("in_one_subtree", [False, True])

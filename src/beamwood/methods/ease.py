@@ -3,8 +3,8 @@
     B_ij = -P_ij / P_jj, B_jj = 0,    P = (X'X + regularisation I)^-1,    X binary, or weights, [users, N]
 
 The most frequent items are solved together, the others to first order: see `_to_first_order`. Decay 1, seen "counted",
-a `length` beyond every history and all items solved together (preset `paper`) give the paper's form. Source: Steck,
-Embarrassingly shallow autoencoders for sparse data (WWW 2019), equation 8.
+a `length` beyond every history and all items solved together (preset `paper`, for up to 20,000 items) give the paper's
+form. Source: Steck, Embarrassingly shallow autoencoders for sparse data (WWW 2019), equation 8.
 
 Shape legend: N items, M of them with weights, F of those solved together, R = M - F.
 """

@@ -231,7 +231,8 @@ class TreeSearcher:
         # By path an exact search scores each level as well.
         if self.link.along_path or not level_most < count <= self.tree.shape.depth * level_most:
             return count <= level_most
-        live = options.of_filter(_num_live, lambda _: _num_live(self._live(options)))
+        # The tree as the owner, as the searcher itself owns the counts.
+        live = options.of_filter(self.tree, lambda _: _num_live(self._live(options)))
         return count <= float((np.minimum(live[:-1], way.beam_width) * live[1:] / live[:-1]).sum())
 
     def _with_history(self, hits: Hits, query: Query, k: int, options: SearchOptions) -> Hits:
