@@ -123,15 +123,22 @@ def test_a_sample_of_users_excludes_a_poor_setting(split, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("users", "left", "expected"), [(100_000, 1e9, 80_000), (100_000, 10.0, 3_672), (500, 10.0, 3_982)]
+    ("users", "left", "items", "solved"),
+    [
+        (100_000, 1e9, 80_000, 80_000),
+        (100_000, 100.0, 80_000, 1_250),
+        (2_000, 1e3, 80_000, 2_500),
+        (500, 50.0, 49_303, 500),
+    ],
 )
-def test_ease_has_weights_for_as_many_items_as_time_allows(users, left, expected):
-    """The cost is cubic in items, or entries times users and items if users are few, and their square for both."""
-    places = np.arange(max(users, 80_000))
-    taken = sparse.csr_matrix((np.ones(len(places)), (places % users, places % 80_000)), shape=(users, 80_000))
+def test_ease_solves_as_many_items_together_as_time_allows_for_all(users, left, items, solved):
+    """One item a user leaves no pair of the others; many leave more than time may suffice for."""
+    places = np.arange(80_000)
+    taken = sparse.csr_matrix((np.ones(len(places)), (places % users, places)), shape=(users, 80_000))
     budget = Budget(left, clock=Clock(each=1.0))
-    assert _affordable(taken, 80_000, budget) == expected
-    assert budget.left_out == ([] if expected == 80_000 else [f"{expected} of 80000 items get weights"])
+    assert _affordable(taken, 80_000, 300.0, budget) == (items, solved)
+    expected = [f"{solved} items are solved together"] if solved < 80_000 else []
+    assert budget.left_out == expected + ([f"{items} of 80000 items get weights"] if items < 80_000 else [])
 
 
 def test_every_counting_method_accepts_a_limit(split):

@@ -46,19 +46,19 @@ def test_solving_over_users_equals_solving_over_items(users, items, regularisati
     taken = sparse.vstack([taken, sparse.csr_matrix((4, items))]).tocsr()
     monkeypatch.setattr(ease, "_BLOCK_ROWS", 64)
     found = {}
-    for way in ("_by_users", "_by_items"):
+    for few_users in (True, False):
         with monkeypatch.context() as patched:
-            patched.setattr(ease, "_has_few_users", lambda _, way=way: way == "_by_users")
-            found[way] = ease.weights(
+            patched.setattr(ease, "_has_few_users", lambda _, few=few_users: few)
+            found[few_users] = ease.weights(
                 taken, regularisation=regularisation, num_neighbours=items, max_solved=1000
             ).toarray()
-    assert np.abs(found["_by_items"]).max() > 1e-3 / max(regularisation, 1)
-    assert np.allclose(found["_by_users"], found["_by_items"], rtol=1e-3, atol=1e-5 / max(regularisation, 1))
+    assert np.abs(found[False]).max() > 1e-3 / max(regularisation, 1)
+    assert np.allclose(found[True], found[False], rtol=1e-3, atol=1e-5 / max(regularisation, 1))
 
 
 @pytest.mark.parametrize("weighted", [False, True])
 def test_items_that_are_not_solved_together_are_close_to_exact(weighted):
-    """Sixty items of ninety are rare, as in a log: their approximate weights are far closer than none at all."""
+    """Sixty items of ninety are rare, as in a log: their weights for items of a common user are close, others are 0."""
     rng = np.random.default_rng(3)
     taken = sparse.csr_matrix(rng.random((3000, 90)) < np.where(np.arange(90) < 30, 0.2, 0.01), dtype=float)
     if weighted:
@@ -68,9 +68,14 @@ def test_items_that_are_not_solved_together_are_close_to_exact(weighted):
     found = ease.weights(taken, **options, max_solved=30).toarray()
     alone = ease.weights(taken[:, :30], **options, max_solved=90).toarray()
     assert np.allclose(found[:30, :30], alone, rtol=1e-4, atol=1e-6)
+    shared = (taken.T @ taken).toarray() > 0
     for part in (np.s_[:30, 30:], np.s_[30:, :30], np.s_[30:, 30:]):
-        assert np.abs(exact[part]).max() > 1e-3
-        assert np.abs(found[part] - exact[part]).max() < 0.1 * np.abs(exact[part]).max()
+        assert shared[part].any()
+        assert not shared[part].all()
+        assert not found[part][~shared[part]].any()
+        near = exact[part][shared[part]]
+        assert np.abs(near).max() > 1e-3
+        assert np.abs(found[part][shared[part]] - near).max() < 0.1 * np.abs(near).max()
     assert not np.diag(found).any()
 
 
@@ -78,7 +83,21 @@ def test_one_item_beside_those_solved_together_is_exact():
     taken = taken_by(200, 12)
     exact = ease.weights(taken, regularisation=5.0, num_neighbours=12, max_solved=12).toarray()
     found = ease.weights(taken, regularisation=5.0, num_neighbours=12, max_solved=11).toarray()
-    assert np.allclose(found[:, 11], exact[:, 11], rtol=1e-4, atol=1e-6)
+    shared = (taken.T @ taken).toarray()[:, 11] > 0
+    assert np.count_nonzero(shared) > 6
+    assert np.allclose(found[shared, 11], exact[shared, 11], rtol=1e-4, atol=1e-6)
+    assert not found[~shared, 11].any()
+
+
+@pytest.mark.parametrize("max_solved", [5, 30])
+def test_what_the_solved_items_explain_is_the_same_gathered_or_whole(max_solved, monkeypatch):
+    taken = taken_by(60, 90)
+    found = []
+    for gathered in (0, 10**9):
+        monkeypatch.setattr(ease, "_GATHERED", gathered)
+        found.append(ease.weights(taken, regularisation=20.0, num_neighbours=90, max_solved=max_solved).toarray())
+    assert np.allclose(*found, rtol=1e-4, atol=1e-6)
+    assert np.count_nonzero(found[0][max_solved:, max_solved:]) > 100
 
 
 def test_approximate_weights_do_not_depend_on_blocks(monkeypatch):
@@ -100,7 +119,7 @@ def test_single_precision_gives_the_same_matrix_and_serves_only_enough_regularis
     assert 0 < np.abs(single - double).max() < 1e-5 * np.abs(double).max()
 
 
-def test_few_users_need_no_matrix_of_items(monkeypatch):
+def test_few_users_need_no_inverse_over_items(monkeypatch):
     def inverse(rows, regularisation, real=ease._inverse):
         sizes.append(rows.shape[0])
         return real(rows, regularisation)
@@ -170,7 +189,7 @@ def test_learns_cooccurring_items_and_is_saved(split, tmp_path):
         {"model.regularisation": ()},
         {"model.regularisation": 0},
         {"model.max_items": 0},
-        {"model.max_items": 10**6},
+        {"model.max_items": 10**7},
         {"model.decay": 1.5},
     ],
 )

@@ -22,8 +22,7 @@ _WORK_ROWS, _WHOLE_WORK_ROWS = 70, 10
 
 
 def invert_positive(matrix: FloatArray) -> None:
-    """Replace a positive definite float32 or float64[M, M], Fortran order, by its inverse: the lower triangle, with
-    zeros above.
+    """Replace a positive definite float32 or float64[M, M], Fortran order, by its inverse.
 
     The equation: A = L L' (Cholesky), then A^-1 = L'^-1 L^-1.
     """
@@ -31,8 +30,9 @@ def invert_positive(matrix: FloatArray) -> None:
     kind, size = {"float32": "s", "float64": "d"}[matrix.dtype.name], _whole(len(matrix))
     for name in ("potrf", "potri"):
         _call(kind + name, b"L", size, matrix, size)
+    # The routines read and write the lower triangle.
     for column in range(1, len(matrix)):
-        matrix[:column, column] = 0
+        matrix[:column, column] = matrix[column, :column]
 
 
 def largest_eigenvectors(matrix: FloatArray, rank: int) -> tuple[FloatArray, FloatArray]:

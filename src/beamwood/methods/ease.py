@@ -2,7 +2,7 @@
 
     B_ij = -P_ij / P_jj, B_jj = 0,    P = (X'X + regularisation I)^-1,    X binary, or weights, [users, N]
 
-The most frequent items are solved together, the others to first order: see `_to_first_order`. Decay 1, seen "counted",
+The most frequent items are solved together, the others to first order: see `_others`. Decay 1, seen "counted",
 a `length` beyond every history and all items solved together (preset `paper`, for up to 20,000 items) give the paper's
 form. Source: Steck, Embarrassingly shallow autoencoders for sparse data (WWW 2019), equation 8.
 
@@ -11,7 +11,7 @@ Shape legend: N items, M of them with weights, F of those solved together, R = M
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
 from typing import Annotated, Any
 
 import numpy as np
@@ -32,15 +32,14 @@ __all__ = ["METHOD", "Config", "weights"]
 
 # Rows of the dense matrix in a block.
 _BLOCK_ROWS = 1024
-# The time of a multiplication in a sparse-dense product, relative to one in a dense product.
-_SPARSE = 30
-# The time to look at an entry for the largest ones of a row, relative to a dense multiplication.
-_SELECTED = 1000
+# Times relative to a multiplication in a dense product: of one in a sparse-dense product, of one with gathered rows,
+# and of looking at an entry for the largest ones of its row.
+_SPARSE, _GATHERED, _SELECTED = 20, 200, 1000
 # The largest ratio of the eigenvalues' bounds for float32; the error is then some 1e-4 of an entry.
 _FLOAT32_RATIO = 1e4
-_Rows = Callable[[int, int], FloatArray]
-# Items in the trial that predicts the time of a larger matrix, and the share of a time limit that it may take.
-_TRIED, _SHARE = 3000, 0.25
+# Items in the trial that predicts the time of a larger matrix, the share of a time limit that it may take, and the
+# number of items that are solved together in any case.
+_TRIED, _SHARE, _FEWEST = 3000, 0.25, 500
 
 
 class RidgeGridSettings(GridSettings):
@@ -49,7 +48,7 @@ class RidgeGridSettings(GridSettings):
     regularisation: tuple[Annotated[float, Field(ge=1e-3, le=1e9)], ...] = Field(
         (300.0, 1000.0), min_length=1, description="lambda: larger values trust rare pairs less"
     )
-    max_items: int = Field(50_000, ge=1, le=200_000, description="maximum items with weights, most frequent first")
+    max_items: int = Field(200_000, ge=1, le=2_000_000, description="maximum items with weights, most frequent first")
     max_solved: int = Field(
         8000,
         ge=1,
@@ -70,96 +69,81 @@ def weights(
 ) -> sparse.csr_matrix:
     """B as sparse float32[M, M], with the `num_neighbours` entries of largest magnitude in each row.
 
-    `taken` binary or weights, [users, M], whose first `max_solved` columns are solved together. Working memory, in
-    dense float32: about the smaller of 4 F M and 4 U (U + M) bytes, U the users with interactions; twice as much if the
-    regularisation is too small for float32.
+    `taken` binary or weights, [users, M], whose first `max_solved` columns are solved together. Working memory: about
+    8 F^2 bytes, twice as much if the regularisation is too small for float32, and 12 bytes for each pair of one of the
+    F items and another that have a common user.
     """
     known = sparse.csr_matrix(taken[np.diff(taken.indptr) > 0])
-    if _has_few_users(known, max_solved):
-        diagonal, rows_of = _by_users(known, regularisation)
-    elif known.shape[1] <= max_solved:
-        diagonal, rows_of = _by_items(known, regularisation)
-    else:
-        diagonal, rows_of = _to_first_order(known, regularisation, max_solved)
-    scale = -1 / diagonal
-    blocks = []
-    for start in range(0, known.shape[1], _BLOCK_ROWS):
-        stop = min(start + _BLOCK_ROWS, known.shape[1])
-        block = rows_of(start, stop)
-        block *= scale
-        block[np.arange(stop - start), np.arange(start, stop)] = 0
-        blocks.append(_largest(block.astype(np.float32, copy=False), num_neighbours))
-    return sparse.csr_matrix(sparse.vstack(blocks))
+    inverse_FF = _inverse_of_items(sparse.csr_matrix(known[:, :max_solved]), regularisation)
+    scale_F = -1 / np.diag(inverse_FF)
+    ridge_RF, rows_of_others = _others(known, inverse_FF, regularisation, num_neighbours)
+    ridge_FR, blocks = sparse.csr_matrix(ridge_RF.T), []
+    for part in slices(len(inverse_FF), _BLOCK_ROWS):
+        block = inverse_FF[part] * scale_F
+        block[np.arange(len(block)), np.arange(part.start, part.stop)] = 0
+        blocks.append(_largest(sparse.hstack([sparse.csr_matrix(block), ridge_FR[part]]), num_neighbours))
+    return sparse.csr_matrix(sparse.vstack(blocks + rows_of_others), dtype=np.float32)
 
 
-def _by_items(taken: sparse.csr_matrix, regularisation: float) -> tuple[FloatArray, _Rows]:
-    """The diagonal of P, and a function of its off-diagonal rows, by the inverse in equation 8."""
-    inverse = _inverse(sparse.csr_matrix(taken.T), regularisation)
+def _others(
+    taken: sparse.csr_matrix, inverse_FF: FloatArray, regularisation: float, num_neighbours: int
+) -> tuple[sparse.csr_matrix, list[sparse.csr_matrix]]:
+    """The weights of the F solved items for the R others, [R, F], and blocks of the others' rows of B, [R, M] in all.
 
-    def rows_of(start: int, stop: int) -> FloatArray:
-        # Only the lower triangle of the symmetric inverse is stored.
-        block = np.concatenate([inverse[start:stop, :start], inverse[start:, start:stop].T], axis=1)
-        square = block[:, start:stop]
-        square[:] = np.tril(square.T) + np.tril(square.T, -1).T
-        return block
-
-    return np.diag(inverse).copy(), rows_of
-
-
-def _to_first_order(taken: sparse.csr_matrix, regularisation: float, solved: int) -> tuple[FloatArray, _Rows]:
-    """As `_by_items`, exact for the first F = `solved` items without the others, and approximate for the others.
-
-    With A = X'X + regularisation I, each of the R others has its ridge regression on the F, W = A_RF A_FF^-1. The rest,
+    With A = X'X + regularisation I, each of the others has its ridge regression on the F, W = A_RF A_FF^-1. The rest,
     S = A_RR - W A_FR, is inverted to the first order in its entries off the diagonal. Those are small against the
-    diagonal, which is at least the regularisation.
+    diagonal, which is at least the regularisation. Only pairs of items with a common user have a weight.
     """
-    inverse = _inverse(sparse.csr_matrix(taken[:, :solved].T), regularisation)
-    inverse += np.tril(inverse, -1).T
+    solved, dtype = len(inverse_FF), inverse_FF.dtype
     others = sparse.csr_matrix(taken[:, solved:])
     others_T = sparse.csr_matrix(others.T)
-    products_RF = sparse.csr_matrix(others_T @ taken[:, :solved], dtype=inverse.dtype)
-    # The matrix is symmetric, and its transpose lies row by row.
-    ridge_RF = products_RF @ inverse.T
-    explained = np.asarray(products_RF.multiply(ridge_RF).sum(axis=1)).ravel()
-    left_R = np.asarray(others.power(2).sum(axis=0)).ravel() + regularisation - explained
-    variances_R = (1 / left_R).astype(inverse.dtype)
-
-    def rows_of(start: int, stop: int) -> FloatArray:
-        first, last = slice(start, min(stop, solved)), slice(max(start - solved, 0), max(stop - solved, 0))
-        block: FloatArray = np.empty((stop - start, taken.shape[1]), inverse.dtype)
-        of_first, of_last = np.split(block, [max(first.stop - start, 0)])
-        of_first[:, :solved] = inverse[first]
-        np.multiply(ridge_RF[:, first].T, -variances_R, out=of_first[:, solved:])
-        ridge = ridge_RF[last]
-        np.negative(ridge, out=of_last[:, :solved])
-        of_last[:, solved:] = (products_RF @ np.ascontiguousarray(ridge.T)).T
-        of_last[:, solved:] -= (others_T[last] @ others).toarray()
-        of_last[:, solved:] *= variances_R
-        of_last *= variances_R[last, None]
-        return block
-
-    return np.concatenate([np.diag(inverse), variances_R]), rows_of
+    products_RF = sparse.csr_matrix(others_T @ taken[:, :solved], dtype=dtype)
+    diagonal_F = sparse.diags(1 / np.diag(inverse_FF))
+    ridges, rows = [sparse.csr_matrix((0, solved), dtype=dtype)], []
+    for part in slices(others.shape[1], _BLOCK_ROWS):
+        ridge = products_RF[part] @ inverse_FF
+        rest = sparse.csr_matrix(others_T[part] @ others, dtype=dtype)
+        rest.data -= _explained(ridge, products_RF, rest)
+        variance = sparse.diags(1 / (rest.diagonal(part.start) + regularisation))
+        rest.data[rest.indices == np.repeat(np.arange(part.start, part.stop), np.diff(rest.indptr))] = 0
+        ridges.append(_at(ridge, products_RF[part]))
+        rows.append(_largest(sparse.hstack([variance @ ridges[-1] @ diagonal_F, variance @ rest]), num_neighbours))
+    return sparse.csr_matrix(sparse.vstack(ridges)), rows
 
 
-def _by_users(taken: sparse.csr_matrix, regularisation: float) -> tuple[FloatArray, _Rows]:
-    """As `_by_items`, by the Woodbury identity: lambda P = I - X' (X X' + lambda I)^-1 X."""
-    inverse = _inverse(taken, regularisation)
-    inverse += np.tril(inverse, -1).T
-    items_of = sparse.csr_matrix(taken.T, dtype=inverse.dtype)
-    explained = np.ascontiguousarray((items_of @ inverse).T)
-    entries = taken.tocoo()
-    own = np.bincount(entries.col, entries.data * explained[entries.row, entries.col], taken.shape[1])
+def _explained(ridge: FloatArray, products_RF: sparse.csr_matrix, rest: sparse.csr_matrix) -> FloatArray:
+    """W A_FR of a block of W, `ridge` [b, F], for the entries of `rest` [b, R]."""
+    if np.diff(products_RF.indptr)[rest.indices].sum() * _GATHERED > products_RF.nnz * len(ridge) * _SPARSE:
+        whole: FloatArray = _at((products_RF @ np.ascontiguousarray(ridge.T)).T, rest).data
+        return whole
+    explained: FloatArray = np.empty(rest.nnz, ridge.dtype)
+    for row, (start, stop) in enumerate(itertools.pairwise(rest.indptr)):
+        explained[start:stop] = products_RF[rest.indices[start:stop]] @ ridge[row]
+    return explained
 
-    def rows_of(start: int, stop: int) -> FloatArray:
-        block: FloatArray = items_of[start:stop] @ explained
-        block /= -regularisation
-        return block
 
-    return (1 - own) / regularisation, rows_of
+def _at(values: FloatArray, pattern: sparse.csr_matrix) -> sparse.csr_matrix:
+    """The entries of dense `values` where `pattern` has entries."""
+    rows = np.repeat(np.arange(len(values)), np.diff(pattern.indptr))
+    return sparse.csr_matrix((values[rows, pattern.indices], pattern.indices, pattern.indptr), shape=pattern.shape)
+
+
+def _inverse_of_items(taken: sparse.csr_matrix, regularisation: float) -> FloatArray:
+    """P of all items in `taken`; over users where they are few: lambda P = I - X' (X X' + lambda I)^-1 X (Woodbury)."""
+    if not _has_few_users(taken):
+        inverse = _inverse(sparse.csr_matrix(taken.T), regularisation)
+    else:
+        items_of = sparse.csr_matrix(taken.T)
+        of_users = _inverse(taken, regularisation)
+        explained = np.ascontiguousarray((items_of.astype(of_users.dtype) @ of_users).T)
+        inverse = items_of.astype(of_users.dtype) @ explained
+        inverse /= -regularisation
+        inverse[np.diag_indices_from(inverse)] += 1 / regularisation
+    return inverse
 
 
 def _inverse(rows: sparse.csr_matrix, regularisation: float) -> FloatArray:
-    """The lower triangle of (A A' + regularisation I)^-1, A [n, m] of 0 or more, with zeros above."""
+    """(A A' + regularisation I)^-1, A [n, m] of 0 or more."""
     columns = sparse.csr_matrix(rows.T)
     # No eigenvalue is above the largest sum of a row.
     largest = float(np.asarray(rows @ columns.sum(axis=1)).max(initial=0)) + regularisation
@@ -168,64 +152,73 @@ def _inverse(rows: sparse.csr_matrix, regularisation: float) -> FloatArray:
     for part in slices(len(inverse), _BLOCK_ROWS):
         inverse[part] = (rows[part] @ columns).toarray()
     inverse[np.diag_indices_from(inverse)] += regularisation
-    # In place, lower triangles: the sum is positive definite, as the product has no negative eigenvalue.
+    # In place: the sum is positive definite, as the product has no negative eigenvalue.
     invert_positive(inverse)
     return inverse
 
 
-def _has_few_users(taken: sparse.csr_matrix, max_solved: int) -> bool:
-    """Whether inverting over users takes less than over items; all users have interactions."""
+def _has_few_users(taken: sparse.csr_matrix) -> bool:
+    """Whether inverting over users takes less than over items."""
     users, items = taken.shape
-    return bool(_work_by_users(users, items, taken.nnz) < _work_by_items(taken, max_solved)[-1])
-
-
-def _work_by_items(taken: sparse.csr_matrix, max_solved: int) -> NDArray[np.float64]:
-    """float64[M], the work of inverting over the first 1..M items, in units of dense multiplications."""
-    items = np.arange(1.0, taken.shape[1] + 1)
-    # At most as many products of others with the items that are solved together.
-    of_user = np.diff(sparse.csr_matrix(taken[:, :max_solved]).indptr)
-    products = sparse.csr_matrix(taken[:, max_solved:], dtype=bool).T @ of_user.astype(float)
-    pairs = np.concatenate([np.zeros(min(max_solved, len(items))), np.cumsum(products)])
-    work: NDArray[np.float64] = np.minimum(items, max_solved) ** 3 + _SPARSE * pairs * items
-    return work
+    return bool(_work_by_users(users, items, taken.nnz) < items**3)
 
 
 def _work_by_users(users: float, items: Any, entries: Any) -> Any:
-    """Multiplications of inverting over users, in units of dense ones."""
+    """The time of inverting over users, in units of dense multiplications."""
     return users**3 + _SPARSE * entries * (users + items)
 
 
-def _largest(block: NDArray[np.float32], count: int) -> sparse.csr_matrix:
-    """The `count` entries of largest magnitude in each row; overwrites the block."""
-    first = block.shape[1] - count
-    if first > 0:
-        sizes = np.abs(block)
-        # Much faster than `argpartition`, which ties alone need.
-        block[sizes < np.partition(sizes, first, axis=1)[:, first, None]] = 0
-        for row in np.flatnonzero(np.count_nonzero(block, axis=1) > count):
-            block[row, np.argpartition(sizes[row], first)[:first]] = 0
-    return sparse.csr_matrix(block)
+def _work(ordered: sparse.csr_matrix, solved: int) -> NDArray[np.float64]:
+    """float64[M], an estimate of the time of the weights of the first 1..M items, in units of dense multiplications.
+
+    `solved`: the number of items that are solved together.
+    """
+    users = int(np.count_nonzero(np.diff(ordered.indptr)))
+    items = np.minimum(np.arange(1.0, ordered.shape[1] + 1), solved)
+    entries = np.cumsum(ordered.getnnz(axis=0)[:solved], dtype=float)
+    entries = np.pad(entries, (0, len(items) - len(entries)), mode="edge")
+    together = np.minimum(items**3, _work_by_users(users, items, entries)) + _SELECTED * items**2
+    # At most as many pairs of others with the items that are solved together, and with each other.
+    first = sparse.csr_matrix(ordered[:, :solved])
+    others = sparse.csr_matrix(ordered[:, solved:], dtype=bool)
+    pairs_R = np.minimum(others.T @ np.diff(first.indptr).astype(float), solved)
+    gathered_R = np.minimum(_GATHERED * (others.T @ (others @ pairs_R)), _SPARSE * pairs_R.sum())
+    others_R = _SPARSE * solved * pairs_R + gathered_R
+    work: NDArray[np.float64] = together + np.pad(np.cumsum(others_R), (len(items) - len(others_R), 0))
+    return work
 
 
-def _affordable(ordered: sparse.csr_matrix, max_solved: int, budget: Budget) -> int:
-    """The number of items, the most frequent first in `ordered`, whose weights fit the time limit, by a timed trial."""
+def _largest(rows: sparse.spmatrix, count: int) -> sparse.csr_matrix:
+    """The `count` entries of largest magnitude in each row, without zeros."""
+    rows = sparse.csr_matrix(rows, dtype=np.float32)
+    for row in np.flatnonzero(np.diff(rows.indptr) > count):
+        values = rows.data[rows.indptr[row] : rows.indptr[row + 1]]
+        values[np.argpartition(np.abs(values), len(values) - count)[:-count]] = 0
+    rows.eliminate_zeros()
+    return rows
+
+
+def _affordable(ordered: sparse.csr_matrix, max_solved: int, regularisation: float, budget: Budget) -> tuple[int, int]:
+    """How many items, the most frequent first in `ordered`, get weights within the time limit, and how many of them are
+    solved together: half as many until all get weights, but at least `_FEWEST`. A timed trial tells.
+    """
     wanted: int = ordered.shape[1]
     known = min(_TRIED, wanted)
     if not budget.limited or wanted <= known:
-        return wanted
-    users = np.count_nonzero(np.diff(ordered.indptr))
-    items, entries = np.arange(1.0, wanted + 1), np.cumsum(ordered.getnnz(axis=0), dtype=float)
-    by_users = _work_by_users(float(users), items, entries)
-    work = np.minimum(_work_by_items(ordered, max_solved), by_users) + _SELECTED * items**2
+        return wanted, max_solved
+    trial, solved = sparse.csr_matrix(ordered[:, :known]), min(max_solved, _FEWEST)
     began = budget.clock()
-    trial = sparse.csr_matrix(ordered[:, :known])
-    weights(trial, regularisation=1.0, num_neighbours=known, max_solved=max_solved)
-    seconds = budget.clock() - began
-    room = _SHARE * max(budget.left, 0.0)
-    most: int = max(known, int(np.searchsorted(work * seconds, room * work[known - 1], side="right")))
+    weights(trial, regularisation=regularisation, num_neighbours=known, max_solved=solved)
+    units = _SHARE * max(budget.left, 0.0) * _work(trial, solved)[-1] / (budget.clock() - began)
+    solved = min(max_solved, wanted)
+    while solved > _FEWEST and _work(ordered, solved)[-1] > units:
+        solved = max(solved // 2, _FEWEST)
+    if solved < min(max_solved, wanted):
+        budget.leave_out(f"{solved} items are solved together")
+    most = max(known, int(np.searchsorted(_work(ordered, solved), units, side="right")))
     if most < wanted:
         budget.leave_out(f"{most} of {wanted} items get weights")
-    return most
+    return most, solved
 
 
 def build(split: Split, config: Config, seed: int, budget: Budget) -> tuple[Searcher, dict[str, Any]]:
@@ -234,8 +227,9 @@ def build(split: Split, config: Config, seed: int, budget: Budget) -> tuple[Sear
     everything = interactions(split.train.histories, size, model.count_last, facts, split.train.weights)
     frequent = np.argsort(-split.train.item_counts, kind="stable")[: model.max_items]
     ordered = sparse.csr_matrix(everything[:, frequent])
-    taken = sparse.csr_matrix(ordered[:, : _affordable(ordered, model.max_solved, budget)])
-    options = {"num_neighbours": model.num_neighbours, "max_solved": model.max_solved}
+    most, solved = _affordable(ordered, model.max_solved, min(model.regularisation), budget)
+    taken = sparse.csr_matrix(ordered[:, :most])
+    options = {"num_neighbours": model.num_neighbours, "max_solved": solved}
 
     def matrix(regularisation: float) -> sparse.csr_matrix:
         solved = weights(taken, regularisation=regularisation, **options).tocoo()
