@@ -70,8 +70,8 @@ def weights(
     """B as sparse float32[M, M], with the `num_neighbours` entries of largest magnitude in each row.
 
     `taken` binary or weights, [users, M], whose first `max_solved` columns are solved together. Working memory: about
-    8 F^2 bytes, twice as much if the regularisation is too small for float32, and 12 bytes for each pair of one of the
-    F items and another that have a common user.
+    8 F^2 bytes, or twice as much if the regularisation is too small for float32. To this come 12 bytes for each pair
+    of a solved item and another with a common user.
     """
     known = sparse.csr_matrix(taken[np.diff(taken.indptr) > 0])
     inverse_FF = _inverse_of_items(sparse.csr_matrix(known[:, :max_solved]), regularisation)
