@@ -79,9 +79,10 @@ def weights(
     ridge_RF, rows_of_others = _others(known, inverse_FF, regularisation, num_neighbours)
     ridge_FR, blocks = sparse.csr_matrix(ridge_RF.T), []
     for part in slices(len(inverse_FF), _BLOCK_ROWS):
-        block = inverse_FF[part] * scale_F
+        # The columns of the symmetric matrix are its rows, and lie together.
+        block = inverse_FF[:, part].T * scale_F
         block[np.arange(len(block)), np.arange(part.start, part.stop)] = 0
-        blocks.append(_largest(sparse.hstack([sparse.csr_matrix(block), ridge_FR[part]]), num_neighbours))
+        blocks.append(_largest(sparse.hstack([_whole(block), ridge_FR[part]], format="csr"), num_neighbours))
     return sparse.csr_matrix(sparse.vstack(blocks + rows_of_others), dtype=np.float32)
 
 
@@ -120,6 +121,13 @@ def _explained(ridge: FloatArray, products_RF: sparse.csr_matrix, rest: sparse.c
     for row, (start, stop) in enumerate(itertools.pairwise(rest.indptr)):
         explained[start:stop] = products_RF[rest.indices[start:stop]] @ ridge[row]
     return explained
+
+
+def _whole(values: FloatArray) -> sparse.csr_matrix:
+    """All entries of dense `values`, without looking for zeros."""
+    rows, columns = values.shape
+    indices = np.tile(np.arange(columns, dtype=np.int32), rows)
+    return sparse.csr_matrix((values.ravel(), indices, np.arange(rows + 1) * columns), shape=values.shape)
 
 
 def _at(values: FloatArray, pattern: sparse.csr_matrix) -> sparse.csr_matrix:
