@@ -26,18 +26,18 @@ from beamwood.fitting.assemble import build_retriever
 from beamwood.fitting.choose import CUT, Choice, check_monitor
 from beamwood.fitting.columns import context_features, feature_tensors
 from beamwood.fitting.options import TrainOptions, with_budget
-from beamwood.fitting.ranking.pair_models import AnyPairModel, build_pair_model, pair_scorer, query_tensors, score_of
+from beamwood.fitting.ranking.pair_models import build_pair_model, pair_scorer, query_tensors, score_of
 from beamwood.fitting.ranking.settings import StagesConfig
 from beamwood.fitting.ranking.stage_measure import StageMeasure
 from beamwood.fitting.run import train
 from beamwood.fitting.searched_task import SearchedTask
 from beamwood.fitting.stages import blend_of_stages, first_stage, stage_candidates
+from beamwood.models.pair_model import PairModel
 from beamwood.models.pairs import QueryTensors
 from beamwood.models.scorer import PairScore
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.searchers.candidates import num_exact
 from beamwood.retrieval.searchers.ranked import RankingSearcher
-from beamwood.retrieval.searchers.scorers import PairScorer
 from beamwood.steps import step, tell
 from beamwood.training.budget import Budget
 from beamwood.training.optimisers import Optimiser
@@ -72,7 +72,7 @@ class StagesTask(SearchedTask[CandidateBatch]):
     all items except the targets, or all unseen items; the retriever's candidates represent only themselves.
     """
 
-    ranker: AnyPairModel
+    model: PairModel
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class StagesTask(SearchedTask[CandidateBatch]):
             self._retrieve(budget)
         self.num_examples = len(self.examples)
         columns = () if self.context is None else self.context.columns
-        self.model = self.ranker = build_pair_model(self.train, self.config, self.score, rng, columns, budget)
+        self.model = build_pair_model(self.train, self.config, self.score, rng, columns, budget)
 
     def optimisers(self) -> list[Optimiser]:
         """AdamW."""
@@ -219,11 +219,7 @@ class StagesTask(SearchedTask[CandidateBatch]):
 
     def searcher(self) -> RankingSearcher:
         """The ranker alone, with the current weights."""
-        return RankingSearcher(self.scorer())
-
-    def scorer(self) -> PairScorer:
-        """The torch-free scorer of the current weights."""
-        return pair_scorer(self.ranker, self.config)
+        return RankingSearcher(pair_scorer(self.model, self.config))
 
 
 def _among_candidates(
