@@ -139,27 +139,16 @@ class StagesTask(SearchedTask[CandidateBatch]):
 
         It may take half of what is left of a limited budget; the remaining examples are left out.
         """
-        config, examples, retriever, logged = self.config, self.examples, self.retriever, self.train.context
+        config, examples = self.config, self.examples
         found: list[NDArray[np.int32]] = []
         hits: list[BoolArray] = []
-        begin = examples.source.indptr[examples.users]
-        k, until = min(config.model.num_candidates, self.num_items), budget.left / 2
-        options = SearchOptions(num_exact=num_exact(k, CUT))
-        for rows in _blocks(examples.stop - begin, _SEARCHED_UNDER_A_LIMIT if budget.limited else _SEARCHED_AT_A_TIME):
+        lengths, until = examples.stop - examples.source.indptr[examples.users], budget.left / 2
+        for rows in _blocks(lengths, _SEARCHED_UNDER_A_LIMIT if budget.limited else _SEARCHED_AT_A_TIME):
             if found and budget.left < until:
                 self._keep_examples(np.arange(rows[0]))
                 budget.leave_out(f"candidates are retrieved for {rows[0]:,} of {len(examples):,} training histories")
                 break
-            past = examples.source.slices(begin[rows], examples.stop[rows])
-            # The context of the target event.
-            frame = None if logged is None else logged[examples.stop[rows]]
-            query = Query(examples.users[rows], past, encode_context(retriever.needs.context, frame, len(rows)))
-            targets, items = self.targets(rows), retriever.search(query, k, replace(options, excluded=past)).items
-            hit = _is_retrieved(targets, items)
-            # A seen target can only be found with seen items kept.
-            again = np.flatnonzero(among(targets, past).any(axis=1))
-            if len(again):
-                hit[again] |= _is_retrieved(targets[again], retriever.search(query.take(again), k, options).items)
+            items, hit = self._searched(rows)
             found.append(items)
             hits.append(hit)
         candidates_EK, hit_ET = np.concatenate(found), np.concatenate(hits)
@@ -174,6 +163,23 @@ class StagesTask(SearchedTask[CandidateBatch]):
             self.weights_ET, candidates_EK = hit_ET[kept].astype(np.float32), candidates_EK[kept]
         if config.loss.negatives == "candidates":
             self.candidates_EK = candidates_EK
+
+    def _searched(self, rows: IndexArray) -> tuple[NDArray[np.int32], BoolArray]:
+        """int32[B, K], the candidates of the given examples without seen items, and bool[B, T], the targets found."""
+        examples, retriever, logged = self.examples, self.retriever, self.train.context
+        past = examples.source.slices(examples.source.indptr[examples.users[rows]], examples.stop[rows])
+        # The context of the target event.
+        frame = None if logged is None else logged[examples.stop[rows]]
+        query = Query(examples.users[rows], past, encode_context(retriever.needs.context, frame, len(rows)))
+        k = min(self.config.model.num_candidates, self.num_items)
+        options = SearchOptions(num_exact=num_exact(k, CUT))
+        targets, items = self.targets(rows), retriever.search(query, k, replace(options, excluded=past)).items
+        hit = _is_retrieved(targets, items)
+        # A seen target can only be found with seen items kept.
+        again = np.flatnonzero(among(targets, past).any(axis=1))
+        if len(again):
+            hit[again] |= _is_retrieved(targets[again], retriever.search(query.take(again), k, options).items)
+        return items, hit
 
     def _keep_examples(self, rows: IndexArray) -> None:
         """Keep only the given examples."""
