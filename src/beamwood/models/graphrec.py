@@ -51,12 +51,12 @@ class GraphRec(PairModel):
             self.item_graph = NeighbourSum(columns[order], rows[order], num_items, num_users, width, generator)
 
     def user_rows(self, users: Tensor) -> dict[str, Tensor]:
-        """a [.., D], without the context."""
+        """a [.., D] as "users", without the context."""
         vectors = super().user_rows(users)["users"] + self.user_bias
         return {"users": vectors if self.user_graph is None else vectors + self.user_graph(users)}
 
     def item_rows(self, items: Tensor) -> dict[str, Tensor]:
-        """b [.., D]."""
+        """b [.., D] as "items"."""
         vectors = super().item_rows(items)["items"] + self.item_bias
         return {"items": vectors if self.item_graph is None else vectors + self.item_graph(items)}
 
