@@ -16,7 +16,8 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 from beamwood.cli.commands.settings import by_value
-from beamwood.cli.help import OptionLine, commands_by_name
+from beamwood.cli.help import OptionLine
+from beamwood.cli.registry import commands_by_name
 from beamwood.extras import EXTRAS
 from beamwood.methods import METHODS, load_method
 

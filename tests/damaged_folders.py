@@ -30,7 +30,7 @@ from beamwood.models.din_ranker import DinRanker
 from beamwood.models.encoders import ENCODERS
 from beamwood.models.graphrec import GraphRec
 from beamwood.models.pair_model import PairModel
-from beamwood.models.scorers import neumf
+from beamwood.models.scorers import din, neumf
 from beamwood.models.sequence import SequenceModel
 from beamwood.models.terms import TERMS
 from beamwood.retrieval.columns.item_columns import ItemColumns
@@ -120,8 +120,9 @@ def neumf_model():
     return PairModel(neumf.SCORE, NUM_USERS, NUM_ITEMS, width=3, sizes=sizes)
 
 
-def din():
-    model = DinRanker(NUM_ITEMS, width=WIDTH, attention=(5, 3), mlp=(6,), context_columns=COLUMNS)
+def din_model():
+    sizes = din.Sizes(attention=(5, 3), mlp=(6,))
+    model = DinRanker(NUM_USERS, NUM_ITEMS, width=WIDTH, sizes=sizes, context_columns=COLUMNS)
     return ranking(model, history_length=5)
 
 
@@ -139,7 +140,7 @@ KINDS = {
     "tower-gru4rec": lambda: two_tower("gru4rec"),
     "graphrec": graphrec,
     "neumf": lambda: ranking(neumf_model()),
-    "din": din,
+    "din": din_model,
     "blend": lambda: Blend([Part(sasrec(), gate="history")], seen_weight=0.5, fallback=KINDS["popularity"]()),
     "two_stage": lambda: Blend([Part(neighbours(), 0.0), Part(graphrec())], num_candidates=6),
     "two-stage-fitted": lambda: Blend([Part(tree(), 0.3), Part(two_tower("mf"))], seen_weight=-2.0, num_candidates=6),

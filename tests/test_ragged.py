@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beamwood.ragged import indptr_of, is_in, places_in_rows, ranges, sorted_distinct
+from beamwood.ragged import indptr_of, is_in, places_in_rows, ranges, repeats, sorted_distinct
 from beamwood.types import ItemLists, among
 
 LENGTHS = st.lists(st.integers(0, 5), max_size=8)
@@ -45,3 +45,9 @@ def test_lists_are_sorted_and_not_hashed(monkeypatch):
     assert [row.tolist() for row in lists.distinct()] == [[1, 3], [], [2]]
     assert [row.tolist() for row in lists.union(lists)] == [[1, 3], [], [2]]
     assert among(np.array([[1], [1], [2]]), lists).tolist() == [[True], [False], [True]]
+
+
+@given(st.lists(st.lists(st.integers(-1, 5), min_size=6, max_size=6), max_size=4))
+def test_repeats_are_what_an_earlier_place_holds(rows):
+    expected = [[each >= 0 and each in row[:place] for place, each in enumerate(row)] for row in rows]
+    assert repeats(np.array(rows, np.int32).reshape(len(rows), 6)).tolist() == expected

@@ -1,6 +1,6 @@
 """Arithmetic on whole numbers, above all on rows of unequal lengths in a flat array (compressed sparse rows, CSR).
 
-Shape legend: B rows, E entries in total.
+Shape legend: B rows, K places of a row, E entries in total.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from beamwood.errors import InputError
 
-__all__ = ["indptr_of", "is_in", "places_in_rows", "ranges", "sorted_distinct", "whole_numbers"]
+__all__ = ["indptr_of", "is_in", "places_in_rows", "ranges", "repeats", "sorted_distinct", "whole_numbers"]
 
 _Whole = TypeVar("_Whole", bound=np.integer[Any])
 
@@ -48,6 +48,17 @@ def is_in(values: NDArray[np.integer[Any]], others: NDArray[np.integer[Any]]) ->
         return np.zeros(values.shape, np.bool_)
     found: NDArray[np.bool_] = known[np.minimum(np.searchsorted(known, values), len(known) - 1)] == values
     return found
+
+
+def repeats(values_BK: NDArray[np.integer[Any]]) -> NDArray[np.bool_]:
+    """bool[B, K], true where an earlier place of the row holds the same number; -1 (no item) never repeats."""
+    order = np.argsort(values_BK, axis=1, kind="stable")
+    ranked = np.take_along_axis(values_BK, order, axis=1)
+    again = np.zeros(values_BK.shape, np.bool_)
+    again[:, 1:] = (ranked[:, 1:] == ranked[:, :-1]) & (ranked[:, 1:] >= 0)
+    repeated = np.empty_like(again)
+    np.put_along_axis(repeated, order, again, axis=1)
+    return repeated
 
 
 def whole_numbers(name: str, values: Any, dtype: type[np.integer[Any]]) -> NDArray[Any]:

@@ -6,8 +6,7 @@ import shlex
 
 import pytest
 
-from beamwood.cli.help import commands_by_name
-from beamwood.cli.registry import COMMANDS
+from beamwood.cli.registry import COMMANDS, commands_by_name
 from cli_cases import beamwood
 
 NAMES = [command.__name__ for command in COMMANDS]

@@ -5,7 +5,7 @@ import io
 
 import polars as pl
 
-from beamwood.cli.help import commands_by_name
+from beamwood.cli.registry import commands_by_name
 from cli_cases import beamwood
 from fuzz.calls import planted
 from fuzz.values import WORDS, drawn

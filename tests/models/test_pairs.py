@@ -15,7 +15,7 @@ from beamwood.models.features import FeatureEncoder
 from beamwood.models.graphrec import GraphRec
 from beamwood.models.pair_model import PairModel
 from beamwood.models.pairs import QueryTensors
-from beamwood.models.scorers import neumf
+from beamwood.models.scorers import din, neumf
 from beamwood.retrieval.searchers import scorers
 from beamwood.retrieval.searchers.scorers import context_encoder, restore_scorer
 from beamwood.types import ItemLists
@@ -45,6 +45,11 @@ def neumf_model(**columns):
     return PairModel(neumf.SCORE, USERS, ITEMS, width=4, sizes=sizes, generator=generator(), **columns)
 
 
+def din_model(width, attention, **options):
+    sizes = din.Sizes(attention=attention, mlp=(8, 3))
+    return DinRanker(USERS, ITEMS, width=width, sizes=sizes, generator=generator(), **options)
+
+
 def models(with_columns):
     columns = {"user_features": features(USERS, 1), "item_features": features(ITEMS, 2)} if with_columns else {}
     graph = ItemLists.from_lists([[0, 1, 1], [2], [], [5, 6, 7], [0], [10], [3]])
@@ -52,8 +57,8 @@ def models(with_columns):
         "graphrec": GraphRec(USERS, ITEMS, width=7, generator=generator(), **columns),
         "graphrec, graph": GraphRec(USERS, ITEMS, width=7, graph=graph, generator=generator(), **columns),
         "neumf": neumf_model(**columns),
-        "din": DinRanker(ITEMS, width=7, attention=(5, 4), mlp=(8, 3), generator=generator(), **columns),
-        "din, one layer": DinRanker(ITEMS, width=7, attention=(5,), mlp=(8, 3), generator=generator(), **columns),
+        "din": din_model(7, (5, 4), **columns),
+        "din, one layer": din_model(7, (5,), **columns),
     }
     for model in built.values():
         with torch.no_grad():  # Far from the initial values, so that every term matters.
@@ -160,7 +165,7 @@ def test_neumf_by_hand():
 @pytest.mark.parametrize("layers", [(5, 4), (5,)])
 def test_din_attention_equals_the_plain_concatenation(layers, cells, monkeypatch):
     monkeypatch.setattr("beamwood.models.din_ranker._BLOCK_CELLS", cells)
-    model = DinRanker(ITEMS, width=6, attention=layers, mlp=(8, 3), generator=generator())
+    model = din_model(6, layers)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.5 * torch.randn(parameter.shape, generator=generator()))
@@ -207,13 +212,11 @@ def test_context_adds_to_the_user_vector():
     histories = ItemLists.from_lists([[1], [2, 3], []])
     for build in ("graphrec", "neumf", "din"):
         if build == "din":
-            model = DinRanker(
-                ITEMS, width=6, attention=(5, 4), mlp=(8, 3), context_columns=columns, generator=generator()
-            ).eval()
+            model = din_model(6, (5, 4), context_columns=columns).eval()
         elif build == "neumf":
             model = neumf_model(context_columns=columns)
         else:
-            model = GraphRec(USERS, ITEMS, context_columns=columns, generator=generator())
+            model = GraphRec(USERS, ITEMS, width=20, context_columns=columns, generator=generator())
         query = QueryTensors(
             torch.from_numpy(users), torch.from_numpy(histories.padded(LENGTH).astype(np.int64)), cells
         )
@@ -257,8 +260,8 @@ def test_a_damaged_scorer_is_refused():
 
 @pytest.mark.parametrize("layers", [(5, 4), (5,)])
 def test_the_initialisation_of_din(layers):
-    drawn = DinRanker(ITEMS, width=6, attention=layers, mlp=(8, 3), generator=generator())
-    model = DinRanker(ITEMS, width=6, attention=layers, mlp=(8, 3), attention_start=0.3, generator=generator())
+    drawn = din_model(6, layers)
+    model = din_model(6, layers, attention_start=0.3)
     vectors = torch.randn(ITEMS, 6, generator=generator())
     vectors[4] = 0
     start_from([model.items.ids], vectors)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from beamwood.models.pairs import IdTable
+from beamwood.models.pairs import IdVectors
 from beamwood.models.two_tower import MeanTower, TwoTower, UserTable
 
 
@@ -32,7 +32,7 @@ def test_padding_is_not_in_the_mean_and_has_no_gradient() -> None:
 @pytest.mark.parametrize("normalise", [False, True])
 def test_score_is_the_product_over_the_temperature(normalise: bool) -> None:
     model = TwoTower(
-        UserTable(3, 4, generator()), IdTable(5, 4, generator=generator()), normalise=normalise, temperature=0.25
+        UserTable(3, 4, generator()), IdVectors(5, 4, generator=generator()), normalise=normalise, temperature=0.25
     )
     scores = model.user_vectors(torch.arange(3), torch.empty((3, 0))) @ model.item_vectors(torch.arange(5)).T
     users, items = (part.detach().numpy() for part in (model.users.users.weight, model.items.ids.weight[:-1]))

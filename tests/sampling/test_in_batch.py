@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from beamwood.errors import InputError
-from beamwood.sampling.in_batch import SAMPLERS, GTower, log_popularity, make_sampler
+from beamwood.sampling.in_batch import SAMPLERS, GTower, make_sampler
 from in_batch_cases import NUM_ITEMS, TARGET, full_gradient, pairs_of, random_batch, world
 
 
@@ -156,8 +156,6 @@ def test_contract(name):
 def test_wrong_input():
     with pytest.raises(InputError, match="did you mean 'xir'"):
         make_sampler("xr", np.ones(3), batch_size=2)
-    with pytest.raises(InputError, match="floor=0"):
-        log_popularity(np.ones(3), floor=0)
     with pytest.raises(InputError, match="share=2"):
         make_sampler("xir", np.ones(3), batch_size=2, cache_share=2)
 

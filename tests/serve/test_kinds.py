@@ -15,6 +15,7 @@ from beamwood.retrieval.retriever import Retriever
 from beamwood.serve.answer.kinds import Kinds
 from beamwood.serve.items.near_events import near_of
 from beamwood.serve.monitoring.replay import replayed
+from beamwood.serve.settings import Limits
 from beamwood.serve.store.event import Event
 from beamwood.serve.store.memory import MemoryStore
 from beamwood.types import ItemLists
@@ -90,10 +91,7 @@ def test_only_counted_kinds_make_a_history(client, known):
 
 def test_the_latest_events_of_a_kind_count_despite_many_others(models, known):
     user = known[0]
-    with serving(models / "kinds") as client:
-        client.service.settings = replace(
-            client.service.settings, limits=replace(client.service.settings.limits, history=2)
-        )
+    with serving(models / "kinds", limits=Limits(history=2)) as client:
         first, second, other = found(client, {"user": user})[:3]
         send(client, *({"user": user, "item": item, "type": "buy"} for item in (first, second)))
         send(client, *({"user": user, "item": other, "type": "skip", "time": NOW - n} for n in range(5)))

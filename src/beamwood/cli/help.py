@@ -30,7 +30,6 @@ __all__ = [
     "OptionLine",
     "described",
     "lines_of_group",
-    "commands_by_name",
 ]
 
 _WIDEST = 100
@@ -119,13 +118,6 @@ def described(command: Callable[..., None], examples: Iterable[str]) -> Describe
     return Described(command.__name__, summary, tuple(examples), (*_options(command), *_options(_of_every_command)))
 
 
-def commands_by_name() -> dict[str, Described]:
-    """Every command by its name."""
-    from beamwood.cli.registry import COMMANDS, EXAMPLES
-
-    return {command.__name__: described(command, EXAMPLES[command.__name__]) for command in COMMANDS}
-
-
 def _options(command: Callable[..., None]) -> Iterator[OptionLine]:
     hints = get_type_hints(command, include_extras=True)
     for name, parameter in inspect.signature(command).parameters.items():
@@ -196,13 +188,19 @@ def _print(lines: Iterable[str], code: int = 0) -> None:
 
 
 class HelpfulCommand(TyperCommand):
-    """A command whose help begins with an example, and whose steps are displayed."""
+    """A command whose help begins with an example, and whose steps are displayed; its epilog has an example a line."""
 
     def __init__(self, *args: Any, **given: Any) -> None:
         super().__init__(*args, **given)
         program = typer.Typer(add_completion=False)
         program.command()(_of_every_command)
         self.params += typer.main.get_command(program).params
+
+    @property
+    def page(self) -> Described:
+        """Its help."""
+        assert self.callback is not None
+        return described(self.callback, (self.epilog or "").splitlines())
 
     def invoke(self, ctx: Any) -> Any:
         """Run it with the requested verbosity. Errors: quiet and verbose together."""
@@ -215,7 +213,7 @@ class HelpfulCommand(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Handle `--help-all`, else parse as usual and apply the checks of all commands."""
         if "--help-all" in args:
-            _print(commands_by_name()[self.name or ""].lines(everything=True, width=_width()))
+            _print(self.page.lines(everything=True, width=_width()))
         if ctx.resilient_parsing:
             return super().parse_args(ctx, args)
         check_once(self.make_parser(ctx).parse_args(args=list(args))[2])
@@ -226,7 +224,7 @@ class HelpfulCommand(TyperCommand):
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the short help."""
         del ctx
-        lines = commands_by_name()[self.name or ""].lines(everything=False, width=_width())
+        lines = self.page.lines(everything=False, width=_width())
         formatter.write("\n".join(lines) + "\n")
 
 
@@ -238,7 +236,7 @@ class HelpfulGroup(TyperGroup):
         if not args and not ctx.resilient_parsing:  # which a shell that completes words asks for
             _print(self._lines(), code=2)
         if args[:1] == ["--help-all"]:
-            parts = (page.lines(everything=True, width=_width()) for page in commands_by_name().values())
+            parts = (page.lines(everything=True, width=_width()) for page in self._pages())
             _print(line for part in parts for line in (*part, ""))
         return super().parse_args(ctx, args)
 
@@ -248,5 +246,10 @@ class HelpfulGroup(TyperGroup):
         formatter.write("\n".join(self._lines()) + "\n")
 
     def _lines(self) -> Iterator[str]:
-        every = commands_by_name()
-        return lines_of_group(self.help or "", every["fit"].examples[0], every.values(), width=_width())
+        pages = self._pages()
+        example = next(page.examples[0] for page in pages if page.name == "fit")
+        return lines_of_group(self.help or "", example, pages, width=_width())
+
+    def _pages(self) -> list[Described]:
+        """The help of every command, in the order of their definition."""
+        return [command.page for command in self.commands.values() if isinstance(command, HelpfulCommand)]

@@ -14,9 +14,9 @@ import typer
 
 from beamwood import __version__
 from beamwood.cli import interrupts
-from beamwood.cli import registry as commands
-from beamwood.cli.help import HelpfulCommand, HelpfulGroup, commands_by_name
+from beamwood.cli.help import HelpfulCommand, HelpfulGroup
 from beamwood.cli.output import prepare_streams, say, silence, tell_warning
+from beamwood.cli.registry import COMMANDS, EXAMPLES, commands_by_name
 from beamwood.cli.typed import with_fix
 from beamwood.cli.words import in_words_of
 from beamwood.errors import InputError
@@ -55,8 +55,9 @@ def _root(
     """Options of the program itself; its help is the app's."""
 
 
-for command in commands.COMMANDS:
-    app.command(name=command.__name__, cls=HelpfulCommand)(command)
+for command in COMMANDS:
+    examples = "\n".join(EXAMPLES[command.__name__])
+    app.command(name=command.__name__, cls=HelpfulCommand, epilog=examples)(command)
 
 
 def run() -> None:
@@ -102,7 +103,9 @@ def main(arguments: list[str]) -> int:
 def _ended_by(error: BaseException, arguments: list[str], *, as_json: bool) -> int:
     """Say what ended the command."""
     if isinstance(error, InputError):
-        return failed(in_words_of(arguments, str(error)), WRONG_INPUT, as_json=as_json)
+        asked = [command for command in COMMANDS if command.__name__ in arguments[:1]]
+        message = in_words_of(asked[0], str(error)) if asked else str(error)
+        return failed(message, WRONG_INPUT, as_json=as_json)
     # Errors of typer, or of click, which older versions of typer need.
     if type(error).__module__.startswith(("typer", "click")) and hasattr(error, "format_message"):
         return failed(_as_typed(error, arguments), WRONG_INPUT, as_json=as_json)

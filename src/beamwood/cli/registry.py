@@ -1,5 +1,7 @@
 """The subcommands in the order of `--help`, with runnable examples."""
 
+from __future__ import annotations
+
 from beamwood.cli.commands.compare import compare
 from beamwood.cli.commands.demo import demo
 from beamwood.cli.commands.describe import describe
@@ -13,8 +15,9 @@ from beamwood.cli.commands.items import export, score, similar
 from beamwood.cli.commands.recommend import recommend
 from beamwood.cli.commands.serve import serve
 from beamwood.cli.commands.settings import settings
+from beamwood.cli.help import Described, described
 
-__all__ = ["COMMANDS", "EXAMPLES"]
+__all__ = ["COMMANDS", "EXAMPLES", "commands_by_name"]
 
 COMMANDS = (
     demo,
@@ -80,3 +83,8 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "explain": ("beamwood explain 9f3c2a7e51d08b46 --store sqlite:runs/mine.events.db",),
     "doctor": ("beamwood doctor",),
 }
+
+
+def commands_by_name() -> dict[str, Described]:
+    """The help of every command by its name."""
+    return {command.__name__: described(command, EXAMPLES[command.__name__]) for command in COMMANDS}

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable
 
-from beamwood.cli.help import commands_by_name
+from beamwood.cli.commands.fit import fit
+from beamwood.cli.help import described
 
 __all__ = ["in_words_of"]
 
@@ -16,12 +17,9 @@ _NAMED = re.compile(r"(?<![\w.\-('`])(?:start\.)?([a-z_]+)=(?=['\d-]|nan|inf|Non
 _OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
 
 
-def in_words_of(arguments: Sequence[str], message: str) -> str:
-    """The message for the user who typed these arguments, with the options of that command only."""
-    every = commands_by_name()
-    if not arguments or arguments[0] not in every:
-        return message
-    known, of_fit = (every[name].option_names for name in (arguments[0], "fit"))
+def in_words_of(command: Callable[..., None], message: str) -> str:
+    """The message for the user of this command, with its options only."""
+    known, of_fit = (described(each, ()).option_names for each in (command, fit))
     for words, option, typed in (
         (_UNKNOWN, "--on-unknown", "pass --on-unknown ignore"),
         ("pass seen='keep' to have them", "--include-seen", "--include-seen has them"),

@@ -156,44 +156,47 @@ def _words_in_categories(labels: pl.Series | None) -> list[str]:
     return [f"the item table has null words as categories ({said}); {fix}"] if said else []
 
 
+def _not_in_table(table: Table, absent: pl.Series, num_rows: int) -> str:
+    """The message about items of the log, in `num_rows` of its rows, that the table lacks, with their likely cause."""
+    other = f" (it has ids of another type, such as {table.strange.head(3).to_list()})" if len(table.strange) else ""
+    alike = same_but_for_looks(absent, table.frame["item"])
+    looks = f" ({alike} of them are, but for blanks, case, Unicode form or zeros; write them alike)" if alike else ""
+    looks = _held_by(table.frame, absent) or looks
+    items, rows, are = counted(len(absent), "item"), counted(num_rows, "row"), "is" if len(absent) == 1 else "are"
+    return (
+        f"{items} of the log ({rows}) {are} not in the item table, such as {absent.head(3).to_list()}{other}{looks}; "
+        "add them, or keep them without columns with --unlisted-items keep"
+    )
+
+
+def _categories(frame: pl.DataFrame) -> tuple[NDArray[np.int32], pl.Series | None]:
+    """int32[N], the first category of each item by its place in their order, -1 for none; the texts of all of them."""
+    categories = np.full(len(frame), -1, np.int32)
+    if "category" not in frame.columns:
+        fields = [name for name in frame.columns if name.startswith("category.")]
+        if fields:
+            raise InputError(
+                f"column 'category' of type row, with the field '{fields[0]}', holds no categories; make them text, or "
+                "leave the column out"
+            )
+        return categories, None
+    lists = label_lists(frame["category"])
+    first = lists.list.first()
+    names = first.drop_nulls().unique().sort()
+    if len(names):
+        present = np.flatnonzero(first.is_not_null().to_numpy())
+        categories[present] = Vocabulary(names).encode(first.drop_nulls())
+    return categories, lists.list.join(SEPARATOR)
+
+
 def aligned(table: Table, catalogue: Vocabulary, logged: pl.Series, unlisted: str, report: dict[str, Any]) -> ItemTable:
     """The table by item index; missing items and suspicious cells are noted in `report`. Errors: an unlisted item."""
-    known = logged.is_in(table.frame["item"].implode())
-    absent = logged.filter(~known).unique().sort()
+    missing = logged.filter(~logged.is_in(table.frame["item"].implode()))
+    absent = missing.unique().sort()
     if len(absent) and unlisted == "error":
-        other = (
-            f" (it has ids of another type, such as {table.strange.head(3).to_list()})" if len(table.strange) else ""
-        )
-        alike = same_but_for_looks(absent, table.frame["item"])
-        looks = (
-            f" ({alike} of them are, but for blanks, case, Unicode form or zeros; write them alike)" if alike else ""
-        )
-        looks = _held_by(table.frame, absent) or looks
-        items, rows = counted(len(absent), "item"), counted(int((~known).sum()), "row")
-        are = "is" if len(absent) == 1 else "are"
-        raise InputError(
-            f"{items} of the log ({rows}) {are} not in the item table, such as "
-            f"{absent.head(3).to_list()}{other}{looks}; add them, or keep them without columns with "
-            "--unlisted-items keep"
-        )
+        raise InputError(_not_in_table(table, absent, len(missing)))
     frame = pl.DataFrame({"item": catalogue.ids}).join(table.frame, on="item", how="left", maintain_order="left")
-    categories = np.full(len(catalogue), -1, np.int32)
-    labels = None
-    fields = [name for name in frame.columns if name.startswith("category.")]
-    if fields and "category" not in frame.columns:
-        raise InputError(
-            f"column 'category' of type row, with the field '{fields[0]}', holds no categories; make them text, or "
-            "leave the column out"
-        )
-    if "category" in frame.columns:
-        lists = label_lists(frame["category"])
-        labels = lists.list.join(SEPARATOR)
-        first = lists.list.first()
-        names = first.drop_nulls().unique().sort()
-        if len(names):
-            categories = np.full(len(first), -1, np.int32)
-            present = np.flatnonzero(first.is_not_null().to_numpy())
-            categories[present] = Vocabulary(names).encode(first.drop_nulls())
+    categories, labels = _categories(frame)
     report["items_not_in_table"] = len(absent)
     report["items_without_interactions"] = len(catalogue) - logged.n_unique()
     report["items_of_another_type"] = len(table.strange)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from beamwood.blocks import evenly
+from beamwood.data.queries import Queries
 from beamwood.types import Searcher, SearchOptions
-
-if TYPE_CHECKING:
-    from beamwood.data.queries import Queries
 
 __all__ = ["Cost", "measure_cost"]
 

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import polars as pl
 
 from beamwood.blocks import evenly
+from beamwood.data.dataset import Dataset
+from beamwood.data.split import Split
 from beamwood.types import IndexArray, Searcher, SearchOptions
-
-if TYPE_CHECKING:
-    import polars as pl
-
-    from beamwood.data.dataset import Dataset
-    from beamwood.data.split import Split
 
 __all__ = ["Example", "ShownItem", "titles", "users_shown"]
 

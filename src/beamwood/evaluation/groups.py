@@ -6,15 +6,13 @@ Shape legend: Q queries, N items, G groups.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from beamwood.data.split import Split
 from beamwood.types import IndexArray
-
-if TYPE_CHECKING:
-    from beamwood.data.split import Split
 
 __all__ = ["Groups", "by_history", "by_popularity", "grouped"]
 

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamwood.errors import InputError
+from beamwood.ragged import repeats
 from beamwood.types import BoolArray, IndexArray, ItemLists, among
 
 __all__ = [
@@ -28,22 +29,10 @@ __all__ = [
     "gini",
     "metrics_at",
     "relevance",
-    "repeats",
     "share_of",
 ]
 
 METRICS = ("precision", "recall", "f", "hit_rate", "ndcg", "mrr")
-
-
-def repeats(items_BK: IndexArray) -> BoolArray:
-    """bool[B, K], true where an earlier place of the row holds the same item; -1 (no item) never repeats."""
-    order = np.argsort(items_BK, axis=1, kind="stable")
-    ranked = np.take_along_axis(items_BK, order, axis=1)
-    again = np.zeros(items_BK.shape, np.bool_)
-    again[:, 1:] = (ranked[:, 1:] == ranked[:, :-1]) & (ranked[:, 1:] >= 0)
-    repeated = np.empty_like(again)
-    np.put_along_axis(repeated, order, again, axis=1)
-    return repeated
 
 
 def relevance(items_BK: IndexArray, labels: ItemLists) -> BoolArray:

@@ -8,13 +8,14 @@ import operator
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from beamwood.arguments import naming_arguments
 from beamwood.blocks import slices
+from beamwood.data.split import Split
 from beamwood.errors import InputError
 from beamwood.evaluation.groups import by_popularity
 from beamwood.evaluation.metrics import (
@@ -31,9 +32,6 @@ from beamwood.notebook import lines, table
 from beamwood.steps import step
 from beamwood.types import Hits, IndexArray, ItemLists, Query, QueryNeeds, SearchOptions
 from beamwood.words import counted
-
-if TYPE_CHECKING:
-    from beamwood.data.split import Split
 
 __all__ = [
     "VIEWS",

@@ -6,18 +6,16 @@ Seeds of bootstraps are fixed, so that a summary of the same values is the same.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from beamwood.data.split import Split
 from beamwood.evaluation.groups import Groups, by_history, by_popularity
 from beamwood.evaluation.protocol import PerQuery, Searches, evaluate_both
 from beamwood.evaluation.significance import bootstrap_interval, bootstrap_intervals
 from beamwood.evaluation.tail import TailRule, tail_queries
 from beamwood.types import FloatArray
-
-if TYPE_CHECKING:
-    from beamwood.data.split import Split
 
 __all__ = ["as_document", "for_whom", "measure_tail"]
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -19,15 +19,13 @@ from beamwood.evaluation.significance import mean_exceeds
 from beamwood.fitting.choose import CUT, Monitor
 from beamwood.fitting.neighbour_counts import neighbour_counts
 from beamwood.fitting.neighbour_kinds import KINDS, NeighbourKind
+from beamwood.fitting.settings import WeightChoiceSettings
 from beamwood.fitting.start_cache import cached
 from beamwood.kernels.lists import strongest
 from beamwood.retrieval.searchers.neighbours import NeighbourSearcher
 from beamwood.steps import step, tell
 from beamwood.training.budget import Budget, estimated_seconds
 from beamwood.types import FloatArray
-
-if TYPE_CHECKING:
-    from beamwood.fitting.settings import WeightChoiceSettings
 
 __all__ = ["chosen_horizon", "chosen_neighbours"]
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from beamwood.fitting.choose import Choice, Measure
+from beamwood.fitting.searched_task import SearchedTask
 from beamwood.training.budget import Budget, estimated_seconds
 from beamwood.training.pace import Estimates
-
-if TYPE_CHECKING:
-    from beamwood.fitting.searched_task import SearchedTask
 
 __all__ = ["Later", "TimedValidation"]
 

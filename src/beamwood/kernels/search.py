@@ -125,8 +125,7 @@ class DinSearch:
         `live` of fewer levels ends the search there: the result is nodes of the last of them. Errors: k outside
         1..beam_width, leaves outside the shape, arrays whose shapes do not fit.
         """
-        if not 1 <= k <= beam_width:
-            raise InputError(f"k={k} is outside 1..beam_width={beam_width}; raise beam_width or lower k")
+        _check_width(k, beam_width)
         _check_k(k)
 
         def ask(history: IndexArray, live: Live, lists: Excluded | None) -> SearchResult:
@@ -163,8 +162,7 @@ class DinSearch:
         """
         if self.weights.light is None or way.kind == "beam":
             raise InputError(f"{way} is steered by no light head; use `beam`, or fit with model.light_width above 0")
-        if not 1 <= k <= way.beam_width:
-            raise InputError(f"k={k} is outside 1..beam_width={way.beam_width}; raise beam_width or lower k")
+        _check_width(k, way.beam_width)
         numbers = (way.beam_width, way.judged, way.kind == "cascade", again)
 
         def ask(history: IndexArray, live: Live, lists: Excluded | None) -> SearchResult:
@@ -313,6 +311,11 @@ class DinSearch:
         if len(leaves) and (leaves.min() < 0 or (keys[1:] <= keys[:-1]).any()):
             raise InputError("excluded must hold leaves of 0 or more, ascending and without repeats within a row")
         return indptr, leaves
+
+
+def _check_width(k: int, beam_width: int) -> None:
+    if not 1 <= k <= beam_width:
+        raise InputError(f"k={k} is outside 1..beam_width={beam_width}; raise beam_width or lower k")
 
 
 def _check_k(k: int) -> None:

@@ -1,12 +1,11 @@
 """GraphRec: user and item vectors in one space, whose products are rectified with both signs.
 
-Shape legend: B rows, M items a row, D width.
+Shape legend: D width.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, Unpack
 
 import numpy as np
 import torch
@@ -14,11 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from beamwood.data.features import FeatureColumn, FeatureTable
-from beamwood.models.features import FeatureEncoder, exported_columns
-from beamwood.models.pairs import IdTable, QueryTensors
+from beamwood.models.pair_model import PairInputs, PairModel
 from beamwood.models.parameters import Sizes
-from beamwood.models.scorer import PairScore, Rows
 from beamwood.models.scorers import graphrec
 from beamwood.ragged import indptr_of
 from beamwood.types import ItemLists
@@ -26,7 +22,7 @@ from beamwood.types import ItemLists
 __all__ = ["GraphRec"]
 
 
-class GraphRec(nn.Module):
+class GraphRec(PairModel):
     """`s = sum_d relu(a_d) relu(b_d) + relu(-a_d) relu(-b_d)`, `a = W_u x_u + c_u`, `b = W_i x_i + c_i`.
 
     x is the id, the given columns, and with `graph` (the training histories) the row of the graph's Laplacian: the
@@ -34,61 +30,35 @@ class GraphRec(nn.Module):
     since a product is positive where both signs agree. Source: GraphRec (Rashed et al. 2019); GuidedRec has ids only.
     """
 
-    score: ClassVar[PairScore] = graphrec.SCORE
-
     def __init__(
         self,
         num_users: int,
         num_items: int,
         *,
-        width: int = 20,
-        user_features: FeatureTable | None = None,
-        item_features: FeatureTable | None = None,
-        context_columns: Sequence[FeatureColumn] = (),
+        width: int,
         graph: ItemLists | None = None,
-        generator: torch.Generator | None = None,
+        **inputs: Unpack[PairInputs],
     ) -> None:
-        super().__init__()
-        self.sizes = Sizes()
-        self.users = IdTable(num_users, width, user_features, generator=generator)
-        self.items = IdTable(num_items, width, item_features, generator=generator)
+        super().__init__(graphrec.SCORE, num_users, num_items, width=width, sizes=Sizes(), **inputs)
         self.user_bias = nn.Parameter(torch.zeros(width))
         self.item_bias = nn.Parameter(torch.zeros(width))
-        self.context = FeatureEncoder(context_columns, width, generator=generator) if context_columns else None
         self.user_graph = self.item_graph = None
         if graph is not None:
-            edges = graph.distinct()
+            edges, generator = graph.distinct(), inputs.get("generator")
             rows, columns = edges.rows, edges.items
             self.user_graph = NeighbourSum(rows, columns, num_users, num_items, width, generator)
             order = np.argsort(columns, kind="stable")
             self.item_graph = NeighbourSum(columns[order], rows[order], num_items, num_users, width, generator)
 
-    def forward(self, query: QueryTensors, items_BM: Tensor) -> Tensor:
-        """Scores [B, M]."""
-        a_BD = self.user_vectors(query.users_B)
-        if self.context is not None:
-            a_BD = a_BD + self.context(query.context)
-        rows = Rows({"users": a_BD}, {"items": self.item_vectors(items_BM)})
-        scores: Tensor = self.score.forward({}, rows, self.sizes)
-        return scores
+    def user_rows(self, users: Tensor) -> dict[str, Tensor]:
+        """a [.., D] as "users", without the context."""
+        vectors = super().user_rows(users)["users"] + self.user_bias
+        return {"users": vectors if self.user_graph is None else vectors + self.user_graph(users)}
 
-    def user_vectors(self, users: Tensor) -> Tensor:
-        """a [.., D], without the context."""
-        vectors: Tensor = self.users(users) + self.user_bias
-        return vectors if self.user_graph is None else vectors + self.user_graph(users)
-
-    def item_vectors(self, items: Tensor) -> Tensor:
-        """b [.., D]."""
-        vectors: Tensor = self.items(items) + self.item_bias
-        return vectors if self.item_graph is None else vectors + self.item_graph(items)
-
-    @torch.no_grad()
-    def export(self) -> tuple[dict[str, Any], dict[str, NDArray[np.float32]]]:
-        """The scorer's configuration and arrays, with all inputs of an id folded into its vector."""
-        users = self.user_vectors(torch.arange(-1, self.users.ids.num_embeddings - 1).roll(-1))
-        items = self.item_vectors(torch.arange(self.items.ids.num_embeddings - 1))
-        columns, weights = exported_columns(self.context)
-        return {"kind": self.score.kind} | columns, {"users": users.numpy(), "items": items.numpy()} | weights
+    def item_rows(self, items: Tensor) -> dict[str, Tensor]:
+        """b [.., D] as "items"."""
+        vectors = super().item_rows(items)["items"] + self.item_bias
+        return {"items": vectors if self.item_graph is None else vectors + self.item_graph(items)}
 
 
 class NeighbourSum(nn.Module):

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from beamwood.data.features import FeatureTable
 from beamwood.models.features import FeatureRows
 
-__all__ = ["IdTable", "QueryTensors", "UserColumns"]
+__all__ = ["IdVectors", "QueryTensors", "UserColumns"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class QueryTensors:
     context: Mapping[str, Tensor] = field(default_factory=dict)
 
 
-class IdTable(nn.Module):
+class IdVectors(nn.Module):
     """A vector for each id, plus that of its columns; row -1 is for unknown ids, with every column missing.
 
     `num_rows` ids; `features` has one row an id and a last one for unknown ids.
@@ -60,11 +60,6 @@ class IdTable(nn.Module):
         """The number of ids, without the unknown one."""
         return self.ids.num_embeddings - 1
 
-    def all(self) -> Tensor:
-        """[num_rows + 1, D]."""
-        vectors: Tensor = self(torch.arange(self.ids.num_embeddings))
-        return vectors
-
 
 class UserColumns(nn.Module):
     """The vector of each user's columns alone, for a model whose users have no vector of their own."""
@@ -73,7 +68,7 @@ class UserColumns(nn.Module):
         self, features: FeatureTable, width: int, *, std: float = 0.01, generator: torch.Generator | None = None
     ) -> None:
         super().__init__()
-        self.table = IdTable(len(features) - 1, width, features, std=std, generator=generator)
+        self.table = IdVectors(len(features) - 1, width, features, std=std, generator=generator)
         with torch.no_grad():
             self.table.ids.weight.zero_()
         self.table.ids.weight.requires_grad_(False)
@@ -82,7 +77,3 @@ class UserColumns(nn.Module):
         """[B, D]."""
         vectors: Tensor = self.table(users_B)
         return vectors
-
-    def all(self) -> Tensor:
-        """[num_rows + 1, D]; the last row is that of unknown users."""
-        return self.table.all()

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from beamwood.models.pairs import IdTable
+from beamwood.models.pairs import IdVectors
 from beamwood.models.sequence import SequenceModel
 
 __all__ = ["MeanTower", "TwoTower", "UserTable"]
@@ -52,7 +52,7 @@ class TwoTower(nn.Module):
     """`s(u, i) = f(u) . g(i) / temperature`, with `normalise` of unit vectors."""
 
     def __init__(
-        self, users: UserTable | MeanTower | SequenceModel, items: IdTable, *, normalise: bool, temperature: float
+        self, users: UserTable | MeanTower | SequenceModel, items: IdVectors, *, normalise: bool, temperature: float
     ) -> None:
         super().__init__()
         self.users, self.items = users, items

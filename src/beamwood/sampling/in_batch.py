@@ -71,11 +71,9 @@ class InBatchSampler(Protocol):
     def load_state(self, state: dict[str, Any]) -> None: ...
 
 
-def log_popularity(counts_N: NDArray[Any], *, floor: float = 1.0) -> Tensor:
-    """float32[N], ln of each item's share of all interactions; counts below `floor` are taken as that."""
-    if floor <= 0:
-        raise InputError(f"floor={floor} must be above 0, or an item without interactions has log 0")
-    counts = torch.from_numpy(np.maximum(np.asarray(counts_N, np.float64), floor))
+def log_popularity(counts_N: NDArray[Any]) -> Tensor:
+    """float32[N], ln of each item's share of all interactions; an item without any counts as one with 1."""
+    counts = torch.from_numpy(np.maximum(np.asarray(counts_N, np.float64), 1.0))
     return torch.log(counts / counts.sum()).float()
 
 

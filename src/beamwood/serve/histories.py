@@ -14,20 +14,18 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
-from prometheus_client import Counter, Histogram
+from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from beamwood.serve.answer.asking import Asking, StoredHistory
 from beamwood.serve.answer.kept import kept_of, owner_of
 from beamwood.serve.answer.snapshot import Snapshot
 from beamwood.serve.clock import Clock
 from beamwood.serve.problems import Problem
+from beamwood.serve.settings import ServeSettings
 from beamwood.serve.store.event import Event, Owner
 from beamwood.serve.store.protocol import Appended, HistoryStore, KeyReused, Retention, Stored, StoreUnavailable
-
-if TYPE_CHECKING:
-    from beamwood.serve.service import Service
 
 __all__ = ["HistoryGateway"]
 
@@ -51,18 +49,13 @@ _COMMITS = (0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.125, 0.25
 
 
 class HistoryGateway:
-    """The service's access to its store.
+    """The service's access to its store, whose opening is tried again until it succeeds.
 
-    `opener` opens it, and is retried until it succeeds.
+    `said` logs a line about the service; `registry`: of its metrics.
     """
 
-    def __init__(
-        self,
-        service: Service,
-        opener: Callable[[], HistoryStore],
-        retention: Retention,
-    ) -> None:
-        self.service, self._opener, self._retention = service, opener, retention
+    def __init__(self, settings: ServeSettings, said: Callable[..., None], registry: CollectorRegistry) -> None:
+        self._settings, self._said = settings, said
         self._pool = ThreadPoolExecutor(_READERS, thread_name_prefix="store")
         self.store: HistoryStore | None = None
         self._erased: dict[Owner, float] = {}
@@ -76,14 +69,11 @@ class HistoryGateway:
         self._clock_kept, self._is_doubted = -math.inf, False
         self.trouble: str | None = None
         """Why the store is down, None while it is up."""
-        own: dict[str, Any] = {"namespace": "beamwood", "registry": service.metrics.registry}
+        own: dict[str, Any] = {"namespace": "beamwood", "registry": registry}
         self._events = Counter("events", "Events that were sent, by what became of them", ["outcome"], **own)
         self._commit = Histogram("commit_seconds", "From an event to its commit", buckets=_COMMITS, **own)
         self._errors = Counter("store_errors", "Calls that the store did not answer", ["call"], **own)
         self._stale = Counter("stale_histories", "Answers without the store", **own)
-        service.kept = self.kept
-        service.reasons.append(self.unready)
-        service.closing.append(self.close)
         with suppress(StoreUnavailable):
             self._open()
 
@@ -96,7 +86,7 @@ class HistoryGateway:
             if self._failed_at > asked:
                 raise StoreUnavailable(self.trouble or "it does not answer")
             try:
-                store = self._opener()
+                store = self._settings.opened_store()
                 self._note_erased(store.erased())
             except StoreUnavailable as error:
                 self._failed("open", error)
@@ -119,7 +109,7 @@ class HistoryGateway:
         """The events after the end of the model's log; stale without the store."""
         owner = owner_of(body)
         assert owner is not None
-        limits = self.service.settings.limits
+        limits = self._settings.limits
         found = await self._read_soon(lambda: kept_of(self._open(), owner, snapshot, body, limits))
         if found is not None:
             return found
@@ -133,7 +123,7 @@ class HistoryGateway:
             return None
         try:
             # Half of the timeout; the search has the rest.
-            return await _in_time(self._in_pool(work), self.service.settings.timeout / 2)
+            return await _in_time(self._in_pool(work), self._settings.timeout / 2)
         except (StoreUnavailable, TimeoutError) as error:
             self._failed("read", error)
             return None
@@ -208,7 +198,7 @@ class HistoryGateway:
         self._errors.labels(name).inc()
         if self.trouble is None:
             self.trouble = str(error) or "it does not answer in time"
-            self.service.log.said("store_down", call=name, reason=self.trouble)
+            self._said("store_down", call=name, reason=self.trouble)
         self._down_since = self._down_since or time.monotonic()
         # A store that cannot be written to, as on a full disk, may be read.
         if name in _READS:
@@ -219,7 +209,7 @@ class HistoryGateway:
 
     def _answers(self) -> None:
         if self.trouble is not None:
-            self.service.log.said("store_up", seconds=round(time.monotonic() - self._down_since, 3))
+            self._said("store_up", seconds=round(time.monotonic() - self._down_since, 3))
             self._erased_until = -math.inf
         self._down_since = self._unread_since = 0.0
         self._is_refusing, self.trouble = False, None
@@ -245,13 +235,13 @@ class HistoryGateway:
 
     async def _compact(self) -> None:
         """Let go of what is beyond the retention; of what is old only by a clock that is believed."""
-        now, monotonic, retention = time.time(), time.monotonic(), self._retention
+        now, monotonic, retention = time.time(), time.monotonic(), self._settings.retention
         if self._clock is None:
             kept = await self.call("read", lambda store: store.get(_CLOCK))
             self._clock = Clock(None if kept is None else float(kept), now, monotonic)
         is_doubted = not self._clock.is_believed(now, monotonic)
         if is_doubted and not self._is_doubted and retention.keep_days is not None:
-            self.service.log.said("clock_ahead", reason="nothing is removed by its age for a day; mend the clock")
+            self._said("clock_ahead", reason="nothing is removed by its age for a day; mend the clock")
         self._is_doubted = is_doubted
         if is_doubted:
             retention = replace(retention, keep_days=None)

@@ -7,7 +7,8 @@ import os
 import secrets
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,10 +42,7 @@ _RECORDED = 100
 
 
 class Service:
-    """The state that endpoints share. `snapshot` is replaced as a whole; each request reads it once.
-
-    `kept` returns the stored history of a body, `reasons`: callables that return why the service is not ready, or None.
-    """
+    """The state that endpoints share. `snapshot` is replaced as a whole; each request reads it once."""
 
     def __init__(self, settings: ServeSettings, snapshot: Snapshot | None = None) -> None:
         self.settings, self.snapshot = settings, snapshot
@@ -53,7 +51,11 @@ class Service:
         """The key of cursors."""
         key = secrets.token_bytes(32) if settings.tokens is None else self.secret
         self.log = RequestLog(settings.log, users=settings.log_users, secret=key)
+        self._closing = ExitStack()
+        """What is closed at shutdown, last first."""
         self.spans = None if settings.otlp is None else _spans(settings.otlp, self.log)
+        if self.spans is not None:
+            self._closing.callback(self.spans.close)
         self.engine = Engine(settings.search_threads, queued_rows=settings.limits.queued_rows)
         self.admission = Admission(settings.search_threads, max_wait=settings.max_wait)
         self.metrics = Metrics(self)
@@ -69,12 +71,10 @@ class Service:
         self.opening = 0
         """The folders that threads are reading."""
         self.numbers = 0 if snapshot is None else snapshot.number
-        self.kept: Callable[[Snapshot, Asking], Awaitable[StoredHistory]] | None = None
-        self.reasons: list[Callable[[], str | None]] = []
-        self.closing: list[Callable[[], None]] = [] if self.spans is None else [self.spans.close]
-        """Callables at shutdown, last first."""
-        self.histories = HistoryGateway(self, settings.opened_store, settings.retention)
+        self.histories = HistoryGateway(settings, self.log.said, self.metrics.registry)
+        self._closing.callback(self.histories.close)
         self.outcomes, self.experiments, self.catalogue = Outcomes(self), Experiments(self), Catalogue(self)
+        self._closing.callback(self.outcomes.close)
         self.first_events = FirstEvents(self)
 
     @classmethod
@@ -136,7 +136,7 @@ class Service:
             return "the service is being shut down; ask another one"
         if self.snapshot is None:
             return self._loading
-        return next((said for said in (reason() for reason in self.reasons) if said is not None), None)
+        return self.histories.unready()
 
     @property
     def _loading(self) -> str:
@@ -146,10 +146,10 @@ class Service:
         return "the model is being loaded; ask again soon"
 
     async def kept_of(self, snapshot: Snapshot, body: Asking) -> StoredHistory:
-        """The stored history of a body, empty without a store."""
-        if self.kept is None or (body.user is None and body.session is None):
+        """The stored history of a body, empty for one that names nobody."""
+        if body.user is None and body.session is None:
             return StoredHistory()
-        return await self.kept(snapshot, body)
+        return await self.histories.kept(snapshot, body)
 
     def counted(self, body: Recommend, answer: Answer, found: FoundItems) -> None:
         """Record metrics of an answer, and the request for the trial of the next model."""
@@ -171,8 +171,7 @@ class Service:
     def close(self) -> None:
         """Stop the threads, and close resources."""
         self.engine.close()
-        while self.closing:
-            self.closing.pop()()
+        self._closing.close()
         self.log.flush()
 
 

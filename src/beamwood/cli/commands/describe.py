@@ -44,7 +44,7 @@ def describe(log: o.LogPath, *, reading: o.ReadOptions, html: o.Page = None, jso
     document = ways[0][0] if ways else _outlined(log, reading)
     document = document | {"commands": [_command(log, way, told) for told, way in ways if told["split"]]}
     if refusal is not None:
-        refusal = " ".join(in_words_of(("describe",), refusal).split())
+        refusal = " ".join(in_words_of(describe, refusal).split())
         document |= {"error": refusal, "exit": 2}
     page = None
     if html is not None and "splits" in document:

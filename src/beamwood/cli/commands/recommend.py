@@ -161,7 +161,7 @@ def recommend(
 
 def _print_lists(labels: Sequence[Any], found: Recommendations, *, json: bool) -> None:
     """The answer of each row under its label, with the reason of an empty one."""
-    why = {row: in_words_of(("recommend",), reason) for row, reason in found.empty.items()}
+    why = {row: in_words_of(recommend, reason) for row, reason in found.empty.items()}
     rows = enumerate(zip(labels, found.item_ids, found.scores, strict=True))
     if json:
         print_json(

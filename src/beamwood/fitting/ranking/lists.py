@@ -19,11 +19,12 @@ from beamwood.data.split import Split
 from beamwood.errors import InputError
 from beamwood.evaluation.sampled import SampledValidation
 from beamwood.fitting.options import TrainOptions
-from beamwood.fitting.ranking.pair_models import AnyPairModel, build_pair_model, pair_scorer, query_tensors, score_of
+from beamwood.fitting.ranking.pair_models import build_pair_model, pair_scorer, query_tensors, score_of
 from beamwood.fitting.ranking.settings import RankerConfig
 from beamwood.fitting.run import fit_task
 from beamwood.fitting.searched_task import SearchedTask
 from beamwood.losses import ranking
+from beamwood.models.pair_model import PairModel
 from beamwood.models.pairs import QueryTensors
 from beamwood.models.scorer import PairScore
 from beamwood.models.surrogate import NdcgSurrogate
@@ -63,7 +64,7 @@ class ListBatch:
 class ListTask(SearchedTask[ListBatch]):
     """Lists of all users; for a model that reads histories, of each position of each history."""
 
-    ranker: AnyPairModel
+    ranker: PairModel
 
     def __init__(
         self,

@@ -6,7 +6,6 @@ Shape legend: B rows, L history length.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -20,18 +19,17 @@ from beamwood.fitting.ranking.settings import PairConfig
 from beamwood.fitting.vectors.item_start import start_from_transitions
 from beamwood.models.din_ranker import DinRanker
 from beamwood.models.graphrec import GraphRec
-from beamwood.models.pair_model import PairModel
+from beamwood.models.pair_model import PairInputs, PairModel
 from beamwood.models.pairs import QueryTensors
 from beamwood.models.scorer import PairScore
-from beamwood.models.scorers import SCORERS, neumf
+from beamwood.models.scorers import SCORERS, din, graphrec, neumf
 from beamwood.retrieval.searchers.scorers import PlainScorer
 from beamwood.training.budget import Budget
 from beamwood.training.lazy_adam import sparse_gradients
 from beamwood.types import Query
 
-__all__ = ["AnyPairModel", "build_pair_model", "pair_scorer", "query_tensors", "score_of"]
+__all__ = ["build_pair_model", "pair_scorer", "query_tensors", "score_of"]
 
-AnyPairModel = GraphRec | PairModel | DinRanker
 # The width of NeuMF's first layer is half of its inputs, 16 in the paper's smallest form.
 _NEUMF_WIDTH = 8
 
@@ -48,36 +46,36 @@ def build_pair_model(
     generator: torch.Generator,
     context: Sequence[FeatureColumn] = (),
     budget: Budget | None = None,
-) -> AnyPairModel:
+) -> PairModel:
     """The model of a score; initial item vectors depend on the generator's seed.
 
     Errors: columns of a table that was not given, `model.graph` or `start.items=transitions` for another model.
     """
     own, start = config.model, config.start
-    items, users = item_features(train, own.item_columns), user_features(train, own.user_columns)
-    shared: dict[str, Any] = {"item_features": items, "user_features": users}
-    shared |= {"generator": generator, "context_columns": context}
-    num_users, num_items = len(train.users), len(train.items)
     assert own.width is not None, "a plan has one"
     assert start.items != "auto", "a plan resolves it"
-    if own.graph and score is not GraphRec.score:
+    if own.graph and score is not graphrec.SCORE:
         raise InputError(f"model.graph=true is for model.kind=graphrec, not for {score.kind}; leave it out")
     if start.items == "transitions" and not score.reads_history:
         raise InputError(f"start.items=transitions is for model.kind=din, not for {score.kind}; leave it out")
-    model: AnyPairModel
-    if score is GraphRec.score:
-        graph = train.histories if own.graph else None
-        model = GraphRec(num_users, num_items, width=own.width, graph=graph, **shared)
-    elif score is DinRanker.score:
-        shared |= {"attention": own.attention, "mlp": own.mlp, "attention_start": start.attention}
-        model = DinRanker(num_items, width=own.width, **shared)
+    counts = len(train.users), len(train.items)
+    inputs: PairInputs = {
+        "item_features": item_features(train, own.item_columns),
+        "user_features": user_features(train, own.user_columns),
+        "context_columns": context,
+        "generator": generator,
+    }
+    model: PairModel
+    if score is graphrec.SCORE:
+        model = GraphRec(*counts, width=own.width, graph=train.histories if own.graph else None, **inputs)
+    elif score is din.SCORE:
+        sizes = din.Sizes.among(own)
+        model = DinRanker(*counts, width=own.width, sizes=sizes, attention_start=start.attention, **inputs)
     elif score is neumf.SCORE:
-        shared |= {"width": _NEUMF_WIDTH, "sizes": neumf.Sizes(factors=own.width)}
-        model = PairModel(score, num_users, num_items, **shared)
+        model = PairModel(score, *counts, width=_NEUMF_WIDTH, sizes=neumf.Sizes(factors=own.width), **inputs)
     else:
-        model = PairModel(score, num_users, num_items, width=own.width, sizes=score.sizes.among(own), **shared)
+        model = PairModel(score, *counts, width=own.width, sizes=score.sizes.among(own), **inputs)
     if start.items == "transitions":
-        assert not isinstance(model, GraphRec)
         start_from_transitions([model.items.ids], train, generator.initial_seed(), budget)
         if isinstance(model, DinRanker):
             model.centre_attention()
@@ -99,7 +97,7 @@ def query_tensors(
     )
 
 
-def pair_scorer(model: AnyPairModel, config: PairConfig) -> PlainScorer:
+def pair_scorer(model: PairModel, config: PairConfig) -> PlainScorer:
     """The torch-free scorer of the current weights."""
     settings, arrays = model.export()
     if model.score.reads_history:

@@ -26,18 +26,18 @@ from beamwood.fitting.assemble import build_retriever
 from beamwood.fitting.choose import CUT, Choice, check_monitor
 from beamwood.fitting.columns import context_features, feature_tensors
 from beamwood.fitting.options import TrainOptions, with_budget
-from beamwood.fitting.ranking.pair_models import AnyPairModel, build_pair_model, pair_scorer, query_tensors, score_of
+from beamwood.fitting.ranking.pair_models import build_pair_model, pair_scorer, query_tensors, score_of
 from beamwood.fitting.ranking.settings import StagesConfig
 from beamwood.fitting.ranking.stage_measure import StageMeasure
 from beamwood.fitting.run import train
 from beamwood.fitting.searched_task import SearchedTask
 from beamwood.fitting.stages import blend_of_stages, first_stage, stage_candidates
+from beamwood.models.pair_model import PairModel
 from beamwood.models.pairs import QueryTensors
 from beamwood.models.scorer import PairScore
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.searchers.candidates import num_exact
 from beamwood.retrieval.searchers.ranked import RankingSearcher
-from beamwood.retrieval.searchers.scorers import PairScorer
 from beamwood.steps import step, tell
 from beamwood.training.budget import Budget
 from beamwood.training.optimisers import Optimiser
@@ -72,7 +72,7 @@ class StagesTask(SearchedTask[CandidateBatch]):
     all items except the targets, or all unseen items; the retriever's candidates represent only themselves.
     """
 
-    ranker: AnyPairModel
+    model: PairModel
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class StagesTask(SearchedTask[CandidateBatch]):
             self._retrieve(budget)
         self.num_examples = len(self.examples)
         columns = () if self.context is None else self.context.columns
-        self.model = self.ranker = build_pair_model(self.train, self.config, self.score, rng, columns, budget)
+        self.model = build_pair_model(self.train, self.config, self.score, rng, columns, budget)
 
     def optimisers(self) -> list[Optimiser]:
         """AdamW."""
@@ -139,27 +139,16 @@ class StagesTask(SearchedTask[CandidateBatch]):
 
         It may take half of what is left of a limited budget; the remaining examples are left out.
         """
-        config, examples, retriever, logged = self.config, self.examples, self.retriever, self.train.context
+        config, examples = self.config, self.examples
         found: list[NDArray[np.int32]] = []
         hits: list[BoolArray] = []
-        begin = examples.source.indptr[examples.users]
-        k, until = min(config.model.num_candidates, self.num_items), budget.left / 2
-        options = SearchOptions(num_exact=num_exact(k, CUT))
-        for rows in _blocks(examples.stop - begin, _SEARCHED_UNDER_A_LIMIT if budget.limited else _SEARCHED_AT_A_TIME):
+        lengths, until = examples.stop - examples.source.indptr[examples.users], budget.left / 2
+        for rows in _blocks(lengths, _SEARCHED_UNDER_A_LIMIT if budget.limited else _SEARCHED_AT_A_TIME):
             if found and budget.left < until:
                 self._keep_examples(np.arange(rows[0]))
                 budget.leave_out(f"candidates are retrieved for {rows[0]:,} of {len(examples):,} training histories")
                 break
-            past = examples.source.slices(begin[rows], examples.stop[rows])
-            # The context of the target event.
-            frame = None if logged is None else logged[examples.stop[rows]]
-            query = Query(examples.users[rows], past, encode_context(retriever.needs.context, frame, len(rows)))
-            targets, items = self.targets(rows), retriever.search(query, k, replace(options, excluded=past)).items
-            hit = _is_retrieved(targets, items)
-            # A seen target can only be found with seen items kept.
-            again = np.flatnonzero(among(targets, past).any(axis=1))
-            if len(again):
-                hit[again] |= _is_retrieved(targets[again], retriever.search(query.take(again), k, options).items)
+            items, hit = self._searched(rows)
             found.append(items)
             hits.append(hit)
         candidates_EK, hit_ET = np.concatenate(found), np.concatenate(hits)
@@ -174,6 +163,23 @@ class StagesTask(SearchedTask[CandidateBatch]):
             self.weights_ET, candidates_EK = hit_ET[kept].astype(np.float32), candidates_EK[kept]
         if config.loss.negatives == "candidates":
             self.candidates_EK = candidates_EK
+
+    def _searched(self, rows: IndexArray) -> tuple[NDArray[np.int32], BoolArray]:
+        """int32[B, K], the candidates of the given examples without seen items, and bool[B, T], the targets found."""
+        examples, retriever, logged = self.examples, self.retriever, self.train.context
+        past = examples.source.slices(examples.source.indptr[examples.users[rows]], examples.stop[rows])
+        # The context of the target event.
+        frame = None if logged is None else logged[examples.stop[rows]]
+        query = Query(examples.users[rows], past, encode_context(retriever.needs.context, frame, len(rows)))
+        k = min(self.config.model.num_candidates, self.num_items)
+        options = SearchOptions(num_exact=num_exact(k, CUT))
+        targets, items = self.targets(rows), retriever.search(query, k, replace(options, excluded=past)).items
+        hit = _is_retrieved(targets, items)
+        # A seen target can only be found with seen items kept.
+        again = np.flatnonzero(among(targets, past).any(axis=1))
+        if len(again):
+            hit[again] |= _is_retrieved(targets[again], retriever.search(query.take(again), k, options).items)
+        return items, hit
 
     def _keep_examples(self, rows: IndexArray) -> None:
         """Keep only the given examples."""
@@ -219,11 +225,7 @@ class StagesTask(SearchedTask[CandidateBatch]):
 
     def searcher(self) -> RankingSearcher:
         """The ranker alone, with the current weights."""
-        return RankingSearcher(self.scorer())
-
-    def scorer(self) -> PairScorer:
-        """The torch-free scorer of the current weights."""
-        return pair_scorer(self.ranker, self.config)
+        return RankingSearcher(pair_scorer(self.model, self.config))
 
 
 def _among_candidates(

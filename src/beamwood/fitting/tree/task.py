@@ -132,13 +132,12 @@ class TreeTask(SearchedTask[TreeBatch]):
         Errors: `InputError` where `tree.start` lacks an input.
         """
         seed, train, config = rng.initial_seed(), self.split.train, self.config
-        vectors = ItemVectors(train, config, seed, self.terms, budget)
+        vectors, start_key = ItemVectors(train, config, seed, self.terms, budget), self._start_key(seed)
 
         def first_tree() -> Tree:
             with step("building the first tree"):
                 return start_tree(self.split, config, np.random.default_rng(seed), vectors, budget)
 
-        start_key = self._start_key(seed)
         tree = first_tree() if start_key is None else cached(train, f"tree {start_key}", first_tree, budget)
         self.objective = self.make_objective(tree)
         if self.objective.labels in ("rectified", "one-step") and self.objective.estimator is None:
@@ -157,13 +156,18 @@ class TreeTask(SearchedTask[TreeBatch]):
         # The calibration of independent losses depends on random draws, so it is not cached.
         if start_key is None or self.objective.loss.link.independent or num_bytes(scorer) > _MOST_CACHED:
             self._initialise(rng, budget)
-            return
+        else:
+            self._initialise_once(start_key, rng, budget)
+
+    def _initialise_once(self, start_key: str, rng: torch.Generator, budget: Budget) -> None:
+        """Initialise the scorer, by a copy of what an earlier fit of these settings began with."""
+        scorer = self.model.scorer
 
         def started() -> tuple[dict[str, Tensor], float]:
             self._initialise(rng, budget)
             return {name: tensor.detach().clone() for name, tensor in all_tensors(scorer).items()}, self.seen_start
 
-        start, self.seen_start = cached(train, f"scorer {start_key}", started, budget)
+        start, self.seen_start = cached(self.split.train, f"scorer {start_key}", started, budget)
         with torch.no_grad():
             for name, tensor in all_tensors(scorer).items():
                 tensor.copy_(start[name])

@@ -26,7 +26,7 @@ from beamwood.fitting.vectors.options import VectorOptions
 from beamwood.fitting.vectors.tower_settings import TowerConfig
 from beamwood.losses.softmax import catalogue_softmax
 from beamwood.models.encoders import ENCODERS
-from beamwood.models.pairs import IdTable
+from beamwood.models.pairs import IdVectors
 from beamwood.models.sequence import SequenceModel
 from beamwood.models.two_tower import MeanTower, TwoTower, UserTable
 from beamwood.ragged import indptr_of, ranges
@@ -226,7 +226,7 @@ def _build_towers(train: Dataset, config: TowerConfig, generator: torch.Generato
             generator=generator,
         )
     columns = item_features(train, model.item_columns)
-    items = IdTable(num_items, model.width, columns, std=0.1, generator=generator)
+    items = IdVectors(num_items, model.width, columns, std=0.1, generator=generator)
     return TwoTower(users, items, normalise=model.normalise, temperature=model.temperature)
 
 

@@ -31,7 +31,7 @@ class Sizes(declared.Sizes):
 
 def tables(width: int, sizes: Sizes) -> dict[str, int]:
     """Users have vectors only where they have columns."""
-    return {"users": width, "items": width}
+    return {"items": width, "users": width}
 
 
 def parameters(width: int, sizes: Sizes, about: bool) -> Iterator[Parameter]:

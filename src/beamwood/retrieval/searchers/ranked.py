@@ -17,7 +17,7 @@ from beamwood.errors import InputError
 from beamwood.models.scorer import PairScore
 from beamwood.models.scorers import SCORERS
 from beamwood.retrieval.search_checks import check_histories, check_items, check_search, check_users
-from beamwood.retrieval.searchers.scorers import PairScorer, context_encoder, restore_scorer
+from beamwood.retrieval.searchers.scorers import PlainScorer, context_encoder, restore_scorer
 from beamwood.retrieval.top_k import join_hits, top_k
 from beamwood.types import Hits, IndexArray, Query, QueryNeeds, SearchOptions
 
@@ -33,7 +33,7 @@ class RankingSearcher:
     kind: ClassVar[str] = "ranking"
     own_scores: ClassVar[Mapping[str, PairScore]] = MappingProxyType({})
 
-    def __init__(self, scorer: PairScorer) -> None:
+    def __init__(self, scorer: PlainScorer) -> None:
         self.scorer = scorer
         self._context = context_encoder(scorer)
 

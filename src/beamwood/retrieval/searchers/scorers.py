@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,7 @@ from beamwood.models.scorers import SCORERS
 from beamwood.retrieval.stored import StoredConfig
 from beamwood.types import ItemLists
 
-__all__ = ["ContextEncoder", "PairScorer", "PlainScorer", "context_encoder", "restore_scorer"]
+__all__ = ["ContextEncoder", "PlainScorer", "context_encoder", "restore_scorer"]
 
 Array = NDArray[np.float32]
 Arrays = dict[str, NDArray[Any]]
@@ -42,46 +42,11 @@ class _Stored(StoredConfig):
     history_length: int = Field(1, ge=1, le=MAX_HISTORY)
 
 
-class PairScorer(Protocol):
-    """Scores user-item pairs; `needs_users`: it uses the user, not only the history."""
-
-    config: dict[str, Any]
-    arrays: Arrays
-
-    @property
-    def kind(self) -> str: ...
-
-    @property
-    def needs_users(self) -> bool: ...
-
-    @property
-    def num_items(self) -> int: ...
-
-    @property
-    def num_users(self) -> int:
-        """U, 0 where the ranker knows no users."""
-        ...
-
-    @property
-    def width(self) -> int:
-        """D, the width of the vector that context columns are mapped to."""
-        ...
-
-    def score(
-        self,
-        users_B: NDArray[np.int64],
-        histories: ItemLists,
-        items_BM: NDArray[np.int64],
-        context_BD: Array | None = None,
-    ) -> Array:
-        """float32[B, M]; users are -1 if unknown; `context_BD`: the vector of the context columns."""
-        ...
-
-    def export(self) -> tuple[dict[str, Any], Arrays]: ...
-
-
 class PlainScorer:
     """A fitted scorer in plain arrays: the tables of users and items, and the parameters by name.
+
+    `needs_users`: it uses the user, not only the history. `num_users`: U, 0 where it knows none. `width`: D, of the
+    vector that context columns are mapped to.
 
     Raises `ArtefactError` on missing, superfluous, inconsistent or non-finite arrays, and `ValueError` on an invalid
     configuration.
@@ -116,7 +81,7 @@ class PlainScorer:
         items_BM: NDArray[np.int64],
         context_BD: Array | None = None,
     ) -> Array:
-        """See `PairScorer`."""
+        """float32[B, M]; users are -1 if unknown; `context_BD`: the vector of the context columns."""
         score, arrays = self._score, self.arrays
         users = {name: arrays[name][users_B] for name in self._tables["users"]}
         if context_BD is not None:
@@ -136,6 +101,7 @@ class PlainScorer:
         return scores
 
     def export(self) -> tuple[dict[str, Any], Arrays]:
+        """The configuration and the arrays, for `restore_scorer`."""
         return self.config, self.arrays
 
 
@@ -158,7 +124,7 @@ class ContextEncoder:
 
 def restore_scorer(
     config: dict[str, Any], arrays: Arrays, own: Mapping[str, PairScore] = MappingProxyType({})
-) -> PairScorer:
+) -> PlainScorer:
     """The scorer from its `export`; `own`: further scores by kind.
 
     Errors: an unknown kind, a configuration or arrays that do not fit.
@@ -174,7 +140,7 @@ def _is_one_row(items_BM: NDArray[np.int64]) -> bool:
     return len(items_BM) > 0 and items_BM.strides[0] == 0
 
 
-def context_encoder(scorer: PairScorer) -> ContextEncoder | None:
+def context_encoder(scorer: PlainScorer) -> ContextEncoder | None:
     """The encoder of the scorer's context, None where it uses none."""
     columns = scorer.config.get("context")
     return ContextEncoder(columns, scorer.arrays) if columns else None

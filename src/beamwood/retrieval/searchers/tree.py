@@ -22,6 +22,7 @@ from beamwood.kernels.rows import banned_of, items_of_leaves, leaves_of
 from beamwood.kernels.search import DinSearch, Queue
 from beamwood.kernels.terms import Term, by_name
 from beamwood.models.terms import TERMS
+from beamwood.ragged import repeats
 from beamwood.retrieval.search_checks import check_histories, check_items, check_search
 from beamwood.retrieval.searchers.candidates import Candidates, allowed_seen
 from beamwood.retrieval.searchers.ways import StoredWay, Ways, narrower_beams
@@ -241,13 +242,8 @@ class TreeSearcher:
         seen_BL = allowed_seen(seen_BL[:, (seen_BL >= 0).any(axis=0)], options)
         if seen_BL.shape[1] == 0:
             return hits
-        both = np.concatenate([hits.items, seen_BL], axis=1)
-        # Of duplicates the first is kept; the beam's results come before the history.
-        order = np.argsort(both, axis=1, kind="stable")
-        ascending = np.take_along_axis(both, order, axis=1)
-        again = np.zeros(both.shape, bool)
-        np.put_along_axis(again, order[:, 1:], ascending[:, 1:] == ascending[:, :-1], axis=1)
-        seen_BL[again[:, k:]] = -1
+        # The beam's results stand first: what they have, and what the history has twice, is not scored again.
+        seen_BL[repeats(np.concatenate([hits.items, seen_BL], axis=1))[:, k:]] = -1
         scores = np.concatenate([hits.scores, self.score(query, seen_BL)], axis=1)
         joined = sort_candidates(np.concatenate([hits.items, seen_BL], axis=1), scores, k)
         return Hits(joined.items, joined.scores, hits.scored + (seen_BL >= 0).sum(axis=1))

@@ -88,21 +88,10 @@ class Endpoint:
         self, call: Call, headers: Mapping[bytes, bytes], query: bytes, content: bytes | None = None
     ) -> Response | None:
         """The response, None if the client left; `content`: the body, if already read."""
-        service, route, status = self.service, self.route, 200
-        admitted = content is not None
+        service, status = self.service, 200
         service.in_flight += 1
         try:
-            call.token = service.tokens.check(headers, route.scope)
-            if call.path:
-                call.path = {name: _id_of(name, value) for name, value in call.path.items()}
-            if query:
-                call.query = _parameters(query, route.query)
-            if route.body is not None:
-                call.body = await self._decoded(call.receive, headers, content)
-            if route.waits and not admitted:
-                service.admission.enter()
-                admitted = True
-            answer = await route.handle(call)
+            answer = await self._answer(call, headers, query, content)
         except Problem as problem:
             answer, status = Failures(problem.failure(call.request_id)), problem.status
         except asyncio.CancelledError:
@@ -121,17 +110,34 @@ class Endpoint:
             answer, status = Failures(fault.failure(call.request_id)), fault.status
         finally:
             service.in_flight -= 1
-            if admitted:
-                service.admission.leave()
             if call.watcher is not None:
                 call.watcher.cancel()
         encoding = time.monotonic()
-        if route.is_long:
+        if self.route.is_long:
             response = await asyncio.to_thread(response_of, call, answer, status)
         else:
             response = response_of(call, answer, status)
         call.stages["encode"] = time.monotonic() - encoding
         return response
+
+    async def _answer(self, call: Call, headers: Mapping[bytes, bytes], query: bytes, content: bytes | None) -> Any:
+        """What the route answers to an allowed request, once it is admitted; with `content` it already is."""
+        service, route, admitted = self.service, self.route, content is not None
+        try:
+            call.token = service.tokens.check(headers, route.scope)
+            if call.path:
+                call.path = {name: _id_of(name, value) for name, value in call.path.items()}
+            if query:
+                call.query = _parameters(query, route.query)
+            if route.body is not None:
+                call.body = await self._decoded(call.receive, headers, content)
+            if route.waits and not admitted:
+                service.admission.enter()
+                admitted = True
+            return await route.handle(call)
+        finally:
+            if admitted:
+                service.admission.leave()
 
     async def _decoded(self, receive: Any, headers: Mapping[bytes, bytes], content: bytes | None) -> Any:
         """The body as its struct, read if it is not here yet. Errors: `Problem`."""

@@ -81,7 +81,6 @@ class Outcomes:
         self._fresh: deque[Answered] = deque(maxlen=_MOST_WAITING)
         self._unwritten: list[tuple[partial[Answered], AnswerRecord]] = []
         self._follows: deque[_Follow] = deque(maxlen=_MOST_WAITING)
-        service.closing.append(self.close)
 
     def note(self, snapshot: Snapshot, body: Recommend, answer: Answer, *, page_of: Owner | None = None) -> None:
         """Record an answer; `page_of`: the owner of the cursor that it follows."""
