@@ -78,11 +78,16 @@ class Placed(Struct):
 
 
 class Catalogued(Struct):
-    """New items, and the snapshot that contains them."""
+    """New items, and the snapshot that contains them.
+
+    `unknown_fields`: fields that are columns neither of the model nor of --items; they are stored for a later model,
+    and no filter finds them.
+    """
 
     request_id: str
     snapshot: int
     items: list[Placed]
+    unknown_fields: list[str]
 
 
 class Changed(Struct):
@@ -269,6 +274,9 @@ async def _counted(call: Call, change: Any) -> Changed:
 async def _catalogued(call: Call, items: list[CatalogueItem]) -> Catalogued:
     snapshot, shown = call.snapshot, call.service.catalogue.shown
     base, erased = snapshot.fitted or snapshot, snapshot.names.erased
+    columns, displayed = snapshot.names.filters.columns, set(snapshot.fields.names)
+    names = dict.fromkeys(name for each in items for name in each.fields)
+    unknown = [name for name in names if name not in columns and name not in displayed]
 
     def rows() -> list[Placed]:
         sources = (mixture_of(base, each, erased)[1] for each in items)
@@ -278,7 +286,7 @@ async def _catalogued(call: Call, items: list[CatalogueItem]) -> Catalogued:
         ]
 
     # Of many the loop would wait.
-    return Catalogued(call.request_id, snapshot.number, await asyncio.to_thread(rows))
+    return Catalogued(call.request_id, snapshot.number, await asyncio.to_thread(rows), unknown)
 
 
 def _are_known(call: Call, ids: Sequence[Any]) -> BoolArray:
