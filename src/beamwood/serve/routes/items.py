@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
@@ -127,6 +128,9 @@ async def _put(call: Call) -> Catalogued:
     given = call.body.items
     if not 1 <= len(given) <= _MOST:
         raise Problem("invalid_request", f"items has {len(given)} of them; give 1 to {_MOST}", field="items")
+    twice = [item for item, count in Counter(each.item for each in given).items() if count > 1]
+    if twice:
+        raise Problem("invalid_request", f"items has {twice[0]!r} more than once; give each once", field="items")
 
     # Kept, as the change is tried again where another process was quicker.
     made: list[tuple[Snapshot, list[_Content]]] = []
@@ -236,6 +240,11 @@ async def _delete(call: Call) -> Changed:
 
 
 async def _availability(call: Call) -> Changed:
+    both = set(call.body.clear).intersection(call.body.set)
+    if both:
+        message = f"the item {both.pop()!r} is in set and in clear; name it in one of them"
+        raise Problem("invalid_request", message, field="clear")
+
     def change(snapshot: Snapshot, learned: Learned) -> int:  # noqa: ARG001
         hidden, new, count = dict.fromkeys(learned.unavailable), learned.items, 0
         for ids, shown in ((call.body.clear, False), (call.body.set, True)):
