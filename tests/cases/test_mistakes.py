@@ -157,6 +157,12 @@ def test_wildcard_characters_in_a_file_name(frame, tmp_path, form):
     assert len(read_log(tmp_path / f"other*.{form}").frame) == 11
 
 
+def test_a_model_whose_first_user_has_seen_every_item_can_be_served(tmp_path, write, say):
+    every = [(0, item, 5, item) for item in range(6)]
+    say("fit", write([*every, *((user, user % 6, 5, time) for user in range(1, 30) for time in range(3))]))
+    assert "answered 6" in say("serve", tmp_path / "out", "--check")
+
+
 def test_a_sum_has_the_name_as_typed(there, say):
     assert "saved popularity+cooccurrence in" in say("fit", "log.csv", "--method", "popularity+cooccurrence")
     assert "popularity+cooccurrence" in say("evaluate", "out", "--k", 3)

@@ -230,6 +230,7 @@ def test_a_large_log_is_described_by_a_sample_of_users():
         ([3, 4], "numbers that only order", "none written, taken as UTC", "3"),
         ([44_074.25, 44_075.5], "numbers that only order", "none written, taken as UTC", "44074.25"),
         (["Fri Apr 15 10:50:00 +0530 2022", "Fri Apr 15 05:30:00 UTC 2022"], "dates", "written in each", None),
+        (["2022-04-15 06:20:00+0100 (CET)", "2022-04-15 07:20:00+01:00 (BST)"], "dates", "written in each", None),
         (["15 MAY 2022", "16 MAY 2022"], "dates", "none written, taken as UTC", "2022-05-15 00:00:00"),
         (["2022-04-15T05:20:00Z", "2022-04-15T07:00"], "dates", "written in 1 of 2, the others taken as UTC", None),
         (["1922-04-15 05:20", "2022-04-15 07:00"], "dates", "none written, taken as UTC", "1922-04-15 05:20:00"),

@@ -144,6 +144,15 @@ def test_the_demo_replaces_only_its_own_report(tmp_path, capsys):
     assert "pass --overwrite" in capsys.readouterr().err
 
 
+def test_a_deleted_current_folder_is_one_line(folder, tmp_path, monkeypatch, capsys):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert main(["fit", str(folder / "log.csv"), "--method", "popularity"]) == 2
+    assert capsys.readouterr().err.strip().endswith("the current folder was deleted; change to one that exists")
+
+
 def test_too_much_memory_is_one_line(folder, tmp_path, capsys):
     # The recurrent weights alone have 3e18 bytes.
     log, units = str(folder / "log.csv"), "model.hidden=500000000"

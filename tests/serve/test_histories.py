@@ -247,7 +247,7 @@ def test_times_as_text(folder):
 
 
 @pytest.mark.parametrize(
-    "who", [{"user": "a\0b"}, {"session": "\0"}, {"user": ""}, {"user": "x" * 513}, {"user": 2**63}]
+    "who", [{"user": "a\0b"}, {"session": "\0"}, {"user": ""}, {"user": "x" * 513}, {"user": 2**64}]
 )
 def test_an_id_that_no_store_accepts_is_not_looked_up(folder, who):
     """PostgreSQL refuses some characters, which would look like a store that is down, to everybody."""

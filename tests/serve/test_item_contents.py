@@ -28,6 +28,16 @@ def test_fields_of_new_items_are_shown(folder, tmp_path):
         assert found[0]["fields"] == {"title": "Fresh"}
 
 
+def test_fields_that_are_no_columns_are_named(folder, tmp_path):
+    """A misspelt field would be stored, and no filter would find the item by it."""
+    table, fields = item_table(tmp_path / "items.parquet", folder[1]), {"title": "Fresh", "Price": 3.0, "price": 3.0}
+    with serving(folder[0], items=table, **WIDE) as client:
+        assert put(client, {"item": "new-1", "fields": fields})["unknown_fields"] == ["Price"]
+        assert put(client, {"item": "new-2", "fields": {"price": 3.0}})["unknown_fields"] == []
+        assert ask(client, "PATCH", "/v1/items/new-2", {"fields": {"prize": 3.0}})["unknown_fields"] == ["prize"]
+        assert client.get("/v1/items").json()["unknown_fields"] == ["Price", "prize"]
+
+
 CELLS = [
     ("price", 12.5, 12.5),
     ("price", 3, 3),

@@ -152,6 +152,10 @@ def test_invalid_items_are_refused_and_change_nothing(client, folder):
     ):
         assert put(client, item, status=status)["error"]["code"] == code
     assert put(client, status=422)["error"]["field"] == "items"
+    twice = put(client, {"item": "new-1", "similar": [twin]}, {"item": "new-1", "category": "c1"}, status=422)["error"]
+    assert "items has 'new-1' more than once" in twice["message"]
+    both = ask(client, "PUT", "/v1/items/availability", {"set": [twin], "clear": [twin]}, 422)["error"]
+    assert "is in set and in clear" in both["message"]
     ask(client, "PATCH", "/v1/items/nobody", {"available": True}, 404)
     fitted = ask(client, "PATCH", f"/v1/items/{twin}", {"available": False}, 409)["error"]
     assert "/v1/items/availability" in fitted["message"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import signal
 import sys
 import traceback
@@ -152,6 +153,8 @@ def _without_output(error: SystemExit | OSError, *, as_json: bool) -> int:
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         silence(sys.stdout)
         return failed(f"nothing more could be written ({error}); free some space", WRONG_INPUT, as_json=as_json)
+    if isinstance(error, FileNotFoundError) and _is_nowhere():
+        return failed("the current folder was deleted; change to one that exists", WRONG_INPUT, as_json=as_json)
     return _fault(error, as_json=as_json)
 
 
@@ -164,6 +167,15 @@ def _fault(error: BaseException, *, as_json: bool) -> int:
         words = f"{own}: {type(error).__name__}: {error}; mend the file"
         return failed(words, WRONG_INPUT, as_json=as_json)
     return failed(f"internal error of beamwood: {type(error).__name__}: {error}", FAULT, as_json=as_json)
+
+
+def _is_nowhere() -> bool:
+    """Whether the current folder was deleted, without which no path is absolute."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return True
+    return False
 
 
 def _is_text(argument: str) -> bool:

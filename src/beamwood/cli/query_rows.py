@@ -122,14 +122,21 @@ class AskedOptions:
 
 def _of_json_ids(rows: list[int | str], added: Sequence[int | str] = ()) -> QueryRows:
     """Users with ids as in JSON; labels are text unless all are numbers."""
-    numbers = all(isinstance(row, int) and row < 2**63 for row in rows)
+    numbers = all(isinstance(row, int) for row in rows)
     labels = [str(row) for row in rows]
     if not numbers:
         twice = [label for label, count in Counter(map(str, set(rows))).items() if count > 1]
         if twice:
             users = counted(len(twice), "user is", "users are")
             tell(f"{users} stored both as a number and as text, such as {twice[0]}; each has two lists")
-    return QueryRows(labels, rows, True, pl.Int64 if numbers else None, added)
+    return QueryRows(labels, rows, True, _whole_type([int(row) for row in rows]) if numbers else None, added)
+
+
+def _whole_type(numbers: list[int]) -> pl.DataType | None:
+    """The type that holds all numbers of 64 bits, with or without a sign; None where none does."""
+    if max(numbers, default=0) < 2**63:
+        return pl.Int64()
+    return pl.UInt64() if min(numbers) >= 0 else None
 
 
 def _items_of(text: str, items: Vocabulary, on_unknown: str) -> list[Any]:

@@ -22,6 +22,7 @@ import polars as pl
 from beamwood.arguments import naming_arguments
 from beamwood.data.boundary import boundary_expression, boundary_note
 from beamwood.data.cells.decimals import COMMA, with_points
+from beamwood.data.cells.first_day import first_day_notes
 from beamwood.data.cells.ids import count_of, id_expression, missing_cells, refuse
 from beamwood.data.cells.time_text import ReadTimes
 from beamwood.data.cells.times import notes_of_times, read_times, seems_time
@@ -278,6 +279,7 @@ def _used(
     times = ReadTimes(None, "none; the order of a user's rows is their order")
     if "time" in chosen:
         times = read_times(table, chosen["time"], time_format)
+        notes += first_day_notes(table, chosen["time"], times)
     if times.time is not None:
         used.append(times.time)
     if "boundary" in chosen:

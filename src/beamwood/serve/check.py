@@ -32,7 +32,8 @@ def check(folder: str, settings: ServeSettings) -> dict[str, Any]:
             if snapshot.searcher.needs.users and snapshot.names.users
             else None
         )
-        body = Recommend(history=history) if user is None else Recommend(user=user)
+        # The user may have seen every item.
+        body = Recommend(history=history if user is None else None, user=user, exclude_seen=False)
         answer, _ = recommended(snapshot, body, StoredHistory(), settings.limits, request_id="check")
         if not answer.items:
             raise InputError(f"{folder} answers with no item; fit and save it again")

@@ -223,7 +223,7 @@ class HistoryStoreContract(StoredAnswersContract):
         assert [store.get(name) for name in ("items", "other", "third", "fourth")] == ["c", "ü", "", ""]
 
     def test_ids_of_any_text_and_number(self, store: HistoryStore) -> None:
-        strange: list[Id] = ["a:b", "ä\n\U0001f600", " ", "n5", "%s ? $1", "x" * 512, 2**63 - 1, -(2**63), 0]
+        strange: list[Id] = ["a:b", "ä\n\U0001f600", " ", "n5", "%s ? $1", "x" * 512, 2**64 - 1, -(2**63), 0]
         _kept(store, *(Event(each, each, NOW) for each in strange))
         for each in strange:
             assert _items(store, each) == [each]

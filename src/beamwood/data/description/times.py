@@ -18,8 +18,11 @@ __all__ = ["describe_times"]
 _DAY = 86_400
 _BARS = 12
 _UNITS = {1: "seconds", 10**3: "milliseconds", 10**6: "microseconds", 10**9: "nanoseconds"}
-# A zone at the end, or before the year, as Unix, Java and Twitter print it.
-_ZONE = r"([Zz]|[+-]\d{2}:?\d{2}|[A-Z]{2,5}|[A-Za-z]+/[A-Za-z_]+)\]?\s*$|:\d{2} ([A-Z]{1,5}|[+-]\d{4}) \d{4}\s*$"
+# A zone at the end, also with its name in parentheses, or before the year, as Unix, Java and Twitter print it.
+_ZONE = (
+    r"([Zz]|[+-]\d{2}:?\d{2}(\s*\([A-Za-z ]+\))?|[A-Z]{2,5}|[A-Za-z]+/[A-Za-z_]+)\]?\s*$"
+    r"|:\d{2} ([A-Z]{1,5}|[+-]\d{4}) \d{4}\s*$"
+)
 # Endings that only look like a zone: a negative number, am and pm.
 _CLOCK = r"(?i)^[\d.+-]+$|[ap]m\s*$"
 

@@ -17,6 +17,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from beamwood.artefact import read_artefact
@@ -38,7 +39,7 @@ from beamwood.types import Prepared, Searcher
 __all__ = ["Snapshot", "in_folder", "indices_of", "open_snapshot", "typed_id", "without_index"]
 
 # Integers in canonical form.
-_WHOLE = re.compile(r"0|-?[1-9][0-9]{0,18}")
+_WHOLE = re.compile(r"0|-?[1-9][0-9]{0,19}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,7 +207,9 @@ def without_index(ids: Sequence[Any], indices: NDArray[np.int32]) -> list[Any]:
 def typed_id(text: str, vocabulary: Vocabulary | None) -> int | str:
     """The typed id of text from an address or form: an integer where the vocabulary's ids are.
 
-    Without a vocabulary any canonical integer is one. Beyond 64 bits ids are text, as in a log.
+    Without a vocabulary any canonical integer is one. Beyond 64 bits, with a sign or as the vocabulary without one, ids
+    are text, as in a log.
     """
     numbers = vocabulary is None or vocabulary.dtype.is_integer()
-    return int(text) if numbers and _WHOLE.fullmatch(text) and -(2**63) <= int(text) < 2**63 else text
+    most = 2**64 if vocabulary is not None and vocabulary.dtype == pl.UInt64 else 2**63
+    return int(text) if numbers and _WHOLE.fullmatch(text) and -(2**63) <= int(text) < most else text

@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 from msgspec import structs
 
+from beamwood.data.vocabularies.vocabulary import Vocabulary
 from beamwood.retrieval.columns.item_columns import CATEGORY, Column, LabelColumn, NumberColumn
 from beamwood.retrieval.columns.vector_column import VectorColumn
 from beamwood.serve.answer.answering import recommended
@@ -88,7 +89,7 @@ def view_of(
         "categories": sorted(labels.names)[:_MOST_CATEGORIES] if isinstance(labels, LabelColumn) else (),
         "columns": [name for name, column in columns.items() if name != CATEGORY and not _is_vector(column)],
         "fields": _fields(snapshot)[:_MOST_FIELDS],
-        "ids": "number" if snapshot.names.items.dtype.is_integer() else "text",
+        "ids": _kind_of(snapshot.names.items),
     }
     if body is None:
         return View(**shown)
@@ -119,6 +120,11 @@ def titled(snapshot: Snapshot, items: Sequence[Any]) -> list[Titled]:
     texts = snapshot.fields.of(np.maximum(at, 0), [snapshot.fields.title])
     said = [str(next(iter(text.values())) or "") for text in texts]
     return [Titled(item, text if place >= 0 else "") for item, place, text in zip(items, at, said, strict=True)]
+
+
+def _kind_of(ids: Vocabulary) -> str:
+    """How the page's script writes the ids of items: as numbers with a sign, without one, or as text."""
+    return "text" if not ids.dtype.is_integer() else "unsigned" if ids.dtype == pl.UInt64 else "number"
 
 
 def _found(snapshot: Snapshot, words: str) -> list[Titled]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
@@ -78,11 +79,16 @@ class Placed(Struct):
 
 
 class Catalogued(Struct):
-    """New items, and the snapshot that contains them."""
+    """New items, and the snapshot that contains them.
+
+    `unknown_fields`: fields that are columns neither of the model nor of --items; they are stored for a later model,
+    and no filter finds them.
+    """
 
     request_id: str
     snapshot: int
     items: list[Placed]
+    unknown_fields: list[str]
 
 
 class Changed(Struct):
@@ -122,6 +128,9 @@ async def _put(call: Call) -> Catalogued:
     given = call.body.items
     if not 1 <= len(given) <= _MOST:
         raise Problem("invalid_request", f"items has {len(given)} of them; give 1 to {_MOST}", field="items")
+    twice = [item for item, count in Counter(each.item for each in given).items() if count > 1]
+    if twice:
+        raise Problem("invalid_request", f"items has {twice[0]!r} more than once; give each once", field="items")
 
     # Kept, as the change is tried again where another process was quicker.
     made: list[tuple[Snapshot, list[_Content]]] = []
@@ -231,6 +240,11 @@ async def _delete(call: Call) -> Changed:
 
 
 async def _availability(call: Call) -> Changed:
+    both = set(call.body.clear).intersection(call.body.set)
+    if both:
+        message = f"the item {both.pop()!r} is in set and in clear; name it in one of them"
+        raise Problem("invalid_request", message, field="clear")
+
     def change(snapshot: Snapshot, learned: Learned) -> int:  # noqa: ARG001
         hidden, new, count = dict.fromkeys(learned.unavailable), learned.items, 0
         for ids, shown in ((call.body.clear, False), (call.body.set, True)):
@@ -269,6 +283,9 @@ async def _counted(call: Call, change: Any) -> Changed:
 async def _catalogued(call: Call, items: list[CatalogueItem]) -> Catalogued:
     snapshot, shown = call.snapshot, call.service.catalogue.shown
     base, erased = snapshot.fitted or snapshot, snapshot.names.erased
+    columns, displayed = snapshot.names.filters.columns, set(snapshot.fields.names)
+    names = dict.fromkeys(name for each in items for name in each.fields)
+    unknown = [name for name in names if name not in columns and name not in displayed]
 
     def rows() -> list[Placed]:
         sources = (mixture_of(base, each, erased)[1] for each in items)
@@ -278,7 +295,7 @@ async def _catalogued(call: Call, items: list[CatalogueItem]) -> Catalogued:
         ]
 
     # Of many the loop would wait.
-    return Catalogued(call.request_id, snapshot.number, await asyncio.to_thread(rows))
+    return Catalogued(call.request_id, snapshot.number, await asyncio.to_thread(rows), unknown)
 
 
 def _are_known(call: Call, ids: Sequence[Any]) -> BoolArray:

@@ -124,8 +124,8 @@ def _bare(owner: Owner) -> Id:
 def _check_id(name: str, value: Any) -> None:
     if isinstance(value, str):
         _check_text(name, value)
-    elif isinstance(value, bool) or not isinstance(value, int) or not -(2**63) <= value < 2**63:
-        raise InputError(f"{name}={value!r} is not an id; give text, or a whole number from -2^63 to 2^63 - 1")
+    elif isinstance(value, bool) or not isinstance(value, int) or not -(2**63) <= value < 2**64:
+        raise InputError(f"{name}={value!r} is not an id; give text, or a whole number from -2^63 to 2^64 - 1")
 
 
 def _check_text(name: str, value: str) -> None:

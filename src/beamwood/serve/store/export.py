@@ -25,8 +25,8 @@ def export_events(store: HistoryStore, out: str | os.PathLike[str], *, erased: C
     events.
 
     Events of sessions without a user, and of `erased` items, are omitted. The type is null if none was sent. Ids are
-    integers if all are, else text. Errors: `InputError` if `out` does not end in .parquet, no user has an event, or the
-    file cannot be written.
+    integers if all are and fit into one type, else text. Errors: `InputError` if `out` does not end in .parquet, no
+    user has an event, or the file cannot be written.
     """
     target, left_out = Path(out), 0
     if target.suffix != ".parquet":
@@ -42,14 +42,20 @@ def export_events(store: HistoryStore, out: str | os.PathLike[str], *, erased: C
         others = f"{left_out} of sessions or erased items"
         raise InputError(f"the store has no event of a user ({others}); send some to /v1/events first")
     numbers = [name for name in ("user", "item") if not frame[f"{name}_is_text"].any()]
-    ids = [pl.col(name).cast(pl.Int64) if name in numbers else pl.col(name) for name in ("user", "item")]
-    ordered = frame.sort("time", "seq").select(*ids, "time", "type", "weight")
+    ids = [_as_numbers(frame[name]) if name in numbers else frame[name] for name in ("user", "item")]
+    ordered = frame.with_columns(ids).sort("time", "seq").select("user", "item", "time", "type", "weight")
     try:
         with whole_file(target) as fresh:
             ordered.write_parquet(fresh)
     except (OSError, pl.exceptions.PolarsError) as error:
         raise InputError(f"--out {out} could not be written ({error}); an existing file is unchanged") from error
     return {"events": len(ordered), "left_out": left_out}
+
+
+def _as_numbers(ids: pl.Series) -> pl.Series:
+    """Whole numbers in text as integers of 64 bits, without a sign where they need that; text where neither fits."""
+    tried = (ids.cast(dtype, strict=False) for dtype in (pl.Int64, pl.UInt64))
+    return next((whole for whole in tried if not whole.null_count()), ids)
 
 
 _SCHEMA: dict[str, Any] = {

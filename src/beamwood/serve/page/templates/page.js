@@ -130,7 +130,8 @@ function isLong(text) {
 
 function id(text) {
   const whole = putting.dataset.ids === "number" && /^(0|-?[1-9][0-9]{0,18})$/.test(text) && isLong(text);
-  return whole ? text : JSON.stringify(text);
+  const unsigned = putting.dataset.ids === "unsigned" && /^(0|[1-9][0-9]{0,19})$/.test(text);
+  return whole || (unsigned && BigInt.asUintN(64, BigInt(text)) === BigInt(text)) ? text : JSON.stringify(text);
 }
 
 // Between commas, or a list of JSON where ids hold commas.
