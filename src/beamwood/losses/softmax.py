@@ -5,6 +5,7 @@ Shape legend: B rows, T targets a row, M negatives a row, C candidates a row, N 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -83,9 +84,11 @@ def shared_softmax(positive_B: Tensor, negative_BM: Tensor, targets_B: Tensor, d
 
     `targets_B`, `drawn_M` int64, the classes; a row leaves out draws of its target. See `sampled_softmax`.
     """
-    log_q_11 = positive_B.new_full((1, 1), log_q)
-    dropped_B1M = (drawn_M == targets_B[:, None])[:, None]
-    return sampled_softmax(positive_B[:, None], negative_BM, log_q_11, dropped_B1M, log_q_11)[:, 0]
+    dropped_BM = drawn_M == targets_B[:, None]
+    kept_B = (len(drawn_M) - dropped_BM.sum(dim=1)).clamp(min=1).to(positive_B.dtype)
+    # The correction is the same for all draws of a row, so it moves to the target.
+    correction_B = math.log1p(-math.exp(log_q)) - log_q - torch.log(kept_B)
+    return weighted_softmax(positive_B, negative_BM, negative_BM.new_zeros(1, len(drawn_M)), -correction_B, dropped_BM)
 
 
 def weighted_softmax(

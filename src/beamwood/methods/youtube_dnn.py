@@ -5,7 +5,6 @@ Source: Covington et al., "Deep Neural Networks for YouTube Recommendations".
 
 from __future__ import annotations
 
-from beamwood.fitting.settings import LoopSettings
 from beamwood.fitting.tree.papers import STUDY_RUN
 from beamwood.fitting.vectors.papers import PLAIN
 from beamwood.fitting.vectors.settings import SequenceConfig, SequenceLossSettings, SequenceModelSettings
@@ -26,7 +25,6 @@ class Config(SequenceConfig):
 
     model: ModelSettings = ModelSettings()
     loss: SequenceLossSettings = SequenceLossSettings(sampled_negatives=1000)
-    loop: LoopSettings = LoopSettings(batch_size=32, max_steps=3000)
 
     @property
     def encoder(self) -> Encoder:

@@ -23,6 +23,9 @@ from beamwood.types import FloatArray
 
 __all__ = ["ProjectedItems", "SequenceModel"]
 
+# The width up to which rows of any length are encoded together.
+_SHORTEST = 8
+
 
 class ProjectedItems(nn.Module):
     """Item vectors [N, D] as a learnable linear map of given ones [N, F] (of a text, of an image)."""
@@ -120,7 +123,21 @@ class SequenceModel(nn.Module):
     def forward(self, items_BL: Tensor) -> Tensor:
         """[B, L, D] of a causal encoder, [B, 1, D] of another. Errors: an encoder that returns another shape."""
         if self.encoder.whole_window:
-            items_BL = nn.functional.pad(items_BL, (self.length - items_BL.shape[1], 0), value=-1)
+            return self._encode(nn.functional.pad(items_BL, (self.length - items_BL.shape[1], 0), value=-1))
+        # Rows of similar length are encoded together, without most of the padding.
+        lengths_B, length, parts, orders = (items_BL >= 0).sum(dim=1), items_BL.shape[1], [], []
+        shorter = -1
+        while shorter < length:
+            width = min(max(2 * shorter, _SHORTEST), length)
+            rows = torch.nonzero((lengths_B > shorter) & (lengths_B <= width)).ravel()
+            if len(rows):
+                vectors = self._encode(items_BL[rows, -width:])
+                parts.append(nn.functional.pad(vectors, (0, 0, length - width, 0)) if self.encoder.causal else vectors)
+                orders.append(rows)
+            shorter = width
+        return torch.cat(parts)[torch.argsort(torch.cat(orders))]
+
+    def _encode(self, items_BL: Tensor) -> Tensor:
         real_BL = items_BL >= 0
         x_BLD = self.items(items_BL.clamp(min=0)) * math.sqrt(self.items.embedding_dim) * real_BL[:, :, None]
         dropout = self.dropout if self.training else 0.0

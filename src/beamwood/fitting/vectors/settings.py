@@ -38,6 +38,7 @@ __all__ = [
     "SequenceModelSettings",
     "VectorConfig",
     "WindowConfig",
+    "WindowLoopSettings",
     "sizes_by",
     "validations",
 ]
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
 _WHOLE, _SAMPLED = 15_000, 4_000
 # The fewest steps between validations, however short an epoch is.
 _LEAST_STEPS = 20
+# The most steps of an epoch of short histories.
+_EPOCH_STEPS = 800
 # In a catalogue of up to so many items, the lists of validation tell too little to stop early by.
 _FEW_ITEMS = 40
 
@@ -114,6 +117,16 @@ class SequenceOptimiserSettings(TableOptimiserSettings):
     )
 
 
+class WindowLoopSettings(LoopSettings):
+    """The length of a training on windows of histories."""
+
+    batch_size: int = Field(
+        32,
+        ge=1,
+        description="windows per step; unless given, more for a causal encoder and a large log of short histories",
+    )
+
+
 class WindowConfig(HorizonConfig):
     """A sequence encoder under a softmax; the defaults are SASRec's, chosen on validation data of `ml1m`.
 
@@ -124,7 +137,7 @@ class WindowConfig(HorizonConfig):
     start: ItemStartSettings = ItemStartSettings()
     loss: SequenceLossSettings = SequenceLossSettings()
     optimiser: SequenceOptimiserSettings = SequenceOptimiserSettings(learning_rate=3e-3, warmup_steps=100)
-    loop: LoopSettings = LoopSettings(batch_size=32, max_steps=3000)
+    loop: WindowLoopSettings = WindowLoopSettings(max_steps=3000)
 
     @property
     def encoder(self) -> Encoder:
@@ -141,11 +154,10 @@ class WindowConfig(HorizonConfig):
             "loss.sampled_negatives": sampled,
             "start.items": start_of(self.start.items, facts.num_items, possible=possible),
             "optimiser.item_decay": optimiser.weight_decay if optimiser.item_decay is None else optimiser.item_decay,
+            "loop.batch_size": self.windows(facts),
         }
         if facts.num_items > _FEW_ITEMS:
-            # In a causal encoder each position of a window is an example, so an epoch has few windows.
-            windows = facts.mean_history / self.model.length if self.encoder.causal else facts.mean_history
-            values |= validations(self, int(facts.num_users * max(1.0, windows)))
+            values |= validations(self, self._windows_of_epoch(facts), values["loop.batch_size"])
         if sampled is not None:
             values["optimiser.embeddings"] = embeddings_of(optimiser.embeddings, facts.num_items)
         elif optimiser.embeddings == "lazy-adam":
@@ -162,6 +174,19 @@ class WindowConfig(HorizonConfig):
             return None if facts.num_items <= _WHOLE else _SAMPLED
         return given
 
+    def windows(self, facts: Facts) -> int:
+        """The windows of a step: more in large logs of short histories, but not more examples than in full windows."""
+        if "loop.batch_size" in self.given or not self.encoder.causal:
+            return self.loop.batch_size
+        examples = min(max(facts.mean_history - 1, 1.0), self.model.length)
+        most = round(self.loop.batch_size * self.model.length / examples)
+        return max(self.loop.batch_size, min(self._windows_of_epoch(facts) // _EPOCH_STEPS, most))
+
+    def _windows_of_epoch(self, facts: Facts) -> int:
+        # In a causal encoder each position of a window is an example, so an epoch has few windows.
+        windows = facts.mean_history / self.model.length if self.encoder.causal else facts.mean_history
+        return int(facts.num_users * max(1.0, windows))
+
     @model_validator(mode="after")
     def _a_window_has_two_items(self) -> Self:
         if self.model.length < 2:
@@ -169,11 +194,11 @@ class WindowConfig(HorizonConfig):
         return self
 
 
-def validations(config: TrainedConfig, num_examples: int) -> dict[str, int]:
+def validations(config: TrainedConfig, num_examples: int, batch_size: int) -> dict[str, int]:
     """At least one validation an epoch of so many examples, unless the steps between them are given."""
     if "loop.evaluate_every" in config.given:
         return {}
-    epoch = num_examples // config.loop.batch_size
+    epoch = num_examples // batch_size
     return {"loop.evaluate_every": min(config.loop.evaluate_every, max(epoch, _LEAST_STEPS))}
 
 

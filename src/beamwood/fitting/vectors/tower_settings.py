@@ -107,7 +107,7 @@ class TowerConfig(HorizonConfig, VectorConfig):
             "loss.mask_known": masks,
             "optimiser.embeddings": embeddings_of(self.optimiser.embeddings, *rows),
         }
-        values |= validations(self, int(facts.num_users * facts.mean_history))
+        values |= validations(self, int(facts.num_users * facts.mean_history), self.loop.batch_size)
         if loss.negatives == "mns":
             values["loss.num_uniform"] = loss.num_uniform or self.loop.batch_size
         return values
