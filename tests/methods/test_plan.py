@@ -234,15 +234,15 @@ def test_two_towers_validate_after_each_epoch_of_a_small_log(mean_history, wante
     [
         ("sasrec", 1_000_000, 165.0, {}, 32),
         ("sasrec", 25_000, 9.0, {}, 32),
-        ("sasrec", 200_000, 9.0, {}, 250),
+        ("sasrec", 200_000, 9.0, {}, 200),
         ("sasrec", 2_000_000, 9.0, {}, 276),
-        ("gru4rec", 100_000, 5.4, {}, 125),
+        ("gru4rec", 100_000, 5.4, {}, 100),
         ("sasrec", 200_000, 9.0, {"loop.batch_size": 32}, 32),
         ("caser", 200_000, 9.0, {}, 256),
     ],
 )
 def test_large_logs_of_short_histories_have_more_windows_in_a_step(name, num_users, mean_history, given, wanted):
-    """An epoch has about 800 steps, unless a step would then have more examples than one of full windows."""
+    """An epoch has about 1,000 steps, unless a step would then have more examples than one of full windows."""
     facts = Facts(num_users=num_users, num_items=5_000, mean_history=mean_history)
     assert load_method(name).Config(**given).plan(facts).loop.batch_size == wanted
 

@@ -51,7 +51,7 @@ _WHOLE, _SAMPLED = 15_000, 4_000
 # The fewest steps between validations, however short an epoch is.
 _LEAST_STEPS = 20
 # The most steps of an epoch of short histories.
-_EPOCH_STEPS = 800
+_EPOCH_STEPS = 1000
 # In a catalogue of up to so many items, the lists of validation tell too little to stop early by.
 _FEW_ITEMS = 40
 
