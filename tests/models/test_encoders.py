@@ -85,6 +85,25 @@ def built(name, **options):
     return model.eval()
 
 
+@pytest.mark.parametrize("name", ["sasrec", "gru4rec", "youtube_dnn"])
+def test_rows_of_different_lengths_are_encoded_as_if_together(name, monkeypatch):
+    generator, lengths = torch.Generator().manual_seed(0), (0, 3, 40, 8, 9, 1, 17, 33)
+    model = SequenceModel(ENCODERS[name], NUM_ITEMS, width=12, length=40, generator=generator).eval()
+    lists = ItemLists.from_lists([np.arange(size) % NUM_ITEMS for size in lengths])
+    items = torch.from_numpy(lists.padded(40).astype(np.int64))
+    grouped, widths = model(items), []
+    encode = model._encode
+    monkeypatch.setattr(model, "_encode", lambda part: widths.append(part.shape[1]) or encode(part))
+    model(items)
+    assert widths == [8, 16, 32, 40]
+    monkeypatch.setattr("beamwood.models.sequence._SHORTEST", 40)
+    together, real = model(items), items >= 0
+    torch.testing.assert_close(grouped[real], together[real])
+    (gradient,) = torch.autograd.grad(grouped[real].square().sum(), model.items.weight)
+    (expected,) = torch.autograd.grad(together[real].square().sum(), model.items.weight)
+    torch.testing.assert_close(gradient, expected)
+
+
 @pytest.mark.parametrize("features", [None, 5])
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("name", ENCODERS)
