@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from beamwood.arguments import naming_arguments
 from beamwood.errors import InputError
 from beamwood.kernels.links import level_log_softmax
 from beamwood.retrieval.searchers.tree import TreeSearcher
@@ -101,6 +102,7 @@ class TreeReport:
         return asdict(self)
 
 
+@naming_arguments
 def diagnose(
     searcher: TreeSearcher,
     histories: ItemLists,
@@ -116,7 +118,7 @@ def diagnose(
 
     `widths` of beams that return lists of k, so none is below k. Source: DTR, equation 26 (a heap up to a factor),
     theorem 3, proposition 5 and corollary 1 (from sampling to softmax); two-stage bounds, proposition 4.3 (lost
-    targets).
+    targets). Errors: a history without labels, indices outside the catalogue, k below 1 or a width below k.
     """
     if len(histories) != len(labels) or len(labels) == 0 or labels.lengths.min() == 0:
         raise InputError(
@@ -126,6 +128,8 @@ def diagnose(
     if min(widths, default=k) < k:
         raise InputError(f"widths={min(widths)} is below {k}, the length of a list; give {k} or more")
     rng = np.random.default_rng(seed)
+    # First, as it checks the indices of both.
+    margins = margin_report(searcher, histories, labels)
     query = Query.of(histories)
     exact = searcher.exact(query, k)
     beams = []
@@ -134,7 +138,6 @@ def diagnose(
         beams.append(against_exact(width, hits, exact, labels))
     whole = against_exact(searcher.num_items, exact, exact, labels)
     levels = level_reports(searcher, histories, labels, heap_tolerance, rng)
-    margins = margin_report(searcher, histories, labels)
     return TreeReport(
         queries=len(histories),
         k=k,
