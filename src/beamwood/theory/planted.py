@@ -19,7 +19,9 @@ __all__ = ["Missed", "missed", "missed_in_theory"]
 
 @dataclass(frozen=True, slots=True)
 class Missed:
-    """`items`: share of the k Bayes-optimal items not found; `probability`: the probability lost by that, a query."""
+    """Means over queries: `items`, the share of the k Bayes-optimal items not found, and `probability`, the sum of the
+    probabilities lost by that.
+    """
 
     items: float
     probability: float
