@@ -36,6 +36,8 @@ def test_the_best_is_saved_with_its_table(market, tmp_path, capsys):
     assert document["method"] == document["portfolio"]["chosen"]
     assert package.load(out).metadata["portfolio"] == document["portfolio"]
     text = page.read_text()
+    # A simpler one, or one within a budget, need not be the best.
+    assert " is chosen on <data" in text
     for row in document["portfolio"]["rows"]:
         assert f'data-row="{row["name"]}"' in text
     assert beamwood("evaluate", out, "--json") == 0

@@ -1,4 +1,4 @@
-"""Each method has a short page in a fixed form, and each command is on the command line page."""
+"""Each method has a short page in a fixed form; each command and each package is on its page."""
 
 import re
 from pathlib import Path
@@ -46,3 +46,10 @@ def test_every_command_has_its_section():
     page = (DOCS / "reference" / "command-line.md").read_text()
     names = [command.__name__ for command in COMMANDS]
     assert re.findall(r"^## (\w+)\n\n```\{command\} (\w+)\n```$", page, re.MULTILINE) == [(n, n) for n in names]
+
+
+def test_the_page_of_the_architecture_names_every_package():
+    page = (DOCS / "develop" / "architecture.md").read_text()
+    source = DOCS.parent / "src" / "beamwood"
+    names = [path.stem for path in source.iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()]
+    assert [name for name in names if name.strip("_") == name and not re.search(rf"\b{name}\b", page)] == []

@@ -191,4 +191,7 @@ def test_cases_without_a_bound_are_errors():
         with pytest.raises(InputError, match="num_examples=0"):
             without()
     numbers = {"lipschitz": 1, "largest": 1, "delta": 0.1}
+    # Without a warning of numpy first.
+    with np.errstate(all="raise"), pytest.raises(InputError, match="num_examples=0"):
+        bounds.retriever_bound(np.array([]), 0.1, **numbers)
     assert bounds.retriever_bound([0, 1], 0.1, **numbers) == bounds.retriever_bound(np.array([0, 1]), 0.1, **numbers)

@@ -182,3 +182,6 @@ def test_rows_must_fit(case):
         diagnose(searcher, histories, labels.take(np.arange(3)))
     with pytest.raises(InputError, match="give one non-empty row"):
         diagnose(searcher, histories, ItemLists.empty(4))
+    beyond = ItemLists(np.arange(len(histories) + 1), np.full(len(histories), searcher.num_items))
+    with pytest.raises(InputError, match=f"labels hold index {searcher.num_items} of"):
+        diagnose(searcher, histories, beyond)

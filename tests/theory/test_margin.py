@@ -108,6 +108,7 @@ def test_items_beyond_the_catalogue_and_widths_below_one_are_refused(case):
         ({"excluded": beyond}, "excluded items hold index 150"),
         ({"k": 0}, "k=0 is below 1"),
         ({"beam_width": 0}, "beam_width=0 is below 1"),
+        ({"beam_width": 2.5}, r"beam_width=2\.5 does not fit \(float\)"),
     ):
         with pytest.raises(InputError, match=words):
             target_margins(searcher, **({"histories": histories, "labels": labels} | wrong))

@@ -121,3 +121,13 @@ def test_missed_counts_items_and_probability():
     assert np.isclose(half.probability, 0.3)
     with pytest.raises(InputError, match="give one each"):
         missed(eta, np.zeros((2, 2), int))
+    with pytest.raises(InputError, match=r"shape \(1, 0\); give \[rows, k\]"):
+        missed(eta, np.zeros((1, 0), int))
+    with pytest.raises(InputError, match="index 4 of 4 items"):
+        missed(eta, np.array([[0, 4]]))
+    with pytest.raises(InputError, match="k=0 is below 1"):
+        bayes_regret(eta[0], np.array([0]), 0)
+
+
+def test_a_repeated_item_counts_once():
+    assert bayes_regret(np.array([0.6, 0.3, 0.1]), np.array([0, 0]), 2) == pytest.approx(0.3)

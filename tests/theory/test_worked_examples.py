@@ -284,3 +284,17 @@ def test_arrays_that_do_not_belong_together_are_refused():
     for batch, draws in (([], 3), ([0, 1], 0)):
         with pytest.raises(InputError, match="give 1 or more of both"):
             resampling_bias_bound(np.ones(5), np.full(5, 0.2), np.array(batch, int), draws)
+    for popularity, batch, words in (
+        (np.full(3, 0.2), [0, 1], "5 scores, 3 popularities"),
+        (np.full(5, 0.2), [0, 5], "a batch of items 0 to 5"),
+        (np.full(5, 0.2), [-1, 2], "a batch of items -1 to 2"),
+        (np.array([0, 0.5, 0.5, 0, 0]), [0, 1], "has popularity 0"),
+    ):
+        with pytest.raises(InputError, match=words):
+            resampling_bias_bound(np.ones(5), popularity, np.array(batch), 3)
+    for levels in ([(2, 3), (2, 7)], [(2, 3), (3, 6)], [(3,), (6,)]):
+        with pytest.raises(InputError, match="are not levels of one tree"):
+            largest_child_share([np.zeros(shape) for shape in levels])
+    for levels in ([(2,), (4,)], [(3, 2), (1, 4)], [(1, 2), (3, 4)]):
+        with pytest.raises(InputError, match="do not fit the tree's shape"):
+            path_log_q(Shape(2, 2, 2), [np.zeros(shape) for shape in levels])

@@ -12,7 +12,6 @@ __all__ = ["comparison_charts", "comparison_page"]
 Document = Mapping[str, Any]
 # Charts of groups of users or labels: the part of a document, and its title.
 GROUPED = {"history": "items in the history", "popularity": "interactions of the label in training"}
-"""Answers without seen items come first."""
 SHARES = {"better": "better for", "equal": "equal for", "worse": "worse for"}
 
 

@@ -129,7 +129,8 @@ def retriever_bound(losses: FloatArray, complexity: float, *, lipschitz: float, 
     `losses` [m] are A(g_f) of each example, A at least the 0/1 loss; `lipschitz` c_A and `largest` B_A are its
     Lipschitz constant and maximum. Source: theorem 4.4.
     """
-    return float(np.mean(losses)) + 4 * lipschitz * complexity + _confidence(largest, len(losses), delta)
+    confidence = _confidence(largest, len(losses), delta)
+    return float(np.mean(losses)) + 4 * lipschitz * complexity + confidence
 
 
 def ranker_bound(
@@ -148,7 +149,8 @@ def ranker_bound(
     `shift` is `E |1 - P'/P|` between the pairs it ranks and those it was trained on. Source: theorem 4.8.
     """
     rivals = 4 * lipschitz * num_items * (num_candidates + 1) * complexity
-    return shift + float(np.mean(losses)) + rivals + _confidence(largest, len(losses), delta)
+    confidence = _confidence(largest, len(losses), delta)
+    return shift + float(np.mean(losses)) + rivals + confidence
 
 
 def filtering_shift(share: float) -> float:

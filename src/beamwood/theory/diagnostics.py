@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from beamwood.arguments import naming_arguments
 from beamwood.errors import InputError
 from beamwood.kernels.links import level_log_softmax
 from beamwood.retrieval.searchers.tree import TreeSearcher
@@ -29,7 +30,9 @@ BINS = (0.0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 
 @dataclass(frozen=True, slots=True)
 class CalibrationBin:
-    """Nodes whose predicted probability lies in one range: their mean prediction and the share of labels below them."""
+    """Pairs of a query and a node whose predicted probability is in [low, high): their number `nodes`, the mean of
+    `predicted`, and `observed`, the mean share of the query's labels below the node.
+    """
 
     low: float
     high: float
@@ -68,7 +71,10 @@ class LevelReport:
 
 @dataclass(frozen=True, slots=True)
 class BeamReport:
-    """A beam of one width against exact search: share of the k best items found, score lost, share of labels found."""
+    """A beam of one width against exact search: the mean of `scored_nodes` a query; `overlap`, the share of the k best
+    items that it finds; `regret`, the mean score that it loses at a place of the list, in the unit of scores; `recall`,
+    the mean share of a query's labels that it finds.
+    """
 
     beam_width: int
     scored_nodes: float
@@ -101,6 +107,7 @@ class TreeReport:
         return asdict(self)
 
 
+@naming_arguments
 def diagnose(
     searcher: TreeSearcher,
     histories: ItemLists,
@@ -114,9 +121,10 @@ def diagnose(
     """Diagnose a tree on queries: one row each of `histories` and of `labels`, the items that followed; no row of
     labels is empty.
 
-    `widths` of beams that return lists of k, so none is below k. Source: DTR, equation 26 (a heap up to a factor),
+    `widths` of beams that return lists of k, so none is below k; `heap_tolerance` is in the unit of scores; `seed`
+    draws the pairs of nodes for `order_violations`. Source: DTR, equation 26 (a heap up to a factor),
     theorem 3, proposition 5 and corollary 1 (from sampling to softmax); two-stage bounds, proposition 4.3 (lost
-    targets).
+    targets). Errors: a history without labels, indices outside the catalogue, k below 1 or a width below k.
     """
     if len(histories) != len(labels) or len(labels) == 0 or labels.lengths.min() == 0:
         raise InputError(
@@ -126,6 +134,8 @@ def diagnose(
     if min(widths, default=k) < k:
         raise InputError(f"widths={min(widths)} is below {k}, the length of a list; give {k} or more")
     rng = np.random.default_rng(seed)
+    # First, as it checks the indices of both.
+    margins = margin_report(searcher, histories, labels)
     query = Query.of(histories)
     exact = searcher.exact(query, k)
     beams = []
@@ -134,7 +144,6 @@ def diagnose(
         beams.append(against_exact(width, hits, exact, labels))
     whole = against_exact(searcher.num_items, exact, exact, labels)
     levels = level_reports(searcher, histories, labels, heap_tolerance, rng)
-    margins = margin_report(searcher, histories, labels)
     return TreeReport(
         queries=len(histories),
         k=k,

@@ -69,8 +69,12 @@ def beam_over(shape: Shape, scores: Sequence[FloatArray], k: int) -> NDArray[np.
 def bayes_regret(eta_N: FloatArray, items: NDArray[np.integer], k: int) -> float:
     """The probability that the k chosen items miss: the sum of the k largest of `eta_N` minus that of the chosen.
 
-    An item of -1 is an empty place. Source: DTR, definition 1 (top-k retrieval Bayes optimality): exactly 0 where it
-    holds.
+    An item of -1 is an empty place, and a repeated one counts once. Source: DTR, definition 1 (top-k retrieval Bayes
+    optimality): exactly 0 where it holds. Errors: k below 1, or items outside the catalogue.
     """
-    chosen, eta_N = items[:k], np.asarray(eta_N)
+    if k < 1:
+        raise InputError(f"k={k} is below 1")
+    chosen, eta_N = np.unique(items[:k]), np.asarray(eta_N)
+    if chosen.max(initial=-1) >= len(eta_N):
+        raise InputError(f"items hold index {chosen.max()} of {len(eta_N)} items; give those of the probabilities")
     return float(np.sort(eta_N)[::-1][:k].sum() - eta_N[chosen[chosen >= 0]].sum())

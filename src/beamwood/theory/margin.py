@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from beamwood.arguments import naming_arguments
 from beamwood.errors import InputError
 from beamwood.ragged import indptr_of, is_in
 from beamwood.retrieval.searchers.tree import TreeSearcher
@@ -85,6 +86,7 @@ def margin_report(
     )
 
 
+@naming_arguments
 def target_margins(
     searcher: TreeSearcher,
     histories: ItemLists,

@@ -19,7 +19,9 @@ __all__ = ["Missed", "missed", "missed_in_theory"]
 
 @dataclass(frozen=True, slots=True)
 class Missed:
-    """`items`: share of the k Bayes-optimal items not found; `probability`: the probability lost by that, a query."""
+    """Means over queries: `items`, the share of the k Bayes-optimal items not found, and `probability`, the sum of the
+    probabilities lost by that.
+    """
 
     items: float
     probability: float
@@ -28,10 +30,12 @@ class Missed:
 def missed(eta_BN: FloatArray, items_Bk: IndexArray) -> Missed:
     """What the answers `items_Bk` miss of the k most probable items under the true `eta_BN`; ties by lower item.
 
-    An item of -1 is an empty place.
+    An item of -1 is an empty place. Errors: another number of rows, no place, or items outside the catalogue.
     """
     if len(eta_BN) != len(items_Bk) or len(eta_BN) == 0:
         raise InputError(f"{len(eta_BN)} rows of probabilities for {len(items_Bk)} answers; give one each")
+    if items_Bk.ndim != 2 or items_Bk.shape[1] == 0:
+        raise InputError(f"items_Bk has shape {items_Bk.shape}; give [rows, k] with k of 1 or more")
     k = items_Bk.shape[1]
     best = np.argsort(-eta_BN, axis=1, kind="stable")[:, :k]
     lost = [len(np.setdiff1d(one, other)) / len(one) for one, other in zip(best, items_Bk, strict=True)]

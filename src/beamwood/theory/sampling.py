@@ -31,10 +31,11 @@ def path_log_q(shape: Shape, scores: Sequence[FloatArray]) -> list[FloatArray]:
 
     `scores`: level list of the scores o, -inf for a node without items. Where exp(o) of each parent is proportional
     to the sum over its children, q is the softmax of the level. Source: DTR, equations 22-23, proposition 4, theorem 3.
+    Errors: arrays that do not fit the shape.
     """
-    if [level.shape[1] for level in scores] != [shape.level_size(level) for level in range(1, shape.depth + 1)][
-        : len(scores)
-    ]:
+    rows = len(scores[0]) if len(scores) else 0
+    sizes = [(rows, shape.level_size(level)) for level in range(1, shape.depth + 1)]
+    if [level.shape for level in scores] != sizes[: len(scores)]:
         raise InputError(
             "the arrays of scores do not fit the tree's shape; give one array [rows, nodes] a level, level 1 first"
         )
@@ -50,10 +51,16 @@ def largest_child_share(scores: Sequence[FloatArray]) -> list[FloatArray]:
     """Level list of lambda: the share of its largest child in the sum of exp(o) over a node's children.
 
     It is 1 for a node with one child that holds items, close to 1 where one child dominates, and nan below a node
-    without items. The last level has no children and no entry. Source: DTR, equation 27.
+    without items. The last level has no children and no entry. Source: DTR, equation 27. Errors: levels that do not
+    fit each other.
     """
     result: list[FloatArray] = []
     for parents, values in pairwise(scores):
+        if parents.ndim != 2 or values.shape[:1] != parents.shape[:1] or values.size % max(1, parents.size):
+            raise InputError(
+                f"scores of shapes {parents.shape} and {values.shape} are not levels of one tree; give one array "
+                "[rows, nodes] a level, level 1 first"
+            )
         families = values.astype(float).reshape(*parents.shape, -1)
         top = families.max(axis=2, keepdims=True)
         with np.errstate(invalid="ignore", divide="ignore"):
@@ -108,10 +115,17 @@ def resampling_bias_bound(
     Z and Z_B are the sums of e^s over catalogue and batch, Z_Bp is that of e^s / p over the batch, m the draws. What
     falls faster than 1 / m is left out. `batch_C`: the items that are drawn from, without the positive; the theorem
     takes their sum for that of the catalogue's other items. Source: XIR, theorem 3.2, where the gradient of a score by
-    itself is 1. Errors: an empty batch, or no draw.
+    itself is 1. Errors: an empty batch or no draw, items outside the catalogue, or one of the batch with popularity 0.
     """
     if len(batch_C) == 0 or num_draws < 1:
         raise InputError(f"a batch of {len(batch_C)} items and {num_draws} draws; give 1 or more of both")
+    if scores_N.shape != popularity_N.shape or np.min(batch_C) < 0 or np.max(batch_C) >= len(scores_N):
+        raise InputError(
+            f"{len(scores_N)} scores, {len(popularity_N)} popularities, and a batch of items {np.min(batch_C)} to "
+            f"{np.max(batch_C)}; give one of both for each item, and items among them"
+        )
+    if not (popularity_N[batch_C] > 0).all():
+        raise InputError("an item of the batch has popularity 0, so it is never drawn; give each a share above 0")
     top = scores_N.max()
     e_N = np.exp(scores_N.astype(float) - top)
     e_C, p_C = e_N[batch_C], popularity_N[batch_C]

@@ -73,7 +73,8 @@ def id_expression(
     if dtype in _INTEGERS or dtype in (pl.Date, pl.Time, pl.Datetime):
         return column.alias(role), ()
     lists = isinstance(dtype, pl.List | pl.Array)
-    fix = f"write a row for each {role} of a list" if lists else "use numbers or strings"
+    apart = f"write a row for each {role} of a list, as Polars does by .explode({name!r})"
+    fix = apart if lists else "use numbers or strings"
     raise InputError(f"{table.name}: column '{name}' of type {dtype} holds no {role} ids; {fix}")
 
 
