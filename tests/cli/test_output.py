@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 
 from beamwood import __version__
+from beamwood.cli.commands.fit import print_fit
 from beamwood.cli.main import main
 from beamwood.methods import Method
 from beamwood.training.interrupt import Interrupted
@@ -38,6 +39,15 @@ def shell(folder, command, **environment):
     return subprocess.run(
         ["bash", "-c", script], cwd=folder, capture_output=True, text=True, env=ENVIRONMENT | environment, check=False
     )
+
+
+def test_a_fit_is_reported_with_four_digits(capsys):
+    training = {"seen": "first", "valid/f@20": 0.08751234567891234, "decay": 0.98, "left_out": ["5 users"], "steps": 10}
+    print_fit({"method": "ease", "out": "runs/log", "seconds": 1.5, "training": training})
+    assert capsys.readouterr().out.splitlines() == [
+        "saved ease in runs/log after 1.5 s",
+        *("  seen: first", "  valid/f@20: 0.08751", "  decay: 0.98", "  left_out: 5 users", "  steps: 10"),
+    ]
 
 
 STATUS = "exit ${PIPESTATUS[0]}"

@@ -280,7 +280,8 @@ def print_fit(document: dict[str, Any]) -> None:
     """Print the saved result for people."""
     print(f"saved {document['method']} in {document['out']} after {document['seconds']} s")
     for fact, value in document["training"].items():
-        print(f"  {fact}: {'; '.join(map(str, value)) if isinstance(value, list) else value}")
+        shown = "; ".join(map(str, value)) if isinstance(value, list) else value
+        print(f"  {fact}: {shown:.4g}" if isinstance(shown, float) else f"  {fact}: {shown}")
     tell(f"next: {shlex.join(('beamwood', 'evaluate', document['out']))}")
 
 
