@@ -5,8 +5,9 @@ Source: Tang and Wang, "Personalized Top-N Sequential Recommendation via Convolu
 
 from __future__ import annotations
 
+from beamwood.fitting.settings import LoopSettings
 from beamwood.fitting.vectors.papers import PLAIN
-from beamwood.fitting.vectors.settings import SequenceConfig, SequenceModelSettings, WindowLoopSettings
+from beamwood.fitting.vectors.settings import SequenceConfig, SequenceModelSettings
 from beamwood.methods.method import Method, Needs
 from beamwood.methods.sequence import fit
 from beamwood.models.encoder import Encoder
@@ -23,7 +24,7 @@ class Config(SequenceConfig):
     """The paper's filters on the latest 10 items; the weights of the filters grow with the square of the length."""
 
     model: ModelSettings = ModelSettings(length=10, dropout=0.5)
-    loop: WindowLoopSettings = WindowLoopSettings(batch_size=256, max_steps=3000)
+    loop: LoopSettings = LoopSettings(batch_size=256, max_steps=3000)
 
     @property
     def encoder(self) -> Encoder:

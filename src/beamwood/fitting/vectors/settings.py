@@ -38,7 +38,6 @@ __all__ = [
     "SequenceModelSettings",
     "VectorConfig",
     "WindowConfig",
-    "WindowLoopSettings",
     "sizes_by",
     "validations",
 ]
@@ -117,27 +116,18 @@ class SequenceOptimiserSettings(TableOptimiserSettings):
     )
 
 
-class WindowLoopSettings(LoopSettings):
-    """The length of a training on windows of histories."""
-
-    batch_size: int = Field(
-        32,
-        ge=1,
-        description="windows per step; unless given, more for a causal encoder and a large log of short histories",
-    )
-
-
 class WindowConfig(HorizonConfig):
     """A sequence encoder under a softmax; the defaults are SASRec's, chosen on validation data of `ml1m`.
 
-    The examples of a step are windows: in a causal encoder each position is one, in others only the last.
+    The examples of a step are windows: in a causal encoder each position is one, in others only the last. Unless
+    `loop.batch_size` is given, a causal encoder takes more windows a step in large logs of short histories.
     """
 
     model: SequenceModelSettings = SequenceModelSettings()
     start: ItemStartSettings = ItemStartSettings()
     loss: SequenceLossSettings = SequenceLossSettings()
     optimiser: SequenceOptimiserSettings = SequenceOptimiserSettings(learning_rate=3e-3, warmup_steps=100)
-    loop: WindowLoopSettings = WindowLoopSettings(max_steps=3000)
+    loop: LoopSettings = LoopSettings(batch_size=32, max_steps=3000)
 
     @property
     def encoder(self) -> Encoder:
