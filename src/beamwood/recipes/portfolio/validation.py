@@ -12,7 +12,7 @@ from beamwood.types import FloatArray, Searcher
 __all__ = ["Validation", "without_test_users", "num_validation_users"]
 
 # Validation users for each second of the time limit, within these bounds.
-_USERS_PER_SECOND, _MIN_USERS, _MAX_USERS = 10, 200, 5000
+_USERS_PER_SECOND, _MIN_USERS, _MAX_USERS = 20, 200, 10_000
 # The seconds that measuring the cost of an answer may take.
 _COST_SECONDS = 0.5
 # Lists hold at most half of the items: longer ones are nearly the same for all methods.
