@@ -56,6 +56,14 @@ def test_draws_that_rows_share_leave_out_the_target_of_each():
     torch.testing.assert_close(losses, torch.tensor(expected, dtype=torch.float64))
 
 
+def test_a_single_class_has_no_loss():
+    positive, negative = torch.ones(2, requires_grad=True), torch.ones((2, 3), requires_grad=True)
+    losses = shared_softmax(positive, negative, torch.zeros(2).long(), torch.zeros(3).long(), 0.0)
+    losses.sum().backward()
+    for values in (losses, positive.grad, negative.grad):
+        assert not values.any()
+
+
 @pytest.mark.parametrize("log_q_target", [0.0, -1e-9, -1e-4, -300.0])
 def test_a_target_that_is_nearly_always_drawn_stays_finite(log_q_target):
     """Walks may draw the target with a probability that float32 rounds to 1; and others with one that underflows."""

@@ -31,6 +31,8 @@ BLOCK_CELLS = 2**20
 BLOCK_ROWS = 32
 # Logits in a block on a GPU: half a GiB.
 _GPU_CELLS = 2**27
+# The largest probability of drawing the target by which others are renormalised: 1 leaves none.
+_CERTAIN = 1 - 1e-6
 # Beyond this distance above the positive's logit, float32 loses the terms near it.
 _FAR = 60.0
 
@@ -75,7 +77,7 @@ def sampled_softmax(
     corrected_BTM = torch.where(some[:, :, None], corrected_BTM, torch.zeros_like(corrected_BTM))
     rivals_BT = torch.logsumexp(corrected_BTM, dim=2) - torch.log(num_kept.clamp(min=1))
     if log_q_positive_BT is not None:
-        rivals_BT = rivals_BT + torch.log1p(-torch.exp(log_q_positive_BT).clamp(max=1 - 1e-6))
+        rivals_BT = rivals_BT + torch.log1p(-torch.exp(log_q_positive_BT).clamp(max=_CERTAIN))
     return torch.where(some, torch.nn.functional.softplus(rivals_BT - positive_BT), torch.zeros_like(positive_BT))
 
 
@@ -86,8 +88,8 @@ def shared_softmax(positive_B: Tensor, negative_BM: Tensor, targets_B: Tensor, d
     """
     dropped_BM = drawn_M == targets_B[:, None]
     kept_B = (len(drawn_M) - dropped_BM.sum(dim=1)).clamp(min=1).to(positive_B.dtype)
-    # The correction is the same for all draws of a row, so it moves to the target.
-    correction_B = math.log1p(-math.exp(log_q)) - log_q - torch.log(kept_B)
+    # The correction is the same for all draws of a row, so it moves to the target. Of a single class it is infinite.
+    correction_B = math.log1p(-min(math.exp(log_q), _CERTAIN)) - log_q - torch.log(kept_B)
     return weighted_softmax(positive_B, negative_BM, negative_BM.new_zeros(1, len(drawn_M)), -correction_B, dropped_BM)
 
 
