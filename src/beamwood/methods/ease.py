@@ -138,15 +138,14 @@ def _at(values: FloatArray, pattern: sparse.csr_matrix) -> sparse.csr_matrix:
 
 def _inverse_of_items(taken: sparse.csr_matrix, regularisation: float) -> FloatArray:
     """P of all items in `taken`; over users where they are few: lambda P = I - X' (X X' + lambda I)^-1 X (Woodbury)."""
+    items_of = sparse.csr_matrix(taken.T)
     if not _has_few_users(taken):
-        inverse = _inverse(sparse.csr_matrix(taken.T), regularisation)
-    else:
-        items_of = sparse.csr_matrix(taken.T)
-        of_users = _inverse(taken, regularisation)
-        explained = np.ascontiguousarray((items_of.astype(of_users.dtype) @ of_users).T)
-        inverse = items_of.astype(of_users.dtype) @ explained
-        inverse /= -regularisation
-        inverse[np.diag_indices_from(inverse)] += 1 / regularisation
+        return _inverse(items_of, regularisation)
+    of_users = _inverse(taken, regularisation)
+    items_of = items_of.astype(of_users.dtype)
+    inverse: FloatArray = items_of @ np.ascontiguousarray((items_of @ of_users).T)
+    inverse /= -regularisation
+    inverse[np.diag_indices_from(inverse)] += 1 / regularisation
     return inverse
 
 
@@ -219,11 +218,11 @@ def _affordable(ordered: sparse.csr_matrix, max_solved: int, regularisation: flo
     weights(trial, regularisation=regularisation, num_neighbours=known, max_solved=solved)
     units = _SHARE * max(budget.left, 0.0) * _work(trial, solved)[-1] / (budget.clock() - began)
     solved = min(max_solved, wanted)
-    while solved > _FEWEST and _work(ordered, solved)[-1] > units:
+    while (work := _work(ordered, solved))[-1] > units and solved > _FEWEST:
         solved = max(solved // 2, _FEWEST)
     if solved < min(max_solved, wanted):
         budget.leave_out(f"{solved} items are solved together")
-    most = max(known, int(np.searchsorted(_work(ordered, solved), units, side="right")))
+    most = max(known, int(np.searchsorted(work, units, side="right")))
     if most < wanted:
         budget.leave_out(f"{most} of {wanted} items get weights")
     return most, solved

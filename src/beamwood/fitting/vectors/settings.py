@@ -173,7 +173,7 @@ class WindowConfig(HorizonConfig):
         return max(self.loop.batch_size, min(self._windows_of_epoch(facts) // _EPOCH_STEPS, most))
 
     def _windows_of_epoch(self, facts: Facts) -> int:
-        # In a causal encoder each position of a window is an example, so an epoch has few windows.
+        """The windows of an epoch: few for a causal encoder, in which each position of a window is an example."""
         windows = facts.mean_history / self.model.length if self.encoder.causal else facts.mean_history
         return int(facts.num_users * max(1.0, windows))
 
