@@ -5,11 +5,14 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import beamwood
 from beamwood.data.markets.taste_optimum import TasteOptimum
+from beamwood.data.whole import whole as whole_split
+from beamwood.data.whole import without_labels
 from beamwood.evaluation.cost import measure_cost
 from beamwood.evaluation.protocol import PerQuery, evaluate_both
 from beamwood.evaluation.sampled import Sampled, evaluate_sampled
@@ -53,6 +56,16 @@ def whole(job: Job) -> Measured:
     """Fit, and rank the whole catalogue for every test user, seen items kept and removed."""
     retriever, seconds = fitted(job)
     return _judged(job, retriever, seconds)
+
+
+def refitted(job: Job) -> Measured:
+    """As `whole`, fitted on all events but those of the test: the gain of a refit, before which the test is held back.
+
+    Of the validation users, `data.whole` keeps some.
+    """
+    split = job.split
+    before = replace(split, dataset=without_labels(split, split.test), test=split.valid)
+    return whole(replace(job, split=replace(whole_split(before), dataset=split.dataset, test=split.test)))
 
 
 def tail(job: Job) -> Measured:
@@ -116,6 +129,7 @@ def served(job: Job) -> Measured:
 
 RECIPES: dict[str, Callable[[Job], Measured]] = {
     "whole": whole,
+    "refit": refitted,
     "tail": tail,
     "sampled": sampled,
     "fitted": fit_only,

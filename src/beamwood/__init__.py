@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from beamwood.evaluation.protocol import PerQuery
     from beamwood.methods import Method
     from beamwood.recipes.compare import compare
+    from beamwood.recipes.refit import refit
     from beamwood.retrieval.retriever import Retriever
     from beamwood.training.budget import Budget
 
@@ -47,13 +48,14 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 __version__ = "0.1.0"
 
-__all__ = ["Dataset", "__version__", "compare", "evaluate", "fit", "load", "read_log", "settings", "splits"]
+__all__ = ["Dataset", "__version__", "compare", "evaluate", "fit", "load", "read_log", "refit", "settings", "splits"]
 
 # Lazy imports: the module, and the name in it (None: the module itself).
 _LATER = {
     "Dataset": ("beamwood.data", "Dataset"),
     "compare": ("beamwood.recipes.compare", "compare"),
     "read_log": ("beamwood.data", "read_log"),
+    "refit": ("beamwood.recipes.refit", "refit"),
     "splits": ("beamwood.data.split", None),
 }
 

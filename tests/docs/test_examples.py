@@ -177,7 +177,7 @@ def run_beside(command, serving):
 @pytest.mark.slow
 @pytest.mark.parametrize("command", sorted(EXAMPLES.keys() - {"demo", "events", "explain"}))
 def test_the_examples_of_help_run(command, folder):
-    if command in ("evaluate", "recommend", "inspect", "similar", "score", "serve"):
+    if command in ("evaluate", "refit", "recommend", "inspect", "similar", "score", "serve"):
         run("beamwood fit log.csv --items items.csv --method dtr --out runs/mine --time-limit 1m")
     elif command == "export":
         run("beamwood fit log.csv --method two_tower --out runs/mine --time-limit 1m")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from beamwood.data import Dataset, Split
     from beamwood.retrieval.retriever import Retriever
 
-__all__ = ["Origin", "origin_of", "split_of", "split_of_all", "with_origin"]
+__all__ = ["Origin", "dataset_of", "origin_of", "split_of", "split_of_all", "with_origin"]
 
 
 class _Part(BaseModel):
@@ -111,6 +111,8 @@ def split_of_all(fitted: Mapping[str, Retriever], log: str | None = None, items:
     Errors: folders of other data or other splits, whose training may contain test users of this one.
     """
     origins = {folder: origin_of(folder, retriever.metadata) for folder, retriever in fitted.items()}
+    for folder, retriever in fitted.items():
+        _check_tested(folder, retriever)
     first, *others = origins
     origin = origins[first]
     for folder in others:
@@ -121,23 +123,34 @@ def split_of_all(fitted: Mapping[str, Retriever], log: str | None = None, items:
             )
     source = origin.source
     context = tuple(dict.fromkeys(name for each in origins.values() for name in each.source.context))
-    source = replace(source, log=source.log if log is None else log, items=source.items if items is None else items)
     # The folder stores what the model read of the user table.
-    source = replace(source, context=context, user_table=None)
-    dataset = _read_again(source, first, log, items)
+    dataset, source = dataset_of(first, replace(source, context=context, user_table=None), log, items)
     for folder, retriever in fitted.items():
         check_data(folder, retriever, origins[folder], dataset, source)
     return load_split(dataset, origin.split.name, origin.options)
 
 
-def _read_again(source: DataSource, folder: str, log: str | None, items: str | None) -> Dataset:
-    """The data of a source; a refusal of what has moved since the fit names the option for its new place."""
+def _check_tested(folder: str, retriever: Retriever) -> None:
+    """Errors: a refitted model, which trained on the test users."""
+    refitted = retriever.metadata.get("refit")
+    if refitted is not None:
+        before = refitted.get("of") if isinstance(refitted, dict) else None
+        which = "the model before it" if before is None else f"{before}, the model before it"
+        raise InputError(f"{folder} was trained on all events by refit, so no test users are left; give {which}")
+
+
+def dataset_of(folder: str, source: DataSource, log: str | None, items: str | None) -> tuple[Dataset, DataSource]:
+    """The data of a folder's source, and that source; `log` and `items` replace its own.
+
+    A refusal of what has moved since the fit names the option for its new place.
+    """
     recorded = {"--log": source.log if log is None else None, "--items": source.items if items is None else None}
     gone = [
         option for option, path in recorded.items() if path and not glob.has_magic(path) and not os.path.exists(path)
     ]
+    source = replace(source, log=source.log if log is None else log, items=source.items if items is None else items)
     try:
-        return load_data(source)
+        return load_data(source), source
     except InputError as error:
         if not gone:
             raise

@@ -13,6 +13,7 @@ from beamwood.cli.commands.fit import fit
 from beamwood.cli.commands.inspect import inspect
 from beamwood.cli.commands.items import export, score, similar
 from beamwood.cli.commands.recommend import recommend
+from beamwood.cli.commands.refit import refit
 from beamwood.cli.commands.serve import serve
 from beamwood.cli.commands.settings import settings
 from beamwood.cli.help import Described, described
@@ -24,6 +25,7 @@ COMMANDS = (
     describe,
     fit,
     evaluate,
+    refit,
     recommend,
     similar,
     score,
@@ -51,6 +53,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "evaluate": (
         "beamwood evaluate runs/mine",
         "beamwood evaluate runs/mine --tail 0.2 --html runs/mine.html",
+    ),
+    "refit": (
+        "beamwood refit runs/mine --out runs/served",
+        "beamwood refit runs/mine --log log.csv --out runs/next --time-limit 30m",
     ),
     "recommend": (
         "beamwood recommend runs/mine --user 42 -k 10",

@@ -7,6 +7,8 @@ from typing import Any
 
 from beamwood.data.split import Split
 from beamwood.errors import InputError
+from beamwood.fitting.fitted import method_of
+from beamwood.fitting.ranking.settings import StagesConfig
 from beamwood.fitting.stages import put_behind
 from beamwood.methods import load_method
 from beamwood.methods.arguments import checked_options
@@ -14,7 +16,7 @@ from beamwood.methods.method import Method
 from beamwood.retrieval.retriever import Retriever
 from beamwood.training.budget import Budget
 
-__all__ = ["check_counting", "fit_sum", "first_budget", "parts", "blend_in_turn", "add_counting"]
+__all__ = ["add_counting", "add_fitted", "blend_in_turn", "check_counting", "first_budget", "fit_sum", "parts"]
 
 # The first method's share of a time limit, and the share of the rest that counting may take.
 _FIRST, _COUNTING = 0.75, 0.5
@@ -67,14 +69,27 @@ def add_counting(
     `training.left_out`.
     """
     budget = budget or Budget()
-    training = fitted.metadata.get("training", {})
     for number, other in enumerate(others):
         counted = other.fitted(split, **_limited(budget, other, len(others) - number))
-        fitted = put_behind(fitted, counted, split, seed=seed, budget=budget)
-        training = training | {f"{other.name}/{key}": value for key, value in fitted.metadata["training"].items()}
-        training |= {"left_out": list(budget.left_out)} if budget.left_out else {}
-        fitted.metadata["training"] = training
+        fitted = add_fitted(fitted, counted, split, seed=seed, budget=budget)
     return fitted
+
+
+def add_fitted(
+    fitted: Retriever,
+    other: Retriever,
+    split: Split,
+    config: StagesConfig | None = None,
+    *,
+    seed: int,
+    budget: Budget,
+) -> Retriever:
+    """Blend a fitted retriever with another (`put_behind`), with both in its training record."""
+    both = put_behind(fitted, other, split, config, seed=seed, budget=budget)
+    weights = {f"{method_of(other)}/{key}": value for key, value in both.metadata["training"].items()}
+    left_out = {"left_out": list(budget.left_out)} if budget.left_out else {}
+    both.metadata["training"] = fitted.metadata.get("training", {}) | weights | left_out
+    return both
 
 
 def _limited(budget: Budget, other: Method, waiting: int) -> dict[str, Any]:

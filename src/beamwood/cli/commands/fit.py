@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import shlex
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from json import dumps, loads
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,11 +17,12 @@ import typer
 from beamwood.cli import options as o
 from beamwood.cli.expand import expanded
 from beamwood.cli.inputs import DataSource, load_data, load_split, make_config, note_of_weights, parse_duration
-from beamwood.cli.interrupts import NOTHING, keeping
 from beamwood.cli.output import check_page, finish
+from beamwood.cli.runs import keeping_run
 from beamwood.cli.search import BudgetOptions, FolderSearch
+from beamwood.cli.start import StartOptions
 from beamwood.cli.written import FitOptions, RunOptions, WrittenOptions, default_output, path_beside
-from beamwood.errors import InputError, NotSavedError, TimeLimitError
+from beamwood.errors import InputError, TimeLimitError
 from beamwood.methods import METHODS
 from beamwood.steps import tell
 from beamwood.training.interrupt import Interrupted
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
     from beamwood.retrieval.retriever import Retriever
     from beamwood.training.budget import Budget
 
-__all__ = ["fit", "fit_method", "fit_named", "starting_anew"]
+__all__ = ["fit", "fit_method", "print_fit", "starting_anew"]
 
 _METHOD_HELP = f"Default: find the best. Or {', '.join(METHODS)}; a sum, dtr+ease; FILE.py."
 
 
 @dataclass(frozen=True, slots=True)
 class SettingOptions:
-    """The method's settings, and the fitted folders that it starts from."""
+    """The settings of a method."""
 
     preset: o.Preset = None
     config: Annotated[
@@ -54,50 +54,24 @@ class SettingOptions:
         o.Texts,
         typer.Option("--set", metavar="NAME=VALUE", help="A setting; `beamwood settings METHOD` lists all."),
     ] = None
-    start: Annotated[
-        o.Text,
-        typer.Option(
-            "--from",
-            metavar="FOLDER",
-            hidden=True,
-            help="A fitted model from which the method continues.",
-        ),
-    ] = None
-    retriever: Annotated[
-        o.Text,
-        typer.Option("--retriever", metavar="FOLDER", hidden=True, help="The first stage of two_stage."),
-    ] = None
-    ranker: Annotated[
-        o.Text,
-        typer.Option(
-            "--ranker",
-            metavar="FOLDER",
-            hidden=True,
-            help="The second stage of two_stage: a folder or a counting method. Default: train a ranker.",
-        ),
-    ] = None
 
-    @property
-    def folders(self) -> dict[str, str]:
-        """The given fitted folders, by option."""
-        every = {"--from": self.start, "--retriever": self.retriever, "--ranker": self.ranker}
-        return {option: folder for option, folder in every.items() if folder is not None}
-
-    def check_unused(self, user_table: str | None, tensorboard: str | None) -> None:
-        """Errors: an option that belongs to a method, where none is named."""
-        given = {"--preset": self.preset, "--config": self.config, "--set": self.setting, **self.folders}
-        given |= {"--user-table": user_table, "--tensorboard": tensorboard}
+    def check_unused(self, others: Mapping[str, str | None]) -> None:
+        """Errors: an option that belongs to a method, one of these or of `others`, where none is named."""
+        given = {"--preset": self.preset, "--config": self.config, "--set": self.setting, **others}
         for option, value in given.items():
             if value:
                 raise InputError(f"{option} belongs to a method; name it with --method, or leave {option} out")
 
-    def of(self, method: Method) -> MethodConfig:
-        """The method's settings. Errors: a folder that it does not take, or that is given twice."""
+    def of(self, method: Method, folders: Mapping[str, str]) -> MethodConfig:
+        """The method's settings; `folders`: those that it starts from, by option.
+
+        Errors: a folder that it does not take, or that is given twice.
+        """
         from beamwood.methods import with_option
 
         known = {each.option: each.setting for each in method.needs.fitted}
         given = [*(self.setting or [])]
-        for option, folder in self.folders.items():
+        for option, folder in folders.items():
             if option not in known:
                 raise InputError(f"{option} is not for {method.name}; it is for {', '.join(with_option(option))}")
             name = known[option]
@@ -120,6 +94,7 @@ def fit(
     split: o.SplitName = "users",
     seed: o.Seed = 2026,
     settings: SettingOptions,
+    start: StartOptions,
     time_limit: o.TimeLimit = None,
     budgets: BudgetOptions,
     reading: o.ReadOptions,
@@ -136,12 +111,13 @@ def fit(
 ) -> None:
     """Find the best for LOG within a time limit, or train the method named; save what validation users like best."""
     out = default_output(log) if out is None else out
-    _check_apart(out, written.html, settings.folders)
+    start.check_apart(out)
     if written.html is not None:
+        _check_apart(out, written.html)
         check_page(written.html)
     asked = FitOptions(out, _budget(time_limit, method), seed, run, written)
     if method is None:
-        settings.check_unused(user_table, run.tensorboard)
+        settings.check_unused({**start.folders, "--user-table": user_table, "--tensorboard": run.tensorboard})
         source = DataSource.of(log, reading, keep_columns=keep_columns)
         search = FolderSearch(asked, budgets, source)
         search.run(lambda: load_split(_read(source), split, {"seed": seed}), as_json=json)
@@ -157,23 +133,20 @@ def fit(
             keep_columns=keep_columns,
         )
 
-    fit_named(method, asked, settings, source_of, split, as_json=json)
+    _fit_named(method, asked, settings, start, source_of, split, as_json=json)
 
 
-def _check_apart(out: str, html: str | None, folders: dict[str, str]) -> None:
-    """Errors: the page lies in the output, or the output replaces an input."""
-    place = os.path.realpath(out)
-    if html is not None and place in (page := os.path.realpath(html), *map(str, Path(page).parents)):
+def _check_apart(out: str, html: str) -> None:
+    """Errors: the page lies in the output."""
+    if os.path.realpath(out) in (page := os.path.realpath(html), *map(str, Path(page).parents)):
         raise InputError(f"--html {html} is in --out {out}, which holds nothing else; name a file outside it")
-    for option, folder in folders.items():
-        if os.path.isdir(folder) and os.path.realpath(folder) == place:
-            raise InputError(f"--out {out} is the folder of {option}; name another, so that none is lost")
 
 
-def fit_named(
+def _fit_named(
     method: str,
     asked: FitOptions,
     settings: SettingOptions,
+    start: StartOptions,
     source_of: Callable[[Method, MethodConfig], DataSource],
     split: str,
     *,
@@ -188,7 +161,7 @@ def fit_named(
     check_output(out, overwrite=run.overwrite)
     first, *others = parts(method)
     check_counting(first, others)
-    config = settings.of(first)
+    config = settings.of(first, start.folders)
     first.check_installed(config)
     asked.written.check(first, config)
     source = source_of(first, config)
@@ -196,9 +169,8 @@ def fit_named(
     data = load_split(_read(source, first, *others), split, {"seed": asked.seed})
     if first.needs.trains(config) and not run.resume:
         _check_begun(asked.budget, first)
-    began, before = time.perf_counter(), None if run.resume else _begun(out)
-    kept = partial(_kept, out, before)
-    with keeping(kept), _saying_what_is_kept(kept):
+    began = time.perf_counter()
+    with keeping_run(out, resume=run.resume):
         limit = first_budget(asked.budget, first, others)
         fitted = fit_method(first, data, config, out=out, seed=asked.seed, run=run, limit=limit, preset=settings.preset)
         fitted = add_counting(fitted, others, data, seed=asked.seed, budget=asked.budget)
@@ -217,7 +189,7 @@ def fit_named(
         document |= {"plan": fitted.metadata["plan"], "curve": curve_of(first, out)}
         document |= {"split": data.rule, "num_items": len(data.dataset.items)}
         page = asked.written.html, fit_page(document)
-    finish(document, lambda: print_fit(document), as_json=as_json, page=page)
+    finish(document, lambda: print_fit(document, "beamwood", "evaluate", out), as_json=as_json, page=page)
 
 
 def _check_begun(budget: Budget, method: Method) -> None:
@@ -227,33 +199,6 @@ def _check_begun(budget: Budget, method: Method) -> None:
             f"--time-limit {budget.limit:g} s was over before {method.name} began: reading the log took "
             f"{budget.seconds:.1f} s; raise it to several times that"
         )
-
-
-@contextmanager
-def _saying_what_is_kept(kept: Callable[[], str]) -> Iterator[None]:
-    """Within it, who has no room to save is told how to go on once there is some."""
-    try:
-        yield
-    except NotSavedError as error:
-        raise NotSavedError(f"{error}; {kept()}") from error
-
-
-def _begun(out: str) -> int | None:
-    """When the run beside the output began, None without one."""
-    run = path_beside(out, ".run")
-    for path in (run / "config.json", run):
-        with suppress(OSError):
-            return path.stat().st_mtime_ns
-    return None
-
-
-def _kept(out: str, before: int | None) -> str:
-    """What a stopped fit leaves, and how to continue; an earlier run, which began at `before`, is none of it."""
-    run = path_beside(out, ".run")
-    if _begun(out) == before:
-        return NOTHING
-    newest = "the newest checkpoint is" if (run / "checkpoint").exists() else "no checkpoint is yet"
-    return f"{newest} in {run}; run the same command with --resume to go on"
 
 
 def _budget(time_limit: str | None, method: str | None) -> Budget:
@@ -276,13 +221,13 @@ def curve_of(method: Method, out: str) -> list[dict[str, Any]]:
     return [loads(line) for line in path.read_text().splitlines()]
 
 
-def print_fit(document: dict[str, Any]) -> None:
-    """Print the saved result for people."""
+def print_fit(document: dict[str, Any], *then: str) -> None:
+    """Print the saved result for people; `then`: the next command."""
     print(f"saved {document['method']} in {document['out']} after {document['seconds']} s")
     for fact, value in document["training"].items():
         shown = "; ".join(map(str, value)) if isinstance(value, list) else value
         print(f"  {fact}: {shown:.4g}" if isinstance(shown, float) else f"  {fact}: {shown}")
-    tell(f"next: {shlex.join(('beamwood', 'evaluate', document['out']))}")
+    tell(f"next: {shlex.join(then)}")
 
 
 def _say_what_has_no_use(method: Method, config: MethodConfig, asked: FitOptions, *, user_table: str | None) -> None:

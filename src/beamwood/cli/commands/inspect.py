@@ -112,10 +112,11 @@ class DiagnosisData:
 
 
 def diagnosis_data(folder: str, retriever: Retriever, users: int, log: str | None, items: str | None) -> DiagnosisData:
-    """Validation users of the log, else halves of stored histories."""
+    """Validation users of the log, else, also where all users trained, halves of stored histories."""
     from beamwood.cli.origin import split_of
 
-    if log is not None or log_is_there(folder, retriever):
+    refitted = "refit" in retriever.metadata
+    if log is not None or (log_is_there(folder, retriever) and not refitted):
         split = split_of(folder, retriever, log, items)
         valid = split.valid.labelled()
         valid = valid.take(np.arange(min(users, len(valid))))
@@ -126,7 +127,8 @@ def diagnosis_data(folder: str, retriever: Retriever, users: int, log: str | Non
     usable = np.flatnonzero(stored.lengths >= 2)[-users:] if stored is not None else np.empty(0, int)
     if stored is None or len(usable) == 0:
         raise InputError(f"{folder} keeps no histories and its log is gone; give --log, or --users 0")
-    tell("the log is not where it was: halves of stored histories are used, which training may have seen")
+    why = "refit trained on all users" if refitted else "the log is not where it was"
+    tell(f"{why}: halves of stored histories are used, which training may have seen")
     middle = (stored.indptr[usable] + stored.indptr[usable + 1]) // 2
     histories = stored.slices(stored.indptr[usable], middle)
     labels: ItemLists = stored.slices(middle, stored.indptr[usable + 1]).distinct()

@@ -1,0 +1,101 @@
+"""`beamwood refit`: a fitted model fitted again on its whole log, or on a later one, for serving."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from beamwood.cli import options as o
+from beamwood.cli.commands.fit import print_fit
+from beamwood.cli.expand import expanded
+from beamwood.cli.inputs import parse_duration
+from beamwood.cli.output import finish
+from beamwood.cli.runs import keeping_run
+from beamwood.cli.start import StartOptions
+from beamwood.cli.written import path_beside
+from beamwood.errors import InputError
+from beamwood.steps import tell
+
+if TYPE_CHECKING:
+    from beamwood.training.run_folder import RunFolder
+
+__all__ = ["refit"]
+
+
+@expanded
+def refit(
+    folder: o.FittedFolder,
+    *,
+    out: Annotated[
+        o.Text, typer.Option("--out", metavar="FOLDER", help="Output folder; default: the name of FOLDER with -refit.")
+    ] = None,
+    log: Annotated[
+        o.Text,
+        typer.Option("--log", metavar="FILE", help="A later log with the same columns. Default: that of the fit."),
+    ] = None,
+    items: Annotated[o.Text, typer.Option("--items", metavar="FILE", help="The item table of that log.")] = None,
+    time_limit: o.TimeLimit = None,
+    start: StartOptions,
+    method: o.MethodFile = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run.")] = False,
+    overwrite: o.Overwrite = False,
+    json: o.Json = False,
+) -> None:
+    """Train a fitted model again, with its settings, on all events of its log, including those that tested it."""
+    from beamwood import load
+    from beamwood.artefact import check_output
+    from beamwood.cli.origin import dataset_of, origin_of, with_origin
+    from beamwood.data import SPLITS
+    from beamwood.recipes import refit as recipe
+    from beamwood.training.budget import Budget
+    from beamwood.training.run_folder import RunFolder
+
+    out = f"{os.path.normpath(folder)}-refit" if out is None else out
+    start.check_apart(out)
+    if os.path.isdir(folder) and os.path.realpath(folder) == os.path.realpath(out):
+        raise InputError(f"--out {out} is the fitted folder itself; name another, so that it can still be evaluated")
+    check_output(out, overwrite=overwrite)
+    seconds = parse_duration(time_limit)
+    limit = None if seconds is None else Budget(seconds, name="the refit")
+    fitted = load(folder, method, verify=True)
+    origin = origin_of(folder, fitted.metadata)
+    trains = [part.trains for part in recipe.refit_parts(fitted, method, start.folders)]
+    if resume and not any(trains):
+        tell(f"{origin.method} does not train by steps: --resume has no effect")
+
+    def run_of(place: int) -> RunFolder:
+        number = sum(trains[: place + 1])
+        return RunFolder(path_beside(out, ".run" if number == 1 else f".run{number}"), overwrite=overwrite)
+
+    if any(trains):
+        run_of(trains.index(True)).check(resume=resume)
+    began = time.perf_counter()
+    dataset, source = dataset_of(folder, origin.source, log, items)
+    split = SPLITS[origin.split.name](dataset, **origin.options)
+    with keeping_run(out, resume=resume):
+        both = recipe.refit(
+            fitted,
+            split,
+            method=method,
+            start=start.folders,
+            time_limit=limit,
+            run_of=run_of,
+            resume=resume,
+            say=tell,
+        )
+        of = fitted.metadata.get("refit", {}).get("of", os.path.abspath(folder))
+        both = replace(both, metadata=both.metadata | {"refit": both.metadata["refit"] | {"of": of}})
+        with_origin(both, source, split).save(out, overwrite=overwrite)
+    document: dict[str, Any] = {
+        "out": out,
+        "method": both.metadata["method"],
+        "seconds": round(time.perf_counter() - began, 2),
+        "training": both.metadata["training"],
+        "refit": both.metadata["refit"],
+        "data": both.metadata["data"],
+    }
+    finish(document, lambda: print_fit(document, "beamwood", "serve", out), as_json=json)

@@ -1,0 +1,191 @@
+"""A fitted model fitted again for serving: the same methods and settings, on all events of a log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+from beamwood.arguments import naming_arguments
+from beamwood.data.split import Split
+from beamwood.data.whole import whole
+from beamwood.errors import InputError
+from beamwood.fitting.fitted import notes_of_fit
+from beamwood.fitting.ranking.settings import StagesConfig
+from beamwood.methods import METHODS, Method, check_split, load_method
+from beamwood.methods.sums import add_fitted
+from beamwood.retrieval.forget import without_users
+from beamwood.retrieval.retriever import Retriever
+from beamwood.training.budget import Budget
+
+if TYPE_CHECKING:
+    from beamwood.training.run_folder import RunFolder
+
+__all__ = ["RefitPart", "refit", "refit_parts"]
+
+# The shares of a time limit: of a method that trains, of one that counts, and of choosing the weights of a sum.
+_TRAINED, _COUNTED, _WEIGHED = 6.0, 1.0, 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class RefitPart:
+    """A method of a fitted model, and how it was fitted; `settings`: those that differ from its preset's."""
+
+    method: Method
+    settings: Mapping[str, Any]
+    preset: str | None
+    seed: int
+
+    @property
+    def trains(self) -> bool:
+        """Whether it is trained by steps."""
+        return self.method.needs.trains(self.method.configured(self.settings, self.preset))
+
+    @property
+    def folders(self) -> dict[str, str]:
+        """The fitted folders that it starts from, by option."""
+        needed = {each: self.settings.get(each.setting) for each in self.method.needs.fitted}
+        # The name of a counting method is no folder.
+        return {
+            each.option: folder
+            for each, folder in needed.items()
+            if folder is not None and not (each.or_counting and folder in METHODS)
+        }
+
+    def starting_from(self, folders: Mapping[str, str]) -> RefitPart:
+        """The same, which starts from other fitted folders, by option."""
+        known = {each.option: each.setting for each in self.method.needs.fitted}
+        given = {known[option]: folder for option, folder in folders.items() if option in known}
+        return replace(self, settings={**self.settings, **given})
+
+
+@naming_arguments
+def refit(
+    fitted: Retriever,
+    split: Split,
+    *,
+    method: str | PathLike[str] | Method | None = None,
+    start: Mapping[str, str] | None = None,
+    time_limit: float | Budget | None = None,
+    run_of: Callable[[int], RunFolder] | None = None,
+    resume: bool = False,
+    progress: bool = True,
+    say: Callable[[str], None] = lambda _: None,
+) -> Retriever:
+    """Fit the methods of `fitted` again with its settings, on the whole log of `split`, which may be a later log.
+
+    Its test users must not evaluate the result: all events train, except those held back for a few validation users
+    (see `data.whole`), who choose the best step and the weights of a sum again. A model without histories is refitted
+    without them. `method`: the `Method` or .py file of a custom method. `start`: by option, as {"--from": folder},
+    refitted folders in place of those that it started from. `time_limit`: in seconds, for all methods together; by
+    default that of the search that found it, if one did. `run_of`: the run folder of a method that trains, by its place
+    in the sum, for `resume`. Errors: `InputError` where `fitted` does not record how it was fitted, and as in a fit.
+    """
+    check_split(split)
+    parts = refit_parts(fitted, method, start)
+    asked = _Asked.of(fitted)
+    budget = Budget.of(asked.time_limit if time_limit is None else time_limit)
+    data = whole(split)
+    say(data.rule)
+    found: list[Retriever] = []
+    for place, (part, own) in enumerate(_with_budgets(parts, budget)):
+        options: dict[str, Any] = {"seed": part.seed, "time_limit": own, "progress": progress}
+        if part.trains and run_of is not None:
+            run = run_of(place)
+            options |= {"run": run, "resume": resume and run.path.exists()}
+        found.append(part.method.fitted(data, part.settings, preset=part.preset, **options))
+        for note in notes_of_fit(found[-1]):
+            say(f"{part.method.name}: {note}")
+    both, *others = found
+    for other, config in zip(others, asked.stages, strict=True):
+        both = add_fitted(both, other, data, config, seed=parts[0].seed, budget=budget)
+    facts = {"monitor": asked.monitor, "time_limit": asked.time_limit, "validation_users": len(data.valid)}
+    both = replace(both, metadata=both.metadata | {"refit": facts})
+    return without_users(both) if fitted.users is None else both
+
+
+def refit_parts(
+    fitted: Retriever, method: str | PathLike[str] | Method | None = None, start: Mapping[str, str] | None = None
+) -> list[RefitPart]:
+    """The methods of a fitted model, in the order of its sum; `method` and `start` as for `refit`.
+
+    Errors: `InputError` where the model does not record them, where the file of a custom method is missing, and on a
+    folder in `start` that is missing or that no method takes.
+    """
+    own, given = None if method is None else load_method(method), start or {}
+    parts = [_part(leaf, own) for leaf in _leaves(fitted.metadata)]
+    _check_start(parts, given)
+    return [part.starting_from(given) for part in parts]
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What a search asked for, if one found the model, and the settings by which its stages were put together."""
+
+    monitor: str | None = None
+    time_limit: float | None = None
+    stages: Sequence[StagesConfig] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, fitted: Retriever) -> _Asked:
+        searched = fitted.metadata.get("refit") or fitted.metadata.get("portfolio") or {}
+        monitor = searched.get("monitor")
+        choose = {} if monitor is None else {"choose.monitor": monitor}
+        nums = _nums_of_candidates(fitted.metadata)
+        stages = [StagesConfig.model_validate({"model.num_candidates": num} | choose) for num in nums]
+        return cls(monitor, searched.get("time_limit"), stages)
+
+
+def _leaves(metadata: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """The metadata of each model in a sum, in its order."""
+    if "plan" in metadata or "stages" not in metadata:
+        yield metadata
+        return
+    for stage in ("retriever", "ranker"):
+        yield from _leaves(metadata["stages"][stage])
+
+
+def _nums_of_candidates(metadata: Mapping[str, Any]) -> list[int]:
+    """The number of candidates of each stage behind the first, in their order."""
+    if "plan" in metadata or "stages" not in metadata:
+        return []
+    return [*_nums_of_candidates(metadata["stages"]["retriever"]), metadata["config"]["num_candidates"]]
+
+
+def _part(metadata: Mapping[str, Any], own: Method | None) -> RefitPart:
+    if "config" not in metadata or "method" not in metadata:
+        raise InputError("this model does not record how it was fitted; fit it by beamwood.fit or `beamwood fit`")
+    name, file = str(metadata["method"]), metadata.get("method_file")
+    if file is not None and own is None:
+        raise InputError(f"{name} is defined in {file['path']}; give this file as the method")
+    method = own if own is not None and own.name == name else load_method(name)
+    preset = metadata.get("preset")
+    usual = method.configured(None, preset).flat()
+    flat = {f"{group}.{key}": value for group, keys in metadata["config"].items() for key, value in keys.items()}
+    settings = {key: value for key, value in flat.items() if key not in usual or value != usual[key]}
+    return RefitPart(method, settings, preset, metadata.get("seed", 0))
+
+
+def _check_start(parts: Sequence[RefitPart], start: Mapping[str, str]) -> None:
+    """Errors: a folder for no part, and a part whose folder is not replaced."""
+    needed = {option: (part.method.name, folder) for part in parts for option, folder in part.folders.items()}
+    for option in start:
+        if option not in needed:
+            named = "+".join(part.method.name for part in parts)
+            starts = f"; it starts from {', '.join(needed)}" if needed else ", which starts from no fitted folder"
+            raise InputError(f"{option} is not for {named}{starts}")
+    for option, (name, folder) in needed.items():
+        if option not in start:
+            raise InputError(f"{name} starts from {folder}; refit that first, and give its new folder with {option}")
+
+
+def _with_budgets(parts: Sequence[RefitPart], budget: Budget) -> Iterator[tuple[RefitPart, Budget]]:
+    """Each part with its share of the time that is left when it begins."""
+    weights = [_TRAINED if part.trains else _COUNTED for part in parts]
+    for place, part in enumerate(parts):
+        if not budget.limited or len(parts) == 1:
+            yield part, budget
+            continue
+        rest = sum(weights[place:]) + _WEIGHED
+        yield part, budget.share(weights[place] / rest * max(budget.left, 0.0) / budget.limit, part.method.name)

@@ -1,0 +1,88 @@
+"""`refit`: the methods and settings of a fitted model, on the whole log."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import beamwood
+from beamwood.data.whole import whole
+from beamwood.errors import InputError
+from beamwood.recipes.refit import refit_parts
+from beamwood.retrieval.forget import without_users
+from portfolios import COUNTING, TINY, searched, small_split
+
+
+@pytest.fixture(scope="module")
+def split():
+    return small_split()
+
+
+def same_answers(one, other, split):
+    rows = [split.test.histories[row] for row in range(8)]
+    found, expected = (each.recommend([each.items.ids.gather(row) for row in rows], k=10) for each in (one, other))
+    return np.array_equal(found.scores, expected.scores) and found.item_ids == expected.item_ids
+
+
+def test_it_is_a_fit_with_the_same_settings_on_the_whole_log(split):
+    fitted = beamwood.fit(split, "ease", {"model.regularisation": 70.0}, seed=3)
+    again = beamwood.refit(fitted, split)
+    expected = beamwood.fit(whole(split), "ease", {"model.regularisation": 70.0}, seed=3)
+    assert same_answers(again, expected, split) and not same_answers(again, fitted, split)
+    assert again.metadata["config"] == fitted.metadata["config"] and again.metadata["seed"] == 3
+    assert again.metadata["refit"]["validation_users"] == len(split.test)
+    assert same_answers(beamwood.refit(again, split), again, split)
+    with pytest.raises(InputError, match="was fitted on another split"):
+        beamwood.evaluate(again, split)
+
+
+def test_a_sum_is_put_together_again(split, tmp_path):
+    fitted = beamwood.fit(split, "sasrec+cooccurrence", {**TINY, "loop.max_steps": 4}, progress=False)
+    first, second = refit_parts(fitted)
+    assert (first.method.name, first.trains, first.settings["loop.max_steps"]) == ("sasrec", True, 4)
+    assert (second.method.name, second.trains) == ("cooccurrence", False)
+    fitted.save(tmp_path / "sum")
+    again = beamwood.refit(beamwood.load(tmp_path / "sum"), split, progress=False)
+    assert again.metadata["method"] == "sasrec+cooccurrence" and again.metadata["training"]["steps"] == 4
+    assert "cooccurrence/retriever_weight" in again.metadata["training"]
+
+
+def test_what_a_search_found_keeps_its_metric_and_its_limit(split, tmp_path):
+    found, _ = searched(split, tmp_path / "search", COUNTING, 40.0)
+    fitted = found.retriever
+    names = fitted.metadata["portfolio"]["chosen"].split("+")
+    assert [part.method.name for part in refit_parts(fitted)] == names
+    again = beamwood.refit(fitted, split, time_limit=20.0)
+    assert again.metadata["refit"]["monitor"] == "removed/f@20" and again.metadata["refit"]["time_limit"] == 40.0
+
+
+def test_without_histories_it_stays_so(split):
+    fitted = without_users(beamwood.fit(split, "popularity"))
+    again = beamwood.refit(fitted, split)
+    assert again.users is None and again.histories is None
+
+
+def test_folders_that_it_starts_from_are_refitted_first(split, tmp_path):
+    beamwood.fit(split, "cooccurrence").save(tmp_path / "first")
+    settings = {"start.retriever": str(tmp_path / "first"), "start.ranker": "ease"}
+    fitted = beamwood.fit(split, "two_stage", settings)
+    with pytest.raises(InputError, match="refit that first, and give its new folder with --retriever"):
+        beamwood.refit(fitted, split)
+    with pytest.raises(InputError, match="--from is not for two_stage; it starts from --retriever"):
+        beamwood.refit(fitted, split, start={"--from": str(tmp_path / "first")})
+    with pytest.raises(InputError, match="was fitted on another split"):
+        beamwood.refit(fitted, split, start={"--retriever": str(tmp_path / "first")})
+    beamwood.refit(beamwood.load(tmp_path / "first"), split).save(tmp_path / "again")
+    again = beamwood.refit(fitted, split, start={"--retriever": str(tmp_path / "again")})
+    assert again.metadata["config"]["start"]["retriever"] == str(tmp_path / "again")
+
+
+def test_unknown_origins_are_refused(split):
+    fitted = beamwood.fit(split, "popularity")
+    with pytest.raises(InputError, match="does not record how it was fitted"):
+        beamwood.refit(replace(fitted, metadata={}), split)
+    file = {"method_file": {"path": "own.py", "sha256": ""}}
+    with pytest.raises(InputError, match=r"is defined in own\.py; give this file as the method"):
+        beamwood.refit(replace(fitted, metadata=fitted.metadata | file), split)
+    with pytest.raises(InputError, match="time_limit="):
+        beamwood.refit(fitted, split, time_limit=-1.0)
