@@ -21,7 +21,8 @@ def test_the_refitted_folder_recommends_and_is_not_evaluated(fitted, capsys):
     capsys.readouterr()
     assert beamwood("refit", fitted, "--json", "--overwrite") == 0
     document = json.loads(capsys.readouterr().out)
-    assert document["out"] == f"{fitted}-refit" and document["refit"]["of"] == str(fitted)
+    assert document["out"] == f"{fitted}-refit"
+    assert document["refit"]["of"] == str(fitted)
     assert json.loads((fitted.parent / "before-refit/manifest.json").read_text())["config"]["model"]["power"] == [0.3]
     assert beamwood("recommend", document["out"], "--user", "3") == 0
     assert beamwood("evaluate", document["out"]) == 2
@@ -48,7 +49,8 @@ def test_wrong_outputs_are_refused_before_the_log_is_read(fitted, tmp_path, caps
     for out, words in ((fitted, "is the fitted folder itself"), (tmp_path / "mine", "never replaced")):
         assert beamwood("refit", fitted, "--out", out, "--overwrite") == 2
         said = capsys.readouterr().err
-        assert words in said and "rows (" not in said
+        assert words in said
+        assert "rows (" not in said
     assert beamwood("refit", fitted, "--out", tmp_path / "new", "--from", fitted) == 2
     assert "--from is not for cooccurrence, which starts from no fitted folder" in capsys.readouterr().err
 

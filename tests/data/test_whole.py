@@ -29,10 +29,12 @@ def split(request, log):
 
 def test_all_trains_except_the_labels_of_validation_users(split):
     data = whole(split)
-    assert len(data.test) == 0 and 0 < len(data.valid) <= len(split.test)
+    assert len(data.test) == 0
+    assert 0 < len(data.valid) <= len(split.test)
     held = split.dataset.histories.lengths - data.train.histories.lengths
     others = np.setdiff1d(np.arange(len(held)), data.valid.users)
-    assert not held[others].any() and (held[data.valid.users] > 0).all()
+    assert not held[others].any()
+    assert (held[data.valid.users] > 0).all()
     for user, labels in zip(data.valid.users, data.valid.labels, strict=True):
         assert not np.isin(data.train.histories[user], labels).any()
     assert np.isin(data.valid.users, split.test.users).all()

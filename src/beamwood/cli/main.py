@@ -35,8 +35,7 @@ OK, FAULT, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 130
 app = typer.Typer(
     name="beamwood",
     cls=HelpfulGroup,
-    help="Learn from a log of interactions, and recommend items. The log is a table with a column of users, one of "
-    "items and, if known, one of times.",
+    help="Learn from a log of users, items and, if known, times, and recommend items.",
     pretty_exceptions_enable=False,
 )
 

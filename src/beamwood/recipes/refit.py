@@ -110,8 +110,8 @@ def refit_parts(
 ) -> list[RefitPart]:
     """The methods of a fitted model, in the order of its sum; `method` and `start` as for `refit`.
 
-    Errors: `InputError` where the model does not record them, where the file of a custom method is missing, and on a
-    folder in `start` that is missing or that no method takes.
+    Errors: `InputError` where the model does not record them, or the file of a custom method is missing. Also on a
+    folder in `start` that is missing, or that no method takes.
     """
     own, given = None if method is None else load_method(method), start or {}
     parts = [_part(leaf, own) for leaf in _leaves(fitted.metadata)]

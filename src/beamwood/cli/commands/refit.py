@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,6 +22,7 @@ from beamwood.errors import InputError
 from beamwood.steps import tell
 
 if TYPE_CHECKING:
+    from beamwood.recipes.refit import RefitPart
     from beamwood.training.run_folder import RunFolder
 
 __all__ = ["refit"]
@@ -52,7 +54,6 @@ def refit(
     from beamwood.data import SPLITS
     from beamwood.recipes import refit as recipe
     from beamwood.training.budget import Budget
-    from beamwood.training.run_folder import RunFolder
 
     out = f"{os.path.normpath(folder)}-refit" if out is None else out
     start.check_apart(out)
@@ -63,30 +64,13 @@ def refit(
     limit = None if seconds is None else Budget(seconds, name="the refit")
     fitted = load(folder, method, verify=True)
     origin = origin_of(folder, fitted.metadata)
-    trains = [part.trains for part in recipe.refit_parts(fitted, method, start.folders)]
-    if resume and not any(trains):
-        tell(f"{origin.method} does not train by steps: --resume has no effect")
-
-    def run_of(place: int) -> RunFolder:
-        number = sum(trains[: place + 1])
-        return RunFolder(path_beside(out, ".run" if number == 1 else f".run{number}"), overwrite=overwrite)
-
-    if any(trains):
-        run_of(trains.index(True)).check(resume=resume)
+    run_of = _runs(out, recipe.refit_parts(fitted, method, start.folders), resume=resume, overwrite=overwrite)
     began = time.perf_counter()
     dataset, source = dataset_of(folder, origin.source, log, items)
     split = SPLITS[origin.split.name](dataset, **origin.options)
+    options: dict[str, Any] = {"method": method, "start": start.folders, "time_limit": limit}
     with keeping_run(out, resume=resume):
-        both = recipe.refit(
-            fitted,
-            split,
-            method=method,
-            start=start.folders,
-            time_limit=limit,
-            run_of=run_of,
-            resume=resume,
-            say=tell,
-        )
+        both = recipe.refit(fitted, split, run_of=run_of, resume=resume, say=tell, **options)
         of = fitted.metadata.get("refit", {}).get("of", os.path.abspath(folder))
         both = replace(both, metadata=both.metadata | {"refit": both.metadata["refit"] | {"of": of}})
         with_origin(both, source, split).save(out, overwrite=overwrite)
@@ -99,3 +83,20 @@ def refit(
         "data": both.metadata["data"],
     }
     finish(document, lambda: print_fit(document, "beamwood", "serve", out), as_json=json)
+
+
+def _runs(out: str, parts: Sequence[RefitPart], *, resume: bool, overwrite: bool) -> Callable[[int], RunFolder]:
+    """The run folder beside `out` of each part that trains, by its place. Errors: the first cannot be used."""
+    from beamwood.training.run_folder import RunFolder
+
+    trains = [part.trains for part in parts]
+
+    def run_of(place: int) -> RunFolder:
+        number = sum(trains[: place + 1])
+        return RunFolder(path_beside(out, ".run" if number == 1 else f".run{number}"), overwrite=overwrite)
+
+    if any(trains):
+        run_of(trains.index(True)).check(resume=resume)
+    elif resume:
+        tell(f"{'+'.join(part.method.name for part in parts)} does not train by steps: --resume has no effect")
+    return run_of
