@@ -58,6 +58,7 @@ def calls(folder):
             {name: row["default"] for name, row in beamwood.settings("cooccurrence").items()},
         ),
         "evaluate": (beamwood.evaluate, {"retriever": fitted, "split": split, "ks": (3,)}),
+        "refit": (beamwood.refit, {"fitted": fitted, "split": split, "method": None, "start": None, "time_limit": 9.0}),
         "compare": (
             beamwood.compare,
             {"split": split, "methods": ["popularity", "transitions"], "ks": (3,), "seed": 1, "tail": None},

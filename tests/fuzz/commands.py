@@ -30,6 +30,7 @@ class Commands:
             ["describe", log, "--items", items],
             ["fit", log, "--out", folder / "out", "--overwrite", *counted],
             ["evaluate", fitted, "--k", "3"],
+            ["refit", fitted, "--out", folder / "again", "--overwrite", "--log", log],
             ["recommend", fitted, "--user", "u1", "-k", "3"],
             ["recommend", fitted, "--history", "i01,i02", "--category", "odd"],
             ["recommend", fitted, "--all-users", "--out", folder / "recs.parquet", "--overwrite"],

@@ -63,8 +63,9 @@ def test_counting_needs_no_torch(bare, market, tmp_path):
         ["recommend", out, "--user", "3", "-k", "4", "--json"],
         ["recommend", out, "--all-users", "--out", tmp_path / "all.parquet"],
         ["compare", *log, "--methods", "popularity,transitions,ease", "--json"],
+        ["refit", tmp_path / "sum"],
     )
-    assert [code for code, _, _ in done] == [0] * 10, done
+    assert [code for code, _, _ in done] == [0] * 11, done
     assert "f@5" in done[5][1]
     assert "transitions" in done[6][1]
     assert len(json.loads(done[7][1])[0]["items"]) == 4

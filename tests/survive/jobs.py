@@ -48,6 +48,7 @@ JOBS = (
     Job("train", TRAINED, "model"),
     Job("retrain", (*TRAINED, "--seed", "1", "--overwrite"), "model", (TRAINED,), go_on=("--resume",)),
     Job("tree", TREE, "model"),
+    Job("refit", ("refit", "old", "--out", "model"), "model", ((*TRAINED[:-1], "old"),)),
     Job("search", SEARCH, "model", same=False),
     Job("recommend", (*ANSWERS, "recs.parquet"), "recs.parquet", ((*COUNTED[:-1], "old"),), ("--resume",)),
     Job(

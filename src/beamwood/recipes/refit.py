@@ -13,6 +13,7 @@ from beamwood.data.whole import whole
 from beamwood.errors import InputError
 from beamwood.fitting.fitted import notes_of_fit
 from beamwood.fitting.ranking.settings import StagesConfig
+from beamwood.fitting.settings import MethodConfig
 from beamwood.methods import METHODS, Method, check_split, load_method
 from beamwood.methods.sums import add_fitted
 from beamwood.retrieval.forget import without_users
@@ -38,9 +39,14 @@ class RefitPart:
     seed: int
 
     @property
+    def config(self) -> MethodConfig:
+        """All its settings."""
+        return self.method.configured(self.settings, self.preset)
+
+    @property
     def trains(self) -> bool:
         """Whether it is trained by steps."""
-        return self.method.needs.trains(self.method.configured(self.settings, self.preset))
+        return self.method.needs.trains(self.config)
 
     @property
     def folders(self) -> dict[str, str]:
@@ -111,11 +117,13 @@ def refit_parts(
     """The methods of a fitted model, in the order of its sum; `method` and `start` as for `refit`.
 
     Errors: `InputError` where the model does not record them, or the file of a custom method is missing. Also on a
-    folder in `start` that is missing, or that no method takes.
+    folder in `start` that is missing, or that no method takes; `NotInstalledError` where torch is missing.
     """
     own, given = None if method is None else load_method(method), start or {}
     parts = [_part(leaf, own) for leaf in _leaves(fitted.metadata)]
     _check_start(parts, given)
+    for part in parts:
+        part.method.check_installed(part.config)
     return [part.starting_from(given) for part in parts]
 
 

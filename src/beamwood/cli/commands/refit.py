@@ -87,11 +87,11 @@ def refit(
 
 def _runs(out: str, parts: Sequence[RefitPart], *, resume: bool, overwrite: bool) -> Callable[[int], RunFolder]:
     """The run folder beside `out` of each part that trains, by its place. Errors: the first cannot be used."""
-    from beamwood.training.run_folder import RunFolder
-
     trains = [part.trains for part in parts]
 
     def run_of(place: int) -> RunFolder:
+        from beamwood.training.run_folder import RunFolder
+
         number = sum(trains[: place + 1])
         return RunFolder(path_beside(out, ".run" if number == 1 else f".run{number}"), overwrite=overwrite)
 
