@@ -147,7 +147,7 @@ def lines_of_group(summary: str, example: str, commands: Iterable[Described], *,
     yield ""
     yield from textwrap.wrap(summary, width)
     yield ""
-    yield from _columns([(one.name, one.summary.split(". ")[0]) for one in commands], width)
+    yield from _columns([(one.name, f"{one.summary.split('. ')[0].removesuffix('.')}.") for one in commands], width)
     yield ""
     yield from _columns(
         [
