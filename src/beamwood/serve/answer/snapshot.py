@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from beamwood.artefact import read_artefact
 from beamwood.data.vocabularies.open_vocabulary import OpenVocabulary, fitted_ids
 from beamwood.data.vocabularies.vocabulary import Vocabulary
+from beamwood.kept import Prepared
 from beamwood.retrieval.columns.filters import FILTER_BYTES, Filters
 from beamwood.retrieval.columns.item_columns import ItemColumns
 from beamwood.retrieval.item_vectors import part_with
@@ -34,7 +35,7 @@ from beamwood.retrieval.searchers.tree import TreeSearcher
 from beamwood.serve.answer.item_fields import ItemFields
 from beamwood.serve.answer.kinds import Kinds
 from beamwood.serve.answer.rungs import Rung, rungs_of
-from beamwood.types import Prepared, Searcher
+from beamwood.types import Searcher
 
 __all__ = ["Snapshot", "in_folder", "indices_of", "open_snapshot", "typed_id", "without_index"]
 
