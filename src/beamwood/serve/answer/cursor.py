@@ -135,8 +135,8 @@ def cursor_of(rest: Rest, secret: bytes) -> str:
 
 
 def rest_of(cursor: str, secret: bytes) -> Rest:
-    """The rest of a signed text. Errors: `Problem` on a text that is no cursor, and on one that was not signed with this
-    secret, as one from before a restart.
+    """The rest of a signed text. Errors: `Problem` on a text that is no cursor, and on one of another secret, as from
+    before a restart.
     """
     again = "ask for the first page again"
     gone = Problem(
