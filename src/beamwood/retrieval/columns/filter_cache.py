@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from functools import partial
 
 from beamwood.kept import Prepared
@@ -16,12 +16,14 @@ _ENTRY = 1024
 
 
 class FilterCache:
-    """The latest filters by name; beyond `max_bytes` the least recently used one is dropped first."""
+    """The latest filters by name; beyond `max_bytes` the least recently used one is dropped first.
 
-    def __init__(self, max_bytes: int) -> None:
-        self.max_bytes, self.nbytes = max_bytes, 0
+    `uses` counts "hits" and "misses"; caches may share it.
+    """
+
+    def __init__(self, max_bytes: int, uses: Counter[str]) -> None:
+        self.max_bytes, self.uses, self.nbytes = max_bytes, uses, 0
         """The size of all entries, with the arrays that searchers have derived since."""
-        self.hits = self.misses = 0
         self._kept, self._sizes = OrderedDict[bytes, Prepared](), dict[bytes, int]()
         self._lock = threading.Lock()
 
@@ -33,9 +35,9 @@ class FilterCache:
         with self._lock:
             found = None if name is None else self._kept.get(name)
             if name is None or found is None:
-                self.misses += 1
+                self.uses["misses"] += 1
             else:
-                self.hits += 1
+                self.uses["hits"] += 1
                 self._kept.move_to_end(name)
             return found
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -37,10 +38,12 @@ class Filters:
     columns: ItemColumns
     max_bytes: int = FILTER_BYTES
     alive: Prepared | None = None
+    uses: Counter[str] = field(default_factory=Counter, repr=False)
+    """See `FilterCache`."""
     cache: FilterCache = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "cache", FilterCache(self.max_bytes))
+        object.__setattr__(self, "cache", FilterCache(self.max_bytes, self.uses))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled without the cache."""

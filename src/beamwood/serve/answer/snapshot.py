@@ -9,6 +9,7 @@ import math
 import os
 import re
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -116,6 +117,7 @@ def open_snapshot(
     items: Path | None = None,
     min_beam: int = 50,
     filter_bytes: int = FILTER_BYTES,
+    filter_uses: Counter[str] | None = None,
     by_category: bool = False,
     verify: bool = False,
     searchers: Mapping[str, type[Any]] | None = None,
@@ -134,7 +136,9 @@ def open_snapshot(
     kept = {name: column.kind for name, column in names.filters.columns.columns.items()}
     own = ItemFields.read(items, names.items, ids, kept) if items is not None else ItemFields()
     columns = ItemColumns(len(names.items), {**names.filters.columns.columns, **own.columns()})
-    filters = Filters(names.items, columns, filter_bytes, names.filters.alive)
+    filters = Filters(
+        names.items, columns, filter_bytes, names.filters.alive, Counter() if filter_uses is None else filter_uses
+    )
     names = Names(names.items, filters, names.users, names.histories, names.erased, names.rejected)
     data = manifest.get("data")
     end = data.get("end") if isinstance(data, Mapping) else None

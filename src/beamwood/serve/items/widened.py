@@ -88,7 +88,7 @@ def widened(base: Snapshot, learned: Learned, number: int) -> Snapshot:
     alive = None if mask.all() else Prepared(mask)
     columns = names.filters.columns
     whole = with_cells(columns, [part.cells for part in parts], len(new)) if new else columns
-    filters = Filters(retriever.items, whole, names.filters.max_bytes, alive)
+    filters = Filters(retriever.items, whole, names.filters.max_bytes, alive, names.filters.uses)
     return replace(
         base,
         number=number,

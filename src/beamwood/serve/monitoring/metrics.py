@@ -101,10 +101,9 @@ def _room(service: Service, *, beside: bool) -> float:
 
 
 def _filters(service: Service, name: str) -> float:
-    if service.snapshot is None:
-        return 0.0
-    cache = service.snapshot.names.filters.cache
-    return float({"bytes": cache.nbytes, "hits": cache.hits, "misses": cache.misses}[name])
+    if name != "bytes":
+        return float(service.filter_uses[name])
+    return 0.0 if service.snapshot is None else float(service.snapshot.names.filters.cache.nbytes)
 
 
 def _waiting(service: Service, priority: Priority) -> int:
