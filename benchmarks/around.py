@@ -18,6 +18,7 @@ import polars as pl
 
 import beamwood
 from beamwood.data.queries import Queries
+from beamwood.kept import Prepared
 from beamwood.retrieval.batch.group_answers import OfRetriever, in_process
 from beamwood.retrieval.batch.job import Job
 from beamwood.retrieval.columns.item_columns import ItemColumns
@@ -25,7 +26,7 @@ from beamwood.retrieval.item_vectors import part_with
 from beamwood.retrieval.request import Request
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.searchers.tree import TreeSearcher
-from beamwood.types import Prepared, SearchOptions
+from beamwood.types import SearchOptions
 from benchmarks.contenders import natives
 from benchmarks.measure import seconds_of
 from benchmarks.timing import seconds_inside, spent_in_turns

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beamwood.errors import InputError, nearest
-from beamwood.types import ItemLists, Prepared, Query, QueryNeeds, SearchOptions, among
+from beamwood.kept import Prepared
+from beamwood.types import ItemLists, Query, QueryNeeds, SearchOptions, among
 
 rows_of_items = st.lists(st.lists(st.integers(0, 20), max_size=7), max_size=8)
 
@@ -139,9 +140,14 @@ def test_a_filter_is_measured_while_another_search_adds_to_it():
     prepared = Prepared(np.ones(4, bool))
 
     class Found(tuple):
+        another = None
+
         def __iter__(self):
-            prepared.once(object(), lambda: np.zeros(2))
+            if self.another is not None:
+                prepared.once(self.another, lambda: np.zeros(2))
             return super().__iter__()
 
-    prepared.once(0, lambda: Found([np.zeros(3)]))
+    found = prepared.once(0, lambda: Found([np.zeros(3)]))
+    found.another = object()
     assert prepared.nbytes == 4 + 24
+    assert prepared.nbytes == 4 + 24 + 16

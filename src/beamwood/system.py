@@ -11,7 +11,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["Held", "address_limit", "hold_file", "hold_path", "processors", "sync"]
+__all__ = ["Held", "address_limit", "allow_files", "hold_file", "hold_path", "processors", "sync"]
 
 # Windows blocks reads of a locked range, so a byte beyond the end of any file is locked.
 _FAR = 2**30
@@ -44,6 +44,24 @@ def address_limit() -> int | None:
 
     soft, _ = resource.getrlimit(resource.RLIMIT_AS)
     return None if soft == resource.RLIM_INFINITY else soft
+
+
+def allow_files(count: int) -> int:
+    """Raise the limit of open files (ulimit -n) to `count`, as far as the system permits; return how many may be
+    open, at most `count`.
+    """
+    if sys.platform == "win32":
+        return count
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    now, most = (count if each == resource.RLIM_INFINITY else min(each, count) for each in (soft, hard))
+    if now < most:
+        # The kernel may permit less than the hard limit.
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+            now = most
+    return now
 
 
 def sync(path: Path) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamwood.errors import InputError
+from beamwood.kept import Kept, Prepared
 from beamwood.ragged import indptr_of, is_in, ranges, sorted_distinct, whole_numbers
 
 __all__ = [
@@ -24,7 +25,6 @@ __all__ = [
     "IndexArray",
     "ItemLists",
     "PartHits",
-    "Prepared",
     "Query",
     "QueryNeeds",
     "SearchOptions",
@@ -197,22 +197,6 @@ class ContextColumn(Protocol):
         ...
 
 
-class _Kept:
-    """A cache keyed by the identity of an owner; the owner is kept alive, so that its `id` is not reused."""
-
-    __slots__ = ("_made",)
-
-    def __init__(self) -> None:
-        self._made: dict[int, tuple[object, Any]] = {}
-
-    def once(self, owner: object, make: Callable[[], _T]) -> _T:
-        """The cached result of `make` for this owner, which must not change between calls."""
-        if id(owner) not in self._made:
-            self._made[id(owner)] = owner, make()
-        made: _T = self._made[id(owner)][1]
-        return made
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Query:
     """B rows to answer: `users` int64[B], by index (-1: unknown), and one history each.
@@ -223,7 +207,7 @@ class Query:
     users: NDArray[np.int64]
     histories: ItemLists
     context: Mapping[str, NDArray[Any]] | None = None
-    _kept: _Kept = field(default_factory=_Kept, init=False, repr=False)
+    _kept: Kept = field(default_factory=Kept, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if len(self.users) != len(self.histories):
@@ -249,24 +233,6 @@ class Query:
     def once(self, owner: object, make: Callable[[], _T]) -> _T:
         """The cached result of `make` for this query and owner, so that each encoder runs once a query."""
         return self._kept.once(owner, make)
-
-
-class Prepared(_Kept):
-    """A filter bool[N] with the arrays that searchers derived from it, each computed once."""
-
-    __slots__ = ("mask",)
-
-    def __init__(self, mask: BoolArray) -> None:
-        super().__init__()
-        self.mask = mask
-
-    @property
-    def nbytes(self) -> int:
-        """The bytes of the mask and of the derived arrays."""
-        # A copy: another thread's search may add to it meanwhile.
-        entries = list(self._made.values())
-        made = [part for _, each in entries for part in (each if isinstance(each, tuple) else (each,))]
-        return self.mask.nbytes + sum(part.nbytes for part in made if isinstance(part, np.ndarray | Prepared))
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,14 +95,14 @@ def test_a_filter_is_prepared_once_and_the_cache_is_bounded(tmp_path):
     history = retriever.items.decode(np.arange(3))
     for _ in range(2):
         retriever.recommend([history], 5, where={"price": {"lte": 30}})
-    assert len(filters._kept) == 1
-    (one,) = filters._kept.values()
-    assert one.nbytes > 400 + 4 * 400
-    object.__setattr__(filters, "max_bytes", 3 * one.nbytes)
+    assert len(filters.cache) == 1
+    one = filters.cache.nbytes
+    assert one > 400 + 4 * 400
+    filters.cache.max_bytes = 3 * one
     for price in range(1, 30):
         retriever.recommend([history], 5, where={"price": {"lte": price}})
-    assert sum(each.nbytes for each in filters._kept.values()) <= 3 * one.nbytes
-    assert one not in filters._kept.values()
+    assert filters.cache.nbytes <= 3 * one
+    assert len(filters.cache) == 3
 
 
 def test_a_condition_that_contains_itself_is_refused():
@@ -112,4 +112,4 @@ def test_a_condition_that_contains_itself_is_refused():
     for where in ({"price": own}, {"price": {"in": own}}):
         with pytest.raises(InputError, match="price"):
             retriever.recommend([retriever.items.decode(np.arange(3))], 5, where=where)
-    assert not retriever.names.filters._kept
+    assert not len(retriever.names.filters.cache)

@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 from scipy import sparse
 
+from beamwood.kept import Prepared
 from beamwood.kernels.mixtures import Mixtures
 from beamwood.retrieval.columns.item_columns import _coded
 from beamwood.retrieval.item_vectors import directions, item_vectors
@@ -17,7 +18,7 @@ from beamwood.retrieval.searchers.tree import TreeSearcher
 from beamwood.retrieval.similar import similar_items
 from beamwood.retrieval.top_k import descending, in_order
 from beamwood.tree import Shape, Tree
-from beamwood.types import ItemLists, Prepared, Query, SearchOptions
+from beamwood.types import ItemLists, Query, SearchOptions
 from retrieval_cases import tree_searcher, vector_searcher
 
 NUM_ITEMS = 200_000

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
+from beamwood.kept import Prepared
 from beamwood.retrieval.searchers.popularity import PopularitySearcher
 from beamwood.retrieval.top_k import top_k
-from beamwood.types import ItemLists, Prepared, Query, SearchOptions
+from beamwood.types import ItemLists, Query, SearchOptions
 
 
 @pytest.mark.parametrize("num_items", [1, 7, 60])

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+from beamwood.kept import Prepared
 from beamwood.retrieval.searchers.tree import TreeSearcher
-from beamwood.types import ItemLists, Prepared, Query, SearchOptions
+from beamwood.types import ItemLists, Query, SearchOptions
 from din_cases import random_case
 
 

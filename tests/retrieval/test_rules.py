@@ -118,6 +118,14 @@ def test_invalid_rules_are_refused(retriever, rules, message):
         retriever.recommend([[]], 10, **rules)
 
 
+def test_too_many_promotions_are_refused_before_their_filters_are_made(retriever):
+    promote = [{"where": {"price": {"lte": 1000 + each}}, "share": 0.1} for each in range(11)]
+    before = len(retriever.names.filters.cache)
+    with pytest.raises(InputError, match="11 places of 10 are promised"):
+        retriever.recommend([[]], 10, promote=promote)
+    assert len(retriever.names.filters.cache) == before
+
+
 def test_similar_items(retriever):
     items = retriever.items.decode(np.array([7, 8]))
     by_model = retriever.similar(items, 5)

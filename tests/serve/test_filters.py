@@ -1,5 +1,7 @@
 """Filters never let forbidden items through, and answers have k items if k are allowed."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -10,7 +12,7 @@ from beamwood.serve.messages import Filter, Recommend
 from beamwood.serve.settings import Limits
 from beamwood.types import ItemLists, Query, SearchOptions
 from retrieval_cases import item_frame
-from served import NUM_ITEMS, saved
+from served import NUM_ITEMS, post, saved, serving
 
 
 def labels(frame):
@@ -42,6 +44,27 @@ def conditions(rng, frame, ids):
         allowed &= np.array([price is not None and price <= most for price in frame["price"]])
         given["where"] = {"price": {"lte": most}}
     return Filter(**given), allowed
+
+
+def test_the_uses_of_the_filter_cache_are_counted_across_changes_of_items_and_models(tmp_path):
+    folder, _ = saved(tmp_path / "model")
+    body = {"user": 11, "filter": {"where": {"price": {"lte": 20}}}}
+    with serving(folder, models_dir=tmp_path) as client:
+        counts = []
+        for change in (lambda: None, lambda: add(client), lambda: post(client, "/v1/models/load", {"path": "model"})):
+            change()
+            post(client, "/v1/recommend", body)
+            post(client, "/v1/recommend", body)
+            found = re.findall(
+                r"^beamwood_filter_cache_(?:hits|misses) (\S+)$", client.get("/metrics").text, re.MULTILINE
+            )
+            counts.append([float(each) for each in found])
+        assert counts[0] == [1, 1]
+        assert counts[0] < counts[1] < counts[2]
+
+
+def add(client):
+    assert client.put("/v1/items", json={"items": [{"item": 5000}]}).status_code == 200
 
 
 def check(folder, count, seed):

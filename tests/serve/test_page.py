@@ -50,6 +50,15 @@ def test_the_first_view_makes_no_request(client):
     assert 'role="alert"' not in page.text
 
 
+def test_without_scripts_only_the_form_that_needs_none_is_shown(client):
+    page = client.get(ASK).text
+    assert "<noscript>" in page
+    alone = re.sub(r'<section class="scripted".*?</section>', "", page, flags=re.DOTALL)
+    assert re.findall(r"<form[^>]*>", alone) == ['<form action="/" method="get" class="card">']
+    assert b"@media (scripting: none) { .scripted, .took { display: none; } }" in file_of("page.css")
+    assert set(re.findall(r'<button type="button" class="(\w+)"', alone)) == {"took"}
+
+
 @pytest.mark.parametrize(
     "form", ["user=11", "history=5,9,2", "user=11&history=5,9", "user=11&category=c1", "history=5&own=1&effort=1"]
 )

@@ -164,6 +164,18 @@ def test_headers_that_are_too_long_are_refused(server):
     other.socket.close()
 
 
+def test_whole_headers_that_are_too_long_are_refused(server):
+    asking = Asking(server).send(request(BODY, *(b"x-%d: %s" % (n, b"y" * 1000) for n in range(70))))
+    status, headers, answer = asking.answer()
+    assert (status, headers["connection"], answer["error"]["code"]) == (431, "close", "headers_too_large")
+    assert asking.is_closed()
+    asking.socket.close()
+    # Long bodies and many requests in one packet are no headers.
+    asking = Asking(server).send(request(b" " * 3000 + BODY) * 60)
+    assert [asking.answer()[0] for _ in range(60)] == [200] * 60
+    asking.socket.close()
+
+
 @pytest.mark.parametrize(
     ("kind", "more", "status", "said"),
     [
@@ -284,6 +296,17 @@ def test_idle_and_slow_connections_are_closed_and_active_ones_are_not(server):
     assert ends.keys() == {"idle", "slow"}
     assert all(0.5 < each < 2.5 for each in ends.values())
     busy.socket.close()
+
+
+def test_a_client_that_does_not_read_is_disconnected(server):
+    # More than the buffers of the system hold.
+    asking, number = Asking(server), 400
+    asking.send(b"GET /openapi.json HTTP/1.1\r\nhost: x\r\n\r\n" * number)
+    time.sleep(2.5)
+    while asking.more():
+        pass
+    assert asking.left.count(b"HTTP/1.1 200 OK") < number
+    assert b"beamwood_in_flight 1.0" in figures(server)
 
 
 def test_a_disconnected_request_leaves_nothing_behind(server):

@@ -4,9 +4,14 @@ import json
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
+from beamwood.errors import InputError
+from beamwood.serve.server import serve
+from beamwood.serve.settings import Limits, ServeSettings
+from beamwood.system import allow_files
 from served import Server, saved, wait_until
 
 LINE = "beamwood: stopped before it was ready\n"
@@ -86,3 +91,16 @@ def test_a_reload_is_kept_until_the_server_can_make_it(folder):
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=30)
     assert process.returncode == 0
+
+
+def test_open_files_suffice_for_all_connections(folder, monkeypatch):
+    """Otherwise neither the store nor a model could be opened beside them."""
+    resource = pytest.importorskip("resource")
+    limits = {"now": (300, 4000)}
+    monkeypatch.setattr(resource, "getrlimit", lambda _: limits["now"])
+    monkeypatch.setattr(resource, "setrlimit", lambda _, new: limits.update(now=new))
+    assert allow_files(1280) == 1280
+    assert limits["now"] == (1280, 4000)
+    settings = ServeSettings(limits=replace(Limits(), connections=3900))
+    with pytest.raises(InputError, match="3,900 connections need 4,156 open files, and the system allows 4,000"):
+        serve(str(folder), settings)

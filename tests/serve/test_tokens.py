@@ -133,3 +133,11 @@ def test_a_reload_without_tokens_keeps_cursors(folder):
             running = _Running(client.service, folder, unused)
             asyncio.run(running._reloaded())
         assert len(post(client, "/v1/recommend", {"cursor": cursor, "k": 2})["items"]) == 2
+
+
+def test_a_cursor_from_before_a_restart_is_gone(folder):
+    with serving(folder) as client:
+        cursor = post(client, "/v1/recommend", {"user": 11, "k": 2, "pages": True})["cursor"]
+    with serving(folder) as client:
+        for given, status in ((cursor, 410), (cursor[:-1] + "A", 410), ("no cursor", 422)):
+            assert post(client, "/v1/recommend", {"cursor": given}, status)["error"]["field"] == "cursor"

@@ -16,6 +16,7 @@ from beamwood.data.vocabularies.id_table import restore_ids
 from beamwood.data.vocabularies.open_vocabulary import OpenVocabulary
 from beamwood.data.vocabularies.vocabulary import Vocabulary
 from beamwood.errors import ArtefactError, InputError, UnknownSearcherError
+from beamwood.kept import Prepared
 from beamwood.kernels.arrays import check_integers, values_unread
 from beamwood.retrieval.columns.filters import Filters, mask_of
 from beamwood.retrieval.columns.item_columns import ItemColumns
@@ -23,7 +24,7 @@ from beamwood.retrieval.load import files_of, restore_searcher, with_searchers
 from beamwood.retrieval.request import is_number
 from beamwood.retrieval.resolve import Names
 from beamwood.retrieval.stored import restoring
-from beamwood.types import BoolArray, ItemLists, Prepared, Searcher
+from beamwood.types import BoolArray, ItemLists, Searcher
 
 __all__ = ["read_retriever", "write_retriever"]
 

@@ -18,6 +18,7 @@ from beamwood.arguments import naming_arguments
 from beamwood.data.vocabularies.open_vocabulary import OpenVocabulary, fitted_ids
 from beamwood.data.vocabularies.vocabulary import Vocabulary
 from beamwood.errors import ArtefactError, InputError, UnknownIdError, nearest
+from beamwood.kept import Prepared
 from beamwood.kernels.arrays import sound
 from beamwood.notebook import facts
 from beamwood.retrieval.columns.filters import Filters, mask_of
@@ -34,7 +35,7 @@ from beamwood.retrieval.rules import arranged, rules_of
 from beamwood.retrieval.searchers.tree import TreeSearcher
 from beamwood.retrieval.similar import By, similar_items
 from beamwood.retrieval.why_empty import why_empty
-from beamwood.types import Hits, ItemLists, Prepared, Searcher, SearchOptions
+from beamwood.types import Hits, ItemLists, Searcher, SearchOptions
 from beamwood.words import counted
 
 __all__ = ["Retriever"]

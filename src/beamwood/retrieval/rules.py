@@ -15,12 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamwood.errors import InputError, nearest
+from beamwood.kept import Prepared
 from beamwood.retrieval.columns.filters import Filters
 from beamwood.retrieval.columns.item_columns import LabelColumn
 from beamwood.retrieval.item_vectors import directions, item_vectors
 from beamwood.retrieval.request import Request, is_number
 from beamwood.retrieval.top_k import no_hits
-from beamwood.types import Hits, ItemLists, Prepared, Query, Searcher, SearchOptions
+from beamwood.types import Hits, ItemLists, Query, Searcher, SearchOptions
 
 __all__ = ["Caps", "Promotion", "Rules", "arranged", "rules_of"]
 
@@ -80,10 +81,12 @@ def rules_of(request: Request, k: int, filters: Filters) -> Rules | None:
         raise InputError(
             f"promote={reprlib.repr(request.promote)} is not a list; write [{{'where': {{..}}, 'share': 0.2}}]"
         )
-    promotions = tuple(_promotion(promoted, k, filters) for promoted in request.promote)
-    if sum(each.count for each in promotions) > k:
-        raise InputError(f"promote: {sum(each.count for each in promotions)} places of {k} are promised; lower shares")
-    return Rules(caps, float(diversity), promotions)
+    counts = [_places(promoted, k) for promoted in request.promote]
+    # Before any filter is made: there may be thousands.
+    if sum(counts) > k:
+        raise InputError(f"promote: {sum(counts)} places of {k} are promised; lower shares")
+    promotions = (_promotion(each, count, filters) for each, count in zip(request.promote, counts, strict=True))
+    return Rules(caps, float(diversity), tuple(promotions))
 
 
 def _caps(given: Any, filters: Filters) -> Caps:
@@ -100,7 +103,8 @@ def _caps(given: Any, filters: Filters) -> Caps:
     return Caps(column, default, dict(zip(codes, named.values(), strict=True)))
 
 
-def _promotion(given: Any, k: int, filters: Filters) -> Promotion:
+def _places(given: Any, k: int) -> int:
+    """The number of places of a promotion. Errors: another form, or a share outside 0..1."""
     known = ("where", "share", "name")
     if not isinstance(given, Mapping) or not {"where", "share"} <= set(given):
         raise InputError(f"promote holds {given!r}; write {{'where': {{..}}, 'share': 0.2, 'name': 'sale'}}")
@@ -110,9 +114,14 @@ def _promotion(given: Any, k: int, filters: Filters) -> Promotion:
     share = given["share"]
     if not (is_number(share) and 0 < share <= 1):
         raise InputError(f"promote: share={share!r} is outside 0..1; 0.2 is every fifth place")
+    places: int = max(1, round(share * k))
+    return places
+
+
+def _promotion(given: Mapping[str, Any], count: int, filters: Filters) -> Promotion:
     chosen = filters.prepared(None, given["where"])
     assert chosen is not None
-    return Promotion(str(given.get("name", "promoted")), max(1, round(share * k)), chosen)
+    return Promotion(str(given.get("name", "promoted")), count, chosen)
 
 
 def arranged(

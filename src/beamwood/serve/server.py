@@ -22,6 +22,7 @@ from beamwood.serve.http.protocol import protocol_of
 from beamwood.serve.service import Service, secret_of
 from beamwood.serve.settings import ServeSettings
 from beamwood.serve.upkeep import cancel_all, follow_folder, load_changed
+from beamwood.system import allow_files
 
 __all__ = ["check_binding", "serve"]
 
@@ -31,6 +32,8 @@ _SWITCH_SECONDS = 0.0001
 _ACCEPTED_A_ROUND = 1 if sys.platform == "win32" else 16
 # Requests create no reference cycles, and long-lived objects only grow: full collections are rarely worth the pause.
 _COLLECT_AFTER = (20_000, 20, 100)
+# Open files besides connections: of the store, the models and the log.
+_FILES = 256
 _MAY_LOSE = {
     "redis": "Redis does not say that it syncs each write and evicts none, so acknowledged events may be lost; set "
     "appendonly yes, appendfsync always and maxmemory-policy noeviction",
@@ -59,6 +62,7 @@ def serve(folder: str, settings: ServeSettings) -> int:
     folder if it changed. Errors: `InputError` on an invalid folder or setting.
     """
     check_binding(settings)
+    _allow_connections(settings.limits.connections)
     service = Service(settings)
     try:
         bound = _bound(settings)
@@ -77,6 +81,17 @@ def serve(folder: str, settings: ServeSettings) -> int:
             return code
     finally:
         gc.unfreeze()
+
+
+def _allow_connections(count: int) -> None:
+    """Errors: `InputError` where connections could use up the open files, so that store and models had none."""
+    needed = count + _FILES
+    allowed = allow_files(needed)
+    if allowed < needed:
+        raise InputError(
+            f"{count:,} connections need {needed:,} open files, and the system allows {allowed:,}; raise its limit "
+            "(ulimit -n), or lower --limit connections"
+        )
 
 
 def _bound(settings: ServeSettings) -> socket.socket:

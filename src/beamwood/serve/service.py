@@ -6,7 +6,7 @@ import hashlib
 import os
 import secrets
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -58,6 +58,8 @@ class Service:
             self._closing.callback(self.spans.close)
         self.engine = Engine(settings.search_threads, queued_rows=settings.limits.queued_rows)
         self.admission = Admission(settings.search_threads, max_wait=settings.max_wait)
+        self.filter_uses = Counter[str]()
+        """Of the filters of all snapshots; see `retrieval.columns.filter_cache`."""
         self.metrics = Metrics(self)
         self.routes: list[Route] = []
         self.recorded: deque[Recommend] = deque(maxlen=_RECORDED)
@@ -101,6 +103,7 @@ class Service:
                 items=settings.items,
                 min_beam=settings.min_beam,
                 filter_bytes=settings.filter_cache,
+                filter_uses=self.filter_uses,
                 by_category=settings.by_category,
                 searchers=None if settings.searchers is None else settings.searchers(Path(folder)),
                 **options,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
 import json
-import threading
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,10 +14,12 @@ import numpy as np
 
 from beamwood.data.vocabularies.vocabulary import Vocabulary
 from beamwood.errors import InputError
+from beamwood.kept import Prepared
+from beamwood.retrieval.columns.filter_cache import FilterCache
 from beamwood.retrieval.columns.item_columns import CATEGORY, ItemColumns, LabelColumn
 from beamwood.retrieval.columns.where import all_of, where_mask
 from beamwood.retrieval.request import Allowed, as_list, truth_values
-from beamwood.types import BoolArray, IndexArray, Prepared
+from beamwood.types import BoolArray, IndexArray
 
 __all__ = ["FILTER_BYTES", "Filters", "mask_of"]
 
@@ -36,20 +38,16 @@ class Filters:
     columns: ItemColumns
     max_bytes: int = FILTER_BYTES
     alive: Prepared | None = None
-    counts: Counter[str] = field(default_factory=Counter, repr=False)
-    """Counts of cached filters used ("kept") and of filters computed ("made")."""
-    _kept: OrderedDict[Any, Prepared] = field(default_factory=OrderedDict, repr=False)
-    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+    uses: Counter[str] = field(default_factory=Counter, repr=False)
+    """See `FilterCache`."""
+    cache: FilterCache = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "cache", FilterCache(self.max_bytes, self.uses))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled without the cache."""
         return Filters, (self.items, self.columns, self.max_bytes, self.alive)
-
-    @property
-    def nbytes(self) -> int:
-        """The bytes of the cache."""
-        with self._lock:
-            return sum(each.nbytes for each in self._kept.values())
 
     def prepared(self, allowed: Allowed | None, where: Any, *, on_unknown: str = "error") -> Prepared | None:
         """The filter of a request, None where everything is allowed. Errors: another type, and unknown names."""
@@ -72,24 +70,12 @@ class Filters:
         """bool of the shape of `items`, whether each may be shown at all."""
         return np.ones(items.shape, bool) if self.alive is None else self.alive.mask[items]
 
-    def _once(self, key: Any, make: Callable[[], BoolArray]) -> Prepared:
-        with self._lock:
-            kept = self._kept.get(key)
-            if kept is not None:
-                self._kept.move_to_end(key)
-                self.counts["kept"] += 1
-                return kept
-            self.counts["made"] += 1
+    def _once(self, name: bytes | None, make: Callable[[], BoolArray]) -> Prepared:
+        kept = self.cache.get(name)
+        if kept is not None:
+            return kept
         made = self._shown(make())
-        if key is None:
-            return made
-        with self._lock:
-            made = self._kept.setdefault(key, made)
-            # The count includes arrays that searchers have derived since.
-            room = self.max_bytes - sum(each.nbytes for each in self._kept.values())
-            while room < 0 and len(self._kept) > 1:
-                room += self._kept.popitem(last=False)[1].nbytes
-        return made
+        return made if name is None else self.cache.add(name, made)
 
     def _of_ids(self, allowed: Any, on_unknown: str) -> Prepared:
         given = allowed if isinstance(allowed, np.ndarray) else as_list("allowed", allowed)
@@ -100,7 +86,7 @@ class Filters:
             return self._shown(flags)
         indices = np.asarray(self.items.encode(list(given), on_unknown=on_unknown))
         indices = indices[indices >= 0]
-        return self._once(("items", indices.tobytes()), lambda: mask_of(indices, len(self.items)))
+        return self._once(_digest(b"items", indices.tobytes()), lambda: mask_of(indices, len(self.items)))
 
     def _shown(self, mask: BoolArray) -> Prepared:
         return Prepared(mask if self.alive is None else mask & self.alive.mask)
@@ -134,12 +120,17 @@ def mask_of(indices: IndexArray, num_items: int) -> BoolArray:
     return mask
 
 
-def _canonical(allowed: Any, where: Any) -> str | None:
-    """A canonical text of conditions, None where there is none: such a filter is not cached."""
+def _canonical(allowed: Any, where: Any) -> bytes | None:
+    """The digest of conditions, None where they have no canonical text: such a filter is not cached."""
     try:
-        return _ENCODER.encode([allowed, where])
+        return _digest(b"conditions", _ENCODER.encode([allowed, where]).encode("utf-8", "surrogatepass"))
     except (TypeError, ValueError, RecursionError):
         return None
+
+
+def _digest(kind: bytes, content: bytes) -> bytes:
+    """Conditions may be longer than the mask that is cached for them."""
+    return hashlib.blake2b(content, digest_size=16, person=kind).digest()
 
 
 def _plain(value: Any) -> Any:

@@ -15,13 +15,14 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from beamwood.errors import InputError
+from beamwood.kept import Prepared
 from beamwood.kernels.mixtures import Mixtures
 from beamwood.retrieval.load import restore_searcher
 from beamwood.retrieval.new_items.beside import Beside
 from beamwood.retrieval.search_checks import check_search
 from beamwood.retrieval.searchers.vectors import VectorSearcher
 from beamwood.retrieval.stored import StoredConfig, StoredPart, exported_part, part_of, prefixed
-from beamwood.types import BoolArray, Hits, IndexArray, ItemLists, Prepared, Query, QueryNeeds, Searcher, SearchOptions
+from beamwood.types import BoolArray, Hits, IndexArray, ItemLists, Query, QueryNeeds, Searcher, SearchOptions
 
 __all__ = ["NOWHERE", "Extended", "export_extended", "known_histories", "restore_extended"]
 

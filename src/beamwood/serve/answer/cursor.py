@@ -89,7 +89,7 @@ def with_cursor(
 
 
 def rest_asked(body: Recommend, secret: bytes) -> Rest:
-    """The rest that a body asks for. Errors: `Problem` on a foreign cursor, and on other fields beside it."""
+    """The rest that a body asks for. Errors: those of `rest_of`, and other fields beside it."""
     for name in Recommend.__struct_fields__:
         if name not in _BESIDE and getattr(body, name) != getattr(_EMPTY, name):
             message = f"a cursor stands for the whole request; leave {name} out"
@@ -135,21 +135,24 @@ def cursor_of(rest: Rest, secret: bytes) -> str:
 
 
 def rest_of(cursor: str, secret: bytes) -> Rest:
-    """The rest of a signed text. Errors: `Problem` on a text that this service did not sign."""
-    wrong = Problem(
-        "invalid_request", "the cursor is not of this service; ask for the first page again", field="cursor"
+    """The rest of a signed text. Errors: `Problem` on a text that is no cursor, and on one of another secret, as from
+    before a restart.
+    """
+    again = "ask for the first page again"
+    gone = Problem(
+        "gone", f"the cursor is of another service, or of this one under other tokens; {again}", field="cursor"
     )
     try:
         content = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
     except (binascii.Error, ValueError):
-        raise wrong from None
+        raise Problem("invalid_request", f"this is no cursor; {again}", field="cursor") from None
     if not hmac.compare_digest(content[:_SIGNED], _signature(content[_SIGNED:], secret)):
-        raise wrong
+        raise gone
     try:
         return msgspec.msgpack.decode(content[_SIGNED:], type=Rest)
     except msgspec.MsgspecError:
         # Of another version of this program, on the same store.
-        raise wrong from None
+        raise gone from None
 
 
 def _signature(content: bytes, secret: bytes) -> bytes:

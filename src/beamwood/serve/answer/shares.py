@@ -8,8 +8,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from beamwood.kept import Prepared
 from beamwood.serve.answer.snapshot import Snapshot
-from beamwood.types import BoolArray, FloatArray, Hits, Prepared, Query, SearchOptions
+from beamwood.types import BoolArray, FloatArray, Hits, Query, SearchOptions
 
 __all__ = ["with_share_of_new", "order_by_share"]
 

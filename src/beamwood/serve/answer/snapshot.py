@@ -9,6 +9,7 @@ import math
 import os
 import re
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -23,6 +24,7 @@ from numpy.typing import NDArray
 from beamwood.artefact import read_artefact
 from beamwood.data.vocabularies.open_vocabulary import OpenVocabulary, fitted_ids
 from beamwood.data.vocabularies.vocabulary import Vocabulary
+from beamwood.kept import Prepared
 from beamwood.retrieval.columns.filters import FILTER_BYTES, Filters
 from beamwood.retrieval.columns.item_columns import ItemColumns
 from beamwood.retrieval.item_vectors import part_with
@@ -34,7 +36,7 @@ from beamwood.retrieval.searchers.tree import TreeSearcher
 from beamwood.serve.answer.item_fields import ItemFields
 from beamwood.serve.answer.kinds import Kinds
 from beamwood.serve.answer.rungs import Rung, rungs_of
-from beamwood.types import Prepared, Searcher
+from beamwood.types import Searcher
 
 __all__ = ["Snapshot", "in_folder", "indices_of", "open_snapshot", "typed_id", "without_index"]
 
@@ -115,6 +117,7 @@ def open_snapshot(
     items: Path | None = None,
     min_beam: int = 50,
     filter_bytes: int = FILTER_BYTES,
+    filter_uses: Counter[str] | None = None,
     by_category: bool = False,
     verify: bool = False,
     searchers: Mapping[str, type[Any]] | None = None,
@@ -133,7 +136,9 @@ def open_snapshot(
     kept = {name: column.kind for name, column in names.filters.columns.columns.items()}
     own = ItemFields.read(items, names.items, ids, kept) if items is not None else ItemFields()
     columns = ItemColumns(len(names.items), {**names.filters.columns.columns, **own.columns()})
-    filters = Filters(names.items, columns, filter_bytes, names.filters.alive)
+    filters = Filters(
+        names.items, columns, filter_bytes, names.filters.alive, Counter() if filter_uses is None else filter_uses
+    )
     names = Names(names.items, filters, names.users, names.histories, names.erased, names.rejected)
     data = manifest.get("data")
     end = data.get("end") if isinstance(data, Mapping) else None

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 __all__ = ["protocol_of"]
 
+# The bytes of a header besides its name and value.
+_AROUND = len(b": \r\n")
+
 
 class _Asked:
     """A request that is answered from here; it implements what uvicorn reads of its own request cycles."""
@@ -71,6 +74,10 @@ class _Gone:
         await self._event.wait()
 
 
+class _LongHead(Exception):
+    """The headers of a request are above the limit."""
+
+
 class _Served(HttpToolsProtocol):
     """One connection."""
 
@@ -87,6 +94,8 @@ class _Served(HttpToolsProtocol):
     # Whether the request at hand asks for another protocol; what is read now, and what is read again.
     _is_upgrade = False
     _read, _again = b"", b""
+    # Looks whether the client reads what waits to be sent.
+    _reading: asyncio.TimerHandle | None = None
 
     @property
     def _idle_seconds(self) -> float:
@@ -102,8 +111,9 @@ class _Served(HttpToolsProtocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._settle()
-        if self.timeout_keep_alive_task is not None:
-            self.timeout_keep_alive_task.cancel()
+        for timer in (self.timeout_keep_alive_task, self._reading):
+            if timer is not None:
+                timer.cancel()
         if self._answering is not None and self._answering is not self.cycle:
             # Pipelined requests follow it, and uvicorn knows only the last one.
             self._answering.disconnected = True
@@ -140,6 +150,7 @@ class _Served(HttpToolsProtocol):
         self._in_head = True
 
     def on_headers_complete(self) -> None:
+        self._check_head()
         self._is_upgrade = self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
         if self._is_upgrade:
             return
@@ -193,13 +204,26 @@ class _Served(HttpToolsProtocol):
         self._answering = cycle
         super()._start_asgi_task(cycle, app)
 
+    def _check_head(self) -> None:
+        """Errors: `_LongHead`, which ends the parsing, where a whole head is too long."""
+        most = self.service.settings.limits.header_bytes
+        if self._head_bytes + len(self._read) <= most:
+            # Nearly always: then nothing is counted.
+            return
+        if len(self.url) + sum(len(name) + len(value) + _AROUND for name, value in self.headers) > most:
+            raise _LongHead
+
     def _refuse_head(self) -> None:
-        """Close the connection with an error for headers without end."""
+        """Close the connection with an error for too long headers."""
         most = self.service.settings.limits.header_bytes
         self._refuse(Problem("headers_too_large", f"the headers are above {most:,} bytes; send fewer"))
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002
         """Refuse what the parser cannot read, which uvicorn would do as text."""
+        error = sys.exc_info()[1]
+        if error is not None and isinstance(error.__context__, _LongHead):
+            self._refuse_head()
+            return
         self._refuse(
             Problem("invalid_http", "this is not valid HTTP/1.1; correct the request, and send it without TLS")
         )
@@ -273,7 +297,28 @@ class _Served(HttpToolsProtocol):
         if left > 0:
             self._close_idle_in(left)
         elif not self.transport.is_closing():
-            self.transport.close()
+            # A closed transport would wait until the client has read the rest.
+            (self.transport.abort if self.transport.get_write_buffer_size() else self.transport.close)()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._expect_reading()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._reading is not None:
+            self._reading.cancel()
+
+    def _expect_reading(self) -> None:
+        unread = self.transport.get_write_buffer_size()
+        self._reading = self.loop.call_later(self._idle_seconds, self._check_reading, unread)
+
+    def _check_reading(self, before: int) -> None:
+        """End a connection whose client has read nothing for as long as one may be idle."""
+        if self.transport.get_write_buffer_size() < before:
+            self._expect_reading()
+        else:
+            self.transport.abort()
 
     def _close_idle_in(self, seconds: float) -> None:
         self.timeout_keep_alive_task = self.loop.call_later(seconds, self.timeout_keep_alive_handler)

@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from beamwood.kept import Prepared
 from beamwood.kernels.mixtures import Mixtures
 from beamwood.ragged import indptr_of
 from beamwood.retrieval.columns.filters import Filters
@@ -27,7 +28,7 @@ from beamwood.retrieval.searchers.popularity import PopularitySearcher
 from beamwood.serve.answer.item_fields import ItemFields
 from beamwood.serve.answer.snapshot import Snapshot, in_folder, indices_of
 from beamwood.serve.items.learned import CatalogueItem, Learned, Piece
-from beamwood.types import BoolArray, ItemLists, Prepared, Searcher
+from beamwood.types import BoolArray, ItemLists, Searcher
 
 __all__ = ["mixture_of", "widened"]
 
@@ -87,7 +88,7 @@ def widened(base: Snapshot, learned: Learned, number: int) -> Snapshot:
     alive = None if mask.all() else Prepared(mask)
     columns = names.filters.columns
     whole = with_cells(columns, [part.cells for part in parts], len(new)) if new else columns
-    filters = Filters(retriever.items, whole, names.filters.max_bytes, alive)
+    filters = Filters(retriever.items, whole, names.filters.max_bytes, alive, names.filters.uses)
     return replace(
         base,
         number=number,

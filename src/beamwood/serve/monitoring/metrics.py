@@ -72,8 +72,8 @@ class Metrics:
             ("tree_leaves_left", "Empty leaves for new items, of a tree", lambda: _room(service, beside=False)),
             ("new_items_beside", "New items scored beside a tree", lambda: _room(service, beside=True)),
             ("filter_cache_bytes", "Bytes of prepared filters", lambda: _filters(service, "bytes")),
-            ("filter_cache_hits", "Filters that were at hand", lambda: _filters(service, "kept")),
-            ("filter_cache_misses", "Filters that had to be prepared", lambda: _filters(service, "made")),
+            ("filter_cache_hits", "Filters that were at hand", lambda: _filters(service, "hits")),
+            ("filter_cache_misses", "Filters that had to be prepared", lambda: _filters(service, "misses")),
         )
         for name, text, read in told:
             Gauge(name, text, **own).set_function(read)
@@ -101,11 +101,9 @@ def _room(service: Service, *, beside: bool) -> float:
 
 
 def _filters(service: Service, name: str) -> float:
-    snapshot = service.snapshot
-    if snapshot is None:
-        return 0.0
-    filters = snapshot.names.filters
-    return float(filters.nbytes if name == "bytes" else filters.counts[name])
+    if name != "bytes":
+        return float(service.filter_uses[name])
+    return 0.0 if service.snapshot is None else float(service.snapshot.names.filters.cache.nbytes)
 
 
 def _waiting(service: Service, priority: Priority) -> int:
