@@ -60,7 +60,9 @@ def test_a_ranker_uses_the_context(by_device, tmp_path, capsys):
     for device, rest in (("phone", 0), ("tv", 1)):
         ask = ["recommend", out, "--history", "1,2,3,4", "--context", f"device={device}", "--include-seen", "--json"]
         assert main([*ask, "-k", "15"]) == 0
-        found = json.loads(capsys.readouterr().out)[0]["items"]
+        captured = capsys.readouterr()
+        assert "--context" not in captured.err
+        found = json.loads(captured.out)[0]["items"]
         assert np.mean([item % 2 == rest for item in found]) > 0.9
     loaded = beamwood.load(out)
     either = loaded.recommend(users=[1, 2], k=5)
@@ -73,6 +75,9 @@ def test_a_ranker_uses_the_context(by_device, tmp_path, capsys):
         beamwood.load(tmp_path / "first").recommend(users=[1], k=5, context={"device": ["tv"]})
     assert main(["recommend", out, "--user", "1", "--context", "device"]) == 2
     assert "write --context column=value" in capsys.readouterr().err
+    assert main(["recommend", out, "--user", "1", "--context", "device=fone"]) == 0
+    said = "--context 'device': training had no value 'fone', so it counts as missing; did you mean 'phone'?"
+    assert said in capsys.readouterr().err
 
 
 def test_context_of_every_type_is_accepted(by_device, tmp_path, capsys):
