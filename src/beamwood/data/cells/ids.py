@@ -73,10 +73,23 @@ def id_expression(
         refuse(table, name, finer, f"{role} ids finer than a microsecond", "write them as text or whole numbers")
     if dtype in _INTEGERS or dtype in (pl.Date, pl.Time, pl.Datetime):
         return column.alias(role), ()
-    lists = isinstance(dtype, pl.List | pl.Array)
-    apart = f"write a row for each {role} of a list, as Polars does by .explode({name!r})"
-    fix = apart if lists else "use numbers or strings"
+    fix = "use numbers or strings"
+    if isinstance(dtype, pl.List | pl.Array):
+        along = ", ".join(map(repr, [name, *_lists_along(table, name)]))
+        fix = f"write a row for each {role} of a list, as Polars does by .explode({along})"
     raise InputError(f"{table.name}: column '{name}' of type {dtype} holds no {role} ids; {fix}")
+
+
+def _lists_along(table: Source, name: str) -> list[str]:
+    """The other columns of lists that are as long as those of this column in all rows."""
+    others = [each for each, dtype in table.schema.items() if isinstance(dtype, pl.List) and each != name]
+    if not others or not isinstance(table.schema[name], pl.List):
+        return []
+    length = table.column(name).list.len()
+    asked = [(table.column(each).list.len() == length).all().alias(each) for each in others]
+    with reading(table.name):
+        same = table.frame.select(asked).collect(engine="streaming").row(0)
+    return [each for each, alike in zip(others, same, strict=True) if alike]
 
 
 def missing_cells(table: Source, name: str, *, words: bool = False) -> pl.Expr:
