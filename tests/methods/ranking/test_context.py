@@ -10,6 +10,7 @@ import beamwood
 from beamwood.cli.main import main
 from beamwood.data import ColumnNames, Dataset, leave_one_out, read_log
 from beamwood.errors import InputError
+from beamwood.fitting.columns import item_features
 from rankers import STAGES_OF
 
 # A ranker that learns the context within 300 steps.
@@ -151,3 +152,26 @@ def test_an_earlier_stage_uses_the_context_too(by_device, tmp_path, capsys):
     assert wider.metadata["training"]["retrieved_share_of_training_pairs"] > 0.95
     with pytest.raises(InputError, match=r"column 'devise'.*'device'"):
         wider.recommend(users=[1], k=5, context={"devise": ["tv"]})
+
+
+@pytest.mark.parametrize(
+    ("column", "cells", "told"),
+    [
+        (
+            "price",
+            ["1.5", "20", None],
+            "'price' holds numbers as text, each of which is read as a category; write price",
+        ),
+        ("price:number", ["1.5", "20", None], ""),
+        ("price:category", ["1", "2", "3"], ""),
+        ("price", ["1.5", "20", "free"], ""),
+        ("price", [1.5, 20, None], ""),
+    ],
+)
+def test_numbers_as_text_are_reported(column, cells, told, capsys):
+    log = read_log(pl.DataFrame({"user": [1, 2, 2], "item": [1, 2, 3]}))
+    train = Dataset.from_log(log, pl.DataFrame({"item": [1, 2, 3], "price": cells}, strict=False))
+    assert item_features(train, [column]) is not None
+    said = capsys.readouterr().err
+    assert told in said
+    assert bool(told) == bool(said)
