@@ -82,7 +82,7 @@ def rates(task: Trainable[Any], config: LoopConfig, devices: Sequence[str], seco
     stepper = Stepper(task, learning_rate=config.learning_rate)
     order, found = BatchOrder(task.num_examples, config.batch_size, np.random.default_rng(0)), {}
     for name in devices:
-        device = device_of(name, supports_gpu=task.supports_gpu)
+        device = device_of(name)
         with on_device(task.model, device):
             stepper.device, steps = device, 0
             stepper.optimisers.restart()

@@ -196,6 +196,10 @@ class ContextColumn(Protocol):
         """[num_rows, ..], the encoded values of a polars series; None: all missing. Errors: values of another type."""
         ...
 
+    def unseen(self, text: str) -> str | None:
+        """A note where the text holds values that training did not have, which count as missing; else None."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Query:

@@ -222,7 +222,7 @@ def test_rejected_items_are_left_out_on_request(write, request, say, tmp_path):
     kinds = {"counted": {"buy": 1.0, "view": 0.3}, "negative": ["skip"]}
     assert json.loads(say("inspect", tmp_path / "out", "--users", "0", "--json"))["data"]["events"] == kinds
     assert "      buy: 1.0\n      view: 0.3\n    negative: ['skip']" in say("inspect", tmp_path / "out", "--users", "0")
-    assert "40 pairs of a user and an item with a negative event last" in said
+    assert "40 pairs of a user and an item with a negative event last, stored with the histories" in said
     folder, retriever = tmp_path / "out", beamwood.load(tmp_path / "out")
     rejected = {}
     for user in range(40):
@@ -239,6 +239,14 @@ def test_rejected_items_are_left_out_on_request(write, request, say, tmp_path):
     assert "skip 40" in say("evaluate", folder)
     alone = say("recommend", folder, "--history", "1,2", "--without-rejected", "-k", "3")
     assert len(alone.splitlines()) == 4
+
+
+def test_a_folder_without_histories_has_no_negative_events(write, request, say, tmp_path):
+    rows = [(*row[:2], "skip" if row[1] == 3 else "buy", row[3]) for row in request.getfixturevalue("planted")]
+    log = write(rows, header="user_id,item_id,event,timestamp")
+    say("fit", log, "--events", "buy", "--negative-events", "skip", "--without-histories")
+    said = say("recommend", tmp_path / "out", "--history", "1", "--without-rejected", code=2)
+    assert "fit it with --negative-events and without --without-histories" in said
 
 
 def test_a_folder_without_negative_events_refuses_the_filter(write, request, say, tmp_path):

@@ -36,7 +36,7 @@ def test_hexadecimal_words_are_text():
     assert items_of(["12e4", "7f", "1e10"]).frame["item"].to_list() == ["12e4", "7f", "1e10"]
 
 
-def test_a_point_and_zeros_change_no_whole_number(write, planted, say):
+def test_a_point_and_zeros_change_no_whole_number(write, planted, say, tmp_path):
     path = write([(f"{user}.0" if user % 2 else user, f"{item}.00", *rest) for user, item, *rest in planted])
     log = read_log(path)
     assert log.frame["user"].to_list() == [row[0] for row in planted]
@@ -45,6 +45,9 @@ def test_a_point_and_zeros_change_no_whole_number(write, planted, say):
     assert said in log.report.notes
     table = write([(f"{item}.0", "a") for item in range(30)], "items.csv", header="item_id,category")
     assert "30 items" in say("fit", path, "--items", table)
+    as_written, plain = (say("recommend", tmp_path / "out", "--user", user).split() for user in ("7.0", "7"))
+    assert as_written[1:] == plain[1:]
+    assert "id '7.5' is unknown" in say("recommend", tmp_path / "out", "--user", "7.5", code=2)
     mixed = Dataset.from_log(read_log(pl.DataFrame({"user": [1, 2, 2], "item": ["3", "3.0", "x"]})))
     assert "1 of 3 items differ from another one only by a '.0' at the end" in mixed.report["notes"][0]
 

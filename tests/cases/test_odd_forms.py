@@ -38,6 +38,25 @@ def test_fields_of_nested_rows_are_columns(planted, frame, tmp_path, say):
     assert "it has: user.id, user.of.kind, item.id, rating, timestamp; did you mean --user-column 'user.id'" in refused
 
 
+def test_values_within_their_types_are_columns(planted, frame, tmp_path):
+    rows = [
+        {"_id": {"$oid": f"{at:024x}"}, "userId": {"$numberLong": str(user)}, "itemId": item}
+        | {"time": {"$date": {"$numberLong": str(1000 * time)}}}
+        for at, (user, item, _, time) in enumerate(planted)
+    ]
+    (tmp_path / "log.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    log = read_log(tmp_path / "log.jsonl")
+    assert log.report.columns == {"user": "userId", "item": "itemId", "time": "time"}
+    assert log.frame["user"].to_list() == frame["user_id"].to_list()
+    assert log.frame["time"].to_list() == (1000 * frame["timestamp"]).to_list()
+
+
+def test_times_with_an_offset_are_read_from_json(planted, frame, tmp_path):
+    times = pl.from_epoch(frame["timestamp"]).dt.strftime("%Y-%m-%dT%H:%M:%S+00:00")
+    frame.with_columns(times).write_ndjson(tmp_path / "log.jsonl")
+    assert read_log(tmp_path / "log.jsonl").frame["time"].to_list() == (1_000_000 * frame["timestamp"]).to_list()
+
+
 def test_a_nested_row_is_not_flattened_if_its_path_is_a_column():
     rows = pl.DataFrame({"user": [1, 2], "item": [3, 4], "a.b": [5, 6], "a": [{"b": 7}, {"b": 8}]})
     assert read_log(rows).frame.columns == ["user", "item"]
@@ -126,6 +145,38 @@ def test_a_column_of_lists_is_refused_with_advice(planted):
     with pytest.raises(InputError, match=said):
         read_log(frame)
     read_log(frame.explode("item"))
+    several = frame.with_columns(pl.Series("time", [[6, 7], [8]]), pl.Series("tags", [[1], [2, 3]]))
+    with pytest.raises(InputError, match=r"as Polars does by \.explode\('item', 'time'\)$"):
+        read_log(several)
+
+
+@pytest.mark.parametrize(
+    ("content", "name", "message"),
+    [
+        ('[{"user_id": 1, "item_id": 2}]', "log.jsonl", "it is one list of rows, not a row a line; call it log.json"),
+        ("[[1, 2], [3, 4]]", "log.json", "its rows are lists, without names; write each as an object"),
+        (
+            '{"user_id": {"0": 1, "1": 3}, "item_id": {"0": 2, "1": 4}}',
+            "log.json",
+            r'write it by rows, as with: python3 -c .*log.json", orient="columns", .*lines=True\)',
+        ),
+        (
+            '{"columns": ["user_id", "item_id"], "index": [0, 1], "data": [[1, 2], [3, 4]]}',
+            "log.json",
+            r'as with: python3 -c .*log.json", orient="split", .*lines=True\)',
+        ),
+        (
+            json.dumps({str(user): [1, 2, 3] for user in range(30)}),
+            "log.json",
+            r'If each is a user with a list of items, .*unpivot\(variable_name="user_id", value_name="item_id"\)'
+            r'\.explode\("item_id"\)',
+        ),
+    ],
+)
+def test_json_in_another_form_names_the_fix(tmp_path, content, name, message):
+    (tmp_path / name).write_text(content)
+    with pytest.raises(InputError, match=message):
+        read_log(tmp_path / name)
 
 
 # Names

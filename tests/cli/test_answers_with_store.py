@@ -111,7 +111,7 @@ def test_users_and_histories_one_by_one(fitted, store, tmp_path, capsys):
         for each in json.loads(capsys.readouterr().out)
     }
     expected = answered(fitted, store, (1, "guest"))
-    assert found == {"1": expected[1], "guest": expected["guest"]}
+    assert found == {1: expected[1], "guest": expected["guest"]}
     assert beamwood(*ask, "--history", "5,777") == 0
     with server(fitted, store) as client:
         items = post(client, "/v1/recommend", {"history": [5, 777], "k": K})["items"]

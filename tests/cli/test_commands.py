@@ -49,7 +49,7 @@ def test_fit_evaluate_recommend(market, fitted, capsys):
     assert "seen items removed" in capsys.readouterr().out
     assert beamwood("recommend", fitted, "--user", "3", "--user", "7", "-k", "4", "--json") == 0
     rows = json.loads(capsys.readouterr().out)
-    assert [row["query"] for row in rows] == ["3", "7"]
+    assert [row["query"] for row in rows] == [3, 7]
     assert all(len(row["items"]) == 4 for row in rows)
     assert beamwood("recommend", fitted, "--history", "1,2,3", "--category", "group 0, category 1", "-k", "2") == 0
     assert capsys.readouterr().out.count("\n") == 3

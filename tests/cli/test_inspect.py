@@ -44,6 +44,7 @@ def test_inspect_diagnoses_a_tree(market, capsys, tmp_path):
     shown = capsys.readouterr().out
     assert "heap violations" in shown
     assert "all items" in shown
+    assert "\nmargin of the labels in the beam (a label is lost below 0)\n" in shown
     log.unlink()
     assert beamwood("inspect", out, "--users", "7", "--json") == 0
     captured = capsys.readouterr()

@@ -45,6 +45,13 @@ def test_values_unseen_in_training_are_unknown():
     assert arrays["year"].tolist() == [[2, 0], [0, 1]]
 
 
+def test_a_text_with_an_unseen_value_is_noted():
+    frame = pl.DataFrame({"device": ["phone|web", "tv"], "hour": [1, 2]})
+    device, hour = fit_columns(frame, ["device", "hour"])
+    assert device.unseen("phone | tv") is device.unseen("") is hour.unseen("7") is None
+    assert device.unseen("tv|webb").endswith("no value 'webb', so it counts as missing; did you mean 'web'?")
+
+
 def test_a_missing_row():
     table = encode_columns(fit_columns(FRAME, ["genre", "year", "vector"]), FRAME).with_missing_row()
     assert len(table) == 5

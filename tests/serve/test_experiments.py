@@ -256,7 +256,10 @@ def test_an_answer_is_explained_later(models, options, capsys):
     ]
     assert "explain" in told["items"][0]
     assert main(["explain", later["request_id"], "--store", options["store"]]) == 0
-    assert "as it was answered" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "as it was answered" in shown
+    assert "{" not in shown
+    assert shown.count("path: node ") == shown.count("tree: network ") == shown.count("attention: ") == 4
     assert main(["explain", "no-such", "--store", options["store"]]) == 2
     assert "no answer" in capsys.readouterr().err
 

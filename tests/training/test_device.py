@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from beamwood.cli.main import main
 from beamwood.errors import InputError
 from beamwood.fitting.vectors import lightgcn
 from beamwood.methods import load_method
@@ -117,10 +118,17 @@ def test_a_missing_gpu_is_an_error_of_a_fit_too(split):
         load_method("sasrec").fitted(split, {"loop.device": "gpu"}, progress=False)
 
 
-def test_a_cpu_method_refuses_a_gpu(split):
+def test_a_cpu_method_refuses_a_gpu():
     with pytest.raises(InputError, match=r"loop\.device=cuda is not for this method, which trains on the CPU"):
-        load_method("lpo4rec").fitted(split, {"loop.device": "cuda"}, progress=False)
-    assert device_of("cpu", supports_gpu=False) == CPU
+        load_method("lpo4rec").configured({"loop.device": "cuda"})
+    assert device_of("cpu") == CPU
+
+
+@NO_GPU
+def test_a_missing_gpu_is_an_error_of_a_command_before_its_log_is_read(tmp_path, capsys):
+    for method, said in (("sasrec", "sees no GPU; set loop.device=cpu"), ("lpo4rec", "which trains on the CPU")):
+        assert main(["fit", str(tmp_path / "none.csv"), "--method", method, "--set", "loop.device=cuda"]) == 2
+        assert said in capsys.readouterr().err
 
 
 def test_averaging_the_graph_by_rows_equals_averaging_it_whole():

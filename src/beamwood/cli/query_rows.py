@@ -52,6 +52,13 @@ class QueryRows:
     id_type: Any = None
     added: Sequence[int | str] = ()
 
+    @property
+    def queries(self) -> list[Any]:
+        """The rows as JSON names them: users by id, as the log has it; unknown users and histories as typed."""
+        if not self.by_users:
+            return list(self.labels)
+        return [label if row is None else row for label, row in zip(self.labels, self.rows, strict=True)]
+
 
 @dataclass(frozen=True, slots=True)
 class AskedOptions:

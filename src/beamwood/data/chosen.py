@@ -73,6 +73,12 @@ def _matrix(table: Source, columns: ColumnNames) -> str:
     there = table.column_names
     if len(there) <= _WIDE or columns.item is not None:
         return ""
+    if all(isinstance(dtype, pl.List) for dtype in table.schema.values()):
+        return (
+            f"; it has {len(there):,} columns, such as {', '.join(there[:4])}. If each is a user with a list of items, "
+            'write a row for each item, as Polars does by .unpivot(variable_name="user_id", value_name="item_id")'
+            '.explode("item_id")'
+        )
     user = columns.user if columns.user is not None else find_column("user", None, there, table.name)
     index = there[0] if user is None else user
     code = f'.unpivot(index="{index}", variable_name="item_id", value_name="rating").drop_nulls()'

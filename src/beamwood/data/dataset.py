@@ -199,8 +199,8 @@ def _rejected(
     counts = np.bincount(rows[known], minlength=len(users))
     report["rejected"] = int(known.sum())
     report["notes"].append(
-        f"{counted(report['rejected'], 'pair')} of a user and an item with a negative event last, kept so that "
-        "`recommend --without-rejected` leaves these items out"
+        f"{counted(report['rejected'], 'pair')} of a user and an item with a negative event last, stored with "
+        "the histories: `recommend --without-rejected` leaves these items out"
     )
     return ItemLists(indptr_of(counts), columns[known][order])
 

@@ -84,6 +84,17 @@ class FeatureColumn(BaseModel):
         missing[:, -1] = 1
         return missing
 
+    def unseen(self, text: str) -> str | None:
+        """See `types.ContextColumn`; numbers and vectors have no unseen values."""
+        if self.kind != "category":
+            return None
+        cells: list[str] = label_lists(pl.Series([text])).explode().drop_nulls().to_list()
+        unknown = next((value for value in cells if value not in self.values), None)
+        if unknown is None:
+            return None
+        near = nearest(unknown, self.values, quoted=True)
+        return f"'{self.name}': training had no value {unknown!r}, so it counts as missing{near}"
+
 
 @dataclass(frozen=True)
 class FeatureTable:

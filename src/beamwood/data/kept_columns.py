@@ -9,6 +9,7 @@ import polars as pl
 
 from beamwood.data.cells.decimals import with_points
 from beamwood.data.cells.given_vectors import given_vectors, holds_vectors
+from beamwood.data.cells.labels import unnamed
 from beamwood.data.features import name_and_kind
 from beamwood.errors import InputError, nearest
 from beamwood.words import counted
@@ -145,8 +146,8 @@ def numbers_as_text(wanted: Sequence[str], frame: pl.DataFrame) -> list[str]:
     found = []
     for each in wanted:
         if kept_name(each) == each and each != "category" and frame[each].dtype == pl.String:
-            cells = frame[each].drop_nulls().filter(frame[each].drop_nulls().str.strip_chars() != "")
-            cells = _pointed(cells.str.strip_chars())
+            cells = unnamed(frame[each]).drop_nulls().str.strip_chars()
+            cells = _pointed(cells.filter(cells != ""))
             # A leading 0 means a code, which would change as a number.
             plain = cells.cast(pl.Float64, strict=False).is_not_null() & ~cells.str.contains(r"^0\d")
             if len(cells) and plain.all():

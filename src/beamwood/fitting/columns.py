@@ -10,7 +10,9 @@ import torch
 
 from beamwood.data.dataset import Dataset
 from beamwood.data.features import FeatureTable, encode_columns, fit_columns, name_and_kind
+from beamwood.data.kept_columns import numbers_as_text
 from beamwood.errors import InputError
+from beamwood.steps import tell
 
 __all__ = ["context_features", "item_features", "feature_tensors", "user_features"]
 
@@ -41,7 +43,9 @@ def context_features(train: Dataset, columns: Sequence[str]) -> FeatureTable | N
         raise InputError(
             f"model.context_columns={list(columns)} needs columns of the log; read it with ColumnNames(context={names})"
         )
-    return encode_columns(fit_columns(train.context, columns), train.context)
+    fitted = fit_columns(train.context, columns)
+    _tell_of_numbers(train.context, columns, "model.context_columns")
+    return encode_columns(fitted, train.context)
 
 
 def feature_tensors(table: FeatureTable) -> dict[str, torch.Tensor]:
@@ -63,4 +67,15 @@ def _encoded(frame: pl.DataFrame | None, columns: Sequence[str], key: str, optio
             f"out, or rename the table's own column '{ids}', if it has one"
         )
     frame = frame.drop(ids, strict=False)
-    return encode_columns(fit_columns(frame, columns), frame).with_missing_row()
+    fitted = fit_columns(frame, columns)
+    _tell_of_numbers(frame, columns, key)
+    return encode_columns(fitted, frame).with_missing_row()
+
+
+def _tell_of_numbers(frame: pl.DataFrame, columns: Sequence[str], key: str) -> None:
+    """Print a line for each column of text without a given kind that holds numbers, as of a CSV file."""
+    for name in numbers_as_text([each for each in columns if not name_and_kind(each)[1]], frame):
+        tell(
+            f"{key}: '{name}' holds numbers as text, each of which is read as a category; write {name}:number, or "
+            f"{name}:category if they are codes"
+        )

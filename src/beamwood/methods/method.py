@@ -165,13 +165,24 @@ class Method:
         return configured(self.Config, config, {} if preset is None else self.presets[preset])
 
     def check_installed(self, config: MethodConfig | None = None) -> None:
-        """Raise `NotInstalledError` where these settings (None: the defaults) need torch, and it is missing."""
-        if not self.needs.trains(config or self.Config()) or is_installed("train"):
-            return
-        from beamwood.methods import counting
+        """Raise where these settings (None: the defaults) need what is missing.
 
-        missing = not_installed(f"method={self.name}", "torch")
-        raise NotInstalledError(f"{missing}; or choose a counting method: {', '.join(counting())}")
+        Errors: `NotInstalledError` for torch, `InputError` for a GPU.
+        """
+        config = config or self.Config()
+        if not self.needs.trains(config):
+            return
+        if not is_installed("train"):
+            from beamwood.methods import counting
+
+            missing = not_installed(f"method={self.name}", "torch")
+            raise NotInstalledError(f"{missing}; or choose a counting method: {', '.join(counting())}")
+        device = config.flat().get("loop.device", "cpu")
+        # Without a GPU to look for, torch is not imported yet.
+        if device != "cpu":
+            from beamwood.training.device import device_of
+
+            device_of(device)
 
     def fitted(self, split: Split, config: Any = None, *, preset: str | None = None, **options: Any) -> Retriever:
         """Fit it on a split; `options` are those of `TrainOptions` and of its own `fit`.

@@ -122,6 +122,9 @@ class SequenceModel(nn.Module):
 
     def forward(self, items_BL: Tensor) -> Tensor:
         """[B, L, D] of a causal encoder, [B, 1, D] of another. Errors: an encoder that returns another shape."""
+        if len(items_BL) == 0:
+            none: Tensor = self.items(items_BL)
+            return none if self.encoder.causal else none[:, -1:]
         if self.encoder.whole_window:
             return self._encode(nn.functional.pad(items_BL, (self.length - items_BL.shape[1], 0), value=-1))
         # Rows of similar length are encoded together, without most of the padding.

@@ -121,9 +121,10 @@ class Names:
     def check_rejected(self) -> None:
         """Errors: no negative events are stored."""
         if self.rejected is None:
+            stored = "" if self.users is not None else " and without --without-histories"
             raise InputError(
-                "this retriever stores no negative events, so none can be left out; fit it with --negative-events, in "
-                "Python read_log(negative_events=[...])"
+                "this retriever stores no negative events, so none can be left out; fit it with --negative-events"
+                f"{stored}, in Python read_log(negative_events=[...])"
             )
 
     def _rejected_by(self, users: NDArray[np.int64]) -> ItemLists:

@@ -96,6 +96,10 @@ class EncoderContract:
             _assert_close(_last(model, np.array(items)), alone)
             _assert_close(model.plain().encode(np.array(items)), alone)
 
+    def test_no_rows_have_no_vectors(self) -> None:
+        none, model = np.zeros((0, self.length), np.int64), self.built()
+        assert _last(model, none).shape == model.plain().encode(none).shape == (0, self.width)
+
     def test_order_matters_if_declared(self) -> None:
         model = self.built()
         one, other = _last(model, np.array([[3, 4, 5]])), _last(model, np.array([[5, 4, 3]]))

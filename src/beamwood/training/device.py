@@ -21,12 +21,10 @@ __all__ = ["CPU", "on_device", "device_of", "to_device"]
 CPU = torch.device("cpu")
 
 
-def device_of(name: DeviceName, *, supports_gpu: bool) -> torch.device:
-    """The device of that name. Errors: `InputError` where torch finds none, or the method does not support it."""
+def device_of(name: DeviceName) -> torch.device:
+    """The device of that name. Errors: `InputError` where torch finds none."""
     if name == "cpu":
         return CPU
-    if not supports_gpu:
-        raise InputError(f"loop.device={name} is not for this method, which trains on the CPU; set loop.device=cpu")
     if not torch.cuda.is_available():
         raise InputError(
             f"loop.device={name}, but torch {torch.__version__} sees no GPU; set loop.device=cpu, or install torch for "

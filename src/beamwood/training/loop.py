@@ -61,7 +61,7 @@ def run_loop(
     configuration, too short a limit, and a missing device. Raises `NonFiniteError` before an update that is not
     finite, `Interrupted` after SIGINT or SIGTERM once a checkpoint is saved.
     """
-    device = device_of(config.device, supports_gpu=task.supports_gpu)
+    device = device_of(config.device)
     budget = Budget() if budget is None else budget
     log, before = None, LoopState()
     with ExitStack() as held:

@@ -46,8 +46,6 @@ class Trainable(ABC, Generic[Batch]):
     """The number of examples in an epoch."""
     update: Update | None = None
     """A part that is learned by separate updates between steps, such as a tree."""
-    supports_gpu: bool = True
-    """Whether a step can run on a GPU. The tensors created by its loss are then on the batch's device."""
 
     def min_seconds(self, clock: Clock) -> float:
         """A fast estimate of the seconds that a run needs at least to return a model; 0 if unknown.

@@ -10,6 +10,7 @@ import beamwood
 from beamwood.cli.main import main
 from beamwood.data import ColumnNames, Dataset, leave_one_out, read_log
 from beamwood.errors import InputError
+from beamwood.fitting.columns import item_features
 from rankers import STAGES_OF
 
 # A ranker that learns the context within 300 steps.
@@ -60,7 +61,9 @@ def test_a_ranker_uses_the_context(by_device, tmp_path, capsys):
     for device, rest in (("phone", 0), ("tv", 1)):
         ask = ["recommend", out, "--history", "1,2,3,4", "--context", f"device={device}", "--include-seen", "--json"]
         assert main([*ask, "-k", "15"]) == 0
-        found = json.loads(capsys.readouterr().out)[0]["items"]
+        captured = capsys.readouterr()
+        assert "--context" not in captured.err
+        found = json.loads(captured.out)[0]["items"]
         assert np.mean([item % 2 == rest for item in found]) > 0.9
     loaded = beamwood.load(out)
     either = loaded.recommend(users=[1, 2], k=5)
@@ -73,6 +76,9 @@ def test_a_ranker_uses_the_context(by_device, tmp_path, capsys):
         beamwood.load(tmp_path / "first").recommend(users=[1], k=5, context={"device": ["tv"]})
     assert main(["recommend", out, "--user", "1", "--context", "device"]) == 2
     assert "write --context column=value" in capsys.readouterr().err
+    assert main(["recommend", out, "--user", "1", "--context", "device=fone"]) == 0
+    said = "--context 'device': training had no value 'fone', so it counts as missing; did you mean 'phone'?"
+    assert said in capsys.readouterr().err
 
 
 def test_context_of_every_type_is_accepted(by_device, tmp_path, capsys):
@@ -146,3 +152,26 @@ def test_an_earlier_stage_uses_the_context_too(by_device, tmp_path, capsys):
     assert wider.metadata["training"]["retrieved_share_of_training_pairs"] > 0.95
     with pytest.raises(InputError, match=r"column 'devise'.*'device'"):
         wider.recommend(users=[1], k=5, context={"devise": ["tv"]})
+
+
+@pytest.mark.parametrize(
+    ("column", "cells", "told"),
+    [
+        (
+            "price",
+            ["1.5", "20", None],
+            "'price' holds numbers as text, each of which is read as a category; write price",
+        ),
+        ("price:number", ["1.5", "20", None], ""),
+        ("price:category", ["1", "2", "3"], ""),
+        ("price", ["1.5", "20", "free"], ""),
+        ("price", [1.5, 20, None], ""),
+    ],
+)
+def test_numbers_as_text_are_reported(column, cells, told, capsys):
+    log = read_log(pl.DataFrame({"user": [1, 2, 2], "item": [1, 2, 3]}))
+    train = Dataset.from_log(log, pl.DataFrame({"item": [1, 2, 3], "price": cells}, strict=False))
+    assert item_features(train, [column]) is not None
+    said = capsys.readouterr().err
+    assert told in said
+    assert bool(told) == bool(said)

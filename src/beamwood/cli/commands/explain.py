@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json as documents
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -59,8 +59,30 @@ def explain(
     as_it_was = "as it was answered" if again.reproduced else "NOT as it was answered: events or items changed since"
     print(f"{again.answer.model}, {again.answer.history_used} items of history, {as_it_was}")
     for item in again.answer.items:
-        print(f"  {item.rank:>3}  {on_one_line(item.item)}  {item.score:z.4f}  {_reasons(item.explain)}".rstrip())
+        print(f"  {item.rank:>3}  {on_one_line(item.item)}  {item.score:z.4f}")
+        for reason in _reasons(item.explain or {}):
+            print(f"       {reason}")
 
 
-def _reasons(explain: dict[str, Any] | None) -> str:
-    return documents.dumps(explain, default=str) if explain else ""
+def _reasons(explain: Mapping[str, Any]) -> Iterator[str]:
+    """A line for each kind of reason; see `serve.answer.explaining`."""
+    if "parts" in explain:
+        yield "parts: " + ", ".join(map(_part, explain["parts"]))
+    if "path" in explain:
+        yield "path: " + " > ".join(map(_step, explain["path"]))
+    if "tree_parts" in explain:
+        yield "tree: " + ", ".join(f"{name} {score:z.4f}" for name, score in explain["tree_parts"].items())
+    for key, weight in (("attention", "weight"), ("history", "score")):
+        if explain.get(key):
+            yield f"{key}: " + ", ".join(f"{on_one_line(each['item'])} {each[weight]:z.4f}" for each in explain[key])
+
+
+def _part(part: Mapping[str, Any]) -> str:
+    if part["score"] is None:
+        return f"{part['kind']} not found"
+    return f"{part['kind']} {part['score']:z.4f} (rank {part['rank']})"
+
+
+def _step(step: Mapping[str, Any]) -> str:
+    reached = "" if step["reached"] else ", not reached"
+    return f"node {step['node']} (rank {step['rank']} of {step['of']}{reached})"

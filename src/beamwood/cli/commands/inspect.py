@@ -295,7 +295,9 @@ def print_inspection(document: dict[str, Any], report: TreeReport | None) -> Non
         tables |= report_tables(report)
     console = Console(width=140)
     for title, (head, rows) in tables.items():
-        table = Table(title=title, title_justify="left")
+        # A title of the table itself would wrap at the width of a narrow one.
+        console.print(title, style="italic", markup=False, highlight=False)
+        table = Table()
         for name in head:
             table.add_column(name)
         for row in rows:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import polars as pl
 import typer
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from beamwood.retrieval.batch.job import Job
     from beamwood.retrieval.request import Allowed, Recommendations, Request
     from beamwood.retrieval.resolve import Names
+    from beamwood.types import QueryNeeds
 
 __all__ = ["allowed_of", "recommend"]
 
@@ -143,7 +144,7 @@ def recommend(
             k=min(10, len(model.names.items)) if k is None else k,
             users=asked.rows if asked.by_users else None,
             allowed=allowed_of(model.names, category, allowed_items, on_unknown),
-            context=parse_context(context, model.needs.names, len(asked.rows)),
+            context=parse_context(context, model.needs, len(asked.rows)),
             seen="keep" if include_seen else "remove",
             rejected="remove" if without_rejected else "keep",
             on_unknown=on_unknown,
@@ -152,26 +153,27 @@ def recommend(
             beam_width=beam_width,
         )
         if target is None or checksum is None:
-            _print_lists(asked.labels, model.recommendations(request), json=json)
+            _print_lists(asked, model.recommendations(request), json=json)
             return
         origin = " ".join(str(each) for each in (checksum, store, new_item_share) if each is not None)
         job = _job(request, asked, writing.engine(model, folder, checksum), origin, writing.threads)
         _run(job, target, resume=writing.resume, json=json)
 
 
-def _print_lists(labels: Sequence[Any], found: Recommendations, *, json: bool) -> None:
+def _print_lists(asked: QueryRows, found: Recommendations, *, json: bool) -> None:
     """The answer of each row under its label, with the reason of an empty one."""
     why = {row: in_words_of(recommend, reason) for row, reason in found.empty.items()}
-    rows = enumerate(zip(labels, found.item_ids, found.scores, strict=True))
     if json:
         print_json(
             [
-                {"query": label, "items": items, "scores": scores} | ({"why": why[row]} if row in why else {})
-                for row, (label, items, scores) in rows
+                {"query": query, "items": items, "scores": scores} | ({"why": why[row]} if row in why else {})
+                for row, (query, items, scores) in enumerate(
+                    zip(asked.queries, found.item_ids, found.scores, strict=True)
+                )
             ]
         )
         return
-    for row, (label, items, scores) in rows:
+    for row, (label, items, scores) in enumerate(zip(asked.labels, found.item_ids, found.scores, strict=True)):
         label = on_one_line(label)
         print(label)
         if row in why:
@@ -235,15 +237,19 @@ def allowed_of(names: Names, category: list[str] | None, allowed_items: str | No
     return names.items.parse_all(listed, on_unknown=on_unknown)
 
 
-def parse_context(texts: list[str] | None, known: Sequence[str], num_rows: int) -> dict[str, list[str]] | None:
-    """The context of --context, the same for every row."""
+def parse_context(texts: list[str] | None, needs: QueryNeeds, num_rows: int) -> dict[str, list[str]] | None:
+    """The context of --context, the same for every row; values that training did not have are reported on stderr."""
     if not texts:
         return None
     values: dict[str, str] = {}
-    for name, value in (parse_pair(text, known) for text in texts):
+    for name, value in (parse_pair(text, needs.names) for text in texts):
         if name in values:
             raise InputError(f"--context gives '{name}' more than once; give one value for each column")
         values[name] = value
+    notes = [column.unseen(values[column.name]) for column in needs.context if column.name in values]
+    for note in dict.fromkeys(notes):
+        if note is not None:
+            tell(f"--context {note}")
     return {name: [value] * num_rows for name, value in values.items()}
 
 

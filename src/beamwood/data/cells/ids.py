@@ -9,6 +9,7 @@ import polars as pl
 
 from beamwood.data.columns import known_names, squashed
 from beamwood.data.files.source import Source, reading
+from beamwood.data.files.text_table import WITHOUT_NULS
 from beamwood.errors import InputError
 from beamwood.words import counted
 
@@ -49,7 +50,7 @@ def id_expression(
 
     Text is converted to integers where that is lossless. Bytes are read as text. Errors: null, empty or non-finite ids;
     floats that are inexact, with fractions or beyond 64 bits; text with an exponent; bytes that are not UTF-8; text
-    with a line break in a text file; times finer than a microsecond; types that are not ids.
+    with a line break or a NUL byte in a text file; times finer than a microsecond; types that are not ids.
     """
     dtype, column = table.schema[name], table.column(name)
     if dtype in _TEXTS:
@@ -72,10 +73,23 @@ def id_expression(
         refuse(table, name, finer, f"{role} ids finer than a microsecond", "write them as text or whole numbers")
     if dtype in _INTEGERS or dtype in (pl.Date, pl.Time, pl.Datetime):
         return column.alias(role), ()
-    lists = isinstance(dtype, pl.List | pl.Array)
-    apart = f"write a row for each {role} of a list, as Polars does by .explode({name!r})"
-    fix = apart if lists else "use numbers or strings"
+    fix = "use numbers or strings"
+    if isinstance(dtype, pl.List | pl.Array):
+        along = ", ".join(map(repr, [name, *_lists_along(table, name)]))
+        fix = f"write a row for each {role} of a list, as Polars does by .explode({along})"
     raise InputError(f"{table.name}: column '{name}' of type {dtype} holds no {role} ids; {fix}")
+
+
+def _lists_along(table: Source, name: str) -> list[str]:
+    """The other columns of lists that are as long as those of this column in all rows."""
+    others = [each for each, dtype in table.schema.items() if isinstance(dtype, pl.List) and each != name]
+    if not others or not isinstance(table.schema[name], pl.List):
+        return []
+    length = table.column(name).list.len()
+    asked = [(table.column(each).list.len() == length).all().alias(each) for each in others]
+    with reading(table.name):
+        same = table.frame.select(asked).collect(engine="streaming").row(0)
+    return [each for each, alike in zip(others, same, strict=True) if alike]
 
 
 def missing_cells(table: Source, name: str, *, words: bool = False) -> pl.Expr:
@@ -113,10 +127,11 @@ def _text_ids(table: Source, name: str, role: str, or_else: str) -> tuple[pl.Exp
     dtype, column = table.schema[name], table.column(name).cast(pl.String)
     _refuse_bytes(table, name, role)
     missing, exponent = missing_cells(table, name), column.str.contains(_EXPONENT)
-    broken = column.str.contains("\n", literal=True) & table.is_text
+    broken, nul = (column.str.contains(mark, literal=True) & table.is_text for mark in ("\n", "\0"))
     checks = {
         "missing": missing,
         "broken": broken,
+        "nul": nul,
         "exponent": exponent,
         "other": ~column.str.contains(_WHOLE_NUMBER),
         "dotted": column.str.contains(_POINT_ZERO),
@@ -134,6 +149,8 @@ def _text_ids(table: Source, name: str, role: str, or_else: str) -> tuple[pl.Exp
     if found["broken"]:
         fix = "a quote without its pair swallows lines; mend it, or save a log of such ids as Parquet"
         refuse(table, name, broken, f"{role} ids with a line break", fix)
+    if found["nul"]:
+        refuse(table, name, nul, f"{role} ids with NUL bytes", f"the file may be damaged; {WITHOUT_NULS}")
     if found["exponent"]:
         fix = "their last digits are lost; export the column as text or whole numbers"
         refuse(table, name, exponent, f"{role} ids written with an exponent", fix)

@@ -78,6 +78,13 @@ def why_no_json(path: str) -> str | None:
                 "its lines are Python dictionaries, not JSON; convert them, as with: "
                 f"{shown}python3 -c '{_REWRITE}'{given} > {made}"
             )
+        if head.lstrip()[:1] == "[":
+            listed = re.match(r"\s*\[\s*\[", head) is not None
+            right = Path(path).name.replace("ndjson", "json").replace("jsonl", "json")
+            if listed:
+                return 'its rows are lists, without names; write each as an object, as {"user_id": 1, "item_id": 2}'
+            if right != Path(path).name:
+                return f"it is one list of rows, not a row a line; call it {shlex.quote(right)}"
         rows = _ROWS_WITHIN.match(head)
         if rows is not None and not _is_row(head.splitlines()[0]):
             return (

@@ -17,6 +17,8 @@ __all__ = ["are_offsets", "file_with_offsets", "has_offsets", "table_with_offset
 _OFFSET = re.compile(rb"[+-]\d\d:\d\d")
 _ARROW_SCHEMA = re.compile(rb"ARROW:schema[^A-Za-z0-9+/]*([A-Za-z0-9+/]+=*)")
 _HEAD = 2**16
+# The first bytes of an Arrow file and of a stream.
+_ARROW = (b"ARROW1", b"\xff\xff\xff\xff")
 
 
 def are_offsets(error: BaseException) -> bool:
@@ -29,7 +31,7 @@ def has_offsets(path: Path) -> bool:
     with suppress(OSError, ValueError), path.open("rb") as file:
         head = file.read(_HEAD)
         if not head.startswith(b"PAR1"):
-            return _OFFSET.search(head) is not None
+            return head.startswith(_ARROW) and _OFFSET.search(head) is not None
         file.seek(-8, 2)
         length = int.from_bytes(file.read(4), "little")
         file.seek(-8 - length, 2)
@@ -48,7 +50,7 @@ def file_with_offsets(path: Path) -> pl.LazyFrame:
     if start.startswith(b"PAR1"):
         return table_with_offsets(parquet.ParquetFile(path).read()).lazy()
     with pa.memory_map(str(path)) as file:
-        opened = pa.ipc.open_file(file) if start == b"ARROW1" else pa.ipc.open_stream(file)
+        opened = pa.ipc.open_file(file) if start == _ARROW[0] else pa.ipc.open_stream(file)
         return table_with_offsets(opened.read_all()).lazy()
 
 

@@ -58,9 +58,11 @@ class TableFiles:
         first, names = self.files[0], list(schemas[0])
         for file, schema in zip(self.files, schemas, strict=True):
             if set(schema) != set(names):
+                grown = set(schema) < set(names) or set(names) < set(schema)
+                fix = ", or write all as one, as Polars does by pl.concat(frames, how='diagonal')" if grown else ""
                 raise InputError(
                     f"{self.name}: {file.name} has the columns {', '.join(schema)}, {first.name} has "
-                    f"{', '.join(names)}; the files of a folder are read as parts of one table, so name one file"
+                    f"{', '.join(names)}; the files of a folder are read as parts of one table, so name one file{fix}"
                 )
             for name, dtype in schema.items():
                 one = schemas[0][name]

@@ -16,7 +16,7 @@ from beamwood.data.files.text_shapes import refuse_other_shapes
 from beamwood.errors import InputError
 from beamwood.words import counted
 
-__all__ = ["PACKED", "RECBOLE", "TEXT_SUFFIXES", "lines_of", "scan_text"]
+__all__ = ["PACKED", "RECBOLE", "TEXT_SUFFIXES", "WITHOUT_NULS", "lines_of", "scan_text"]
 
 # The separator by suffix; None: detected from the first lines. RecBole's files have no quotes.
 RECBOLE = (".inter", ".item", ".user")
@@ -33,6 +33,7 @@ PACKED = (".gz", ".zst")
 TEXT_SUFFIXES = tuple(f"{suffix}{packed}" for suffix in _OWN for packed in ("", *PACKED))
 _SAMPLE = 100
 _TOLD = re.compile(r'"?sep=([,;|\t])"?\s*', re.IGNORECASE)
+WITHOUT_NULS = "delete them, as with: tr -d '\\000' < OLD > NEW"
 # A character that is in no text file, neither in cells nor as a separator (Hive's is "\x01").
 _NOWHERE = "\x0e"
 
@@ -97,12 +98,15 @@ def _separator(
 
 
 def _refuse_other_texts(path: Path, lines: Sequence[str]) -> None:
-    """Errors: UTF-16 text, and lines that end with carriage returns only."""
-    if any("\x00" in line for line in lines[:2]):
+    """Errors: UTF-16 text, a header with NUL bytes, and lines that end with carriage returns only."""
+    # In UTF-16 every second byte of a header is one.
+    if any(4 * line.count("\x00") > len(line) for line in lines[:2]):
         raise InputError(
             f"{path} cannot be read: it seems to be UTF-16: save it as UTF-8, as with: "
             "iconv -f UTF-16 -t UTF-8 OLD > NEW"
         )
+    if any("\x00" in line for line in lines[:1]):
+        raise InputError(f"{path} has NUL bytes in its first line, so it may be damaged; {WITHOUT_NULS}")
     if len(lines) == 1 and "\r" in lines[0].rstrip("\r"):
         raise InputError(
             f"{path} ends its lines with carriage returns only, as old systems do; convert it, as with: "

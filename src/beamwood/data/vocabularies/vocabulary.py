@@ -96,7 +96,7 @@ class Vocabulary:
         return list(self.ids.gather(places.tolist()).to_list())
 
     def parse(self, text: str) -> Any:
-        """Convert text to an id of the vocabulary's type: "12" is 12 where ids are integers."""
+        """Convert text to an id of the vocabulary's type: "12" and "12.0" are 12 where ids are integers."""
         return self.parse_all([text])[0]
 
     @naming_arguments
@@ -117,6 +117,9 @@ class Vocabulary:
             values = [_from_iso(text.strip(), dtype) for text in column.to_list()]
         else:
             stripped = column if dtype == pl.Binary else column.str.strip_chars()
+            if dtype.is_integer():
+                # As the reading of a log takes 7.0.
+                stripped = stripped.str.replace(r"^(-?\d+)\.0+$", "${1}")
             values = stripped.cast(dtype, strict=False).to_list()
         if None in values and on_unknown != "ignore":
             unknown = column[values.index(None)]

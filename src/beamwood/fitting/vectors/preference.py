@@ -35,7 +35,6 @@ class PreferenceTask(ContinuedTask):
     """The encoder's task with the loss `omega (CE + strength * preference)` for each example."""
 
     config: PreferenceConfig
-    supports_gpu = False
     reference: SequenceModel | None
 
     def __init__(self, split: Split, config: PreferenceConfig) -> None:

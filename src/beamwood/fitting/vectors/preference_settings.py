@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from beamwood.evaluation.tail import TailOf
 from beamwood.fitting.effect import Condition, Not, NotBoth, Only
@@ -76,6 +76,12 @@ class PreferenceConfig(ContinuedConfig, VectorConfig):
 
     model: AlignedModelSettings = AlignedModelSettings()
     loss: PreferenceLossSettings = PreferenceLossSettings()
+
+    @model_validator(mode="after")
+    def _on_the_cpu(self) -> Self:
+        if self.loop.device != "cpu":
+            raise ValueError("loop.device=cuda is not for this method, which trains on the CPU; set loop.device=cpu")
+        return self
 
     @property
     def encoder(self) -> Encoder:
