@@ -12,7 +12,7 @@ import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import polars as pl
@@ -28,7 +28,7 @@ __all__ = ["FeatureColumn", "FeatureTable", "encode_columns", "encode_context", 
 
 Kind = Literal["category", "number", "vector"]
 Written = Literal["number", "truth", "date", "datetime"]
-KINDS = ("category", "number", "vector")
+_KINDS: tuple[Kind, ...] = get_args(Kind)
 _WRITTEN: dict[Any, Written] = {pl.Boolean: "truth", pl.Date: "date", pl.Datetime: "datetime"}
 _EXAMPLES = {
     "number": "numbers, as 1.5",
@@ -126,12 +126,12 @@ def fit_columns(frame: pl.DataFrame, names: Sequence[str]) -> tuple[FeatureColum
     fitted = []
     for wanted in names:
         name, kind = name_and_kind(wanted)
-        if kind not in ("", *KINDS) and wanted in frame.columns:
+        if kind not in ("", *_KINDS) and wanted in frame.columns:
             raise InputError(f"column '{wanted}' contains a colon; give its kind too, as '{wanted}:category'")
         if name not in frame.columns:
             raise InputError(f"the table has no column '{name}'{nearest(name, frame.columns)}")
-        if kind and kind not in KINDS:
-            raise InputError(f"column '{wanted}': the kind '{kind}' is unknown{nearest(kind, KINDS)}")
+        if kind and kind not in _KINDS:
+            raise InputError(f"column '{wanted}': the kind '{kind}' is unknown{nearest(kind, _KINDS)}")
         fitted.append(_fit(name, frame[name], kind or _kind(frame[name].dtype)))
     if len({column.name for column in fitted}) < len(fitted):
         raise InputError(f"columns {list(names)} name one column twice; name each once")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from beamwood.data.cells.time_text import ReadTimes
 from beamwood.data.cells.times import parts_of_second
-from beamwood.data.files.source import Source, reading
+from beamwood.data.files.source import Source
 from beamwood.words import counted
 
 __all__ = ["first_day_notes"]
@@ -20,11 +20,8 @@ def first_day_notes(table: Source, name: str, times: ReadTimes) -> list[str]:
     """
     if times.time is None or times.unit == "order":
         return []
-    time = times.time.alias("time")
-    near = {parts: (time.abs() < _DAY * parts).sum().alias(str(parts)) for parts in _PARTS}
-    with reading(table.name):
-        asked = time.max().alias("last"), *near.values()
-        last, *counts = table.frame.select(asked).collect(engine="streaming").row(0)
+    time = times.time
+    last, *counts = table.measured(time.max(), *((time.abs() < _DAY * parts).sum() for parts in _PARTS))
     # Dates are in a known unit; numbers in the one that the last one is in.
     parts = parts_of_second(last) if times.unit is None else {"us": 10**6, "ns": 10**9}[times.unit]
     if parts is None or last < 10**8 * parts:
@@ -32,7 +29,7 @@ def first_day_notes(table: Source, name: str, times: ReadTimes) -> list[str]:
     count = counts[_PARTS.index(parts)]
     if not count:
         return []
-    row, value = table.first(name, times.time.abs() < _DAY * parts)
+    row, value = table.first(name, time.abs() < _DAY * parts)
     return [
         f"'{name}': {counted(count, 'row has', 'rows have')} a time of 1970-01-01 or the day before, the first "
         f"{value!s} in row {row}, and so the first place in a history. If it means a missing time, leave it empty and "
