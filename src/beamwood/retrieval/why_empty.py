@@ -57,6 +57,6 @@ def _removed(names: Names, request: Request, num_rows: int) -> ItemLists:
 
 def _gone(request: Request) -> str:
     """In words what left no item, and how to have some."""
-    removed = [name for name in ("seen", "rejected") if getattr(request, name) == "remove"]
+    removed = [name for name, what in (("seen", request.seen), ("rejected", request.rejected)) if what == "remove"]
     causes = [*removed, *([] if request.exclude is None else ["excluded"])]
     return f"was {' or '.join(causes)}; pass {removed[0]}='keep' to have them"

@@ -233,7 +233,7 @@ class Bir:
         self, score_BC: Tensor, less_C: Tensor, masked_BC: Tensor, num_draws: int, generator: torch.Generator
     ) -> Tensor:
         """[B, C], ln weight of the drawn items by the form, -inf elsewhere."""
-        counts = resample_counts(score_BC, num_draws, generator, self.draw, less_C=less_C, masked_BC=masked_BC)
+        counts = resample_counts(score_BC, less_C, masked_BC, num_draws, generator, self.draw)
         log_w = (score_BC - less_C).masked_fill_(masked_BC, -torch.inf)
         log_z = torch.logsumexp(log_w, dim=1, keepdim=True)
         if self.form == "weighted":
