@@ -215,9 +215,4 @@ def _with_vectors(searcher: Searcher, vectors: VectorSearcher) -> Searcher:
     if not isinstance(searcher, Blend):
         return vectors
     first = replace(searcher.parts[0], searcher=vectors)
-    return Blend(
-        [first, *searcher.parts[1:]],
-        seen_weight=searcher.seen_weight,
-        num_candidates=searcher.num_candidates,
-        fallback=searcher.fallback,
-    )
+    return replace(searcher, parts=[first, *searcher.parts[1:]])

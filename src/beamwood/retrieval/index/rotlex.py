@@ -31,10 +31,10 @@ from beamwood.retrieval.index.contract import (
     by_row,
     check_installed,
 )
-from beamwood.retrieval.index.ivf import NumProbed, probed_of
+from beamwood.retrieval.index.ivf import NumProbed, StoredProbes, probed_of
 from beamwood.retrieval.index.kmeans import kmeans, nearest_centres
 from beamwood.retrieval.products import best_products
-from beamwood.retrieval.stored import MOST, StoredConfig
+from beamwood.retrieval.stored import MOST
 from beamwood.types import FloatArray, Hits, SearchOptions
 
 __all__ = ["RotlexIndex", "RotlexSettings", "bucket_parents", "capped_buckets", "strongest"]
@@ -59,10 +59,6 @@ class RotlexSettings(IndexSettings):
     num_epochs: NumEpochs = 30
     regroup_every: int = Field(10, ge=1, le=MOST, description="rotlex: epochs between bucket updates")
     rate: Rate = None
-
-
-class _Stored(StoredConfig):
-    num_probed: int = Field(ge=1, le=MOST)
 
 
 class RotlexIndex:
@@ -106,7 +102,7 @@ class RotlexIndex:
     @classmethod
     def restore(cls, vectors_ND: FloatArray, config: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self:
         restored = cls.__new__(cls)
-        restored.num_probed = _Stored.model_validate(config).num_probed
+        restored.num_probed = StoredProbes.model_validate(config).num_probed
         restored.vectors = np.ascontiguousarray(vectors_ND, np.float32)
         count, hidden = shape_of(arrays, "nodes", 2)
         shapes = linear_shapes("first", vectors_ND.shape[1], hidden) | linear_shapes("second", hidden, hidden)

@@ -264,7 +264,7 @@ def searcher_with(*terms: Term) -> type[TreeSearcher]:
     return type("TreeSearcher", (TreeSearcher,), {"own_terms": terms})
 
 
-def _terms_named(names: Sequence[str], more: Sequence[Term] = ()) -> dict[str, Term]:
+def _terms_named(names: Sequence[str], more: Sequence[Term]) -> dict[str, Term]:
     """The terms of these names, of the package and of `more`. Errors: `UnknownSearcherError` on another name."""
     known = TERMS | by_name(more)
     for name in names:
