@@ -121,7 +121,7 @@ class ColumnNames:
             if not isinstance(name, str | None):
                 raise InputError(f"{role}={reprlib.repr(name)} is not a column name; give a string")
         if not isinstance(self.context, tuple | list) or not all(isinstance(name, str) for name in self.context):
-            raise InputError(f"context={reprlib.repr(self.context)} is not a list of column names")
+            raise InputError(f"context={reprlib.repr(self.context)} is not a list of column names; write ('device',)")
 
     def resolve(self, there: Sequence[str], source: str, *, weighed: bool = True) -> dict[str, str]:
         """The column of each role that is found, user and item always. Errors: those of `find_column`.

@@ -93,7 +93,7 @@ def parse_events(text: str | None) -> dict[str, float] | None:
         if not kind:
             raise InputError(f"--events {text!r} lacks a kind; write those that count, such as buy,view=0.3")
         if kind in found:
-            raise InputError(f"--events {text!r} names '{kind}' twice")
+            raise InputError(f"--events {text!r} names '{kind}' twice; name it once")
         try:
             found[kind] = float(weight) if equals else 1.0
         except ValueError:

@@ -272,7 +272,9 @@ def _vectors(column: FeatureColumn, series: pl.Series) -> NDArray[np.float32]:
             encoded[row, -1] = 1
         elif len(cell) != column.width:
             numbers = counted(len(cell), "number")
-            raise InputError(f"column '{column.name}' row {row} has {numbers}, training had {column.width}")
+            raise InputError(
+                f"column '{column.name}' row {row} has {numbers}, training had {column.width}; give as many"
+            )
         elif max(map(abs, cell)) / column.deviation > _LARGEST:
             most = _LARGEST * column.deviation
             raise InputError(f"column '{column.name}' row {row} holds a number beyond {most:g}; scale it down")

@@ -102,7 +102,7 @@ def by_format(table: Source, name: str, time_format: str) -> ReadTimes:
         table.frame.select(time.count()).collect(engine="streaming")
     except pl.exceptions.PolarsError as error:
         reason = (str(error).splitlines() or [""])[0]
-        raise InputError(f"--time-format {time_format!r} cannot be used: {reason}") from error
+        raise InputError(f"--time-format {time_format!r} cannot be used: {reason}; mend it") from error
     return ReadTimes(time, f"text by {time_format!r}", "us")
 
 

@@ -186,7 +186,8 @@ class _Training:
         padded = np.zeros((self.num_buckets, self.vectors.shape[1]), np.float32)
         padded[: len(centres)] = centres
         upper = kmeans(padded, self.num_children, self.rng)
-        apart = np.square(padded[:, None] - upper[None]).sum(axis=2)
+        # One parent at a time: all differences at once are C x K x D numbers, gigabytes for large catalogues.
+        apart = np.stack([np.square(padded - each).sum(axis=1) for each in upper], axis=1)
         self.parent_C = bucket_parents(
             -np.pad(apart, ((0, 0), (0, self.num_children - len(upper))), constant_values=np.inf)
         )
