@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from beamwood.evaluation.significance import Interval, holm, paired_t, t_interval
 from benchmarks.bars import bars_of
-from benchmarks.figures import markdown, number, p_value
+from benchmarks.figures import held, markdown, number, p_value
 from benchmarks.lines import Line
 from benchmarks.suite import Suite
 
@@ -43,7 +43,7 @@ def answer_table(suite: Suite, line: Line, values: Values) -> str:
 def bar_table(lines: Sequence[Line]) -> str:
     """The bars of all logs, and whether each holds."""
     rows = [
-        [line.log, name, number(bar.value, 3), f"{'≤' if bar.most else '≥'} {number(bar.bound, 3)}", _yes(bar.holds)]
+        [line.log, name, number(bar.value, 3), f"{'≤' if bar.most else '≥'} {number(bar.bound, 3)}", held(bar.holds)]
         for line in lines
         for name, bar in bars_of(line.log, line.data["items"], line.figures)
     ]
@@ -149,7 +149,3 @@ def _interval(change: Interval) -> str:
 
 def _signed(value: float) -> str:
     return ("+" if value > 0 else "") + number(value, 4)
-
-
-def _yes(holds: bool) -> str:
-    return "yes" if holds else "**no**"

@@ -26,7 +26,7 @@ from beamwood.retrieval.item_vectors import part_with
 from beamwood.retrieval.request import Request
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.searchers.tree import TreeSearcher
-from beamwood.types import SearchOptions
+from beamwood.types import Query, SearchOptions
 from benchmarks.contenders import natives
 from benchmarks.measure import seconds_of
 from benchmarks.timing import seconds_inside, spent_in_turns
@@ -59,7 +59,7 @@ def around(folder: Path, queries: Queries, count: int) -> dict[str, float]:
     histories = [retriever.items.decode(row) for row in queries.histories]
     figures = _started(folder, histories[:20]) | _python(retriever, queries, histories)
     tree = part_with(retriever.searcher, TreeSearcher)
-    if isinstance(tree, TreeSearcher):
+    if tree is not None:
         figures |= _light_share(tree, folder) | _threads(folder, queries) | _beside(folder, queries)
     return figures | _job(retriever, histories)
 
@@ -71,8 +71,12 @@ def _started(folder: Path, histories: list[list[Any]]) -> dict[str, float]:
         file.flush()
         command = [sys.executable, "-c", _START, str(folder), file.name]
         found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-    size = sum(each.stat().st_size for each in folder.rglob("*") if each.is_file()) / 1e6
-    return {f"load/{name}": value for name, value in found.items()} | {"load/artefact_mb": size}
+    return {f"load/{name}": value for name, value in found.items()} | {"load/artefact_mb": _size(folder) / 1e6}
+
+
+def _size(folder: Path) -> int:
+    """The bytes of all files in a folder."""
+    return sum(each.stat().st_size for each in folder.rglob("*") if each.is_file())
 
 
 def _python(retriever: Retriever, queries: Queries, histories: list[list[Any]]) -> dict[str, float]:
@@ -107,21 +111,21 @@ def _native_with_masks(retriever: Retriever, queries: Queries, order: Any) -> di
     The mask's counts are computed in advance.
     """
     tree = part_with(retriever.searcher, TreeSearcher)
-    if not isinstance(tree, TreeSearcher):
+    if tree is None:
         return {}
-    best = {}
+    best, way = {}, tree.ways.default.wide_enough(K)
+    parts = [queries.take(np.array([row])) for row in range(len(queries))]
     for name, share in SHARES.items():
         mask = order < max(1, round(share * len(order)))
         mask.setflags(write=False)
-        options = SearchOptions(allowed=mask, prepared=Prepared(mask))
-        way, parts = tree.ways.default.wide_enough(K), [queries.take(np.array([row])) for row in range(len(queries))]
+        allowed = SearchOptions(allowed=mask, prepared=Prepared(mask))
+
+        def asked(row: int, allowed: SearchOptions = allowed) -> tuple[Query, int, SearchOptions]:
+            return parts[row].query(tree.needs), K, replace(allowed, excluded=parts[row].histories.distinct())
+
         asks: Mapping[str, Callable[[int], Any]] = {
-            "way": lambda row, own=options, parts=parts, way=way: tree.searched(
-                parts[row].query(tree.needs), K, replace(own, excluded=parts[row].histories.distinct()), way
-            ),
-            "leaves": lambda row, own=options, parts=parts: tree.exact(
-                parts[row].query(tree.needs), K, replace(own, excluded=parts[row].histories.distinct())
-            ),
+            "way": lambda row, asked=asked: tree.searched(*asked(row), way),
+            "leaves": lambda row, asked=asked: tree.exact(*asked(row)),
         }
         spent = spent_in_turns(asks, {each: [*natives(tree)] for each in asks}, dict.fromkeys(asks, len(parts)))
         best[name] = min(float(np.median(each.inside_ms)) for each in spent.values())
@@ -130,9 +134,8 @@ def _native_with_masks(retriever: Retriever, queries: Queries, order: Any) -> di
 
 def _light_share(tree: TreeSearcher, folder: Path) -> dict[str, float]:
     """The size of the light head's arrays as a share of the folder."""
-    size = sum(each.stat().st_size for each in folder.rglob("*") if each.is_file())
     own = 0 if tree.weights.light is None else sum(array.nbytes for array in tree.weights.light.arrays().values())
-    return {"light/share": own / size}
+    return {"light/share": own / _size(folder)}
 
 
 def _threads(folder: Path, queries: Queries) -> dict[str, float]:

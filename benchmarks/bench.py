@@ -9,7 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
@@ -36,6 +36,8 @@ from benchmarks.suite import Row, Run, Suite
 from benchmarks.timing import AVX2
 
 __all__ = ["Bench", "Place"]
+
+_NONE: Mapping[str, Path] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -67,25 +69,25 @@ class Bench:
     def __init__(self, place: Place) -> None:
         self.place, self.suite, self.lines = place, Suite.read(place.suite), Lines(place.lines)
 
-    def missing(self, runs: Sequence[Run] | Suite) -> list[Run]:
+    def missing(self, runs: Iterable[Run]) -> list[Run]:
         """The runs without a line, in the order of the suite."""
         return [run for run in runs if self.lines.get(run) is None]
 
-    def stale(self, runs: Sequence[Run] | Suite) -> list[Run]:
+    def stale(self, runs: Iterable[Run]) -> list[Run]:
         """The runs whose line has another recipe or resolved plan than the suite gives now."""
         lines = ((run, self.lines.get(run)) for run in runs)
         return [run for run, line in lines if line is not None and not line.is_planned(self.suite.row(run))]
 
-    def make(self, run: Run, given: Mapping[str, Path] | None = None) -> None:
+    def make(self, run: Run, given: Mapping[str, Path] = _NONE) -> None:
         """Make a run in this process and append its line; `given`: folders by setting, used instead of those of runs.
 
         Errors: the log is not available, and those of the method's fit.
         """
         split = self._split(run)
-        measured, row = self._measured(run, split, self.work(run), given or {}), self.suite.row(run)
+        measured, row = self._measured(run, split, self.work(run), given), self.suite.row(run)
         keep = self.suite.topics[run.topic].keep
         values = {n: column for n, column in measured.values.items() if any(fnmatchcase(n, each) for each in keep)}
-        self.lines.append(self._line(run, row, split, measured, self._names(run, given or {}), bool(values)), values)
+        self.lines.append(self._line(run, row, split, measured, self._names(run, given), bool(values)), values)
 
     def again(self, run: Run) -> tuple[Measured, Mapping[str, NDArray[np.float64]]]:
         """Repeat a run and delete the model it fitted; return the new results and the stored values by user."""
@@ -114,13 +116,13 @@ class Bench:
                 raise InputError("another run of this checkout is in progress; wait for it or stop it") from error
             yield
 
-    def in_process(self, run: Run, given: Mapping[str, Path] | None = None) -> bool:
+    def in_process(self, run: Run, given: Mapping[str, Path] = _NONE) -> bool:
         """Make a run in a separate process, to measure its memory and enforce its limit; return whether it finished."""
         row = self.suite.row(run)
         limit, environment = row.limit, ONE_THREAD | (AVX2 if row.recipe == "answers" else {})
         command = [sys.executable, "-m", "benchmarks", "one", run.name, "--root", str(self.place.root)]
         command += ["--short"] if self.place.short else []
-        command += [part for name, path in (given or {}).items() for part in ("--folder", f"{name}={path}")]
+        command += [part for name, path in given.items() for part in ("--folder", f"{name}={path}")]
         # The output of a run goes to stderr, so that stdout has only what the caller prints.
         process = subprocess.Popen(command, env=os.environ | environment, stdout=2)
         try:
@@ -137,9 +139,7 @@ class Bench:
     def _split(self, run: Run) -> Split:
         return split_of(self.suite.logs[run.log], data_folder(self.place.root))
 
-    def _measured(
-        self, run: Run, split: Split, work: Path, given: Mapping[str, Path] = MappingProxyType({})
-    ) -> Measured:
+    def _measured(self, run: Run, split: Split, work: Path, given: Mapping[str, Path] = _NONE) -> Measured:
         row = self.suite.row(run)
         if row.recipe not in RECIPES:
             raise InputError(f"{run.name}: recipe='{row.recipe}' is unknown{nearest(row.recipe, RECIPES)}")
@@ -167,7 +167,7 @@ class Bench:
     def _plan(self, run: Run, row: Row, split: Split) -> dict[str, Any]:
         return plan_of(row, self._names(run), Facts.of(split.train))
 
-    def _names(self, run: Run, given: Mapping[str, Path] = MappingProxyType({})) -> dict[str, str]:
+    def _names(self, run: Run, given: Mapping[str, Path] = _NONE) -> dict[str, str]:
         """What a run starts from, by setting: the name of a run, or the description of a folder that was given."""
         names = {setting: other.name for setting, other in self.suite.before(run).items()}
         return names | {setting: _described(folder) for setting, folder in given.items()}

@@ -124,7 +124,7 @@ def contenders(found: Mapping[str, Retriever], hnsw: Graphs) -> list[Contender]:
     """
     tree = part_with(found[TREE].searcher, TreeSearcher) if TREE in found else None
     rows: list[Contender] = []
-    if isinstance(tree, TreeSearcher):
+    if tree is not None:
         rows += [*_of_tree(tree), *_of_light_head(tree, hnsw)]
     for name, retriever in found.items():
         if name != TREE:
@@ -173,15 +173,10 @@ def _of_light_head(tree: TreeSearcher, hnsw: Graphs) -> Iterator[Contender]:
     yield Contender("light hnsw", title, _behind(graph, tree, judged), (tree, graph), "exact", behind=True)
 
 
-def _of_rival(
-    name: str,
-    searcher: Searcher,
-    tree: TreeSearcher | None,
-    hnsw: Graphs,
-) -> Iterator[Contender]:
+def _of_rival(name: str, searcher: Searcher, tree: TreeSearcher | None, hnsw: Graphs) -> Iterator[Contender]:
     """A rival alone; if it has vectors, also in an HNSW graph; two towers in the graph also with reranking."""
     vectors = part_with(searcher, VectorSearcher)
-    if not isinstance(vectors, VectorSearcher):
+    if vectors is None:
         yield Contender(name, f"`{name}`", searcher, (searcher,))
         return
     yield Contender(f"{name} exact", f"`{name}`, exact", searcher, (searcher,))
@@ -215,9 +210,4 @@ def _with_vectors(searcher: Searcher, vectors: VectorSearcher) -> Searcher:
     if not isinstance(searcher, Blend):
         return vectors
     first = replace(searcher.parts[0], searcher=vectors)
-    return Blend(
-        [first, *searcher.parts[1:]],
-        seen_weight=searcher.seen_weight,
-        num_candidates=searcher.num_candidates,
-        fallback=searcher.fallback,
-    )
+    return replace(searcher, parts=[first, *searcher.parts[1:]])

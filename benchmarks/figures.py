@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-__all__ = ["EMPTY", "markdown", "number", "p_value"]
+__all__ = ["EMPTY", "held", "markdown", "number", "p_value"]
 
 EMPTY = "No run of the suite has been made for this table."
 
@@ -16,6 +16,11 @@ def number(value: float, digits: int) -> str:
     """A number with this many decimals, commas between thousands, and no zero before the point."""
     text = f"{value:z,.{digits}f}"
     return text.replace("0.", ".", 1) if text.startswith(("0.", "-0.")) else text
+
+
+def held(holds: float) -> str:
+    """Whether a bar holds, in a table."""
+    return "yes" if holds else "**no**"
 
 
 def p_value(p: float) -> str:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
 import time
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -32,6 +31,7 @@ from beamwood.training.batches import BatchOrder
 from beamwood.training.device import device_of, on_device
 from beamwood.training.loop_config import LoopConfig
 from beamwood.training.trainable import Stepper, Trainable
+from benchmarks.origin import machine, versions
 
 # A log of MovieLens-1M's size, and one of a million items.
 SMALL = MarketConfig(num_users=6040, num_items=3700, min_events=20, max_events=310)
@@ -116,17 +116,6 @@ def timed(name: str, devices: Sequence[str], seconds: float) -> dict[str, Any]:
     return result | ({"times_as_fast": found["cuda"] / found["cpu"]} if {"cpu", "cuda"} <= found.keys() else {})
 
 
-def machine() -> dict[str, Any]:
-    """The machine and the library versions."""
-    with open("/proc/cpuinfo") as lines:
-        processor = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), "unknown")
-    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
-    threads = torch.get_num_threads()
-    return {"processor": processor, "threads": threads, "gpu": gpu, "torch": torch.__version__} | {
-        "python": platform.python_version()
-    }
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=4.0, help="of each case and device")
@@ -136,7 +125,8 @@ def main() -> None:
     if native() is None:
         raise NotInstalledError("the native core is not built; run `make native`")
     wanted = options.only.split(",") if options.only else list(CASES)
-    print(json.dumps({"machine": machine()}), flush=True)
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
+    print(json.dumps({"machine": machine() | {"gpu": gpu} | versions()}), flush=True)
     for name in wanted:
         print(json.dumps({name: timed(name, options.devices.split(","), options.seconds)}), flush=True)
 

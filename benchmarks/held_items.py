@@ -56,7 +56,7 @@ def draw(split: Split, share: float, *, events: int, seed: int) -> Held:
     kept[items] = False
     place = np.where(kept, np.cumsum(kept) - 1, -1).astype(np.int32)
     train, dataset = without(split.train, kept, place), without(split.dataset, kept, place)
-    valid, test = (answerable(renamed(queries, place)) for queries in (split.valid, split.test))
+    valid, test = (renamed(queries, place).labelled() for queries in (split.valid, split.test))
     return Held(split, replace(split, dataset=dataset, train=train, valid=valid, test=test), items)
 
 
@@ -82,8 +82,3 @@ def renamed(queries: Queries, place: NDArray[np.int32]) -> Queries:
 
     lists = {name: moved(getattr(queries, name)) for name in ("histories", "labels", "seen")}
     return replace(queries, **lists)
-
-
-def answerable(queries: Queries) -> Queries:
-    """The queries that still have a label."""
-    return queries.labelled()

@@ -51,8 +51,8 @@ class Found:
 
 def seeded(split: Split) -> Queries:
     """Test queries with labels, in an order drawn with seed 2026; a sample is a prefix of it."""
-    judged = np.flatnonzero(split.test.labels.distinct().lengths > 0)
-    return split.test.take(np.random.default_rng(2026).permutation(judged))
+    judged = split.test.labelled()
+    return judged.take(np.random.default_rng(2026).permutation(len(judged)))
 
 
 class Judge:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +79,7 @@ class Lines:
                 line = _parsed(file, number, text)
                 self._latest[line.name] = line
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[Line]:
         return iter(self._latest.values())
 
     def __len__(self) -> int:

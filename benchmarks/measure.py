@@ -70,12 +70,18 @@ def in_process(function: Callable[..., Any], *args: Any, environment: dict[str, 
         os.environ.update(before)
 
 
-def gemm_gflops() -> float:
-    """The rate of a 1024 x 1024 float32 product on one thread, at the processor's current speed."""
+def multiply_adds_a_ms() -> float:
+    """The peak number of multiply-adds of one core per millisecond, from a product of 768 x 768 matrices."""
     import numpy as np
 
-    a = np.random.default_rng(0).random((1024, 1024), dtype=np.float32)
-    return 2 * 1024**3 / min(seconds_of(lambda: a @ a) for _ in range(5)) / 1e9
+    a = np.random.default_rng(0).random((768, 768), dtype=np.float32)
+    best = min(processor_seconds_of(lambda: a @ a) for _ in range(4))
+    return 768**3 / best / 1000
+
+
+def gemm_gflops() -> float:
+    """`multiply_adds_a_ms` in units of 1e9 floating point operations a second."""
+    return 2 * multiply_adds_a_ms() / 1e6
 
 
 def memory_pace(seconds: float) -> dict[str, float]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from beamwood.errors import InputError
-from benchmarks.figures import markdown, number, p_value
+from benchmarks.figures import held, markdown, number, p_value
 from benchmarks.portfolio_bars import FOUND, bars_of_logs
 
 __all__ = ["LINES", "portfolio_tables", "read"]
@@ -74,4 +74,4 @@ def _bars(lines: Lines) -> str:
 def _rows(lines: Lines) -> Iterator[list[str]]:
     for name, bar in bars_of_logs(lines).items():
         value = p_value(bar.value) if "p of" in name else number(bar.value, 1 if name.endswith("%") else 4)
-        yield [name, value, f"{'≤' if bar.most else '≥'} {bar.bound:g}", "yes" if bar.holds else "**no**"]
+        yield [name, value, f"{'≤' if bar.most else '≥'} {bar.bound:g}", held(bar.holds)]

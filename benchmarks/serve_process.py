@@ -12,7 +12,6 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -122,7 +121,7 @@ def _free_port() -> int:
         return port
 
 
-def memory_slope(samples: list[tuple[float, float]]) -> Any:
+def memory_slope(samples: list[tuple[float, float]]) -> float:
     """The relative growth of memory from the first quarter of the samples to the last, by medians."""
     quarter = max(1, len(samples) // 4)
     first, last = (sorted(mib for _, mib in part)[quarter // 2] for part in (samples[:quarter], samples[-quarter:]))

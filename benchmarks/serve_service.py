@@ -24,6 +24,8 @@ __all__ = ["Service"]
 K = 20
 # Memory is stable if this many seconds of load add at most this share.
 _WARM_SECONDS, _STANDS = 20.0, 0.001
+# The number of different requests.
+_ASKED = 400
 
 
 class Service:
@@ -75,14 +77,14 @@ class Service:
             self.load(server, min(_WARM_SECONDS, seconds), bodies=asked, connections=64)
 
 
-def _bodies(folder: Path, count: int = 400) -> list[dict[str, Any]]:
+def _bodies(folder: Path) -> list[dict[str, Any]]:
     """Requests with histories that the model knows, or random ones if it keeps none."""
     retriever = beamwood.load(folder)
     rng, ids = np.random.default_rng(1), retriever.items
     if retriever.histories is None:
-        rows = rng.integers(0, len(ids), (count, 69))
+        rows = rng.integers(0, len(ids), (_ASKED, 69))
     else:
-        chosen = rng.integers(0, len(retriever.histories), count)
+        chosen = rng.integers(0, len(retriever.histories), _ASKED)
         rows = [retriever.histories[int(row)][-69:] for row in chosen]  # type: ignore[assignment]
     return [{"history": ids.decode(row), "k": K} for row in rows]
 

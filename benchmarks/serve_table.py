@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from benchmarks.figures import markdown, number
+from benchmarks.figures import held, markdown, number
 from benchmarks.lines import Line
 
 __all__ = ["flattened", "serve_table"]
@@ -66,7 +66,7 @@ def _bars(figures: Mapping[str, float]) -> Iterator[list[str]]:
     ends = "/value"
     for name in [key.removeprefix("bars/").removesuffix(ends) for key in figures if key.endswith(ends)]:
         value, bound, holds = (figures[f"bars/{name}/{part}"] for part in ("value", "bound", "holds"))
-        yield [name.replace("_", " "), number(value, 3), number(bound, 3), "yes" if holds else "**no**"]
+        yield [name.replace("_", " "), number(value, 3), number(bound, 3), held(holds)]
 
 
 def _rows(figures: Mapping[str, float]) -> Iterator[list[str]]:

@@ -23,7 +23,8 @@ from benchmarks.around import around
 from benchmarks.contenders import TREE, Contender, contenders, natives
 from benchmarks.job import Job, Measured
 from benchmarks.judged import Found, Judge, overlaps, seeded
-from benchmarks.timing import multiply_adds_a_ms, spent_in_turns
+from benchmarks.measure import multiply_adds_a_ms
+from benchmarks.timing import spent_in_turns
 
 __all__ = ["answers"]
 

@@ -13,9 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.measure import processor_seconds_of
-
-__all__ = ["AVX2", "Spent", "multiply_adds_a_ms", "seconds_inside", "spent_in_turns"]
+__all__ = ["AVX2", "Spent", "seconds_inside", "spent_in_turns"]
 
 AVX2 = {"BEAMWOOD_LEVEL": "v3", "OPENBLAS_CORETYPE": "Haswell", "FAISS_OPT_LEVEL": "AVX2"}
 """An environment that limits kernels, numpy and faiss to AVX2."""
@@ -102,10 +100,3 @@ def _take(ask: Callable[[int], Any], turn: range, spent: Spent, seconds: Callabl
         ask(number)
         spent.ms.append(1000 * (time.process_time() - began))
         spent.inside_ms.append(1000 * (seconds() - before))
-
-
-def multiply_adds_a_ms() -> float:
-    """The peak number of multiply-adds of one core per millisecond, from a product of 768 x 768 matrices."""
-    a = np.random.default_rng(0).random((768, 768), dtype=np.float32)
-    best = min(processor_seconds_of(lambda: a @ a) for _ in range(4))
-    return 768**3 / best / 1000

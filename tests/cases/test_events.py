@@ -235,6 +235,10 @@ def test_rejected_items_are_left_out_on_request(write, request, say, tmp_path):
     hidden = say("recommend", folder, "--user", "3", "-k", "22", "--without-rejected").split()
     assert str(rejected[3]) in shown[2::3]
     assert str(rejected[3]) not in hidden[2::3]
+    (why,) = retriever.recommend(users=[3], allowed=[rejected[3]], seen="keep", rejected="remove").empty.values()
+    assert why == "every one of the 1 items that pass the filter was rejected; pass rejected='keep' to have them"
+    (why,) = retriever.recommend(users=[3], allowed=[rejected[3]], rejected="remove").empty.values()
+    assert "was seen or rejected; pass seen='keep' to have them" in why
     # Evaluated from the stored settings of the folder.
     assert "skip 40" in say("evaluate", folder)
     alone = say("recommend", folder, "--history", "1,2", "--without-rejected", "-k", "3")

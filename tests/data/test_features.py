@@ -1,6 +1,7 @@
 """Table columns as arrays: known results, unknown and missing values."""
 
 import datetime
+from decimal import Decimal
 
 import numpy as np
 import polars as pl
@@ -82,6 +83,12 @@ def test_a_name_with_colons_needs_its_kind():
     assert encode_columns(columns, frame).arrays["a:b"].tolist() == [[1], [2]]
     with pytest.raises(InputError, match="column 'a:b' contains a colon; give its kind too, as 'a:b:category'"):
         fit_columns(frame, ["a:b"])
+
+
+def test_vectors_of_decimals_are_numbers():
+    cells = [[Decimal("1.5"), Decimal(2)], None]
+    frame = pl.DataFrame({"v": cells}, schema={"v": pl.List(pl.Decimal(10, 2))})
+    assert encode_columns(fit_columns(frame, ["v"]), frame).arrays["v"].tolist() == [[1.5, 2, 0], [0, 0, 1]]
 
 
 def test_wrong_rows():

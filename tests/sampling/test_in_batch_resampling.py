@@ -161,7 +161,8 @@ def test_lemma_3_1_inverse_frequencies_make_a_stream_uniform():
     _, counts = world()
     generator = torch.Generator().manual_seed(4)
     items = random_batch(counts, 200_000, generator)
-    drawn = resample_counts(-log_popularity(counts)[items][None], 100_000, generator, "independent")[0]
+    less, masked = log_popularity(counts)[items], torch.zeros((1, len(items)), dtype=torch.bool)
+    drawn = resample_counts(torch.zeros(masked.shape), less, masked, 100_000, generator, "independent")[0]
     found = torch.zeros(NUM_ITEMS).index_add_(0, items, drawn)
     assert torch.allclose(found / found.sum(), torch.full((NUM_ITEMS,), 1 / NUM_ITEMS), atol=0.004)
 

@@ -10,12 +10,18 @@ from beamwood.sampling import resample
 from beamwood.sampling.resample import DrawnPart, drawn_softmax, resample_counts
 
 
+def drawn(scores, num_draws, generator, draw="systematic"):
+    """Counts of draws by the softmax of the scores, none of them masked."""
+    less, masked = scores.new_zeros(scores.shape[1]), torch.zeros(scores.shape, dtype=torch.bool)
+    return resample_counts(scores, less, masked, num_draws, generator, draw)
+
+
 @pytest.mark.parametrize("draw", ["systematic", "independent"])
 def test_draws_have_their_distribution(draw):
     generator = torch.Generator().manual_seed(6)
     log_weight = torch.randn(1, 12, generator=generator)
     log_weight[0, 4] = -torch.inf
-    counts = resample_counts(log_weight.expand(3000, -1), 10, generator, draw)
+    counts = drawn(log_weight.expand(3000, -1), 10, generator, draw)
     assert torch.equal(counts.sum(dim=1), torch.full((3000,), 10.0))
     assert (counts[:, 4] == 0).all()
     expected = torch.softmax(log_weight[0].double(), 0) * 10
@@ -27,7 +33,7 @@ def test_draws_have_their_distribution(draw):
     else:
         assert ((counts - expected).abs() < 1 + 1e-4).all()
         assert torch.allclose(counts.double().mean(dim=0), expected, atol=0.05)
-    nothing = resample_counts(torch.full((2, 3), -torch.inf), 4, generator, draw)
+    nothing = drawn(torch.full((2, 3), -torch.inf), 4, generator, draw)
     assert (nothing == 0).all()
 
 
@@ -44,7 +50,7 @@ def test_native_draws_equal_the_reference(monkeypatch, candidates):
     for path in ("native", "reference"):
         monkeypatch.setenv("BEAMWOOD_KERNELS", path)
         generator = torch.Generator().manual_seed(1)
-        results.append(resample_counts(scores, 500, generator, less_C=less, masked_BC=masked))
+        results.append(resample_counts(scores, less, masked, 500, generator))
     ours, twin = results
     # A draw at a boundary may be rounded to the neighbouring item.
     assert ((ours - twin).abs() <= 1).all()
@@ -103,23 +109,23 @@ def test_no_draw_is_lost_to_rounding(monkeypatch, path):
     monkeypatch.setattr(resample, "_starts", lambda rows, parts, *_: torch.zeros(rows, parts))
     scores = torch.randn(3000, 37, generator=torch.Generator().manual_seed(2)) * 4
     for num_draws in (7, 1000):
-        counts = resample_counts(scores, num_draws, torch.Generator())
+        counts = drawn(scores, num_draws, torch.Generator())
         assert torch.equal(counts.sum(dim=1), torch.full((3000,), float(num_draws)))
 
 
 def test_an_unknown_draw_is_named():
     scores = torch.zeros(2, 3)
     with pytest.raises(InputError, match="did you mean 'systematic'"):
-        resample_counts(scores, 4, torch.Generator(), "systematical")
+        drawn(scores, 4, torch.Generator(), "systematical")
 
 
 @pytest.mark.parametrize("draw", ["systematic", "independent"])
 def test_another_default_type_changes_no_draw(draw):
     scores = torch.randn(3, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float32)
-    expected = resample_counts(scores, 30, torch.Generator().manual_seed(1), draw=draw)
+    expected = drawn(scores, 30, torch.Generator().manual_seed(1), draw=draw)
     torch.set_default_dtype(torch.float64)
     try:
-        counts = resample_counts(scores, 30, torch.Generator().manual_seed(1), draw=draw)
+        counts = drawn(scores, 30, torch.Generator().manual_seed(1), draw=draw)
     finally:
         torch.set_default_dtype(torch.float32)
     assert torch.equal(counts, expected)

@@ -108,13 +108,13 @@ def test_a_folder_is_locked_by_one_run_at_a_time(tmp_path):
 
 def test_a_resumed_run_must_have_the_stored_configuration(tmp_path):
     folder = RunFolder(tmp_path / "run")
-    with folder.open(resume=False, config={"width": 24, "max_steps": 10}):
+    with folder.open(resume=False, config={"width": 24, "loop.max_steps": 10}):
         pass
-    with folder.open(resume=True, config={"width": 24, "max_steps": 20}, may_differ=("max_steps",)):
+    with folder.open(resume=True, config={"width": 24, "loop.max_steps": 20}):
         pass
     with (
         pytest.raises(InputError, match="trained with width=24, now it is 32"),
-        folder.open(resume=True, config={"width": 32, "max_steps": 20}),
+        folder.open(resume=True, config={"width": 32, "loop.max_steps": 20}),
     ):
         pass
     assert json.loads(folder.config_path.read_text())["width"] == 24

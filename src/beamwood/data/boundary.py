@@ -39,8 +39,7 @@ def boundary_expression(table: Source, name: str) -> pl.Expr:
 def boundary_note(table: Source, user: str, taken: Sequence[str]) -> str | None:
     """A note about a column that looks like the log's own split but was not named; None where there is none."""
     for name in table.column_names:
-        text = table.schema[name] in (pl.String, pl.Categorical, pl.Enum)
-        if not text or name in taken or squashed(name) not in _NAMES:
+        if not table.holds_text(name) or name in taken or squashed(name) not in _NAMES:
             continue
         with reading(table.name):
             words = table.frame.select(_words(table, name).unique().head(_MOST_WORDS + 1)).collect(engine="streaming")

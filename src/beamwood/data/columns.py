@@ -25,78 +25,57 @@ __all__ = [
 ]
 
 # Preferred names first; a name of a later group counts only where the earlier groups have none.
-ALIASES: dict[str, tuple[tuple[str, ...], ...]] = {
+_ALIASES = {
     "user": (
-        ("user_id", "user", "uid", "visitor_id", "customer_id"),
+        "user_id user uid visitor_id customer_id",
         (
-            *("customer_number", "customer_no", "customer", "cust_id", "client_id", "client", "member_id", "member"),
-            *("account_id", "account", "reviewer_id", "reader_id", "person_id", "profile_id", "buyer_id", "shopper_id"),
-            *("subscriber_id", "player_id", "listener_id", "viewer_id", "household_id", "household_key", "user_name"),
-            *("user_uuid", "user_hash", "user_key", "user_no", "user_number", "user_idx", "visitor", "msno"),
+            "customer_number customer_no customer cust_id client_id client member_id member account_id account "
+            "reviewer_id reader_id person_id profile_id buyer_id shopper_id subscriber_id player_id listener_id "
+            "viewer_id household_id household_key user_name user_uuid user_hash user_key user_no user_number "
+            "user_idx visitor msno"
         ),
         (
-            *("reader", "buyer", "shopper", "subscriber", "player", "listener", "viewer", "student_id", "student"),
-            *("learner_id", "learner", "candidate_id", "candidate", "applicant_id", "applicant", "user_email", "email"),
+            "reader buyer shopper subscriber player listener viewer student_id student learner_id learner "
+            "candidate_id candidate applicant_id applicant user_email email"
         ),
-        ("anonymous_id", "cookie_id", "device_id", "client_ip"),
-        ("session_id", "session", "visit_id", "ga_session_id"),
+        "anonymous_id cookie_id device_id client_ip",
+        "session_id session visit_id ga_session_id",
     ),
     "item": (
-        ("item_id", "item", "iid", "product_id", "movie_id", "article_id", "asin"),
-        ("news_id", "track_id", "video_id", "click_article_id", "parent_asin", "business_id"),
+        "item_id item iid product_id movie_id article_id asin",
+        "news_id track_id video_id click_article_id parent_asin business_id",
         (
-            *("sku", "sku_id", "product", "product_code", "product_number", "product_no", "product_sku", "stock_code"),
-            *("item_code", "item_number", "item_no", "item_key", "item_idx", "goods_id", "article", "article_number"),
-            *("movie", "film_id", "show_id", "title_id", "anime_id", "video", "clip_id", "book_id", "isbn", "song_id"),
-            *("track", "game_id", "app_id", "recipe_id", "listing_id", "offer_id", "hotel_id", "job_id", "post_id"),
-            *("content_id", "media_id", "document_id", "doc_id", "page_id", "photo_id", "course_id", "poi_id"),
-            *("venue_id", "restaurant_id", "place_id", "gmap_id", "property_id", "ad_id", "ean", "upc", "gtin"),
+            "sku sku_id product product_code product_number product_no product_sku stock_code item_code item_number "
+            "item_no item_key item_idx goods_id article article_number movie film_id show_id title_id anime_id video "
+            "clip_id book_id isbn song_id track game_id app_id recipe_id listing_id offer_id hotel_id job_id post_id "
+            "content_id media_id document_id doc_id page_id photo_id course_id poi_id venue_id restaurant_id "
+            "place_id gmap_id property_id ad_id ean upc gtin"
         ),
-        (
-            "course",
-            "job",
-            "book",
-            "song",
-            "game",
-            "app",
-            "recipe",
-            "listing",
-            "film",
-            "show",
-            "episode_id",
-            "podcast_id",
-        ),
-        ("artist_id", "author_id", "url", "page_url"),
+        "course job book song game app recipe listing film show episode_id podcast_id",
+        "artist_id author_id url page_url",
     ),
     "time": (
-        ("timestamp", "datetime", "time", "ts", "event_time", "created_at", "click_timestamp", "unix_time"),
+        "timestamp datetime time ts event_time created_at click_timestamp unix_time",
         (
-            *("unix_review_time", "unix_timestamp", "epoch", "timestamp_ms", "timestamp_s", "ts_ms"),
-            *("event_timestamp", "event_ts", "event_datetime", "t_dat", "created", "created_on", "click_time"),
-            *(
-                "rating_timestamp",
-                "rated_at",
-                "viewed_at",
-                "time_ms",
-                "server_time",
-                "utc_time",
-                "listened_at",
-                "utc_timestamp",
-            ),
+            "unix_review_time unix_timestamp epoch timestamp_ms timestamp_s ts_ms event_timestamp event_ts "
+            "event_datetime t_dat created created_on click_time rating_timestamp rated_at viewed_at time_ms "
+            "server_time utc_time listened_at utc_timestamp"
         ),
         (
-            *("review_time", "review_date", "purchase_date", "purchase_time", "purchased_at", "order_date"),
-            *("order_time", "ordered_at", "invoice_date", "transaction_date", "transaction_time", "event_date"),
-            *("interaction_time", "occurred_at", "visit_time", "played_at", "updated_at", "modified_at"),
-            *("clicked_at", "clicked_at_ms", "read_at", "watched_at", "bought_at", "applied_at", "enrolled_at"),
+            "review_time review_date purchase_date purchase_time purchased_at order_date order_time ordered_at "
+            "invoice_date transaction_date transaction_time event_date interaction_time occurred_at visit_time "
+            "played_at updated_at modified_at clicked_at clicked_at_ms read_at watched_at bought_at applied_at "
+            "enrolled_at"
         ),
-        ("date", "day", "date_added", "dt"),
+        "date day date_added dt",
     ),
     "weight": (
-        ("rating", "weight", "score", "event_weight"),
-        ("stars", "overall", "rate", "review_score", "play_count", "playcount", "quantity", "watch_ratio"),
+        "rating weight score event_weight",
+        "stars overall rate review_score play_count playcount quantity watch_ratio",
     ),
 }
+ALIASES = {role: tuple(tuple(group.split()) for group in groups) for role, groups in _ALIASES.items()}
+"""The usual names of the columns of each role, in groups."""
 # Names of columns of dates, which tell less of an order than times do.
 DATES = {"date", "day", "dateadded", "dt"}
 _FEW = 4
@@ -106,25 +85,15 @@ _PLACES = {"ordernumber", "pos", "position", "seq", "sequence", "sequencenumber"
 _ORDERS = {"basketid", "invoiceid", "invoiceno", "orderid", "transactionid"}
 # Common names of event kinds.
 USUAL_EVENTS = {
-    "addtocart",
-    "buy",
-    "cart",
-    "click",
-    "fav",
-    "impression",
-    "like",
-    "order",
-    "pageview",
-    "play",
-    "purchase",
+    *("addtocart", "buy", "cart", "click", "fav", "impression", "like", "order", "pageview", "play", "purchase"),
+    *("pv", "skip", "transaction", "view", "watch"),
 }
-USUAL_EVENTS |= {"pv", "skip", "transaction", "view", "watch"}
 
 
 class MissingColumnError(InputError):
     """A source has no column for a role: the message is what it `lacks`, and the fix."""
 
-    def __init__(self, lacks: str, fix: str = "") -> None:
+    def __init__(self, lacks: str, fix: str) -> None:
         super().__init__(lacks + fix)
         self.lacks = lacks
 
@@ -152,7 +121,7 @@ class ColumnNames:
             if not isinstance(name, str | None):
                 raise InputError(f"{role}={reprlib.repr(name)} is not a column name; give a string")
         if not isinstance(self.context, tuple | list) or not all(isinstance(name, str) for name in self.context):
-            raise InputError(f"context={reprlib.repr(self.context)} is not a list of column names")
+            raise InputError(f"context={reprlib.repr(self.context)} is not a list of column names; write ('device',)")
 
     def resolve(self, there: Sequence[str], source: str, *, weighed: bool = True) -> dict[str, str]:
         """The column of each role that is found, user and item always. Errors: those of `find_column`.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any, Self
 
@@ -47,7 +47,7 @@ class EventKinds:
 
     column: str | None = None
     counted: Mapping[str, float] | None = None
-    negative: tuple[str, ...] = field(default=())
+    negative: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, column: str | None, events: Any, negative: Any) -> Self:
@@ -93,7 +93,7 @@ def parse_events(text: str | None) -> dict[str, float] | None:
         if not kind:
             raise InputError(f"--events {text!r} lacks a kind; write those that count, such as buy,view=0.3")
         if kind in found:
-            raise InputError(f"--events {text!r} names '{kind}' twice")
+            raise InputError(f"--events {text!r} names '{kind}' twice; name it once")
         try:
             found[kind] = float(weight) if equals else 1.0
         except ValueError:
@@ -153,10 +153,9 @@ def _such(counts: Mapping[str, int]) -> str:
 
 def _seeming_kinds(table: Source, name: str) -> Mapping[str, int] | None:
     """The counts of a column's event kinds, None where it does not seem to hold any."""
-    if squashed(name) not in _NAMES | _PERHAPS or table.schema[name] not in (pl.String, pl.Categorical, pl.Enum):
+    if squashed(name) not in _NAMES | _PERHAPS or not table.holds_text(name):
         return None
-    with reading(table.name):
-        kinds = table.frame.select(table.column(name).n_unique()).collect(engine="streaming").item()
+    (kinds,) = table.measured(table.column(name).n_unique())
     if not 1 < kinds <= _MOST_KINDS:
         return None
     counts = counts_of(table, name)

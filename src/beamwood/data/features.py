@@ -12,7 +12,7 @@ import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import polars as pl
@@ -28,7 +28,7 @@ __all__ = ["FeatureColumn", "FeatureTable", "encode_columns", "encode_context", 
 
 Kind = Literal["category", "number", "vector"]
 Written = Literal["number", "truth", "date", "datetime"]
-KINDS = ("category", "number", "vector")
+_KINDS: tuple[Kind, ...] = get_args(Kind)
 _WRITTEN: dict[Any, Written] = {pl.Boolean: "truth", pl.Date: "date", pl.Datetime: "datetime"}
 _EXAMPLES = {
     "number": "numbers, as 1.5",
@@ -137,12 +137,12 @@ def fit_columns(frame: pl.DataFrame, names: Sequence[str]) -> tuple[FeatureColum
     fitted = []
     for wanted in names:
         name, kind = name_and_kind(wanted)
-        if kind not in ("", *KINDS) and wanted in frame.columns:
+        if kind not in ("", *_KINDS) and wanted in frame.columns:
             raise InputError(f"column '{wanted}' contains a colon; give its kind too, as '{wanted}:category'")
         if name not in frame.columns:
             raise InputError(f"the table has no column '{name}'{nearest(name, frame.columns)}")
-        if kind and kind not in KINDS:
-            raise InputError(f"column '{wanted}': the kind '{kind}' is unknown{nearest(kind, KINDS)}")
+        if kind and kind not in _KINDS:
+            raise InputError(f"column '{wanted}': the kind '{kind}' is unknown{nearest(kind, _KINDS)}")
         fitted.append(_fit(name, frame[name], kind or _kind(frame[name].dtype)))
     if len({column.name for column in fitted}) < len(fitted):
         raise InputError(f"columns {list(names)} name one column twice; name each once")
@@ -277,36 +277,43 @@ def _numbers(column: FeatureColumn, series: pl.Series) -> NDArray[np.float32]:
 
 
 def _vectors(column: FeatureColumn, series: pl.Series) -> NDArray[np.float32]:
+    cells = _lists_of_numbers(column, series)
+    lengths = cells.list.len().fill_null(0).to_numpy()
+    rows = np.repeat(np.arange(len(cells)), lengths)
+    numbers = cells.filter(lengths > 0).explode().fill_null(np.nan).to_numpy()
+    known = cells.is_not_null().to_numpy().copy()
+    known[rows[~np.isfinite(numbers)]] = False
+    wrong = np.flatnonzero(known & (lengths != column.width))
+    if len(wrong):
+        found = counted(int(lengths[wrong[0]]), "number")
+        raise InputError(
+            f"column '{column.name}' row {wrong[0]} has {found}, training had {column.width}; give as many"
+        )
+    scaled = numbers[known[rows]].reshape(-1, column.width) / column.deviation
+    far = np.flatnonzero((np.abs(scaled) > _LARGEST).any(axis=1))
+    if len(far):
+        row, most = np.flatnonzero(known)[far[0]], _LARGEST * column.deviation
+        raise InputError(f"column '{column.name}' row {row} holds a number beyond {most:g}; scale it down")
     encoded = np.zeros((len(series), column.width + 1), np.float32)
-    for row, cell in enumerate(_lists_of_numbers(column, series)):
-        if cell is None or any(value is None or not np.isfinite(value) for value in cell):
-            encoded[row, -1] = 1
-        elif len(cell) != column.width:
-            numbers = counted(len(cell), "number")
-            raise InputError(f"column '{column.name}' row {row} has {numbers}, training had {column.width}")
-        elif max(map(abs, cell)) / column.deviation > _LARGEST:
-            most = _LARGEST * column.deviation
-            raise InputError(f"column '{column.name}' row {row} holds a number beyond {most:g}; scale it down")
-        else:
-            encoded[row, :-1] = np.asarray(cell, np.float64) / column.deviation
+    encoded[known, :-1], encoded[~known, -1] = scaled, 1
     return encoded
 
 
-def _lists_of_numbers(column: FeatureColumn, series: pl.Series) -> list[Any]:
-    """The cells of a vector column, those of text read as JSON. Errors: a cell that is not a list of numbers."""
-    cells = arrays_as_lists(series).to_list()
-    inner = inner_type(series)
+def _lists_of_numbers(column: FeatureColumn, series: pl.Series) -> pl.Series:
+    """The cells of a vector column as lists of float64, those of text read as JSON. Errors: a cell that is no list."""
+    cells, inner = arrays_as_lists(series), inner_type(series)
     if series.dtype == pl.Null or (inner is not None and (_is_number(inner) or inner == pl.Null)):
-        return cells
-    lists = [_of_json(cell) if isinstance(cell, str) else None for cell in cells]
-    wrong = [cell for cell, found in zip(cells, lists, strict=True) if cell is not None and found is None]
+        return cells.cast(pl.List(pl.Float64))
+    written = cells.to_list()
+    lists = [_of_json(cell) if isinstance(cell, str) else None for cell in written]
+    wrong = [cell for cell, found in zip(written, lists, strict=True) if cell is not None and found is None]
     if wrong:
         example = ", ".join(map(str, range(1, min(column.width, 3) + 1))) + (", ..." if column.width > 3 else "")
         raise InputError(
             f"column '{column.name}' holds {reprlib.repr(wrong[0])}, which is not a list of numbers; give a list of "
             f"{column.width} numbers, as [{example}]"
         )
-    return lists
+    return pl.Series(lists, dtype=pl.List(pl.Float64))
 
 
 def _of_json(text: str) -> list[float] | None:

@@ -293,10 +293,8 @@ def _without_missing(table: Source, chosen: dict[str, str]) -> tuple[Source, lis
     cells = {
         role: missing_cells(table, chosen[role], words=True) for role in ("user", "item", "time") if role in chosen
     }
-    with reading(table.name):
-        asked = [cell.sum().alias(role) for role, cell in cells.items()]
-        counts = table.frame.select(*asked, pl.len().alias("rows")).collect(engine="streaming").row(0, named=True)
-    rows = counts.pop("rows")
+    rows, *found = table.measured(pl.len(), *(cell.sum() for cell in cells.values()))
+    counts = dict(zip(cells, found, strict=True))
     # A time column without any value is ignored.
     cells = {role: cell for role, cell in cells.items() if role != "time" or counts[role] < rows}
     said = [f"{counts[role]:,} without {with_article(role)} ('{chosen[role]}')" for role in cells if counts[role]]
@@ -314,9 +312,7 @@ def _swallowed(table: Source, chosen: dict[str, str]) -> tuple[str, ...]:
     others = [name for name in table.column_names if name not in (chosen["user"], chosen["item"])]
     if not table.is_text or not others:
         return ()
-    asked = [table.column(name).str.contains("\n", literal=True).sum().alias(name) for name in others]
-    with reading(table.name):
-        counts = table.frame.select(asked).collect(engine="streaming").row(0)
+    counts = table.measured(*(table.column(name).str.contains("\n", literal=True).sum() for name in others))
     return tuple(
         f"'{name}' has {counted(count, 'cell')} of several lines; if not texts, an unmatched quote swallowed rows"
         for name, count in zip(others, counts, strict=True)
@@ -343,12 +339,7 @@ def _heavy_enough(table: Source, name: str | None, at_least: float | None) -> tu
             f"{', '.join(table.column_names)}. Name it with --weight-column"
         )
     weight, pointed = _weight_expression(table, name)
-    with reading(table.name):
-        largest, kept, rows = (
-            table.frame.select(weight.max().alias("m"), (weight >= at_least).sum().alias("n"), pl.len().alias("rows"))
-            .collect(engine="streaming")
-            .row(0)
-        )
+    largest, kept, rows = table.measured(weight.max(), (weight >= at_least).sum(), pl.len())
     if not kept:
         raise InputError(
             f"{table.name}: no row has a '{name}' of at least min_weight={at_least:g}, the largest is {largest:g}; "

@@ -107,17 +107,12 @@ def read_table(source: Any, id_column: str | None, log: Log, role: Literal["item
 def _likely_ids(table: Source, logged: pl.Series, role: str) -> str:
     """In words the column of a table with most of the ids of the log; "" where none has any."""
     wanted = logged.cast(pl.String).implode()
-    texts = (pl.String, pl.Categorical, pl.Enum)
-    asked = [
-        table.column(name).cast(pl.String).unique().is_in(wanted).sum().alias(name)
-        for name, dtype in table.schema.items()
-        if dtype.is_integer() or dtype in texts
-    ]
-    if not asked:
+    names = [name for name, dtype in table.schema.items() if dtype.is_integer() or table.holds_text(name)]
+    if not names:
         return ""
-    with reading(table.name):
-        counts = table.frame.select(asked).collect(engine="streaming").row(0, named=True)
-    best = max(counts, key=lambda name: counts[name])
+    found = table.measured(*(table.column(name).cast(pl.String).unique().is_in(wanted).sum() for name in names))
+    counts = dict(zip(names, found, strict=True))
+    best = max(counts, key=counts.__getitem__)
     if not counts[best]:
         return ""
     option = f" '{best}'" if role == "item" else f": '{best}'"

@@ -7,7 +7,7 @@ LoopSettings = LoopSettings(batch_size=32)`. Each field is defined once, here or
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Self, get_args
 
 from pydantic import (
     BaseModel,
@@ -26,6 +26,7 @@ from beamwood.kernels.din import MAX_HISTORY
 from beamwood.models.parameters import LayerWidth
 from beamwood.retrieval.stored import MOST
 from beamwood.training.loop_config import DeviceName, EmbeddingOptimiser, LoopConfig
+from beamwood.training.schedule import ScheduleKind
 
 if TYPE_CHECKING:
     from beamwood.data.split import Split
@@ -269,9 +270,7 @@ class OptimiserSettings(SettingsGroup):
     learning_rate: float | None = Field(
         1e-3, gt=0, description="peak learning rate; null: chosen by the initial scores (trees only)"
     )
-    schedule: Literal["constant", "linear", "cosine", "exponential"] = Field(
-        "linear", description="decay of the learning rate after the warm-up"
-    )
+    schedule: ScheduleKind = Field("linear", description="decay of the learning rate after the warm-up")
     warmup_steps: int = Field(0, ge=0, description="steps in which the learning rate rises to its peak")
     decay_steps: Annotated[int | None, Not("optimiser.schedule", ("constant",))] = Field(
         None, ge=1, description="decay length in steps; null: the rest of the run; exponential needs a number"

@@ -18,13 +18,13 @@ from beamwood.data.vocabularies.vocabulary import Vocabulary
 from beamwood.errors import ArtefactError, InputError, UnknownSearcherError
 from beamwood.kept import Prepared
 from beamwood.kernels.arrays import check_integers, values_unread
-from beamwood.retrieval.columns.filters import Filters, mask_of
+from beamwood.retrieval.columns.filters import mask_of
 from beamwood.retrieval.columns.item_columns import ItemColumns
 from beamwood.retrieval.load import files_of, restore_searcher, with_searchers
 from beamwood.retrieval.request import is_number
 from beamwood.retrieval.resolve import Names
 from beamwood.retrieval.stored import restoring
-from beamwood.types import BoolArray, ItemLists, Searcher
+from beamwood.types import ItemLists, Searcher
 
 __all__ = ["read_retriever", "write_retriever"]
 
@@ -48,24 +48,20 @@ def write_retriever(
             files[name] = vocabulary.table.arrays()
     if columns:
         files["columns"] = columns
-    erased, histories = names.erased, names.histories
-    if erased is not None:
-        files["erased"] = {"items": np.flatnonzero(erased).astype(np.int32)}
-    if histories is not None:
-        histories = histories if erased is None else histories.keeping(~erased[histories.items])
-        files["histories"] = {"indptr": histories.indptr, "items": histories.items}
-    rejected = names.rejected
-    if rejected is not None:
-        rejected = rejected if erased is None else rejected.keeping(~erased[rejected.items])
-        files["rejected"] = {"indptr": rejected.indptr, "items": rejected.items}
+    if names.erased is not None:
+        files["erased"] = {"items": np.flatnonzero(names.erased).astype(np.int32)}
+    for name, lists in (("histories", names.histories), ("rejected", names.rejected)):
+        if lists is not None:
+            alive = lists if names.erased is None else lists.keeping(~names.erased[lists.items])
+            files[name] = {"indptr": alive.indptr, "items": alive.items}
     manifest = {"kind": "retriever", "searcher": searcher.kind, "searcher_config": config, "columns": kept}
     write_artefact(path, manifest=manifest | dict(metadata), arrays=files, tables=tables, overwrite=overwrite)
 
 
 def read_retriever(
-    path: str | os.PathLike[str], searchers: Mapping[str, type[Any]], *, threads: int = 1, verify: bool = False
-) -> tuple[Searcher, Names, dict[str, Any]]:
-    """The content of a folder; see `Retriever.load`. Errors: `ArtefactError` naming the file."""
+    path: str | os.PathLike[str], searchers: Mapping[str, type[Any]], *, threads: int, verify: bool
+) -> dict[str, Any]:
+    """The fields of a `Retriever` from a folder; see `Retriever.load`. Errors: `ArtefactError` naming the file."""
     if not is_number(threads, whole=True) or threads < 1:
         raise InputError(f"threads={threads!r} is not a whole number of 1 or more")
     artefact = read_artefact(path, kind="retriever", verify=verify)
@@ -73,10 +69,8 @@ def read_retriever(
         return _opened(artefact, searchers, threads=int(threads), verify=verify)
 
 
-def _opened(
-    artefact: Artefact, searchers: Mapping[str, type[Any]], *, threads: int, verify: bool
-) -> tuple[Searcher, Names, dict[str, Any]]:
-    manifest, folder = artefact.manifest, artefact.path
+def _opened(artefact: Artefact, searchers: Mapping[str, type[Any]], *, threads: int, verify: bool) -> dict[str, Any]:
+    manifest, folder, files = artefact.manifest, artefact.path, artefact.names("arrays")
     weights = artefact.arrays("weights")
     what = "the searcher (manifest.json, weights.safetensors)"
     try:
@@ -88,33 +82,34 @@ def _opened(
     with restoring(folder, "items"):
         if len(items) != searcher.num_items:
             raise ArtefactError(f"it has {len(items)} items, the searcher {searcher.num_items}")
-    stored = artefact.arrays("columns") if "columns" in artefact.names("arrays") else {}
+    stored = artefact.arrays("columns") if "columns" in files else {}
     with restoring(folder, "the item columns (manifest.json, columns.safetensors)"):
         columns = ItemColumns.restore(len(items), manifest["columns"], stored, verify=verify)
-    users, histories, rejected = None, None, None
-    if "histories" in artefact.names("arrays"):
-        users, own = _ids(artefact, "users", verify=verify), artefact.arrays("histories")
-        with restoring(folder, "histories.safetensors"):
-            histories = _histories(own, len(users), len(items), verify=verify)
-        if "rejected" in artefact.names("arrays"):
-            with restoring(folder, "rejected.safetensors"):
-                rejected = _histories(artefact.arrays("rejected"), len(users), len(items), verify=verify)
     metadata = {name: value for name, value in manifest.items() if name not in _OWN | _WRITTEN}
-    if "erased" not in artefact.names("arrays"):
-        return searcher, Names(items, Filters(items, columns), users, histories, None, rejected), metadata
-    with restoring(folder, "erased.safetensors"):
-        erased = _erased(artefact.arrays("erased"), len(items))
-    items = OpenVocabulary(items, len(items), [], erased)
-    filters = Filters(items, columns, alive=Prepared(~erased))
-    return searcher, Names(items, filters, users, histories, erased, rejected), metadata
+    found: dict[str, Any] = {"searcher": searcher, "items": items, "columns": columns, "metadata": metadata}
+    if "histories" in files:
+        found["users"] = users = _ids(artefact, "users", verify=verify)
+        for name in ("histories", "rejected"):
+            if name not in files:
+                continue
+            lists = artefact.arrays(name)
+            with restoring(folder, f"{name}.safetensors"):
+                found[name] = _histories(lists, len(users), len(items), verify=verify)
+    if "erased" in files:
+        arrays = artefact.arrays("erased")
+        with restoring(folder, "erased.safetensors"):
+            found["erased"] = erased = _erased(arrays, len(items))
+        found["items"] = OpenVocabulary(items, len(items), [], mask_of(erased, len(items)))
+    return found
 
 
-def _erased(arrays: Mapping[str, NDArray[Any]], num_items: int) -> BoolArray:
-    """bool[N], the erased items."""
+def _erased(arrays: Mapping[str, NDArray[Any]], num_items: int) -> NDArray[np.int32]:
+    """int32[at most N], the erased items."""
     check_integers(arrays, {"items": (np.int32,)})
-    if len(arrays["items"]) and arrays["items"].min() < 0:
-        raise ArtefactError("an item below 0 was erased")
-    return mask_of(arrays["items"], num_items)
+    items: NDArray[np.int32] = arrays["items"]
+    if items.min(initial=0) < 0 or items.max(initial=0) >= num_items:
+        raise ArtefactError(f"an erased item is outside 0..{num_items - 1}")
+    return items
 
 
 def _fix(manifest: Mapping[str, Any]) -> str:

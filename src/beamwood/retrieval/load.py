@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib import import_module
@@ -10,10 +10,10 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from beamwood.errors import ArtefactError, UnknownSearcherError, nearest
+from beamwood.errors import ArtefactError, InputError, UnknownSearcherError, nearest
 from beamwood.types import Searcher
 
-__all__ = ["SEARCHERS", "files_of", "restore_searcher", "with_searchers"]
+__all__ = ["SEARCHERS", "check_names", "files_of", "restore_searcher", "with_searchers"]
 
 # The module of each kind, imported on demand.
 SEARCHERS = {
@@ -29,7 +29,6 @@ SEARCHERS = {
     "neighbours": ("beamwood.retrieval.searchers.neighbours", "NeighbourSearcher"),
 }
 
-
 # Classes of a method outside the package, while its folder is loaded: searchers may contain others.
 _OWN: ContextVar[Mapping[str, type[Any]]] = ContextVar("own searchers")
 
@@ -42,6 +41,12 @@ def with_searchers(searchers: Mapping[str, type[Any]]) -> Iterator[None]:
         yield
     finally:
         _OWN.reset(token)
+
+
+def check_names(what: str, names: Sequence[str], known: Collection[str]) -> None:
+    """Errors: a name of the package, or a repeated one, among the further names of a searcher's parts."""
+    if len({*names, *known}) < len(names) + len(known):
+        raise InputError(f"names of {what} {names} are taken ({', '.join(known)}); give each a name of its own")
 
 
 def files_of(metadata: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -12,7 +12,7 @@ from beamwood.blocks import blocks, slices
 from beamwood.errors import InputError
 from beamwood.kernels.arrays import sound
 from beamwood.retrieval.search_checks import check_items, check_search
-from beamwood.retrieval.top_k import join_hits, sort_candidates, top_k
+from beamwood.retrieval.top_k import join_hits, of_columns, sort_candidates, top_k
 from beamwood.types import BoolArray, FloatArray, Hits, IndexArray, ItemLists
 
 __all__ = ["best_products", "is_catalogue", "products"]
@@ -94,9 +94,7 @@ def _hits_among(
         places = np.minimum(np.searchsorted(items_M, excluded.items), len(items_M) - 1)
         inside = items_M[places] == excluded.items
         scores[excluded.rows[inside], places[inside]] = -np.inf
-    hits = top_k(scores, k)
-    items = items_M[np.maximum(hits.items, 0)] if len(items_M) else hits.items
-    return Hits(np.where(hits.items < 0, hits.items, items), hits.scores, hits.scored)
+    return of_columns(top_k(scores, k), items_M)
 
 
 def products(queries_BD: FloatArray, vectors_ND: FloatArray, items_BM: IndexArray) -> NDArray[np.float32]:

@@ -127,6 +127,10 @@ class Names:
                 f"{stored}, in Python read_log(negative_events=[...])"
             )
 
+    def rejected_of(self, users: Ids, *, on_unknown: str) -> ItemLists:
+        """The items with a negative last event of each user id; empty for unknown ones."""
+        return self._rejected_by(self._rows(users, on_unknown, QueryNeeds()))
+
     def _rejected_by(self, users: NDArray[np.int64]) -> ItemLists:
         """The items with a negative last event of each user; empty for unknown ones."""
         self.check_rejected()

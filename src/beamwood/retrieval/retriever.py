@@ -279,7 +279,4 @@ class Retriever:
         `threads`: rows searched at once, over all callers together. `searchers`: by kind the classes that only the
         method's own file defines.
         """
-        searcher, names, metadata = read_retriever(path, searchers, threads=threads, verify=verify)
-        erased = None if names.erased is None else np.flatnonzero(names.erased).astype(np.int32)
-        columns = names.filters.columns
-        return cls(searcher, names.items, names.users, names.histories, columns, metadata, erased, names.rejected)
+        return cls(**read_retriever(path, searchers, threads=threads, verify=verify))

@@ -22,6 +22,7 @@ __all__ = [
     "join_hits",
     "no_hits",
     "num_allowed",
+    "of_columns",
     "sort_candidates",
     "top_k",
 ]
@@ -169,6 +170,12 @@ def no_hits(num_rows: int, k: int) -> Hits:
     """Hits of k empty places a row, to be filled; nothing was scored."""
     items, scores = np.full((num_rows, k), -1, np.int32), np.full((num_rows, k), -np.inf, np.float32)
     return Hits(items, scores, np.zeros(num_rows, np.int64))
+
+
+def of_columns(hits: Hits, items_M: NDArray[np.int32]) -> Hits:
+    """The hits of a search over M columns as hits of the columns' items."""
+    # An empty place, -1, is the last element.
+    return Hits(np.append(items_M, np.int32(-1))[hits.items], hits.scores, hits.scored)
 
 
 def num_allowed(allowed: BoolArray) -> int:

@@ -1,4 +1,4 @@
-"""Why an answer has no items: the filter, seen items, or the user."""
+"""Why an answer has no items: the filter, seen, rejected and excluded items, or the rules."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 
 from beamwood.retrieval.request import Request, as_list
 from beamwood.retrieval.resolve import Names
+from beamwood.types import ItemLists
 from beamwood.words import counted
 
 __all__ = ["why_empty"]
@@ -26,22 +27,36 @@ def why_empty(names: Names, request: Request, found: Sequence[Sequence[Any]]) ->
     if request.exclude is not None:
         banned = names.items.encode(as_list("exclude", request.exclude), on_unknown=request.on_unknown)
         passing[banned[banned >= 0]] = False
-    histories = names.known(request.histories, request.users, on_unknown=request.on_unknown)
+    num_left, removed = int(np.count_nonzero(passing)), _removed(names, request, len(found))
     reasons = {}
     for row, items in enumerate(found):
         if items:
             continue
-        left = passing.copy()
-        if request.seen == "remove":
-            left[histories.items[histories.indptr[row] : histories.indptr[row + 1]]] = False
-        if not passing.any():
+        left = num_left - int(np.count_nonzero(passing[removed[row]]))
+        if not num_left:
             reasons[row] = f"all {num_passing:,} items {which} are excluded"
-        elif not left.any():
-            seen = "was seen" if request.exclude is None else "was seen or excluded"
-            reasons[row] = f"every one of the {num_passing:,} items {which} {seen}; pass seen='keep' to have them"
+        elif not left:
+            reasons[row] = f"every one of the {num_passing:,} items {which} {_gone(request)}"
         elif request.promote or request.max_per_category is not None:
             reasons[row] = "the rules of the request exclude all items"
         else:
-            others = counted(int(np.count_nonzero(left)), "item")
+            others = counted(left, "item")
             reasons[row] = f"the search found none of {others} {which}; widen it, or ask for more"
     return reasons
+
+
+def _removed(names: Names, request: Request, num_rows: int) -> ItemLists:
+    """The distinct items of each row that its answer leaves out as seen or rejected."""
+    removed = ItemLists.empty(num_rows)
+    if request.seen == "remove":
+        removed = removed.union(names.known(request.histories, request.users, on_unknown=request.on_unknown))
+    if request.rejected == "remove" and request.users is not None:
+        removed = removed.union(names.rejected_of(request.users, on_unknown=request.on_unknown))
+    return removed
+
+
+def _gone(request: Request) -> str:
+    """In words what left no item, and how to have some."""
+    removed = [name for name, what in (("seen", request.seen), ("rejected", request.rejected)) if what == "remove"]
+    causes = [*removed, *([] if request.exclude is None else ["excluded"])]
+    return f"was {' or '.join(causes)}; pass {removed[0]}='keep' to have them"

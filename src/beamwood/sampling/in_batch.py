@@ -115,29 +115,31 @@ class InBatch:
             log_q = torch.logaddexp(log_q + math.log(share), torch.full_like(log_q, uniform))
         return log_q
 
-    def log_weights(self, candidates_C: Tensor, batch_size: int) -> tuple[Tensor, Tensor | None]:
-        """float32[C], ln weight of each candidate, and [B] of the positives (None: weight 1)."""
-        log_q = self.proposal(candidates_C, batch_size)
-        if log_q is None:
-            return torch.zeros(len(candidates_C)), None
-        if self.correction == "program":
-            return -log_q, -log_q[:batch_size]
-        # A user's own positive is not a draw, so C - 1 are.
-        return -log_q - math.log(max(1, len(candidates_C) - 1)), None
-
     def losses(self, pairs: Pairs, generator: torch.Generator) -> Tensor:
         del generator
-        score_BC = pairs.users_BD @ pairs.items_CD.T
-        log_weight_C, of_positive_B = self.log_weights(pairs.candidates_C, len(pairs.positive_B))
-        log_weight_C = log_weight_C.to(score_BC.device)
-        of_positive_B = None if of_positive_B is None else of_positive_B.to(score_BC.device)
-        return weighted_softmax(pairs.positive_B, score_BC, log_weight_C[None], of_positive_B, pairs.masked_BC)
+        return _corrected_losses(pairs, self.proposal(pairs.candidates_C, len(pairs.positive_B)), self.correction)
 
     def state(self) -> dict[str, Any]:
         return {}
 
     def load_state(self, state: dict[str, Any]) -> None:
         del state
+
+
+def _corrected_losses(pairs: Pairs, log_q_C: Tensor | None, correction: Correction) -> Tensor:
+    """[B], each positive's softmax against candidates with these ln q (None: every weight is 1); see `InBatch`."""
+    score_BC = pairs.users_BD @ pairs.items_CD.T
+    batch_size, num_candidates = score_BC.shape
+    of_positive_B = None
+    if log_q_C is None:
+        log_weight_C = score_BC.new_zeros(num_candidates)
+    elif correction == "program":
+        log_weight_C = -log_q_C.to(score_BC.device)
+        of_positive_B = log_weight_C[:batch_size]
+    else:
+        # A user's own positive is not a draw, so C - 1 are.
+        log_weight_C = -log_q_C.to(score_BC.device) - math.log(max(1, num_candidates - 1))
+    return weighted_softmax(pairs.positive_B, score_BC, log_weight_C[None], of_positive_B, pairs.masked_BC)
 
 
 @dataclass(slots=True)
@@ -182,9 +184,8 @@ class GTower:
         return -torch.log(self._gaps(items, batch_size).clamp(min=1.0)) - math.log(batch_size)
 
     def losses(self, pairs: Pairs, generator: torch.Generator) -> Tensor:
-        log_q_N = torch.zeros(self.num_items)
-        log_q_N[pairs.candidates_C] = self.log_q(pairs.candidates_C, len(pairs.positive_B))
-        return InBatch(log_q_N, correction=self.correction).losses(pairs, generator)
+        del generator
+        return _corrected_losses(pairs, self.log_q(pairs.candidates_C, len(pairs.positive_B)), self.correction)
 
     def _gaps(self, items: Tensor, batch_size: int) -> Tensor:
         """The gap of each item, N / B before its first occurrence."""
@@ -233,7 +234,7 @@ class Bir:
         self, score_BC: Tensor, less_C: Tensor, masked_BC: Tensor, num_draws: int, generator: torch.Generator
     ) -> Tensor:
         """[B, C], ln weight of the drawn items by the form, -inf elsewhere."""
-        counts = resample_counts(score_BC, num_draws, generator, self.draw, less_C=less_C, masked_BC=masked_BC)
+        counts = resample_counts(score_BC, less_C, masked_BC, num_draws, generator, self.draw)
         log_w = (score_BC - less_C).masked_fill_(masked_BC, -torch.inf)
         log_z = torch.logsumexp(log_w, dim=1, keepdim=True)
         if self.form == "weighted":

@@ -6,7 +6,7 @@ Shape legend: B rows, C candidates shared by the rows, M draws a row, P parts, D
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -39,12 +39,11 @@ class DrawnPart:
 
 def resample_counts(
     score_BC: Tensor,
+    less_C: Tensor,
+    masked_BC: Tensor,
     num_draws: int,
     generator: torch.Generator,
     draw: Draw = "systematic",
-    *,
-    less_C: Tensor | None = None,
-    masked_BC: Tensor | None = None,
 ) -> Tensor:
     """float32[B, C]: how often each candidate is drawn in `num_draws` draws by `softmax(score - less)`.
 
@@ -52,22 +51,23 @@ def resample_counts(
     has the same mean and at most 1 of error; a pass over the row instead of a search for each draw. Masked items and
     scores of -inf are never drawn; a row without other items has no draws. Errors: `InputError` for another `draw`.
     """
-    return _drawn(score_BC, less_C, masked_BC, num_draws, _starts(len(score_BC), 1, draw, generator), generator)
+    starts_B1 = _starts(len(score_BC), 1, draw, generator)
+    return _drawn(score_BC, less_C, masked_BC, num_draws, starts_B1, generator)
 
 
 def _starts(num_rows: int, num_parts: int, draw: Draw, generator: torch.Generator) -> Tensor | None:
     """float32[B, P], the uniform of each row and part; None for independent draws."""
-    if draw not in ("systematic", "independent"):
-        raise InputError(f"draw='{draw}' is unknown{nearest(draw, ['systematic', 'independent'])}")
-    if draw != "systematic":
+    if draw not in get_args(Draw):
+        raise InputError(f"draw='{draw}' is unknown{nearest(draw, get_args(Draw))}")
+    if draw == "independent":
         return None
     return torch.rand((num_rows, num_parts), generator=generator, dtype=torch.float32)
 
 
 def _drawn(
     score_BC: Tensor,
-    less_C: Tensor | None,
-    masked_BC: Tensor | None,
+    less_C: Tensor,
+    masked_BC: Tensor,
     num_draws: int,
     starts_B1: Tensor | None,
     generator: torch.Generator,
@@ -77,24 +77,15 @@ def _drawn(
     if core is None or starts_B1 is None or score_BC.device.type != "cpu":
         return _counts(score_BC, less_C, masked_BC, num_draws, starts_B1, generator)
     counts_BC = torch.empty(score_BC.shape, dtype=torch.float32)
-    less, masked = _with_defaults(score_BC, less_C, masked_BC)
-    arrays = (score_BC.float().contiguous(), less, masked, starts_B1[:, 0].contiguous())
-    threads = torch.get_num_threads()
-    core.resample_systematic(*(a.numpy() for a in arrays), num_draws, counts_BC.numpy(), threads, native_level())
+    arrays = (each.contiguous().numpy() for each in (score_BC.float(), less_C.float(), masked_BC, starts_B1[:, 0]))
+    core.resample_systematic(*arrays, num_draws, counts_BC.numpy(), torch.get_num_threads(), native_level())
     return counts_BC
-
-
-def _with_defaults(score_BC: Tensor, less_C: Tensor | None, masked_BC: Tensor | None) -> tuple[Tensor, Tensor]:
-    """`less` and `masked` with their defaults, 0 and False, as the native core needs them."""
-    less = torch.zeros(score_BC.shape[1], dtype=torch.float32) if less_C is None else less_C.float().contiguous()
-    masked = torch.zeros(score_BC.shape, dtype=torch.bool) if masked_BC is None else masked_BC.contiguous()
-    return less, masked
 
 
 def _counts(
     score_BC: Tensor,
-    less_C: Tensor | None,
-    masked_BC: Tensor | None,
+    less_C: Tensor,
+    masked_BC: Tensor,
     num_draws: int,
     starts_B1: Tensor | None,
     generator: torch.Generator,
@@ -103,8 +94,8 @@ def _counts(
     device = score_BC.device
     counts_BC = torch.empty(score_BC.shape, dtype=torch.float32, device=device)
     for rows in slices(len(score_BC), BLOCK_ROWS if device.type == "cpu" else len(score_BC)):
-        w = score_BC[rows].float() - (0 if less_C is None else less_C)
-        none = torch.isneginf(w) if masked_BC is None else masked_BC[rows] | torch.isneginf(w)
+        w = score_BC[rows].float() - less_C
+        none = masked_BC[rows] | torch.isneginf(w)
         # Masked candidates are set to 0 after exp rather than to -inf before, which is several times slower.
         lowest = w.masked_fill(none, torch.inf).min(dim=1, keepdim=True).values
         torch.where(none, torch.where(torch.isinf(lowest), 0.0, lowest), w, out=w)

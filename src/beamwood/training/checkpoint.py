@@ -21,14 +21,12 @@ from beamwood.artefact.replace import recover
 from beamwood.errors import ArtefactError, InputError
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
 
 __all__ = [
     "check_replaceable",
     "check_tensors",
     "load_checkpoint",
-    "load_optimizer",
     "remove_checkpoint",
     "resuming",
     "save_checkpoint",
@@ -99,29 +97,6 @@ def resuming(path: str | os.PathLike[str]) -> Iterator[None]:
         raise ArtefactError(
             f"{path} does not fit this training ({what}); another version or another model wrote it: {_ANEW}"
         ) from error
-
-
-def load_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
-    """Load a saved state; `ValueError` where it does not belong to such an optimiser of these parameters.
-
-    torch checks only the numbers of groups and parameters; without this check other faults fail in a later step.
-    """
-    expected = [{key: type(value) for key, value in group.items()} for group in optimizer.param_groups]
-    optimizer.load_state_dict(saved)
-    for place, (group, types) in enumerate(zip(optimizer.param_groups, expected, strict=True)):
-        for key, kind in types.items():
-            if key not in group or (type(group[key]) is not kind and not {kind, type(group[key])} <= {int, float}):
-                raise ValueError(f"group {place} of an optimiser has {key}={group.get(key)!r}")
-        if "amsgrad" not in types:
-            continue  # not of the Adam family
-        names = {"step", "exp_avg", "exp_avg_sq"} | ({"max_exp_avg_sq"} if group["amsgrad"] else set())
-        for parameter in group["params"]:
-            moments, shape = optimizer.state.get(parameter, {}), tuple(parameter.shape)
-            if moments and set(moments) != names:
-                raise ValueError(f"an optimiser keeps {', '.join(sorted(moments))} of a parameter")
-            for name, moment in moments.items():
-                if tuple(moment.shape) not in ([(), shape[:1]] if name == "step" else [shape]):
-                    raise ValueError(f"an optimiser's {name} has shape {tuple(moment.shape)}")
 
 
 def check_tensors(saved: dict[str, Any], expected: dict[str, Tensor]) -> None:

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from beamwood.training.schedule import Schedule
+from beamwood.training.schedule import Schedule, ScheduleKind
 
 __all__ = ["LAZY_FROM", "DeviceName", "EmbeddingOptimiser", "LoopConfig"]
 
@@ -38,7 +38,7 @@ class LoopConfig(BaseModel):
     max_steps: int | None = Field(None, ge=1)
     max_epochs: int | None = Field(None, ge=1)
     clip_norm: float | None = Field(None, gt=0)
-    schedule: Literal["constant", "exponential", "cosine", "linear"] = "constant"
+    schedule: ScheduleKind = "constant"
     warmup_steps: int = Field(0, ge=0)
     decay_steps: int | None = Field(None, ge=1)
     floor: float = Field(0.0, ge=0)

@@ -9,7 +9,6 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from beamwood.training.checkpoint import load_optimizer
 from beamwood.training.lazy_adam import LazyAdam
 
 __all__ = ["Optimiser", "Optimisers", "ParameterGroup"]
@@ -78,4 +77,25 @@ class Optimisers:
     def load_state(self, saved: Sequence[dict[str, Any]]) -> None:
         """Continue where `state` was taken; `ValueError` where it belongs to other parameters or optimisers."""
         for optimizer, state in zip(self.each, saved, strict=True):
-            load_optimizer(optimizer, state)
+            _load(optimizer, state)
+
+
+def _load(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
+    """Load a saved state; `ValueError` where it does not belong to such an optimiser of these parameters.
+
+    torch checks only the numbers of groups and parameters; without this check other faults fail in a later step.
+    """
+    expected = [{key: type(value) for key, value in group.items()} for group in optimizer.param_groups]
+    optimizer.load_state_dict(saved)
+    for place, (group, types) in enumerate(zip(optimizer.param_groups, expected, strict=True)):
+        for key, kind in types.items():
+            if key not in group or (type(group[key]) is not kind and not {kind, type(group[key])} <= {int, float}):
+                raise ValueError(f"group {place} of an optimiser has {key}={group.get(key)!r}")
+        names = {"step", "exp_avg", "exp_avg_sq"} | ({"max_exp_avg_sq"} if group["amsgrad"] else set())
+        for parameter in group["params"]:
+            moments, shape = optimizer.state.get(parameter, {}), tuple(parameter.shape)
+            if moments and set(moments) != names:
+                raise ValueError(f"an optimiser keeps {', '.join(sorted(moments))} of a parameter")
+            for name, moment in moments.items():
+                if tuple(moment.shape) != (() if name == "step" else shape):
+                    raise ValueError(f"an optimiser's {name} has shape {tuple(moment.shape)}")

@@ -96,12 +96,10 @@ class RunFolder:
                 self._is_locked = False
 
     @contextmanager
-    def open(
-        self, *, resume: bool, config: Mapping[str, Any] | None = None, may_differ: tuple[str, ...] = ()
-    ) -> Iterator[RunLog]:
+    def open(self, *, resume: bool, config: Mapping[str, Any] | None = None) -> Iterator[RunLog]:
         """A context in which the folder is locked for one run; yields its log.
 
-        A new run's configuration is stored; on `resume` it must agree with the stored one in all keys but `may_differ`.
+        A new run's configuration is stored; on `resume` it must agree with the stored one in all keys but `_BOUNDS`.
         Raises what `locked` does, and `InputError` naming the first key that differs.
         """
         with self.locked(resume=resume):
@@ -112,7 +110,7 @@ class RunFolder:
                 self.clear()
             state = load_checkpoint(self.checkpoint_path) if resume and self._can_resume() else None
             with self._reporting():
-                self._store_config(config or {}, resume=resume, may_differ=may_differ)
+                self._store_config(config or {}, resume=resume)
                 log = RunLog(self, state)
             with closing(log):
                 yield log
@@ -157,13 +155,13 @@ class RunFolder:
             raise InputError(f"{self.config_path} was not written by beamwood, {fix}")
         return config
 
-    def _store_config(self, config: Mapping[str, Any], *, resume: bool, may_differ: tuple[str, ...]) -> None:
+    def _store_config(self, config: Mapping[str, Any], *, resume: bool) -> None:
         found = json.loads(json.dumps(_MARK | dict(config)))
         if resume and self.config_path.exists():
             before = self._read_config()
             # Another method has other settings, so the method is named first.
             for key in sorted(set(before) | set(found), key=lambda key: (key != "method", key)):
-                if before.get(key) != found.get(key) and key not in may_differ:
+                if before.get(key) != found.get(key) and key not in _BOUNDS:
                     raise InputError(
                         f"{self.path} was trained {_difference(key, before.get(key), found.get(key))}; resume with the "
                         f"same, or start a new run in another folder"
@@ -192,7 +190,7 @@ def _difference(key: str, before: Any, now: Any) -> str:
 class RunRecord:
     """The folder in which a run is recorded, the run's configuration, and whether it is resumed.
 
-    A resumed run must have the stored `config`, except for the settings in `_BOUNDS`. Errors: see `RunFolder.open`.
+    Errors: see `RunFolder.open`.
     """
 
     folder: RunFolder
@@ -201,7 +199,7 @@ class RunRecord:
 
     def open(self) -> AbstractContextManager[RunLog]:
         """`RunFolder.open` for this run."""
-        return self.folder.open(resume=self.resume, config=self.config, may_differ=_BOUNDS)
+        return self.folder.open(resume=self.resume, config=self.config)
 
 
 class RunLog:

@@ -9,7 +9,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from beamwood.errors import InputError
 
-__all__ = ["Schedule"]
+__all__ = ["Schedule", "ScheduleKind"]
+
+ScheduleKind = Literal["constant", "linear", "cosine", "exponential"]
 
 
 class Schedule(BaseModel):
@@ -26,7 +28,7 @@ class Schedule(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    kind: Literal["constant", "exponential", "cosine", "linear"] = "constant"
+    kind: ScheduleKind = "constant"
     warmup_steps: int = Field(0, ge=0)
     decay_steps: int | None = Field(None, ge=1)
     floor: float = Field(0.0, ge=0.0)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -232,8 +232,8 @@ def choose_shape(num_items: int, branching: int = 2, shape: Shape | ShapeName = 
         raise InputError(f"num_items={num_items} is below 1")
     if not 2 <= branching <= MAX_BRANCHING:
         raise InputError(f"branching={branching} is outside 2..{MAX_BRANCHING}")
-    if shape not in ("compact", "complete"):
-        raise InputError(f"shape={shape!r} is unknown{nearest(shape, ('compact', 'complete'))}")
+    if shape not in get_args(ShapeName):
+        raise InputError(f"shape={shape!r} is unknown{nearest(shape, get_args(ShapeName))}")
     return complete_shape(num_items, branching) if shape == "complete" else compact_shape(num_items, branching)
 
 

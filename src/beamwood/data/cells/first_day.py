@@ -6,7 +6,7 @@ import polars as pl
 
 from beamwood.data.cells.time_text import ReadTimes
 from beamwood.data.cells.times import parts_of_second
-from beamwood.data.files.source import Source, reading
+from beamwood.data.files.source import Source
 from beamwood.words import counted
 
 __all__ = ["first_day_notes"]
@@ -25,10 +25,8 @@ def first_day_notes(table: Source, name: str, times: ReadTimes) -> list[str]:
     """
     if times.time is None or times.unit == "order":
         return []
-    time = times.time.alias("time")
-    near, old = ([each[kind].sum().alias(f"{kind}{at}") for at, each in enumerate(_empty(time))] for kind in (0, 1))
-    with reading(table.name):
-        last, *counts = table.frame.select(time.max().alias("last"), *near, *old).collect(engine="streaming").row(0)
+    near, old = ([each[kind].sum() for each in _empty(times.time)] for kind in (0, 1))
+    last, *counts = table.measured(times.time.max(), *near, *old)
     # Dates are in a known unit; numbers in the one that the last one is in.
     parts = parts_of_second(last) if times.unit is None else {"us": 10**6, "ns": 10**9}[times.unit]
     if parts is None or last < 10**8 * parts:

@@ -42,14 +42,17 @@ def given_vectors(cells: pl.Series, items: pl.Series) -> NDArray[np.float32]:
         except pl.exceptions.PolarsError as error:
             reason = str(error).splitlines()[0]
             raise InputError(
-                f"item column '{name}' holds no lists of numbers: it cannot be read as JSON ({reason})"
+                f"item column '{name}' cannot be read as JSON ({reason}); write lists of numbers, as [0.1, -2]"
             ) from error
     cells = arrays_as_lists(cells)
     inner = inner_type(cells)
     is_numeric = inner is not None and inner.is_numeric()
     there = np.flatnonzero(cells.list.len().fill_null(0).to_numpy()) if is_numeric else np.empty(0, np.int64)
     if len(there) == 0:
-        raise InputError(f"item column '{name}' of type {cells.dtype} holds no lists of numbers of one length")
+        raise InputError(
+            f"item column '{name}' of type {cells.dtype} holds no lists of numbers; write vectors of one length, as "
+            "[0.1, -2]"
+        )
     given = cells.gather(there)
     lengths = given.list.len().to_numpy()
     width = int(lengths[0])

@@ -141,9 +141,7 @@ def _text_ids(table: Source, name: str, role: str, or_else: str) -> tuple[pl.Exp
         "quoted": column.str.contains(_QUOTED),
         "blank": column.str.contains(_AROUND),
     }
-    asked = [check.sum().alias(key) for key, check in checks.items()]
-    with reading(table.name):
-        found = table.frame.select(asked).collect(engine="streaming").row(0, named=True)
+    found = dict(zip(checks, table.measured(*(check.sum() for check in checks.values())), strict=True))
     if found["missing"]:
         refuse(table, name, missing, f"rows with no {role} id", f"fill them, or {or_else}")
     if found["broken"]:
@@ -218,14 +216,12 @@ def _instead(table: Source, name: str, role: str) -> str:
 
 def count_of(table: Source, number: pl.Expr) -> int:
     """An aggregate over all rows as an int, null as 0."""
-    with reading(table.name):
-        return int(table.frame.select(number).collect(engine="streaming").item() or 0)
+    return int(table.measured(number)[0] or 0)
 
 
 def refuse(table: Source, name: str, bad: pl.Expr, what: str, fix: str) -> None:
     """Raise `InputError` where any cell is `bad`, with the count, the first one and the fix."""
-    with reading(table.name):
-        count, rows = table.frame.select(bad.sum().alias("bad"), pl.len()).collect(engine="streaming").row(0)
+    count, rows = table.measured(bad.sum(), pl.len())
     if not count:
         return
     row, value = table.first(name, bad)

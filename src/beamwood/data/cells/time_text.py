@@ -81,10 +81,8 @@ def by_shape(table: Source, name: str) -> ReadTimes | None:
         return None
     kind = "ISO 8601 text" if all(shape.startswith("%Y") and "%p" not in shape for shape in seen) else "text"
     time = _microseconds(text, seen, words)
-    lost = (time.is_null() & column.is_not_null()).sum()
-    with reading(table.name):
-        all_read = not table.frame.select(lost).collect(engine="streaming").item()
-    return ReadTimes(time if all_read else _microseconds(text, _shapes(), words), kind, "us")
+    (lost,) = table.measured((time.is_null() & column.is_not_null()).sum())
+    return ReadTimes(_microseconds(text, _shapes(), words) if lost else time, kind, "us")
 
 
 def by_format(table: Source, name: str, time_format: str) -> ReadTimes:
@@ -104,7 +102,7 @@ def by_format(table: Source, name: str, time_format: str) -> ReadTimes:
         table.frame.select(time.count()).collect(engine="streaming")
     except pl.exceptions.PolarsError as error:
         reason = (str(error).splitlines() or [""])[0]
-        raise InputError(f"--time-format {time_format!r} cannot be used: {reason}") from error
+        raise InputError(f"--time-format {time_format!r} cannot be used: {reason}; mend it") from error
     return ReadTimes(time, f"text by {time_format!r}", "us")
 
 

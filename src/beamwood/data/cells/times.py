@@ -47,7 +47,7 @@ _LARGEST = 2.0**62
 _EXACT = 2.0**53  # a float above it may stand for several whole numbers
 
 
-def read_times(table: Source, name: str, time_format: str | None = None) -> ReadTimes:
+def read_times(table: Source, name: str, time_format: str | None) -> ReadTimes:
     """The expression `time` that reads a time column, its unit, and a description.
 
     Integers are kept, unless all are dates such as 20240131; numbers with fractions are scaled by a power of ten;
@@ -57,9 +57,7 @@ def read_times(table: Source, name: str, time_format: str | None = None) -> Read
     the order of rows counts. Errors: some cells missing; values that do not parse, with their count and the first one;
     times of day without a date; numbers in two units; floats, and text with an exponent, above 2^53.
     """
-    with reading(table.name):
-        asked = pl.len(), missing_cells(table, name, words=True).sum().alias("n")
-        rows, lacking = table.frame.select(asked).collect(engine="streaming").row(0)
+    rows, lacking = table.measured(pl.len(), missing_cells(table, name, words=True).sum())
     if lacking == rows:
         return ReadTimes(None, f"'{name}' is empty; the order of a user's rows is their order")
     found = _by_type(table, name) if time_format is None else by_format(table, name, time_format)
@@ -133,7 +131,7 @@ def _by_type(table: Source, name: str) -> ReadTimes | None:
         return ReadTimes(column.dt.timestamp(unit), "date and time", unit)
     if dtype == pl.Date:
         return ReadTimes(column.cast(pl.Datetime("us")).dt.timestamp("us"), "date", "us")
-    if dtype in (pl.String, pl.Categorical, pl.Enum):
+    if table.holds_text(name):
         return _from_text(table, name, column.cast(pl.String))
     if dtype == pl.Time:
         _refuse_of_day(table, name)
@@ -142,10 +140,7 @@ def _by_type(table: Source, name: str) -> ReadTimes | None:
 
 def _from_whole(table: Source, number: pl.Expr) -> ReadTimes:
     """Integers unchanged, or as microseconds since 1970 where all are dates."""
-    with reading(table.name):
-        low, high = (
-            table.frame.select(number.min().alias("l"), number.max().alias("h")).collect(engine="streaming").row(0)
-        )
+    low, high = table.measured(number.min(), number.max())
     for pattern, least, most in _DATES:
         if low is None or not least <= low <= high <= most:
             continue
@@ -153,10 +148,7 @@ def _from_whole(table: Source, number: pl.Expr) -> ReadTimes:
         moment = text.str.to_datetime(pattern, time_unit="us", strict=False)
         if "%H" not in pattern:
             moment = text.str.to_date(pattern, strict=False).cast(pl.Datetime("us"))
-        with reading(table.name):
-            lost = (
-                table.frame.select((moment.is_null() & number.is_not_null()).any()).collect(engine="streaming").item()
-            )
+        (lost,) = table.measured((moment.is_null() & number.is_not_null()).any())
         if not lost:
             return ReadTimes(moment.dt.timestamp("us"), f"dates as whole numbers, such as {low}", "us")
     return ReadTimes(number, "whole numbers")
@@ -164,10 +156,9 @@ def _from_whole(table: Source, number: pl.Expr) -> ReadTimes:
 
 def _refuse_of_day(table: Source, name: str) -> None:
     """Errors: times of day without a date."""
-    dtype = table.schema[name]
-    if not (dtype == pl.Time or dtype in (pl.String, pl.Categorical, pl.Enum)):
-        return
-    if dtype != pl.Time:
+    if table.schema[name] != pl.Time:
+        if not table.holds_text(name):
+            return
         text = table.column(name).cast(pl.String).alias("text")
         with reading(table.name):
             texts = table.frame.select(text).drop_nulls().head(_SAMPLE).collect()["text"]
@@ -202,9 +193,7 @@ def _from_decimals(table: Source, column: pl.Expr) -> ReadTimes:
 
 def _measures(table: Source, column: pl.Expr, bad: pl.Expr) -> tuple[bool, float, int]:
     """Whether any number has a fraction, the largest magnitude, and the count of `bad` ones."""
-    asked = (column != column.floor()).any().alias("f"), column.abs().max().alias("m"), bad.sum().alias("b")
-    with reading(table.name):
-        fractions, largest, count = table.frame.select(asked).collect(engine="streaming").row(0)
+    fractions, largest, count = table.measured((column != column.floor()).any(), column.abs().max(), bad.sum())
     return fractions, float(largest or 0), count
 
 
@@ -227,17 +216,12 @@ def _scaled(column: pl.Expr, digits: int) -> pl.Expr:
 def _from_text(table: Source, name: str, column: pl.Expr) -> ReadTimes | None:
     given, text = column.filter(~missing_cells(table, name, words=True)), column.str.strip_chars()
     value = text.cast(pl.Float64, strict=False)
-    with reading(table.name):
-        whole, number, exponent, largest = (
-            table.frame.select(
-                given.str.contains(_WHOLE).all().alias("whole"),
-                (given.str.contains(_NUMBER).mean() >= 0.5).alias("number"),
-                given.str.contains(_EXPONENT).any().alias("exponent"),
-                value.filter(value.is_finite()).abs().max().alias("largest"),
-            )
-            .collect(engine="streaming")
-            .row(0)
-        )
+    whole, number, exponent, largest = table.measured(
+        given.str.contains(_WHOLE).all(),
+        given.str.contains(_NUMBER).mean() >= 0.5,
+        given.str.contains(_EXPONENT).any(),
+        value.filter(value.is_finite()).abs().max(),
+    )
     if whole:
         return _from_whole(table, text.str.replace(r"\.0*$", "").cast(pl.Int64, strict=False))
     if number and exponent:
@@ -250,8 +234,7 @@ def _from_text(table: Source, name: str, column: pl.Expr) -> ReadTimes | None:
 def _check(table: Source, name: str, time: pl.Expr, rows: int, lacking: int, time_format: str | None) -> None:
     missing = missing_cells(table, name, words=True)
     unparsed = time.is_null() & ~missing
-    with reading(table.name):
-        bad = table.frame.select(unparsed.sum()).collect(engine="streaming").item()
+    (bad,) = table.measured(unparsed.sum())
     if not bad and not lacking:
         return
     if bad and time_format is None:
@@ -273,7 +256,7 @@ def _advice(table: Source, name: str, time_format: str | None) -> str:
     if time_format is not None:
         return f"mend them or --time-format {time_format!r}"
     otherwise = "give numbers or ISO 8601 dates, or name another with --time-column"
-    if table.schema[name] not in (pl.String, pl.Categorical, pl.Enum):
+    if not table.holds_text(name):
         return otherwise
     text = table.column(name).cast(pl.String).alias("text")
     with reading(table.name):
@@ -288,7 +271,7 @@ def _advice(table: Source, name: str, time_format: str | None) -> str:
 def numbers_of(table: Source, name: str) -> pl.Expr:
     """The cells of a column as Float64, text stripped; null where a cell is not a number."""
     column = table.column(name)
-    text = table.schema[name] in (pl.String, pl.Categorical, pl.Enum)
+    text = table.holds_text(name)
     return (column.cast(pl.String).str.strip_chars() if text else column).cast(pl.Float64, strict=False)
 
 
@@ -297,17 +280,15 @@ def _refuse_two_units(table: Source, name: str) -> None:
     number = numbers_of(table, name)
     within = {unit: (number >= least) & (number < most) for unit, (least, most) in UNITS.items()}
     neither = (number >= 3e8) & ~pl.any_horizontal(within.values())
-    with reading(table.name):
-        asked = [there.sum().alias(unit) for unit, there in within.items()]
-        counts = table.frame.select(*asked, neither.sum().alias("neither")).collect(engine="streaming")
-    found = [unit for unit in UNITS if counts[unit][0]]
+    others, *counts = table.measured(neither.sum(), *(there.sum() for there in within.values()))
+    found = {unit: count for unit, count in zip(within, counts, strict=True) if count}
     # Counters also have values between the ranges of two units; times since 1970 do not.
-    if len(found) < 2 or counts["neither"][0]:
+    if len(found) < 2 or others:
         return
     examples = []
-    for unit in found:
+    for unit, count in found.items():
         row, value = table.first(name, within[unit])
-        examples.append(f"{counts[unit][0]} of {unit}, such as {value} in row {row}")
+        examples.append(f"{count} of {unit}, such as {value} in row {row}")
     raise InputError(
         f"{table.name}: column '{name}' mixes units of time: {', '.join(examples)}; convert them to one unit, or "
         "histories are in a wrong order"

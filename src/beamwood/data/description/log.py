@@ -117,22 +117,18 @@ def outline_of(
         chosen = {}
     roles = {name: role for role, name in chosen.items()}
     asked = {role: chosen[role] for role in _ROLES if role in chosen}
-    empty = [missing_cells(table, name).sum().alias(f"{role}.missing") for role, name in asked.items()]
-    words = [missing_cells(table, name, words=True).sum().alias(f"{role}.words") for role, name in asked.items()]
-    with reading(table.name):
-        counts = (
-            table.frame.select(pl.len().alias("rows"), *empty, *words).collect(engine="streaming").row(0, named=True)
-        )
+    cells = [missing_cells(table, name, words=words).sum() for name in asked.values() for words in (False, True)]
+    rows, *counts = table.measured(pl.len(), *cells)
     return {
         "source": table.name,
-        "rows": counts["rows"],
+        "rows": rows,
         "columns": [
             {"name": name, "type": "text" if table.is_text else str(dtype), "role": roles.get(name)}
             for name, dtype in table.schema.items()
         ],
         "missing": {
-            role: {"empty": counts[f"{role}.missing"], "words": counts[f"{role}.words"] - counts[f"{role}.missing"]}
-            for role in asked
+            role: {"empty": empty, "words": also - empty}
+            for role, empty, also in zip(asked, counts[::2], counts[1::2], strict=True)
         },
     }
 

@@ -53,8 +53,7 @@ def describe_times(checked: CheckedLog) -> dict[str, Any] | None:
 def _unit(checked: CheckedLog, name: str) -> str:
     """The unit of numeric times."""
     number = numbers_of(checked.table, name)
-    with reading(checked.report.source):
-        largest = checked.table.frame.select(number.max()).collect(engine="streaming").item()
+    (largest,) = checked.table.measured(number.max())
     parts = parts_of_second(int(largest))
     return "numbers that only order" if parts is None else _UNITS[parts]
 
@@ -64,12 +63,10 @@ def _zone(table: Source, name: str) -> str:
     dtype = table.schema[name]
     if isinstance(dtype, pl.Datetime):
         return dtype.time_zone or "none written, taken as UTC"
-    if dtype not in (pl.String, pl.Categorical, pl.Enum):
+    if not table.holds_text(name):
         return "none written, taken as UTC"
     text = table.column(name).cast(pl.String)
-    with reading(table.name):
-        asked = (text.str.contains(_ZONE) & ~text.str.contains(_CLOCK)).sum().alias("zoned"), text.count().alias("all")
-        zoned, rows = table.frame.select(asked).collect(engine="streaming").row(0)
+    zoned, rows = table.measured((text.str.contains(_ZONE) & ~text.str.contains(_CLOCK)).sum(), text.count())
     if not zoned:
         return "none written, taken as UTC"
     return "written in each" if zoned == rows else f"written in {zoned:,} of {rows:,}, the others taken as UTC"

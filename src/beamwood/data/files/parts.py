@@ -100,18 +100,18 @@ def parts_of(path: str, suffix_of: Callable[[str], str | None]) -> TableFiles | 
         root, found = None, sorted(Path(each) for each in glob.glob(path, recursive=True) if os.path.isfile(each))
     else:
         return None
-    kinds = Counter(suffix for file in found if (suffix := suffix_of(file.name)) is not None)
+    files = [file for file in found if suffix_of(file.name) is not None]
+    kinds = Counter(suffix_of(file.name) for file in files)
     if not kinds:
         what = "is a folder without" if root is not None else "names no"
         raise InputError(f"{path} {what} files of a known ending; give a log, or a folder of its parts")
     if len(kinds) > 1:
         told = ", ".join(f"{count} of {suffix}" for suffix, count in kinds.most_common())
         most = f"*{kinds.most_common(1)[0][0]}"
-        below = root is not None and any(file.parent != root for file in found if suffix_of(file.name) == most[1:])
+        below = root is not None and any(file.parent != root for file in files if suffix_of(file.name) == most[1:])
         such = most if root is None else os.path.join(glob.escape(path), "**" if below else "", most)
         raise InputError(f"{path} holds files of several kinds ({told}); name one file, or a pattern such as {such!r}")
-    files = [file for file in found if suffix_of(file.name) is not None]
-    return TableFiles(path, files, [file.name for file in found if file not in files], root)
+    return TableFiles(path, files, [file.name for file in found if suffix_of(file.name) is None], root)
 
 
 def _files_below(path: str) -> list[Path]:

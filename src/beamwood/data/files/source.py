@@ -30,7 +30,6 @@ from beamwood.words import followed
 __all__ = ["SUFFIXES", "Source", "open_source", "reading"]
 
 _ARROW_FILE = b"ARROW1"
-_UNSAID = Layout()
 # Marks a folder saved by a fit.
 _MANIFEST = "manifest.json"
 _UNPAIRED = re.compile(r'CSV malformed|could not parse `"')
@@ -73,6 +72,16 @@ class Source:
         every = kept if self.kept is None else self.kept & kept
         return replace(self, frame=self.frame.filter(kept), whole=whole, kept=every)
 
+    def holds_text(self, name: str) -> bool:
+        """Whether a column is of text: strings, categories or an enumeration of them."""
+        return self.schema[name] in (pl.String, pl.Categorical, pl.Enum)
+
+    def measured(self, *asked: pl.Expr) -> tuple[Any, ...]:
+        """The value of each aggregate over all rows, in one pass."""
+        named = [each.alias(str(place)) for place, each in enumerate(asked)]
+        with reading(self.name):
+            return self.frame.select(named).collect(engine="streaming").row(0)
+
     def first(self, name: str, chosen: pl.Expr) -> tuple[int, Any]:
         """The number, from 1, of the first row where `chosen` is true, and its cell in a column."""
         chosen = chosen if self.kept is None else chosen & self.kept
@@ -82,7 +91,7 @@ class Source:
             return frame.select(row.alias("row"), cell.alias("cell")).collect().row(0)
 
 
-def open_source(source: Any, layout: Layout = _UNSAID) -> Source:
+def open_source(source: Any, layout: Layout) -> Source:
     """The table at a path, or of an object in memory: see `frame_of`.
 
     A path is a file, a folder of parts of one table, or a pattern of their names. `layout`: given for text files and

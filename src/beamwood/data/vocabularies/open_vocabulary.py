@@ -34,20 +34,18 @@ class OpenVocabulary(Vocabulary):
         *,
         unknown: bool = False,
     ) -> None:
-        self.fitted, self._known, self._new = fitted, known, pl.Series("id", [], dtype=fitted.dtype)
-        self._erased = erased
+        self.fitted, self._known, self._erased = fitted, known, erased
         self.dtype, self._length = fitted.dtype, known + len(new)
-        typed = fitted.typed(new)
-        listed = typed.to_list()
+        self._new = fitted.typed(new)
+        listed = self._new.to_list()
         self._at: dict[Any, int] = dict(zip(listed, range(known, known + len(listed)), strict=True))
         if len(self._at) < len(listed):
             again = next(each for place, each in enumerate(listed, start=known) if self._at[each] != place)
             raise InputError(f"item {again!r} is given twice; give each new item once")
-        found = np.empty(0, np.int32) if unknown else fitted.encode(typed, on_unknown="ignore")
+        found = np.empty(0, np.int32) if unknown else fitted.encode(self._new, on_unknown="ignore")
         there = np.flatnonzero((found >= 0) & (found < known))
         if len(there):
             raise InputError(f"item {new[int(there[0])]!r} was fitted already; give a new item an id of its own")
-        self._new = typed
 
     @cached_property
     def ids(self) -> pl.Series:

@@ -33,15 +33,14 @@ __all__ = ["FORMATS", "GROUP_ROWS", "Job", "added_rows", "check_file", "count_by
 
 GROUP_ROWS = 10_000
 """Users of a group."""
-FORMATS = (".parquet", ".csv", ".jsonl")
-"""Formats by file suffix; a line or row is one recommendation: query, rank, item, score."""
-
 _ABOUT = "job.json"
 _SCANS: dict[str, Callable[[str], pl.LazyFrame]] = {
     ".parquet": pl.scan_parquet,
     ".csv": pl.scan_csv,
     ".jsonl": pl.scan_ndjson,
 }
+FORMATS = tuple(_SCANS)
+"""Formats by file suffix; a line or row is one recommendation: query, rank, item, score."""
 _COLUMNS = ("query", "rank", "item", "score")
 
 # Progress: rows done, rows in total, rows a second.

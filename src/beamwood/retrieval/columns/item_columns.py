@@ -101,6 +101,7 @@ class LabelColumn:
     codes: NDArray[np.int32]
     starts: NDArray[np.int64]
     items: NDArray[np.int32]
+    kind = "labels"
 
     @classmethod
     def of(cls, lists: pl.Series) -> LabelColumn:
@@ -118,8 +119,6 @@ class LabelColumn:
         # Short integers are sorted by their digits, in one pass.
         short = codes.astype(np.uint16) if len(names) < 2**16 else codes
         return cls(TextIds.of(names), indptr, codes, starts, rows[np.argsort(short, kind="stable")].astype(np.int32))
-
-    kind = "labels"
 
     def arrays(self) -> Arrays:
         """The arrays that `ItemColumns.restore` reads."""
@@ -277,28 +276,34 @@ class ItemColumns:
 
 
 def _column(series: pl.Series) -> Column:
+    column = None if series.name == CATEGORY else _of_type(series)
+    try:
+        return LabelColumn.of(label_lists(series)) if column is None else column
+    except InputError as error:
+        raise InputError(f"the item column '{series.name}' cannot be kept: {error}") from None
+
+
+def _of_type(series: pl.Series) -> Column | None:
+    """Vectors, numbers, truth values, times, or one text a cell; None for any other type."""
     dtype = series.dtype
-    if holds_vectors(dtype) and series.name != CATEGORY:
+    if holds_vectors(dtype):
         return VectorColumn.of(given_vectors(series, pl.Series(np.arange(len(series)))))
     present = None if series.null_count() == 0 else series.is_not_null().to_numpy()
-    if series.name != CATEGORY and (dtype.is_integer() or dtype.is_float() or dtype.is_decimal()):
+    if dtype.is_integer() or dtype.is_float() or dtype.is_decimal():
         whole = dtype.is_integer() and dtype != pl.UInt64 and dtype != pl.Int128
         values = series.cast(pl.Int64 if whole else pl.Float64).fill_null(0).to_numpy()
         if not whole and np.isnan(values).any():
             known = ~np.isnan(values)
             present, values = known if present is None else present & known, np.where(known, values, 0)
         return NumberColumn("number", values, present)
-    if dtype == pl.Boolean and series.name != CATEGORY:
+    if dtype == pl.Boolean:
         return NumberColumn("truth", series.fill_null(False).cast(pl.Int64).to_numpy(), present)
-    if dtype in (pl.Date, pl.Datetime) and series.name != CATEGORY:
+    if dtype in (pl.Date, pl.Datetime):
         values = series.cast(pl.Datetime("us")).to_physical().fill_null(0).to_numpy()
         return NumberColumn("time", values, present)
-    if series.name != CATEGORY and not isinstance(dtype, pl.List | pl.Array) and dtype in (pl.String, pl.Categorical):
-        return LabelColumn.of(series.cast(pl.String).implode().explode().reshape((-1, 1)).arr.to_list())
-    try:
-        return LabelColumn.of(label_lists(series))
-    except InputError as error:
-        raise InputError(f"the item column '{series.name}' cannot be kept: {error}") from None
+    if dtype in (pl.String, pl.Categorical):
+        return LabelColumn.of(series.cast(pl.String).reshape((-1, 1)).arr.to_list())
+    return None
 
 
 def _numbers(num_items: int, kind: NumberKind, arrays: Mapping[str, NDArray[Any]]) -> NumberColumn:

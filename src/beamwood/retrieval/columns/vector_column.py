@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from beamwood.errors import InputError
 from beamwood.retrieval.products import best_products
-from beamwood.types import BoolArray
+from beamwood.types import BoolArray, FloatArray
 
 __all__ = ["VectorColumn"]
 
@@ -29,11 +29,11 @@ class VectorColumn:
     kind = "vector"
 
     @classmethod
-    def of(cls, vectors: NDArray[np.float32]) -> VectorColumn:
+    def of(cls, vectors: FloatArray) -> VectorColumn:
         """The column of vectors of any length."""
         largest = np.abs(vectors).max(axis=1, keepdims=True, initial=0)
         # Scaled first, as the squares of large numbers overflow.
-        scaled = vectors / np.where(largest > 0, largest, np.float32(1))
+        scaled = vectors / np.where(largest > 0, largest, 1)
         lengths = np.linalg.norm(scaled, axis=1, keepdims=True)
         return cls((scaled / np.where(lengths > 0, lengths, 1)).astype(np.float32))
 
@@ -80,7 +80,5 @@ class VectorColumn:
             given = np.empty(0)
         if given.shape != (width,) or given.dtype.kind not in "iuf" or not np.isfinite(given).all():
             raise InputError(f"{name} is not a list of {width} finite numbers, as the vectors of the known items are")
-        # Scaled first, as the squares of large numbers overflow.
-        given = given.astype(np.float64)
-        given = given / max(float(np.abs(given).max()), 1e-300)
-        return (given / max(float(np.linalg.norm(given)), 1e-300)).astype(np.float32)
+        direction: NDArray[np.float32] = VectorColumn.of(given.astype(np.float64)[None]).values[0]
+        return direction

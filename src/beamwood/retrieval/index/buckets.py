@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from beamwood.errors import ArtefactError
 from beamwood.kernels.arrays import check_integers, sound
 from beamwood.ragged import indptr_of, is_in, sorted_distinct
-from beamwood.retrieval.top_k import top_k
+from beamwood.retrieval.top_k import of_columns, top_k
 from beamwood.types import FloatArray, Hits, IndexArray, ItemLists, SearchOptions
 
 __all__ = ["Buckets", "best_inside", "best_of", "probed_items"]
@@ -109,10 +109,7 @@ def probed_items(
 
 def best_of(items_M: NDArray[np.int32], scores_M: FloatArray, k: int) -> Hits:
     """The k best of one row's items, which ascend, by their scores, in the order of `top_k`."""
-    hits = top_k(np.asarray(sound(scores_M), np.float32)[None], k)
-    found = hits.items >= 0
-    items = np.where(found, items_M[np.where(found, hits.items, 0)], np.int32(-1)) if len(items_M) else hits.items
-    return Hits(items.astype(np.int32), hits.scores, np.array([len(items_M)], np.int64))
+    return of_columns(top_k(sound(scores_M)[None], k), items_M)
 
 
 def best_inside(

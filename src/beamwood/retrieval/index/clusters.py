@@ -21,10 +21,10 @@ from beamwood.kernels.arrays import check_floats, check_integers, shape_of
 from beamwood.ragged import indptr_of, places_in_rows, ranges
 from beamwood.retrieval.index.buckets import Buckets, best_of, probed_items
 from beamwood.retrieval.index.contract import IndexInputs, IndexSettings, NumChildren, by_row
-from beamwood.retrieval.index.ivf import NumProbed, probed_of
+from beamwood.retrieval.index.ivf import NumProbed, StoredProbes, probed_of
 from beamwood.retrieval.index.kmeans import kmeans, nearest_centres
 from beamwood.retrieval.products import best_products
-from beamwood.retrieval.stored import MOST, StoredConfig
+from beamwood.retrieval.stored import MOST
 from beamwood.types import FloatArray, Hits, IndexArray, SearchOptions
 
 __all__ = ["CHILDREN", "ClusterIndex", "ClusterSettings", "ClusterTree", "grow_tree", "reached_leaves", "shared_leaves"]
@@ -176,10 +176,6 @@ def shared_leaves(
     return Buckets.of_pairs(keys[kept] % num_leaves, items[kept], num_leaves, len(leaf_N))
 
 
-class _Stored(StoredConfig):
-    num_probed: int = Field(ge=1, le=MOST)
-
-
 class ClusterIndex:
     """Exact products in the leaves that a beam of `num_probed` nodes a level reaches; all leaves are exact search.
 
@@ -255,7 +251,7 @@ class ClusterIndex:
 
     @classmethod
     def restore(cls, vectors_ND: FloatArray, config: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self:
-        num_probed = _Stored.model_validate(config).num_probed
+        num_probed = StoredProbes.model_validate(config).num_probed
         check_integers(arrays, {"num_children": (np.int32,)})
         tree = ClusterTree.of(arrays["num_children"])
         check_floats(arrays, {"nodes": (shape_of(arrays, "num_children", 1)[0], vectors_ND.shape[1])})

@@ -19,7 +19,16 @@ from beamwood.retrieval.index.kmeans import kmeans, nearest_centres
 from beamwood.retrieval.stored import MOST, StoredConfig
 from beamwood.types import FloatArray, Hits, SearchOptions
 
-__all__ = ["IvfIndex", "IvfSettings", "NumBuckets", "NumProbed", "bucketed", "probed_of", "restored_buckets"]
+__all__ = [
+    "IvfIndex",
+    "IvfSettings",
+    "NumBuckets",
+    "NumProbed",
+    "StoredProbes",
+    "bucketed",
+    "probed_of",
+    "restored_buckets",
+]
 
 NumBuckets = Annotated[
     int | None,
@@ -42,7 +51,9 @@ class IvfSettings(IndexSettings):
     num_probed: NumProbed = None
 
 
-class _Stored(StoredConfig):
+class StoredProbes(StoredConfig):
+    """The stored configuration of an index that opens buckets."""
+
     num_probed: int = Field(ge=1, le=MOST)
 
 
@@ -82,7 +93,7 @@ class IvfIndex:
     @classmethod
     def restore(cls, vectors_ND: FloatArray, config: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self:
         restored = cls.__new__(cls)
-        restored.num_probed = _Stored.model_validate(config).num_probed
+        restored.num_probed = StoredProbes.model_validate(config).num_probed
         restored.vectors = np.ascontiguousarray(vectors_ND, np.float32)
         restored.centres, restored.buckets = restored_buckets(arrays, vectors_ND)
         return restored

@@ -125,7 +125,7 @@ class QincoIndex:
         given = settings if isinstance(settings, QincoSettings) else QincoSettings()
         trained = _Training(np.ascontiguousarray(vectors_ND, np.float32), given, inputs)
         trained.run()
-        self.codes, self.num_layers = trained.coded(), given.num_layers
+        self.codes = trained.coded()
 
     @cached_property
     def decoded(self) -> NDArray[np.float32]:
@@ -143,9 +143,8 @@ class QincoIndex:
         """The codes and the network."""
         decoder = self.codes.decoder
         assert isinstance(decoder, QincoDecoder)
-        return {"num_layers": self.num_layers, "scale": decoder.scale}, {"codes": self.codes.codes} | dict(
-            decoder.weights
-        )
+        config = {"num_layers": decoder.num_layers, "scale": decoder.scale}
+        return config, {"codes": self.codes.codes} | dict(decoder.weights)
 
     @classmethod
     def restore(cls, vectors_ND: FloatArray, config: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self:
@@ -158,7 +157,6 @@ class QincoIndex:
         shape_of(arrays, "codes", 2)
         restored.codes = Codes(arrays["codes"], QincoDecoder(weights, stored.num_layers, stored.scale))
         restored.codes.check_rows(len(vectors_ND))
-        restored.num_layers = stored.num_layers
         return restored
 
 

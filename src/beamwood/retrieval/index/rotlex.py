@@ -31,10 +31,10 @@ from beamwood.retrieval.index.contract import (
     by_row,
     check_installed,
 )
-from beamwood.retrieval.index.ivf import NumProbed, probed_of
+from beamwood.retrieval.index.ivf import NumProbed, StoredProbes, probed_of
 from beamwood.retrieval.index.kmeans import kmeans, nearest_centres
 from beamwood.retrieval.products import best_products
-from beamwood.retrieval.stored import MOST, StoredConfig
+from beamwood.retrieval.stored import MOST
 from beamwood.types import FloatArray, Hits, SearchOptions
 
 __all__ = ["RotlexIndex", "RotlexSettings", "bucket_parents", "capped_buckets", "strongest"]
@@ -59,10 +59,6 @@ class RotlexSettings(IndexSettings):
     num_epochs: NumEpochs = 30
     regroup_every: int = Field(10, ge=1, le=MOST, description="rotlex: epochs between bucket updates")
     rate: Rate = None
-
-
-class _Stored(StoredConfig):
-    num_probed: int = Field(ge=1, le=MOST)
 
 
 class RotlexIndex:
@@ -106,7 +102,7 @@ class RotlexIndex:
     @classmethod
     def restore(cls, vectors_ND: FloatArray, config: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self:
         restored = cls.__new__(cls)
-        restored.num_probed = _Stored.model_validate(config).num_probed
+        restored.num_probed = StoredProbes.model_validate(config).num_probed
         restored.vectors = np.ascontiguousarray(vectors_ND, np.float32)
         count, hidden = shape_of(arrays, "nodes", 2)
         shapes = linear_shapes("first", vectors_ND.shape[1], hidden) | linear_shapes("second", hidden, hidden)
@@ -190,7 +186,8 @@ class _Training:
         padded = np.zeros((self.num_buckets, self.vectors.shape[1]), np.float32)
         padded[: len(centres)] = centres
         upper = kmeans(padded, self.num_children, self.rng)
-        apart = np.square(padded[:, None] - upper[None]).sum(axis=2)
+        # One parent at a time: all differences at once are C x K x D numbers, gigabytes for large catalogues.
+        apart = np.stack([np.square(padded - each).sum(axis=1) for each in upper], axis=1)
         self.parent_C = bucket_parents(
             -np.pad(apart, ((0, 0), (0, self.num_children - len(upper))), constant_values=np.inf)
         )

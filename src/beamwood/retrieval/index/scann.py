@@ -20,9 +20,9 @@ from beamwood.kernels.arrays import check_floats, shape_of
 from beamwood.retrieval.index.buckets import best_of, probed_items
 from beamwood.retrieval.index.codes import Blocks, Codes
 from beamwood.retrieval.index.contract import IndexInputs, IndexSettings, NumCodewords, by_row
-from beamwood.retrieval.index.ivf import NumBuckets, NumProbed, bucketed, probed_of, restored_buckets
+from beamwood.retrieval.index.ivf import NumBuckets, NumProbed, StoredProbes, bucketed, probed_of, restored_buckets
 from beamwood.retrieval.index.kmeans import kmeans, nearest_centres
-from beamwood.retrieval.stored import MOST, StoredConfig
+from beamwood.retrieval.stored import MOST
 from beamwood.types import FloatArray, Hits, SearchOptions
 
 __all__ = ["ScannIndex", "ScannSettings", "anisotropic_codes", "eta_of"]
@@ -54,8 +54,7 @@ class ScannSettings(IndexSettings):
     )
 
 
-class _Stored(StoredConfig):
-    num_probed: int = Field(ge=1, le=MOST)
+class _Stored(StoredProbes):
     num_reordered: int = Field(ge=0, le=MOST)
 
 

@@ -43,13 +43,8 @@ def with_items(fitted: Searcher, mixtures: Mixtures) -> Searcher:
     """
     if isinstance(fitted, Blend):
         parts = [replace(part, searcher=with_items(part.searcher, mixtures)) for part in fitted.parts]
-        other = fitted.fallback
-        return Blend(
-            parts,
-            seen_weight=fitted.seen_weight,
-            num_candidates=fitted.num_candidates,
-            fallback=None if other is None else with_items(other, mixtures),
-        )
+        fallback = None if fitted.fallback is None else with_items(fitted.fallback, mixtures)
+        return replace(fitted, parts=parts, fallback=fallback)
     fitted = fitted_of(fitted)
     if len(mixtures) == 0:
         return fitted

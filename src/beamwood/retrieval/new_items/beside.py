@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from beamwood.retrieval.top_k import sort_candidates, top_k
+from beamwood.retrieval.top_k import of_columns, sort_candidates, top_k
 from beamwood.types import Hits, IndexArray, SearchOptions
 
 __all__ = ["Beside"]
@@ -49,8 +49,7 @@ class Beside:
         rows, columns = np.nonzero(hits.items >= self.first)
         places = self.places(hits.items[rows, columns])
         scores_BO[rows[places >= 0], places[places >= 0]] = -np.inf
-        best = top_k(scores_BO, k)
-        items = np.where(best.items >= 0, self.items_O[np.maximum(best.items, 0)], np.int32(-1))
-        both = np.concatenate([hits.items, items], axis=1), np.concatenate([hits.scores, best.scores], axis=1)
+        best = of_columns(top_k(scores_BO, k), self.items_O)
+        both = np.concatenate([hits.items, best.items], axis=1), np.concatenate([hits.scores, best.scores], axis=1)
         joined = sort_candidates(*both, k)
         return Hits(joined.items, joined.scores, hits.scored + best.scored)

@@ -149,7 +149,7 @@ def export_extended(fitted: Searcher, mixtures: Mixtures) -> tuple[dict[str, Any
 
 
 def restore_extended(
-    config: dict[str, Any], arrays: dict[str, NDArray[Any]], *, threads: int = 1
+    config: dict[str, Any], arrays: dict[str, NDArray[Any]], *, threads: int
 ) -> tuple[Searcher, Mixtures]:
     """The arguments of `export_extended`."""
     stored = _Stored.model_validate(config).fitted

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar, Literal, Protocol, Self, runtime_checkable
 
 import numpy as np
@@ -106,6 +106,7 @@ class _Stored(StoredConfig):
     fallback: StoredPart | None
 
 
+@dataclass(eq=False, repr=False)
 class Blend:
     """The candidates of the first part, ordered by the sum of all parts' scores.
 
@@ -119,24 +120,22 @@ class Blend:
     """
 
     kind: ClassVar[str] = "blend"
+    parts: Sequence[Part]
+    _: KW_ONLY
+    seen_weight: float = 0.0
+    num_candidates: int | None = None
+    fallback: Searcher | None = None
 
-    def __init__(
-        self,
-        parts: Sequence[Part],
-        *,
-        seen_weight: float = 0.0,
-        num_candidates: int | None = None,
-        fallback: Searcher | None = None,
-    ) -> None:
-        if num_candidates is not None and num_candidates < 1:
-            raise InputError(f"num_candidates={num_candidates} is below 1; the study retrieves 40 to 120")
-        if not -MOST <= seen_weight <= MOST:
-            raise InputError(f"seen_weight={seen_weight} must be a number; 0 leaves scores as they are")
-        if not any(part.weight for part in parts):
+    def __post_init__(self) -> None:
+        if self.num_candidates is not None and self.num_candidates < 1:
+            raise InputError(f"num_candidates={self.num_candidates} is below 1; the study retrieves 40 to 120")
+        if not -MOST <= self.seen_weight <= MOST:
+            raise InputError(f"seen_weight={self.seen_weight} must be a number; 0 leaves scores as they are")
+        if not any(part.weight for part in self.parts):
             raise InputError("no part has a weight above 0; give one at least")
-        self.parts, self.fallback = tuple(parts), fallback
-        self.num_candidates, self.seen_weight = num_candidates, float(seen_weight)
-        for other in (*(part.searcher for part in parts[1:]), *(() if fallback is None else (fallback,))):
+        self.seen_weight = float(self.seen_weight)
+        others = [part.searcher for part in self.parts[1:]]
+        for other in (*others, *(() if self.fallback is None else (self.fallback,))):
             if other.num_items != self.num_items:
                 raise ArtefactError(
                     f"the first part has {self.num_items} items, another {other.num_items}; fit both on one log"

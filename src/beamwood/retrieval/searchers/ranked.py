@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamwood.blocks import blocks, slices
-from beamwood.errors import InputError
 from beamwood.models.scorer import PairScore
 from beamwood.models.scorers import SCORERS
+from beamwood.retrieval.load import check_names
 from beamwood.retrieval.search_checks import check_histories, check_items, check_search, check_users
 from beamwood.retrieval.searchers.scorers import PlainScorer, context_encoder, restore_scorer
 from beamwood.retrieval.top_k import join_hits, top_k
@@ -104,7 +104,5 @@ def searcher_with(*scores: PairScore) -> type[RankingSearcher]:
 
     Errors: `InputError` on a name of the package, or a repeated name.
     """
-    names = [score.kind for score in scores]
-    if len({*names, *SCORERS}) < len(names) + len(SCORERS):
-        raise InputError(f"names of scores {names} are taken ({', '.join(SCORERS)}); give each a name of its own")
+    check_names("scores", [score.kind for score in scores], SCORERS)
     return type("RankingSearcher", (RankingSearcher,), {"own_scores": {score.kind: score for score in scores}})

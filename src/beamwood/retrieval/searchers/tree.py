@@ -55,12 +55,11 @@ class TreeSearcher:
     `ways`: the default way of searching and those for each effort; None: the full beam, and narrower ones. A filter
     acts inside the search: a subtree without an allowed item is never opened, so k results are returned whenever k
     items are allowed; allowed items that are no more than a beam would score are all scored, exactly. Counts for a
-    `prepared` filter are cached. A search
-    for k above `beam_width` widens the beam to k, and judges more leaves in proportion to k, or to `options.num_exact`.
-    Ties on a level go to the lower node, among results to the lower item. Where the scorer has a positive weight for
-    seen items, the history's own items are candidates too, as a search may not reach their leaves. `link`: the meaning
-    of a score; by "path" that of a leaf is the log-probability of its path, each step a sigmoid (PLT); the others do
-    not change answers. Source: DTR, algorithm 1.
+    `prepared` filter are cached. A search for k above `beam_width` widens the beam to k, and judges more leaves in
+    proportion to k, or to `options.num_exact`. Ties on a level go to the lower node, among results to the lower item.
+    Where the scorer has a positive weight for seen items, the history's own items are candidates too, as a search may
+    not reach their leaves. `link`: the meaning of a score; by "path" that of a leaf is the log-probability of its path,
+    each step a sigmoid (PLT); the others do not change answers. Source: DTR, algorithm 1.
     """
 
     kind: ClassVar[str] = "tree-din"
@@ -264,7 +263,7 @@ def searcher_with(*terms: Term) -> type[TreeSearcher]:
     return type("TreeSearcher", (TreeSearcher,), {"own_terms": terms})
 
 
-def _terms_named(names: Sequence[str], more: Sequence[Term] = ()) -> dict[str, Term]:
+def _terms_named(names: Sequence[str], more: Sequence[Term]) -> dict[str, Term]:
     """The terms of these names, of the package and of `more`. Errors: `UnknownSearcherError` on another name."""
     known = TERMS | by_name(more)
     for name in names:

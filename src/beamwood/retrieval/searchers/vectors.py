@@ -11,12 +11,13 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from beamwood.errors import ArtefactError, InputError
+from beamwood.errors import ArtefactError
 from beamwood.kernels.arrays import check_floats, shape_of
 from beamwood.models.encoder import Encoder
 from beamwood.models.encoders import ENCODERS
 from beamwood.models.plain_encoder import PlainEncoder
 from beamwood.retrieval.index import INDEXES, ExactIndex, Index, IndexInputs, IndexSettings, restore_index
+from beamwood.retrieval.load import check_names
 from beamwood.retrieval.products import products
 from beamwood.retrieval.searchers.queries import QUERIES, EncodedHistory, UserBranch, restore_queries
 from beamwood.retrieval.searchers.query_vectors import QueryKinds, QueryVectors
@@ -119,16 +120,12 @@ def searcher_with(
 
     Errors: `InputError` on a name of the package, or a repeated name.
     """
+    check_names("indexes", [index.kind for index in indexes], INDEXES)
+    check_names("encoders", [encoder.name for encoder in encoders], ENCODERS)
+    check_names("query vectors", [each.kind for each in queries], QUERIES)
     own = {
         "own_indexes": {index.kind: index for index in indexes},
         "own_encoders": {encoder.name: encoder for encoder in encoders},
         "own_queries": {each.kind: each for each in queries},
     }
-    for part, known, names in (
-        ("indexes", INDEXES, [index.kind for index in indexes]),
-        ("encoders", ENCODERS, [encoder.name for encoder in encoders]),
-        ("query vectors", QUERIES, [each.kind for each in queries]),
-    ):
-        if len({*names, *known}) < len(names) + len(known):
-            raise InputError(f"names of {part} {names} are taken ({', '.join(known)}); give each a name of its own")
     return type("VectorSearcher", (VectorSearcher,), own)
