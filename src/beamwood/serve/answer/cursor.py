@@ -145,7 +145,9 @@ def rest_of(cursor: str, secret: bytes) -> Rest:
     try:
         content = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
     except (binascii.Error, ValueError):
-        raise Problem("invalid_request", f"this is no cursor; {again}", field="cursor") from None
+        content = b""
+    if len(content) <= _SIGNED:
+        raise Problem("invalid_request", f"this is no cursor; {again}", field="cursor")
     if not hmac.compare_digest(content[:_SIGNED], _signature(content[_SIGNED:], secret)):
         raise gone
     try:
