@@ -16,7 +16,6 @@ from beamwood.data.vocabularies.id_table import restore_ids
 from beamwood.data.vocabularies.open_vocabulary import OpenVocabulary
 from beamwood.data.vocabularies.vocabulary import Vocabulary
 from beamwood.errors import ArtefactError, InputError, UnknownSearcherError
-from beamwood.kept import Prepared
 from beamwood.kernels.arrays import check_integers, values_unread
 from beamwood.retrieval.columns.filters import mask_of
 from beamwood.retrieval.columns.item_columns import ItemColumns
