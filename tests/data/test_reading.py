@@ -321,6 +321,9 @@ def test_pandas_whole_numbers_with_gaps_and_mixed_objects():
     assert read_log(pd.DataFrame({"user": [1.0, 2.0], "item": [1, 2]})).frame["user"].to_list() == [1, 2]
     with pytest.raises(InputError, match="cannot be read as a table"):
         read_log(pd.DataFrame({"user": [1, "a"], "item": [1, 2]}))
+    said = r"column 'note' holds values of several types, such as .*, by frame\.astype\(\{'note': str\}\), or drop it$"
+    with pytest.raises(InputError, match=said):
+        read_log(pd.DataFrame({"user": [1, 2], "item": [1, 2], "note": [1, "a"]}))
     assert read_log(pa.table({"user": ["x"], "item": [1]})).frame["user"].to_list() == ["x"]
 
 

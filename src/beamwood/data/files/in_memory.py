@@ -53,6 +53,12 @@ def frame_of(source: Any, names: Sequence[str] | None) -> tuple[str, pl.LazyFram
     except (Exception, pl.exceptions.PanicException) as error:  # every frame library raises its own
         if are_offsets(error) and library in _FRAMES:
             return name, table_with_offsets(source).lazy()
+        mixed = _mixed(source) if library == "pandas" and kind == "DataFrame" else None
+        if mixed is not None:
+            raise InputError(
+                f"{name} cannot be read as a table: column {mixed!r} holds values of several types, such as numbers "
+                f"and text; make it text, by frame.astype({{{mixed!r}: str}}), or drop it"
+            ) from error
         raise _no_table(name, error) from error
 
 
@@ -94,6 +100,15 @@ def _with_named_index(frame: Any) -> Any:
         import pyarrow  # noqa: F401
     levels = [level for level in frame.index.names if level is not None]
     return frame if not levels or {*levels} & {*frame.columns} else frame.reset_index()
+
+
+def _mixed(frame: Any) -> Any:
+    """The first column of a pandas frame with values of several types, which Arrow refuses; None without one."""
+    for place, name in enumerate(frame.columns):
+        cells = frame.iloc[:, place].dropna()
+        if cells.dtype == object and len({*map(type, cells)}) > 1:
+            return name
+    return None
 
 
 def _is_bare(source: Any) -> bool:
