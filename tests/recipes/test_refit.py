@@ -86,8 +86,20 @@ def test_unknown_origins_are_refused(split):
     fitted = beamwood.fit(split, "popularity")
     with pytest.raises(InputError, match="does not record how it was fitted"):
         beamwood.refit(replace(fitted, metadata={}), split)
+    for damaged in ({"config": 3}, {"config": {"model": 3}}, {"seed": "x"}, {"portfolio": {"time_limit": []}}):
+        with pytest.raises(InputError, match=r"does not record how it was fitted \("):
+            beamwood.refit(replace(fitted, metadata=fitted.metadata | damaged), split)
     file = {"method_file": {"path": "own.py", "sha256": ""}}
     with pytest.raises(InputError, match=r"is defined in own\.py; give this file as the method"):
         beamwood.refit(replace(fitted, metadata=fitted.metadata | file), split)
     with pytest.raises(InputError, match="time_limit="):
         beamwood.refit(fitted, split, time_limit=-1.0)
+
+
+def test_a_model_trained_on_a_gpu_is_refitted_without_one(split, monkeypatch, capsys):
+    fitted = beamwood.fit(split, "sasrec", {**TINY, "loop.max_steps": 4}, progress=False)
+    loop = fitted.metadata["config"]["loop"] | {"device": "cuda"}
+    fitted.metadata["config"] |= {"loop": loop}
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert beamwood.refit(fitted, split, progress=False).metadata["config"]["loop"]["device"] == "cpu"
+    assert "here is no GPU, so it trains on the CPU" in capsys.readouterr().err

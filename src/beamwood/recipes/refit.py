@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import BaseModel, ValidationError
 
 from beamwood.arguments import naming_arguments
 from beamwood.data.split import Split
 from beamwood.data.whole import whole
-from beamwood.errors import InputError
+from beamwood.errors import InputError, first_problem
+from beamwood.extras import is_installed
 from beamwood.fitting.fitted import notes_of_fit
 from beamwood.fitting.ranking.settings import StagesConfig
 from beamwood.fitting.settings import MethodConfig
-from beamwood.methods import METHODS, Method, check_split, load_method
+from beamwood.methods import METHODS, Method, MethodFile, check_split, load_method
+from beamwood.methods.arguments import configured
 from beamwood.methods.sums import add_fitted
 from beamwood.retrieval.forget import without_users
 from beamwood.retrieval.retriever import Retriever
+from beamwood.steps import tell
 from beamwood.training.budget import Budget
 
 if TYPE_CHECKING:
@@ -89,9 +95,9 @@ def refit(
     in the sum, for `resume`. Errors: `InputError` where `fitted` does not record how it was fitted, and as in a fit.
     """
     check_split(split)
-    parts = refit_parts(fitted, method, start)
-    asked = _Asked.of(fitted)
-    budget = Budget.of(asked.time_limit if time_limit is None else time_limit)
+    parts, recorded = refit_parts(fitted, method, start), _Recorded.of(fitted)
+    search = recorded.search
+    budget = Budget.of(search.time_limit if time_limit is None else time_limit)
     data = whole(split)
     say(data.rule)
     found: list[Retriever] = []
@@ -104,9 +110,12 @@ def refit(
         for note in notes_of_fit(found[-1]):
             say(f"{part.method.name}: {note}")
     both, *others = found
-    for other, config in zip(others, asked.stages, strict=True):
+    choose = {} if search.monitor is None else {"choose.monitor": search.monitor}
+    for other, (_, stage) in zip(others, recorded.models[1:], strict=True):
+        config = configured(StagesConfig, choose | {f"model.{key}": value for key, value in stage.items()})
+        assert isinstance(config, StagesConfig)
         both = add_fitted(both, other, data, config, seed=parts[0].seed, budget=budget)
-    facts = {"monitor": asked.monitor, "time_limit": asked.time_limit, "validation_users": len(data.valid)}
+    facts = search.model_dump() | {"validation_users": len(data.valid)}
     both = replace(both, metadata=both.metadata | {"refit": facts})
     return without_users(both) if fitted.users is None else both
 
@@ -120,59 +129,80 @@ def refit_parts(
     folder in `start` that is missing, or that no method takes; `NotInstalledError` where torch is missing.
     """
     own, given = None if method is None else load_method(method), start or {}
-    parts = [_part(leaf, own) for leaf in _leaves(fitted.metadata)]
+    parts = [_part(each, own) for each, _ in _Recorded.of(fitted).models]
     _check_start(parts, given)
     for part in parts:
         part.method.check_installed(part.config)
     return [part.starting_from(given) for part in parts]
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """What a search asked for, if one found the model, and the settings by which its stages were put together."""
+class _Search(BaseModel):
+    """What a search asked for."""
 
     monitor: str | None = None
     time_limit: float | None = None
-    stages: Sequence[StagesConfig] = field(default_factory=list)
+
+
+class _Recorded(BaseModel):
+    """What a model's metadata record of its fit; a sum has `stages`, and its own `config` is of the last one."""
+
+    method: str
+    config: dict[str, Any]
+    plan: dict[str, Any] | None = None
+    preset: str | None = None
+    seed: int = 0
+    method_file: MethodFile | None = None
+    stages: dict[Literal["retriever", "ranker"], _Recorded] | None = None
+    portfolio: _Search = _Search()
+    refit: _Search | None = None
 
     @classmethod
-    def of(cls, fitted: Retriever) -> _Asked:
-        searched = fitted.metadata.get("refit") or fitted.metadata.get("portfolio") or {}
-        monitor = searched.get("monitor")
-        choose = {} if monitor is None else {"choose.monitor": monitor}
-        nums = _nums_of_candidates(fitted.metadata)
-        stages = [StagesConfig.model_validate({"model.num_candidates": num} | choose) for num in nums]
-        return cls(monitor, searched.get("time_limit"), stages)
+    def of(cls, fitted: Retriever) -> _Recorded:
+        """Errors: `InputError` where parts are missing or invalid."""
+        try:
+            return cls.model_validate(fitted.metadata)
+        except ValidationError as error:
+            raise _unrecorded(first_problem(error)) from None
+
+    @property
+    def search(self) -> _Search:
+        """That of the search that found it, also where it was refitted since."""
+        return self.portfolio if self.refit is None else self.refit
+
+    @property
+    def models(self) -> list[tuple[_Recorded, dict[str, Any]]]:
+        """The models of a sum in their order, each with the settings of its stage."""
+        if self.plan is not None or self.stages is None:
+            return [(self, {})]
+        stage = {key: value for key, value in self.config.items() if key == "num_candidates"}
+        return [*self.stages["retriever"].models, (self.stages["ranker"], stage)]
 
 
-def _leaves(metadata: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """The metadata of each model in a sum, in its order."""
-    if "plan" in metadata or "stages" not in metadata:
-        yield metadata
-        return
-    for stage in ("retriever", "ranker"):
-        yield from _leaves(metadata["stages"][stage])
-
-
-def _nums_of_candidates(metadata: Mapping[str, Any]) -> list[int]:
-    """The number of candidates of each stage behind the first, in their order."""
-    if "plan" in metadata or "stages" not in metadata:
-        return []
-    return [*_nums_of_candidates(metadata["stages"]["retriever"]), metadata["config"]["num_candidates"]]
-
-
-def _part(metadata: Mapping[str, Any], own: Method | None) -> RefitPart:
-    if "config" not in metadata or "method" not in metadata:
-        raise InputError("this model does not record how it was fitted; fit it by beamwood.fit or `beamwood fit`")
-    name, file = str(metadata["method"]), metadata.get("method_file")
+def _part(recorded: _Recorded, own: Method | None) -> RefitPart:
+    name, file, preset = recorded.method, recorded.method_file, recorded.preset
     if file is not None and own is None:
-        raise InputError(f"{name} is defined in {file['path']}; give this file as the method")
+        raise InputError(f"{name} is defined in {file.path}; give this file as the method")
     method = own if own is not None and own.name == name else load_method(name)
-    preset = metadata.get("preset")
     usual = method.configured(None, preset).flat()
-    flat = {f"{group}.{key}": value for group, keys in metadata["config"].items() for key, value in keys.items()}
+    if not all(isinstance(keys, Mapping) for keys in recorded.config.values()):
+        raise _unrecorded(f"config={reprlib.repr(recorded.config)} has no groups")
+    flat = {f"{group}.{key}": value for group, keys in recorded.config.items() for key, value in keys.items()}
     settings = {key: value for key, value in flat.items() if key not in usual or value != usual[key]}
-    return RefitPart(method, settings, preset, metadata.get("seed", 0))
+    if not _has_device(settings.get("loop.device", "cpu")):
+        tell(f"{name}: trained with loop.device={settings.pop('loop.device')}, here is no GPU, so it trains on the CPU")
+    return RefitPart(method, settings, preset, recorded.seed)
+
+
+def _has_device(name: Any) -> bool:
+    if name != "cuda" or not is_installed("train"):
+        return True
+    from torch import cuda
+
+    return cuda.is_available()
+
+
+def _unrecorded(why: str) -> InputError:
+    return InputError(f"this model does not record how it was fitted ({why}); fit it by beamwood.fit or `beamwood fit`")
 
 
 def _check_start(parts: Sequence[RefitPart], start: Mapping[str, str]) -> None:
