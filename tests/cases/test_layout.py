@@ -246,7 +246,9 @@ def test_inconsistent_parts_are_refused(frame, tmp_path):
         read_log(folder / "*.csv")
     frame.write_parquet(folder / "a.parquet")
     frame.rename({"rating": "stars"}).write_parquet(folder / "b.parquet")
-    with pytest.raises(InputError, match=r"b\.parquet has the columns user_id, .*parts of one table, so name one file$"):
+    with pytest.raises(
+        InputError, match=r"b\.parquet has the columns user_id, .*parts of one table, so name one file$"
+    ):
         read_log(folder)
     frame.drop("rating").write_parquet(folder / "b.parquet")
     with pytest.raises(InputError, match=r"so name one file, or write all as one, .* pl\.concat\(frames, how="):
