@@ -85,7 +85,9 @@ MISTAKES = {
     "evaluate out --method ease": "out was fitted with cooccurrence and not with ease; leave the method out",
     "recommend out --user 1 --overwrite": "are about a file; name it with --out recs.parquet",
     # Options of other commands, and missing arguments
-    "describe log.csv --time-limit 3": "No such option: --time-limit (of `beamwood fit`, `beamwood refit`, `beamwood compare`)",
+    "describe log.csv --time-limit 3": (
+        "No such option: --time-limit (of `beamwood fit`, `beamwood refit`, `beamwood compare`)"
+    ),
     "inspect out --item 1": "No such option: --item (of `beamwood similar`)",
     "describe": "Missing argument 'LOG'; `beamwood describe --help-all` says what there is",
     "describe log.csv --min-weight nan": "--min-weight nan is not a finite number",
