@@ -236,13 +236,15 @@ def test_rejected_items_are_left_out_on_request(write, request, say, tmp_path):
     assert str(rejected[3]) in shown[2::3]
     assert str(rejected[3]) not in hidden[2::3]
     (why,) = retriever.recommend(users=[3], allowed=[rejected[3]], seen="keep", rejected="remove").empty.values()
-    assert why == "every one of the 1 items that pass the filter was rejected; pass rejected='keep' to have them"
+    assert why == "the only item passing the filter was rejected; pass rejected='keep' to have them"
     (why,) = retriever.recommend(users=[3], allowed=[rejected[3]], rejected="remove").empty.values()
     assert "was seen or rejected; pass seen='keep' to have them" in why
     # Evaluated from the stored settings of the folder.
     assert "skip 40" in say("evaluate", folder)
-    alone = say("recommend", folder, "--history", "1,2", "--without-rejected", "-k", "3")
-    assert len(alone.splitlines()) == 4
+    refused = say("recommend", folder, "--history", "1,2", "--without-rejected", code=2)
+    assert "--without-rejected needs users, as a history alone has no rejected items; give users, or leave" in refused
+    with pytest.raises(InputError, match="rejected='remove' needs users"):
+        retriever.recommend([[1, 2]], rejected="remove")
 
 
 def test_a_folder_without_histories_has_no_negative_events(write, request, say, tmp_path):
