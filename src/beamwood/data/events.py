@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
@@ -21,7 +23,6 @@ __all__ = [
     "event_note",
     "last_was_negative",
     "listing",
-    "parse_events",
     "read_events",
 ]
 
@@ -82,25 +83,6 @@ class EventKinds:
         return {"counted": counted, "negative": list(self.negative)}
 
 
-def parse_events(text: str | None) -> dict[str, float] | None:
-    """Parse "buy,view=0.3" into weights by kind, 1 where none is given; None gives None."""
-    if text is None:
-        return None
-    found: dict[str, float] = {}
-    for part in (part.strip() for part in text.split(",")):
-        before, equals, weight = part.rpartition("=")
-        kind = (before if equals else part).strip()
-        if not kind:
-            raise InputError(f"--events {text!r} lacks a kind; write those that count, such as buy,view=0.3")
-        if kind in found:
-            raise InputError(f"--events {text!r} names '{kind}' twice; name it once")
-        try:
-            found[kind] = float(weight) if equals else 1.0
-        except ValueError:
-            raise InputError(f"--events {part!r}: {weight!r} is not a number; write {kind}=0.3") from None
-    return found
-
-
 def read_events(table: Source, kinds: EventKinds) -> tuple[Source, pl.Expr, EventKinds, str]:
     """The rows whose kind counts or is negative, the weight of each (0: negative), the resolved kinds, and a note.
 
@@ -141,14 +123,22 @@ def event_note(table: Source, taken: Sequence[str]) -> str | None:
 
 def _such(counts: Mapping[str, int]) -> str:
     """Options that weigh the most frequent kind less than the next, and make kinds that usually mean no negative."""
-    writable = [each for each in counts if each.strip() and not set(each) & set(",=")]
-    positive = [each for each in writable if squashed(each) not in _USUALLY_NEGATIVE]
-    negative = [each for each in writable if each not in positive] if positive else []
-    first, *others = positive or writable or [""]
-    events = f"--events {','.join([*others[:1], f'{first}=0.3'] if others or not negative else [first])}"
+    kinds = [each for each in counts if each] or [""]
+    positive = [each for each in kinds if squashed(each) not in _USUALLY_NEGATIVE]
+    negative = [each for each in kinds if each not in positive] if positive else []
+    first, *others = positive or kinds
+    events = f"--events {_written({others[0]: 1, first: 0.3} if others else {first: 1 if negative else 0.3})}"
     if negative:
-        return f"{events} --negative-events {','.join(negative)}"
+        return f"{events} --negative-events {_written(dict.fromkeys(negative, 1))}"
     return f"{events}, and --negative-events for those that mean no"
+
+
+def _written(kinds: Mapping[str, float]) -> str:
+    """The kinds with their weights for a shell, as `cli.listed.parse_events` reads them."""
+    if any(each != each.strip() or set(each) & set(",=") for each in kinds):
+        weighed = any(weight != 1 for weight in kinds.values())
+        return shlex.quote(json.dumps(kinds if weighed else list(kinds), ensure_ascii=False))
+    return shlex.quote(",".join(each if weight == 1 else f"{each}={weight:g}" for each, weight in kinds.items()))
 
 
 def _seeming_kinds(table: Source, name: str) -> Mapping[str, int] | None:
