@@ -125,9 +125,10 @@ def parse_duration(text: str | None) -> float | None:
     """Seconds of "30m", "90s", "1h30m" or a plain number of seconds; None stays None."""
     if text is None:
         return None
-    match = re.fullmatch(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?", text.strip())
-    parts = [float(part or 0) for part in match.groups()] if match and any(match.groups()) else []
-    seconds = sum(part * unit for part, unit in zip(parts, (3600, 60, 1), strict=False))
+    number = r"(\d+(?:\.\d+)?)"
+    match = re.fullmatch(rf"(?:{number}h)?(?:{number}m)?(?:{number}s)?|{number}", text.strip())
+    parts = [float(part or 0) for part in match.groups()] if match else []
+    seconds = sum(part * unit for part, unit in zip(parts, (3600, 60, 1, 1), strict=False))
     if not 0 < seconds < math.inf:
         raise InputError(f"--time-limit {text!r} is not a duration above 0; write 30m, 90s or 1h30m")
     return seconds
