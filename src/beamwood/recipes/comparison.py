@@ -98,7 +98,12 @@ class Comparison:
         return table(*self._table()) + text([self.conclusion] if len(self.results) > 1 else [])
 
     def on_tail(self) -> tuple[str, int, dict[str, dict[str, PerQuery]]]:
-        """The rule in words, the number of queries with a tail label, and the views of each method."""
+        """The rule in words, the number of queries with a tail label, and the views of each method.
+
+        Errors: the comparison was made without a tail.
+        """
+        if not self.tail:
+            raise InputError("the tail was not measured; compare with tail=TailRule(), where two test users have some")
         described, queries, _ = next(iter(self.tail.values()))
         return described, queries, {name: views for name, (_, _, views) in self.tail.items()}
 
