@@ -93,7 +93,9 @@ def test_validation_names_its_metrics():
 
 
 def test_an_unknown_monitor_is_refused():
-    with pytest.raises(InputError, match=r"monitor='sampled/ndgc@10' is not measured; did you mean 'sampled/ndcg@10'"):
+    with pytest.raises(
+        InputError, match=r"choose.monitor='sampled/ndgc@10' is not measured; did you mean 'sampled/ndcg@10'"
+    ):
         SampledValidation(QUERIES, NUM_ITEMS, num_users=2, seed=0, monitor="sampled/ndgc@10")
 
 

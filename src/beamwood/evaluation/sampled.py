@@ -104,7 +104,7 @@ class SampledValidation:
             )
         names = [f"sampled/{metric}@{k}" for metric in _METRICS for k in self.cuts]
         if monitor not in names:
-            raise InputError(f"monitor='{monitor}' is not measured{nearest(monitor, names)}")
+            raise InputError(f"choose.monitor='{monitor}' is not measured{nearest(monitor, names)}")
         self._lists: dict[int | None, Sampled] = {None: self._drawn(self.queries)}
 
     def __len__(self) -> int:
