@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from beamwood.theory.margin import MarginReport
     from beamwood.types import Searcher
 
-__all__ = ["TwoStages", "check_staged", "first_of", "measure_margins", "measure_stages"]
+__all__ = ["TwoStages", "check_staged", "first_of", "measure_margins", "measure_stages", "percent_of"]
 
 # The most test users for the margins of a tree.
 _MARGIN_QUERIES = 200
