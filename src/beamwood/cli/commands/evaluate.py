@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
 import numpy as np
 import typer
@@ -167,7 +167,7 @@ def tail_rule(share: float | None, of: str | None) -> TailRule:
     of = "items" if of is None else of
     if of not in get_args(TailOf):
         raise InputError(f"--tail-of {of!r} is unknown{nearest(of, get_args(TailOf))}")
-    return TailRule(of=of, share=0.2 if share is None else share)
+    return TailRule(of=cast(TailOf, of), share=0.2 if share is None else share)
 
 
 def with_tail_label(count: int) -> str:
