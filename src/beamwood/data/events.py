@@ -7,11 +7,11 @@ import math
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from numbers import Real
 from typing import Any, Self
 
 import polars as pl
 
+from beamwood.arguments import is_number
 from beamwood.data.columns import USUAL_EVENTS, squashed
 from beamwood.data.files.source import Source, reading
 from beamwood.errors import InputError, nearest
@@ -59,7 +59,7 @@ class EventKinds:
         if counted is not None and not counted:
             raise InputError("--events names no kind; write those that count, such as buy,view=0.3")
         for kind, weight in (counted or {}).items():
-            if isinstance(weight, bool) or not isinstance(weight, Real) or not 0 < float(weight) < math.inf:
+            if not (is_number(weight) and 0 < weight < math.inf):
                 raise InputError(f"--events {kind}={weight!r}: a weight is a number above 0, such as {kind}=0.3")
         unwanted = tuple(_listed("negative_events", negative))
         both = sorted(set(unwanted) & set(counted or {}))

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from beamwood.arguments import naming_arguments
+from beamwood.arguments import is_number, naming_arguments
 from beamwood.data.dataset import Dataset
 from beamwood.data.queries import Queries
 from beamwood.errors import InputError
@@ -358,7 +358,7 @@ def _check_below(name: str, indices: IndexArray, num_known: int, what: str) -> N
 
 
 def _check_whole(name: str, value: Any, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+    if not is_number(value, whole=True) or value < least:
         raise InputError(f"{name}={value!r} is not a whole number of at least {least}")
 
 
