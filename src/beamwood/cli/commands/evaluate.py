@@ -13,7 +13,7 @@ from beamwood.blocks import evenly
 from beamwood.cli import options as o
 from beamwood.cli.measure import cuts_within, measure_sampled, parse_cuts, print_table
 from beamwood.cli.output import check_page, finish
-from beamwood.cli.stages import TwoStages, check_staged, measure_stages
+from beamwood.cli.stages import TwoStages, check_staged, measure_stages, ranks_pairs
 from beamwood.errors import InputError, nearest
 from beamwood.words import counted
 
@@ -180,9 +180,6 @@ def with_tail_label(count: int) -> str:
 def measure_gap(searcher: Searcher, split: Split, rule: TailRule) -> TailGap:
     """The popularity gap of the tail, for evenly sampled test users."""
     from beamwood.evaluation.gap import tail_gap
-    from beamwood.retrieval.searchers.blend import Blend
-    from beamwood.retrieval.searchers.ranked import RankingSearcher
 
-    dear = isinstance(searcher, RankingSearcher) or (isinstance(searcher, Blend) and searcher.is_staged)
-    rows = evenly(len(split.test), _DEAR_GAP_QUERIES if dear else _GAP_QUERIES)
+    rows = evenly(len(split.test), _DEAR_GAP_QUERIES if ranks_pairs(searcher) else _GAP_QUERIES)
     return tail_gap(searcher, split.test.take(rows).query(searcher.needs), rule.tail(split.train).mask)
