@@ -17,7 +17,7 @@ from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin
 
 from beamwood.errors import InputError, nearest
 
-__all__ = ["naming_arguments"]
+__all__ = ["is_number", "naming_arguments"]
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -49,6 +49,11 @@ def naming_arguments(function: Callable[_P, _R]) -> Callable[_P, _R]:
             raise InputError(blamed) from error
 
     return called
+
+
+def is_number(value: Any, *, whole: bool = False) -> bool:
+    """Whether a value is a number of Python or numpy; booleans are not."""
+    return isinstance(value, _NUMBERS[int if whole else float]) and not isinstance(value, bool)
 
 
 def _blamed(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str | None:
@@ -112,7 +117,7 @@ def _misfits(value: Any, hint: Any) -> bool:
     if isinstance(origin, type):
         return not isinstance(value, origin)
     if hint in _NUMBERS:
-        return isinstance(value, bool) or not isinstance(value, _NUMBERS[hint])
+        return not is_number(value, whole=hint is int)
     try:
         return isinstance(hint, type) and not isinstance(value, hint)
     except TypeError:  # a protocol that is not runtime-checkable

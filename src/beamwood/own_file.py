@@ -45,7 +45,7 @@ def own_names(path: str, what: str) -> tuple[dict[str, Any], Path, str]:
         except NotInstalledError:
             del sys.modules[name]
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             del sys.modules[name]
             where = last_own_line(error) or f"the {what} file {path}"
             fix = "install that" if isinstance(error, ModuleNotFoundError) else "mend the file"

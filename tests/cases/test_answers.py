@@ -103,7 +103,7 @@ def test_an_empty_answer_gives_the_reason(folder, say):
     assert "777: no items, as every one of the 30 items of the catalogue was seen; --include-seen has them" in said
     assert len(say("recommend", folder, "--user", "777", "-k", "5", "--include-seen").splitlines()) == 6
     some = say("recommend", folder, "--user", "777", "--category", "x")
-    assert "every one of the 10 items that pass the filter was seen" in some
+    assert "every one of the 10 items passing the filter was seen" in some
     assert '"why": "every one of' in say("recommend", folder, "--user", "777", "--json")
     assert "why" not in say("recommend", folder, "--user", "1", "--json")
 
@@ -132,7 +132,7 @@ def test_reasons_are_those_of_each_row(folder):
     left = retriever.recommend([list(range(29))], k=3, exclude=[29])
     assert "was seen or excluded" in left.empty[0]
     banned = retriever.recommend([[0]], k=3, exclude=list(range(30)))
-    assert banned.empty == {0: "all 30 items of the catalogue are excluded"}
+    assert banned.empty == {0: "every one of the 30 items of the catalogue is excluded"}
     assert retriever.recommend([[0]], k=3).empty == {}
 
 

@@ -9,8 +9,8 @@ import polars as pl
 import pytest
 
 import beamwood
+from beamwood.cli.listed import parse_events, parse_names
 from beamwood.data import ColumnNames, Dataset, disjoint_users, leave_one_out, read_log
-from beamwood.data.events import parse_events
 from beamwood.errors import ArtefactError, InputError
 from beamwood.fitting.counting import counts_within, interactions, weighted_counts
 from beamwood.methods.cooccurrence import similarity
@@ -131,16 +131,29 @@ def test_the_event_column_is_found_or_required():
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("buy", {"buy": 1}), ("buy, view=0.3", {"buy": 1, "view": 0.3}), ("a=b=2", {"a=b": 2}), (None, None)],
+    [
+        *[("buy", {"buy": 1}), ("buy, view=0.3", {"buy": 1, "view": 0.3}), ("a=b=2", {"a=b": 2}), (None, None)],
+        *[
+            ('{"a, b": 2, " c": 0.3}', {"a, b": 2, " c": 0.3}),
+            ('["a, b", " c"]', {"a, b": 1, " c": 1}),
+            ("3", {"3": 1}),
+        ],
+    ],
 )
 def test_kinds_are_parsed_with_their_weights(text, expected):
     assert parse_events(text) == expected
 
 
-@pytest.mark.parametrize("text", ["buy,", "=3", "buy,buy=2", "buy=much", ""])
+@pytest.mark.parametrize("text", ["buy,", "=3", "buy,buy=2", "buy=much", "", '{"a": 1, "a": 2}', '["a", "a"]'])
 def test_kinds_that_are_mistyped_are_refused(text):
     with pytest.raises(InputError, match="--events"):
         parse_events(text)
+
+
+def test_names_may_be_a_list_of_json():
+    assert parse_names("skip, hide ,") == ("skip", "hide")
+    assert parse_names('["a, b", " c"]') == ("a, b", " c")
+    assert parse_names(None) == ()
 
 
 # Weights in counting methods
@@ -236,13 +249,15 @@ def test_rejected_items_are_left_out_on_request(write, request, say, tmp_path):
     assert str(rejected[3]) in shown[2::3]
     assert str(rejected[3]) not in hidden[2::3]
     (why,) = retriever.recommend(users=[3], allowed=[rejected[3]], seen="keep", rejected="remove").empty.values()
-    assert why == "every one of the 1 items that pass the filter was rejected; pass rejected='keep' to have them"
+    assert why == "the only item passing the filter was rejected; pass rejected='keep' to have them"
     (why,) = retriever.recommend(users=[3], allowed=[rejected[3]], rejected="remove").empty.values()
     assert "was seen or rejected; pass seen='keep' to have them" in why
     # Evaluated from the stored settings of the folder.
     assert "skip 40" in say("evaluate", folder)
-    alone = say("recommend", folder, "--history", "1,2", "--without-rejected", "-k", "3")
-    assert len(alone.splitlines()) == 4
+    refused = say("recommend", folder, "--history", "1,2", "--without-rejected", code=2)
+    assert "--without-rejected needs users, as a history alone has no rejected items; give users, or leave" in refused
+    with pytest.raises(InputError, match="rejected='remove' needs users"):
+        retriever.recommend([[1, 2]], rejected="remove")
 
 
 def test_a_folder_without_histories_has_no_negative_events(write, request, say, tmp_path):
@@ -295,6 +310,12 @@ def test_a_log_with_kinds_of_events_names_the_options(write, request, say):
     assert "count alike" not in chosen
     assert "count as 0.3" in chosen
     assert "negative, in no history: skip 40" in chosen
+    strange = {"view": "view, long", "buy": " buy", "skip": "skip"}
+    rows = [(f'"{row[0]}"', row[1], f'"{strange[row[2]]}"', row[3]) for row in pl.read_csv(path).rows()]
+    advised = re.search(r"weigh them with (.*)", say("fit", write(rows, "odd.csv", "user_id,item_id,event,timestamp")))
+    assert "view, long 320 count as 1,  buy 320 count as 0.3" in say(
+        "fit", path.with_name("odd.csv"), *shlex.split(advised[1])
+    )
     many = pl.DataFrame({"user": range(90), "item": range(90), "event": [str(row) for row in range(90)]})
     assert read_log(many).report.notes == ()
 

@@ -161,7 +161,7 @@ def test_an_empty_list_has_a_reason(fitted, store, tmp_path, capsys):
     ask = ("recommend", fitted, "--store", store, "--allowed-items", allowed)
     assert beamwood(*ask, "--user", 1, "--json") == 0
     (found,) = json.loads(capsys.readouterr().out)
-    assert found["why"] == "every one of the 2 items that pass the filter was seen; --include-seen has them"
+    assert found["why"] == "every one of the 2 items passing the filter was seen; --include-seen has them"
     allowed.write_text("8\n")
     assert beamwood(*ask, "--history", "5") == 0
     assert "5: no items, as no item passes the filter" in capsys.readouterr().err

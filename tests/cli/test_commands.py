@@ -357,7 +357,8 @@ def test_a_failure_in_a_custom_file_is_not_an_internal_error(market, tmp_path, c
 
 def test_durations():
     assert [parse_duration(text) for text in ("30m", "90s", "1h30m", "45", None)] == [1800, 90, 5400, 45, None]
-    for text in ("", "0s", "m", "-3s", "1d", "9" * 400, "9" * 400 + "h"):
+    # An hour and thirty seconds, or minutes?
+    for text in ("", "0s", "m", "-3s", "1d", "1h30", "5m30", "9" * 400, "9" * 400 + "h"):
         with pytest.raises(InputError, match="time-limit"):
             parse_duration(text)
 

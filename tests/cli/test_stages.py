@@ -2,15 +2,19 @@
 
 import json
 from dataclasses import asdict
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from beamwood.cli.main import main
 from beamwood.cli.output import print_json
-from beamwood.cli.stages import cut_in_words
+from beamwood.cli.stages import cut_in_words, ranks_pairs
 from beamwood.data.markets.synthetic import MarketConfig, make_market
 from beamwood.evaluation.stages import at_cut
+from beamwood.retrieval.searchers.blend import Blend, Part
+from beamwood.retrieval.searchers.popularity import PopularitySearcher
+from beamwood.retrieval.searchers.ranked import RankingSearcher
 
 TREE = {
     "model.width": 4,
@@ -31,6 +35,16 @@ BOTH = {
     "model.num_candidates": 30,
     "examples.max_examples": 300,
 }
+
+
+def test_a_ranker_is_known_behind_a_retriever_and_a_sum_of_counts_is_none():
+    counted, ranker = (
+        PopularitySearcher(np.ones(3)),
+        RankingSearcher(SimpleNamespace(num_items=3, num_users=2, needs_users=True, config={})),
+    )
+    assert ranks_pairs(ranker)
+    assert ranks_pairs(Blend([Part(counted), Part(ranker)], num_candidates=3))
+    assert not ranks_pairs(Blend([Part(counted), Part(counted)], num_candidates=3))
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -np.inf])

@@ -9,7 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import beamwood
-from beamwood.data import SPLITS, ColumnNames, Dataset, by_session, by_time, disjoint_users, leave_one_out, read_log
+from beamwood.data import (
+    SPLITS,
+    ColumnNames,
+    Dataset,
+    by_boundary,
+    by_session,
+    by_time,
+    disjoint_users,
+    leave_one_out,
+    read_log,
+)
 from beamwood.data.examples import last_window, windows
 from beamwood.errors import InputError
 from beamwood.types import ItemLists
@@ -186,8 +196,14 @@ def test_too_little_data():
     few = Dataset.from_log(read_log(pl.DataFrame({"user": [1, 2, 3], "item": [1, 1, 1]})))
     with pytest.raises(InputError, match="3 users are too few"):
         disjoint_users(few)
-    with pytest.raises(InputError, match="no user has 3 interactions"):
+    with pytest.raises(InputError, match="no user has the 3 items of leave-one-out, but at most 1;"):
         leave_one_out(few)
+    marked = pl.DataFrame({"user": [1, 2], "item": [1, 2], "part": ["train", "test"]})
+    with pytest.raises(InputError, match=r"no user has both .* column, which marks 1 of 2 rows as history"):
+        by_boundary(Dataset.from_log(read_log(marked, columns=ColumnNames(boundary="part"))))
+    once = Dataset.from_log(read_log(pl.DataFrame({"user": range(20), "item": range(20), "time": range(5, 25)})))
+    with pytest.raises(InputError, match="no user has events on both sides of 21, a time cut of the split"):
+        by_time(once)
     for split in (by_time, by_session):
         with pytest.raises(InputError, match="has no times"):
             split(few)

@@ -5,6 +5,7 @@ import polars as pl
 import pytest
 
 from beamwood.data import Dataset, disjoint_users, read_log
+from beamwood.errors import InputError
 from beamwood.evaluation import probabilities as module
 from beamwood.evaluation.calibration import calibrate
 from beamwood.evaluation.examples import titles, users_shown
@@ -56,6 +57,14 @@ def test_several_labels_share_one_target():
     query = Query(np.zeros(1, np.int64), ItemLists.empty(1))
     measured = calibrate(Known(likely), query, ItemLists.from_lists([[0, 2]]))
     assert [part.observed for part in measured.ranges] == pytest.approx([0.25, 0.5])
+
+
+def test_queries_without_labels_are_refused():
+    likely = np.array([[0.7, 0.12, 0.18], [0.2, 0.3, 0.5]])
+    query = Query(np.zeros(2, np.int64), ItemLists.empty(2))
+    for some, labels in ((query, [[0], []]), (query, [[0]]), (query.take([]), [])):
+        with pytest.raises(InputError, match="rows of labels; give one non-empty row a query"):
+            calibrate(Known(likely), some, ItemLists.from_lists(labels))
 
 
 @pytest.fixture(scope="module")

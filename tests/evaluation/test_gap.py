@@ -84,6 +84,13 @@ def test_a_uniform_model_has_gap_zero_and_no_tail_minus_one():
             tail_gap(Table(np.ones((2, 4))), asking(2), wrong)
 
 
+def test_a_tail_of_another_catalogue_and_no_query_are_refused():
+    table = Table(np.ones((2, 4)))
+    for query, tail in ((asking(2), np.arange(3) < 1), (asking(2), np.arange(5) < 1), (asking(0), np.arange(4) < 1)):
+        with pytest.raises(InputError, match=r"queries, and a tail among . of 4 items"):
+            tail_gap(table, query, tail)
+
+
 @pytest.mark.parametrize("gaps", [[0.25, 0.25], [0.25, np.nextafter(0.25, 1)], [-1.0, -1.0 + 1e-15], [0.0, 5e-324]])
 def test_gaps_that_are_nearly_equal_have_bins(gaps):
     drawn = TailGap(np.array(gaps), "softmax of the scores")

@@ -38,6 +38,20 @@ def test_the_tail_by_counts():
     assert "prefixes of two items or more" in TailRule(of="prefixes").tail(train).rule
 
 
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"of": "item"}, "of='item' is unknown; did you mean 'items'"),
+        ({"share": 1.5}, r"share=1.5 is outside 0\.\.1"),
+        ({"share": float("nan")}, "share=nan is outside"),
+        ({"share": True}, "share=True is outside"),
+    ],
+)
+def test_a_wrong_rule_is_refused(wrong, message):
+    with pytest.raises(InputError, match=message):
+        TailRule(**wrong)
+
+
 @pytest.mark.parametrize("share", [0.29, 0.57, 0.58, 0.2, 0.7])
 def test_binary_fractions_cost_no_item(share):
     """Of a hundred items with an interaction each every rule takes as many as the percentage says."""

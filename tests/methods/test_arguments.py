@@ -70,6 +70,7 @@ def test_the_largest_seed_is_accepted(split, method):
         ("loop.max_steps=2", {}, "config is a builtins.str; give beamwood.methods.sasrec.Config"),
         (SMALL, {"time_limit": 0}, "time_limit=0 is not a number of seconds above 0; leave it out"),
         (SMALL, {"time_limit": -1}, "time_limit=-1"),
+        (SMALL, {"time_limit": True}, "time_limit=True is not a number of seconds"),
         (SMALL, {"time_limit": float("nan")}, "time_limit=nan"),
         (SMALL, {"time_limit": "30m"}, "time_limit='30m'"),
         (SMALL, {"seed": 2**63}, "seed=9223372036854775808 is not a whole number in 0..9223372036854775807"),
@@ -267,7 +268,7 @@ def test_every_number_of_every_method_has_a_bound(method):
 
 # Settings whose words, or null, a family of methods defines.
 OWN = {"model.width", "model.num_neighbours", "loss.negatives", "loss.num_negatives"}
-OWN |= {"model.num_candidates", "loss.sampled_negatives"}
+OWN |= {"model.num_candidates", "loss.sampled_negatives", "loop.device"}
 
 
 def test_each_setting_is_defined_once_and_described_in_twenty_words():

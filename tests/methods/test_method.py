@@ -209,6 +209,7 @@ def test_the_command_line_says_how_to_open_a_custom_searcher(folder, split, tmp_
     ("text", "message"),
     [
         ("METHOD = 3", "defines no METHOD; write METHOD = Method"),
+        ("raise SystemExit(0)", r"wrong\.py, line 1: SystemExit: 0; mend the file"),
         ("raise RuntimeError('no')", r"wrong\.py, line 1: RuntimeError: no; mend the file"),
         ("METHOD = ", r"wrong\.py: SyntaxError: .*line 1\); mend the file"),
         (COUNTING.replace('name="together"', 'name="dtr"'), "has the name 'dtr', which is beamwood's own"),

@@ -12,6 +12,7 @@ import beamwood
 from beamwood.data import Dataset, disjoint_users, read_log
 from beamwood.errors import InputError
 from beamwood.evaluation.protocol import evaluate
+from beamwood.fitting.stages import two_stage
 from beamwood.fitting.tree.start import start_tree
 from beamwood.fitting.tree.task import TreeTask
 from beamwood.fitting.tree.update import TreeUpdate
@@ -265,10 +266,16 @@ def test_labels_and_updates_exclude_the_users_own_steps(split, monkeypatch, meth
 def test_a_model_can_start_from_the_tree_of_another(split, tmp_path):
     short = {"loop.max_steps": 2, "loop.evaluate_every": 2, "loop.batch_size": 8, "choose.validation_users": 5}
     first = load_method("jtm").fitted(split, configured("jtm", short), progress=False)
-    first.save(tmp_path / "jtm")
+    counted = load_method("popularity").fitted(split)
+    counted.save(tmp_path / "counted")
+    # The tree of a sum is that of its part.
+    two_stage(first, counted).save(tmp_path / "jtm")
     config = configured("otm", short | {"tree.start": str(tmp_path / "jtm"), "loss.num_candidates": 8})
     second = load_method("otm").fitted(split, config, progress=False)
     assert np.array_equal(second.searcher.tree.item_of_leaf, first.searcher.tree.item_of_leaf)
+    vectors = {"tree.start": "kmeans", "tree.vectors": str(tmp_path / "counted")}
+    with pytest.raises(InputError, match=r"tree\.vectors='.*counted' holds popularity, which has no item vectors"):
+        load_method("otm").fitted(split, configured("otm", short | vectors), progress=False)
 
 
 @pytest.mark.parametrize("start", ["pifa", "category", "random"])

@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from beamwood.methods.sasrec import METHOD as SASREC
-from beamwood.retrieval.index import IndexInputs, IndexSettings
+from beamwood.retrieval.index import IndexInputs, IndexSettings, own_settings
 from beamwood.retrieval.products import best_products
 from beamwood.retrieval.searchers.vectors import VectorSearcher, searcher_with
 from beamwood.types import SearchOptions
@@ -21,6 +21,7 @@ class Buckets:
     kind, Settings, modules, trains = "buckets", IndexSettings, (), False
 
     def __init__(self, vectors_ND, settings=None, inputs=IndexInputs(), *, bucket_N=None):
+        own_settings(IndexSettings, settings)
         self.vectors = vectors_ND
         centres_CD = vectors_ND[:: -(-len(vectors_ND) // 8)]
         self.bucket_N = np.argmax(vectors_ND @ centres_CD.T, axis=1).astype(np.int32) if bucket_N is None else bucket_N

@@ -73,6 +73,11 @@ def test_another_metric_can_be_chosen(split, fitted):
         compared.verdicts_by("ndcg@20")
 
 
+def test_the_tail_of_a_comparison_without_one_is_refused(split, fitted):
+    with pytest.raises(InputError, match="the tail was not measured; compare with tail="):
+        _ = beamwood.compare(split, fitted, ks=(5,)).tail_verdicts
+
+
 def test_retrievers_of_another_split_are_refused(dataset, split, fitted):
     """They may have been trained on the test users."""
     other = beamwood.splits.disjoint_users(dataset)

@@ -59,9 +59,16 @@ def test_a_search_resumes_only_with_the_same_arguments(split, tmp_path):
         find(split, **options | {"folder": tmp_path / "none", "resume": True})
     state = tmp_path / "kept" / "search.json"
     whole = json.loads(state.read_text())
-    for damage in ({"values": ["half"]}, {"made_of": None}, {"made_of": {}}):
+    trial = {"name": "popularity", "parts": ["popularity"]}
+    for damage, message in (
+        ({"values": ["half"]}, "is damaged"),
+        ({"made_of": None}, "is damaged"),
+        ({"made_of": {}}, r"searched with another log \(None"),
+        ({"measured": [trial | {"seconds": "long"}]}, r"is damaged \(measured\.0\.seconds='long'"),
+        ({"measured": [trial | {"more": 1}]}, "is damaged"),
+    ):
         state.write_text(json.dumps(whole | damage))
-        with pytest.raises(InputError, match="is damaged"):
+        with pytest.raises(InputError, match=message):
             find(split, resume=True, **options)
 
 

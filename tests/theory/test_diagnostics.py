@@ -1,6 +1,7 @@
 """Diagnostics against loops and known answers."""
 
 import itertools
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -69,6 +70,21 @@ def test_recall_by_level_equals_loops(case):
             own = shape.ancestors(tree.leaf_of_item[labels[row]], level)
             shares.append(np.mean([node in beam for node in own]))
         assert np.isclose(recall_of(searcher, leaves, labels, label_leaves, level), np.mean(shares))
+
+
+def test_the_memory_of_recall_is_not_queries_times_nodes():
+    tree, weights, _ = random_case(1, num_items=100_000, branching=16, num_rows=1)
+    histories = ItemLists.from_lists([[n] for n in range(64)])
+    searcher, leaves = (
+        TreeSearcher(weights, tree, beam_width=6),
+        tree.leaves_of(histories.padded(weights.history_length)),
+    )
+    label_leaves = tree.leaf_of_item[histories.items].astype(np.int64)
+    tracemalloc.start()
+    recall_of(searcher, leaves, histories, label_leaves, tree.shape.depth)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 64 * tree.shape.capacity / 4
 
 
 def level_scores(searcher, histories):

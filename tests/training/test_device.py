@@ -119,14 +119,15 @@ def test_a_missing_gpu_is_an_error_of_a_fit_too(split):
 
 
 def test_a_cpu_method_refuses_a_gpu():
-    with pytest.raises(InputError, match=r"loop\.device=cuda is not for this method, which trains on the CPU"):
+    with pytest.raises(InputError, match=r"loop\.device='cuda': give 'cpu'"):
         load_method("lpo4rec").configured({"loop.device": "cuda"})
+    assert load_method("lpo4rec").described()["loop.device"]["choices"] == []
     assert device_of("cpu") == CPU
 
 
 @NO_GPU
 def test_a_missing_gpu_is_an_error_of_a_command_before_its_log_is_read(tmp_path, capsys):
-    for method, said in (("sasrec", "sees no GPU; set loop.device=cpu"), ("lpo4rec", "which trains on the CPU")):
+    for method, said in (("sasrec", "sees no GPU; set loop.device=cpu"), ("lpo4rec", "give 'cpu'")):
         assert main(["fit", str(tmp_path / "none.csv"), "--method", method, "--set", "loop.device=cuda"]) == 2
         assert said in capsys.readouterr().err
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from beamwood.blocks import evenly
-from beamwood.cli.stages import first_of, measure_margins
+from beamwood.cli.stages import measure_margins, ranks_pairs
 
 if TYPE_CHECKING:
     from beamwood.data import Split
@@ -33,12 +33,12 @@ def details(searcher: Searcher, split: Split, cuts: Sequence[int]) -> dict[str, 
 
 
 def measure_calibration(searcher: Searcher, split: Split) -> dict[str, Any] | None:
-    """The calibration on evenly sampled test users; None where two million scores cover fewer than 20 users."""
+    """The calibration on evenly sampled test users; None where two million scores, or a tenth as many of a
+    ranker, cover fewer than 20 users.
+    """
     from beamwood.evaluation.calibration import calibrate
-    from beamwood.retrieval.searchers.ranked import RankingSearcher
 
-    dear = isinstance(first_of(searcher), RankingSearcher)
-    most = min(_QUERIES, _PAIRS // (10 if dear else 1) // searcher.num_items)
+    most = min(_QUERIES, _PAIRS // (10 if ranks_pairs(searcher) else 1) // searcher.num_items)
     labelled = split.test.labelled()
     if most < _FEWEST:
         return None

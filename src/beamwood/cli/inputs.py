@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from beamwood.cli.listed import parse_events, parse_names
 from beamwood.cli.native_words import held_back
 from beamwood.errors import InputError, nearest, nearest_path
 from beamwood.steps import step, tell
@@ -75,8 +76,6 @@ class DataSource:
         keep_columns: str | None = None,
     ) -> Self:
         """The source given by the options. Errors: an option for the item table, without one."""
-        from beamwood.data.events import parse_events
-
         _check_about_items(reading, keep_columns)
         return cls(
             log=log,
@@ -91,7 +90,7 @@ class DataSource:
             user_table=user_table,
             context=context,
             min_weight=reading.min_weight,
-            keep_columns=_listed(keep_columns),
+            keep_columns=parse_names(keep_columns),
             missing=reading.missing,
             drop_duplicates=reading.drop_duplicates,
             time_format=reading.time_format,
@@ -99,7 +98,7 @@ class DataSource:
             columns=None if reading.columns is None else tuple(reading.columns.split(",")),
             event=reading.event_column,
             events=parse_events(reading.events),
-            negative_events=_listed(reading.negative_events),
+            negative_events=parse_names(reading.negative_events),
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -108,11 +107,6 @@ class DataSource:
             "items": self.items and str(Path(self.items).resolve()),
             "user_table": self.user_table and str(Path(self.user_table).resolve()),
         }
-
-
-def _listed(text: str | None) -> tuple[str, ...]:
-    """The names of "a, b"."""
-    return tuple(name.strip() for name in (text or "").split(",") if name.strip())
 
 
 def _check_about_items(reading: ReadOptions, keep_columns: str | None) -> None:
@@ -131,9 +125,10 @@ def parse_duration(text: str | None) -> float | None:
     """Seconds of "30m", "90s", "1h30m" or a plain number of seconds; None stays None."""
     if text is None:
         return None
-    match = re.fullmatch(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?", text.strip())
-    parts = [float(part or 0) for part in match.groups()] if match and any(match.groups()) else []
-    seconds = sum(part * unit for part, unit in zip(parts, (3600, 60, 1), strict=False))
+    number = r"(\d+(?:\.\d+)?)"
+    match = re.fullmatch(rf"(?:{number}h)?(?:{number}m)?(?:{number}s)?|{number}", text.strip())
+    parts = [float(part or 0) for part in match.groups()] if match else []
+    seconds = sum(part * unit for part, unit in zip(parts, (3600, 60, 1, 1), strict=False))
     if not 0 < seconds < math.inf:
         raise InputError(f"--time-limit {text!r} is not a duration above 0; write 30m, 90s or 1h30m")
     return seconds

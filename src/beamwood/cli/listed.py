@@ -1,8 +1,9 @@
-"""Ids and histories from the command line or from files with one a line."""
+"""Ids, histories, names and kinds of events from the command line; ids and histories from files with one a line."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from beamwood.errors import InputError, nearest_path
 if TYPE_CHECKING:
     from beamwood.data.vocabularies.vocabulary import Vocabulary
 
-__all__ = ["parse_history", "read_id_lines", "read_lines"]
+__all__ = ["parse_events", "parse_history", "parse_names", "read_id_lines", "read_lines"]
 
 # The option for one value, for those who gave it instead of a file of them.
 _OF_ONE = {"--users": "--user", "--histories": "--history"}
@@ -24,18 +25,66 @@ _MARKS = (",", ";", "\t", "|")
 
 def parse_history(text: str) -> list[str]:
     """The ids of "5,9,2", or of a JSON list; [] is an empty history. Errors: no id, nothing between two commas."""
-    try:
-        listed = json.loads(text)
-    except (ValueError, RecursionError):
-        listed = None
-    if isinstance(listed, list) and all(isinstance(item, str | int) for item in listed):
-        return [str(item) for item in listed]
+    listed = _json_list(text)
+    if listed is not None:
+        return listed
     if not text.strip():
         raise InputError("--history is empty, as of a variable without a value; write ids, or [] for an empty history")
     ids = text.split(",")
     if not all(item.strip() for item in ids):
         raise InputError(f"--history {text!r} has a comma without an id beside it; write the ids as 5,9,2")
     return ids
+
+
+def parse_names(text: str | None) -> tuple[str, ...]:
+    """The names of "a, b", or of a JSON list; None has none."""
+    listed = _json_list(text or "")
+    if listed is not None:
+        return tuple(listed)
+    return tuple(name.strip() for name in (text or "").split(",") if name.strip())
+
+
+def parse_events(text: str | None) -> dict[str, float] | None:
+    """The weights of "buy,view=0.3" by kind, 1 where none is given; of a JSON object or list too. None gives None."""
+    if text is None:
+        return None
+    found: dict[str, float] = {}
+    for kind, weight in _weights_of(text):
+        if kind in found:
+            raise InputError(f"--events {text!r} names '{kind}' twice; name it once")
+        found[kind] = weight
+    return found
+
+
+def _weights_of(text: str) -> Iterator[tuple[str, float]]:
+    listed = _parsed(text)
+    if isinstance(listed, list) and all(isinstance(each, str | tuple) for each in listed):
+        yield from (each if isinstance(each, tuple) else (each, 1.0) for each in listed)
+        return
+    for part in (part.strip() for part in text.split(",")):
+        before, equals, weight = part.rpartition("=")
+        kind = (before if equals else part).strip()
+        if not kind:
+            raise InputError(f"--events {text!r} lacks a kind; write those that count, such as buy,view=0.3")
+        try:
+            yield kind, float(weight) if equals else 1.0
+        except ValueError:
+            raise InputError(f"--events {part!r}: {weight!r} is not a number; write {kind}=0.3") from None
+
+
+def _json_list(text: str) -> list[str] | None:
+    """The ids or names of a JSON list; None for another text."""
+    listed = _parsed(text)
+    whole = isinstance(listed, list) and all(isinstance(each, str | int) for each in listed)
+    return [str(each) for each in listed] if whole else None
+
+
+def _parsed(text: str) -> Any:
+    """What a text holds as JSON, objects as lists of pairs; None where it is none."""
+    try:
+        return json.loads(text, object_pairs_hook=list)
+    except (ValueError, RecursionError):
+        return None
 
 
 def read_lines(path: str, option: str) -> list[str]:

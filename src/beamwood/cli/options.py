@@ -227,7 +227,11 @@ class ReadOptions:
     ] = None
     events: Annotated[
         Text,
-        typer.Option("--events", metavar="KIND,KIND=X", help="Event types that count, with weights: buy,view=0.3."),
+        typer.Option(
+            "--events",
+            metavar="KIND,KIND=X",
+            help='Event types that count, with weights: buy,view=0.3; or as JSON: {"a,b": 1}.',
+        ),
     ] = None
     negative_events: Annotated[
         Text,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from beamwood.theory.margin import MarginReport
     from beamwood.types import Searcher
 
-__all__ = ["TwoStages", "check_staged", "first_of", "measure_margins", "measure_stages"]
+__all__ = ["TwoStages", "check_staged", "first_of", "measure_margins", "measure_stages", "percent_of", "ranks_pairs"]
 
 # The most test users for the margins of a tree.
 _MARGIN_QUERIES = 200
@@ -118,6 +118,14 @@ def first_of(searcher: Searcher) -> Searcher:
     while isinstance(searcher, Blend):
         searcher = searcher.first
     return searcher
+
+
+def ranks_pairs(searcher: Searcher) -> bool:
+    """Whether it is a ranker, or has one: each pair of a query and an item is scored by itself, which takes long."""
+    from beamwood.retrieval.item_vectors import part_with
+    from beamwood.retrieval.searchers.ranked import RankingSearcher
+
+    return part_with(searcher, RankingSearcher) is not None
 
 
 def cut_in_words(cut: StagesAtCut) -> list[str]:

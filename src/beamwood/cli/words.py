@@ -23,6 +23,7 @@ def in_words_of(command: Callable[..., None], message: str) -> str:
     for words, option, typed in (
         (_UNKNOWN, "--on-unknown", "pass --on-unknown ignore"),
         ("pass seen='keep' to have them", "--include-seen", "--include-seen has them"),
+        ("rejected='remove'", "--without-rejected", "--without-rejected"),
         ("pass rejected='keep' to have them", "--without-rejected", "leave --without-rejected out to have them"),
         (_NEW_USERS, "--history", "say what a new user took with --history"),
     ):

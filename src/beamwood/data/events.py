@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import math
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from numbers import Real
 from typing import Any, Self
 
 import polars as pl
 
+from beamwood.arguments import is_number
 from beamwood.data.columns import USUAL_EVENTS, squashed
 from beamwood.data.files.source import Source, reading
 from beamwood.errors import InputError, nearest
@@ -21,7 +23,6 @@ __all__ = [
     "event_note",
     "last_was_negative",
     "listing",
-    "parse_events",
     "read_events",
 ]
 
@@ -58,7 +59,7 @@ class EventKinds:
         if counted is not None and not counted:
             raise InputError("--events names no kind; write those that count, such as buy,view=0.3")
         for kind, weight in (counted or {}).items():
-            if isinstance(weight, bool) or not isinstance(weight, Real) or not 0 < float(weight) < math.inf:
+            if not (is_number(weight) and 0 < weight < math.inf):
                 raise InputError(f"--events {kind}={weight!r}: a weight is a number above 0, such as {kind}=0.3")
         unwanted = tuple(_listed("negative_events", negative))
         both = sorted(set(unwanted) & set(counted or {}))
@@ -80,25 +81,6 @@ class EventKinds:
         """The form saved in an artefact: the weight of each named kind that counts, and the negative kinds."""
         counted = {kind: float(weight) for kind, weight in (self.counted or {}).items() if kind}
         return {"counted": counted, "negative": list(self.negative)}
-
-
-def parse_events(text: str | None) -> dict[str, float] | None:
-    """Parse "buy,view=0.3" into weights by kind, 1 where none is given; None gives None."""
-    if text is None:
-        return None
-    found: dict[str, float] = {}
-    for part in (part.strip() for part in text.split(",")):
-        before, equals, weight = part.rpartition("=")
-        kind = (before if equals else part).strip()
-        if not kind:
-            raise InputError(f"--events {text!r} lacks a kind; write those that count, such as buy,view=0.3")
-        if kind in found:
-            raise InputError(f"--events {text!r} names '{kind}' twice; name it once")
-        try:
-            found[kind] = float(weight) if equals else 1.0
-        except ValueError:
-            raise InputError(f"--events {part!r}: {weight!r} is not a number; write {kind}=0.3") from None
-    return found
 
 
 def read_events(table: Source, kinds: EventKinds) -> tuple[Source, pl.Expr, EventKinds, str]:
@@ -141,14 +123,22 @@ def event_note(table: Source, taken: Sequence[str]) -> str | None:
 
 def _such(counts: Mapping[str, int]) -> str:
     """Options that weigh the most frequent kind less than the next, and make kinds that usually mean no negative."""
-    writable = [each for each in counts if each.strip() and not set(each) & set(",=")]
-    positive = [each for each in writable if squashed(each) not in _USUALLY_NEGATIVE]
-    negative = [each for each in writable if each not in positive] if positive else []
-    first, *others = positive or writable or [""]
-    events = f"--events {','.join([*others[:1], f'{first}=0.3'] if others or not negative else [first])}"
+    kinds = [each for each in counts if each] or [""]
+    positive = [each for each in kinds if squashed(each) not in _USUALLY_NEGATIVE]
+    negative = [each for each in kinds if each not in positive] if positive else []
+    first, *others = positive or kinds
+    events = f"--events {_written({others[0]: 1, first: 0.3} if others else {first: 1 if negative else 0.3})}"
     if negative:
-        return f"{events} --negative-events {','.join(negative)}"
+        return f"{events} --negative-events {_written(dict.fromkeys(negative, 1))}"
     return f"{events}, and --negative-events for those that mean no"
+
+
+def _written(kinds: Mapping[str, float]) -> str:
+    """The kinds with their weights for a shell, as `cli.listed.parse_events` reads them."""
+    if any(each != each.strip() or set(each) & set(",=") for each in kinds):
+        weighed = any(weight != 1 for weight in kinds.values())
+        return shlex.quote(json.dumps(kinds if weighed else list(kinds), ensure_ascii=False))
+    return shlex.quote(",".join(each if weight == 1 else f"{each}={weight:g}" for each, weight in kinds.items()))
 
 
 def _seeming_kinds(table: Source, name: str) -> Mapping[str, int] | None:

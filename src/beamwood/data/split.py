@@ -12,12 +12,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from beamwood.arguments import naming_arguments
+from beamwood.arguments import is_number, naming_arguments
 from beamwood.data.dataset import Dataset
 from beamwood.data.queries import Queries
 from beamwood.errors import InputError
 from beamwood.notebook import facts
-from beamwood.ragged import places_in_rows, ranges
+from beamwood.ragged import indptr_of, places_in_rows, ranges
 from beamwood.types import IndexArray, ItemLists
 from beamwood.words import counted
 
@@ -173,7 +173,9 @@ def leave_one_out(dataset: Dataset, *, seed: int = 2026) -> Split:
     histories = dataset.histories
     users = np.flatnonzero(histories.lengths >= 3)
     if len(users) == 0:
-        raise _EmptySplitError("no user has 3 interactions, which leave-one-out needs")
+        raise _EmptySplitError(
+            f"no user has the 3 items of leave-one-out, but at most {max(histories.lengths, default=0)}"
+        )
     start, end = histories.indptr[users], histories.indptr[users + 1]
 
     def queries(held_out: NDArray[np.int64]) -> Queries:
@@ -202,21 +204,20 @@ def by_time(dataset: Dataset, *, seed: int = 2026, valid_share: float = 0.1, tes
     _check(dataset, seed)
     times = _comparable_times(dataset, "time")
     cuts = _cuts(times, valid_share, test_share, "event")
+    first, second = dataset.written_times(*cuts)
     before = [_count_before(dataset, cut) for cut in [*cuts, times.max() + 1]]
-    histories = dataset.histories
-    start = histories.indptr[:-1]
+    histories, start = dataset.histories, dataset.histories.indptr[:-1]
 
-    def queries(past: NDArray[np.int64], future: NDArray[np.int64]) -> Queries:
+    def queries(past: NDArray[np.int64], future: NDArray[np.int64], cut: str) -> Queries:
         users = np.flatnonzero((past > 0) & (future > past))
         if len(users) == 0:
-            raise _EmptySplitError("no user has events on both sides of a time cut")
+            raise _EmptySplitError(f"no user has events on both sides of {cut}, a time cut of the split")
         history = histories.slices(start[users], start[users] + past[users])
         labels = histories.slices(start[users] + past[users], start[users] + future[users]).distinct()
         return Queries(users, history, labels, history, _context(dataset, start[users] + past[users]))
 
     train = _between(dataset, start, start + before[0])
-    valid, test = queries(before[0], before[1]), queries(before[1], before[2])
-    first, second = dataset.written_times(*cuts)
+    valid, test = queries(before[0], before[1], first), queries(before[1], before[2], second)
     rule = (
         f"by time: events before {first} train, from there to {second} validate, later ones test; "
         "no event at or after a query's cut is in its history or in training"
@@ -241,7 +242,7 @@ def _comparable_times(dataset: Dataset, name: str) -> NDArray[np.int64]:
 def _cuts(times: NDArray[np.int64], valid_share: float, test_share: float, what: str) -> list[int]:
     """The two points in time from which the given shares of `times` validate and test."""
     if min(valid_share, test_share) <= 0 or valid_share + test_share >= 1:
-        raise InputError(f"valid_share={valid_share} and test_share={test_share} must be above 0 and sum below 1")
+        raise InputError(f"valid_share={valid_share}, test_share={test_share}: give shares above 0 that sum below 1")
     places = [int(len(times) * share) for share in (1 - valid_share - test_share, 1 - test_share)]
     if not places[0] < places[1] < len(times):
         raise InputError(
@@ -294,7 +295,7 @@ def by_boundary(dataset: Dataset, *, seed: int = 2026, valid_share: float = 0.1)
     if dataset.in_history is None:
         raise InputError("--split boundary needs a column that says history or future; name it with --boundary-column")
     if not 0 < valid_share < 1:
-        raise InputError(f"valid_share={valid_share} is outside (0, 1)")
+        raise InputError(f"valid_share={valid_share} is outside 0..1; give a share between them, such as 0.1")
     histories, inside = dataset.histories, dataset.in_history
     rows, validates = histories.rows, _drawn_share(histories, inside, valid_share, seed)
 
@@ -302,7 +303,8 @@ def by_boundary(dataset: Dataset, *, seed: int = 2026, valid_share: float = 0.1)
         labels = histories.keeping(wanted).distinct()
         users = np.flatnonzero((labels.lengths > 0) & (past.lengths > 0))
         if len(users) == 0:
-            raise _EmptySplitError("no user has both history and future rows by the boundary column")
+            marked = f"which marks {int(inside.sum()):,} of {counted(len(inside), 'row')} as history"
+            raise _EmptySplitError(f"no user has both history and future rows by the boundary column, {marked}")
         entries = np.flatnonzero(wanted)
         first = entries[np.searchsorted(rows[entries], users)]
         return Queries(users, past.take(users), labels.take(users), past.take(users), _context(dataset, first))
@@ -356,7 +358,7 @@ def _check_below(name: str, indices: IndexArray, num_known: int, what: str) -> N
 
 
 def _check_whole(name: str, value: Any, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+    if not is_number(value, whole=True) or value < least:
         raise InputError(f"{name}={value!r} is not a whole number of at least {least}")
 
 
@@ -365,8 +367,7 @@ def _middles(dataset: Dataset) -> NDArray[np.int64]:
     indptr = dataset.histories.indptr
     if dataset.in_history is None:
         return indptr[:-1] + dataset.histories.lengths // 2
-    flags = np.concatenate([[0], np.cumsum(dataset.in_history)])
-    middle: NDArray[np.int64] = indptr[:-1] + flags[indptr[1:]] - flags[indptr[:-1]]
+    middle: NDArray[np.int64] = indptr[:-1] + np.diff(indptr_of(dataset.in_history)[indptr])
     misplaced = np.count_nonzero(dataset.in_history != (np.arange(indptr[-1]) < np.repeat(middle, np.diff(indptr))))
     if misplaced:
         raise InputError(
@@ -395,6 +396,4 @@ def _context(dataset: Dataset, entries: NDArray[np.int64]) -> pl.DataFrame | Non
 
 def _count_before(dataset: Dataset, cut: int) -> NDArray[np.int64]:
     assert dataset.times is not None
-    sums = np.concatenate([[0], np.cumsum(dataset.times < cut)])
-    counts: NDArray[np.int64] = sums[dataset.histories.indptr[1:]] - sums[dataset.histories.indptr[:-1]]
-    return counts
+    return np.diff(indptr_of(dataset.times < cut)[dataset.histories.indptr])

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from beamwood.errors import InputError
 from beamwood.evaluation.probabilities import made_by, probabilities
 from beamwood.types import ItemLists, Query, Searcher
 
@@ -49,7 +50,12 @@ class Calibration:
 
 
 def calibrate(searcher: Searcher, query: Query, labels: ItemLists) -> Calibration:
-    """The calibration on queries and their distinct `labels`, a row each; all items are scored."""
+    """The calibration on queries and their distinct `labels`, a row each; all items are scored.
+
+    Errors: no query, another number of rows, a query without labels.
+    """
+    if not (len(labels) == len(query) > 0 and labels.lengths.min() > 0):
+        raise InputError(f"{len(query)} queries and {len(labels)} rows of labels; give one non-empty row a query")
     num_ranges = -_LEAST * _STEPS
     pairs, predicted, observed = np.zeros(num_ranges, np.int64), np.zeros(num_ranges), np.zeros(num_ranges)
     start = 0

@@ -56,9 +56,15 @@ class TailGap:
 def tail_gap(searcher: Searcher, query: Query, tail_N: BoolArray) -> TailGap:
     """The gap of each row, all items scored: by softmax, or where scores are counts by scores over their sum.
 
-    Memory does not depend on the number of rows. Errors: no tail item, or nothing but tail.
+    Memory does not depend on the number of rows. Errors: no row, a tail of another catalogue, no tail item, or nothing
+    but tail.
     """
-    num_items = len(tail_N)
+    num_items = searcher.num_items
+    if len(query) == 0 or len(tail_N) != num_items:
+        raise InputError(
+            f"{len(query)} queries, and a tail among {len(tail_N)} of {num_items} items; give queries, and a truth "
+            "value for each item"
+        )
     num_rare = int(tail_N.sum())
     if not 0 < num_rare < num_items:
         fix = "raise" if num_rare == 0 else "lower"

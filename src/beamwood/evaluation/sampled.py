@@ -17,6 +17,7 @@ from beamwood.blocks import slices
 from beamwood.data.queries import Queries
 from beamwood.data.unseen import UnseenItems
 from beamwood.errors import InputError, nearest
+from beamwood.evaluation.protocol import checked_ks
 from beamwood.types import Searcher
 
 __all__ = ["Sampled", "SampledValidation", "evaluate_sampled"]
@@ -75,9 +76,9 @@ def evaluate_sampled(
     num_queries = len(sampled.queries)
     labels = np.bincount(rows, minlength=num_queries)
     values = {}
-    for k in sorted(set(ks)):
-        if not 1 <= k <= sampled.items_PM.shape[1]:
-            raise InputError(f"k={k} is outside 1..{sampled.items_PM.shape[1]}, the items of a list")
+    for k in checked_ks(ks, None):
+        if k > sampled.items_PM.shape[1]:
+            raise InputError(f"k={k} is above {sampled.items_PM.shape[1]}, the items of a list; give lower cuts")
         inside = ranks <= k
         gains = (inside, inside / np.log2(1 + ranks), inside / ranks)
         for name, gain in zip(_METRICS, gains, strict=True):
@@ -104,7 +105,7 @@ class SampledValidation:
             )
         names = [f"sampled/{metric}@{k}" for metric in _METRICS for k in self.cuts]
         if monitor not in names:
-            raise InputError(f"monitor='{monitor}' is not measured{nearest(monitor, names)}")
+            raise InputError(f"choose.monitor='{monitor}' is not measured{nearest(monitor, names)}")
         self._lists: dict[int | None, Sampled] = {None: self._drawn(self.queries)}
 
     def __len__(self) -> int:

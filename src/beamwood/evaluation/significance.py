@@ -114,7 +114,7 @@ def t_interval(values: FloatArray, *, level: float = _LEVEL) -> Interval:
     """
     values = _checked(values, least=2)
     _check_level(level)
-    mean, error = float(values.mean()), float(values.std(ddof=1)) / np.sqrt(len(values))
+    mean, error = float(values.mean()), float(values.std(ddof=1)) / math.sqrt(len(values))
     half = float(special.stdtrit(len(values) - 1, (1 + level) / 2)) * error
     return Interval(mean, mean - half, mean + half, level)
 

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
 
+from beamwood.arguments import is_number
 from beamwood.data.dataset import Dataset
 from beamwood.data.queries import Queries
-from beamwood.errors import InputError
+from beamwood.errors import InputError, nearest
 from beamwood.types import BoolArray, IndexArray
 
 __all__ = ["Tail", "TailOf", "TailRule", "tail_queries"]
@@ -31,20 +31,26 @@ class Tail:
 TailOf = Literal["items", "interactions", "prefixes"]
 
 
-class TailRule(BaseModel):
+@dataclass(frozen=True, slots=True)
+class TailRule:
     """Which items are the tail, by how often training holds them.
 
     of "items": the `share` of item types with the fewest interactions, rounded (halves up), which is the words of
     Listwise Preference Optimization for tail items (LPO4Rec). of "interactions": the largest set of items with the
     fewest interactions that holds no more than `share` of all. Ties of both by item index ascending. of "prefixes": the
     `share` of item types, rounded up, that stand least often in the prefixes of two items or more of the training
-    histories, of equal ones those that appear last; this is LPO4Rec's program, and the rule of its figures.
+    histories, of equal ones those that appear last; this is LPO4Rec's program, and the rule of its figures. Errors: an
+    unknown word, a share outside 0..1.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     of: TailOf = "items"
-    share: float = Field(default=0.2, ge=0.0, le=1.0)
+    share: float = 0.2
+
+    def __post_init__(self) -> None:
+        if self.of not in get_args(TailOf):
+            raise InputError(f"of={self.of!r} is unknown{nearest(str(self.of), get_args(TailOf))}")
+        if not (is_number(self.share) and 0 <= self.share <= 1):
+            raise InputError(f"share={self.share!r} is outside 0..1; give the share that forms the tail, such as 0.2")
 
     def tail(self, train: Dataset) -> Tail:
         """The tail of a training data set."""

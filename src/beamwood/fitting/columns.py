@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import polars as pl
-import torch
 
 from beamwood.data.dataset import Dataset
 from beamwood.data.features import FeatureTable, encode_columns, fit_columns, name_and_kind
@@ -14,7 +12,7 @@ from beamwood.data.kept_columns import numbers_as_text
 from beamwood.errors import InputError
 from beamwood.steps import tell
 
-__all__ = ["context_features", "item_features", "feature_tensors", "user_features"]
+__all__ = ["context_features", "item_features", "user_features"]
 
 
 def item_features(train: Dataset, columns: Sequence[str]) -> FeatureTable | None:
@@ -46,12 +44,6 @@ def context_features(train: Dataset, columns: Sequence[str]) -> FeatureTable | N
     fitted = fit_columns(train.context, columns)
     _tell_of_numbers(train.context, columns, "model.context_columns")
     return encode_columns(fitted, train.context)
-
-
-def feature_tensors(table: FeatureTable) -> dict[str, torch.Tensor]:
-    """The encoded rows as tensors."""
-    cells = {name: a.astype(np.int64) if a.dtype == np.int32 else a for name, a in table.arrays.items()}
-    return {name: torch.from_numpy(array) for name, array in cells.items()}
 
 
 def _encoded(frame: pl.DataFrame | None, columns: Sequence[str], key: str, option: str) -> FeatureTable | None:

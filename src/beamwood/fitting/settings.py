@@ -280,12 +280,6 @@ class OptimiserSettings(SettingsGroup):
     )
     clip_norm: float | None = Field(5.0, gt=0, description="maximum gradient norm; null: no clipping")
 
-    @property
-    def peak(self) -> float:
-        """The learning rate, which a plan always has."""
-        assert self.learning_rate is not None, "a plan has one"
-        return self.learning_rate
-
 
 class TableOptimiserSettings(OptimiserSettings):
     """The optimiser of models with embedding tables: its weight decay too."""

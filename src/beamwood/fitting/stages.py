@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -74,13 +75,9 @@ def two_stage(
     if searcher.needs.users and not same_users:
         raise InputError("retriever and ranker were fitted on other users; fit both on the same log")
     stages = {"retriever": retriever.metadata, "ranker": ranker.metadata}
-    return Retriever(
+    return replace(
+        retriever,
         searcher=searcher,
-        items=retriever.items,
-        users=retriever.users,
-        histories=retriever.histories,
-        rejected=retriever.rejected,
-        columns=retriever.columns,
         metadata={name: value for name, value in retriever.metadata.items() if name in ("data", "source", "split")}
         | {
             "method": f"{method_of(retriever)}+{method_of(ranker)}",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from numbers import Integral, Real
 from typing import Any
 
 from pydantic import ValidationError
 
+from beamwood.arguments import is_number
 from beamwood.data.split import Split
 from beamwood.errors import InputError, nearest
 from beamwood.fitting.fitted import check_same_data
@@ -104,7 +104,7 @@ def checked_options(fit: Callable[..., Any] | None, options: Mapping[str, Any]) 
             raise InputError(followed(problem, "a method's own settings go in config"))
     seed, limit = options.get("seed", 0), options.get("time_limit")
     check_seed(seed)
-    if not (limit is None or isinstance(limit, Budget) or (isinstance(limit, Real) and float(limit) > 0)):
+    if not (limit is None or isinstance(limit, Budget) or (is_number(limit) and limit > 0)):
         raise InputError(f"time_limit={limit!r} is not a number of seconds above 0; leave it out for no limit")
     if options.get("run") is not None:
         _check_run(options["run"])
@@ -146,8 +146,7 @@ def checked_retriever(name: str, fitted: Any) -> Retriever:
 
 def check_seed(seed: Any) -> None:
     """Raise `InputError` for a seed that is not a whole number in 0..MAX_SEED."""
-    whole = not isinstance(seed, bool) and isinstance(seed, Integral)
-    if not whole or not 0 <= int(seed) <= MAX_SEED:
+    if not (is_number(seed, whole=True) and 0 <= seed <= MAX_SEED):
         raise InputError(f"seed={seed!r} is not a whole number in 0..{MAX_SEED}")
 
 

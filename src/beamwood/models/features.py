@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from beamwood.data.features import FeatureColumn, FeatureTable
 from beamwood.models.columns import column_vectors
 
-__all__ = ["FeatureEncoder", "FeatureRows", "exported_columns"]
+__all__ = ["FeatureEncoder", "FeatureRows", "exported_columns", "feature_tensors"]
 
 
 class FeatureEncoder(nn.Module):
@@ -51,6 +51,12 @@ def exported_columns(encoder: FeatureEncoder | None) -> tuple[dict[str, Any], di
     return {"context": [column.model_dump(mode="json") for column in encoder.columns]}, weights
 
 
+def feature_tensors(table: FeatureTable) -> dict[str, Tensor]:
+    """The encoded rows of each column as a tensor [R, S], by name; categories as int64."""
+    cells = {name: a.astype(np.int64) if a.dtype == np.int32 else a for name, a in table.arrays.items()}
+    return {name: torch.from_numpy(array) for name, array in cells.items()}
+
+
 class FeatureRows(nn.Module):
     """The encoder of a stored table by row number; -1 is the last row (all missing)."""
 
@@ -59,11 +65,9 @@ class FeatureRows(nn.Module):
     ) -> None:
         super().__init__()
         self.encoder = FeatureEncoder(table.columns, width, std=std, generator=generator)
-        self.names = [column.name for column in table.columns]
+        self.names, tensors = [column.name for column in table.columns], feature_tensors(table)
         for place, name in enumerate(self.names):
-            array = table.arrays[name]
-            tensor = torch.from_numpy(array.astype(np.int64) if array.dtype == np.int32 else array)
-            self.register_buffer(f"cells_{place}", tensor, persistent=False)
+            self.register_buffer(f"cells_{place}", tensors[name], persistent=False)
 
     def forward(self, rows: Tensor) -> Tensor:
         """[.., D] of int64[..]."""

@@ -39,16 +39,15 @@ class _Table:
     """Prints a table row by row while methods are evaluated."""
 
     def __init__(self, measured: Comparison, names: Sequence[str], say: Callable[[str], None]) -> None:
-        self._measured, self._say, self._width = measured, say, max(map(len, ("method", *names)))
-        self._titles = (f"{measured.metric} kept", "removed", "ms a user", "fit, s")
-        say("  ".join(["method".ljust(self._width), *self._titles]))
+        first, *self._titles = measured.columns
+        self._measured, self._say, self._width = measured, say, max(map(len, (first, *names)))
+        say("  ".join([first.ljust(self._width), *self._titles]))
 
     def print_row(self, name: str) -> None:
         """Print the row of a method."""
-        measured = self._measured
-        values = [f"{view.values[measured.metric].mean():.4f}" for view in measured.results[name].values()]
-        values += [f"{measured.costs[name].milliseconds:.2f}", f"{measured.seconds[name]:.1f}"]
-        cells = [value.rjust(len(title)) for value, title in zip(values, self._titles, strict=True)]
+        _, *values = self._measured.row(name)
+        shown = zip(values, (".4f", ".4f", ".2f", ".1f"), self._titles, strict=True)
+        cells = [format(value, form).rjust(len(title)) for value, form, title in shown]
         self._say("  ".join([name.ljust(self._width), *cells]))
 
 

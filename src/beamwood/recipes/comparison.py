@@ -78,27 +78,31 @@ class Comparison:
         """The verdicts in words."""
         return verdicts_in_words(self.verdicts)
 
-    def _table(self) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
-        """Columns and rows of a table of the methods."""
-        rows = [
-            (
-                name,
-                *(view.values[self.metric].mean() for view in views.values()),
-                cost.milliseconds,
-                self.seconds.get(name),
-            )
-            for (name, views), cost in zip(self.results.items(), self.costs.values(), strict=True)
-        ]
-        return ("method", f"{self.metric} kept", "removed", "ms a user", "fit, s"), rows
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The titles of a table of the methods."""
+        return "method", f"{self.metric} kept", "removed", "ms a user", "fit, s"
+
+    def row(self, name: str) -> tuple[Any, ...]:
+        """The row of a method: its name, the means of both views, milliseconds of an answer, seconds of the fit."""
+        means = (view.values[self.metric].mean() for view in self.results[name].values())
+        return name, *means, self.costs[name].milliseconds, self.seconds.get(name)
 
     def __repr__(self) -> str:
-        return "\n".join([lines(*self._table()), *([self.conclusion] if len(self.results) > 1 else [])])
+        rows = map(self.row, self.results)
+        return "\n".join([lines(self.columns, rows), *([self.conclusion] if len(self.results) > 1 else [])])
 
     def _repr_html_(self) -> str:
-        return table(*self._table()) + text([self.conclusion] if len(self.results) > 1 else [])
+        shown = table(self.columns, map(self.row, self.results))
+        return shown + text([self.conclusion] if len(self.results) > 1 else [])
 
     def on_tail(self) -> tuple[str, int, dict[str, dict[str, PerQuery]]]:
-        """The rule in words, the number of queries with a tail label, and the views of each method."""
+        """The rule in words, the number of queries with a tail label, and the views of each method.
+
+        Errors: the comparison was made without a tail.
+        """
+        if not self.tail:
+            raise InputError("the tail was not measured; compare with tail=TailRule(), where two test users have some")
         described, queries, _ = next(iter(self.tail.values()))
         return described, queries, {name: views for name, (_, _, views) in self.tail.items()}
 

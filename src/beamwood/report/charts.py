@@ -6,7 +6,7 @@ A row of a chart is a plain dict. What is to be seen first has the tone "first",
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import log
+from math import floor, log, log10
 from typing import Any
 
 import altair as alt
@@ -337,8 +337,5 @@ def calibration_chart(rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def _decade(value: float) -> int:
-    """The power of ten at or below a number above 0, at least -9."""
-    power = 0
-    while power > -9 and 10.0**power > value:
-        power -= 1
-    return min(power, -1)
+    """The power of ten at or below a number above 0, in -9..-1."""
+    return min(max(floor(log10(value)), -9), -1)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from beamwood.report.page import render_page
+from beamwood.words import counted
 
 __all__ = ["inspection_page"]
 
@@ -44,13 +45,13 @@ def words(node: Document) -> Words:
         name = "all items" if node["level"] == 0 else f"level {node['level']}, node {node['number']:,}"
         said = [
             ("name", name),
-            ("", f"{node['items']:,} items"),
+            ("", counted(node["items"], "item")),
             ("soft", f"{100 * node['share']:.1f} % of interactions"),
         ]
         said += [("", ", ".join(f"{part['name']} {100 * part['share']:.0f} %" for part in node["categories"]))]
         said += [("soft", ", ".join(node["examples"]))]
     if node["lost"]:
-        said.append(("lost", f"{node['lost']:,} of {node['labels']:,} labels lost here"))
+        said.append(("lost", f"{node['lost']:,} of {counted(node['labels'], 'label')} lost here"))
     return [(style, text) for style, text in said if text]
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from beamwood.arguments import is_number
 from beamwood.artefact import Artefact, read_artefact, write_artefact
 from beamwood.data.vocabularies.id_table import restore_ids
 from beamwood.data.vocabularies.open_vocabulary import OpenVocabulary
@@ -20,7 +21,6 @@ from beamwood.kernels.arrays import check_integers, values_unread
 from beamwood.retrieval.columns.filters import mask_of
 from beamwood.retrieval.columns.item_columns import ItemColumns
 from beamwood.retrieval.load import files_of, restore_searcher, with_searchers
-from beamwood.retrieval.request import is_number
 from beamwood.retrieval.resolve import Names
 from beamwood.retrieval.stored import restoring
 from beamwood.types import ItemLists, Searcher

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
@@ -12,13 +11,14 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy import sparse
 
+from beamwood.arguments import is_number
 from beamwood.errors import InputError, NotInstalledError, nearest
 from beamwood.extras import asking_for
 from beamwood.notebook import table
 from beamwood.retrieval.stored import MOST
 from beamwood.types import BoolArray, ItemLists
 
-__all__ = ["Allowed", "Form", "Ids", "Recommendations", "Request", "Seen", "as_list", "is_number", "truth_values"]
+__all__ = ["Allowed", "Form", "Ids", "Recommendations", "Request", "Seen", "as_list", "truth_values"]
 
 Ids = Sequence[Any] | NDArray[Any] | pl.Series
 Allowed = BoolArray | Ids | Mapping[str, Any]
@@ -148,11 +148,6 @@ def _check_effort(effort: Any, beam_width: Any) -> None:
         raise InputError(f"effort={effort!r} is outside 0..1; 1 is the full beam, 0 the cheapest way to search")
     if beam_width is not None and not (is_number(beam_width, whole=True) and 1 <= beam_width <= MOST):
         raise InputError(f"beam_width={beam_width!r} is outside 1..{MOST}; give a whole number of nodes, such as 150")
-
-
-def is_number(value: Any, *, whole: bool = False) -> bool:
-    """Whether a value is a number of Python or numpy; booleans are not."""
-    return isinstance(value, numbers.Integral if whole else numbers.Real) and not isinstance(value, bool)
 
 
 def as_list(name: str, values: Any) -> list[Any]:

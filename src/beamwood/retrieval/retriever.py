@@ -147,15 +147,20 @@ class Retriever:
 
     def hits(self, request: Request) -> tuple[Hits, list[list[str | None]]]:
         """The answer by item index, and the names of promotions, where the request has rules."""
-        self.check_ways(request)
+        self.check_request(request)
         query, k, options = self.names.resolve(request, self.searcher.needs)
         rules = rules_of(request, k, self.names.filters)
         if rules is None:
             return self.searcher.search(query, k, options), []
         return arranged(self.searcher, query, k, options, rules)
 
-    def check_ways(self, request: Request) -> None:
-        """Errors: `effort` or `beam_width` for a model without a tree."""
+    def check_request(self, request: Request) -> None:
+        """Errors: `effort` or `beam_width` for a model without a tree; `rejected="remove"` for histories alone."""
+        if request.rejected == "remove" and request.users is None:
+            self.names.check_rejected()
+            raise InputError(
+                "rejected='remove' needs users, as a history alone has no rejected items; give users, or leave it out"
+            )
         for name, value in (("effort", request.effort), ("beam_width", request.beam_width)):
             if value is not None and part_with(self.searcher, TreeSearcher) is None:
                 raise InputError(f"{name}={value} is for trees, and this model has no tree; leave it out")

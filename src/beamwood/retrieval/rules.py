@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from beamwood.arguments import is_number
 from beamwood.errors import InputError, nearest
 from beamwood.kept import Prepared
 from beamwood.retrieval.columns.filters import Filters
 from beamwood.retrieval.columns.item_columns import LabelColumn
 from beamwood.retrieval.item_vectors import directions, item_vectors
-from beamwood.retrieval.request import Request, is_number
+from beamwood.retrieval.request import Request
 from beamwood.retrieval.top_k import no_hits
 from beamwood.types import Hits, ItemLists, Query, Searcher, SearchOptions
 

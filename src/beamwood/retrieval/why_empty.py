@@ -22,8 +22,9 @@ def why_empty(names: Names, request: Request, found: Sequence[Sequence[Any]]) ->
     if not passing.any():
         return dict.fromkeys((row for row, items in enumerate(found) if not items), "no item passes the filter")
     asked = request.allowed is not None or request.where is not None
-    which = "that pass the filter" if asked else "of the catalogue"
+    which = "passing the filter" if asked else "of the catalogue"
     num_passing = int(np.count_nonzero(passing))
+    every = f"the only item {which}" if num_passing == 1 else f"every one of the {num_passing:,} items {which}"
     if request.exclude is not None:
         banned = names.items.encode(as_list("exclude", request.exclude), on_unknown=request.on_unknown)
         passing[banned[banned >= 0]] = False
@@ -34,14 +35,13 @@ def why_empty(names: Names, request: Request, found: Sequence[Sequence[Any]]) ->
             continue
         left = num_left - int(np.count_nonzero(passing[removed[row]]))
         if not num_left:
-            reasons[row] = f"all {num_passing:,} items {which} are excluded"
+            reasons[row] = f"{every} is excluded"
         elif not left:
-            reasons[row] = f"every one of the {num_passing:,} items {which} {_gone(request)}"
+            reasons[row] = f"{every} {_gone(request)}"
         elif request.promote or request.max_per_category is not None:
             reasons[row] = "the rules of the request exclude all items"
         else:
-            others = counted(left, "item")
-            reasons[row] = f"the search found none of {others} {which}; widen it, or ask for more"
+            reasons[row] = f"the search missed {counted(left, 'item')} {which}; widen it, or ask for more"
     return reasons
 
 

@@ -110,7 +110,7 @@ class StoreAnswers:
 
     def _answers(self, request: Request, rows: Sequence[Any], *, by_users: bool) -> Iterator[Answer]:
         # Refused as without a store, in the words of a caller in Python.
-        self.snapshot.retriever.check_ways(request)
+        self.snapshot.retriever.check_request(request)
         if request.rejected == "remove" and not self.snapshot.kinds.negative:
             self.snapshot.names.check_rejected()
         if not by_users and request.on_unknown == "error":

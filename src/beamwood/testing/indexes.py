@@ -12,13 +12,17 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from beamwood.retrieval.index import Index, IndexInputs, settings_of
+from beamwood.retrieval.index import Index, IndexInputs, IndexSettings, settings_of
 from beamwood.retrieval.products import best_products, products
 from beamwood.types import BoolArray, ItemLists, SearchOptions, among
 
 __all__ = ["IndexContract"]
 
 _ROWS = 20
+
+
+class _ForeignSettings(IndexSettings):
+    """The settings of another index."""
 
 
 class IndexContract:
@@ -124,6 +128,10 @@ class IndexContract:
             except ValueError:
                 refused = True
             assert refused, "a filter of another size was taken"
+
+    def test_settings_of_another_class_are_refused(self) -> None:
+        with pytest.raises(ValueError, match=r"settings is of the class _ForeignSettings; give \w+Settings, or None"):
+            self.index(self.vectors(), _ForeignSettings())
 
     def test_a_saved_copy_gives_equal_results(self) -> None:
         vectors, queries, (excluded, allowed) = self.vectors(), self.queries(), self.filters()

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from beamwood.arguments import naming_arguments
 from beamwood.errors import InputError
 from beamwood.kernels.links import level_log_softmax
+from beamwood.ragged import is_in
 from beamwood.retrieval.searchers.tree import TreeSearcher
 from beamwood.theory.margin import margin_report
 from beamwood.theory.sampling import kl_divergence, path_log_q
@@ -226,9 +227,8 @@ def recall_of(
     width = min(searcher.beam_width, size)
     beam = searcher.core.beam(leaves_BL, beam_width=width, k=width, live=tree.live_counts[: level + 1]).leaves
     nodes, rows = tree.shape.ancestors(label_leaves, level), labels.rows
-    held = np.zeros((len(leaves_BL), size + 1), bool)
-    held[np.arange(len(leaves_BL))[:, None], beam] = True  # -1, an empty place, marks the last column
-    share = np.bincount(rows, held[rows, nodes], minlength=len(leaves_BL)) / labels.lengths
+    held = np.nonzero(beam >= 0)[0] * size + beam[beam >= 0]
+    share = np.bincount(rows, is_in(rows * size + nodes, held), minlength=len(leaves_BL)) / labels.lengths
     return float(share.mean())
 
 

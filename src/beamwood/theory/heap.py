@@ -5,7 +5,7 @@ Shape legend: N items, H levels, k beam width. A "level list" has one array a le
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +33,7 @@ def level_maxima(tree: Tree, eta_N: FloatArray) -> list[FloatArray]:
     return _folded(tree, eta_N, -np.inf, np.max)
 
 
-def _folded(tree: Tree, eta_N: FloatArray, empty: float, reduce: np.ufunc | object) -> list[FloatArray]:
+def _folded(tree: Tree, eta_N: FloatArray, empty: float, reduce: Callable[..., FloatArray]) -> list[FloatArray]:
     eta_N = np.asarray(eta_N, float)
     if eta_N.shape != (tree.num_items,):
         raise InputError(f"eta_N has shape {eta_N.shape}; expected one number for each of {tree.num_items} items")
@@ -43,7 +43,6 @@ def _folded(tree: Tree, eta_N: FloatArray, empty: float, reduce: np.ufunc | obje
     levels = [values]
     for level in range(tree.shape.depth - 1, -1, -1):
         families = levels[-1].reshape(tree.shape.level_size(level), -1)
-        assert callable(reduce)
         levels.append(reduce(families, axis=1))
     return levels[::-1]
 

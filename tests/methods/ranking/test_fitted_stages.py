@@ -47,6 +47,15 @@ def test_a_fitted_ranker_orders_a_retrievers_candidates(dataset, first, tmp_path
         stages.two_stage(other, model)
 
 
+def test_a_removed_item_stays_removed_behind_another_model(dataset):
+    split = leave_one_out(dataset)
+    first, second = (load_method(name).fitted(split) for name in ("popularity", "cooccurrence"))
+    (gone,) = first.items.decode([3])
+    both = stages.two_stage(first.without_items([gone]), second)
+    found = both.recommend(users=first.users.decode(range(5)), k=len(both.items), seen="keep")
+    assert not any(gone in row for row in found.item_ids)
+
+
 BEHIND = {
     "popularity": {},
     "transitions": {},

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_module
 import shutil
 import sys
 import time
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from beamwood.cli import options as o
-from beamwood.cli.commands.fit import fit_method, starting_anew
+from beamwood.cli.commands.fit import curve_of, fit_method, starting_anew
 from beamwood.cli.measure import print_table
 from beamwood.cli.output import finish
 from beamwood.cli.written import RunOptions, path_beside
@@ -50,10 +49,9 @@ def demo(
     report = page_beside(out, overwrite=overwrite)
     market = make_market(seed=seed)
     measured, config = measure(market, out, seed, time_limit, overwrite=overwrite)
-    lines = (path_beside(out, ".run") / "metrics.jsonl").read_text().splitlines()
     document = measured.document() | {
         "market": market.config.model_dump(),
-        "curve": [json_module.loads(line) for line in lines],
+        "curve": curve_of(load_method(METHODS[-1]), out),
         "configuration": config,
     }
     page = None

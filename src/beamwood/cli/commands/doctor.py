@@ -23,7 +23,7 @@ def doctor(json: o.Json = False) -> None:
     """Show versions, missing extras, active kernels, processors, memory and disk."""
     from beamwood.kernels import live
 
-    document = {
+    document: dict[str, Any] = {
         "beamwood": __version__,
         "python": platform.python_version(),
         "platform": platform.platform(),
@@ -39,7 +39,7 @@ def doctor(json: o.Json = False) -> None:
         return
     for name, value in document.items():
         if name == "extras":
-            print("extras:\n" + "\n".join(f"  {extra}: {extra_in_words(row)}" for extra, row in extras().items()))
+            print("extras:\n" + "\n".join(f"  {extra}: {extra_in_words(row)}" for extra, row in value.items()))
         elif isinstance(value, dict):
             print("\n".join([f"{name}:", *(f"  {key}: {inner}" for key, inner in value.items())]))
         else:

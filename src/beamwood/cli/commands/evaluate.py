@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
 import numpy as np
 import typer
@@ -13,7 +13,7 @@ from beamwood.blocks import evenly
 from beamwood.cli import options as o
 from beamwood.cli.measure import cuts_within, measure_sampled, parse_cuts, print_table
 from beamwood.cli.output import check_page, finish
-from beamwood.cli.stages import TwoStages, check_staged, measure_stages
+from beamwood.cli.stages import TwoStages, check_staged, measure_stages, ranks_pairs
 from beamwood.errors import InputError, nearest
 from beamwood.words import counted
 
@@ -167,7 +167,7 @@ def tail_rule(share: float | None, of: str | None) -> TailRule:
     of = "items" if of is None else of
     if of not in get_args(TailOf):
         raise InputError(f"--tail-of {of!r} is unknown{nearest(of, get_args(TailOf))}")
-    return TailRule(of=of, share=0.2 if share is None else share)
+    return TailRule(of=cast(TailOf, of), share=0.2 if share is None else share)
 
 
 def with_tail_label(count: int) -> str:
@@ -180,9 +180,6 @@ def with_tail_label(count: int) -> str:
 def measure_gap(searcher: Searcher, split: Split, rule: TailRule) -> TailGap:
     """The popularity gap of the tail, for evenly sampled test users."""
     from beamwood.evaluation.gap import tail_gap
-    from beamwood.retrieval.searchers.blend import Blend
-    from beamwood.retrieval.searchers.ranked import RankingSearcher
 
-    dear = isinstance(searcher, RankingSearcher) or (isinstance(searcher, Blend) and searcher.is_staged)
-    rows = evenly(len(split.test), _DEAR_GAP_QUERIES if dear else _GAP_QUERIES)
+    rows = evenly(len(split.test), _DEAR_GAP_QUERIES if ranks_pairs(searcher) else _GAP_QUERIES)
     return tail_gap(searcher, split.test.take(rows).query(searcher.needs), rule.tail(split.train).mask)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from beamwood.retrieval.retriever import Retriever
     from beamwood.training.budget import Budget
 
-__all__ = ["fit", "fit_method", "print_fit", "starting_anew"]
+__all__ = ["curve_of", "fit", "fit_method", "print_fit", "starting_anew"]
 
 _METHOD_HELP = f"Default: find the best. Or {', '.join(METHODS)}; a sum, dtr+ease; FILE.py."
 

@@ -12,7 +12,7 @@ import typer
 from beamwood import load
 from beamwood.cli import options as o
 from beamwood.cli.output import check_page, finish
-from beamwood.cli.stages import first_of
+from beamwood.cli.stages import first_of, percent_of
 from beamwood.errors import InputError
 from beamwood.steps import tell
 from beamwood.words import counted
@@ -240,8 +240,8 @@ def beam_rows(report: TreeReport) -> tuple[list[str], list[list[str]]]:
 
 def margin_rows(report: TreeReport) -> tuple[list[str], list[list[str]]]:
     """The table of the labels' margins."""
-    words = {"found": "found"} | {name: f"{name[1:]} %" for name in report.margin if name != "found"}
-    return [words[name] for name in report.margin], [[f"{value:z.4f}" for value in report.margin.values()]]
+    head = [name if name == "found" else percent_of(name) for name in report.margin]
+    return head, [[f"{value:z.4f}" for value in report.margin.values()]]
 
 
 def search_rows(search: dict[str, Any]) -> tuple[list[str], list[list[str]]]:

@@ -99,8 +99,8 @@ class CosineSteps:
     budget: Budget
     done: int = 0
 
-    def rate(self) -> float:
-        """The learning rate of the next step."""
+    def next_rate(self) -> float:
+        """Count one more step, and return its learning rate."""
         self.done += 1
         over = self.budget.seconds / self.budget.limit if self.budget.limited else 0.0
         at = min(max(self.done, int(over * self.number)), self.number)
@@ -211,15 +211,13 @@ class Distillation:
             for start in range(0, len(order), _BATCH):
                 if self._is_over(until):
                     return
-                optimizer.param_groups[0]["lr"] = schedule.rate()
+                optimizer.param_groups[0]["lr"] = schedule.next_rate()
                 self._step(targets.batch(order[start : start + _BATCH]), optimizer)
 
-    def _step(self, targets: DistillationTargets, optimizer: LazyAdam) -> float:
+    def _step(self, targets: DistillationTargets, optimizer: LazyAdam) -> None:
         self.module.zero_grad()
-        loss = self.divergence(targets)
-        loss.backward()  # type: ignore[no-untyped-call]
+        self.divergence(targets).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
-        return float(loss.detach())
 
     def divergence(self, targets: DistillationTargets) -> Tensor:
         """The KL divergence of the head's softmax from the scorer's: summed over levels, mean over histories."""

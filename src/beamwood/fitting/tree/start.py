@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -18,8 +17,9 @@ from beamwood.fitting.fitted import load_fitted, method_of
 from beamwood.fitting.tree.config import TreeConfig
 from beamwood.fitting.tree.node_start import TREE_WIDTH, ItemVectors
 from beamwood.fitting.tree.settings import ORDERS
-from beamwood.retrieval.searchers.blend import sole_part
+from beamwood.retrieval.item_vectors import part_with
 from beamwood.retrieval.searchers.tree import TreeSearcher
+from beamwood.retrieval.searchers.vectors import VectorSearcher
 from beamwood.training.budget import Budget
 from beamwood.tree import Tree, category_tree, flat_tree, kmeans_tree, random_tree, tree_of_codes
 from beamwood.tree.pifa import pifa_vectors
@@ -112,8 +112,8 @@ def _fitted_tree(folder: str, split: Split, branching: int) -> Tree:
     if not Path(folder).is_dir():
         raise InputError(f"tree.start='{folder}' is neither a folder nor a start{nearest(folder, _STARTS)}")
     fitted = load_fitted(folder, split)
-    searcher = fitted.searcher
-    if not isinstance(searcher, TreeSearcher):
+    searcher = part_with(fitted.searcher, TreeSearcher)
+    if searcher is None:
         raise InputError(f"tree.start='{folder}' holds {method_of(fitted)}, which has no tree; give one of dtr")
     shape = searcher.tree.shape
     if shape.depth > 1 and shape.branching != branching:
@@ -122,15 +122,15 @@ def _fitted_tree(folder: str, split: Split, branching: int) -> Tree:
 
 
 def _fitted_item_vectors(folder: str, split: Split) -> FloatArray:
-    """[N, D], the item vectors of a fitted retriever."""
+    """float32[N, D], the item vectors of a fitted retriever. Errors: a method without any."""
     fitted = load_fitted(folder, split)
-    searcher = sole_part(fitted.searcher)
-    arrays: dict[str, Any] = searcher.export()[1]
-    for name in ("vectors", "item_vectors"):
-        if name in arrays and arrays[name].ndim == 2 and len(arrays[name]) == split.train.num_items:
-            vectors: FloatArray = np.asarray(arrays[name], np.float32)
-            return vectors
-    raise InputError(f"{folder} holds {method_of(fitted)}, which has no item vectors; give one that has, e.g. sasrec")
+    searcher = part_with(fitted.searcher, VectorSearcher)
+    if searcher is None:
+        raise InputError(
+            f"tree.vectors='{folder}' holds {method_of(fitted)}, which has no item vectors; give one that has, such as "
+            "sasrec"
+        )
+    return searcher.vectors
 
 
 def pifa_item_vectors(train: Dataset, config: TreeConfig, rng: np.random.Generator) -> FloatArray:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from beamwood.evaluation.tail import TailOf
 from beamwood.fitting.effect import Condition, Not, NotBoth, Only
 from beamwood.fitting.plan import Facts
-from beamwood.fitting.settings import NumNegatives
+from beamwood.fitting.settings import LoopSettings, NumNegatives
 from beamwood.fitting.vectors.settings import (
     ContinuedConfig,
     SequenceLossSettings,
@@ -71,17 +71,18 @@ class PreferenceLossSettings(SequenceLossSettings):
         return self.preference == "orpo" or (self.preference != "none" and self.pi == "prob")
 
 
+class CpuLoopSettings(LoopSettings):
+    """The loop of a training on the CPU."""
+
+    device: Literal["cpu"] = Field("cpu", description="training device: this method trains on the CPU only")
+
+
 class PreferenceConfig(ContinuedConfig, VectorConfig):
     """A preference loss beside the cross-entropy."""
 
     model: AlignedModelSettings = AlignedModelSettings()
     loss: PreferenceLossSettings = PreferenceLossSettings()
-
-    @model_validator(mode="after")
-    def _on_the_cpu(self) -> Self:
-        if self.loop.device != "cpu":
-            raise ValueError("loop.device=cuda is not for this method, which trains on the CPU; set loop.device=cpu")
-        return self
+    loop: CpuLoopSettings = CpuLoopSettings(batch_size=32, max_steps=3000)
 
     @property
     def encoder(self) -> Encoder:

@@ -206,18 +206,16 @@ class Search:
         trial.ended, trial.trained = training.get("stopped") in _ENDED, training_seconds(fitted)
         known, before = self.folder.values.get(trial.name), self.folder.kept(trial.name)
         if before is not None and self._is_as_before(trial.name, fitted):
-            trial.value, trial.folder, trial.evaluation_seconds = before.value, before.folder, before.evaluation_seconds
-            trial.milliseconds, trial.megabytes = before.milliseconds, before.megabytes
-            self._add(trial, began)
-            return
-        values = self._values(trial, fitted.searcher)
-        if known is not None and before is not None and known.mean() >= values.mean():
-            trial.value, trial.folder = float(values.mean()), before.folder
-            trial.milliseconds, trial.megabytes = before.milliseconds, before.megabytes
-            self._add(trial, began)
-            return
-        self._note(trial, fitted, values)
-        self._add(trial, began, values, fitted)
+            trial.value, trial.evaluation_seconds = before.value, before.evaluation_seconds
+        else:
+            values = self._values(trial, fitted.searcher)
+            if before is None or known is None or values.mean() > known.mean():
+                self._note(trial, fitted, values)
+                self._add(trial, began, values, fitted)
+                return
+            trial.value = float(values.mean())
+        trial.folder, trial.milliseconds, trial.megabytes = before.folder, before.milliseconds, before.megabytes
+        self._add(trial, began)
 
     def _is_as_before(self, name: str, fitted: Retriever) -> bool:
         """Whether the model equals that of an earlier look, which was already evaluated."""

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import BaseModel, ConfigDict, ValidationError, with_config
 
 from beamwood.artefact.only_one import only_one
 from beamwood.artefact.replace import clean, whole_file
-from beamwood.errors import InputError
+from beamwood.errors import InputError, first_problem
 from beamwood.retrieval.retriever import Retriever
 from beamwood.types import FloatArray
 
@@ -24,6 +25,7 @@ _WAIT = "wait until it has ended, or choose another folder"
 _STATE, _MARK = "search.json", {"beamwood": "search"}
 
 
+@with_config(ConfigDict(extra="forbid"))
 @dataclass(slots=True)
 class Trial:
     """One measured look or blend.
@@ -47,6 +49,16 @@ class Trial:
     needs: float | None = None
     weights: list[dict[str, float]] = field(default_factory=list)
     folder: str | None = None
+
+
+class _State(BaseModel):
+    """The stored state; see `SearchFolder`."""
+
+    made_of: dict[str, Any]
+    seconds: float
+    validation_users: int
+    measured: list[Trial]
+    values: dict[str, list[float]]
 
 
 class SearchFolder:
@@ -171,20 +183,20 @@ class SearchFolder:
         state = self._state()
         if state is None:
             return
-        own = json.loads(json.dumps(self.made_of))
         try:
-            found = {key: state["made_of"][key] for key in own}
-            self.trials = [_trial(each) for each in state["measured"]]
-            self.seconds, self.validation_users = float(state["seconds"]), int(state["validation_users"])
-            self.values = {name: np.array(values, np.float64) for name, values in state["values"].items()}
-        except (AttributeError, ValueError, KeyError, TypeError) as error:
-            raise InputError(f"{self.path / _STATE} is damaged ({error}); start anew with --overwrite") from None
-        for key, value in own.items():
-            if found[key] != value:
+            stored = _State.model_validate(state)
+        except ValidationError as error:
+            why = first_problem(error)
+            raise InputError(f"{self.path / _STATE} is damaged ({why}); start anew with --overwrite") from None
+        for key, value in json.loads(json.dumps(self.made_of)).items():
+            found = stored.made_of.get(key)
+            if found != value:
                 raise InputError(
-                    f"{self.path} was searched with another {key} ({found[key]}, not {value}); resume with the same, "
+                    f"{self.path} was searched with another {key} ({found}, not {value}); resume with the same, "
                     "or start anew in another folder"
                 )
+        self.trials, self.seconds, self.validation_users = stored.measured, stored.seconds, stored.validation_users
+        self.values = {name: np.array(values, np.float64) for name, values in stored.values.items()}
 
     def _clear(self) -> None:
         """Remove an earlier search; the state goes last, so that the folder stays recognisable after a kill."""
@@ -204,8 +216,3 @@ def refuse_search(folder: Path) -> None:
 def _is_content(entry: Path) -> bool:
     """Whether an entry is more than the temporary file of a process that was killed while it wrote its first state."""
     return not entry.name.startswith(f".{_STATE}.")
-
-
-def _trial(stored: dict[str, Any]) -> Trial:
-    """A stored trial. Errors: unknown or missing keys."""
-    return Trial(**(stored | {"parts": tuple(stored["parts"])}))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from numbers import Real
 from typing import Any
 
+from beamwood.arguments import is_number
 from beamwood.errors import InputError
 from beamwood.retrieval.retriever import Retriever
 
@@ -38,6 +38,5 @@ class Reports:
 def check_bounds(bounds: Mapping[str, Any]) -> None:
     """Errors: a given bound that is not a number above 0."""
     for name, value in bounds.items():
-        number = isinstance(value, Real) and not isinstance(value, bool)
-        if value is not None and not (number and 0 < value < math.inf):
+        if value is not None and not (is_number(value) and 0 < value < math.inf):
             raise InputError(f"{name}={value!r} is not a number above 0; leave it out for none")

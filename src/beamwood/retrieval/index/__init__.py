@@ -10,6 +10,7 @@ from beamwood.retrieval.index.contract import (
     IndexInputs,
     IndexSettings,
     check_installed,
+    own_settings,
     restore_index,
     settings_of,
 )
@@ -34,6 +35,7 @@ __all__ = [
     "RotlexIndex",
     "ScannIndex",
     "check_installed",
+    "own_settings",
     "restore_index",
     "settings_of",
 ]

@@ -20,7 +20,7 @@ from beamwood.errors import ArtefactError
 from beamwood.kernels.arrays import check_floats, check_integers, shape_of
 from beamwood.ragged import indptr_of, places_in_rows, ranges
 from beamwood.retrieval.index.buckets import Buckets, best_of, probed_items
-from beamwood.retrieval.index.contract import IndexInputs, IndexSettings, NumChildren, by_row
+from beamwood.retrieval.index.contract import IndexInputs, IndexSettings, NumChildren, by_row, own_settings
 from beamwood.retrieval.index.ivf import NumProbed, StoredProbes, probed_of
 from beamwood.retrieval.index.kmeans import kmeans, nearest_centres
 from beamwood.retrieval.products import best_products
@@ -191,7 +191,7 @@ class ClusterIndex:
     def __init__(
         self, vectors_ND: FloatArray, settings: IndexSettings | None = None, inputs: IndexInputs = IndexInputs()
     ) -> None:
-        given = settings if isinstance(settings, ClusterSettings) else ClusterSettings()
+        given = own_settings(ClusterSettings, settings)
         vectors, began = np.ascontiguousarray(vectors_ND, np.float32), time.monotonic()
         tree, nodes, leaf_N = grow_tree(
             vectors, given.num_children or CHILDREN, given.leaf_size, np.random.default_rng(inputs.seed)

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Annotated, Any, ClassVar, Protocol, Self
+from typing import Annotated, Any, ClassVar, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
-from beamwood.errors import UnknownSearcherError, nearest
+from beamwood.errors import InputError, UnknownSearcherError, nearest
 from beamwood.extras import asking_for
 from beamwood.retrieval.search_checks import check_search
 from beamwood.retrieval.stored import StoredPart
@@ -32,6 +32,7 @@ __all__ = [
     "Rate",
     "by_row",
     "check_installed",
+    "own_settings",
     "restore_index",
     "settings_of",
 ]
@@ -47,6 +48,9 @@ NumChildren = Annotated[
 Hidden = Annotated[int, Field(ge=1, le=4096, description="qinco and rotlex: hidden width of their networks")]
 NumEpochs = Annotated[int, Field(ge=1, le=2**31 - 1, description="qinco and rotlex: training epochs")]
 Rate = Annotated[float | None, Field(gt=0, description="qinco and rotlex: learning rate of Adam; null: 1e-3 and 3e-3")]
+
+
+_Settings = TypeVar("_Settings", bound="IndexSettings")
 
 
 class IndexSettings(BaseModel):
@@ -115,6 +119,15 @@ def check_installed(index: type[Index]) -> None:
 def settings_of(index: type[Index], given: Mapping[str, Any]) -> IndexSettings:
     """An index's own settings among those of all indexes."""
     return index.Settings(**{name: value for name, value in given.items() if name in index.Settings.model_fields})
+
+
+def own_settings(kind: type[_Settings], settings: IndexSettings | None) -> _Settings:
+    """The settings given to an index whose class of settings is `kind`, or its defaults. Errors: another class."""
+    if settings is None:
+        return kind()
+    if type(settings) is not kind:
+        raise InputError(f"settings is of the class {type(settings).__name__}; give {kind.__name__}, or None")
+    return settings
 
 
 def restore_index(

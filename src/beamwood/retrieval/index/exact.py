@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Self
 
 from numpy.typing import NDArray
 
-from beamwood.retrieval.index.contract import IndexInputs, IndexSettings
+from beamwood.retrieval.index.contract import IndexInputs, IndexSettings, own_settings
 from beamwood.retrieval.products import best_products
 from beamwood.retrieval.stored import StoredConfig
 from beamwood.types import FloatArray, Hits, SearchOptions
@@ -25,9 +25,10 @@ class ExactIndex:
     def __init__(
         self,
         vectors_ND: FloatArray,
-        settings: IndexSettings | None = None,  # noqa: ARG002
+        settings: IndexSettings | None = None,
         inputs: IndexInputs = IndexInputs(),  # noqa: ARG002
     ) -> None:
+        own_settings(IndexSettings, settings)
         self.vectors = vectors_ND
 
     def search(self, queries_BD: FloatArray, k: int, options: SearchOptions = SearchOptions()) -> Hits:

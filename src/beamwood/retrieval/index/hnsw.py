@@ -18,7 +18,7 @@ from pydantic import Field
 from beamwood.errors import ArtefactError
 from beamwood.kernels.arrays import check_integers
 from beamwood.ragged import indptr_of
-from beamwood.retrieval.index.contract import IndexInputs, IndexSettings, by_row, check_installed
+from beamwood.retrieval.index.contract import IndexInputs, IndexSettings, by_row, check_installed, own_settings
 from beamwood.retrieval.products import best_products
 from beamwood.retrieval.stored import MOST, StoredConfig
 from beamwood.retrieval.top_k import num_allowed, sort_candidates
@@ -98,7 +98,7 @@ class HnswIndex:
         settings: IndexSettings | None = None,
         inputs: IndexInputs = IndexInputs(),  # noqa: ARG002
     ) -> None:
-        given = settings if isinstance(settings, HnswSettings) else HnswSettings()
+        given = own_settings(HnswSettings, settings)
         self.vectors = np.ascontiguousarray(vectors_ND, np.float32)
         self._num_links, self._search_width = given.num_links, given.search_width
         self._index = _empty(self.vectors.shape[1], given.num_links)

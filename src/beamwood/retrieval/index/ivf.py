@@ -14,7 +14,7 @@ from pydantic import Field
 
 from beamwood.kernels.arrays import check_floats, shape_of
 from beamwood.retrieval.index.buckets import Buckets, best_inside
-from beamwood.retrieval.index.contract import IndexInputs, IndexSettings, by_row
+from beamwood.retrieval.index.contract import IndexInputs, IndexSettings, by_row, own_settings
 from beamwood.retrieval.index.kmeans import kmeans, nearest_centres
 from beamwood.retrieval.stored import MOST, StoredConfig
 from beamwood.types import FloatArray, Hits, SearchOptions
@@ -71,7 +71,7 @@ class IvfIndex:
     def __init__(
         self, vectors_ND: FloatArray, settings: IndexSettings | None = None, inputs: IndexInputs = IndexInputs()
     ) -> None:
-        given = settings if isinstance(settings, IvfSettings) else IvfSettings()
+        given = own_settings(IvfSettings, settings)
         self.vectors = np.ascontiguousarray(vectors_ND, np.float32)
         rng = np.random.default_rng(inputs.seed)
         self.centres, self.buckets = bucketed(self.vectors, given.num_buckets, rng, inputs.seconds)

@@ -32,6 +32,7 @@ from beamwood.retrieval.index.contract import (
     Rate,
     by_row,
     check_installed,
+    own_settings,
 )
 from beamwood.retrieval.products import best_products
 from beamwood.retrieval.stored import StoredConfig
@@ -122,7 +123,7 @@ class QincoIndex:
         self, vectors_ND: FloatArray, settings: IndexSettings | None = None, inputs: IndexInputs = IndexInputs()
     ) -> None:
         check_installed(QincoIndex)
-        given = settings if isinstance(settings, QincoSettings) else QincoSettings()
+        given = own_settings(QincoSettings, settings)
         trained = _Training(np.ascontiguousarray(vectors_ND, np.float32), given, inputs)
         trained.run()
         self.codes = trained.coded()

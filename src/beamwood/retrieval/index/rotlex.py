@@ -30,6 +30,7 @@ from beamwood.retrieval.index.contract import (
     Rate,
     by_row,
     check_installed,
+    own_settings,
 )
 from beamwood.retrieval.index.ivf import NumProbed, StoredProbes, probed_of
 from beamwood.retrieval.index.kmeans import kmeans, nearest_centres
@@ -76,7 +77,7 @@ class RotlexIndex:
         self, vectors_ND: FloatArray, settings: IndexSettings | None = None, inputs: IndexInputs = IndexInputs()
     ) -> None:
         check_installed(RotlexIndex)
-        given = settings if isinstance(settings, RotlexSettings) else RotlexSettings()
+        given = own_settings(RotlexSettings, settings)
         self.vectors = np.ascontiguousarray(vectors_ND, np.float32)
         trained = _Training(self.vectors, given, inputs)
         trained.run()

@@ -19,7 +19,7 @@ from beamwood.blocks import slices
 from beamwood.kernels.arrays import check_floats, shape_of
 from beamwood.retrieval.index.buckets import best_of, probed_items
 from beamwood.retrieval.index.codes import Blocks, Codes
-from beamwood.retrieval.index.contract import IndexInputs, IndexSettings, NumCodewords, by_row
+from beamwood.retrieval.index.contract import IndexInputs, IndexSettings, NumCodewords, by_row, own_settings
 from beamwood.retrieval.index.ivf import NumBuckets, NumProbed, StoredProbes, bucketed, probed_of, restored_buckets
 from beamwood.retrieval.index.kmeans import kmeans, nearest_centres
 from beamwood.retrieval.stored import MOST
@@ -74,7 +74,7 @@ class ScannIndex:
     def __init__(
         self, vectors_ND: FloatArray, settings: IndexSettings | None = None, inputs: IndexInputs = IndexInputs()
     ) -> None:
-        given = settings if isinstance(settings, ScannSettings) else ScannSettings()
+        given = own_settings(ScannSettings, settings)
         rng = np.random.default_rng(inputs.seed)
         self.vectors = np.ascontiguousarray(vectors_ND, np.float32)
         self.centres, self.buckets = bucketed(self.vectors, given.num_buckets, rng, inputs.seconds)
