@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+import time
 from typing import Any
 
 from msgspec import Struct, ValidationError, inspect
 
 from beamwood.errors import InputError, nearest
 
-__all__ = ["STATUS", "Failure", "Failures", "Problem", "of_fields", "of_input", "whole_number"]
+__all__ = ["STATUS", "Failure", "Failures", "Problem", "check_time", "late", "of_fields", "of_input", "whole_number"]
 
 STATUS = {
     "invalid_http": 400,
@@ -42,6 +43,8 @@ STATUS = {
 _FIELDS = {"where": "filter.where", "category": "filter.category", "allowed": "filter.items"}
 _OWN = ("k", "context", "max_per_category", "diversity", "promote", "exclude", "effort", "beam_width", "by")
 _FIRST_WORD = re.compile(r"(?:the )?([a-z_]+)\b")
+# Characters of a message.
+_LONGEST = 2000
 _AT = re.compile(r" - at `(?:key in )?\$\.?([^`]*)`$")
 
 
@@ -65,6 +68,8 @@ class Problem(Exception):
     """Ends a request with a code of `STATUS`; `field`: the path of what is wrong in the body."""
 
     def __init__(self, code: str, message: str, *, field: str | None = None, retry_after_ms: int | None = None) -> None:
+        # Words of a client may be as long as its body.
+        message, field = _short(message), None if field is None else _short(field)
         super().__init__(message)
         self.code, self.message, self.field, self.retry_after_ms = code, message, field, retry_after_ms
 
@@ -76,6 +81,21 @@ class Problem(Exception):
     def failure(self, request_id: str | None = None) -> Failure:
         """The form in a response."""
         return Failure(self.code, self.message, self.field, request_id, self.retry_after_ms)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]}...{text[-_LONGEST // 2 :]}"
+
+
+def late() -> Problem:
+    """The refusal of a request whose deadline has passed."""
+    return Problem("deadline", "the answer was not ready in time; raise deadline_ms (or --timeout), or ask later")
+
+
+def check_time(deadline: float) -> None:
+    """Errors: `Problem` where the deadline, by `time.monotonic`, has passed."""
+    if deadline <= time.monotonic():
+        raise late()
 
 
 def whole_number(name: str, text: str, least: int, most: int) -> int:

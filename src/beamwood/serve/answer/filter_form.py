@@ -12,12 +12,26 @@ from beamwood.serve.answer.snapshot import Snapshot, indices_of
 from beamwood.serve.messages import Filter
 from beamwood.serve.problems import Problem
 
-__all__ = ["allowed_and_where", "filter_name"]
+__all__ = ["allowed_and_where", "conditions_of", "filter_name"]
 
 
 def filter_name(given: Filter) -> str:
     """A short name of a filter, equal for equal ones, for the log."""
     return hashlib.blake2b(msgspec.json.encode(given), digest_size=6).hexdigest()
+
+
+def conditions_of(given: Filter) -> list[dict[str, Any]]:
+    """What a filter says of item columns, as mappings of which an item meets all."""
+    parts: list[dict[str, Any]] = []
+    if given.category is not None:
+        parts.append({CATEGORY: {"in": given.category}})
+    if given.all_of is not None:
+        parts.append({CATEGORY: {"all_of": given.all_of}})
+    if given.none_of is not None:
+        parts.append({"not": {CATEGORY: {"in": given.none_of}}})
+    if given.where is not None:
+        parts.append(given.where)
+    return parts
 
 
 def allowed_and_where(
@@ -29,15 +43,7 @@ def allowed_and_where(
     """
     if given is None:
         return None, None
-    parts: list[dict[str, Any]] = []
-    if given.category is not None:
-        parts.append({CATEGORY: {"in": given.category}})
-    if given.all_of is not None:
-        parts.append({CATEGORY: {"all_of": given.all_of}})
-    if given.none_of is not None:
-        parts.append({"not": {CATEGORY: {"in": given.none_of}}})
-    if given.where is not None:
-        parts.append(given.where)
+    parts = conditions_of(given)
     where = None if not parts else parts[0] if len(parts) == 1 else {"all": parts}
     if given.items is None:
         return None, where

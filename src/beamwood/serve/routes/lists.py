@@ -15,6 +15,7 @@ from beamwood.retrieval.similar import similar_items
 from beamwood.serve.answer.asking import StoredHistory, check_asking, known_of
 from beamwood.serve.answer.filter_form import allowed_and_where, filter_name
 from beamwood.serve.answer.kept import owner_of
+from beamwood.serve.answer.limited import check_filters
 from beamwood.serve.answer.snapshot import Snapshot, indices_of, without_index
 from beamwood.serve.engine import Priority
 from beamwood.serve.http.route import Call, Route
@@ -45,6 +46,7 @@ async def _similar(call: Call) -> ListAnswer:
         raise Problem("invalid_request", f"k={body.k} is above {limits.k}; ask for fewer", field="k")
     asked = [body.item] if body.items is None else body.items
     _check_length("items", asked, limits)
+    check_filters(body.filter, limits)
     return await _answer(call, functools.partial(_like, call.snapshot, body, asked, limits))
 
 

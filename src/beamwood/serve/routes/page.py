@@ -8,6 +8,7 @@ import functools
 from msgspec import Struct
 
 from beamwood.serve.answer.asking import StoredHistory, check_asking
+from beamwood.serve.answer.limited import check_limits
 from beamwood.serve.engine import Priority
 from beamwood.serve.http.route import Call, Plain, Route
 from beamwood.serve.page.asked import FIELDS, FormFields
@@ -68,6 +69,7 @@ async def _view(call: Call, asked: FormFields) -> View:
     body, kept = asked.body(snapshot), StoredHistory()
     if body is not None:
         check_asking(body, service.settings.limits)
+        check_limits(body, snapshot.num_items, service.settings.limits)
         kept = await service.kept_of(snapshot, body)
     work = functools.partial(_work, call, asked, kept)
     ran = await call.run(work, deadline=call.deadline(None), priority=Priority.CALLER)
