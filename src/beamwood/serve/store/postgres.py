@@ -35,6 +35,10 @@ create table if not exists beamwood_events (
 create unique index if not exists beamwood_events_identity on beamwood_events (identity);
 create index if not exists beamwood_events_owner on beamwood_events (owner, time, seq);
 create index if not exists beamwood_events_number on beamwood_events (owner, seq);
+create table if not exists beamwood_spent (
+  identity bytea primary key, content bytea not null, owner text not null, time double precision not null);
+create index if not exists beamwood_spent_owner on beamwood_spent (owner);
+create index if not exists beamwood_spent_time on beamwood_spent (time);
 """
 
 
@@ -122,7 +126,10 @@ class PostgresStore(SqlStore):
         return cursor
 
     def _contents(self, cursor: Cursor, identities: list[bytes]) -> dict[bytes, bytes]:
-        cursor.execute("select identity, content from beamwood_events where identity = any(?)", (identities,))
+        known = (
+            f"select identity, content from beamwood_{name} where identity = any(?)" for name in ("events", "spent")
+        )
+        cursor.execute(" union all ".join(known), (identities, identities))
         return {bytes(identity): bytes(content) for identity, content in cursor.fetchall()}
 
     def close(self) -> None:
