@@ -42,10 +42,17 @@ create index if not exists beamwood_spent_time on beamwood_spent (time);
 """
 
 
+_COLLATION = """
+select collname from pg_attribute join pg_collation on pg_collation.oid = attcollation
+where attrelid = 'beamwood_events'::regclass and attname = 'owner'
+"""
+
+
 class PostgresStore(SqlStore):
     """A store for several servers, `durable` unless commits do not wait for the disk; creates missing tables.
 
-    Errors: `InputError` on an invalid address; `StoreUnavailable` if the server is down, also when the store is opened.
+    Errors: `InputError` on an invalid address, and on tables of an earlier version; `StoreUnavailable` if the server is
+    down, also when the store is opened.
     """
 
     kind = "postgres"
@@ -142,8 +149,14 @@ class PostgresStore(SqlStore):
 
 
 def _made(cursor: Any) -> None:
-    """Create missing tables."""
+    """Create missing tables. Errors: `InputError` where an index does not serve the table that there is."""
     cursor.execute(_SCHEMA + TABLES)
+    cursor.execute(_COLLATION)
+    if cursor.fetchall() != [("C",)]:
+        raise InputError(
+            "the table beamwood_events is of an earlier version, so each history would be read by a scan of it; run: "
+            'alter table beamwood_events alter column owner type text collate "C"'
+        )
 
 
 class _Connection(psycopg.Connection[Any]):
