@@ -49,17 +49,17 @@ FAR = "more than 100 conditions"
 @pytest.mark.parametrize(
     ("body", "field", "said"),
     [
-        ({"filter": {"where": {"any": prices(100)}}}, "filter", FAR),
-        ({"filter": {"where": nested(100)}}, "filter", FAR),
-        ({"filter": {"where": {"price": {"in": [1] * 10_001}}}}, "filter", "a list of 10001 values; give 10000"),
-        ({"filter": {"where": {"price": [1] * 10_001}}}, "filter", "10001"),
-        ({"filter": {"category": ["c1"] * 10_001}}, "filter", "10001"),
-        ({"filter": {"none_of": ["c1"] * 10_001}}, "filter", "10001"),
-        ({"filter": {"all_of": ["c1"] * 101}}, "filter", FAR),
-        ({"filter": {"where": {"category": {"all_of": ["c1"] * 101}}}}, "filter", FAR),
+        ({"filter": {"where": {"any": prices(100)}}}, "filter.where", FAR),
+        ({"filter": {"where": nested(100)}}, "filter.where", FAR),
+        ({"filter": {"where": {"price": {"in": [1] * 10_001}}}}, "filter.where", "a list of 10001 values; give 10000"),
+        ({"filter": {"where": {"price": [1] * 10_001}}}, "filter.where", "10001"),
+        ({"filter": {"category": ["c1"] * 10_001}}, "filter.category", "10001"),
+        ({"filter": {"none_of": ["c1"] * 10_001}}, "filter.none_of", "10001"),
+        ({"filter": {"all_of": ["c1"] * 101}}, "filter.all_of", FAR),
+        ({"filter": {"where": {"category": {"all_of": ["c1"] * 101}}}}, "filter.where", FAR),
         ({"promote": promoted(11)}, "promote", "11 promotions; give 10"),
-        ({"promote": promoted(3, {"all": prices(33)})}, "promote[2].filter", FAR),
-        ({"filter": {"where": {"all": prices(98)}}, "promote": promoted(2)}, "promote[1].filter", FAR),
+        ({"promote": promoted(3, {"all": prices(33)})}, "promote[2].filter.where", FAR),
+        ({"filter": {"where": {"all": prices(98)}}, "promote": promoted(2)}, "promote[1].filter.where", FAR),
     ],
 )
 def test_what_would_take_long_is_refused_by_its_field(client, body, field, said):
@@ -76,9 +76,9 @@ def test_what_is_within_the_limits_is_answered(client):
 def test_limits_hold_for_rows_similar_items_and_the_page(client):
     far = {"where": {"any": prices(100)}}
     rows = post(client, "/v1/recommend/batch", {"requests": [{"history": [], "filter": far}]})["rows"]
-    assert rows[0]["error"]["field"] == "filter"
+    assert rows[0]["error"]["field"] == "filter.where"
     item = recommend(client, {"history": [], "k": 1})["items"][0]["item"]
-    assert post(client, "/v1/similar", {"item": item, "filter": far}, 422)["error"]["field"] == "filter"
+    assert post(client, "/v1/similar", {"item": item, "filter": far}, 422)["error"]["field"] == "filter.where"
     page = client.get("/", params={"user": "11", "where": " or ".join(f"price<={n}" for n in range(100))})
     assert (page.status_code, FAR in page.text) == (422, True)
 

@@ -10,7 +10,18 @@ from msgspec import Struct, ValidationError, inspect
 
 from beamwood.errors import InputError, nearest
 
-__all__ = ["STATUS", "Failure", "Failures", "Problem", "check_time", "late", "of_fields", "of_input", "whole_number"]
+__all__ = [
+    "NOT_BLANK",
+    "STATUS",
+    "Failure",
+    "Failures",
+    "Problem",
+    "check_time",
+    "late",
+    "of_fields",
+    "of_input",
+    "whole_number",
+]
 
 STATUS = {
     "invalid_http": 400,
@@ -39,8 +50,10 @@ STATUS = {
 }
 """The HTTP status of each code."""
 
-# The first word of core messages about a field, and the field's name in a body.
-_FIELDS = {"where": "filter.where", "category": "filter.category", "allowed": "filter.items"}
+NOT_BLANK = r"\S"
+"""The pattern of a name."""
+# The first word of core messages about a field, and what others say.
+_SAID = {"context": "context", "item vectors": "diversity", "no categories": "max_per_category"}
 _OWN = ("k", "context", "max_per_category", "diversity", "promote", "exclude", "effort", "beam_width", "by")
 _FIRST_WORD = re.compile(r"(?:the )?([a-z_]+)\b")
 # Characters of a message.
@@ -110,15 +123,16 @@ def of_input(error: InputError) -> Problem:
     message = str(error).replace("on_unknown='ignore'", '"on_unknown": "ignore"')
     found = _FIRST_WORD.match(message)
     word = found[1] if found else ""
-    named = word if word in _OWN else "context" if "context" in message else None
-    return Problem("invalid_request", message, field=_FIELDS.get(word, named))
+    named = word if word in _OWN else next((field for text, field in _SAID.items() if text in message), None)
+    return Problem("invalid_request", message, field=named)
 
 
 def of_fields(error: ValidationError, body: type[Struct]) -> Problem:
     """The problem of a request that does not match the fields of its body."""
     text = str(error)
     place = _AT.search(text)
-    path, text = (place[1], text[: place.start()]) if place else ("", text)
+    # Where a key or a value of a mapping is wrong, the mapping is named.
+    path, text = (place[1].removesuffix("[...]"), text[: place.start()]) if place else ("", text)
     unknown = re.fullmatch(r"Object contains unknown field `(.*)`", text, re.DOTALL)
     if unknown is not None:
         field = f"{path}.{unknown[1]}" if path else unknown[1]
@@ -132,6 +146,8 @@ def of_fields(error: ValidationError, body: type[Struct]) -> Problem:
     if word is not None:
         known = nearest(word[1], map(str, _type_at(body, path).values))
         return Problem("invalid_request", f"{path}={word[1]!a} is unknown{known}", field=path)
+    if text.endswith(f"matching regex {NOT_BLANK!r}"):
+        return Problem("invalid_request", f"{path} is blank; give it a letter at least", field=path)
     wanted = re.fullmatch(r"Expected (.*), got (.*)", text)
     said = f"must be {wanted[1]}, not {wanted[2]}" if wanted else f"is wrong: {text[:1].lower()}{text[1:]}"
     return Problem("invalid_request", f"{path or 'the body'} {said}".replace("`", ""), field=path or None)

@@ -25,15 +25,15 @@ from beamwood.retrieval.searchers.blend import Blend
 from beamwood.retrieval.searchers.neighbours import NeighbourSearcher
 from beamwood.retrieval.searchers.popularity import PopularitySearcher
 from beamwood.retrieval.top_k import num_allowed
-from beamwood.serve.answer.asking import KnownHistory, StoredHistory, known_of
+from beamwood.serve.answer.asking import KnownHistory, StoredHistory, check_needs, known_of
 from beamwood.serve.answer.explaining import explained
-from beamwood.serve.answer.filter_form import allowed_and_where
+from beamwood.serve.answer.filter_form import allowed_and_where, refused
 from beamwood.serve.answer.kept import rejected_of
 from beamwood.serve.answer.rungs import Rung, rung_at
 from beamwood.serve.answer.shares import with_share_of_new
 from beamwood.serve.answer.snapshot import Snapshot, indices_of
 from beamwood.serve.messages import Answer, Item, Recommend, Took
-from beamwood.serve.problems import Problem, check_time, of_input
+from beamwood.serve.problems import Problem, check_time
 from beamwood.serve.settings import Limits
 from beamwood.types import Hits, ItemLists, Query, Searcher, SearchOptions
 
@@ -83,7 +83,7 @@ def recommended(
     except ArtefactError as error:
         raise Problem("internal", str(error)) from None
     except InputError as error:
-        raise of_input(error) from None
+        raise refused(error, snapshot, body.filter, body.promote) from None
     except (RecursionError, OverflowError) as error:
         message = f"the filter cannot be read ({error}); nest less, and give smaller numbers"
         raise Problem("invalid_request", message, field="filter") from None
@@ -171,10 +171,11 @@ def _request(
         given = [each for each, at in zip(body.exclude, places, strict=True) if at >= 0]
         exclude = given + (exclude or [])
     promote = [
-        {"where": _condition(snapshot, each.filter, limits), "share": each.share, "name": each.name}
-        for each in body.promote
+        {"where": _condition(snapshot, each.filter, place, limits), "share": each.share, "name": each.name}
+        for place, each in enumerate(body.promote)
     ]
     needs = snapshot.searcher.needs
+    check_needs(needs, body)
     asked = [known.user] if needs.users and (known.user is not None or body.user is not None) else None
     context = None if body.context is None else {name: [value] for name, value in body.context.items()}
     history = ItemLists.unchecked(np.array([0, len(known.history)], np.int64), known.history)
@@ -196,11 +197,11 @@ def _request(
     )
 
 
-def _condition(snapshot: Snapshot, given: Any, limits: Limits) -> dict[str, Any]:
+def _condition(snapshot: Snapshot, given: Any, place: int, limits: Limits) -> dict[str, Any]:
     allowed, where = allowed_and_where(given, snapshot, most_ids=limits.filter_ids)
     if allowed is not None or where is None:
         message = "a promotion's filter says category, all_of, none_of or where"
-        raise Problem("invalid_request", message, field="promote")
+        raise Problem("invalid_request", message, field=f"promote[{place}].filter")
     return where
 
 

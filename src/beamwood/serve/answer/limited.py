@@ -35,16 +35,14 @@ def check_filters(given: Filter | None, limits: Limits, promote: Sequence[Promot
     if len(promote) > limits.promotions:
         message = f"promote has {len(promote)} promotions; give {limits.promotions} at most"
         raise Problem("invalid_request", message, field="promote")
-    filters = {} if given is None else {"filter": given}
-    filters |= {f"promote[{place}].filter": each.filter for place, each in enumerate(promote)}
     left = limits.conditions
-    for field, each in filters.items():
-        left -= _checked(each, field, left, limits)
+    for field, where in conditions_of(given, promote).items():
+        left -= _checked(where, field, left, limits)
 
 
-def _checked(given: Filter, field: str, left: int, limits: Limits) -> int:
+def _checked(where: Any, field: str, left: int, limits: Limits) -> int:
     """The number of conditions. Errors: `Problem` on more than are `left`."""
-    count, parts = 0, list[Any](conditions_of(given))
+    count, parts = 0, [where]
     while parts:
         part = parts.pop()
         # What is no mapping is refused where it is read.
