@@ -83,6 +83,13 @@ def test_limits_hold_for_rows_similar_items_and_the_page(client):
     assert (page.status_code, FAR in page.text) == (422, True)
 
 
+def test_rows_are_not_explained_in_full(client):
+    requests = [{"history": [], "explain": explain} for explain in ("full", "scores")]
+    rows = post(client, "/v1/recommend/batch", {"requests": requests})["rows"]
+    assert rows[0]["error"]["field"] == "explain"
+    assert rows[1]["ok"]["explain"]["kind"] == "tree"
+
+
 def test_a_beam_is_limited_beyond_the_catalogue(client):
     def check(width, num_items):
         check_limits(Recommend(history=[], beam_width=width), num_items, Limits())

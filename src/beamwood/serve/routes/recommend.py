@@ -156,6 +156,10 @@ async def _batch(call: Call) -> BatchAnswer:
 async def _row(call: Call, body: Recommend, number: int) -> Row:
     request_id = f"{call.request_id}.{number}"
     try:
+        if body.explain == "full":
+            # The paths of all rows together would be gigabytes.
+            message = 'explain="full" is for single requests; send it to /v1/recommend, or ask for "scores"'
+            raise Problem("invalid_request", message, field="explain")
         deadline = call.deadline(body.deadline_ms, len(call.body.requests))
         began = time.monotonic()
         return Row(ok=await answer_one(call, body, request_id, Priority.BATCH, deadline, began=began))
