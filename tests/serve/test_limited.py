@@ -87,7 +87,7 @@ def test_rows_are_not_explained_in_full(client):
     requests = [{"history": [], "explain": explain} for explain in ("full", "scores")]
     rows = post(client, "/v1/recommend/batch", {"requests": requests})["rows"]
     assert rows[0]["error"]["field"] == "explain"
-    assert rows[1]["ok"]["explain"]["kind"] == "tree"
+    assert rows[1]["ok"]["explain"]["kind"] == "tree-din"
 
 
 def test_a_beam_is_limited_beyond_the_catalogue(client):
