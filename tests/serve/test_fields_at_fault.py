@@ -78,6 +78,7 @@ def test_refusals_of_recommend(client, body, field):
         ("POST", "/v1/events", {"events": [{"user": 1, "item": 1, "type": " "}]}, 422, "events[0].type"),
         ("POST", "/v1/users/merge", {"session": "", "user": 1}, 422, "session"),
         ("GET", "/v1/users/1/history?limit=x", None, 422, "limit"),
+        ("DELETE", "/v1/users/1?session=1&session=0", None, 422, "session"),
         ("POST", "/v1/models/load", {"path": "../.."}, 403, "path"),
         ("PUT", "/v1/experiments", {"name": " ", "arms": [{"model": "current", "share": 1}]}, 422, "name"),
         ("PUT", "/v1/experiments", {"name": "e", "arms": [{"model": "", "share": 1}]}, 422, "arms[0].model"),
@@ -94,6 +95,11 @@ def test_refusals_of_recommend(client, body, field):
 def test_refusals_of_other_endpoints(client, method, path, body, status, field):
     assert refused(client, method, path, body, status)["field"] == field
     assert client.get("/v1/items").json()["items"] == []
+
+
+def test_a_condition_of_the_page_that_is_nested_deep_is_refused(client):
+    page = client.get("/", params={"user": "11", "where": "not " * 3000 + "stock=true"})
+    assert (page.status_code, "nested more than 50 deep" in page.text) == (422, True)
 
 
 def test_a_blank_name_says_so(client):
