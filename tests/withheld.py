@@ -192,6 +192,8 @@ class World:
                 (each["item"], each["score"]) for each in same["items"]
             ]
         events = self.some(5, {*self.there, *self.erased})
+        # Rows are not explained in full.
+        body |= {"explain": "scores"}
         rows = [body | {"user": user, "events": events}, body | {"history": []}, body | {"session": "none"}]
         for row in post(self.client, "/v1/recommend/batch", {"requests": rows})["rows"]:
             self.check(row["ok"])

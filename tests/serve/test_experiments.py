@@ -146,7 +146,7 @@ def test_an_arm_that_cannot_be_loaded_is_reported_once(models, options, monkeypa
     monkeypatch.setattr("beamwood.serve.experiments._AGAIN_SECONDS", 0.05)
     said, tried, resolved = [], [], Loader.resolved
     monkeypatch.setattr(RequestLog, "said", lambda _, event, **more: said.append(event))
-    monkeypatch.setattr(Loader, "resolved", lambda loader, name: tried.append(name) or resolved(loader, name))
+    monkeypatch.setattr(Loader, "resolved", lambda loader, *name: tried.append(name) or resolved(loader, *name))
     with serving(models / "one", **options):
         wait_until(lambda: len(tried) > 3)
     assert said.count("experiment_not_followed") == 1

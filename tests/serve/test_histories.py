@@ -267,20 +267,35 @@ def test_retention_runs_in_the_background(folder, monkeypatch):
         wait_until(lambda: len(client.get("/v1/users/1/history").json()["events"]) == 3)
 
 
+def test_an_event_beyond_the_retention_is_a_duplicate_when_sent_again(folder, monkeypatch):
+    for name in ("_ROUND_SECONDS", "_COMPACT_SECONDS"):
+        monkeypatch.setattr(f"beamwood.serve.histories.{name}", 0.02)
+    with serving(folder, retention=Retention(keep_events=2)) as client:
+        first = {"user": 1, "item": 3, "key": "first"}
+        send(client, first)
+        send(client, *({"user": 1, "item": item} for item in range(4, 9)))
+        wait_until(lambda: len(client.get("/v1/users/1/history").json()["events"]) == 2)
+        assert send(client, first)["duplicates"] == 1
+        assert send(client, first | {"item": 4}, status=409)["error"]["code"] == "key_reused"
+        kept = client.get("/v1/users/1/history").json()["events"]
+        assert [each["item"] for each in kept] == [7, 8]
+
+
 def test_a_clock_jump_is_accepted_after_a_day():
     clock = Clock(None, NOW, 100.0)
-    assert clock.is_believed(NOW + 10, 110.0)
+    assert clock.believed(NOW + 10, 110.0) == NOW + 10
     # Set back, and corrected again.
-    assert clock.is_believed(NOW - 50 * DAY, 120.0)
-    assert clock.is_believed(NOW + 30, 130.0)
-    assert not clock.is_believed(NOW + 9 * DAY, 140.0)
-    assert not clock.is_believed(NOW + 9 * DAY, 130.0 + DAY)
+    assert clock.believed(NOW - 50 * DAY, 120.0) == NOW - 50 * DAY
+    assert clock.believed(NOW + 30, 130.0) == NOW + 30
+    assert clock.believed(NOW + 9 * DAY, 140.0) < NOW + 9 * DAY
+    assert clock.believed(NOW + 9 * DAY, 130.0 + DAY) < NOW + 9 * DAY
     # Corrected in time, and ahead again.
-    assert clock.is_believed(NOW + 40 + DAY, 140.0 + DAY)
-    assert not clock.is_believed(NOW + 9 * DAY, 150.0 + DAY)
-    assert clock.is_believed(NOW + 10 * DAY, 150.0 + 2 * DAY)
-    assert clock.is_believed(NOW + 10 * DAY, 160.0 + 2 * DAY)
-    assert not Clock(NOW, NOW + 2 * DAY, 0.0).is_believed(NOW + 2 * DAY, 1.0)
+    assert clock.believed(NOW + 40 + DAY, 140.0 + DAY) == NOW + 40 + DAY
+    assert clock.believed(NOW + 9 * DAY, 150.0 + DAY) < NOW + 9 * DAY
+    assert clock.believed(NOW + 10 * DAY, 150.0 + 2 * DAY) == NOW + 10 * DAY
+    assert clock.believed(NOW + 10 * DAY, 160.0 + 2 * DAY) == NOW + 10 * DAY
+    assert clock.believed(NOW + 20 * DAY, 170.0 + 2 * DAY) == NOW + 10 * DAY + 20
+    assert Clock(NOW, NOW + 2 * DAY, 0.0).believed(NOW + 2 * DAY, 1.0) < NOW + 2 * DAY
 
 
 def test_a_clock_jump_ahead_deletes_nothing(folder, tmp_path, monkeypatch):

@@ -82,7 +82,7 @@ def test_fields_of_a_wrong_type_are_refused(folder, typed_table):
     with serving(folder[0], items=typed_table) as client:
         for name, value in WRONG:
             error = put(client, {"item": "new-1", "fields": {name: value}}, status=422)["error"]
-            assert error["field"] == "items"
+            assert error["field"] == "items[0].fields"
             assert name in error["message"]
             assert not any(word in error["message"] for word in ("where", "builder", "schema"))
         put(client, {"item": "new-1"})

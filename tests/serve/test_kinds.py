@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 
 from beamwood.errors import ArtefactError
+from beamwood.retrieval.request import Request
 from beamwood.retrieval.retriever import Retriever
 from beamwood.serve.answer.kinds import Kinds
 from beamwood.serve.items.near_events import near_of
 from beamwood.serve.monitoring.replay import replayed
+from beamwood.serve.offline import open_with_store
 from beamwood.serve.settings import Limits
 from beamwood.serve.store.event import Event
 from beamwood.serve.store.memory import MemoryStore
@@ -263,3 +265,22 @@ def test_the_page_leaves_rejected_items_out_if_the_box_is_ticked(client, models,
     assert shown("history=5&rejected=1") == shown("history=5")
     with serving(models / "plain") as plain:
         assert 'name="rejected"' not in plain.get("/").text
+
+
+def test_an_offline_answer_without_items_says_that_they_were_rejected_or_seen(models, known):
+    user, history, rejected = known
+    store, item = MemoryStore(), Retriever.load(models / "kinds").items.decode(np.array([5]))[0]
+    answers = open_with_store(str(models / "kinds"), store)
+    store.append([Event(user, item, NOW, type="skip"), Event("new", item, NOW, type="skip")]).result()
+
+    def why(users, allowed, **more):
+        return answers.recommendations(Request(users=users, allowed=allowed, k=5, **more)).empty
+
+    gone = "every one of the 1 items that pass the filter was seen or rejected"
+    for who, only in ((user, item), (user, rejected[0]), (user, history[0]), ("new", item)):
+        (said,) = why([who], [only], rejected="remove", on_unknown="ignore").values()
+        assert said.startswith(gone)
+    assert list(why(["other", user], [item], rejected="remove")) == [1]
+    assert why([user], [item]) == {}
+    (said,) = why([user], [history[0]]).values()
+    assert "was seen; pass seen='keep'" in said

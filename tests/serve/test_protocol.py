@@ -5,6 +5,7 @@ import re
 import socket
 import time
 import urllib.request
+from pathlib import Path
 
 import pytest
 
@@ -363,3 +364,31 @@ def connected(server):
         return server.ask("/livez")[0] == 200
     except OSError:
         return False
+
+
+ENDLESS = {"trailers": (b"0\r\n", b"x: y\r\n" * 10_000), "a body": (b"", b"8000\r\n" + b"y" * 0x8000 + b"\r\n")}
+
+
+def send_without_end(server, content, more):
+    """Errors: `OSError` once the connection is closed."""
+    with server.socket() as asking:
+        asking.sendall(content)
+        for _ in range(100 * 2**20 // len(more)):
+            asking.sendall(more)
+
+
+def test_what_follows_a_head_without_end_closes_the_connection(tmp_path):
+    with Server(saved(tmp_path / "model")[0], "--store", "memory") as server:
+        before = memory_of(server)
+        for first, more in ENDLESS.values():
+            head = request(b"", b"transfer-encoding: chunked", path=b"/none")
+            with pytest.raises(OSError, match=r"reset|[Bb]roken"):
+                send_without_end(server, head + first, more)
+        assert memory_of(server) < before + 200
+        assert server.ask("/livez")[0] == 200
+
+
+def memory_of(server):
+    """The MB that a server holds, where the system tells."""
+    about = Path(f"/proc/{server.process.pid}/status")
+    return int(about.read_text().split("VmRSS:")[1].split()[0]) // 1024 if about.exists() else 0

@@ -189,7 +189,7 @@ def test_a_dry_run_checks_without_a_search(client):
         ({"user": 1, "filter": {"items": [1] * 10_001}}, "filter.items", "10000 at most"),
         ({"user": 1, "max_per_category": {"c9": 1}}, "max_per_category", "unknown"),
         ({"user": 1, "promote": [{"share": 0.2}]}, "promote[0].filter", "missing"),
-        ({"user": 1, "promote": [{"filter": {}, "share": 0.2}]}, "promote", "filter"),
+        ({"user": 1, "promote": [{"filter": {}, "share": 0.2}]}, "promote[0].filter", "filter"),
         ({"user": 1, "diversity": 2}, "diversity", "<= 1"),
         ({"user": 1, "context": {"device": "tv"}}, "context", "context"),
         ({"history": [1] * 2001}, "history", "latest 2000"),

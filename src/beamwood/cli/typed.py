@@ -13,6 +13,8 @@ from beamwood.words import followed
 __all__ = ["check_once", "with_fix", "with_paths"]
 
 _PATHS = ("FILE", "FOLDER", "LOG", "PATH", "A B C")
+# What other texts name, by metavar.
+_PLACES = {"ADDRESS": "address", "STORE": "address", "URL": "address", "ORIGIN": "origin", "IPS": "addresses"}
 # The most commands named that have an option.
 _FEW = 3
 
@@ -29,17 +31,22 @@ def check_once(given: Iterable[Any]) -> None:
 
 
 def with_paths(parameters: Iterable[Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values by name, with ~ expanded in paths, as a shell does not in --out=~/runs. Errors: an empty path."""
+    """The values by name, with ~ expanded in paths, as a shell does not in --out=~/runs. Errors: an empty path or
+    address.
+    """
     made = dict(values)
     for parameter in parameters:
         value = made.get(parameter.name)
-        if parameter.metavar not in _PATHS or value is None:
+        if parameter.metavar not in (*_PATHS, *_PLACES) or value is None:
             continue
         for path in [value] if isinstance(value, str) else value:
             if not path.strip():
                 shown = parameter.opts[-1] if parameter.param_type_name == "option" else parameter.metavar
                 or_none = "" if parameter.required else ", or leave it out"
-                raise InputError(f"{shown} is empty, as of a variable without a value; write the path{or_none}")
+                what = _PLACES.get(parameter.metavar, "path")
+                raise InputError(f"{shown} is empty, as of a variable without a value; write the {what}{or_none}")
+        if parameter.metavar in _PLACES:
+            continue
         expanded = os.path.expanduser
         made[parameter.name] = expanded(value) if isinstance(value, str) else [expanded(path) for path in value]
     return made

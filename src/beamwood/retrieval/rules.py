@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import reprlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,11 @@ class Caps:
     column: LabelColumn
     default: int | None
     own: Mapping[int, int]
+
+    def has_room(self, counts: Counter[int], code: int) -> bool:
+        """Whether a category is below its cap."""
+        most = self.own.get(code, self.default)
+        return most is None or counts[code] < most
 
     def full(self, counts: Counter[int]) -> set[int]:
         """The categories that have reached their cap; always those with a cap of 0."""
@@ -126,19 +132,26 @@ def _promotion(given: Mapping[str, Any], count: int, filters: Filters) -> Promot
 
 
 def arranged(
-    searcher: Searcher, query: Query, k: int, options: SearchOptions, rules: Rules
+    searcher: Searcher,
+    query: Query,
+    k: int,
+    options: SearchOptions,
+    rules: Rules,
+    *,
+    before_search: Callable[[], None] | None = None,
 ) -> tuple[Hits, list[list[str | None]]]:
     """The answer of each row under the rules, and for each item the name of its promotion, or None.
 
     Without diversity the allowed items are taken in the order of scores, each if its categories have room; a search
     that runs short is repeated without full categories, so k items are returned whenever k can be. Promoted items are
-    spread evenly over the places, and count in their categories.
+    spread evenly over the places, and count in their categories. `before_search` is called before each search, and may
+    end the work by an error.
     """
     hits, seconds = no_hits(len(query), k), 0.0
     named: list[list[str | None]] = []
     for row in range(len(query)):
         rows = np.array([row])
-        picking = _Picking(searcher, query.take(rows), options.take(rows), rules)
+        picking = _Picking(searcher, query.take(rows), options.take(rows), rules, before_search)
         promoted = [(*pick, each.name) for each in rules.promotions for pick in picking.pick(each.count, each.filter)]
         rest = [(*pick, None) for pick in picking.pick(k - len(promoted), None)]
         listed = _placed(promoted, rest, k)
@@ -166,8 +179,16 @@ def _placed(promoted: Sequence[Placed], rest: Sequence[Placed], k: int) -> list[
 class _Picking:
     """One row's answer under construction."""
 
-    def __init__(self, searcher: Searcher, query: Query, options: SearchOptions, rules: Rules) -> None:
+    def __init__(
+        self,
+        searcher: Searcher,
+        query: Query,
+        options: SearchOptions,
+        rules: Rules,
+        before_search: Callable[[], None] | None,
+    ) -> None:
         self.searcher, self.query, self.options, self.rules = searcher, query, options, rules
+        self.before_search = before_search
         self.taken: list[int] = []
         self.counts: Counter[int] = Counter()
         self.scored, self.rank_seconds = 0, 0.0
@@ -199,6 +220,8 @@ class _Picking:
 
     def _search(self, wanted: int, among: Prepared | None) -> tuple[list[int], list[float]]:
         """The best items that are neither taken nor of a full category."""
+        if self.before_search is not None:
+            self.before_search()
         options, caps = self.options, self.rules.caps
         if among is not None:
             options = _within(options, among)
@@ -223,7 +246,7 @@ class _Picking:
         caps = self.rules.caps
         if self.others_left == 0 and not self._is_known(item):
             return False
-        return caps is None or not caps.full(self.counts).intersection(caps.column.of_item(item))
+        return caps is None or all(map(partial(caps.has_room, self.counts), caps.column.of_item(item)))
 
     def _is_known(self, item: int) -> bool:
         return self.rules.known is None or bool(self.rules.known.mask[item])

@@ -16,6 +16,7 @@ from beamwood.retrieval.searchers.candidates import allowed_seen
 from beamwood.retrieval.searchers.popularity import PopularitySearcher
 from beamwood.retrieval.searchers.tree import TreeSearcher
 from beamwood.retrieval.top_k import no_hits, top_k
+from beamwood.tree.tree import Shape
 from beamwood.types import Hits, ItemLists, Query, Searcher, SearchOptions
 
 __all__ = ["By", "similar_items"]
@@ -79,16 +80,12 @@ def _by_tree(searcher: Searcher, items: NDArray[np.int32], k: int, options: Sear
         known = items.copy()
         known[beside] = heaviest[items[beside] - num_known(searcher)]
     given_leaves = tree.leaf_of_item[known[known >= 0]].astype(np.int64)
+    if len(given_leaves) == 0:
+        return no_hits(1, k)
     near = allowed_seen(_near(found, given_leaves, k, options)[None], options)[0]
     near = near[near >= 0]
-    keys = np.full(len(near), -1, np.int64)
-    for leaf in given_leaves.tolist():
-        leaves, common = tree.leaf_of_item[near].astype(np.int64), np.zeros(len(near), np.int64)
-        for level in range(1, shape.depth + 1):
-            common += shape.ancestors(leaves, level) == leaf // shape.leaves_below(level)
-        # A float32 would not tell near leaves of millions apart.
-        keys = np.maximum(keys, common * (shape.capacity + 1) + shape.capacity - np.abs(leaves - leaf))
-    hits, best = no_hits(1, k), np.lexsort((near, -keys))[: k if len(given_leaves) else 0]
+    keys = _nearness(shape, given_leaves, tree.leaf_of_item[near].astype(np.int64))
+    hits, best = no_hits(1, k), np.lexsort((near, -keys))[:k]
     common, rest = np.divmod(keys[best], shape.capacity + 1)
     distances = (shape.capacity - rest).astype(np.float32)
     hits.items[0, : len(best)], hits.scored[0] = near[best], len(near)
@@ -97,12 +94,30 @@ def _by_tree(searcher: Searcher, items: NDArray[np.int32], k: int, options: Sear
     return hits
 
 
+def _nearness(shape: Shape, given: NDArray[np.int64], leaves_M: NDArray[np.int64]) -> NDArray[np.int64]:
+    """int64[M], larger for nearer leaves: by the depth of the lowest common ancestor with any given leaf, then by their
+    distance.
+
+    Below an ancestor, whose leaves are a range, the next given leaf on either side is the nearest.
+    """
+    given = np.unique(given)
+    after = np.searchsorted(given, leaves_M)
+    beside_2M = given[np.clip(np.stack([after - 1, after]), 0, len(given) - 1)]
+    common_2M = np.zeros(beside_2M.shape, np.int64)
+    for level in range(1, shape.depth + 1):
+        common_2M += shape.ancestors(leaves_M, level) == shape.ancestors(beside_2M, level)
+    # A float32 would not tell near leaves of millions apart.
+    keys_2M = common_2M * (shape.capacity + 1) + shape.capacity - np.abs(leaves_M - beside_2M)
+    nearest: NDArray[np.int64] = keys_2M.max(axis=0)
+    return nearest
+
+
 def _near(found: TreeSearcher, leaves: NDArray[np.int64], k: int, options: SearchOptions) -> NDArray[np.int32]:
     """The items below the lowest ancestor of each given leaf that has enough of them for k; others come after these."""
     tree, shape = found.tree, found.tree.shape
     live = tree.live_counts if options.allowed is None else options.of_filter(found, tree.counts_of)
     wanted = k + (0 if options.excluded is None else len(options.excluded.items))
-    parts = [np.empty(0, np.int32)]
+    ranges = set[tuple[int, int]]()
     for leaf in leaves.tolist():
         level = shape.depth
         while level > 0 and live[level][leaf // shape.leaves_below(level)] < wanted:
@@ -110,5 +125,11 @@ def _near(found: TreeSearcher, leaves: NDArray[np.int64], k: int, options: Searc
         if level == 0:
             return np.arange(tree.num_items, dtype=np.int32)
         start = leaf // shape.leaves_below(level) * shape.leaves_below(level)
-        parts.append(tree.item_of_leaf[start : start + shape.leaves_below(level)])
+        ranges.add((start, -shape.leaves_below(level)))
+    parts, end = [np.empty(0, np.int32)], 0
+    for start, size in sorted(ranges):
+        # A range is within another one, or beside it.
+        if start >= end:
+            end = start - size
+            parts.append(tree.item_of_leaf[start:end])
     return sorted_distinct(np.concatenate(parts))

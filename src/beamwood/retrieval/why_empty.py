@@ -15,8 +15,13 @@ from beamwood.words import counted
 __all__ = ["why_empty"]
 
 
-def why_empty(names: Names, request: Request, found: Sequence[Sequence[Any]]) -> dict[int, str]:
-    """By row, the reason for each row of an answer without items."""
+def why_empty(
+    names: Names, request: Request, found: Sequence[Sequence[Any]], removed: ItemLists | None = None
+) -> dict[int, str]:
+    """By row, the reason for each row of an answer without items.
+
+    `removed`: the distinct items of each row that were left out as seen or rejected; None: those that `names` has.
+    """
     filtered = names.filters.prepared(request.allowed, request.where, on_unknown=request.on_unknown)
     passing = np.ones(len(names.items), bool) if filtered is None else np.asarray(filtered.mask).copy()
     if not passing.any():
@@ -28,7 +33,8 @@ def why_empty(names: Names, request: Request, found: Sequence[Sequence[Any]]) ->
     if request.exclude is not None:
         banned = names.items.encode(as_list("exclude", request.exclude), on_unknown=request.on_unknown)
         passing[banned[banned >= 0]] = False
-    num_left, removed = int(np.count_nonzero(passing)), _removed(names, request, len(found))
+    num_left = int(np.count_nonzero(passing))
+    removed = _removed(names, request, len(found)) if removed is None else removed
     reasons = {}
     for row, items in enumerate(found):
         if items:

@@ -22,15 +22,15 @@ class Clock:
         self._last, self._since = now if last is None else last, monotonic
         self._doubted: float | None = None
 
-    def is_believed(self, now: float, monotonic: float) -> bool:
-        """Is it not more than a day ahead, or has it been so for a day?"""
+    def believed(self, now: float, monotonic: float) -> float:
+        """The time: `now`, unless that is more than a day ahead, and has been so for less than a day."""
         expected = self._last + monotonic - self._since
         if now > expected + DAY:
             self._doubted = monotonic if self._doubted is None else self._doubted
             if monotonic - self._doubted < DAY:
-                return False
+                return expected
         self._last, self._since, self._doubted = max(now, expected), monotonic, None
-        return True
+        return now
 
 
 class Steady:

@@ -24,7 +24,7 @@ from enum import IntEnum
 from typing import Any, Generic, TypeVar
 
 from beamwood.serve.admission import overloaded
-from beamwood.serve.problems import Problem
+from beamwood.serve.problems import late
 
 __all__ = ["Engine", "Priority", "Ran"]
 
@@ -128,7 +128,7 @@ class Engine:
         """
         if deadline <= time.monotonic():
             self.expired += 1
-            raise _late()
+            raise late()
         return self._ran(work, 0.0, pressure)
 
     def _ran(self, work: Callable[[float], T], queued: float, pressure: float) -> Ran[T]:
@@ -261,8 +261,4 @@ def _deliver(ended: tuple[_Ended, ...]) -> None:
 def _expire(ticket: _Ticket) -> None:
     ticket.gone = True
     if not ticket.future.done():
-        ticket.future.set_exception(_late())
-
-
-def _late() -> Problem:
-    return Problem("deadline", "the answer was not ready in time; raise deadline_ms (or --timeout), or ask later")
+        ticket.future.set_exception(late())

@@ -16,8 +16,8 @@ from msgspec import Meta
 
 from beamwood.errors import InputError
 from beamwood.serve.answer.snapshot import Snapshot
-from beamwood.serve.messages import Body
-from beamwood.serve.problems import Problem
+from beamwood.serve.messages import Body, Name
+from beamwood.serve.problems import NOT_BLANK, Problem
 from beamwood.serve.store.event import Owner, owner_text
 
 if TYPE_CHECKING:
@@ -34,11 +34,9 @@ CURRENT = "current"
 class Arm(Body):
     """`model`: "current", or a folder below --models-dir."""
 
-    model: str
+    model: Annotated[str, Meta(pattern=NOT_BLANK)]
     share: Annotated[float, Meta(ge=0, le=1, description="Share of users; the shares of all arms sum to 1.")]
-    name: Annotated[
-        Annotated[str, Meta(max_length=64)] | None, Meta(description="Name of the arm; defaults to the model.")
-    ] = None
+    name: Annotated[Name | None, Meta(description="Name of the arm; defaults to the model.")] = None
 
     @property
     def label(self) -> str:
@@ -49,7 +47,7 @@ class Arm(Body):
 class Experiment(Body):
     """A split of users into arms; a different name splits them differently."""
 
-    name: Annotated[str, Meta(min_length=1, max_length=64)]
+    name: Name
     arms: Annotated[list[Arm], Meta(min_length=1, max_length=_MOST_ARMS)]
 
 
@@ -127,7 +125,7 @@ class Experiments:
         for arm in experiment.arms:
             if arm.model == CURRENT or arm.model in snapshots:
                 continue
-            path = await asyncio.to_thread(loader.resolved, arm.model)
+            path = await asyncio.to_thread(loader.resolved, arm.model, "arms")
             known = self.snapshots.get(arm.model)
             if known is not None and known.folder == path:
                 snapshots[arm.model] = known

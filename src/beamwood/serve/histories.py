@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
@@ -234,22 +233,20 @@ class HistoryGateway:
                     await self._compact()
 
     async def _compact(self) -> None:
-        """Let go of what is beyond the retention; of what is old only by a clock that is believed."""
+        """Let go of what is beyond the retention, and old by a clock that is believed."""
         now, monotonic, retention = time.time(), time.monotonic(), self._settings.retention
         if self._clock is None:
             kept = await self.call("read", lambda store: store.get(_CLOCK))
             self._clock = Clock(None if kept is None else float(kept), now, monotonic)
-        is_doubted = not self._clock.is_believed(now, monotonic)
-        if is_doubted and not self._is_doubted and retention.keep_days is not None:
-            self._said("clock_ahead", reason="nothing is removed by its age for a day; mend the clock")
-        self._is_doubted = is_doubted
-        if is_doubted:
-            retention = replace(retention, keep_days=None)
-        elif monotonic - self._clock_kept > _CLOCK_SECONDS:
+        believed = self._clock.believed(now, monotonic)
+        if believed < now and not self._is_doubted and retention != Retention():
+            self._said("clock_ahead", reason="ages leave the jump out for a day; mend the clock")
+        self._is_doubted = believed < now
+        if not self._is_doubted and monotonic - self._clock_kept > _CLOCK_SECONDS:
             await self.call("put", lambda store: store.put(_CLOCK, repr(now)))
             self._clock_kept = monotonic
         if retention != Retention():
-            await self.call("compact", lambda store: store.compact(retention, now))
+            await self.call("compact", lambda store: store.compact(retention, believed))
 
     def close(self) -> None:
         """Finish pending writes, and close the store."""

@@ -73,7 +73,7 @@ class Loader:
         now = datetime.now(UTC).isoformat(timespec="seconds")
         self._newest = max(self._newest, min(_created(snapshot.folder), now))
 
-    def resolved(self, given: str) -> Path:
+    def resolved(self, given: str, field: str = "path") -> Path:
         """A path below --models-dir, with links resolved. Errors: `Problem` on any other, and without --models-dir."""
         root = self.service.settings.models_dir
         if root is None:
@@ -82,9 +82,9 @@ class Loader:
         try:
             path = (base / given).resolve()
         except (OSError, ValueError, RuntimeError) as error:
-            raise Problem("invalid_request", f"the path cannot be read ({error})", field="path") from None
+            raise Problem("invalid_request", f"the path cannot be read ({error})", field=field) from None
         if base not in path.parents:
-            raise Problem("forbidden", "the path leaves --models-dir; name a folder below it", field="path")
+            raise Problem("forbidden", "the path leaves --models-dir; name a folder below it", field=field)
         return path
 
     async def load(self, path: Path, *, waits: bool = False) -> Loaded:

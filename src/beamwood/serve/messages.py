@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, field
 
-from beamwood.serve.problems import Failure
+from beamwood.serve.problems import NOT_BLANK, Failure
 
 __all__ = [
     "Answer",
@@ -16,6 +16,7 @@ __all__ = [
     "Id",
     "Item",
     "ListAnswer",
+    "Name",
     "Promote",
     "Recommend",
     "Row",
@@ -25,6 +26,7 @@ __all__ = [
 ]
 
 Id = int | str
+Name = Annotated[str, Meta(pattern=NOT_BLANK, max_length=64)]
 Ids = list[Id]
 By = Literal["model", "vectors", "tree"]
 Explain = Literal["none", "scores", "full"]
@@ -54,7 +56,7 @@ class Promote(Body):
 
     filter: Filter
     share: Annotated[float, Meta(gt=0, le=1)]
-    name: str = "promoted"
+    name: Name = "promoted"
 
 
 class Recommend(Body):

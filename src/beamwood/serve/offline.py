@@ -18,7 +18,7 @@ from beamwood.retrieval.request import Recommendations, Request
 from beamwood.retrieval.why_empty import why_empty
 from beamwood.serve.answer.answering import recommended
 from beamwood.serve.answer.asking import StoredHistory, known_of
-from beamwood.serve.answer.kept import kept_of
+from beamwood.serve.answer.kept import kept_of, rejected_of
 from beamwood.serve.answer.snapshot import Snapshot, indices_of, open_snapshot, typed_id
 from beamwood.serve.items.learned import read_learned
 from beamwood.serve.items.widened import widened
@@ -98,15 +98,23 @@ class StoreAnswers:
         found = Recommendations(items, [[each.score for each in answer.items] for answer in answers])
         if all(items):
             return found
-        histories = ItemLists.from_lists([self._history(row, by_users=by_users) for row in rows])
-        asked = replace(request, users=None, histories=histories)
-        return replace(found, empty=why_empty(self.snapshot.names, asked, items))
+        removed: list[Any] = [
+            [] if each else self._removed(request, row, by_users=by_users)
+            for row, each in zip(rows, items, strict=True)
+        ]
+        return replace(found, empty=why_empty(self.snapshot.names, request, items, ItemLists.from_lists(removed)))
 
-    def _history(self, row: Any, *, by_users: bool) -> NDArray[np.int32]:
-        """The items of a user or of a history that are known."""
-        body = Recommend(user=row if by_users else None, history=None if by_users else _given(row), on_unknown="ignore")
-        kept = kept_of(self.store, row, self.snapshot, body, _LIMITS) if by_users else StoredHistory()
-        return known_of(self.snapshot, body, kept).history
+    def _removed(self, request: Request, row: Any, *, by_users: bool) -> NDArray[np.int32]:
+        """The items that the answer to a user or a history leaves out as seen or rejected."""
+        body = _body_of(request, row, by_users=by_users)
+        kept = self._kept(row, body)
+        known = known_of(self.snapshot, body, kept)
+        seen = known.history if body.exclude_seen else np.empty(0, np.int32)
+        return np.union1d(seen, rejected_of(self.snapshot, body, kept, known.user) if body.exclude_rejected else seen)
+
+    def _kept(self, row: Any, body: Recommend) -> StoredHistory:
+        """The stored events of a user, none of a history."""
+        return StoredHistory() if body.user is None else kept_of(self.store, row, self.snapshot, body, _LIMITS)
 
     def _answers(self, request: Request, rows: Sequence[Any], *, by_users: bool) -> Iterator[Answer]:
         # Refused as without a store, in the words of a caller in Python.
@@ -118,23 +126,26 @@ class StoreAnswers:
         snapshot, context = _filtered(self.snapshot, request), request.context or {}
         k = snapshot.names.checked_k(request.k)
         for at, row in enumerate(rows):
-            body = Recommend(
-                user=row if by_users else None,
-                history=None if by_users else _given(row),
-                k=k,
-                exclude_seen=request.seen == "remove",
-                # A history alone has no negative events.
-                exclude_rejected=by_users and request.rejected == "remove",
-                on_unknown="ignore",
-                context={name: values[at] for name, values in context.items()} or None,
-                effort=request.effort,
-                beam_width=request.beam_width,
-            )
+            body = _body_of(request, row, by_users=by_users)
+            body.k, body.context = k, {name: values[at] for name, values in context.items()} or None
             try:
-                kept = kept_of(self.store, row, snapshot, body, _LIMITS) if by_users else StoredHistory()
-                yield recommended(snapshot, body, kept, self.limits, request_id="")[0]
+                yield recommended(snapshot, body, self._kept(row, body), self.limits, request_id="")[0]
             except Problem as problem:
                 raise InputError(problem.message) from None
+
+
+def _body_of(request: Request, row: Any, *, by_users: bool) -> Recommend:
+    """The body of one row, without k and context."""
+    return Recommend(
+        user=row if by_users else None,
+        history=None if by_users else _given(row),
+        exclude_seen=request.seen == "remove",
+        # A history alone has no negative events.
+        exclude_rejected=by_users and request.rejected == "remove",
+        on_unknown="ignore",
+        effort=request.effort,
+        beam_width=request.beam_width,
+    )
 
 
 def _given(history: Sequence[Any]) -> list[Any]:

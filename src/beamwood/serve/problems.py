@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import re
+import time
 from typing import Any
 
 from msgspec import Struct, ValidationError, inspect
 
 from beamwood.errors import InputError, nearest
 
-__all__ = ["STATUS", "Failure", "Failures", "Problem", "of_fields", "of_input", "whole_number"]
+__all__ = [
+    "NOT_BLANK",
+    "STATUS",
+    "Failure",
+    "Failures",
+    "Problem",
+    "check_time",
+    "late",
+    "of_fields",
+    "of_input",
+    "whole_number",
+]
 
 STATUS = {
     "invalid_http": 400,
@@ -38,10 +50,14 @@ STATUS = {
 }
 """The HTTP status of each code."""
 
-# The first word of core messages about a field, and the field's name in a body.
-_FIELDS = {"where": "filter.where", "category": "filter.category", "allowed": "filter.items"}
+NOT_BLANK = r"\S"
+"""The pattern of a name."""
+# The first word of core messages about a field, and what others say.
+_SAID = {"context": "context", "item vectors": "diversity", "no categories": "max_per_category"}
 _OWN = ("k", "context", "max_per_category", "diversity", "promote", "exclude", "effort", "beam_width", "by")
 _FIRST_WORD = re.compile(r"(?:the )?([a-z_]+)\b")
+# Characters of a message.
+_LONGEST = 2000
 _AT = re.compile(r" - at `(?:key in )?\$\.?([^`]*)`$")
 
 
@@ -65,6 +81,8 @@ class Problem(Exception):
     """Ends a request with a code of `STATUS`; `field`: the path of what is wrong in the body."""
 
     def __init__(self, code: str, message: str, *, field: str | None = None, retry_after_ms: int | None = None) -> None:
+        # Words of a client may be as long as its body.
+        message, field = _short(message), None if field is None else _short(field)
         super().__init__(message)
         self.code, self.message, self.field, self.retry_after_ms = code, message, field, retry_after_ms
 
@@ -76,6 +94,21 @@ class Problem(Exception):
     def failure(self, request_id: str | None = None) -> Failure:
         """The form in a response."""
         return Failure(self.code, self.message, self.field, request_id, self.retry_after_ms)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]}...{text[-_LONGEST // 2 :]}"
+
+
+def late() -> Problem:
+    """The refusal of a request whose deadline has passed."""
+    return Problem("deadline", "the answer was not ready in time; raise deadline_ms (or --timeout), or ask later")
+
+
+def check_time(deadline: float) -> None:
+    """Errors: `Problem` where the deadline, by `time.monotonic`, has passed."""
+    if deadline <= time.monotonic():
+        raise late()
 
 
 def whole_number(name: str, text: str, least: int, most: int) -> int:
@@ -90,15 +123,16 @@ def of_input(error: InputError) -> Problem:
     message = str(error).replace("on_unknown='ignore'", '"on_unknown": "ignore"')
     found = _FIRST_WORD.match(message)
     word = found[1] if found else ""
-    named = word if word in _OWN else "context" if "context" in message else None
-    return Problem("invalid_request", message, field=_FIELDS.get(word, named))
+    named = word if word in _OWN else next((field for text, field in _SAID.items() if text in message), None)
+    return Problem("invalid_request", message, field=named)
 
 
 def of_fields(error: ValidationError, body: type[Struct]) -> Problem:
     """The problem of a request that does not match the fields of its body."""
     text = str(error)
     place = _AT.search(text)
-    path, text = (place[1], text[: place.start()]) if place else ("", text)
+    # Where a key or a value of a mapping is wrong, the mapping is named.
+    path, text = (place[1].removesuffix("[...]"), text[: place.start()]) if place else ("", text)
     unknown = re.fullmatch(r"Object contains unknown field `(.*)`", text, re.DOTALL)
     if unknown is not None:
         field = f"{path}.{unknown[1]}" if path else unknown[1]
@@ -112,6 +146,8 @@ def of_fields(error: ValidationError, body: type[Struct]) -> Problem:
     if word is not None:
         known = nearest(word[1], map(str, _type_at(body, path).values))
         return Problem("invalid_request", f"{path}={word[1]!a} is unknown{known}", field=path)
+    if text.endswith(f"matching regex {NOT_BLANK!r}"):
+        return Problem("invalid_request", f"{path} is blank; give it a letter at least", field=path)
     wanted = re.fullmatch(r"Expected (.*), got (.*)", text)
     said = f"must be {wanted[1]}, not {wanted[2]}" if wanted else f"is wrong: {text[:1].lower()}{text[1:]}"
     return Problem("invalid_request", f"{path or 'the body'} {said}".replace("`", ""), field=path or None)

@@ -27,6 +27,9 @@ class Limits:
     k: int = 1000
     history: int = 2000
     filter_ids: int = 10_000
+    conditions: int = 100
+    promotions: int = 10
+    beam_width: int = 2000
     batch_rows: int = 256
     events: int = 1000
     connections: int = 1024

@@ -13,7 +13,7 @@ import pytest
 
 from beamwood.serve.store.event import Event, Id, Owner, Session
 from beamwood.serve.store.memory import MemoryStore
-from beamwood.serve.store.protocol import HistoryStore, KeyReused, Retention, StoreUnavailable
+from beamwood.serve.store.protocol import KEY_SECONDS, HistoryStore, KeyReused, Retention, StoreUnavailable
 from beamwood.testing.stored_answers import StoredAnswersContract
 
 __all__ = ["HistoryStoreContract"]
@@ -171,7 +171,7 @@ class HistoryStoreContract(StoredAnswersContract):
         assert store.erase(42, NOW) == (5, NOW)
         assert store.erased() == {42: NOW}
 
-    def test_retention_keeps_the_latest_and_forgets_keys(self, store: HistoryStore) -> None:
+    def test_retention_keeps_the_latest(self, store: HistoryStore) -> None:
         for user in range(7):
             _kept(store, *(Event(user, item, NOW + item, key=f"{user}.{item}") for item in range(user)))
         turns = [store.compact(Retention(keep_events=4), NOW, owners=3) for _ in range(6)]
@@ -184,7 +184,35 @@ class HistoryStoreContract(StoredAnswersContract):
         assert _items(store, 3) == []
         assert store.history(3).seq == 0
         assert len(list(store.records())) == 1 + 2 + 3
-        assert _kept(store, Event(3, 1, NOW + 1, key="3.1")) == (1, 0)
+
+    def test_an_event_that_retention_removed_counts_once_too(self, store: HistoryStore) -> None:
+        """A client that had no answer sends it again, if need be without a time."""
+        session, few = Session("s"), Retention(keep_events=1)
+        first, unkeyed = Event(1, 10, NOW, key="a", timed=False), Event(1, 11, NOW)
+        _kept(store, first, unkeyed, Event(1, 12, NOW + 1), Event(session, 5, NOW, key="s"), Event(session, 6, NOW + 1))
+        assert store.compact(few, NOW + 2) == 3
+        assert _kept(store, replace(first, time=NOW + 5), unkeyed, Event(session, 5, NOW, key="s")) == (0, 3)
+        with pytest.raises(KeyReused, match="key='a'"):
+            _kept(store, replace(first, item=3))
+        store.merge(session, 2)
+        assert _kept(store, Event(session, 5, NOW, key="s")) == (0, 1)
+        assert (_items(store, 1), _items(store, 2)) == ([12], [6])
+        # The owner's erasure forgets all of them.
+        store.erase(2, NOW)
+        store.erase(1, NOW)
+        assert _kept(store, Event(session, 5, NOW, key="s"), first, unkeyed) == (3, 0)
+        assert store.compact(few, NOW + 2) == 1
+
+    def test_a_key_is_forgotten_a_day_after_its_event_was_removed(self, store: HistoryStore) -> None:
+        if self.has_clock:
+            pytest.skip("a day by the clock of the store")
+        few, first = Retention(keep_events=1), Event(1, 10, NOW, key="a")
+        _kept(store, first, Event(1, 12, NOW + 1))
+        assert store.compact(few, NOW) == 1
+        store.compact(few, NOW + KEY_SECONDS)
+        assert _kept(store, first) == (0, 1)
+        store.compact(few, NOW + KEY_SECONDS + 1)
+        assert _kept(store, first) == (1, 0)
 
     def test_all_events_can_be_read_once(self, store: HistoryStore) -> None:
         events = [

@@ -14,11 +14,11 @@ import pytest
 
 from beamwood.serve.store.event import Event
 from beamwood.serve.store.open import open_store
-from beamwood.serve.store.protocol import Answered, HistoryStore
+from beamwood.serve.store.protocol import Answered, HistoryStore, Retention
 from beamwood.testing import HistoryStoreContract
 from store_servers import address_of, stop
 
-NOW = 1.7e9
+NOW, DAY = 1.7e9, 86400
 SHARED = ("redis", "postgres")
 FILE = Path(__file__).parents[2] / "one_file" / "journal_store.py"
 
@@ -44,6 +44,17 @@ class TestRedis(HistoryStoreContract):
 
     def opened(self, folder: Path) -> HistoryStore:
         return open_store(self.address)
+
+    def test_a_key_expires_a_day_after_its_event_was_removed(self, store: HistoryStore) -> None:
+        import redis
+
+        store.append([Event(1, item, NOW + item, key=str(item)) for item in range(2)]).result(10)
+        assert store.compact(Retention(keep_events=1), NOW) == 1
+        client = redis.Redis.from_url(self.address)
+        left = {client.ttl(name) for name in client.keys("beamwood:key:*")}
+        assert -1 in left
+        assert {DAY - 60 < each <= DAY for each in left - {-1}} == {True}
+        assert DAY - 60 < client.ttl("beamwood:spent:n1") <= DAY
 
 
 class TestPostgres(HistoryStoreContract):

@@ -1,5 +1,8 @@
 """Reading the latest events of an owner takes as long with many stored ones as with few."""
 
+import pytest
+
+from beamwood.errors import InputError
 from beamwood.serve.store.event import Event
 from beamwood.serve.store.open import open_store
 from store_servers import address_of
@@ -56,3 +59,23 @@ def test_postgres_reads_few_blocks_of_its_table(request, tmp_path):
             ((((about,),)),) = connection.execute(explained, arguments).fetchall()
             assert about["Plan"]["Shared Hit Blocks"] + about["Plan"]["Shared Read Blocks"] < 20, about
     store.close()
+
+
+def test_a_table_of_an_earlier_version_is_refused_until_it_is_altered(request, tmp_path):
+    import psycopg
+
+    address = address_of("postgres", request, tmp_path)
+    open_store(address).close()
+    with psycopg.connect(address, autocommit=True) as connection:
+        connection.execute("drop index beamwood_events_number, beamwood_events_owner")
+        connection.execute('alter table beamwood_events alter column owner type text collate "default"')
+        connection.execute('create index beamwood_events_owner on beamwood_events (owner collate "C", time, seq)')
+        connection.execute(OTHERS)
+        with pytest.raises(InputError, match="beamwood_events is of an earlier version") as refused:
+            open_store(address)
+        connection.execute(str(refused.value).partition("run: ")[2])
+        store = open_store(address)
+        plan = connection.execute("explain select seq from beamwood_events where owner = 't7' order by time desc")
+        assert "Seq Scan" not in str(plan.fetchall())
+        assert store.history("7", last=1).items == (1,)
+        store.close()

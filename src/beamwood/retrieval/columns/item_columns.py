@@ -33,8 +33,10 @@ NumberKind = Literal["number", "truth", "time"]
 
 CATEGORY = "category"
 """The column whose cells hold several labels with "|" between them."""
-# With more labels no suggestion for a wrong one is searched.
+# From so many labels on they are coded by sorting.
 _MANY = 10_000
+# With more labels no suggestion for a wrong one is searched: comparing texts takes far longer than a search.
+_COMPARED = 1000
 # So few integers are compared one after another, which is faster than a table of those that occur.
 _FEW = 8
 
@@ -151,7 +153,7 @@ class LabelColumn:
             wrong = wanted[plain.index(False)]
             if not len(self.labels):
                 known = "; no item has one, as each cell of the column is empty"
-            elif len(self.labels) <= _MANY:
+            elif len(self.labels) <= _COMPARED:
                 known = nearest(str(wrong), self.names, quoted=True)
             else:
                 known = f"; {len(self.labels):,} are known, such as {self.labels.ids(np.zeros(1, int))[0]!r}"
@@ -170,7 +172,8 @@ class LabelColumn:
     def having(self, codes: Iterable[int]) -> BoolArray:
         """bool[N], the items with any of the labels."""
         mask = np.zeros(self.num_items, bool)
-        mask[self.items_of(codes)] = True
+        # Each label once: a caller may repeat one of half the items thousands of times.
+        mask[self.items_of(dict.fromkeys(codes))] = True
         return mask
 
     def items_of(self, codes: Iterable[int]) -> NDArray[np.int32]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import reduce
 from typing import Any
 
@@ -47,7 +47,7 @@ def where_mask(where: Any, columns: ItemColumns) -> BoolArray:
         if name in ("all", "any"):
             if not isinstance(wanted, list | tuple) or not wanted:
                 raise InputError(f"where: '{name}' needs a list of conditions; write {{'{name}': [{{..}}, {{..}}]}}")
-            parts = [where_mask(part, columns) for part in wanted]
+            parts = (where_mask(part, columns) for part in wanted)
             met.append(all_of(parts) if name == "all" else reduce(np.logical_or, parts))
         elif name == "not":
             met.append(~where_mask(wanted, columns))
@@ -56,7 +56,7 @@ def where_mask(where: Any, columns: ItemColumns) -> BoolArray:
     return all_of(met)
 
 
-def all_of(masks: Sequence[BoolArray]) -> BoolArray:
+def all_of(masks: Iterable[BoolArray]) -> BoolArray:
     """bool[N], true where each of at least one mask is, pair by pair: numpy's own reduction copies them into one."""
     return reduce(np.logical_and, masks)
 
@@ -65,7 +65,7 @@ def _condition(name: str, column: Column, wanted: Any) -> BoolArray:
     if isinstance(wanted, Mapping):
         if not wanted:
             raise InputError(f"where: '{name}' has no condition; write {{'{name}': {{'eq': ..}}}}")
-        return all_of([_meets(name, column, str(word), value) for word, value in wanted.items()])
+        return all_of(_meets(name, column, str(word), value) for word, value in wanted.items())
     return _meets(name, column, "in" if _is_list(wanted) else "eq", wanted)
 
 
@@ -96,10 +96,10 @@ def _of_labels(name: str, column: LabelColumn, word: str, value: Any) -> BoolArr
         kind = _hint(column)
         fix = f", or keep it as a {kind} with `beamwood fit --keep-columns {name}:{kind}`" if kind else ""
         raise InputError(f"where: '{name}' holds text, which '{word}' does not order; use eq or in{fix}")
-    codes = column.codes_of(name, [value] if word == "eq" else list(value))
-    if word != "all_of":
-        return column.having(codes.tolist())
-    return all_of([column.having([code]) for code in codes.tolist()] or [column.having([])])
+    codes = column.codes_of(name, [value] if word == "eq" else list(value)).tolist()
+    if word != "all_of" or not codes:
+        return column.having(codes)
+    return all_of(column.having([code]) for code in dict.fromkeys(codes))
 
 
 def _hint(column: LabelColumn) -> str:

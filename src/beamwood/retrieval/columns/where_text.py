@@ -52,8 +52,6 @@ class _Reading:
 
     def any_of(self, depth: int) -> dict[str, Any]:
         """Conditions joined by "or"."""
-        if depth > _DEEPEST:
-            raise InputError(f"--where is nested more than {_DEEPEST} deep; write it flatter")
         parts = [self._all_of(depth)]
         while self._word("or"):
             parts.append(self._all_of(depth))
@@ -66,6 +64,8 @@ class _Reading:
         return parts[0] if len(parts) == 1 else {"all": parts}
 
     def _part(self, depth: int) -> dict[str, Any]:
+        if depth > _DEEPEST:
+            raise InputError(f"--where is nested more than {_DEEPEST} deep; write it flatter")
         if self._word("not"):
             return {"not": self._part(depth + 1)}
         if self._sign("("):

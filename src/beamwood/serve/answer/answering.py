@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,15 +25,15 @@ from beamwood.retrieval.searchers.blend import Blend
 from beamwood.retrieval.searchers.neighbours import NeighbourSearcher
 from beamwood.retrieval.searchers.popularity import PopularitySearcher
 from beamwood.retrieval.top_k import num_allowed
-from beamwood.serve.answer.asking import KnownHistory, StoredHistory, known_of
+from beamwood.serve.answer.asking import KnownHistory, StoredHistory, check_needs, known_of
 from beamwood.serve.answer.explaining import explained
-from beamwood.serve.answer.filter_form import allowed_and_where
+from beamwood.serve.answer.filter_form import allowed_and_where, refused
 from beamwood.serve.answer.kept import rejected_of
 from beamwood.serve.answer.rungs import Rung, rung_at
 from beamwood.serve.answer.shares import with_share_of_new
 from beamwood.serve.answer.snapshot import Snapshot, indices_of
 from beamwood.serve.messages import Answer, Item, Recommend, Took
-from beamwood.serve.problems import Problem, of_input
+from beamwood.serve.problems import Problem, check_time
 from beamwood.serve.settings import Limits
 from beamwood.types import Hits, ItemLists, Query, Searcher, SearchOptions
 
@@ -63,16 +65,25 @@ class FoundItems:
 
 
 def recommended(
-    snapshot: Snapshot, body: Recommend, kept: StoredHistory, limits: Limits, *, request_id: str, pressure: float = 0.0
+    snapshot: Snapshot,
+    body: Recommend,
+    kept: StoredHistory,
+    limits: Limits,
+    pressure: float = 0.0,
+    *,
+    request_id: str,
+    deadline: float = math.inf,
 ) -> tuple[Answer, FoundItems]:
-    """The answer to a body, and all items found. Errors: `Problem` on what does not fit this snapshot."""
+    """The answer to a body, and all items found. Errors: `Problem` on what does not fit this snapshot, and where the
+    `deadline` (by `time.monotonic`) passes between two steps.
+    """
     began = time.perf_counter()
     try:
-        return _recommended(snapshot, body, kept, limits, request_id, pressure, began)
+        return _recommended(snapshot, body, kept, limits, request_id, pressure, began, partial(check_time, deadline))
     except ArtefactError as error:
         raise Problem("internal", str(error)) from None
     except InputError as error:
-        raise of_input(error) from None
+        raise refused(error, snapshot, body.filter, body.promote) from None
     except (RecursionError, OverflowError) as error:
         message = f"the filter cannot be read ({error}); nest less, and give smaller numbers"
         raise Problem("invalid_request", message, field="filter") from None
@@ -86,6 +97,7 @@ def _recommended(
     request_id: str,
     pressure: float,
     began: float,
+    in_time: Callable[[], None],
 ) -> tuple[Answer, FoundItems]:
     known = known_of(snapshot, body, kept)
     rung = _rung(snapshot, body, pressure)
@@ -97,12 +109,13 @@ def _recommended(
         options = replace(options, explain=True)
     hits, found, source = None, FoundItems([], [], [], []), "model"
     if not body.dry_run:
-        hits, found, source = _search(snapshot, request, query, k, options, limits.new_item_share)
+        hits, found, source = _search(snapshot, request, query, k, options, limits.new_item_share, in_time)
     searched, ranked = time.perf_counter() - began, 0.0 if hits is None else hits.rank_seconds
     items = answer_items(snapshot, found, body.k, body.fields)
     whole = None
     if body.explain != "none" and hits is not None:
-        whole = explained(snapshot, query, hits, options, items, found.items[: body.k], full=body.explain == "full")
+        full = body.explain == "full"
+        whole = explained(snapshot, query, hits, options, items, found.items[: body.k], full=full, in_time=in_time)
     length = snapshot.history_length
     answer = Answer(
         request_id=request_id,
@@ -158,10 +171,11 @@ def _request(
         given = [each for each, at in zip(body.exclude, places, strict=True) if at >= 0]
         exclude = given + (exclude or [])
     promote = [
-        {"where": _condition(snapshot, each.filter, limits), "share": each.share, "name": each.name}
-        for each in body.promote
+        {"where": _condition(snapshot, each.filter, place, limits), "share": each.share, "name": each.name}
+        for place, each in enumerate(body.promote)
     ]
     needs = snapshot.searcher.needs
+    check_needs(needs, body)
     asked = [known.user] if needs.users and (known.user is not None or body.user is not None) else None
     context = None if body.context is None else {name: [value] for name, value in body.context.items()}
     history = ItemLists.unchecked(np.array([0, len(known.history)], np.int64), known.history)
@@ -183,16 +197,22 @@ def _request(
     )
 
 
-def _condition(snapshot: Snapshot, given: Any, limits: Limits) -> dict[str, Any]:
+def _condition(snapshot: Snapshot, given: Any, place: int, limits: Limits) -> dict[str, Any]:
     allowed, where = allowed_and_where(given, snapshot, most_ids=limits.filter_ids)
     if allowed is not None or where is None:
         message = "a promotion's filter says category, all_of, none_of or where"
-        raise Problem("invalid_request", message, field="promote")
+        raise Problem("invalid_request", message, field=f"promote[{place}].filter")
     return where
 
 
 def _search(
-    snapshot: Snapshot, request: Request, query: Query, k: int, options: SearchOptions, share: float
+    snapshot: Snapshot,
+    request: Request,
+    query: Query,
+    k: int,
+    options: SearchOptions,
+    share: float,
+    in_time: Callable[[], None],
 ) -> tuple[Hits, FoundItems, str]:
     rules = rules_of(request, k, snapshot.names.filters)
     named: list[str | None] = []
@@ -203,7 +223,7 @@ def _search(
     else:
         if share < 1 and snapshot.num_items > snapshot.known:
             rules = replace(rules, known=snapshot.fitted_alone, num_others=math.ceil(share * k))
-        hits, promotions = arranged(snapshot.searcher, query, k, options, rules)
+        hits, promotions = arranged(snapshot.searcher, query, k, options, rules, before_search=in_time)
         named = promotions[0] if promotions else []
     there, scores = found_of(hits)
     items = there.tolist()

@@ -18,9 +18,10 @@ from beamwood.serve.answer.snapshot import Snapshot, indices_of, without_index
 from beamwood.serve.problems import Problem
 from beamwood.serve.settings import Limits
 from beamwood.serve.store.event import Session, check_owner
+from beamwood.types import QueryNeeds
 from beamwood.words import counted
 
-__all__ = ["Asking", "KnownHistory", "StoredHistory", "check_asking", "known_of"]
+__all__ = ["Asking", "KnownHistory", "StoredHistory", "check_asking", "check_needs", "known_of"]
 
 
 class Asking(Protocol):
@@ -85,6 +86,13 @@ def check_asking(body: Asking, limits: Limits) -> None:
         if ids is not None and len(ids) > limits.history:
             message = f"{name} has {len(ids)} ids; give the latest {limits.history} at most"
             raise Problem("invalid_request", message, field=name)
+
+
+def check_needs(needs: QueryNeeds, body: Asking) -> None:
+    """Errors: `Problem` where the model reads no history, and the body names no user."""
+    if needs.users_alone and body.user is None:
+        field = "history" if body.session is None else "session"
+        raise Problem("invalid_request", f"this model knows users alone; give user instead of {field}", field=field)
 
 
 def known_of(snapshot: Snapshot, body: Asking, kept: StoredHistory) -> KnownHistory:

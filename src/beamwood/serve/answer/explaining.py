@@ -6,7 +6,8 @@ Shape legend: k results.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -39,12 +40,13 @@ def explained(
     indices: Sequence[int],
     *,
     full: bool,
+    in_time: Callable[[], None],
 ) -> dict[str, Any]:
     """The explanation of the whole answer; each item's own is stored in it.
 
     `parts` of an item, for a sum: by the kind of each part its score, and its rank by that part. With `full` a tree
     also has `path`, `tree_parts` and `attention` (see `retrieval.why`), and a counting method `history`: the five
-    largest contributions of history items.
+    largest contributions of history items. `in_time` is called for each item, and ends the work by an error.
     """
     searcher, tree = snapshot.searcher, snapshot.tree
     history = query.histories[0]
@@ -58,11 +60,15 @@ def explained(
         names = snapshot.names.items.decode(history)
         # A new item beside the tree has no path.
         standing = np.flatnonzero(tree.tree.leaf_of_item[np.asarray(indices, np.int64)] >= 0).tolist()
+        # Paths share their upper nodes, which have the most items.
+        below = cache(partial(_below, snapshot, tree))
         for at, why in zip(standing, reasons(tree, history, [indices[at] for at in standing]), strict=True):
-            of_items[at] |= _of_tree(snapshot, tree, why, names)
+            in_time()
+            of_items[at] |= _of_tree(why, names, below)
     if full and isinstance(counted := fitted_of(searcher), NeighbourSearcher):
         names = snapshot.names.items.decode(history)
         for own, index in zip(of_items, indices, strict=True):
+            in_time()
             own["history"] = _of_history(counted, mixtures_of(searcher), history, names, index)
     for item, own in zip(items, of_items, strict=True):
         item.explain = own
@@ -125,36 +131,39 @@ def _of_history(
     return [{"item": names[place], "place": place, "score": score} for place, score in most]
 
 
-def _of_tree(snapshot: Snapshot, tree: TreeSearcher, why: Why, history_ids: Sequence[Any]) -> dict[str, Any]:
+def _of_tree(why: Why, history_ids: Sequence[Any], below: Callable[[int, int], dict[str, Any]]) -> dict[str, Any]:
     """The path from the root, and the history items with the most attention."""
     most = sorted(why.attention, key=lambda pair: (-abs(pair[1]), pair[0]))[:_MOST_LOOKED_AT]
     return {
-        "path": [_of_step(snapshot, tree, step) for step in why.path],
+        "path": [_of_step(step) | below(step.level, step.node) for step in why.path],
         "tree_parts": why.parts,
         "attention": [{"item": history_ids[place], "place": place, "weight": weight} for place, weight in most],
     }
 
 
-def _of_step(snapshot: Snapshot, tree: TreeSearcher, step: PathNode) -> dict[str, Any]:
-    """A node with the number of items below it that may be shown, and the most frequent of their categories."""
-    filters = snapshot.names.filters
-    live, alive = tree.tree.live_counts, filters.alive
-    if alive is not None:
-        # As the search has counted them.
-        live = alive.once(tree, lambda: tree.tree.counts_of(alive.mask))
-    about: dict[str, Any] = {
+def _of_step(step: PathNode) -> dict[str, Any]:
+    return {
         "level": step.level,
         "node": step.node,
         "score": step.score,
         "rank": step.rank,
         "of": step.of,
         "reached": step.reached,
-        "items": int(live[step.level][step.node]),
     }
+
+
+def _below(snapshot: Snapshot, tree: TreeSearcher, level: int, node: int) -> dict[str, Any]:
+    """The number of items below a node that may be shown, and the most frequent of their categories."""
+    filters = snapshot.names.filters
+    live, alive = tree.tree.live_counts, filters.alive
+    if alive is not None:
+        # As the search has counted them.
+        live = alive.once(tree, lambda: tree.tree.counts_of(alive.mask))
+    about: dict[str, Any] = {"items": int(live[level][node])}
     column = filters.columns.columns.get(CATEGORY)
     if isinstance(column, LabelColumn):
-        size = tree.tree.shape.leaves_below(step.level)
-        below = tree.tree.item_of_leaf[step.node * size : (step.node + 1) * size]
+        size = tree.tree.shape.leaves_below(level)
+        below = tree.tree.item_of_leaf[node * size : (node + 1) * size]
         below = below[below >= 0][:_BELOW]
         below = below[filters.may_show(below)]
         most = column.most_common(below, _MOST_COMMON)

@@ -3,21 +3,56 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
+from beamwood.errors import InputError
 from beamwood.retrieval.columns.item_columns import CATEGORY
+from beamwood.retrieval.columns.where import where_mask
 from beamwood.serve.answer.snapshot import Snapshot, indices_of
-from beamwood.serve.messages import Filter
-from beamwood.serve.problems import Problem
+from beamwood.serve.messages import Filter, Promote
+from beamwood.serve.problems import Problem, of_input
 
-__all__ = ["allowed_and_where", "filter_name"]
+__all__ = ["allowed_and_where", "conditions_of", "filter_name", "refused"]
 
 
 def filter_name(given: Filter) -> str:
     """A short name of a filter, equal for equal ones, for the log."""
     return hashlib.blake2b(msgspec.json.encode(given), digest_size=6).hexdigest()
+
+
+def conditions_of(given: Filter | None, promote: Sequence[Promote] = ()) -> dict[str, dict[str, Any]]:
+    """What the filters of a request say of item columns: by the path of a field, a mapping for `where`."""
+    filters = {} if given is None else {"filter": given}
+    filters |= {f"promote[{place}].filter": each.filter for place, each in enumerate(promote)}
+    return {f"{path}.{name}": part for path, each in filters.items() for name, part in _parts(each).items()}
+
+
+def _parts(given: Filter) -> dict[str, dict[str, Any]]:
+    parts: dict[str, dict[str, Any]] = {}
+    if given.category is not None:
+        parts["category"] = {CATEGORY: {"in": given.category}}
+    if given.all_of is not None:
+        parts["all_of"] = {CATEGORY: {"all_of": given.all_of}}
+    if given.none_of is not None:
+        parts["none_of"] = {"not": {CATEGORY: {"in": given.none_of}}}
+    if given.where is not None:
+        parts["where"] = given.where
+    return parts
+
+
+def refused(error: InputError, snapshot: Snapshot, given: Filter | None, promote: Sequence[Promote] = ()) -> Problem:
+    """The problem of a refusal by the core; the field is that of the condition which is refused, if one is."""
+    problem = of_input(error)
+    for field, where in conditions_of(given, promote).items():
+        try:
+            where_mask(where, snapshot.names.filters.columns)
+        except InputError:
+            problem.field = field
+            break
+    return problem
 
 
 def allowed_and_where(
@@ -29,15 +64,7 @@ def allowed_and_where(
     """
     if given is None:
         return None, None
-    parts: list[dict[str, Any]] = []
-    if given.category is not None:
-        parts.append({CATEGORY: {"in": given.category}})
-    if given.all_of is not None:
-        parts.append({CATEGORY: {"all_of": given.all_of}})
-    if given.none_of is not None:
-        parts.append({"not": {CATEGORY: {"in": given.none_of}}})
-    if given.where is not None:
-        parts.append(given.where)
+    parts = [*_parts(given).values()]
     where = None if not parts else parts[0] if len(parts) == 1 else {"all": parts}
     if given.items is None:
         return None, where

@@ -248,8 +248,11 @@ def _id_of(name: str, text: str) -> str:
 
 
 def _parameters(text: bytes, known: Iterable[str]) -> dict[str, str]:
-    given = dict(parse_qsl(text.decode("latin-1"), keep_blank_values=True))
-    for name in given:
+    given: dict[str, str] = {}
+    for name, value in parse_qsl(text.decode("latin-1"), keep_blank_values=True):
         if name not in known:
             raise Problem("invalid_request", f"the parameter '{name}' does not exist here", field=name)
+        if name in given:
+            raise Problem("invalid_request", f"the parameter '{name}' is given twice; give it once", field=name)
+        given[name] = value
     return given

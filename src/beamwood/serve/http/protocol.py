@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["protocol_of"]
 
+# The bytes of a body in chunks of one byte, and more, for one byte of it.
+_AS_CHUNKS = 8
 # The bytes of a header besides its name and value.
 _AROUND = len(b": \r\n")
 
@@ -86,7 +88,8 @@ class _Served(HttpToolsProtocol):
     elsewhere: Endpoint
     _timer: asyncio.TimerHandle | None = None
     _in_head = _ends_head = False
-    _head_bytes = 0
+    _head_bytes = _rest_bytes = 0
+    most_bytes: int
     _asked: _Asked | None = None
     _is_whole = False
     _answering: RequestResponseCycle | _Asked | None = None
@@ -121,6 +124,11 @@ class _Served(HttpToolsProtocol):
         super().connection_lost(error)
 
     def data_received(self, data: bytes) -> None:
+        self._rest_bytes += len(data)
+        if self._rest_bytes > self.most_bytes:
+            # Of chunks, trailers or a body that was refused: what is read of it no longer matters.
+            self.transport.abort()
+            return
         was_in_head, self._ends_head = self._in_head, False
         self._read = data
         while self._read:
@@ -147,7 +155,12 @@ class _Served(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._in_head = True
+        self._in_head, self._rest_bytes = True, 0
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        # Nobody reads trailers, of which there may be millions.
+        if self._in_head:
+            super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         self._check_head()
@@ -346,5 +359,6 @@ def protocol_of(service: Service, waited: Mapping[tuple[bytes, bytes], Endpoint]
     """The HTTP protocol of a service; `waited`: by method and path the endpoints answered from here, without other
     layers.
     """
-    own = {"service": service, "direct": waited, "elsewhere": elsewhere(service)}
+    most = max(route.body_bytes or service.settings.limits.body_bytes for route in service.routes)
+    own = {"service": service, "direct": waited, "elsewhere": elsewhere(service), "most_bytes": _AS_CHUNKS * most}
     return type("Served", (_Served,), own)

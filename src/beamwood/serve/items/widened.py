@@ -30,7 +30,7 @@ from beamwood.serve.answer.snapshot import Snapshot, in_folder, indices_of
 from beamwood.serve.items.learned import CatalogueItem, Learned, Piece
 from beamwood.types import BoolArray, ItemLists, Searcher
 
-__all__ = ["mixture_of", "widened"]
+__all__ = ["check_cells", "mixture_of", "widened"]
 
 _Made = TypeVar("_Made")
 
@@ -129,6 +129,13 @@ def _part_of(base: Snapshot, piece: Piece) -> _Part:
         known_gone=np.array([at for each, at in known if each.gone], np.int32),
         known_hidden=np.array([at for each, at in known if not each.available], np.int32),
     )
+
+
+def check_cells(base: Snapshot, item: CatalogueItem) -> None:
+    """Errors: `InputError` on a cell of another type."""
+    columns = base.names.filters.columns
+    cells_of(columns, [_cells(item, columns.columns.keys())])
+    base.fields.rows_of([_shown(item, base.fields)])
 
 
 def _known_of(base: Snapshot, piece: Piece) -> NDArray[np.int32]:

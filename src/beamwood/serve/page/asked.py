@@ -12,7 +12,7 @@ from beamwood.errors import InputError
 from beamwood.retrieval.columns.where_text import parse_where
 from beamwood.serve.answer.snapshot import Snapshot, typed_id
 from beamwood.serve.messages import Filter, Recommend
-from beamwood.serve.problems import Problem, of_input, whole_number
+from beamwood.serve.problems import Problem, whole_number
 
 __all__ = ["FIELDS", "FormFields"]
 
@@ -93,7 +93,7 @@ class FormFields:
         try:
             where = parse_where(self.where, snapshot.names.filters.columns) if self.where else None
         except InputError as error:
-            raise of_input(error) from None
+            raise Problem("invalid_request", str(error), field="where") from None
         return Filter(category=[self.category] if self.category else None, where=where)
 
 

@@ -16,7 +16,7 @@ from beamwood.serve.answer.kinds import Kinds
 from beamwood.serve.answer.snapshot import Snapshot, indices_of, without_index
 from beamwood.serve.http.route import Call, Route
 from beamwood.serve.messages import Body, Id
-from beamwood.serve.problems import Problem
+from beamwood.serve.problems import NOT_BLANK, Problem
 from beamwood.serve.service import Service
 from beamwood.serve.store.event import AHEAD_SECONDS, UNTYPED, Event, Session
 
@@ -38,7 +38,7 @@ class NewEvent(Body):
         str | float | None, Meta(description="Seconds since 1970, or ISO 8601 (UTC if no zone); defaults to now.")
     ] = None
     type: Annotated[
-        Annotated[str, Meta(min_length=1)] | None,
+        Annotated[str, Meta(pattern=NOT_BLANK)] | None,
         Meta(description="Event type, as in the model's log; untyped events always count."),
     ] = None
     weight: float = 1.0

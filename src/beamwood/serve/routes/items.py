@@ -11,6 +11,7 @@ import numpy as np
 from msgspec import UNSET, Meta, Struct, UnsetType, field, structs
 
 from beamwood.errors import InputError
+from beamwood.retrieval.columns.item_columns import CATEGORY
 from beamwood.retrieval.columns.vector_column import VectorColumn
 from beamwood.retrieval.new_items.added import num_known
 from beamwood.retrieval.new_items.content import similar_content
@@ -18,16 +19,16 @@ from beamwood.retrieval.new_items.sources import Source
 from beamwood.serve.answer.snapshot import Snapshot, in_folder, indices_of, typed_id
 from beamwood.serve.http.route import Call, Route
 from beamwood.serve.items.learned import CatalogueItem, Learned
-from beamwood.serve.items.widened import mixture_of
+from beamwood.serve.items.widened import check_cells, mixture_of
 from beamwood.serve.messages import Body, Id, Ids
 from beamwood.serve.problems import Problem
 from beamwood.serve.service import Service
-from beamwood.serve.store.event import Event
+from beamwood.serve.store.event import Event, check_text
 from beamwood.types import BoolArray
 
 __all__ = ["routes"]
 
-_MOST = 1000
+_MOST, _MOST_CATEGORIES = 1000, 100
 _Content = tuple[dict[str, Any], list[Id] | None]
 Category = Annotated[str | None, Meta(description='Several categories are separated by "|".')]
 Similar = Annotated[Ids, Meta(description="Similar items that the model knows.")]
@@ -174,6 +175,8 @@ def _placed(
     if in_model or given.item in erased:
         message = f"the item {given.item!r} was fitted; put items that the model does not know"
         raise Problem("conflict", message, field=f"items[{number}].item")
+    _check_category(given.category, f"items[{number}].category")
+    _check_category(given.fields.get(CATEGORY), f"items[{number}].fields")
     _check_similar(snapshot, given.similar, f"items[{number}].similar")
     near, events = ([], 0) if found is None else (found.near, found.events)
     fields, alike = content
@@ -197,7 +200,23 @@ def _by_content(snapshot: Snapshot, given: Sequence[Mapping[str, Any]]) -> list[
     return contents
 
 
+def _check_category(category: Any, field: str) -> None:
+    """Errors: `Problem` on too many or too long categories, in text or in a list of texts."""
+    texts: list[Any] = [category] if isinstance(category, str) else category if isinstance(category, list) else []
+    labels = [label for text in texts if isinstance(text, str) for label in text.split("|") if label]
+    if len(labels) > _MOST_CATEGORIES:
+        message = f"{field} has {len(labels)} categories; give {_MOST_CATEGORIES} at most"
+        raise Problem("invalid_request", message, field=field)
+    try:
+        for label in labels:
+            check_text(field, label)
+    except InputError as error:
+        raise Problem("invalid_request", str(error), field=field) from None
+
+
 def _check_similar(snapshot: Snapshot, ids: list[Any], name: str) -> None:
+    if len(ids) > _MOST:
+        raise Problem("invalid_request", f"{name} has {len(ids)} ids; give {_MOST} at most", field=name)
     for each, at in zip(ids, indices_of(snapshot.names.items, ids).tolist(), strict=True):
         if not 0 <= at < num_known(snapshot.searcher):
             raise Problem("invalid_request", f"{name} names {each!r}, which the model does not know", field=name)
@@ -209,10 +228,12 @@ async def _patch(call: Call) -> Catalogued:
         found = learned.items.get(item)
         if found is None and _are_known(call, [item]).all():
             message = f"the item {item!r} was fitted; hide or show it by PUT /v1/items/availability"
-            raise Problem("conflict", message)
+            raise Problem("conflict", message, field="id")
         if found is None or found.gone:
             raise _no_such_item(call)
         given = {name: value for name, value in structs.asdict(call.body).items() if value is not UNSET}
+        _check_category(given.get("category"), "category")
+        _check_category(given.get("fields", {}).get(CATEGORY), "fields")
         _check_similar(snapshot, given.get("similar", []), "similar")
         if "fields" in given:
             ((given["fields"], alike),) = _by_content(snapshot, [given["fields"]])
@@ -247,10 +268,10 @@ async def _availability(call: Call) -> Changed:
 
     def change(snapshot: Snapshot, learned: Learned) -> int:  # noqa: ARG001
         hidden, new, count = dict.fromkeys(learned.unavailable), learned.items, 0
-        for ids, shown in ((call.body.clear, False), (call.body.set, True)):
+        for name, ids, shown in (("clear", call.body.clear, False), ("set", call.body.set, True)):
             for item, is_known in zip(ids, _are_known(call, ids).tolist(), strict=True):
                 if not is_known:
-                    raise Problem("unknown_item", f"the item {item!r} is unknown; put it first")
+                    raise Problem("unknown_item", f"the item {item!r} is unknown; put it first", field=name)
                 found = new.get(item)
                 before = found.available if found is not None else item not in hidden
                 count += before is not shown
@@ -271,8 +292,22 @@ async def _changed(call: Call, change: Any) -> Any:
         return await call.service.catalogue.change(change)
     except InputError as error:
         # A cell is refused as a condition on its column is.
-        message, field = str(error).removeprefix("where: "), "items" if call.route.method == "PUT" else "fields"
-        raise Problem("invalid_request", message, field=field) from None
+        message = str(error).removeprefix("where: ")
+        raise Problem("invalid_request", message, field=_field_of_cells(call)) from None
+
+
+def _field_of_cells(call: Call) -> str:
+    """The field whose cells cannot be taken."""
+    if not isinstance(call.body, NewItems):
+        return "fields"
+    base = call.snapshot.fitted or call.snapshot
+    for number, each in enumerate(call.body.items):
+        try:
+            ((fields, _),) = _by_content(base, [each.fields])
+            check_cells(base, CatalogueItem(each.item, each.category, fields))
+        except InputError:
+            return f"items[{number}].fields"
+    return "items"
 
 
 async def _counted(call: Call, change: Any) -> Changed:
@@ -305,4 +340,5 @@ def _are_known(call: Call, ids: Sequence[Any]) -> BoolArray:
 
 
 def _no_such_item(call: Call) -> Problem:
-    return Problem("unknown_item", f"the item {call.path['id']!r} is unknown; GET /v1/items lists the new ones")
+    message = f"the item {call.path['id']!r} is unknown; GET /v1/items lists the new ones"
+    return Problem("unknown_item", message, field="id")

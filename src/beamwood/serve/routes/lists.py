@@ -12,14 +12,15 @@ from numpy.typing import NDArray
 from beamwood.errors import InputError
 from beamwood.retrieval.request import Request
 from beamwood.retrieval.similar import similar_items
-from beamwood.serve.answer.asking import StoredHistory, check_asking, known_of
-from beamwood.serve.answer.filter_form import allowed_and_where, filter_name
+from beamwood.serve.answer.asking import StoredHistory, check_asking, check_needs, known_of
+from beamwood.serve.answer.filter_form import allowed_and_where, filter_name, refused
 from beamwood.serve.answer.kept import owner_of
+from beamwood.serve.answer.limited import check_filters
 from beamwood.serve.answer.snapshot import Snapshot, indices_of, without_index
 from beamwood.serve.engine import Priority
 from beamwood.serve.http.route import Call, Route
 from beamwood.serve.messages import Item, ListAnswer, Score, Similar
-from beamwood.serve.problems import Problem, of_input
+from beamwood.serve.problems import Problem
 from beamwood.serve.service import Service
 from beamwood.serve.settings import Limits
 from beamwood.types import ItemLists, SearchOptions
@@ -45,6 +46,7 @@ async def _similar(call: Call) -> ListAnswer:
         raise Problem("invalid_request", f"k={body.k} is above {limits.k}; ask for fewer", field="k")
     asked = [body.item] if body.items is None else body.items
     _check_length("items", asked, limits)
+    check_filters(body.filter, limits)
     return await _answer(call, functools.partial(_like, call.snapshot, body, asked, limits))
 
 
@@ -73,7 +75,7 @@ async def _answer(call: Call, work: functools.partial[Found]) -> ListAnswer:
         try:
             indices, scores, unknown = work()
         except InputError as error:
-            raise of_input(error) from None
+            raise refused(error, snapshot, body.filter if isinstance(body, Similar) else None) from None
         except (RecursionError, OverflowError) as error:
             raise Problem("invalid_request", f"the filter cannot be read ({error})", field="filter") from None
         ids, new = snapshot.names.items.decode(indices), (indices >= snapshot.known).tolist()
@@ -114,11 +116,15 @@ def _like(snapshot: Snapshot, body: Similar, asked: Sequence[Any], limits: Limit
     places = indices_of(snapshot.names.items, asked)
     unknown, known = without_index(asked, places), places[places >= 0]
     if len(known) == 0:
-        raise Problem("unknown_item", f"the item {asked[0]!r} is unknown; give one of the catalogue", field="item")
+        field = "item" if body.items is None else "items"
+        raise Problem("unknown_item", f"the item {asked[0]!r} is unknown; give one of the catalogue", field=field)
     allowed, where = allowed_and_where(body.filter, snapshot, most_ids=limits.filter_ids)
     prepared = snapshot.names.filters.prepared(allowed, where)
     options = SearchOptions(allowed=None if prepared is None else prepared.mask, prepared=prepared)
-    hits = similar_items(snapshot.searcher, known, min(body.k, snapshot.num_items), options, by=body.by)
+    try:
+        hits = similar_items(snapshot.searcher, known, min(body.k, snapshot.num_items), options, by=body.by)
+    except InputError as error:
+        raise Problem("invalid_request", str(error), field="by") from None
     there = hits.items[0] >= 0
     return hits.items[0][there], hits.scores[0][there], unknown
 
@@ -129,6 +135,7 @@ def _ordered(snapshot: Snapshot, body: Score, kept: StoredHistory) -> Found:
     unknown, own = without_index(body.items, places), np.unique(places[places >= 0])
     own = own[snapshot.names.filters.may_show(own)]
     needs = snapshot.searcher.needs
+    check_needs(needs, body)
     request = Request(
         histories=ItemLists.unchecked(np.array([0, len(known.history)], np.int64), known.history),
         k=1,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 
 from msgspec import Struct
 
 from beamwood.serve.answer.asking import StoredHistory, check_asking
+from beamwood.serve.answer.limited import check_limits
 from beamwood.serve.engine import Priority
 from beamwood.serve.http.route import Call, Plain, Route
 from beamwood.serve.page.asked import FIELDS, FormFields
@@ -65,20 +65,19 @@ async def _page(call: Call) -> Plain:
 
 async def _view(call: Call, asked: FormFields) -> View:
     service, snapshot = call.service, call.snapshot
-    body, kept = asked.body(snapshot), StoredHistory()
+    # A condition may be long.
+    body, kept = await asyncio.to_thread(asked.body, snapshot), StoredHistory()
     if body is not None:
         check_asking(body, service.settings.limits)
+        check_limits(body, snapshot.num_items, service.settings.limits)
         kept = await service.kept_of(snapshot, body)
-    work = functools.partial(_work, call, asked, kept)
+
+    def work(pressure: float) -> View:  # noqa: ARG001
+        return view_of(snapshot, asked, body, kept, service.settings.limits, request_id=call.request_id)
+
     ran = await call.run(work, deadline=call.deadline(None), priority=Priority.CALLER)
     found: View = ran.value
     return found
-
-
-def _work(call: Call, asked: FormFields, kept: StoredHistory, pressure: float) -> View:  # noqa: ARG001
-    snapshot = call.snapshot
-    limits = call.service.settings.limits
-    return view_of(snapshot, asked, asked.body(snapshot), kept, limits, request_id=call.request_id)
 
 
 async def _style(call: Call) -> Plain:  # noqa: ARG001

@@ -7,17 +7,16 @@ import functools
 import time
 
 from beamwood.serve.answer.answering import FoundItems, recommended
-from beamwood.serve.answer.asking import StoredHistory, check_asking
+from beamwood.serve.answer.asking import check_asking
 from beamwood.serve.answer.cursor import next_page, rest_asked, with_cursor
 from beamwood.serve.answer.filter_form import filter_name
 from beamwood.serve.answer.kept import owner_of
-from beamwood.serve.answer.snapshot import Snapshot
+from beamwood.serve.answer.limited import check_limits
 from beamwood.serve.engine import Priority
 from beamwood.serve.http.route import Call, Route
 from beamwood.serve.messages import Answer, Batch, BatchAnswer, Recommend, Row
 from beamwood.serve.problems import Problem
 from beamwood.serve.service import Service
-from beamwood.serve.settings import Limits
 from beamwood.serve.store.event import owner_text, read_owner
 
 __all__ = ["answer_one", "note_for_log", "routes"]
@@ -70,14 +69,14 @@ async def answer_one(
     """The answer to one request, with its times. Errors: `Problem`."""
     service, limits = call.service, call.service.settings.limits
     snapshot, arm = service.experiments.chosen(owner_of(body), call.snapshot)
-    _check(body, limits)
+    check_limits(body, snapshot.num_items, limits)
     if body.cursor is not None:
         return await _next_page(service, body, request_id, began=began)
     check_asking(body, limits)
     asked = time.monotonic()
     kept = await service.kept_of(snapshot, body)
     stored = time.monotonic() - asked
-    work = functools.partial(_work, snapshot, body, kept, limits, request_id)
+    work = functools.partial(recommended, snapshot, body, kept, limits, request_id=request_id, deadline=deadline)
     ran = await call.run(work, deadline=deadline, priority=priority, plain=_is_plain(body))
     answer: Answer = ran.value[0]
     found: FoundItems = ran.value[1]
@@ -128,26 +127,11 @@ def note_for_log(call: Call, body: Recommend, answer: Answer) -> None:
         noted["arm"] = answer.arm
 
 
-def _work(
-    snapshot: Snapshot, body: Recommend, kept: StoredHistory, limits: Limits, request_id: str, pressure: float
-) -> tuple[Answer, FoundItems]:
-    return recommended(snapshot, body, kept, limits, request_id=request_id, pressure=pressure)
-
-
 def _is_plain(body: Recommend) -> bool:
     """Does a body ask for nothing that makes a search longer?"""
     rules = body.max_per_category is not None or body.diversity > 0 or body.promote
     wider = body.effort is not None or body.beam_width is not None or body.pages or body.k > _FEW
     return not (rules or wider or body.filter is not None or body.explain != "none")
-
-
-def _check(body: Recommend, limits: Limits) -> None:
-    """Errors: `Problem` on more than there may be."""
-    if body.k > limits.k:
-        raise Problem("invalid_request", f"k={body.k} is above {limits.k}; ask for fewer, or for pages", field="k")
-    if len(body.exclude) > limits.filter_ids:
-        message = f"exclude has {len(body.exclude)} ids; give {limits.filter_ids} at most"
-        raise Problem("invalid_request", message, field="exclude")
 
 
 async def _batch(call: Call) -> BatchAnswer:
@@ -172,6 +156,10 @@ async def _batch(call: Call) -> BatchAnswer:
 async def _row(call: Call, body: Recommend, number: int) -> Row:
     request_id = f"{call.request_id}.{number}"
     try:
+        if body.explain == "full":
+            # The paths of all rows together would be gigabytes.
+            message = 'explain="full" is for single requests; send it to /v1/recommend, or ask for "scores"'
+            raise Problem("invalid_request", message, field="explain")
         deadline = call.deadline(body.deadline_ms, len(call.body.requests))
         began = time.monotonic()
         return Row(ok=await answer_one(call, body, request_id, Priority.BATCH, deadline, began=began))

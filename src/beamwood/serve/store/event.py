@@ -17,6 +17,7 @@ __all__ = [
     "Owner",
     "Session",
     "check_owner",
+    "check_text",
     "owner_text",
     "read_id",
     "read_owner",
@@ -64,10 +65,10 @@ class Event:
         check_owner(self.user)
         _check_id("item", self.item)
         if self.type != UNTYPED:
-            _check_text("type", self.type)
+            check_text("type", self.type)
         for name, value in (("key", self.key), ("request_id", self.request_id)):
             if value is not None:
-                _check_text(name, value)
+                check_text(name, value)
         for name, number in (("time", self.time), ("weight", self.weight)):
             if not math.isfinite(number):
                 raise InputError(f"{name}={number} is not finite; give a finite number")
@@ -123,12 +124,13 @@ def _bare(owner: Owner) -> Id:
 
 def _check_id(name: str, value: Any) -> None:
     if isinstance(value, str):
-        _check_text(name, value)
+        check_text(name, value)
     elif isinstance(value, bool) or not isinstance(value, int) or not -(2**63) <= value < 2**64:
         raise InputError(f"{name}={value!r} is not an id; give text, or a whole number from -2^63 to 2^64 - 1")
 
 
-def _check_text(name: str, value: str) -> None:
+def check_text(name: str, value: str) -> None:
+    """Errors: `InputError` naming it, on text that is empty or too long, or that no store accepts."""
     if not 0 < len(value) <= _LONGEST:
         raise InputError(f"{name} has {len(value)} characters; give 1 to {_LONGEST}")
     if "\0" in value or any("\ud800" <= character <= "\udfff" for character in value):

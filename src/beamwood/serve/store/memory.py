@@ -16,6 +16,7 @@ from msgspec import structs
 from beamwood.serve.store.event import Event, Id, Owner, Session
 from beamwood.serve.store.group import checked_keys
 from beamwood.serve.store.protocol import (
+    KEY_SECONDS,
     Answered,
     Appended,
     KeyReused,
@@ -45,6 +46,8 @@ class MemoryStore:
         self._known: dict[bytes, bytes] = {}
         # The identity of each event by seq, to detect duplicates.
         self._identities: dict[int, bytes] = {}
+        # Of events that retention removed: by identity the owner, and when.
+        self._spent: dict[bytes, tuple[Owner, float]] = {}
         self._erased: dict[Owner, float] = {}
         self._documents: dict[str, str] = {}
         self._answers: dict[str, Answered] = {}
@@ -105,6 +108,8 @@ class MemoryStore:
             self._check()
             gone = self._records.pop(owner, [])
             self._forget(gone)
+            for identity in [each for each, (whose, _) in self._spent.items() if whose == owner]:
+                del self._known[identity], self._spent[identity]
             # Ordered by time, as each new tombstone is the latest.
             latest = self._erased[next(reversed(self._erased))] if self._erased else None
             self._erased.pop(owner, None)
@@ -128,6 +133,7 @@ class MemoryStore:
             moved = self._records.pop(session, [])
             for record in sorted(moved, key=lambda r: r.seq):
                 self._insert(replace(record.event, user=user), self._identities.pop(record.seq))
+            self._spent |= {each: (user, at) for each, (whose, at) in self._spent.items() if whose == session}
             for name, answer in self._answers.items():
                 if answer.owner == session:
                     self._answers[name] = structs.replace(answer, owner=user)
@@ -147,16 +153,18 @@ class MemoryStore:
     def compact(self, retention: Retention, now: float, owners: int = 500) -> int:
         with self._lock:
             self._check()
+            for identity in [each for each, (_, at) in self._spent.items() if at < now - KEY_SECONDS]:
+                del self._known[identity], self._spent[identity]
             names = list(self._records)[self._turn : self._turn + owners]
             self._turn = self._turn + owners if len(names) == owners else 0
-            return sum(self._trim(name, retention, retention.oldest(now)) for name in names)
+            return sum(self._trim(name, retention, now) for name in names)
 
-    def _trim(self, owner: Owner, retention: Retention, oldest: float) -> int:
+    def _trim(self, owner: Owner, retention: Retention, now: float) -> int:
         kept = self._records[owner]
-        first = bisect.bisect_left(kept, oldest, key=lambda r: r.event.time)
+        first = bisect.bisect_left(kept, retention.oldest(now), key=lambda r: r.event.time)
         if retention.keep_events is not None:
             first = max(first, len(kept) - retention.keep_events)
-        self._forget(kept[:first])
+        self._spent |= {self._identities.pop(record.seq): (owner, now) for record in kept[:first]}
         if first == len(kept):
             del self._records[owner]
         else:

@@ -35,13 +35,24 @@ create table if not exists beamwood_events (
 create unique index if not exists beamwood_events_identity on beamwood_events (identity);
 create index if not exists beamwood_events_owner on beamwood_events (owner, time, seq);
 create index if not exists beamwood_events_number on beamwood_events (owner, seq);
+create table if not exists beamwood_spent (
+  identity bytea primary key, content bytea not null, owner text not null, time double precision not null);
+create index if not exists beamwood_spent_owner on beamwood_spent (owner);
+create index if not exists beamwood_spent_time on beamwood_spent (time);
+"""
+
+
+_COLLATION = """
+select collname from pg_attribute join pg_collation on pg_collation.oid = attcollation
+where attrelid = 'beamwood_events'::regclass and attname = 'owner'
 """
 
 
 class PostgresStore(SqlStore):
     """A store for several servers, `durable` unless commits do not wait for the disk; creates missing tables.
 
-    Errors: `InputError` on an invalid address; `StoreUnavailable` if the server is down, also when the store is opened.
+    Errors: `InputError` on an invalid address, and on tables of an earlier version; `StoreUnavailable` if the server is
+    down, also when the store is opened.
     """
 
     kind = "postgres"
@@ -122,7 +133,10 @@ class PostgresStore(SqlStore):
         return cursor
 
     def _contents(self, cursor: Cursor, identities: list[bytes]) -> dict[bytes, bytes]:
-        cursor.execute("select identity, content from beamwood_events where identity = any(?)", (identities,))
+        known = (
+            f"select identity, content from beamwood_{name} where identity = any(?)" for name in ("events", "spent")
+        )
+        cursor.execute(" union all ".join(known), (identities, identities))
         return {bytes(identity): bytes(content) for identity, content in cursor.fetchall()}
 
     def close(self) -> None:
@@ -135,8 +149,14 @@ class PostgresStore(SqlStore):
 
 
 def _made(cursor: Any) -> None:
-    """Create missing tables."""
+    """Create missing tables. Errors: `InputError` where an index does not serve the table that there is."""
     cursor.execute(_SCHEMA + TABLES)
+    cursor.execute(_COLLATION)
+    if cursor.fetchall() != [("C",)]:
+        raise InputError(
+            "the table beamwood_events is of an earlier version, so each history would be read by a scan of it; run: "
+            'alter table beamwood_events alter column owner type text collate "C"'
+        )
 
 
 class _Connection(psycopg.Connection[Any]):

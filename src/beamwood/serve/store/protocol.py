@@ -19,6 +19,7 @@ from beamwood.serve.store.event import Event, Id, Owner, Session
 
 __all__ = [
     "Answered",
+    "KEY_SECONDS",
     "Appended",
     "HistoryStore",
     "KeyReused",
@@ -29,6 +30,10 @@ __all__ = [
     "later_tombstone",
     "stored_history",
 ]
+
+
+KEY_SECONDS = 86400.0
+"""The key of an event that retention removed is known for so long after that: a client may send the event again."""
 
 
 class StoreUnavailable(Exception):
@@ -170,7 +175,11 @@ class HistoryStore(Protocol):
         ...
 
     def compact(self, retention: Retention, now: float, owners: int = 500) -> int:
-        """Apply the retention to the next `owners` owners, in turn over calls; return the number of deleted events."""
+        """Apply the retention to the next `owners` owners, in turn over calls; return the number of deleted events.
+
+        Their identities are known for `KEY_SECONDS` more, or until their owner is erased: sent again they are
+        duplicates.
+        """
         ...
 
     def put(self, name: str, value: str) -> None:

@@ -20,6 +20,7 @@ from beamwood.serve.store.answer_text import answer_text, owner_or_nobody, read_
 from beamwood.serve.store.event import Event, Id, Owner, Session, id_text, owner_text, read_id, read_owner
 from beamwood.serve.store.group import Batch, GroupWriter
 from beamwood.serve.store.protocol import (
+    KEY_SECONDS,
     Answered,
     Appended,
     KeyReused,
@@ -178,7 +179,7 @@ class RedisStore:
         def work() -> int:
             with self._client.pipeline(transaction=False) as pipe:
                 for name in names:
-                    self._run("trim", name, oldest, keep, client=pipe)
+                    self._run("trim", name, oldest, keep, repr(now), int(KEY_SECONDS), client=pipe)
                 return sum(pipe.execute())
 
         return self._write(work) if names else 0

@@ -1,9 +1,10 @@
 """Lua scripts that Redis runs atomically; each takes the key prefix, and owners in the form of `owner_text`.
 
-Keys: `seq`, the last sequence number; `key:IDENTITY`, the content; `events:OWNER`, the history; `owners`; `last`, the
-last sequence number by owner; `erased`, a sorted set of owners by time; `answer:REQUEST`; `hit:REQUEST`;
-`answers:OWNER`, the requests. A member is the sequence number (16 digits), the identity (16 bytes) and the body. An
-answer is the length of its owner in bytes, a space, the owner and the body.
+Keys: `seq`, the last sequence number; `key:IDENTITY`, the content; `events:OWNER`, the history; `spent:OWNER`, a sorted
+set of the identities of events that retention removed; `owners`; `last`, the last sequence number by owner; `erased`, a
+sorted set of owners by time; `answer:REQUEST`; `hit:REQUEST`; `answers:OWNER`, the requests. A member is the sequence
+number (16 digits), the identity (16 bytes) and the body. An answer is the length of its owner in bytes, a space, the
+owner and the body.
 """
 
 __all__ = ["SCRIPTS"]
@@ -16,8 +17,8 @@ local function add(owner, time, rest)
   redis.call('sadd', prefix .. 'owners', owner)
   redis.call('hset', prefix .. 'last', owner, seq)
 end
-local function forget(member)
-  redis.call('del', prefix .. 'key:' .. string.sub(member, 17, 32))
+local function forget(identity)
+  redis.call('del', prefix .. 'key:' .. identity)
 end
 local function drop(owner)
   redis.call('del', prefix .. 'events:' .. owner)
@@ -55,7 +56,9 @@ ERASE = (
     _ADD
     + """
 local members = redis.call('zrange', prefix .. 'events:' .. ARGV[1], 0, -1)
-for _, member in ipairs(members) do forget(member) end
+for _, member in ipairs(members) do forget(string.sub(member, 17, 32)) end
+for _, identity in ipairs(redis.call('zrange', prefix .. 'spent:' .. ARGV[1], 0, -1)) do forget(identity) end
+redis.call('del', prefix .. 'spent:' .. ARGV[1])
 drop(ARGV[1])
 local latest, at = redis.call('zrevrange', prefix .. 'erased', 0, 0, 'withscores')[2], ARGV[2]
 if latest and tonumber(at) <= tonumber(latest) then
@@ -141,6 +144,10 @@ for i = 1, #found, 2 do moved[#moved + 1] = {found[i], found[i + 1]} end
 table.sort(moved, function(a, b) return a[1] < b[1] end)
 for _, each in ipairs(moved) do add(ARGV[2], each[2], string.sub(each[1], 17)) end
 drop(ARGV[1])
+local spent, whose = prefix .. 'spent:' .. ARGV[1], prefix .. 'spent:' .. ARGV[2]
+local longest = math.max(redis.call('pttl', spent), redis.call('pttl', whose))
+if redis.call('zunionstore', whose, 2, whose, spent) > 0 then redis.call('pexpire', whose, longest) end
+redis.call('del', spent)
 for _, id in ipairs(redis.call('smembers', prefix .. 'answers:' .. ARGV[1])) do
   local name = prefix .. 'answer:' .. id
   local answer, left = redis.call('get', name), redis.call('pttl', name)
@@ -165,7 +172,8 @@ for i = 5, #ARGV, 2 do redis.call('hset', documents, ARGV[i], ARGV[i + 1]) end
 return 1
 """
 
-# Arguments: owner, oldest time, events to keep (0: all). Returns the number of deleted events.
+# Arguments: owner, oldest time, events to keep (0: all), the time, seconds for which their keys are known. Returns the
+# number of deleted events.
 TRIM = (
     _ADD
     + """
@@ -174,10 +182,15 @@ local gone = redis.call('zrangebyscore', name, '-inf', '(' .. ARGV[2])
 local beyond = redis.call('zcard', name) - tonumber(ARGV[3])
 if tonumber(ARGV[3]) > 0 and beyond > #gone then gone = redis.call('zrange', name, 0, beyond - 1) end
 if #gone == 0 then return 0 end
+local spent = prefix .. 'spent:' .. ARGV[1]
 for _, member in ipairs(gone) do
-  forget(member)
+  local identity = string.sub(member, 17, 32)
+  redis.call('expire', prefix .. 'key:' .. identity, ARGV[5])
+  redis.call('zadd', spent, ARGV[4], identity)
   redis.call('zrem', name, member)
 end
+redis.call('zremrangebyscore', spent, '-inf', '(' .. string.format('%.17g', tonumber(ARGV[4]) - tonumber(ARGV[5])))
+redis.call('expire', spent, ARGV[5])
 local left = redis.call('zrange', name, 0, -1)
 if #left == 0 then
   drop(ARGV[1])

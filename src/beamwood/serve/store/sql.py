@@ -12,7 +12,16 @@ from typing import Any, Protocol, TypeVar
 from beamwood.serve.store.answer_text import answer_text, read_answer
 from beamwood.serve.store.event import Event, Id, Owner, Session, id_text, owner_text, read_id, read_owner
 from beamwood.serve.store.group import Batch, GroupWriter, checked_keys
-from beamwood.serve.store.protocol import Answered, Appended, KeyReused, Record, Retention, Stored, later_tombstone
+from beamwood.serve.store.protocol import (
+    KEY_SECONDS,
+    Answered,
+    Appended,
+    KeyReused,
+    Record,
+    Retention,
+    Stored,
+    later_tombstone,
+)
 
 __all__ = ["TABLES", "Cursor", "SqlStore"]
 
@@ -29,10 +38,11 @@ union all select 2, null, time, null, null from beamwood_erased where owner = ?
 """
 _RECORD = "select seq, owner, time, item, type, weight, request_id from beamwood_events"
 _SOME_OWNERS = "select distinct owner from beamwood_events where owner > ? order by owner limit ?"
-_TRIM = """
-delete from beamwood_events where owner = ? and (time < ? or seq in (
+_BEYOND = """
+owner = ? and (time < ? or seq in (
   select seq from beamwood_events where owner = ? order by time desc, seq desc limit ? offset ?))
 """
+_SPEND = f"insert into beamwood_spent select identity, content, owner, ? from beamwood_events where {_BEYOND}"
 _PUT = "insert into beamwood_documents values (?, ?) on conflict (name) do update set value = excluded.value"
 _ANSWER = """
 insert into beamwood_answers (request_id, owner, time, category, body) select ?, ?, ?, ?, ?
@@ -93,7 +103,7 @@ class SqlStore(ABC):
 
     @abstractmethod
     def _contents(self, cursor: Cursor, identities: list[bytes]) -> dict[bytes, bytes]:
-        """The content of the stored events among these identities."""
+        """The content of the stored events among these identities, and of those that retention removed lately."""
 
     def append(self, events: Sequence[Event]) -> Future[Appended]:
         return self._writer.append(events)
@@ -145,6 +155,7 @@ class SqlStore(ABC):
             at = later_tombstone(_only(cursor, "select max(time) from beamwood_erased"), now)
             cursor.execute(stone, (owner_text(owner), at, at))
             cursor.execute("delete from beamwood_answers where owner = ?", (owner_text(owner),))
+            cursor.execute("delete from beamwood_spent where owner = ?", (owner_text(owner),))
             return gone, at
 
         return self._writer.call(lambda: self._transaction(work))
@@ -161,7 +172,8 @@ class SqlStore(ABC):
             cursor.execute("delete from beamwood_events where owner = ?", (name,))
             if moved:
                 cursor.executemany(_INSERT, [(owner_text(user), *row[1:]) for row in moved])
-            cursor.execute("update beamwood_answers set owner = ? where owner = ?", (owner_text(user), name))
+            for table in ("answers", "spent"):
+                cursor.execute(f"update beamwood_{table} set owner = ? where owner = ?", (owner_text(user), name))
             return len(moved)
 
         return self._writer.call(lambda: self._transaction(work))
@@ -185,12 +197,15 @@ class SqlStore(ABC):
 
         def work(cursor: Cursor) -> int:
             gone = 0
+            cursor.execute("delete from beamwood_spent where time < ?", (now - KEY_SECONDS,))
             for name in names:
-                cursor.execute(_TRIM, (name, oldest, name, _ALL, keep))
+                beyond = name, oldest, name, _ALL, keep
+                cursor.execute(_SPEND, (now, *beyond))
+                cursor.execute(f"delete from beamwood_events where {_BEYOND}", beyond)
                 gone += cursor.rowcount
             return gone
 
-        return self._writer.call(lambda: self._transaction(work)) if names else 0
+        return self._writer.call(lambda: self._transaction(work))
 
     def put(self, name: str, value: str) -> None:
         self._writer.call(lambda: self._transaction(lambda cursor: cursor.execute(_PUT, (name, value))))

@@ -25,6 +25,10 @@ create table if not exists beamwood_events (
 create unique index if not exists beamwood_events_identity on beamwood_events (identity);
 create index if not exists beamwood_events_owner on beamwood_events (owner, time, seq);
 create index if not exists beamwood_events_number on beamwood_events (owner);
+create table if not exists beamwood_spent (
+  identity blob primary key, content blob not null, owner text not null, time real not null);
+create index if not exists beamwood_spent_owner on beamwood_spent (owner);
+create index if not exists beamwood_spent_time on beamwood_spent (time);
 """
 # The last number of an owner is read with each history. SQLite ends each entry of an index with the row's number, seq.
 _MOST_PARAMETERS = 500
@@ -118,8 +122,9 @@ class SqliteStore(SqlStore):
         for start in range(0, len(identities), _MOST_PARAMETERS):
             some = identities[start : start + _MOST_PARAMETERS]
             marks = ", ".join("?" * len(some))
-            cursor.execute(f"select identity, content from beamwood_events where identity in ({marks})", some)
-            found |= dict(cursor.fetchall())
+            for table in ("events", "spent"):
+                cursor.execute(f"select identity, content from beamwood_{table} where identity in ({marks})", some)
+                found |= dict(cursor.fetchall())
         return found
 
     def compact(self, retention: Retention, now: float, owners: int = 500) -> int:
