@@ -103,7 +103,7 @@ def test_unknown_origins_are_refused(split):
         with pytest.raises(InputError, match=r"does not record how it was fitted \("):
             beamwood.refit(replace(fitted, metadata=fitted.metadata | damaged), split)
     file = {"method_file": {"path": "own.py", "sha256": ""}}
-    with pytest.raises(InputError, match=r"is defined in own\.py; give this file as the method"):
+    with pytest.raises(InputError, match=r"is defined in own\.py; give method='own\.py'"):
         beamwood.refit(replace(fitted, metadata=fitted.metadata | file), split)
     with pytest.raises(InputError, match="time_limit="):
         beamwood.refit(fitted, split, time_limit=-1.0)

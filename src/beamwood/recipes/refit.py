@@ -184,7 +184,7 @@ class _Recorded(BaseModel):
 def _part(recorded: _Recorded, own: Method | None) -> RefitPart:
     name, file, preset = recorded.method, recorded.method_file, recorded.preset
     if file is not None and own is None:
-        raise InputError(f"{name} is defined in {file.path}; give this file as the method")
+        raise InputError(f"{name} is defined in {file.path}; give method={file.path!r}")
     method = own if own is not None and own.name == name else load_method(name)
     usual = method.configured(None, preset).flat()
     if not all(isinstance(keys, Mapping) for keys in recorded.config.values()):
