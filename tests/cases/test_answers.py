@@ -46,6 +46,14 @@ def test_other_repeats_get_no_advice_to_drop_them(write, planted, say):
     assert "test labels" not in say("fit", write(planted), "--split", "leave-one-out")
 
 
+def test_labels_without_a_training_row_are_reported(write, say):
+    times = [(user, day) for user in range(40) for day in range(30)]
+    rows = [(user, 100 * (day // 24) + (user + day) % 7, 5, 10**9 + 86400 * day) for user, day in times]
+    said = say("fit", write(rows), "--split", "time")
+    assert "120 of 120 test labels are items without a training row, and hardly any method finds those" in said
+    assert "training row" not in say("fit", write(rows))
+
+
 def test_seen_labels_are_counted():
     frame = pl.DataFrame({"user": [1, 1, 1, 2, 2, 2], "item": [5, 6, 5, 5, 6, 7], "time": range(6)})
     split = leave_one_out(Dataset.from_log(read_log(frame)))

@@ -4,6 +4,7 @@ import json
 import shlex
 import time
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -78,6 +79,8 @@ def test_the_numbers_equal_those_of_a_fit(folder, capsys):
         seen = [set(split.test.seen[row].tolist()) for row in range(len(split.test))]
         again = sum(item in seen[row] for row in range(len(split.test)) for item in split.test.labels[row].tolist())
         assert left["labels_seen_before"] == again
+        new = np.isin(split.test.labels.items, split.train.histories.items, invert=True)
+        assert left["labels_without_training_rows"] == new.sum()
     (command,) = document["commands"]
     assert command == "beamwood fit log.csv --out runs/log"
     assert run(command) == 0
@@ -219,6 +222,10 @@ def test_a_large_log_is_described_by_a_sample_of_users():
     }
     assert part["item_table"]["items_without_rows"] == 10
     assert part["splits"]["leave-one-out"]["test_users"] == part["measured_on"]["users"]
+    new = [each["splits"]["users"]["labels_without_training_rows"] for each in (whole, part)]
+    assert new == [0, None]
+    assert "0 are items without a training row" in "\n".join(description_lines(whole))
+    assert "training row" not in "\n".join(description_lines(part))
 
 
 @pytest.mark.parametrize(

@@ -188,3 +188,23 @@ def test_the_checkpoint_of_an_earlier_run_is_not_reported(market, tmp_path, monk
     capsys.readouterr()
     assert beamwood(*command, *words) == 130
     assert capsys.readouterr().err.strip().splitlines()[-1] == ANEW
+
+
+# A run that has saved its state and printed the line, whose interpreter takes long to end.
+ENDING = """
+import os, signal, time
+from beamwood.cli import interrupts
+from beamwood.training.interrupt import SAVING
+signal.signal(signal.SIGINT, lambda *_: None)
+interrupts.Watch(as_json=False)
+SAVING.set()
+os.kill(os.getpid(), signal.SIGINT)
+assert interrupts.claimed()
+time.sleep(20)
+"""
+
+
+def test_a_slow_end_after_saving_is_not_reported_as_saving():
+    program = [sys.executable, "-c", ENDING]
+    ended = subprocess.run(program, capture_output=True, text=True, env=ENVIRONMENT, timeout=SECONDS, check=False)
+    assert (ended.returncode, ended.stderr) == (130, "")

@@ -112,8 +112,8 @@ def test_wrong_options(log, fitted, tmp_path, capsys):
     (tmp_path / "torn.run" / "config.json").write_text('{"beamw')
     tree = ["fit", log, "--method", "dtr", "--out"]
     cases = [
-        ([*fit, "--seed", "99999999999999999999"], "less than or equal to 9223372036854775807"),
-        ([*fit, "--seed", "-1"], "greater than or equal to 0"),
+        ([*fit, "--seed", "99999999999999999999"], "is above 9223372036854775807; give at most"),
+        ([*fit, "--seed", "-1"], "--seed -1 is below 0; give at least 0"),
         ([*fit, "--items-column", "x"], "--items-column is for the item table; give one with --items"),
         ([*fit, "--unlisted-items", "keep"], "--unlisted-items keep is for the item table"),
         (["compare", log, "--items-column", "x"], "--items-column is for the item table"),
@@ -180,6 +180,21 @@ def test_the_run_is_next_to_a_folder_given_with_a_slash(log, tmp_path, capsys):
     )
     assert Retriever.load(tmp_path / "mine").metadata["method"] == "dtr"
     assert (tmp_path / "mine.run" / "metrics.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("evaluate", "runs/a", "--tail", "x"), "--tail x is not a number; give one; `beamwood evaluate --help-all`"),
+        (("evaluate", "runs/a", "--tail=1.2"), "--tail 1.2 is above 0.999; give at most 0.999; "),
+        (("fit", "log.csv", "--seed", "-1"), "--seed -1 is below 0; give at least 0; "),
+        (("recommend", "runs/a", "-k1e3", "--user", "7"), "--k 1e3 is not a whole number; give one; "),
+    ],
+)
+def test_a_wrong_value_is_shown_in_our_words(capsys, arguments, said):
+    """The parser's own words are of another package, and without the value."""
+    assert beamwood(*arguments) == 2
+    assert f"beamwood: {said}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("text", "value"), [("null", None), ("0.5", 0.5)])

@@ -333,6 +333,18 @@ def test_an_error_names_the_allowed_values(method, setting, value, message):
         load_method(method).configured({setting: value})
 
 
+@pytest.mark.parametrize(
+    ("method", "setting", "message"),
+    [
+        ("sasrec", "tree.branching", r"dtr, tdm, jtm, otm and \d+ more; leave it out$"),
+        ("ranker", "model.context_columns", "two_stage; here there are model.kind, model.width, "),
+    ],
+)
+def test_a_setting_of_other_methods_names_them(method, setting, message):
+    with pytest.raises(InputError, match=f"^configuration: setting '{setting}' belongs to {message}"):
+        load_method(method).configured({setting: 8})
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_errors_do_not_quote_other_packages(method):
     """The suggested value is itself accepted."""

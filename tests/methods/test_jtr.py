@@ -226,7 +226,7 @@ def test_compare_accepts_it(split):
 def test_it_accepts_only_its_own_index(split):
     """Suggestions come from the same group of settings."""
     own = "index.num_probed, index.num_children, index.leaf_size, index.num_homes"
-    with pytest.raises(InputError, match=rf"setting 'index\.kind' is unknown; there are {own}$"):
+    with pytest.raises(InputError, match=rf"setting 'index\.kind' belongs to sasrec, .* more; here there are {own}$"):
         METHOD.fitted(split, SHORT | {"index.kind": "ivf"}, progress=False)
     with pytest.raises(InputError, match=r"setting 'index\.leafsize' is unknown; did you mean 'index\.leaf_size'\?"):
         METHOD.fitted(split, SHORT | {"index.leafsize": 9}, progress=False)

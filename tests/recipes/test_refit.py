@@ -60,6 +60,19 @@ def test_what_a_search_found_keeps_its_metric_and_its_limit(split, tmp_path):
     assert again.metadata["refit"]["time_limit"] == 40.0
 
 
+@pytest.mark.parametrize("method", ["sasrec", "sasrec+cooccurrence", "ease"])
+def test_the_time_limit_of_a_fit_applies_again(split, tmp_path, method):
+    """Without it a short fit would be refitted for all of its steps."""
+    config = {**TINY, "loop.max_steps": 4} if method != "ease" else None
+    fitted = beamwood.fit(split, method, config, time_limit=30.0)
+    fitted.save(tmp_path / "fitted")
+    again = beamwood.refit(beamwood.load(tmp_path / "fitted"), split)
+    assert again.metadata["refit"]["time_limit"] == fitted.metadata["time_limit"] == 30.0
+    once_more = beamwood.refit(again, split, time_limit=20.0)
+    assert once_more.metadata["refit"]["time_limit"] == 30.0
+    assert beamwood.refit(beamwood.fit(split, method, config), split).metadata["refit"]["time_limit"] is None
+
+
 def test_without_histories_it_stays_so(split):
     fitted = without_users(beamwood.fit(split, "popularity"))
     again = beamwood.refit(fitted, split)
@@ -90,7 +103,7 @@ def test_unknown_origins_are_refused(split):
         with pytest.raises(InputError, match=r"does not record how it was fitted \("):
             beamwood.refit(replace(fitted, metadata=fitted.metadata | damaged), split)
     file = {"method_file": {"path": "own.py", "sha256": ""}}
-    with pytest.raises(InputError, match=r"is defined in own\.py; give this file as the method"):
+    with pytest.raises(InputError, match=r"is defined in own\.py; give method='own\.py'"):
         beamwood.refit(replace(fitted, metadata=fitted.metadata | file), split)
     with pytest.raises(InputError, match="time_limit="):
         beamwood.refit(fitted, split, time_limit=-1.0)

@@ -205,7 +205,7 @@ def load_split(dataset: Dataset, name: str, options: dict[str, Any]) -> Split:
 
     split = SPLITS[name](dataset, **options)
     tell(f"split: {split.rule}")
-    for note in (_of_few_users(split), _of_seen_labels(split)):
+    for note in (_of_few_users(split), _of_seen_labels(split), _of_new_items(split)):
         if note is not None:
             tell(note)
     return split
@@ -236,6 +236,17 @@ def _of_seen_labels(split: Split) -> str | None:
     return (
         f"{seen:,} of {labels:,} test labels are items that their user had taken before; with seen items removed no "
         f"method can find them: {fix}"
+    )
+
+
+def _of_new_items(split: Split) -> str | None:
+    """A note where at least half of the labels are items that training has no row of."""
+    new, labels = split.test.labels_outside(split.train.histories), len(split.test.labels.items)
+    if 2 * new < labels:
+        return None
+    return (
+        f"{new:,} of {labels:,} test labels are items without a training row, and hardly any method finds those; "
+        "`beamwood describe` counts them in every split, and `beamwood refit` learns from them before you serve"
     )
 
 

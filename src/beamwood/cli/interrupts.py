@@ -98,7 +98,8 @@ class Watch:
 
     def _watch(self) -> None:
         self._await(None)
-        if not self._await(PATIENCE) and SAVING.is_set():
+        # Once the line is printed the state is saved, and only the interpreter's own end takes long.
+        if not self._await(PATIENCE) and SAVING.is_set() and not _said.locked():
             self._write("stopping: what was done is being saved; Ctrl-C once more ends at once")
             self._await(None)
         if claimed():

@@ -118,7 +118,7 @@ def _ended_by(error: BaseException, arguments: list[str], *, as_json: bool) -> i
 
 def _as_typed(error: Any, arguments: list[str]) -> str:
     options = {name: page.option_names for name, page in commands_by_name().items()}
-    return with_fix(error.format_message(), arguments[0] if arguments else None, options)
+    return with_fix(error.format_message(), arguments, options)
 
 
 def _stopped(line: str, *, as_json: bool) -> int:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from beamwood.errors import InputError
@@ -17,6 +18,13 @@ _PATHS = ("FILE", "FOLDER", "LOG", "PATH", "A B C")
 _PLACES = {"ADDRESS": "address", "STORE": "address", "URL": "address", "ORIGIN": "origin", "IPS": "addresses"}
 # The most commands named that have an option.
 _FEW = 3
+# By the parser's words about a value, what is wrong with it, and what to give instead.
+_VALUES = {
+    r"a valid integer\b.*": "is not a whole number; give one",
+    r"a valid number\b.*": "is not a number; give one",
+    r"greater than or equal to (.+)": r"is below \1; give at least \1",
+    r"less than or equal to (.+)": r"is above \1; give at most \1",
+}
 
 
 def check_once(given: Iterable[Any]) -> None:
@@ -52,12 +60,13 @@ def with_paths(parameters: Iterable[Any], values: Mapping[str, Any]) -> dict[str
     return made
 
 
-def with_fix(message: str, command: str | None, options: Mapping[str, Collection[str]]) -> str:
+def with_fix(message: str, arguments: Sequence[str], options: Mapping[str, Collection[str]]) -> str:
     """The parser's message about a command line, with the fix: commands that have the option, and the help to read.
 
-    `command`: the typed one, of any name; `options`: by command, the long names of its options.
+    `arguments`: as typed, from the command of any name on; `options`: by command, the long names of its options.
     """
-    said = message.rstrip(".")
+    command = arguments[0] if arguments else None
+    said = _about_value(message.rstrip("."), arguments)
     if said.startswith("No such option: "):
         option = said.removeprefix("No such option: ").split(" ")[0]
         others = [name for name, own in options.items() if option in own]
@@ -72,3 +81,28 @@ def with_fix(message: str, command: str | None, options: Mapping[str, Collection
         )
     own = f"{command} " if command in options else ""
     return followed(said, f"`beamwood {own}{'--help-all' if own else '--help'}` says what there is")
+
+
+def _about_value(said: str, arguments: Sequence[str]) -> str:
+    """The message, where it is about the value of an option in our words and with this value."""
+    found = re.fullmatch(r"Invalid value for (.+?): Input should be (.+)", said)
+    words = (
+        [re.sub(form, own, found[2]) for form, own in _VALUES.items() if re.fullmatch(form, found[2])] if found else []
+    )
+    if not found or not words:
+        return said
+    names = re.findall(r"'(-[^']+)'", found[1])
+    given = "".join(f" {value}" for value in _values_of(names, arguments)[-1:])
+    return f"{names[-1] if names else found[1]}{given} {words[0]}"
+
+
+def _values_of(names: Sequence[str], arguments: Sequence[str]) -> list[str]:
+    """The values given to an option of these names."""
+    values = [after for name, after in pairwise(arguments) if name in names]
+    for each in arguments:
+        name, equals, value = each.partition("=")
+        if equals and name in names:
+            values.append(value)
+        elif each[:2] in names and each[2:] and not each.startswith("--"):
+            values.append(each[2:])
+    return values

@@ -58,6 +58,10 @@ class Queries:
         labels, seen = (part.rows * width + part.items for part in (self.labels, self.seen))
         return int(is_in(labels, seen).sum())
 
+    def labels_outside(self, histories: ItemLists) -> int:
+        """The number of labels whose item is in none of the histories, such as those that train."""
+        return int(np.isin(self.labels.items, np.unique(histories.items), invert=True).sum())
+
     def take(self, rows: IndexArray) -> Self:
         """The queries of the given rows."""
         rows = np.asarray(rows, np.int64)

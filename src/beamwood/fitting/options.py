@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from beamwood.retrieval.retriever import Retriever
     from beamwood.training.run_folder import RunFolder
 
-__all__ = ["MAX_SEED", "PARTS", "RUN", "Fit", "TrainOptions", "with_budget"]
+__all__ = ["MAX_SEED", "PARTS", "RUN", "Fit", "TrainOptions", "limit_of", "with_budget"]
 
 Fit: TypeAlias = "Callable[..., Retriever]"
 """A function that fits a method with its default settings, given the split and `TrainOptions`."""
@@ -48,3 +48,9 @@ def with_budget(options: Mapping[str, Any], name: str | None = None) -> TrainOpt
     if not isinstance(limit, Budget):
         limit = Budget(limit) if name is None else Budget(limit, name=name)
     return cast(TrainOptions, {**options, "time_limit": limit})
+
+
+def limit_of(limit: float | Budget | None) -> dict[str, float]:
+    """What a model's metadata record of the time limit of its fit, in seconds; nothing without one."""
+    budget = Budget.of(limit)
+    return {"time_limit": budget.limit} if budget.limited else {}

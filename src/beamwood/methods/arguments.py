@@ -69,7 +69,8 @@ def configured(kind: type[MethodConfig], config: Any, preset: Mapping[str, Any] 
     try:
         made = kind.model_validate({**(preset or {}), **(config or {})})
     except ValidationError as error:
-        raise InputError(f"configuration: {problem_in_words(kind, error)}") from None
+        problem = _of_others(kind, config or {}) or problem_in_words(kind, error)
+        raise InputError(f"configuration: {problem}") from None
     # An instance that was made with the preset gives the preset's own values again.
     own, flat = kind.model_validate(preset).flat() if preset else {}, made.flat()
     return _with_effect(made, [n for n in _named(config or {}) if n not in (preset or {}) or own.get(n) != flat.get(n)])
@@ -83,6 +84,22 @@ def _named(config: Mapping[str, Any]) -> Iterator[str]:
         else:
             keys = value.model_fields_set if isinstance(value, SettingsGroup) else value
             yield from (f"{key}.{own}" for own in keys)
+
+
+def _of_others(kind: type[MethodConfig], config: Mapping[str, Any]) -> str | None:
+    """The message about a given setting that only other methods have; None where there is none."""
+    from beamwood.methods import METHODS, load_method
+
+    groups = {key: each for key, each in config.items() if "." in key or isinstance(each, Mapping | SettingsGroup)}
+    for name in _named(groups):
+        if name not in kind.names():
+            having = [method for method in METHODS if name in load_method(method).Config.names()]
+            group = f"{name.partition('.')[0]}."
+            own = ", ".join(each for each in kind.names() if each.startswith(group))
+            if having:
+                first = ", ".join(having[:4]) + (f" and {len(having) - 4} more" if len(having) > 4 else "")
+                return f"setting '{name}' belongs to {first}; {f'here there are {own}' if own else 'leave it out'}"
+    return None
 
 
 def _with_effect(made: MethodConfig, given: Iterable[str]) -> MethodConfig:

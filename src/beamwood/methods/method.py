@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from beamwood.errors import InputError, NotInstalledError, nearest
 from beamwood.extras import asking_for, is_installed, not_installed
 from beamwood.fitting.assemble import build_retriever
-from beamwood.fitting.options import with_budget
+from beamwood.fitting.options import limit_of, with_budget
 from beamwood.fitting.plan import Facts
 from beamwood.fitting.settings import MethodConfig
 from beamwood.methods.arguments import (
@@ -216,6 +216,7 @@ class Method:
             retriever = build_retriever(searcher, split, method=self.name, config=plan, seed=seed, training=dict(facts))
         about: dict[str, Any] = {"method": self.name} | ({} if preset is None else {"preset": preset})
         about |= {"config": config.model_dump(mode="json"), "plan": plan.model_dump(mode="json")}
+        about |= limit_of(given.get("time_limit"))
         if self.file is not None:
             about["method_file"] = {"path": self.file.path, "sha256": self.file.sha256}
         return replace(retriever, metadata=retriever.metadata | about)

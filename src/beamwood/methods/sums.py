@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from beamwood.data.split import Split
 from beamwood.errors import InputError
 from beamwood.fitting.fitted import method_of
+from beamwood.fitting.options import limit_of
 from beamwood.fitting.ranking.settings import StagesConfig
 from beamwood.fitting.stages import put_behind
 from beamwood.methods import load_method
@@ -72,7 +74,7 @@ def add_counting(
     for number, other in enumerate(others):
         counted = other.fitted(split, **_limited(budget, other, len(others) - number))
         fitted = add_fitted(fitted, counted, split, seed=seed, budget=budget)
-    return fitted
+    return replace(fitted, metadata=fitted.metadata | limit_of(budget))
 
 
 def add_fitted(

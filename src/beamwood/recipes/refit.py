@@ -91,8 +91,8 @@ def refit(
     (see `data.whole`), who choose the best step and the weights of a sum again. A model without histories is refitted
     without them. `method`: the `Method` or .py file of a custom method. `start`: by option, as {"--from": folder},
     refitted folders in place of those that it started from. `time_limit`: in seconds, for all methods together; by
-    default that of the search that found it, if one did. `run_of`: the run folder of a method that trains, by its place
-    in the sum, for `resume`. Errors: `InputError` where `fitted` does not record how it was fitted, and as in a fit.
+    default that of its fit, or of the search that found it. `run_of`: the run folder of a method that trains, by its
+    place in the sum, for `resume`. Errors: as in a fit, and `InputError` where `fitted` does not record its own fit.
     """
     check_split(split)
     parts, recorded = refit_parts(fitted, method, start), _Recorded.of(fitted)
@@ -151,6 +151,7 @@ class _Recorded(BaseModel):
     plan: dict[str, Any] | None = None
     preset: str | None = None
     seed: int = 0
+    time_limit: float | None = None
     method_file: MethodFile | None = None
     stages: dict[Literal["retriever", "ranker"], _Recorded] | None = None
     portfolio: _Search = _Search()
@@ -166,8 +167,10 @@ class _Recorded(BaseModel):
 
     @property
     def search(self) -> _Search:
-        """That of the search that found it, also where it was refitted since."""
-        return self.portfolio if self.refit is None else self.refit
+        """That of the search that found it, or the time limit of its fit, also where it was refitted since."""
+        if self.refit is not None:
+            return self.refit
+        return self.portfolio.model_copy(update={"time_limit": self.portfolio.time_limit or self.time_limit})
 
     @property
     def models(self) -> list[tuple[_Recorded, dict[str, Any]]]:
@@ -181,7 +184,7 @@ class _Recorded(BaseModel):
 def _part(recorded: _Recorded, own: Method | None) -> RefitPart:
     name, file, preset = recorded.method, recorded.method_file, recorded.preset
     if file is not None and own is None:
-        raise InputError(f"{name} is defined in {file.path}; give this file as the method")
+        raise InputError(f"{name} is defined in {file.path}; give method={file.path!r}")
     method = own if own is not None and own.name == name else load_method(name)
     usual = method.configured(None, preset).flat()
     if not all(isinstance(keys, Mapping) for keys in recorded.config.values()):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -169,7 +168,6 @@ def _fit_named(
     data = load_split(_read(source, first, *others), split, {"seed": asked.seed})
     if first.needs.trains(config) and not run.resume:
         _check_begun(asked.budget, first)
-    began = time.perf_counter()
     with keeping_run(out, resume=run.resume):
         limit = first_budget(asked.budget, first, others)
         fitted = fit_method(first, data, config, out=out, seed=asked.seed, run=run, limit=limit, preset=settings.preset)
@@ -178,7 +176,7 @@ def _fit_named(
     document = {
         "out": out,
         "method": fitted.metadata["method"],
-        "seconds": round(time.perf_counter() - began, 2),
+        "seconds": round(asked.budget.seconds, 2),
         "training": fitted.metadata["training"],
         "data": fitted.metadata["data"],
     }

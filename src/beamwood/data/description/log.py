@@ -77,7 +77,7 @@ def describe_log(
         table, report = _whole_table(checked, counted, items, item_column, unlisted)
         # With times, the lines about times count the ties already.
         report["notes"] += [dataset.report["order"]] if dataset.times is None and dataset.report["order"] else []
-    splits = describe_splits(dataset)
+    splits = describe_splits(dataset, sampled=one_in > 1)
     basis = len(dataset.histories.items)
     told = {
         **outline_of(source, **{name: reading_options.get(name) for name in ("columns", "separator", "header")}),

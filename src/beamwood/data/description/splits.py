@@ -11,9 +11,14 @@ from beamwood.errors import InputError
 __all__ = ["chosen_split", "describe_splits"]
 
 
-def describe_splits(dataset: Dataset) -> dict[str, dict[str, Any]]:
-    """By split the rows and users for training, validation and test, or its error; "boundary" only with a column."""
-    return {name: _left(dataset, name) for name in SPLITS if name != "boundary" or dataset.in_history is not None}
+def describe_splits(dataset: Dataset, *, sampled: bool) -> dict[str, dict[str, Any]]:
+    """By split the rows and users for training, validation and test, or its error; "boundary" only with a column.
+
+    A sample of the users says nothing of the items without a training row: their number is None.
+    """
+    return {
+        name: _left(dataset, name, sampled) for name in SPLITS if name != "boundary" or dataset.in_history is not None
+    }
 
 
 def chosen_split(splits: dict[str, dict[str, Any]]) -> str | None:
@@ -22,7 +27,7 @@ def chosen_split(splits: dict[str, dict[str, Any]]) -> str | None:
     return next((name for name in order if name in splits and "error" not in splits[name]), None)
 
 
-def _left(dataset: Dataset, name: str) -> dict[str, Any]:
+def _left(dataset: Dataset, name: str, sampled: bool) -> dict[str, Any]:
     try:
         split = SPLITS[name](dataset)
     except InputError as error:
@@ -33,4 +38,5 @@ def _left(dataset: Dataset, name: str) -> dict[str, Any]:
         "test_users": len(split.test),
         "test_labels": len(split.test.labels.items),
         "labels_seen_before": split.test.labels_seen,
+        "labels_without_training_rows": None if sampled else split.test.labels_outside(split.train.histories),
     }

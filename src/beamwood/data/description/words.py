@@ -170,11 +170,12 @@ def _of_split(split: Document, document: Document) -> str:
         return f"cannot be made: {split['error']}"
     one_in = document["measured_on"]["one_user_in"]
     part = f" (of one user in {one_in})" if one_in > 1 else ""
-    labels, seen = split["test_labels"], split["labels_seen_before"]
+    labels, seen, new = (split[name] for name in ("test_labels", "labels_seen_before", "labels_without_training_rows"))
     return (
         f"{counted(split['train_rows'], 'row trains', 'rows train')}, "
         f"{counted(split['valid_users'], 'user validates', 'users validate')}, "
         f"{counted(split['test_users'], 'tests', 'test')} with {counted(labels, 'label')}{part}, "
         f"of which they had taken {seen:,} before"
+        + ("" if new is None else f" and {new:,} are items without a training row")
         + ("; answers without seen items find none of them" if seen == labels else "")
     )
