@@ -84,7 +84,7 @@ class Topic(_Entry):
     """A table: its rows on its logs. `keep`: figures, or patterns of them, whose values by user are stored.
 
     `seeds_of`: other seeds on single logs. `against`: the row that the others are tested against (None: the best one).
-    `judged`: the figures with a verdict.
+    `judged`: the figures with a verdict. `published`: by log and title, the figures of publications, shown below ours.
     """
 
     title: str
@@ -96,6 +96,7 @@ class Topic(_Entry):
     columns: list[Column] = []
     against: str | None = None
     judged: list[str] = []
+    published: dict[str, dict[str, dict[str, float]]] = {}
     rows: dict[str, Row]
 
 
@@ -199,7 +200,8 @@ class Suite:
 
     def _check(self, name: str) -> None:
         topic = self.topics[name]
-        for log in (*topic.logs, *topic.seeds_of, *(log for row in topic.rows.values() for log in row.logs or ())):
+        of_rows = (log for row in topic.rows.values() for log in row.logs or ())
+        for log in (*topic.logs, *topic.seeds_of, *topic.published, *of_rows):
             if log not in self.logs:
                 raise InputError(f"topic {name}: log '{log}' does not exist{nearest(log, self.logs)}")
         if topic.against is not None and topic.against not in topic.rows:

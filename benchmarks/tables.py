@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 from beamwood.errors import InputError, nearest
 from beamwood.methods import METHODS
@@ -58,7 +59,8 @@ def _topic(bench: Bench, name: str) -> str:
     for log in topic.logs:
         rows = gather(bench, name, log)
         if rows:
-            parts += [_heading(bench, log, rows), _table(topic, rows, rows), verdict(topic, rows)]
+            table = _table(topic, rows, rows, topic.published.get(log, {}))
+            parts += [_heading(bench, log, rows), table, verdict(topic, rows)]
     return "\n\n".join(part for part in parts if part) or EMPTY
 
 
@@ -138,7 +140,12 @@ def _heading(bench: Bench, log: str, rows: Mapping[str, Evidence]) -> str:
     return f"**{bench.suite.logs[log].title}** (`{log}`): {sizes}."
 
 
-def _table(topic: Topic, rows: Mapping[str, Evidence], shown: Iterable[str]) -> str:
+def _table(
+    topic: Topic,
+    rows: Mapping[str, Evidence],
+    shown: Iterable[str],
+    published: Mapping[str, Mapping[str, float]] = MappingProxyType({}),
+) -> str:
     columns = topic.columns or list(MAIN)
     tests = {c.figure: paired(rows, topic.against, c.figure) for c in columns if c.test and topic.against}
     best = {c.figure: max((rows[key].figure(c.figure) or 0.0) for key in rows) for c in columns if c.interval}
@@ -153,6 +160,9 @@ def _table(topic: Topic, rows: Mapping[str, Evidence], shown: Iterable[str]) -> 
                 text += f" (p {p_value(tests[column.figure][key].p)})"
             cells.append(text)
         lines.append(cells + (_cost(evidence) if timed else []))
+    for title, told in published.items():
+        cells = [number(told[each.figure], each.digits) if each.figure in told else "" for each in columns]
+        lines.append([f"{title} (published)", "", *cells, *(["", ""] if timed else [])])
     headings = ["", "seeds", *(column.heading for column in columns), *(("fit, s", "MiB") if timed else ())]
     return markdown(headings, lines)
 

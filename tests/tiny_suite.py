@@ -50,6 +50,9 @@ columns = [
   { figure = "kept/hit_rate@5", heading = "HR@5", interval = true, test = true },
 ]
 
+[topics.rest.published.planted]
+"Theirs" = { "kept/hit_rate@5" = 0.25 }
+
 [topics.rest.rows.tail]
 title = "by tail labels too"
 recipe = "tail"

@@ -145,7 +145,9 @@ def test_tables_match_lines(made):
     assert page.count("| `sasrec` |") == 2
     assert "| `sasrec` | test users | seeds |" in page
     assert "No run of the suite has been made for this table." in page
-    assert "(p " in page.split("<!-- end rest -->")[0]
+    rest = page.split("<!-- end rest -->")[0]
+    assert "(p " in rest
+    assert "| Theirs (published) |  | .2500 |  |  |" in rest
 
 
 def test_a_changed_byte_is_found(checkout, capsys):
@@ -283,6 +285,7 @@ def test_wrong_arguments_name_the_fix(made, capsys, arguments, said):
     [
         ('folder = "planted"', 'folders = "planted"', "folder"),
         ('logs = ["planted"]', 'logs = ["plant"]', "log 'plant' does not exist; did you mean 'planted'?"),
+        ("published.planted", "published.plant", "log 'plant' does not exist; did you mean 'planted'?"),
         ('against = "tail"', 'against = "tial"', "against='tial' is not a row"),
         ('"start.retriever" = "sasrec"', '"start.retriever" = "sasrek"', "names 'sasrek', which is not run on planted"),
         ('same = "main/popularity"', 'same = "main/pop"', "is the same as 'main/pop', which is not a row"),

@@ -15,7 +15,7 @@ from beamwood.data.markets.synthetic import MarketConfig, make_market
 from beamwood.data.queries import Queries
 from beamwood.errors import InputError, TimeLimitError
 from beamwood.evaluation.protocol import evaluate
-from beamwood.recipes.portfolio import search
+from beamwood.recipes.portfolio import first_part, search
 from beamwood.recipes.portfolio.find import find
 from beamwood.recipes.portfolio.members import Member, members_of
 from beamwood.recipes.portfolio.outline import Outline
@@ -149,13 +149,13 @@ def test_fewer_test_users_are_read_if_time_is_short(split, tmp_path):
 
 
 def test_blends_are_tried_only_while_time_is_left(split, tmp_path, monkeypatch):
-    given, whole = [], search.FirstStage.behind
+    given, whole = [], first_part.FirstStage.behind
 
     def noting(first, second, budget):
         given.append(budget.left)
         return whole(first, second, budget)
 
-    monkeypatch.setattr(search.FirstStage, "behind", noting)
+    monkeypatch.setattr(first_part.FirstStage, "behind", noting)
     for limit, tried in ((600.0, True), (1e-6, False)):
         given.clear()
         searched(split, tmp_path / f"parts-{limit}", COUNTING, limit)

@@ -14,8 +14,7 @@ from beamwood.errors import InputError, NotSavedError, TimeLimitError
 from beamwood.evaluation.protocol import evaluate_both
 from beamwood.extras import is_installed
 from beamwood.fitting.fitted import notes_of_fit, training_seconds
-from beamwood.fitting.ranking.settings import StagesConfig
-from beamwood.fitting.stages import FirstStage, two_stage
+from beamwood.fitting.stages import two_stage
 from beamwood.fitting.start_cache import caching
 from beamwood.recipes.portfolio.choice import (
     Candidate,
@@ -28,6 +27,7 @@ from beamwood.recipes.portfolio.choice import (
     shortest,
     within,
 )
+from beamwood.recipes.portfolio.first_part import FirstPart
 from beamwood.recipes.portfolio.members import Member, members_of
 from beamwood.recipes.portfolio.outline import Outline
 from beamwood.recipes.portfolio.search_folder import SearchFolder, Trial
@@ -38,16 +38,16 @@ from beamwood.recipes.portfolio.wanted import Reports, Wanted
 from beamwood.retrieval.retriever import Retriever
 from beamwood.training.budget import Budget, Clock
 from beamwood.training.interrupt import SAVING, Interrupted
-from beamwood.types import FloatArray
+from beamwood.types import FloatArray, Searcher
 
 __all__ = ["PortfolioResult", "Search"]
 
 # The share of the limit, and the most seconds, for blends and the test; the share for the test alone; where that takes
 # longer, fewer test users are evaluated, but at least this many.
 _AFTER, _MOST_AFTER, _READING, _FEWEST = 0.2, 300.0, 0.1, 200
-# The cost of a blend relative to evaluating its first part: to be evaluated, and to choose its weights; the last where
+# The cost of a blend relative to evaluating its first part: to choose its weights, and to be evaluated; then both where
 # the first's candidates are cached.
-_EVALUATED, _CHOSEN, _CHOSEN_AGAIN = 1.5, 1.5, 0.5
+_CHOSEN, _EVALUATED, _CHOSEN_AGAIN, _EVALUATED_AGAIN = 2.25, 1.5, 0.5, 0.25
 # The share of a look that its evaluation may take.
 _MOST_JUDGING = 0.3
 # Reasons of a stop after which more time does not help.
@@ -92,7 +92,7 @@ class Search:
         self.budget.count(folder.seconds)
         self.best: Candidate | None = None
         self._pace = Share(self.budget.clock, processor)
-        self._first: tuple[tuple[str, ...], FirstStage] | None = None
+        self._first: FirstPart | None = None
 
     def run(self) -> PortfolioResult:
         """Look, blend, choose, and evaluate the choice on the test users; if interrupted, return the best so far
@@ -210,7 +210,7 @@ class Search:
             trial.milliseconds, trial.megabytes = before.milliseconds, before.megabytes
             self._add(trial, began)
             return
-        values = self._values(trial, fitted)
+        values = self._values(trial, fitted.searcher)
         if known is not None and before is not None and known.mean() >= values.mean():
             trial.value, trial.folder = float(values.mean()), before.folder
             trial.milliseconds, trial.megabytes = before.milliseconds, before.megabytes
@@ -225,10 +225,10 @@ class Search:
         one, other = (each.metadata.get("training", {}) for each in (fitted, self.folder.fitted(name)))
         return "best_step" in one and all(one.get(key) == other.get(key) for key in keys)
 
-    def _values(self, trial: Trial, fitted: Retriever) -> FloatArray:
+    def _values(self, trial: Trial, searcher: Searcher) -> FloatArray:
         """The metric of each validation user, recording the time."""
         began = self.budget.clock()
-        values = self.validation.values(fitted.searcher)
+        values = self.validation.values(searcher)
         trial.evaluation_seconds = round(self.budget.clock() - began, 3)
         return values
 
@@ -266,10 +266,11 @@ class Search:
             names = next_blend(values, firsts, tried + too_long, contenders)
             if names is None:
                 return
-            evaluation = _EVALUATED * self._evaluation_seconds("+".join(names[:-1]))
-            room = self.budget.left - min(self._reading(), _READING * self.budget.limit) - evaluation
-            known = self._first is not None and self._first[0] == names[:-1]
-            if room > 0 and room > (_CHOSEN_AGAIN if known else _CHOSEN) * evaluation:
+            known = self._first is not None and self._first.names == names[:-1]
+            chosen, evaluated = (_CHOSEN_AGAIN, _EVALUATED_AGAIN) if known else (_CHOSEN, _EVALUATED)
+            unit = self._evaluation_seconds("+".join(names[:-1]))
+            room = self.budget.left - min(self._reading(), _READING * self.budget.limit) - evaluated * unit
+            if room > 0 and room > chosen * unit:
                 self._try_blend(names, Budget(room, clock=self.budget.clock))
             else:
                 too_long.append(names)
@@ -282,26 +283,28 @@ class Search:
     def _try_blend(self, names: tuple[str, ...], choosing: Budget) -> None:
         """Build a blend, with weights chosen within a budget."""
         began, trial = self.budget.clock(), Trial("+".join(names), names)
-        before = self._weights(names[:-1])
+        before, first = self._weights(names[:-1]), self._first_part(names[:-1])
         try:
-            blend = self._first_stage(names[:-1], before).behind(self.folder.fitted(names[-1]), choosing)
+            blend = first.behind(self.folder.fitted(names[-1]), choosing)
         except InputError as error:
             trial.why = str(error)
             self.folder.add(trial, self.budget.seconds)
             return
         weights = blend.metadata["config"]
         trial.weights = [*before, {key: weights[key] for key in ("retriever_weight", "seen_weight")}]
-        values = self._values(trial, blend)
+        searched = self._evaluation_seconds("+".join(names[:-1])) if first.is_searched else 0.0
+        values = self._values(trial, first.measured(blend))
+        # An evaluation of the blend alone would search its first part too.
+        trial.evaluation_seconds += searched
         self._note(trial, blend, values)
         self._add(trial, began, values)
 
-    def _first_stage(self, names: tuple[str, ...], weights: Sequence[dict[str, float]]) -> FirstStage:
-        """The first stage of blends, cached while others are tried behind it."""
-        if self._first is None or self._first[0] != names:
-            choose = {"validation_users": len(self.validation), "monitor": self.validation.monitor}
-            config, found = StagesConfig.model_validate({"choose": choose}), self._blend_of(names, weights)
-            self._first = names, FirstStage(found, self.split, config, seed=self.wanted.seed)
-        return self._first[1]
+    def _first_part(self, names: tuple[str, ...]) -> FirstPart:
+        """The first part of blends, cached while others are tried behind it."""
+        if self._first is None or self._first.names != names:
+            found = self._blend_of(names, self._weights(names))
+            self._first = FirstPart(names, found, self.split, self.validation, seed=self.wanted.seed)
+        return self._first
 
     def _weights(self, names: tuple[str, ...]) -> list[dict[str, float]]:
         return next((each.weights for each in self.folder.trials if each.parts == names), [])
