@@ -45,7 +45,7 @@ def compare(
     split: o.SplitName = SPLIT,
     seed: o.Seed = SEED,
     k: Annotated[
-        o.Text, typer.Option("--k", metavar="N,N", help="Lengths of the evaluated lists; 20 by default.")
+        o.Text, typer.Option("-k", "--k", metavar="N,N", help="Lengths of the evaluated lists; 20 by default.")
     ] = None,
     tail: o.Tail = None,
     tail_of: o.TailOf = None,

@@ -31,7 +31,9 @@ _GAP_QUERIES = 2000
 # For a ranker, which scores every pair separately.
 _DEAR_GAP_QUERIES = 200
 
-_Cuts = Annotated[o.Text, typer.Option("--k", metavar="N,N", help="Lengths of the evaluated lists; 20,40 by default.")]
+_Cuts = Annotated[
+    o.Text, typer.Option("-k", "--k", metavar="N,N", help="Lengths of the evaluated lists; 20,40 by default.")
+]
 _Sampled = Annotated[
     o.Count,
     typer.Option(
