@@ -276,7 +276,7 @@ def test_an_offline_answer_without_items_says_that_they_were_rejected_or_seen(mo
     def why(users, allowed, **more):
         return answers.recommendations(Request(users=users, allowed=allowed, k=5, **more)).empty
 
-    gone = "every one of the 1 items that pass the filter was seen or rejected"
+    gone = "the only item passing the filter was seen or rejected"
     for who, only in ((user, item), (user, rejected[0]), (user, history[0]), ("new", item)):
         (said,) = why([who], [only], rejected="remove", on_unknown="ignore").values()
         assert said.startswith(gone)
