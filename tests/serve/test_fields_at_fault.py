@@ -129,6 +129,13 @@ def test_refusals_of_models_that_lack_what_is_asked(tmp_path):
         assert recommend(client, {"history": [], "beam_width": 5}, 422)["error"]["field"] == "beam_width"
 
 
+def test_a_misspelt_parameter_is_named_with_its_fix(client):
+    for path, said in (("/v1/users/1/history?limt=3", "did you mean 'limit'?"), ("/livez?all=1", "leave it out")):
+        answer = client.get(path)
+        assert answer.status_code == 422
+        assert said in answer.json()["error"]["message"]
+
+
 @pytest.mark.parametrize(
     "option", ["--host", "--tokens", "--items", "--store", "--models-dir", "--otlp", "--cors", "--forwarded-allow"]
 )

@@ -66,6 +66,16 @@ def test_a_browser_sends_the_token_as_a_password(folder, tokens):
         assert refused.json()["error"]["code"] == "unauthorized"
 
 
+def test_of_two_tokens_none_counts(folder, tokens):
+    """A proxy may have checked the other one."""
+    with serving(folder, tokens=tokens) as client:
+        both = [("authorization", "Bearer wrong"), ("authorization", "Bearer t-admin")]
+        for pair in (both, both[::-1], both[1:] * 2):
+            answer = client.get("/v1/models", headers=pair)
+            assert answer.status_code == 400
+            assert answer.json()["error"]["message"] == "the header 'authorization' is sent twice; send it once"
+
+
 def test_tokens_are_reloaded(folder, tokens):
     with serving(folder, tokens=tokens) as client:
         known = client.service.tokens

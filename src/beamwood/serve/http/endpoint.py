@@ -6,10 +6,11 @@ import asyncio
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote
 
+from beamwood.errors import nearest
 from beamwood.serve.http.begun import Begun
 from beamwood.serve.http.request_id import new_id
 from beamwood.serve.http.response import Response, response_of
@@ -25,6 +26,8 @@ _ID_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ
 _MOST_ID = 128
 # Bytes of a body; longer ones would hold up the loop.
 _LONG = 2**16
+# Of two values of one of these, what is before the service may have checked the other one.
+_ONCE = (b"authorization", b"content-type", b"content-encoding", b"host")
 
 
 class Endpoint:
@@ -49,13 +52,15 @@ class Endpoint:
             self._finished(call, response.status, response.code)
 
     def call(
-        self, headers: Iterable[tuple[bytes, bytes]], receive: Any = None, came: float | None = None
+        self, headers: Sequence[tuple[bytes, bytes]], receive: Any = None, came: float | None = None
     ) -> tuple[Call, Mapping[bytes, bytes]]:
         """A request, and its headers by name; `came`: its arrival by `time.monotonic`, if it had to wait for
         its turn.
         """
         named = dict(headers)
         call = Call(self.service, self.route, _request_id(named.get(b"x-request-id")), receive=receive)
+        if len(named) < len(headers):
+            call.repeated = _repeated(headers)
         if came is not None:
             call.began, call.waited = came, call.began - came
         return call, named
@@ -69,18 +74,18 @@ class Endpoint:
             send(response)
             self._finished(call, response.status, response.code)
 
-    def refusal(self, headers: Iterable[tuple[bytes, bytes]]) -> Response | None:
+    def refusal(self, headers: Sequence[tuple[bytes, bytes]]) -> Response | None:
         """The response to a caller who would wait too long, computed synchronously; None: admitted."""
         problem = self.service.admission.refusal if self.route.waits else None
         return None if problem is None else self.refused(headers, problem)
 
-    def refused(self, headers: Iterable[tuple[bytes, bytes]], problem: Problem) -> Response:
+    def refused(self, headers: Sequence[tuple[bytes, bytes]], problem: Problem) -> Response:
         """The response to a request that is refused unread, which is counted and logged."""
         call, _ = self.call(headers)
         self._finished(call, problem.status, problem.code)
         return response_of(call, Failures(problem.failure(call.request_id)), problem.status)
 
-    def left(self, headers: Iterable[tuple[bytes, bytes]], came: float) -> None:
+    def left(self, headers: Sequence[tuple[bytes, bytes]], came: float) -> None:
         """Count and log a request whose client left before its turn."""
         self._finished(self.call(headers, came=came)[0], 499, "client_gone")
 
@@ -124,6 +129,8 @@ class Endpoint:
         """What the route answers to an allowed request, once it is admitted; with `content` it already is."""
         service, route, admitted = self.service, self.route, content is not None
         try:
+            if call.repeated is not None:
+                raise Problem("invalid_http", f"the header '{call.repeated}' is sent twice; send it once")
             call.token = service.tokens.check(headers, route.scope)
             if call.path:
                 call.path = {name: _id_of(name, value) for name, value in call.path.items()}
@@ -227,6 +234,12 @@ async def _nothing(call: Call) -> None:
     """The handler of no request."""
 
 
+def _repeated(headers: Sequence[tuple[bytes, bytes]]) -> str | None:
+    """The header that is sent more than once and must not be, None if there is none."""
+    names = [name for name, _ in headers]
+    return next((each.decode() for each in _ONCE if names.count(each) > 1), None)
+
+
 def _request_id(given: bytes | None) -> str:
     """The client's id where it is plain, else a new one."""
     if given is not None:
@@ -247,11 +260,12 @@ def _id_of(name: str, text: str) -> str:
         raise Problem("invalid_request", message, field=name) from None
 
 
-def _parameters(text: bytes, known: Iterable[str]) -> dict[str, str]:
+def _parameters(text: bytes, known: Mapping[str, str]) -> dict[str, str]:
     given: dict[str, str] = {}
     for name, value in parse_qsl(text.decode("latin-1"), keep_blank_values=True):
         if name not in known:
-            raise Problem("invalid_request", f"the parameter '{name}' does not exist here", field=name)
+            fix = nearest(name, known) if known else "; leave it out"
+            raise Problem("invalid_request", f"the parameter '{name}' does not exist here{fix}", field=name)
         if name in given:
             raise Problem("invalid_request", f"the parameter '{name}' is given twice; give it once", field=name)
         given[name] = value
