@@ -49,7 +49,8 @@ class Event:
     """An event. `time` is in seconds, UTC. `key` is an idempotency key: events with the same key count once.
 
     Without a key, events with equal user, item, time and type are duplicates. `timed` is False if the client sent no
-    time; a retried send may then have a different one. Errors: `InputError` on values that no store accepts.
+    time: `time` is then that of its arrival, which differs for a retried send. Errors: `InputError` on values that no
+    store accepts.
     """
 
     user: Owner
