@@ -46,7 +46,7 @@ def test_lost_lines_are_counted(tmp_path, monkeypatch):
             post(client, "/v1/recommend", {"user": 11})
         lost = client.service.log.lost
         assert lost >= 3
-        assert f"beamwood_log_lines_lost {lost}.0" in client.get("/metrics").text
+        assert f"beamwood_log_lines_lost_total {lost}.0" in client.get("/metrics").text
 
 
 def test_every_endpoint_notes_its_counts_and_no_histories(tmp_path, capsysbinary):

@@ -5,10 +5,12 @@ import random
 
 import pytest
 from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
 
 from beamwood.serve.http.begun import Begun
 from beamwood.serve.http.request_id import new_id
-from beamwood.serve.monitoring.tallies import Tally, Times
+from beamwood.serve.monitoring.tallies import ReadTally, Tally, Times
+from served import saved, serving
 
 BOUNDS = (0.001, 0.5, 2.0, 1000.0)
 
@@ -32,8 +34,17 @@ def test_counters_equal_those_of_the_prometheus_client():
         times[1].observe(value)
         each[0].observe(value, route)
         each[1].labels(route).observe(value)
+    ReadTally("read", "Text", ours, lambda: 7)
+    Counter("read", "Text", **own).inc(7)
     assert generate_latest(ours) == generate_latest(theirs)
     assert plain[0].total == 200
+
+
+def test_what_only_grows_is_a_counter(tmp_path):
+    with serving(saved(tmp_path / "model")[0]) as client:
+        families = {each.name: each.type for each in text_string_to_metric_families(client.get("/metrics").text)}
+    for name in ("searches_abandoned", "log_lines_lost", "filter_cache_hits", "filter_cache_misses", "swaps"):
+        assert families[f"beamwood_{name}"] == "counter"
 
 
 def test_a_started_coroutine_can_be_awaited():
