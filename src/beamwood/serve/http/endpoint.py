@@ -24,6 +24,8 @@ __all__ = ["Endpoint", "elsewhere"]
 
 _ID_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:")
 _MOST_ID = 128
+# The route of a request that belongs to none, of whatever method.
+_OTHER = "other"
 # Bytes of a body; longer ones would hold up the loop.
 _LONG = 2**16
 # Of two values of one of these, what is before the service may have checked the other one.
@@ -45,6 +47,8 @@ class Endpoint:
         call, headers = self.call(scope["headers"], receive)
         call.path = scope["path_params"]
         call.task = asyncio.current_task()
+        if scope["method"] == "HEAD":
+            call.noted["method"] = "HEAD"
         response = await self._response(call, headers, scope["query_string"])
         if response is not None:
             await send({"type": "http.response.start", "status": response.status, "headers": response.headers})
@@ -214,6 +218,7 @@ class Endpoint:
             {
                 "time": round(time.time(), 3),
                 "id": call.request_id,
+                **({} if path == _OTHER else {"method": self.route.method}),
                 "route": path,
                 "code": status,
                 "ms": round(1000 * total, 3),
@@ -227,7 +232,7 @@ class Endpoint:
 
 def elsewhere(service: Service) -> Endpoint:
     """The endpoint of requests that belong to no route, which only refuses."""
-    return Endpoint(service, Route("GET", "other", _nothing, None, "Any other path", hidden=True))
+    return Endpoint(service, Route("GET", _OTHER, _nothing, None, "Any other path", hidden=True))
 
 
 async def _nothing(call: Call) -> None:
