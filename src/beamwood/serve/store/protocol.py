@@ -137,7 +137,10 @@ class HistoryStore(Protocol):
     durable: bool
 
     def append(self, events: Sequence[Event]) -> Future[Appended]:
-        """Append all events in one transaction; the future completes after the commit. Errors: `KeyReused`."""
+        """Append all events in one transaction; the future completes after the commit. Errors: `KeyReused`.
+
+        It does not wait, as the service calls it on its event loop; see `GroupWriter`.
+        """
         ...
 
     def history(
