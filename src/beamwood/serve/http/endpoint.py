@@ -16,6 +16,7 @@ from beamwood.serve.http.request_id import new_id
 from beamwood.serve.http.response import Response, response_of
 from beamwood.serve.http.route import Call, Route
 from beamwood.serve.problems import Failures, Problem
+from beamwood.words import counted
 
 if TYPE_CHECKING:
     from beamwood.serve.service import Service
@@ -267,7 +268,13 @@ def _id_of(name: str, text: str) -> str:
 
 def _parameters(text: bytes, known: Mapping[str, str]) -> dict[str, str]:
     given: dict[str, str] = {}
-    for name, value in parse_qsl(text.decode("latin-1"), keep_blank_values=True):
+    try:
+        # Thousands would hold up the loop.
+        pairs = parse_qsl(text.decode("latin-1"), keep_blank_values=True, max_num_fields=len(known) + 1)
+    except ValueError:
+        message = f"the address has more than {counted(len(known), 'parameter')}; leave out what does not exist"
+        raise Problem("invalid_request", message) from None
+    for name, value in pairs:
         if name not in known:
             fix = nearest(name, known) if known else "; leave it out"
             raise Problem("invalid_request", f"the parameter '{name}' does not exist here{fix}", field=name)
