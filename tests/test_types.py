@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beamwood.errors import InputError, nearest
+from beamwood.errors import InputError, closest, nearest
 from beamwood.kept import Prepared
 from beamwood.types import ItemLists, Query, QueryNeeds, SearchOptions, among
 
@@ -87,6 +87,15 @@ def test_lists_are_stored_in_the_form_of_the_native_core():
 def test_nearest_names_the_closest():
     assert nearest("drt", ["dtr", "tdm"]) == "; did you mean 'dtr'?"
     assert nearest("xyz", ["dtr", "tdm"]) == "; known: dtr, tdm"
+
+
+def test_a_name_too_long_to_be_close_is_not_compared(monkeypatch):
+    """As a name in a request may be a megabyte."""
+    # Three times as long is as similar as is asked.
+    assert closest(f"dtr{'x' * 6}", ["dtr"]) == "dtr"
+    monkeypatch.setattr("difflib.get_close_matches", lambda *_, **__: pytest.fail("compared"))
+    assert closest(f"dtr{'x' * 7}", ["dtr"]) is None
+    assert closest("x" * 10**6, []) is None
 
 
 def test_rows_of_a_query_keep_all_its_parts():

@@ -92,11 +92,15 @@ def first_problem(error: ValidationError) -> str:
 
 def closest(name: str, known: Iterable[str], alike: float = 0.5) -> str | None:
     """The known name most similar to `name`, ignoring case; None where no similarity reaches `alike`, in 0..1."""
-    names = {each.casefold(): each for each in sorted(known, reverse=True)}
-    meant = _MEANT.get(name.casefold())
+    names, name = {each.casefold(): each for each in sorted(known, reverse=True)}, name.casefold()
+    meant = _MEANT.get(name)
     if meant in names:
         return names[meant]
-    found = difflib.get_close_matches(name.casefold(), names, n=1, cutoff=alike)
+    longest = max(map(len, names), default=0)
+    if 2 * longest < alike * (len(name) + longest):
+        # None can be so similar; of a name of a megabyte difflib would take seconds to say so.
+        return None
+    found = difflib.get_close_matches(name, names, n=1, cutoff=alike)
     return names[found[0]] if found else None
 
 

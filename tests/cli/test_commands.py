@@ -11,7 +11,7 @@ import time
 import polars as pl
 import pytest
 
-from beamwood.cli.inputs import load_split, parse_duration
+from beamwood.cli.inputs import load_split, parse_duration, parse_time_limit
 from beamwood.errors import InputError
 from beamwood.methods import Method
 from beamwood.retrieval.retriever import Retriever
@@ -240,7 +240,7 @@ def test_wrong_arguments(market, fitted, tmp_path, capsys):
         (["fit", log, "--method", "dtr", "--set", "width", *out], "has no '='"),
         (["fit", log, "--method", "dtr", "--config", tmp_path / "bad.toml", *out], "not readable TOML"),
         (["fit", log, "--split", "user", *out], "did you mean 'users'"),
-        (["fit", log, "--time-limit", "soon", *out], "write 30m, 90s or 1h30m"),
+        (["fit", log, "--time-limit", "soon", *out], "write 30m, 90s or 500ms"),
         (["fit", log, "--method", "popularity", "--out", tmp_path / "foreign"], "foreign"),
         (["fit", log, "--method", "popularity", "--out", fitted], "overwrite"),
         (["fit", log, "--set", "model.width=8", *out], "--set belongs to a method; name it with --method"),
@@ -356,11 +356,14 @@ def test_a_failure_in_a_custom_file_is_not_an_internal_error(market, tmp_path, c
 
 
 def test_durations():
-    assert [parse_duration(text) for text in ("30m", "90s", "1h30m", "45", None)] == [1800, 90, 5400, 45, None]
+    assert [parse_time_limit(text) for text in ("30m", "90s", "1h30m", "45", None)] == [1800, 90, 5400, 45, None]
+    assert [parse_duration("--drain", text) for text in ("500ms", "0s", "1m2.5s", "0")] == [0.5, 0, 62.5, 0]
     # An hour and thirty seconds, or minutes?
-    for text in ("", "0s", "m", "-3s", "1d", "1h30", "5m30", "9" * 400, "9" * 400 + "h"):
-        with pytest.raises(InputError, match="time-limit"):
-            parse_duration(text)
+    for text in ("", "m", "-3s", "1d", "1h30", "5m30", "9" * 400, "9" * 400 + "h"):
+        with pytest.raises(InputError, match=r"--drain .* is not a duration; write 30m, 90s or 500ms"):
+            parse_duration("--drain", text)
+    with pytest.raises(InputError, match="--time-limit '0s' is not above 0"):
+        parse_time_limit("0s")
 
 
 GONE = """

@@ -7,8 +7,9 @@ from pathlib import Path
 from msgspec import json
 
 from beamwood.serve.store.event import Event, Id, Owner, Session
+from beamwood.serve.store.group import GroupWriter
 from beamwood.serve.store.memory import MemoryStore
-from beamwood.serve.store.protocol import Answered, Retention, StoreUnavailable
+from beamwood.serve.store.protocol import Answered, KeyReused, Retention, StoreUnavailable
 
 # The arguments of each change.
 CHANGES = {
@@ -32,6 +33,8 @@ class Journal(MemoryStore):
     def __init__(self, place, *, read_only=False):
         super().__init__()
         self._order, self._file, size = threading.Lock(), None, 0
+        # The service appends on its event loop, which must not wait for the disk.
+        self._writer = GroupWriter("journal", self._commit)
         path = Path(place)
         for line in path.read_bytes().splitlines(keepends=True) if path.exists() else ():
             if not line.endswith(b"\n"):
@@ -57,7 +60,11 @@ class Journal(MemoryStore):
             return getattr(MemoryStore, name)(self, *arguments)
 
     def append(self, events):
-        return self._change("append", list(events))
+        return self._writer.append(events)
+
+    def _commit(self, batches):
+        outcomes = [self._change("append", batch) for batch in batches]
+        return [error if isinstance(error := each.exception(), KeyReused) else each.result() for each in outcomes]
 
     def erase(self, owner, now):
         return self._change("erase", owner, now)
@@ -84,6 +91,7 @@ class Journal(MemoryStore):
         return self._change("tally", group, name)
 
     def close(self):
+        self._writer.close()
         super().close()
         if self._file is not None:
             self._file.close()

@@ -43,6 +43,25 @@ def test_an_interrupted_search_returns_the_best_so_far_and_resumes(split, tmp_pa
     assert again.document["test"] == whole["test"]
 
 
+def test_a_search_leaves_the_files_of_others_in_its_folder(split, tmp_path):
+    kept = tmp_path / "kept"
+    options = {"time_limit": 600, "members": COUNTING[:2], "folder": kept}
+    find(split, **options)
+    (kept / "notes").mkdir()
+    for name in ("notes/mine", "mine"):
+        (kept / name).write_text("mine")
+    for how in ({"resume": True}, {"overwrite": True}):
+        find(split, **options, **how)
+        assert (kept / "notes" / "mine").read_text() == (kept / "mine").read_text() == "mine"
+    assert sorted(each.name for each in kept.iterdir()) == [
+        "cooccurrence",
+        "mine",
+        "notes",
+        "popularity",
+        "search.json",
+    ]
+
+
 def test_a_search_resumes_only_with_the_same_arguments(split, tmp_path):
     options = {"time_limit": 600, "members": COUNTING[:1], "folder": tmp_path / "kept"}
     find(split, **options)

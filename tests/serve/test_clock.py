@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 
 from beamwood.serve.clock import Steady
-from served import post, saved, serving
+from beamwood.serve.settings import ServeSettings
+from beamwood.serve.store.memory import MemoryStore
+from beamwood.serve.store.protocol import Answered
+from served import post, saved, serving, wait_until
 
 NOW, HOUR = 1.7e9, 3600.0
 
@@ -34,6 +37,17 @@ def test_a_jump_loses_no_stored_answer(tmp_path, monkeypatch, jump):
             client.portal.call(client.service.outcomes.flush, time.monotonic())
         store = client.service.histories.store
         assert [store.noted(each) is not None for each in ids] == [True] * 4
+
+
+@pytest.mark.parametrize("keep_answers", [0.0, 600.0])
+def test_old_answers_are_let_go_of_without_new_ones(tmp_path, monkeypatch, keep_answers):
+    """Those that an earlier process stored too."""
+    folder, _ = saved(tmp_path / "model")
+    store = MemoryStore()
+    store.note([Answered("old", 11, time.time() - 3600, "group", (1,))], 86400.0, time.time())
+    monkeypatch.setattr(ServeSettings, "opened_store", lambda _: store)
+    with serving(folder, keep_answers=keep_answers):
+        wait_until(lambda: store.noted("old") is None)
 
 
 def test_no_answer_is_stored_on_request(tmp_path):

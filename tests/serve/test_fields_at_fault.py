@@ -129,9 +129,20 @@ def test_refusals_of_models_that_lack_what_is_asked(tmp_path):
         assert recommend(client, {"history": [], "beam_width": 5}, 422)["error"]["field"] == "beam_width"
 
 
-@pytest.mark.parametrize(
-    "option", ["--host", "--tokens", "--items", "--store", "--models-dir", "--otlp", "--cors", "--forwarded-allow"]
-)
+def test_a_misspelt_parameter_is_named_with_its_fix(client):
+    many = "&".join("a=" for _ in range(1000))
+    for path, said in (
+        ("/v1/users/1/history?limt=3", "did you mean 'limit'?"),
+        ("/livez?all=1", "leave it out"),
+        (f"/livez?{many}", "more than 0 parameters"),
+        (f"/v1/users/1/history?{many}", "more than 3 parameters; leave out what does not exist"),
+    ):
+        answer = client.get(path)
+        assert answer.status_code == 422
+        assert said in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("option", ["--host", "--tokens", "--items", "--store", "--models-dir", "--otlp", "--cors"])
 def test_an_empty_option_is_refused(folder, option, capsys):
     assert main(["serve", str(folder), option, " ", "--check"]) == 2
     assert f"{option} is empty, as of a variable without a value" in capsys.readouterr().err

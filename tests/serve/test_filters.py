@@ -56,7 +56,7 @@ def test_the_uses_of_the_filter_cache_are_counted_across_changes_of_items_and_mo
             post(client, "/v1/recommend", body)
             post(client, "/v1/recommend", body)
             found = re.findall(
-                r"^beamwood_filter_cache_(?:hits|misses) (\S+)$", client.get("/metrics").text, re.MULTILINE
+                r"^beamwood_filter_cache_(?:hits|misses)_total (\S+)$", client.get("/metrics").text, re.MULTILINE
             )
             counts.append([float(each) for each in found])
         assert counts[0] == [1, 1]

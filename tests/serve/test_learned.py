@@ -240,6 +240,16 @@ def test_first_events_of_many_items_are_one_change(models, monkeypatch):
         assert not client.service.first_events._owners
 
 
+def test_an_event_that_is_sent_again_is_no_further_first_event(models):
+    """Also beside a new one."""
+    with serving(models / "one") as client:
+        known = shown(client)[0]
+        assert client.put("/v1/items", json={"items": [{"item": "new"}]}).status_code == 200
+        for count in (1, 2):
+            send(client, *((f"u{user}", [known, "new"]) for user in range(count)))
+        assert client.service.first_events._owners == {"new": ["u0", "u1"]}
+
+
 def test_first_events_that_cannot_be_used_at_once_are_used_later(models, monkeypatch):
     """The store is down when they are published; a tree has no spare leaf."""
     refused = [Problem("store_unavailable", "down"), InputError("no room")]

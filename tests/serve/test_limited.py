@@ -7,6 +7,7 @@ import pytest
 
 from beamwood.retrieval.columns.item_columns import LabelColumn
 from beamwood.retrieval.rules import Caps
+from beamwood.serve.answer import limited
 from beamwood.serve.answer.answering import recommended
 from beamwood.serve.answer.asking import StoredHistory
 from beamwood.serve.answer.limited import check_limits
@@ -71,6 +72,25 @@ def test_what_is_within_the_limits_is_answered(client):
     where = {"all": [{"any": prices(90)}, {"brand": ["brand 1"] * 5000}, nested(3)]}
     assert recommend(client, {"history": [], "k": 90, "filter": {"where": where}})["allowed"] > 0
     assert recommend(client, {"history": [], "k": 90, "promote": promoted(10)})["items"]
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        {f"c{number}": 1 for number in range(5000)},
+        {f"c{number}": {} for number in range(5000)},
+        {"price": {f"lt{number}": 1 for number in range(5000)}},
+        {"price": {"all_of": []} | {f"lt{number}": 1 for number in range(5000)}},
+        {"any": [{"price": {f"lt{number}": 1 for number in range(99)}}] * 50},
+    ],
+)
+def test_refused_conditions_are_not_all_counted(client, monkeypatch, where):
+    """They are counted on the event loop."""
+    counts, counted = [], limited._count
+    monkeypatch.setattr(limited, "_count", lambda *given: counts.append(given) or counted(*given))
+    error = recommend(client, {"user": 11, "filter": {"where": where}}, 422)["error"]
+    assert (error["field"], FAR in error["message"]) == ("filter.where", True)
+    assert len(counts) <= 200
 
 
 def test_limits_hold_for_rows_similar_items_and_the_page(client):

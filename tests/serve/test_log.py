@@ -7,6 +7,7 @@ import pytest
 from beamwood.serve.monitoring.log import RequestLog
 from served import post, saved, serving
 
+_ROUTES = ("/v1/events", "other", "/v1/experiments")
 ODD = "a\nevent=ready\r\x1b[31m\x85\u2028b"
 
 
@@ -46,7 +47,7 @@ def test_lost_lines_are_counted(tmp_path, monkeypatch):
             post(client, "/v1/recommend", {"user": 11})
         lost = client.service.log.lost
         assert lost >= 3
-        assert f"beamwood_log_lines_lost {lost}.0" in client.get("/metrics").text
+        assert f"beamwood_log_lines_lost_total {lost}.0" in client.get("/metrics").text
 
 
 def test_every_endpoint_notes_its_counts_and_no_histories(tmp_path, capsysbinary):
@@ -59,6 +60,8 @@ def test_every_endpoint_notes_its_counts_and_no_histories(tmp_path, capsysbinary
         post(client, "/v1/score", {"user": "u11", "items": [item, other]})
         post(client, "/v1/events", {"events": [{"user": "u11", "item": item}]})
         assert client.get("/nowhere").status_code == 404
+        for method in ("HEAD", "GET", "DELETE"):
+            assert client.request(method, "/v1/experiments").status_code == 200
         client.service.log.flush()
     written = capsysbinary.readouterr().out
     lines = {line["route"]: line for line in map(json.loads, written.splitlines()) if "route" in line}
@@ -68,5 +71,7 @@ def test_every_endpoint_notes_its_counts_and_no_histories(tmp_path, capsysbinary
     assert lines["/v1/recommend"]["user"] == lines["/v1/score"]["user"] != "u11"
     assert lines["/v1/similar"]["k"] == 3
     assert (lines["other"]["code"], lines["other"]["error"]) == (404, "not_found")
+    told = [line.get("method") for line in map(json.loads, written.splitlines()) if line.get("route") in _ROUTES]
+    assert told == ["POST", None, "HEAD", "GET", "DELETE"]
     for secret in (item, other, "u11", "stock"):
         assert f'"{secret}"'.encode() not in written

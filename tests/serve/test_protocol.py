@@ -184,9 +184,12 @@ def test_whole_headers_that_are_too_long_are_refused(server):
         (b"application/json ;charset=utf-8", (b"content-encoding: identity",), 200, ""),
         (b"application/json-patch+json", (), 415, "must be JSON"),
         (b"application/json", (b"content-encoding: gzip",), 415, "compressed"),
+        (b"text/plain", (b"Content-Type: application/json",), 400, "'content-type' is sent twice; send it once"),
+        (b"application/json", (b"host: y",), 400, "'host' is sent twice"),
+        (b"application/json", (b"accept: a", b"accept: b"), 200, ""),
     ],
 )
-def test_content_types(server, kind, more, status, said):
+def test_headers_about_the_request(server, kind, more, status, said):
     asking = Asking(server).send(request(BODY, *more, kind=kind))
     got, _, answer = asking.answer()
     assert got == status

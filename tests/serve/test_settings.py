@@ -6,8 +6,9 @@ from dataclasses import fields
 import pytest
 
 from bare_environment import ROOT
+from beamwood.cli.limits import parse_limits
 from beamwood.errors import InputError
-from beamwood.serve.settings import Limits, limits_of
+from beamwood.serve.settings import Limits, ServeSettings
 
 
 def test_the_page_documents_every_limit():
@@ -15,12 +16,26 @@ def test_the_page_documents_every_limit():
     told = dict(re.findall(r"^\| `(\w+)` \| (\d+\w*) \|", page, re.MULTILINE))
     assert told.keys() == {each.name for each in fields(Limits)} - {"new_item_share"}
     for name, value in told.items():
-        assert limits_of([f"{name}={value}"]) == Limits(), name
+        assert parse_limits([f"{name}={value}"]) == Limits(), name
 
 
 @pytest.mark.parametrize(
-    ("given", "said"), [("kk=3", "'k'"), ("k=0", "above 0"), ("k=many", "k=1000"), ("idle_seconds=5", "5s")]
+    ("given", "said"), [("kk=3", "'k'"), ("k=0", "above 0"), ("k=many", "k=1000"), ("idle_seconds=5d", "500ms")]
 )
 def test_invalid_limits_are_refused(given, said):
     with pytest.raises(InputError, match=said):
-        limits_of([given])
+        parse_limits([given])
+
+
+@pytest.mark.parametrize("origin", ["*", "https://shop.example", "http://localhost:3000", "http://[::1]:80", "app://x"])
+def test_origins_are_taken(origin):
+    assert ServeSettings(cors=(origin,)).cors == (origin,)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["shop.example", "https://shop.example/", "https://Shop.example", "https://*", "null", "http://a b", "http://"],
+)
+def test_what_no_page_has_as_its_origin_is_refused(text):
+    with pytest.raises(InputError, match="is not an origin; write https://shop"):
+        ServeSettings(cors=(text,))

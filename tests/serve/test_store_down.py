@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from concurrent.futures import Future
 
@@ -59,6 +60,7 @@ def test_requests_are_answered_while_the_store_is_down(folder, users, monkeypatc
         answer = post(client, "/v1/recommend", {"user": user})
         assert answer["stale_history"] is True
         assert answer["history_used"] == LOOKED_AT
+        assert post(client, "/v1/score", {"user": user, "items": users[user]})["stale_history"] is True
         # Erased users stay erased.
         assert post(client, "/v1/recommend", {"user": other})["history_used"] == 0
         refused = client.post("/v1/events", json={"events": [{"user": user, "item": 1}]})
@@ -106,6 +108,48 @@ def test_a_store_that_is_absent_at_start_up_is_opened_later(folder, users, monke
         assert post(client, "/v1/recommend", {"user": user})["stale_history"] is True
         stores.append(MemoryStore())
         wait_until(lambda: client.post("/v1/events", json={"events": [{"user": user, "item": 1}]}).status_code == 200)
+
+
+def test_events_are_refused_in_time_while_the_store_is_being_opened(folder, monkeypatch):
+    """Its server may be slow to say no, and each attempt to open it waits for the others."""
+    asked, may_end = [], threading.Event()
+
+    def opened(self):
+        asked.append(self)
+        assert len(asked) == 1 or may_end.wait(60)
+        raise StoreUnavailable("not there yet")
+
+    monkeypatch.setattr(ServeSettings, "opened_store", opened)
+    monkeypatch.setattr("beamwood.serve.histories._WRITE_SECONDS", 0.1)
+    with serving(folder) as client:
+        try:
+            send(client, {"user": 1, "item": 1}, status=503)
+            assert not may_end.is_set()
+        finally:
+            may_end.set()
+
+
+def test_slow_writes_do_not_hold_up_reads(folder, users, monkeypatch):
+    begun, may_end, user = threading.Semaphore(0), threading.Event(), next(iter(users))
+
+    class SlowStore(MemoryStore):
+        def merge(self, session, user):
+            begun.release()
+            assert may_end.wait(60)
+            return super().merge(session, user)
+
+    monkeypatch.setattr(ServeSettings, "opened_store", lambda _: SlowStore())
+    with serving(folder, timeout=1.0) as client:
+        merging = [
+            client.portal.start_task_soon(client.service.histories.call, "merge", lambda store: store.merge("s", 1))
+            for _ in range(8)
+        ]
+        try:
+            assert all(begun.acquire(timeout=30) for _ in range(4))
+            assert "stale_history" not in post(client, "/v1/recommend", {"user": user})
+        finally:
+            may_end.set()
+        assert [each.result(30) for each in merging] == [0] * 8
 
 
 class FullStore(MemoryStore):

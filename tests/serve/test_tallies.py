@@ -2,13 +2,17 @@
 
 import asyncio
 import random
+import re
 
 import pytest
 from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
 
+from bare_environment import ROOT
 from beamwood.serve.http.begun import Begun
 from beamwood.serve.http.request_id import new_id
-from beamwood.serve.monitoring.tallies import Tally, Times
+from beamwood.serve.monitoring.tallies import ReadTally, Tally, Times
+from served import saved, serving
 
 BOUNDS = (0.001, 0.5, 2.0, 1000.0)
 
@@ -32,8 +36,21 @@ def test_counters_equal_those_of_the_prometheus_client():
         times[1].observe(value)
         each[0].observe(value, route)
         each[1].labels(route).observe(value)
+    ReadTally("read", "Text", ours, lambda: 7)
+    Counter("read", "Text", **own).inc(7)
     assert generate_latest(ours) == generate_latest(theirs)
     assert plain[0].total == 200
+
+
+def test_what_only_grows_is_a_counter(tmp_path):
+    with serving(saved(tmp_path / "model")[0]) as client:
+        families = {each.name: each.type for each in text_string_to_metric_families(client.get("/metrics").text)}
+    for name in ("searches_abandoned", "log_lines_lost", "filter_cache_hits", "filter_cache_misses", "swaps"):
+        assert families[f"beamwood_{name}"] == "counter"
+    told = re.findall(r"^\| `(\w+)`", (ROOT / "docs/how-to/operate.md").read_text(), re.MULTILINE)
+    told = {name for name in told if name.startswith(("beamwood_", "process_"))}
+    assert len(told) > 15
+    assert told <= {f"{name}_total" if kind == "counter" else name for name, kind in families.items()}
 
 
 def test_a_started_coroutine_can_be_awaited():

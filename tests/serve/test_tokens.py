@@ -66,6 +66,25 @@ def test_a_browser_sends_the_token_as_a_password(folder, tokens):
         assert refused.json()["error"]["code"] == "unauthorized"
 
 
+def test_no_page_of_another_origin_changes_anything(folder):
+    """A browser may send its password along; without a preflight it sends GET, and POST of what is no JSON."""
+    with serving(folder) as client:
+        for route in routes_of(client.service):
+            if route.method == "POST":
+                answer = client.post(route.path, content=b"{}", headers={"content-type": "text/plain"})
+                assert (answer.status_code, client.post(route.path).status_code) == (415, 415), route.path
+
+
+def test_of_two_tokens_none_counts(folder, tokens):
+    """A proxy may have checked the other one."""
+    with serving(folder, tokens=tokens) as client:
+        both = [("authorization", "Bearer wrong"), ("authorization", "Bearer t-admin")]
+        for pair in (both, both[::-1], both[1:] * 2):
+            answer = client.get("/v1/models", headers=pair)
+            assert answer.status_code == 400
+            assert answer.json()["error"]["message"] == "the header 'authorization' is sent twice; send it once"
+
+
 def test_tokens_are_reloaded(folder, tokens):
     with serving(folder, tokens=tokens) as client:
         known = client.service.tokens

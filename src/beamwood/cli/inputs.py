@@ -30,6 +30,7 @@ __all__ = [
     "make_config",
     "note_of_weights",
     "parse_duration",
+    "parse_time_limit",
     "reading_options",
 ]
 
@@ -121,16 +122,22 @@ def _check_about_items(reading: ReadOptions, keep_columns: str | None) -> None:
             raise InputError(f"{option} is for the item table; give one with --items, or leave the option out")
 
 
-def parse_duration(text: str | None) -> float | None:
-    """Seconds of "30m", "90s", "1h30m" or a plain number of seconds; None stays None."""
-    if text is None:
-        return None
+def parse_duration(option: str, text: str) -> float:
+    """Seconds of "500ms", "90s", "30m", "1h30m" or a plain number of seconds. Errors: another form."""
     number = r"(\d+(?:\.\d+)?)"
-    match = re.fullmatch(rf"(?:{number}h)?(?:{number}m)?(?:{number}s)?|{number}", text.strip())
-    parts = [float(part or 0) for part in match.groups()] if match else []
-    seconds = sum(part * unit for part, unit in zip(parts, (3600, 60, 1, 1), strict=False))
-    if not 0 < seconds < math.inf:
-        raise InputError(f"--time-limit {text!r} is not a duration above 0; write 30m, 90s or 1h30m")
+    match = re.fullmatch(rf"(?=\d)(?:{number}h)?(?:{number}m)?(?:{number}s)?(?:{number}ms)?|{number}", text.strip())
+    parts = [float(part or 0) for part in match.groups()] if match else [math.inf]
+    seconds = sum(part * unit for part, unit in zip(parts, (3600, 60, 1, 0.001, 1), strict=False))
+    if seconds == math.inf:
+        raise InputError(f"{option} {text!r} is not a duration; write 30m, 90s or 500ms")
+    return seconds
+
+
+def parse_time_limit(text: str | None) -> float | None:
+    """The seconds of a time limit; None stays None. Errors: another form, and 0."""
+    seconds = None if text is None else parse_duration("--time-limit", text)
+    if seconds == 0:
+        raise InputError(f"--time-limit {text!r} is not above 0; write 30m, 90s or 1h30m")
     return seconds
 
 

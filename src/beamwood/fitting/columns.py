@@ -9,10 +9,18 @@ import polars as pl
 from beamwood.data.dataset import Dataset
 from beamwood.data.features import FeatureTable, encode_columns, fit_columns, name_and_kind
 from beamwood.data.kept_columns import numbers_as_text
+from beamwood.data.tables import ItemTable
 from beamwood.errors import InputError
 from beamwood.steps import tell
 
-__all__ = ["context_features", "item_features", "user_features"]
+__all__ = ["context_features", "item_features", "item_table_for", "user_features"]
+
+
+def item_table_for(setting: str, train: Dataset) -> ItemTable:
+    """The item table that a setting reads. Errors: there is none."""
+    if train.item_table is None:
+        raise InputError(f"{setting} needs an item table; give one with --items")
+    return train.item_table
 
 
 def item_features(train: Dataset, columns: Sequence[str]) -> FeatureTable | None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, get_origin
 
 import numpy as np
@@ -74,8 +74,6 @@ class CountingConfig(MethodConfig):
     model: GridSettings = GridSettings()
     choose: ChoiceSettings = ChoiceSettings(validation_users=10_000)
 
-
-_Build = Callable[[Mapping[str, Any], sparse.csr_matrix | None], NeighbourSearcher]
 
 # The share of the time left that evaluation may take under a limit, and the fewest queries for it.
 _SHARE, _FEWEST = 0.5, 64
@@ -178,7 +176,7 @@ def best_of_grid(
     limited budget tries the candidates that fit, at least the first.
     """
     budget = budget or Budget()
-    build = _builder(matrix, tuple(tried), split.train.item_counts, config.model.length)
+    build = _Builder(matrix, tuple(tried), split.train.item_counts, config.model.length)
     values, places = tried | {"decay": config.model.decay}, config.model.seen
     candidates = [
         dict(zip(values, each, strict=True)) | {"seen": places[0]} for each in itertools.product(*values.values())
@@ -186,18 +184,19 @@ def best_of_grid(
     count = len(candidates) + len(places) - 1
     with step("trying settings", count) as trying:
         began = budget.clock()
-        first = build(candidates[0], None)
+        first = build(candidates[0])
         build_seconds = budget.clock() - began
         queries = split.valid.sample(config.choose.validation_users, seed=seed)
         queries = _affordable(queries, first, budget, len(candidates))
-        search = _GridSearch(build, queries, budget, tuple(tried), build_seconds)
+        search = _GridSearch(build, queries, budget, build_seconds)
         for candidate in candidates:
             search.evaluate(candidate)
             trying.advance()
         # The place of seen items is chosen last, for the best of the other values.
         chosen = search.best
+        build.keep(chosen, search.searcher.similarity)
         for place in places[1:]:
-            search.evaluate(chosen | {"seen": place}, search.searcher.similarity)
+            search.evaluate(chosen | {"seen": place})
             trying.advance()
     if search.skipped:
         budget.leave_out(f"{count - search.skipped} of {count} settings tried")
@@ -205,25 +204,36 @@ def best_of_grid(
     return search.searcher, search.best | {f"valid/f@{search.cut}": search.value} | left_out
 
 
-def _builder(
-    matrix: Callable[..., sparse.csr_matrix], of_matrix: tuple[str, ...], counts_N: NDArray[np.int64], length: int
-) -> _Build:
-    """A function that builds a candidate's searcher; the values named in `of_matrix` are arguments of the matrix.
+@dataclass(slots=True)
+class _Builder:
+    """Builds the searcher of a candidate; its values named in `arguments` are those of `matrix`.
 
-    Its second argument: that matrix, where it is there.
+    The last matrix is kept: candidates that differ only in the decay follow each other.
     """
 
-    # Candidates that differ only in the decay follow each other, so one cached matrix suffices.
-    @functools.lru_cache(maxsize=1)
-    def cached_matrix(*values: Any) -> sparse.csr_matrix:
-        return matrix(**dict(zip(of_matrix, values, strict=True)))
+    matrix: Callable[..., sparse.csr_matrix]
+    arguments: tuple[str, ...]
+    counts_N: NDArray[np.int64]
+    length: int
+    _kept: tuple[dict[str, Any], sparse.csr_matrix] | None = None
 
-    def build(candidate: Mapping[str, Any], similarity: sparse.csr_matrix | None) -> NeighbourSearcher:
-        if similarity is None:
-            similarity = cached_matrix(*(candidate[name] for name in of_matrix))
-        return NeighbourSearcher(similarity, counts_N, decay=candidate["decay"], length=length, seen=candidate["seen"])
+    def __call__(self, candidate: Mapping[str, Any]) -> NeighbourSearcher:
+        if not self.has_matrix(candidate):
+            self.keep(candidate, self.matrix(**self._arguments_of(candidate)))
+        assert self._kept is not None
+        decay, seen = candidate["decay"], candidate["seen"]
+        return NeighbourSearcher(self._kept[1], self.counts_N, decay=decay, length=self.length, seen=seen)
 
-    return build
+    def has_matrix(self, candidate: Mapping[str, Any]) -> bool:
+        """Whether the kept matrix is that of the candidate."""
+        return self._kept is not None and self._kept[0] == self._arguments_of(candidate)
+
+    def keep(self, candidate: Mapping[str, Any], matrix: sparse.csr_matrix) -> None:
+        """Keep the matrix of a candidate."""
+        self._kept = self._arguments_of(candidate), matrix
+
+    def _arguments_of(self, candidate: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: candidate[name] for name in self.arguments}
 
 
 def _affordable(queries: Queries, searcher: NeighbourSearcher, budget: Budget, num_candidates: int) -> Queries:
@@ -246,36 +256,23 @@ class _GridSearch:
     A candidate that is significantly worse on a random part of the queries is not evaluated on the others.
     """
 
-    def __init__(
-        self,
-        build: _Build,
-        queries: Queries,
-        budget: Budget,
-        of_matrix: tuple[str, ...],
-        build_seconds: float,
-    ) -> None:
-        self._build, self._budget, self._of_matrix = build, budget, of_matrix
+    def __init__(self, build: _Builder, queries: Queries, budget: Budget, build_seconds: float) -> None:
+        self._build, self._budget = build, budget
         order = np.random.default_rng(0).permutation(len(queries))
         self._parts = [queries.take(np.sort(part)) for part in (order[:_PART], order[_PART:]) if len(part)]
         self._build_seconds, self._evaluation_seconds = build_seconds, 0.0
-        self._matrix: tuple[Any, ...] | None = None
         self.value, self.skipped, self.cut = -1.0, 0, 0
         self.best: dict[str, Any] = {}
         self.searcher: NeighbourSearcher
         self._best_values: list[FloatArray] = []
 
-    def evaluate(self, settings: dict[str, Any], similarity: sparse.csr_matrix | None = None) -> None:
-        """Evaluate a candidate, unless it would exceed the time left; the first always. `similarity`: its matrix, where
-        it is there.
-        """
-        matrix = tuple(settings[name] for name in self._of_matrix)
-        is_there = similarity is not None or matrix == self._matrix
-        seconds = self._evaluation_seconds + (0.0 if is_there else self._build_seconds)
+    def evaluate(self, settings: dict[str, Any]) -> None:
+        """Evaluate a candidate, unless it would exceed the time left; the first always."""
+        seconds = self._evaluation_seconds + (0.0 if self._build.has_matrix(settings) else self._build_seconds)
         if self.best and seconds > self._budget.left:
             self.skipped += 1
             return
-        searcher, began = self._build(settings, similarity), self._budget.clock()
-        self._matrix = matrix if similarity is None else self._matrix
+        searcher, began = self._build(settings), self._budget.clock()
         self.cut = min(CUT, searcher.num_items)
         values: list[FloatArray] = []
         for queries in self._parts:

@@ -6,14 +6,12 @@ from typing import Any, Unpack
 
 from beamwood.data.split import Split
 from beamwood.errors import InputError, nearest
-from beamwood.fitting.assemble import build_retriever
 from beamwood.fitting.choose import Choice, Measure, Validation, check_monitor
 from beamwood.fitting.fitted import folder_digests
 from beamwood.fitting.options import PARTS, TrainOptions
 from beamwood.fitting.searched_task import SearchedTask
 from beamwood.fitting.settings import TrainedConfig
 from beamwood.fitting.timed_validation import Later, TimedValidation
-from beamwood.retrieval.retriever import Retriever
 from beamwood.training.budget import Budget
 from beamwood.training.loop import run_loop
 from beamwood.training.loop_state import LoopResult
@@ -21,7 +19,7 @@ from beamwood.training.pace import Validator
 from beamwood.training.run_folder import RunRecord
 from beamwood.training.trainable import Trainable
 
-__all__ = ["fit_task", "train"]
+__all__ = ["train"]
 
 
 def train(
@@ -88,18 +86,3 @@ def _run_config(split: Split, config: TrainedConfig, method: str, seed: int) -> 
     settings = config.flat()
     data = {"data": split.dataset.fingerprint(), "split": split.rule, "tables": split.dataset.tables_digest()}
     return {"method": method, "seed": seed} | data | folder_digests(settings) | settings
-
-
-def fit_task(
-    task: SearchedTask[Any],
-    split: Split,
-    config: TrainedConfig,
-    *,
-    method: str,
-    measure: Measure | None = None,
-    **options: Unpack[TrainOptions],
-) -> Retriever:
-    """`train`, and the retriever of the best weights."""
-    training = train(task, split, config, method=method, measure=measure, **options)
-    seed = options.get("seed", 0)
-    return build_retriever(task.searcher(), split, method=method, config=config, seed=seed, training=training)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -113,18 +114,13 @@ class FirstStage:
 
         A limited `budget` uses as many validation users as fit. Errors: those of `two_stage`, and no validation label.
         """
-        choose, num_candidates = self.config.choose, self.config.model.num_candidates
-        both = two_stage(self.retriever, second, num_candidates=num_candidates)
+        choose = self.config.choose
+        put = partial(two_stage, self.retriever, second, num_candidates=self.config.model.num_candidates)
+        both = put()
         if choose.retriever_weight == 0 and choose.seen_weight == 0:
             return both
         weights, metrics = self._best(second, budget or Budget())
-        both = two_stage(
-            self.retriever,
-            second,
-            num_candidates=num_candidates,
-            retriever_weight=weights.first,
-            seen_weight=weights.seen,
-        )
+        both = put(retriever_weight=weights.first, seen_weight=weights.seen)
         both.metadata["training"] |= weights.facts() | {f"valid/{choose.monitor}": metrics[choose.monitor]}
         return both
 

@@ -129,15 +129,16 @@ class _AsSent:
 
 
 async def _no_such_path(other: Endpoint, request: Request, error: Exception) -> Response:  # noqa: ARG001
-    message = f"the path {request.url.path} does not exist; /openapi.json lists all paths"
+    message = f"the path {request.scope['path']} does not exist; /openapi.json lists all paths"
     return _refused(other, request, Problem("not_found", message))
 
 
 async def _wrong_method(other: Endpoint, request: Request, error: Any) -> Response:  # noqa: ARG001
     # Starlette tells the methods of the first endpoint of a path alone.
-    there = [route for route in request.app.routes if route.path_regex.match(request.scope["path"])]
+    path = request.scope["path"]
+    there = [route for route in request.app.routes if route.path_regex.match(path)]
     allowed = ", ".join(sorted({method for route in there for method in route.methods}))
-    answer = _refused(other, request, Problem("method_not_allowed", f"{request.url.path} takes {allowed}"))
+    answer = _refused(other, request, Problem("method_not_allowed", f"{path} takes {allowed}"))
     answer.headers["Allow"] = allowed
     return answer
 

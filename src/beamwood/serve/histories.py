@@ -29,7 +29,8 @@ from beamwood.serve.store.protocol import Appended, HistoryStore, KeyReused, Ret
 __all__ = ["HistoryGateway"]
 
 _Result = TypeVar("_Result")
-_READERS = 4
+# Of reads, and of other calls.
+_THREADS = 4
 _READS = ("open", "read", "erased")
 # Calls that change nothing.
 _READ_CALLS = frozenset((*_READS, "get", "noted", "page", "tallies"))
@@ -55,7 +56,9 @@ class HistoryGateway:
 
     def __init__(self, settings: ServeSettings, said: Callable[..., None], registry: CollectorRegistry) -> None:
         self._settings, self._said = settings, said
-        self._pool = ThreadPoolExecutor(_READERS, thread_name_prefix="store")
+        # Apart, as a write waits for all writes before it, and reads are answered meanwhile.
+        self._readers = ThreadPoolExecutor(_THREADS, thread_name_prefix="store-read")
+        self._writers = ThreadPoolExecutor(_THREADS, thread_name_prefix="store-write")
         self.store: HistoryStore | None = None
         self._erased: dict[Owner, float] = {}
         # All tombstones up to this time are known; nothing of a store that may have become another one.
@@ -122,7 +125,7 @@ class HistoryGateway:
             return None
         try:
             # Half of the timeout; the search has the rest.
-            return await _in_time(self._in_pool(work), self._settings.timeout / 2)
+            return await _in_time(_beside(self._readers, work), self._settings.timeout / 2)
         except (StoreUnavailable, TimeoutError) as error:
             self._failed("read", error)
             return None
@@ -135,10 +138,10 @@ class HistoryGateway:
         began = time.monotonic()
         self._waiting += len(events)
         try:
-            store = self.store
-            if store is None:
-                store = await self._in_pool(self._open)
             async with asyncio.timeout(_WRITE_SECONDS):
+                store = self.store
+                if store is None:
+                    store = await _beside(self._writers, self._open)
                 done: Appended = await asyncio.wrap_future(store.append(events))
         except KeyReused as error:
             raise Problem("key_reused", str(error), field="events") from None
@@ -153,9 +156,10 @@ class HistoryGateway:
 
     async def call(self, name: str, work: Callable[[HistoryStore], _Result]) -> _Result:
         """The result of `work` on the store, off the loop. Errors: `Problem` where it is down."""
+        pool = self._readers if name in _READ_CALLS else self._writers
         try:
             async with asyncio.timeout(_WRITE_SECONDS):
-                return await self._in_pool(lambda: work(self._open()))
+                return await _beside(pool, lambda: work(self._open()))
         except (StoreUnavailable, TimeoutError) as error:
             raise self._refused(name, error) from None
 
@@ -213,9 +217,6 @@ class HistoryGateway:
         self._down_since = self._unread_since = 0.0
         self._is_refusing, self.trouble = False, None
 
-    def _in_pool(self, work: Callable[[], _Result]) -> asyncio.Future[_Result]:
-        return asyncio.get_running_loop().run_in_executor(self._pool, work)
-
     async def keep_up(self) -> None:
         """Maintain the store as long as the service runs: reconnect, follow erasures, apply retention."""
         compacted = 0.0
@@ -250,9 +251,14 @@ class HistoryGateway:
 
     def close(self) -> None:
         """Finish pending writes, and close the store."""
-        self._pool.shutdown(cancel_futures=True)
+        for pool in (self._readers, self._writers):
+            pool.shutdown(cancel_futures=True)
         if self.store is not None:
             self.store.close()
+
+
+def _beside(pool: ThreadPoolExecutor, work: Callable[[], _Result]) -> asyncio.Future[_Result]:
+    return asyncio.get_running_loop().run_in_executor(pool, work)
 
 
 async def _in_time(future: asyncio.Future[_Result], seconds: float) -> _Result:

@@ -191,5 +191,6 @@ class ListAnswer(Struct, omit_defaults=True, kw_only=True):
     model: str
     snapshot: int
     arm: str | None = None
+    stale_history: bool = False
     items: list[Item]
     unknown_items: list[Any]

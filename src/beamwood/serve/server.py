@@ -136,8 +136,7 @@ class _Running:
                 # Its warnings are of requests, which the request log has.
                 log_level="error",
                 server_header=False,
-                proxy_headers=settings.forwarded_allow is not None,
-                forwarded_allow_ips=settings.forwarded_allow or "",
+                proxy_headers=False,
                 timeout_graceful_shutdown=max(1, int(settings.grace)),
             )
         )

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from beamwood.errors import InputError, nearest
+from beamwood.errors import InputError
 from beamwood.serve.store.open import open_store
 from beamwood.serve.store.protocol import HistoryStore, Retention
 from beamwood.system import processors
 
-__all__ = ["Limits", "ServeSettings", "limits_of", "of_bytes", "of_seconds"]
+__all__ = ["Limits", "ServeSettings"]
 
-_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
-_BYTES = {"": 1, "KB": 2**10, "MB": 2**20, "GB": 2**30}
+# As browsers send it: in lower case.
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://(?:[^\s/?#@:*\[\]A-Z]+|\[[0-9a-f:.]+\])(?::\d{1,5})?|\*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,6 @@ class ServeSettings:
     page: bool = True
     drain: float = 5.0
     grace: float = 30.0
-    forwarded_allow: str | None = None
     cors: tuple[str, ...] = ()
     rate: float = 0.0
     """Requests a second for each token; 0: unlimited."""
@@ -94,6 +93,12 @@ class ServeSettings:
     def __post_init__(self) -> None:
         if self.timeout <= 0:
             raise InputError("--timeout is above 0: within it answers are given")
+        for origin in self.cors:
+            if _ORIGIN.fullmatch(origin) is None:
+                raise InputError(
+                    f"--cors {origin!r} is not an origin; write https://shop.example, with a port if the page has one, "
+                    "or * for all pages"
+                )
 
     def opened_store(self) -> HistoryStore:
         """The store of histories. Errors: see `open_store`."""
@@ -108,45 +113,3 @@ class ServeSettings:
     def is_local(self) -> bool:
         """Whether it listens on this machine only."""
         return self.host in ("127.0.0.1", "::1", "localhost")
-
-
-def limits_of(texts: Sequence[str]) -> Limits:
-    """The limits of "k=2000", "body_bytes=1MB", "idle_seconds=5s"; others keep their defaults. Errors: an unknown
-    limit.
-    """
-    # The share of new items is an option of its own.
-    known = {each.name for each in fields(Limits)} - {"new_item_share"}
-    given: dict[str, float] = {}
-    for text in texts:
-        name, _, value = text.partition("=")
-        if name not in known:
-            raise InputError(f"--limit {text!r}: '{name}' is not a limit{nearest(name, known)}")
-        if name.endswith("_seconds"):
-            given[name] = of_seconds(f"--limit {name}", value)
-        else:
-            given[name] = of_bytes(f"--limit {name}", value) if name.endswith("_bytes") else _count(name, value)
-        if given[name] <= 0:
-            raise InputError(f"--limit {text!r}: a limit is above 0")
-    return replace(Limits(), **given)  # type: ignore[arg-type]
-
-
-def _count(name: str, text: str) -> int:
-    if not text.isdecimal():
-        raise InputError(f"--limit {name}={text!r} is not a whole number; write {name}=1000")
-    return int(text)
-
-
-def of_seconds(option: str, text: str) -> float:
-    """The seconds of "500ms", "5s" or "1m". Errors: another form."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h)", text.strip())
-    if found is None:
-        raise InputError(f"{option}={text!r} is not a duration; write 500ms, 5s or 1m")
-    return float(found[1]) * _SECONDS[found[2]]
-
-
-def of_bytes(option: str, text: str) -> int:
-    """The bytes of "256MB". Errors: another form."""
-    found = re.fullmatch(r"(\d+)(KB|MB|GB|)", text.strip().upper())
-    if found is None:
-        raise InputError(f"{option}={text!r} is not a size; write 256MB or 1GB")
-    return int(found[1]) * _BYTES[found[2]]

@@ -54,6 +54,26 @@ class HistoryStoreContract(StoredAnswersContract):
         assert _items(store, "nobody") == []
         assert store.history("nobody").seq == 0
 
+    def test_an_event_without_a_time_is_the_last_whatever_the_clocks_say(self, store: HistoryStore) -> None:
+        def untimed(owner: Owner, item: Id, time: float) -> Event:
+            return Event(owner, item, time, timed=False)
+
+        _kept(store, untimed(1, 10, NOW), untimed(2, 5, NOW - 9))
+        # Of a clock that was set back, of another process, after the time of a client.
+        _kept(store, untimed(1, 11, NOW - 3600), untimed(1, 12, NOW - 7), Event(1, 13, NOW + 60), untimed(1, 14, NOW))
+        _kept(store, untimed(1, 15, NOW + 61), Event(1, 9, NOW - 1))
+        assert _items(store, 1) == [9, 10, 11, 12, 13, 14, 15]
+        assert store.history(1).times == (NOW - 1, NOW, NOW, NOW, NOW + 60, NOW + 60, NOW + 61)
+        assert store.history(2).times == (NOW - 9,)
+        # Sent again it is a duplicate.
+        assert _kept(store, untimed(1, 11, NOW - 3600)) == (0, 1)
+
+    def test_an_append_tells_which_events_are_new(self, store: HistoryStore) -> None:
+        first, second, third = (Event(1, item, NOW) for item in range(3))
+        assert list(store.append([first, second, first]).result(10).new) == [0, 1]
+        done = store.append([first, third, second, third]).result(10)
+        assert (list(done.new), done.accepted, done.duplicates) == ([1], 1, 3)
+
     def test_the_history_at_an_earlier_number_can_be_read(self, store: HistoryStore) -> None:
         _kept(store, Event(1, 10, NOW), Event(1, 11, NOW + 2))
         before = store.history(1, last=2)
@@ -291,6 +311,7 @@ class HistoryStoreContract(StoredAnswersContract):
                         NOW + draw.randrange(9),
                         type=draw.choice(["", "buy", "skip"]),
                         key=draw.choice([None, None, f"k{draw.randrange(40)}"]),
+                        timed=draw.random() < 0.7,
                     )
                     for _ in range(draw.randrange(1, 4))
                 ]

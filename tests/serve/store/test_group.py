@@ -25,7 +25,7 @@ class Slow:
         self.begun.set()
         assert self.may_go.wait(BOUND)
         self.kept += [event.item for batch in batches for event in batch]
-        return [Appended(len(batch), 0, 1) for batch in batches]
+        return [Appended(range(len(batch)), 0, 1) for batch in batches]
 
 
 def test_a_caller_that_gives_up_does_not_stop_others() -> None:

@@ -1,14 +1,18 @@
 """A store of a user's file: commands and a server take it by its address."""
 
 import json
+import os
 import signal
+import threading
+from contextlib import closing
 from pathlib import Path
 
 import polars as pl
 import pytest
 
 from beamwood.cli.main import main
-from beamwood.serve.store.open import absolute_address
+from beamwood.serve.store.event import Event
+from beamwood.serve.store.open import absolute_address, open_store
 from served import Server, saved
 
 FILE = Path(__file__).parents[2] / "one_file" / "journal_store.py"
@@ -33,6 +37,21 @@ def test_a_killed_server_and_the_commands_read_it(tmp_path, capsys):
         assert json.loads(capsys.readouterr().out)[0]["items"] == expected
         assert main(["events", "export", address, "--out", str(tmp_path / "taken.parquet")]) == 0
     assert pl.read_parquet(tmp_path / "taken.parquet")["item"].to_list() == bought
+
+
+def test_its_appends_hold_up_nobody(tmp_path, monkeypatch):
+    may_end, synced = threading.Event(), os.fsync
+
+    def slow(descriptor):
+        assert may_end.wait(30)
+        synced(descriptor)
+
+    monkeypatch.setattr(os, "fsync", slow)
+    with closing(open_store(f"{FILE}:{tmp_path / 'events.jsonl'}")) as store:
+        done = store.append([Event(1, 2, 1.7e9)])
+        assert not done.done()
+        may_end.set()
+        assert done.result(30).accepted == 1
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from beamwood.cli import options as o
 from beamwood.cli.commands.evaluate import tail_rule, with_tail_label
 from beamwood.cli.commands.fit import starting_anew
 from beamwood.cli.expand import expanded
-from beamwood.cli.inputs import DataSource, load_data, load_split, note_of_weights, parse_duration
+from beamwood.cli.inputs import DataSource, load_data, load_split, note_of_weights, parse_time_limit
 from beamwood.cli.measure import cuts_of, parse_cuts, print_table
 from beamwood.cli.output import check_page, finish
 from beamwood.errors import InputError
@@ -61,7 +61,7 @@ def compare(
     cuts_of(k)
     rule = tail_rule(tail, tail_of)
     on_tail = None if tail is None else rule
-    limit = parse_duration(time_limit)
+    limit = parse_time_limit(time_limit)
     if folders or more:
         fitting = {"--methods": methods != METHODS, "--time-limit": time_limit, "--preset": preset}
         if folders and os.path.isfile(os.path.join(log, "manifest.json")):

@@ -15,7 +15,7 @@ import typer
 
 from beamwood.cli import options as o
 from beamwood.cli.expand import expanded
-from beamwood.cli.inputs import DataSource, load_data, load_split, make_config, note_of_weights, parse_duration
+from beamwood.cli.inputs import DataSource, load_data, load_split, make_config, note_of_weights, parse_time_limit
 from beamwood.cli.output import check_page, finish
 from beamwood.cli.runs import keeping_run
 from beamwood.cli.search import BudgetOptions, FolderSearch
@@ -203,7 +203,7 @@ def _budget(time_limit: str | None, method: str | None) -> Budget:
     """A budget from here on: a time limit includes reading the log and importing libraries."""
     from beamwood.training.budget import Budget
 
-    limit = parse_duration(time_limit)
+    limit = parse_time_limit(time_limit)
     if method is not None:
         return Budget(limit, name=method)
     from beamwood.recipes.portfolio.find import TIME_LIMIT

@@ -13,7 +13,7 @@ import typer
 from beamwood.cli import options as o
 from beamwood.cli.commands.fit import print_fit
 from beamwood.cli.expand import expanded
-from beamwood.cli.inputs import parse_duration
+from beamwood.cli.inputs import parse_time_limit
 from beamwood.cli.output import finish
 from beamwood.cli.runs import keeping_run
 from beamwood.cli.start import StartOptions
@@ -60,7 +60,7 @@ def refit(
     if os.path.isdir(folder) and os.path.realpath(folder) == os.path.realpath(out):
         raise InputError(f"--out {out} is the fitted folder itself; name another, so that it can still be evaluated")
     check_output(out, overwrite=overwrite)
-    seconds = parse_duration(time_limit)
+    seconds = parse_time_limit(time_limit)
     limit = None if seconds is None else Budget(seconds, name="the refit")
     fitted = load(folder, method, verify=True)
     origin = origin_of(folder, fitted.metadata)

@@ -12,6 +12,8 @@ import typer
 from beamwood.artefact import read_artefact
 from beamwood.cli import options as o
 from beamwood.cli.expand import expanded
+from beamwood.cli.inputs import parse_duration
+from beamwood.cli.limits import parse_limits, parse_size
 from beamwood.cli.output import print_json
 from beamwood.errors import InputError
 from beamwood.extras import asking_for
@@ -52,10 +54,12 @@ _Rate = Annotated[
 ]
 _Cors = Annotated[
     o.Texts,
-    typer.Option("--cors", metavar="ORIGIN", hidden=True, help="Allow requests from pages of this origin; repeatable."),
-]
-_Forwarded = Annotated[
-    o.Text, typer.Option("--forwarded-allow", metavar="IPS", hidden=True, help="IP addresses of trusted proxies.")
+    typer.Option(
+        "--cors",
+        metavar="ORIGIN",
+        hidden=True,
+        help="Allow requests from pages of this origin, or of all: *; repeatable.",
+    ),
 ]
 _Store = Annotated[
     o.Text,
@@ -112,7 +116,6 @@ class ListenOptions:
     insecure: _Insecure = False
     rate: _Rate = 0.0
     cors: _Cors = None
-    forwarded_allow: _Forwarded = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +204,7 @@ def _settings(
     page: bool,
 ) -> ServeSettings:
     """The settings given by the options. Errors: invalid ones."""
-    from beamwood.serve.settings import ServeSettings, limits_of, of_bytes, of_seconds
+    from beamwood.serve.settings import ServeSettings
     from beamwood.serve.store.protocol import Retention
 
     if running.log not in ("json", "text", "none"):
@@ -213,27 +216,26 @@ def _settings(
         # Derived from the given name, also where that is "." or a link: beside the folder, not in it.
         store=f"sqlite:{os.path.abspath(folder)}.events.db" if keeping.store is None else keeping.store,
         retention=Retention(keeping.keep_events, keeping.keep_days),
-        keep_answers=of_seconds("--keep-answers", keeping.keep_answers),
+        keep_answers=parse_duration("--keep-answers", keeping.keep_answers),
         tokens=_path(where.tokens),
         insecure=where.insecure,
         items=_path(items),
-        timeout=of_seconds("--timeout", load.timeout),
-        max_wait=of_seconds("--max-wait", load.max_wait),
+        timeout=parse_duration("--timeout", load.timeout),
+        max_wait=parse_duration("--max-wait", load.max_wait),
         min_beam=load.min_beam,
-        filter_cache=of_bytes("--filter-cache", load.filter_cache),
+        filter_cache=parse_size("--filter-cache", load.filter_cache),
         watch=running.watch,
         models_dir=_path(running.models_dir),
         log=running.log,
         log_users=running.log_users,
         otlp=running.otlp,
         page=page,
-        drain=of_seconds("--drain", running.drain),
-        grace=of_seconds("--grace", running.grace),
-        forwarded_allow=where.forwarded_allow,
+        drain=parse_duration("--drain", running.drain),
+        grace=parse_duration("--grace", running.grace),
         cors=tuple(where.cors or ()),
         rate=where.rate,
         by_category=load.new_items_by_category,
-        limits=limits_of(load.limit or ()).with_new_item_share(load.new_item_share),
+        limits=parse_limits(load.limit or ()).with_new_item_share(load.new_item_share),
     )
     _check_models(settings, folder)
     return settings

@@ -18,10 +18,11 @@ from beamwood.data.dataset import Dataset
 from beamwood.data.split import Split
 from beamwood.errors import InputError
 from beamwood.evaluation.sampled import SampledValidation
+from beamwood.fitting.assemble import build_retriever
 from beamwood.fitting.options import TrainOptions
 from beamwood.fitting.ranking.pair_models import build_pair_model, pair_scorer, query_tensors, score_of
 from beamwood.fitting.ranking.settings import RankerConfig
-from beamwood.fitting.run import fit_task
+from beamwood.fitting.run import train
 from beamwood.fitting.searched_task import SearchedTask
 from beamwood.losses import ranking
 from beamwood.models.pair_model import PairModel
@@ -220,4 +221,5 @@ def fit_ranker(
             seed=seed,
             monitor=choose.monitor,
         )
-    return fit_task(task, split, config, method="ranker", measure=measure, **options)
+    training = train(task, split, config, method="ranker", measure=measure, **options)
+    return build_retriever(task.searcher(), split, method="ranker", config=config, seed=seed, training=training)

@@ -61,7 +61,34 @@ class TreeConfig(TrainedConfig):
 
         Errors: `InputError` where what is set needs a start from transitions, and there is none for so many items.
         """
-        return _tree_plan(self, facts)
+        tree, optimiser, num_items = self.tree, self.optimiser, facts.num_items
+        scores = start_of(self.start.scores, num_items, possible=self.can_start_from_transitions)
+        started = scores == "transitions"
+        rate = 1.5e-3 if started else 7e-3
+        values: dict[str, Any] = {
+            "model.similarity_width": _similarity_width(self, num_items, started=started),
+            "model.num_neighbours": _num_neighbours(self, facts, started=started),
+            "tree.start": _tree_start(tree.start, facts),
+            "start.scores": scores,
+            "optimiser.learning_rate": rate if optimiser.learning_rate is None else optimiser.learning_rate,
+        }
+        # The number of nodes of a folder's tree, or of one from codes, is not known before it is read.
+        embeddings: EmbeddingOptimiser = "large" if optimiser.embeddings == "auto" else optimiser.embeddings
+        if values["tree.start"] in ORDERS:
+            shape = tree.shape_of(num_items)
+            values |= {"tree.shape": (shape.root_fanout, shape.depth), "tree.spare": None}
+            embeddings = embeddings_of(optimiser.embeddings, shape.num_nodes)
+        elif tree.spare is not None:
+            raise InputError(
+                f"tree.spare={tree.spare} is room in a tree that is built of an order of the items, which "
+                f"tree.start={tree.start} is not; leave it out"
+            )
+        elif tree.start == "flat":
+            embeddings = embeddings_of(optimiser.embeddings, num_items)
+        values["optimiser.embeddings"] = embeddings
+        if tree.updates and tree.learner != "kmeans":
+            values["tree.stride"] = tree.stride or _stride(tree)
+        return values
 
     def chosen(self, split: Split, options: Mapping[str, Any]) -> dict[str, Any]:
         """The kind of neighbours, where nodes may have them, and the horizon, where only the next item counts."""
@@ -142,38 +169,6 @@ class DtrConfig(TreeConfig):
         """The paper's draws, and walks as they were measured: each scores the children of every node on its way."""
         draws = self.loss.num_negatives or (20 if self.loss.negatives == "tree" else 70)
         return super().resolved(facts) | {"loss.num_negatives": draws}
-
-
-def _tree_plan(config: TreeConfig, facts: Facts) -> dict[str, Any]:
-    """See `TreeConfig.resolved`."""
-    tree, optimiser, num_items = config.tree, config.optimiser, facts.num_items
-    scores = start_of(config.start.scores, num_items, possible=config.can_start_from_transitions)
-    started = scores == "transitions"
-    rate = 1.5e-3 if started else 7e-3
-    values: dict[str, Any] = {
-        "model.similarity_width": _similarity_width(config, num_items, started=started),
-        "model.num_neighbours": _num_neighbours(config, facts, started=started),
-        "tree.start": _tree_start(tree.start, facts),
-        "start.scores": scores,
-        "optimiser.learning_rate": rate if optimiser.learning_rate is None else optimiser.learning_rate,
-    }
-    # The number of nodes of a folder's tree, or of one from codes, is not known before it is read.
-    embeddings: EmbeddingOptimiser = "large" if optimiser.embeddings == "auto" else optimiser.embeddings
-    if values["tree.start"] in ORDERS:
-        shape = tree.shape_of(num_items)
-        values |= {"tree.shape": (shape.root_fanout, shape.depth), "tree.spare": None}
-        embeddings = embeddings_of(optimiser.embeddings, shape.num_nodes)
-    elif tree.spare is not None:
-        raise InputError(
-            f"tree.spare={tree.spare} is room in a tree that is built of an order of the items, which "
-            f"tree.start={tree.start} is not; leave it out"
-        )
-    elif tree.start == "flat":
-        embeddings = embeddings_of(optimiser.embeddings, num_items)
-    values["optimiser.embeddings"] = embeddings
-    if tree.updates and tree.learner != "kmeans":
-        values["tree.stride"] = tree.stride or _stride(tree)
-    return values
 
 
 def _similarity_width(config: TreeConfig, num_items: int, *, started: bool) -> int:

@@ -61,8 +61,7 @@ def fit_tree(
         task, split, config, method=method, choice=choice, later=light.estimate, evaluate_start=started, **options
     )
     training = {"tree_updates": 0} | training | _facts(task) | {"seen_weight": _add_to_seen(task, choice)}
-    searcher, search = light.finish(task.searcher(threads=1), budget)
-    training["light_head"] = light.record
+    searcher, search, training["light_head"] = light.finish(task.searcher(threads=1), budget)
     if budget.left_out:
         training["left_out"] = list(budget.left_out)
     fitted = build_retriever(searcher, split, method=method, config=config, seed=seed, training=training)

@@ -58,27 +58,18 @@ def one_of_each(users_E: IndexArray, num: int, rng: np.random.Generator) -> NDAr
 class LightStage:
     """The light head of a task's tree, and the choice of the search way.
 
-    `num_histories`: those that the head learns from, None before that is known; `seconds`: the estimate for all
-    histories; `discarded`: no search way with the head was good enough.
+    `num_histories`: those for which `estimate` reserves time, None without it; `seconds`: the estimate for all.
     """
 
     task: TreeTask
     seed: int
     num_histories: int | None = None
     seconds: float = 0.0
-    discarded: bool = False
 
     @property
     def max_histories(self) -> int:
         """The number of histories that the head learns from without a time limit."""
         return min(_HISTORIES, len(self.task.examples))
-
-    @property
-    def record(self) -> int | str:
-        """The entry in the training record: the number of histories, or why there is no head."""
-        if self.discarded:
-            return f"left out: no search that it steers comes within {_MAX_LOSS:.0%} of the full beam"
-        return self.why_none or self.num_histories or "left out: there was no time"
 
     @property
     def why_none(self) -> str:
@@ -106,21 +97,21 @@ class LightStage:
         self.num_histories = self._affordable(cost, _SHARE * max(budget.left, 0.0))
         return cost(self.num_histories)
 
-    def finish(self, searcher: TreeSearcher, budget: Budget) -> tuple[TreeSearcher, SearchChoice | None]:
+    def finish(self, searcher: TreeSearcher, budget: Budget) -> tuple[TreeSearcher, SearchChoice | None, int | str]:
         """The searcher with its light head and its chosen way, or unchanged where there is no head or no time.
 
-        What the time limit leaves out is noted in the budget.
+        Last the number of histories that the head learned from, or why there is none. What the time limit leaves out is
+        noted in the budget.
         """
         if self.why_none:
-            return searcher, None
+            return searcher, None, self.why_none
         most = self.max_histories
         num = most if self.num_histories is None else self.num_histories
         if budget.limited and num:
             num = min(num, self._affordable(self._cost(searcher, budget), budget.left))
-        self.num_histories = num
         if num == 0:
             budget.leave_out(f"no light head: it takes {self.seconds:.0f} s, so searches are full beams")
-            return searcher, None
+            return searcher, None, "left out: there was no time"
         if num < most:
             budget.leave_out(f"the light head learns from {num} of {most} histories")
         learning = _part_of(budget, _LEARNING)
@@ -128,10 +119,10 @@ class LightStage:
         lit, first = self._with(searcher, light=head), self._num_queries(num / most)
         choosing, queries = _part_of(budget, _CHOOSING), self._queries(first if budget.limited else _FURTHER * first)
         choice = choose_ways(lit, queries, self.task.config.choose.monitor, choosing, first=first)
-        self.discarded = choice.best_steered < 1 - _MAX_LOSS
-        if self.discarded:
-            lit, choice = searcher, choice.of_beams()
-        return self._with(lit, ways=choice.ways), choice
+        if choice.best_steered >= 1 - _MAX_LOSS:
+            return self._with(lit, ways=choice.ways), choice, num
+        choice, why = choice.of_beams(), f"no search that it steers comes within {_MAX_LOSS:.0%} of the full beam"
+        return self._with(searcher, ways=choice.ways), choice, f"left out: {why}"
 
     def _affordable(self, cost: Callable[[int], float], room: float) -> int:
         """The number of histories that fit so many seconds; 0 where they are too few to be worth it."""

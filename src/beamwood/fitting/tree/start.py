@@ -13,6 +13,7 @@ from beamwood.data.dataset import Dataset
 from beamwood.data.examples import windows
 from beamwood.data.split import Split
 from beamwood.errors import InputError, nearest
+from beamwood.fitting.columns import item_table_for
 from beamwood.fitting.fitted import load_fitted, method_of
 from beamwood.fitting.tree.config import TreeConfig
 from beamwood.fitting.tree.node_start import TREE_WIDTH, ItemVectors
@@ -90,9 +91,7 @@ def _category_codes(train: Dataset) -> IndexArray:
 
 def _codes_of(train: Dataset, column: str) -> IndexArray:
     """int64[N], a column of the item table, -1 for null. Errors: a missing column, another type than integers."""
-    if train.item_table is None:
-        raise InputError(f"tree.start={_CODES}{column} needs an item table; give one with --items")
-    frame = train.item_table.frame
+    frame = item_table_for(f"tree.start={_CODES}{column}", train).frame
     if column not in frame.columns:
         raise InputError(
             f"tree.start={_CODES}{column}: the item table lacks this column{nearest(column, frame.columns)}"

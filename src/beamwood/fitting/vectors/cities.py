@@ -20,9 +20,9 @@ from beamwood.errors import InputError
 from beamwood.fitting.searched_task import SearchedTask
 from beamwood.fitting.vectors.cities_settings import CitiesConfig
 from beamwood.fitting.vectors.fit import fit_vectors
-from beamwood.fitting.vectors.item_contexts import Occurrences, check_tied, replaced_vectors
+from beamwood.fitting.vectors.item_contexts import Occurrences, replaced_vectors
 from beamwood.fitting.vectors.options import VectorOptions
-from beamwood.fitting.vectors.sequence_start import fitted_sequence
+from beamwood.fitting.vectors.sequence_start import tied_sequence
 from beamwood.models.cities import ContextModel
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.searchers.vectors import VectorSearcher
@@ -49,11 +49,8 @@ class CitiesTask(SearchedTask[ContextBatch]):
 
     def __init__(self, split: Split, config: CitiesConfig) -> None:
         train = split.train
-        if config.start.folder is None:
-            raise InputError("cities needs a fitted sequence model; give start.folder=FOLDER (--from)")
         self.config = config
-        self.before = fitted_sequence(config.start.folder, split)
-        check_tied(self.before)
+        self.before = tied_sequence("cities", config.start.folder, split)
         self.contexts = Occurrences.of(train.histories, len(train.items))
         counts = self.contexts.counts
         self.head, self.tail = (

@@ -12,14 +12,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from beamwood.errors import InputError
 from beamwood.models.plain_encoder import PlainEncoder
 from beamwood.ragged import indptr_of, places_in_rows, ranges
 from beamwood.retrieval.searchers.queries import EncodedHistory, UserBranch
 from beamwood.retrieval.searchers.vectors import VectorSearcher, sequence_searcher
 from beamwood.types import IndexArray, ItemLists
 
-__all__ = ["Occurrences", "check_tied", "encoded_histories", "replaced_vectors"]
+__all__ = ["Occurrences", "encoded_histories", "replaced_vectors"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,18 +76,12 @@ def encoded_histories(
     return result
 
 
-def check_tied(before: EncodedHistory) -> None:
-    """Errors: an encoder whose input vectors of items differ from the vectors that are searched."""
-    if "outputs.weight" in before.encoder.arrays:
-        raise InputError("the fitted model has model.tied=false; fit it with true, so that an item has one vector")
-
-
 def replaced_vectors(
     before: EncodedHistory, items: IndexArray, vectors: NDArray[np.float32], branch: UserBranch | None = None
 ) -> VectorSearcher:
     """A searcher with the encoder of `before` in which the given items have other vectors, as input and in search.
 
-    `branch` replaces its own; None keeps that. The encoder has passed `check_tied`.
+    `branch` replaces its own; None keeps that. The encoder is one of `tied_sequence`.
     """
     arrays = dict(before.encoder.arrays)
     arrays["items.weight"] = arrays["items.weight"].copy()

@@ -22,10 +22,10 @@ from beamwood.data.split import Split
 from beamwood.errors import InputError
 from beamwood.fitting.searched_task import SearchedTask
 from beamwood.fitting.vectors.fit import fit_vectors
-from beamwood.fitting.vectors.item_contexts import Occurrences, check_tied, encoded_histories, replaced_vectors
+from beamwood.fitting.vectors.item_contexts import Occurrences, encoded_histories, replaced_vectors
 from beamwood.fitting.vectors.melt_settings import MeltConfig
 from beamwood.fitting.vectors.options import VectorOptions
-from beamwood.fitting.vectors.sequence_start import fitted_sequence
+from beamwood.fitting.vectors.sequence_start import tied_sequence
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.searchers.queries import UserBranch
 from beamwood.retrieval.searchers.vectors import VectorSearcher
@@ -50,11 +50,8 @@ class MeltTask(SearchedTask[BranchBatch]):
 
     def __init__(self, split: Split, config: MeltConfig) -> None:
         train = split.train
-        if config.start.folder is None:
-            raise InputError("melt needs a fitted sequence model; give start.folder=FOLDER (--from)")
         self.config, self.histories = config, train.histories
-        self.before = fitted_sequence(config.start.folder, split)
-        check_tied(self.before)
+        self.before = tied_sequence("melt", config.start.folder, split)
         encoder, lengths = self.before.encoder, train.histories.lengths
         self.contexts = Occurrences.of(train.histories, len(train.items), after_others=True)
         self.counts, has_context = train.item_counts, self.contexts.counts > 0

@@ -18,6 +18,7 @@ from torch import Tensor
 from beamwood.data.dataset import Dataset
 from beamwood.data.split import Split
 from beamwood.errors import InputError
+from beamwood.fitting.columns import item_table_for
 from beamwood.fitting.vectors.fit import fit_vectors
 from beamwood.fitting.vectors.item_start import start_from_transitions
 from beamwood.fitting.vectors.options import VectorOptions
@@ -106,9 +107,7 @@ def build_model(
     """The model of a configuration, of class `make`. Errors: a `model.item_column` that the item table lacks."""
     features, column = None, config.model.item_column
     if column is not None:
-        if train.item_table is None:
-            raise InputError(f"model.item_column='{column}' needs an item table; give one with --items")
-        features = train.item_table.vectors(column)
+        features = item_table_for(f"model.item_column='{column}'", train).vectors(column)
     model, encoder = config.model, config.encoder
     return make(
         encoder,

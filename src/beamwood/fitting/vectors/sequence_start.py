@@ -16,7 +16,7 @@ from beamwood.retrieval.searchers.vectors import VectorSearcher
 from beamwood.training.budget import Budget
 from beamwood.training.checkpoint import check_tensors
 
-__all__ = ["ContinuedTask", "fitted_sequence", "load_start"]
+__all__ = ["ContinuedTask", "load_start", "tied_sequence"]
 
 
 class ContinuedTask(SequenceTask):
@@ -50,6 +50,19 @@ def fitted_sequence(start: str, split: Split) -> EncodedHistory:
         if isinstance(queries, EncodedHistory) and queries.encoder.vectors is searcher.vectors:
             return queries
     raise InputError(f"start.folder='{start}' holds {method_of(fitted)}; give a fitted sequence model, e.g. sasrec")
+
+
+def tied_sequence(method: str, start: str | None, split: Split) -> EncodedHistory:
+    """The fitted model in `start.folder` to which a method gives other item vectors.
+
+    Errors: no folder, one without such a model, and one whose input vectors differ from those that are searched.
+    """
+    if start is None:
+        raise InputError(f"{method} needs a fitted sequence model; give start.folder=FOLDER (--from)")
+    before = fitted_sequence(start, split)
+    if "outputs.weight" in before.encoder.arrays:
+        raise InputError("the fitted model has model.tied=false; fit it with true, so that an item has one vector")
+    return before
 
 
 def load_start(model: SequenceModel, start: str, split: Split) -> None:

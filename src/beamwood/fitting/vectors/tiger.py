@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from beamwood.data.split import Split
-from beamwood.errors import InputError
+from beamwood.fitting.columns import item_table_for
 from beamwood.fitting.fitted import load_fitted
 from beamwood.fitting.options import TrainOptions
 from beamwood.fitting.vectors.fit import fit_searched
@@ -137,9 +137,8 @@ class TigerTask(WindowTask):
             fitted = load_fitted(start.folder, self.split)
             vectors: FloatArray = item_vectors(fitted.searcher, np.arange(self.num_items))
         elif start.item_column is not None:
-            if train.item_table is None:
-                raise InputError(f"start.item_column='{start.item_column}' needs an item table; give one with --items")
-            vectors = train.item_table.vectors(start.item_column)
+            table = item_table_for(f"start.item_column='{start.item_column}'", train)
+            vectors = table.vectors(start.item_column)
         else:
             vectors = transition_vectors(train, self.config.model.width, seed, budget)
         length = float(np.sqrt(np.square(vectors, dtype=np.float64).sum(axis=1).mean()))

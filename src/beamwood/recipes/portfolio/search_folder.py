@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError, with_config
 
+from beamwood.artefact.manifest import MANIFEST
 from beamwood.artefact.only_one import only_one
 from beamwood.artefact.replace import clean, whole_file
 from beamwood.errors import InputError, first_problem
@@ -119,7 +121,7 @@ class SearchFolder:
         self.write(seconds)
 
     def write(self, seconds: float) -> None:
-        """Write the state atomically, and remove files that it does not list."""
+        """Write the state atomically, and remove models that were replaced, or that a kill left half saved."""
         self.seconds = seconds
         state = _MARK | {"made_of": self.made_of, "seconds": seconds, "validation_users": self.validation_users}
         state |= {"measured": [asdict(each) for each in self.trials]}
@@ -134,9 +136,10 @@ class SearchFolder:
             ) from error
         kept = {each.folder for each in map(self.kept, {each.name for each in self.trials}) if each is not None}
         self._fitted = {folder: fitted for folder, fitted in self._fitted.items() if folder in kept}
-        for entry in self.path.iterdir():
-            if entry.is_dir() and entry.suffix != ".run" and entry.name not in kept:
-                shutil.rmtree(entry, ignore_errors=True)
+        looks = Counter(each.name for each in self.trials)
+        for name, count in looks.items():
+            for folder in {_folder_of(name, look) for look in range(count + 1)} - kept:
+                shutil.rmtree(self.path / folder, ignore_errors=True)
 
     def kept(self, name: str) -> Trial | None:
         """The last trial of a member with a stored model; None without one."""
@@ -154,8 +157,7 @@ class SearchFolder:
 
     def _save(self, name: str, fitted: Retriever) -> str:
         """Save it under a name that the state does not list yet."""
-        looks = sum(each.name == name for each in self.trials)
-        folder = f"{name}.{looks}" if looks else name
+        folder = _folder_of(name, sum(each.name == name for each in self.trials))
         fitted.save(self.path / folder, overwrite=True)
         self._fitted[folder] = fitted
         return folder
@@ -199,9 +201,11 @@ class SearchFolder:
         self.values = {name: np.array(values, np.float64) for name, values in stored.values.items()}
 
     def _clear(self) -> None:
-        """Remove an earlier search; the state goes last, so that the folder stays recognisable after a kill."""
-        for entry in sorted(self.path.iterdir(), key=lambda entry: entry.name == _STATE):
-            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+        """Remove an earlier search, and nothing else; its state is replaced last, so that the folder stays recognisable
+        after a kill.
+        """
+        for entry in filter(_is_of_search, self.path.iterdir()):
+            shutil.rmtree(entry)
         self.write(0.0)
 
 
@@ -211,6 +215,16 @@ def refuse_search(folder: Path) -> None:
         raise InputError(
             f"{folder} already holds a search; pass --resume to go on with it, or --overwrite to start anew"
         )
+
+
+def _folder_of(name: str, look: int) -> str:
+    """The name under which a look's model is saved."""
+    return f"{name}.{look}" if look else name
+
+
+def _is_of_search(entry: Path) -> bool:
+    """Whether an entry is a saved model, one that was being saved, or a run."""
+    return entry.is_dir() and (entry.suffix in (".run", ".saving") or (entry / MANIFEST).is_file())
 
 
 def _is_content(entry: Path) -> bool:

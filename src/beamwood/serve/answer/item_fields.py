@@ -96,9 +96,10 @@ class ItemFields:
 
     def checked(self, wanted: Sequence[str]) -> None:
         """Errors: `Problem` on an unknown field."""
-        for name in wanted:
-            if name not in self.names:
-                known = nearest(name, self.names) if self.names else "; start the service with --items to have some"
+        names = self.names
+        for name in dict.fromkeys(wanted):
+            if name not in names:
+                known = nearest(name, names) if names else "; start the service with --items to have some"
                 raise Problem("invalid_request", f"fields: the column '{name}' does not exist{known}", field="fields")
 
     def of(self, indices: NDArray[Any], wanted: Sequence[str]) -> list[dict[str, Any]]:

@@ -6,15 +6,17 @@ import asyncio
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote
 
+from beamwood.errors import nearest
 from beamwood.serve.http.begun import Begun
 from beamwood.serve.http.request_id import new_id
 from beamwood.serve.http.response import Response, response_of
 from beamwood.serve.http.route import Call, Route
 from beamwood.serve.problems import Failures, Problem
+from beamwood.words import counted
 
 if TYPE_CHECKING:
     from beamwood.serve.service import Service
@@ -23,8 +25,12 @@ __all__ = ["Endpoint", "elsewhere"]
 
 _ID_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:")
 _MOST_ID = 128
+# The route of a request that belongs to none, of whatever method.
+_OTHER = "other"
 # Bytes of a body; longer ones would hold up the loop.
 _LONG = 2**16
+# Of two values of one of these, what is before the service may have checked the other one.
+_ONCE = (b"authorization", b"content-type", b"content-encoding", b"host")
 
 
 class Endpoint:
@@ -42,6 +48,8 @@ class Endpoint:
         call, headers = self.call(scope["headers"], receive)
         call.path = scope["path_params"]
         call.task = asyncio.current_task()
+        if scope["method"] == "HEAD":
+            call.noted["method"] = "HEAD"
         response = await self._response(call, headers, scope["query_string"])
         if response is not None:
             await send({"type": "http.response.start", "status": response.status, "headers": response.headers})
@@ -49,13 +57,15 @@ class Endpoint:
             self._finished(call, response.status, response.code)
 
     def call(
-        self, headers: Iterable[tuple[bytes, bytes]], receive: Any = None, came: float | None = None
+        self, headers: Sequence[tuple[bytes, bytes]], receive: Any = None, came: float | None = None
     ) -> tuple[Call, Mapping[bytes, bytes]]:
         """A request, and its headers by name; `came`: its arrival by `time.monotonic`, if it had to wait for
         its turn.
         """
         named = dict(headers)
         call = Call(self.service, self.route, _request_id(named.get(b"x-request-id")), receive=receive)
+        if len(named) < len(headers):
+            call.repeated = _repeated(headers)
         if came is not None:
             call.began, call.waited = came, call.began - came
         return call, named
@@ -69,18 +79,18 @@ class Endpoint:
             send(response)
             self._finished(call, response.status, response.code)
 
-    def refusal(self, headers: Iterable[tuple[bytes, bytes]]) -> Response | None:
+    def refusal(self, headers: Sequence[tuple[bytes, bytes]]) -> Response | None:
         """The response to a caller who would wait too long, computed synchronously; None: admitted."""
         problem = self.service.admission.refusal if self.route.waits else None
         return None if problem is None else self.refused(headers, problem)
 
-    def refused(self, headers: Iterable[tuple[bytes, bytes]], problem: Problem) -> Response:
+    def refused(self, headers: Sequence[tuple[bytes, bytes]], problem: Problem) -> Response:
         """The response to a request that is refused unread, which is counted and logged."""
         call, _ = self.call(headers)
         self._finished(call, problem.status, problem.code)
         return response_of(call, Failures(problem.failure(call.request_id)), problem.status)
 
-    def left(self, headers: Iterable[tuple[bytes, bytes]], came: float) -> None:
+    def left(self, headers: Sequence[tuple[bytes, bytes]], came: float) -> None:
         """Count and log a request whose client left before its turn."""
         self._finished(self.call(headers, came=came)[0], 499, "client_gone")
 
@@ -124,6 +134,8 @@ class Endpoint:
         """What the route answers to an allowed request, once it is admitted; with `content` it already is."""
         service, route, admitted = self.service, self.route, content is not None
         try:
+            if call.repeated is not None:
+                raise Problem("invalid_http", f"the header '{call.repeated}' is sent twice; send it once")
             call.token = service.tokens.check(headers, route.scope)
             if call.path:
                 call.path = {name: _id_of(name, value) for name, value in call.path.items()}
@@ -207,6 +219,7 @@ class Endpoint:
             {
                 "time": round(time.time(), 3),
                 "id": call.request_id,
+                **({} if path == _OTHER else {"method": self.route.method}),
                 "route": path,
                 "code": status,
                 "ms": round(1000 * total, 3),
@@ -220,11 +233,17 @@ class Endpoint:
 
 def elsewhere(service: Service) -> Endpoint:
     """The endpoint of requests that belong to no route, which only refuses."""
-    return Endpoint(service, Route("GET", "other", _nothing, None, "Any other path", hidden=True))
+    return Endpoint(service, Route("GET", _OTHER, _nothing, None, "Any other path", hidden=True))
 
 
 async def _nothing(call: Call) -> None:
     """The handler of no request."""
+
+
+def _repeated(headers: Sequence[tuple[bytes, bytes]]) -> str | None:
+    """The header that is sent more than once and must not be, None if there is none."""
+    names = [name for name, _ in headers]
+    return next((each.decode() for each in _ONCE if names.count(each) > 1), None)
 
 
 def _request_id(given: bytes | None) -> str:
@@ -247,11 +266,18 @@ def _id_of(name: str, text: str) -> str:
         raise Problem("invalid_request", message, field=name) from None
 
 
-def _parameters(text: bytes, known: Iterable[str]) -> dict[str, str]:
+def _parameters(text: bytes, known: Mapping[str, str]) -> dict[str, str]:
     given: dict[str, str] = {}
-    for name, value in parse_qsl(text.decode("latin-1"), keep_blank_values=True):
+    try:
+        # Thousands would hold up the loop.
+        pairs = parse_qsl(text.decode("latin-1"), keep_blank_values=True, max_num_fields=len(known) + 1)
+    except ValueError:
+        message = f"the address has more than {counted(len(known), 'parameter')}; leave out what does not exist"
+        raise Problem("invalid_request", message) from None
+    for name, value in pairs:
         if name not in known:
-            raise Problem("invalid_request", f"the parameter '{name}' does not exist here", field=name)
+            fix = nearest(name, known) if known else "; leave it out"
+            raise Problem("invalid_request", f"the parameter '{name}' does not exist here{fix}", field=name)
         if name in given:
             raise Problem("invalid_request", f"the parameter '{name}' is given twice; give it once", field=name)
         given[name] = value

@@ -103,6 +103,8 @@ class Call:
     watcher: asyncio.Task[None] | None = None
     has_left: bool = False
     """Set when the client leaves."""
+    repeated: str | None = None
+    """A header that is sent more than once and must not be."""
 
     def deadline(self, milliseconds: int | None, rows: int = 1) -> float:
         """By `time.monotonic`: the body's, else the settings'."""

@@ -19,7 +19,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from beamwood.retrieval.new_items.extended_tree import ExtendedTree
 from beamwood.serve.engine import Priority
-from beamwood.serve.monitoring.tallies import Tally, Times
+from beamwood.serve.monitoring.tallies import ReadTally, Tally, Times
 
 if TYPE_CHECKING:
     from beamwood.serve.service import Service
@@ -65,18 +65,19 @@ class Metrics:
             ("in_flight", "Requests that are being answered", lambda: service.in_flight),
             ("search_seconds", "Mean processor time of a search lately", lambda: engine.seconds),
             ("searches_running", "Searches that run", lambda: engine.running),
-            ("searches_left", "Searches that nobody awaited any more", lambda: engine.expired),
-            ("log_lines_lost", "Lines of the log that could not be written", lambda: service.log.lost),
             ("snapshot_version", "The version that answers", lambda: _of(service, "number")),
             ("snapshot_age_seconds", "Seconds since it was opened", lambda: time.time() - _of(service, "opened")),
             ("tree_leaves_left", "Empty leaves for new items, of a tree", lambda: _room(service, beside=False)),
             ("new_items_beside", "New items scored beside a tree", lambda: _room(service, beside=True)),
-            ("filter_cache_bytes", "Bytes of prepared filters", lambda: _filters(service, "bytes")),
-            ("filter_cache_hits", "Filters that were at hand", lambda: _filters(service, "hits")),
-            ("filter_cache_misses", "Filters that had to be prepared", lambda: _filters(service, "misses")),
+            ("filter_cache_bytes", "Bytes of prepared filters", lambda: _filter_bytes(service)),
         )
         for name, text, read in told:
             Gauge(name, text, **own).set_function(read)
+        uses = service.filter_uses
+        ReadTally("searches_abandoned", "Searches that nobody awaited any more", self.registry, lambda: engine.expired)
+        ReadTally("log_lines_lost", "Lines of the log that were not written", self.registry, lambda: service.log.lost)
+        ReadTally("filter_cache_hits", "Filters that were at hand", self.registry, lambda: uses["hits"])
+        ReadTally("filter_cache_misses", "Filters that had to be prepared", self.registry, lambda: uses["misses"])
 
     def text(self) -> bytes:
         """All metrics as text."""
@@ -100,9 +101,7 @@ def _room(service: Service, *, beside: bool) -> float:
     return float(tree.tree.shape.capacity - tree.tree.live_counts[0].sum())
 
 
-def _filters(service: Service, name: str) -> float:
-    if name != "bytes":
-        return float(service.filter_uses[name])
+def _filter_bytes(service: Service) -> float:
     return 0.0 if service.snapshot is None else float(service.snapshot.names.filters.cache.nbytes)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -34,6 +35,8 @@ __all__ = ["AnswerRecord", "Outcomes", "group_of", "miss_of"]
 _ROUND_SECONDS, _SETTLE_SECONDS = 1.0, 2.5
 _MOST_WAITING, _MOST_MISSES = 20_000, 10
 _JUDGE_SECONDS = 10.0
+# Answers that are too old are let go of as others are stored, else after so many seconds.
+_LET_GO_SECONDS = 600.0
 # Answers that are serialised together.
 _TOGETHER = 32
 
@@ -81,6 +84,7 @@ class Outcomes:
         self._fresh: deque[Answered] = deque(maxlen=_MOST_WAITING)
         self._unwritten: list[tuple[partial[Answered], AnswerRecord]] = []
         self._follows: deque[_Follow] = deque(maxlen=_MOST_WAITING)
+        self._stored_at = -math.inf
 
     def note(self, snapshot: Snapshot, body: Recommend, answer: Answer, *, page_of: Owner | None = None) -> None:
         """Record an answer; `page_of`: the owner of the cursor that it follows."""
@@ -131,7 +135,7 @@ class Outcomes:
         """Write all answers so far, and classify the events that are due by `now`. Errors: `Problem`."""
         histories = self.service.histories
         self._write_out()
-        if self._fresh:
+        if self._fresh or now - self._stored_at > _LET_GO_SECONDS:
             fresh, seconds = list(self._fresh), self.service.settings.keep_answers
             self._fresh.clear()
             at = self._clock.at(time.time(), time.monotonic())
@@ -141,6 +145,7 @@ class Outcomes:
                 # The latest are written in the next round; of one that is written twice the first counts.
                 self._fresh = deque([*fresh, *self._fresh], maxlen=_MOST_WAITING)
                 raise
+            self._stored_at = now
         misses = 0
         while self._follows and self._follows[0].due <= now:
             follow = self._follows.popleft()

@@ -6,14 +6,14 @@ Prometheus reads them on demand; see `prometheus_client.registry.Collector`.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 from prometheus_client.utils import floatToGoString
 
-__all__ = ["Tally", "Times"]
+__all__ = ["ReadTally", "Tally", "Times"]
 
 
 class Tally:
@@ -40,6 +40,18 @@ class Tally:
         for labels, count in list(self._counts.items()):
             family.add_metric(labels, count)
         yield family
+
+
+class ReadTally:
+    """A counter `beamwood_<name>_total` whose count is kept elsewhere; `read` returns it."""
+
+    def __init__(self, name: str, text: str, registry: CollectorRegistry, read: Callable[[], float]) -> None:
+        self._name, self._text, self._read = f"beamwood_{name}", text, read
+        registry.register(self)
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        """What Prometheus reads."""
+        yield CounterMetricFamily(self._name, self._text, self._read())
 
 
 class Times:

@@ -22,7 +22,7 @@ from beamwood.serve.store.event import AHEAD_SECONDS, UNTYPED, Event, Session
 
 __all__ = ["routes"]
 
-# Seconds between events of one body without times, to keep their order.
+# Seconds between events of one body without times, which tell equal ones apart.
 _APART = 1e-6
 # More would hold up the loop.
 _MANY = 100
@@ -90,10 +90,9 @@ async def _events(call: Call) -> Accepted:
     call.stages["store"], call.noted["count"] = time.monotonic() - began, done.accepted
     snapshot = call.service.snapshot
     kinds = Kinds() if snapshot is None else snapshot.kinds
-    if done.accepted:
-        counting = kinds.counting(events)
-        call.service.outcomes.follow(counting)
-        call.service.first_events.follow(counting)
+    counting = kinds.counting(events[at] for at in done.new)
+    call.service.outcomes.follow(counting)
+    call.service.first_events.follow(counting)
     return Accepted(
         request_id=call.request_id,
         accepted=done.accepted,

@@ -319,18 +319,19 @@ async def _catalogued(call: Call, items: list[CatalogueItem]) -> Catalogued:
     snapshot, shown = call.snapshot, call.service.catalogue.shown
     base, erased = snapshot.fitted or snapshot, snapshot.names.erased
     columns, displayed = snapshot.names.filters.columns, set(snapshot.fields.names)
-    names = dict.fromkeys(name for each in items for name in each.fields)
-    unknown = [name for name in names if name not in columns and name not in displayed]
 
-    def rows() -> list[Placed]:
+    def told() -> Catalogued:
+        names = dict.fromkeys(name for each in items for name in each.fields)
+        unknown = [name for name in names if name not in columns and name not in displayed]
         sources = (mixture_of(base, each, erased)[1] for each in items)
-        return [
+        rows = [
             Placed(each.item, source, each.events, each.available, shown[each.item])
             for each, source in zip(items, sources, strict=True)
         ]
+        return Catalogued(call.request_id, snapshot.number, rows, unknown)
 
     # Of many the loop would wait.
-    return Catalogued(call.request_id, snapshot.number, await asyncio.to_thread(rows), unknown)
+    return await asyncio.to_thread(told)
 
 
 def _are_known(call: Call, ids: Sequence[Any]) -> BoolArray:

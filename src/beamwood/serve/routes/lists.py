@@ -45,7 +45,7 @@ async def _similar(call: Call) -> ListAnswer:
     if body.k > limits.k:
         raise Problem("invalid_request", f"k={body.k} is above {limits.k}; ask for fewer", field="k")
     asked = [body.item] if body.items is None else body.items
-    _check_length("items", asked, limits)
+    _check_length(asked, limits)
     check_filters(body.filter, limits)
     return await _answer(call, functools.partial(_like, call.snapshot, body, asked, limits))
 
@@ -53,18 +53,19 @@ async def _similar(call: Call) -> ListAnswer:
 async def _score(call: Call) -> ListAnswer:
     body, limits = call.body, call.service.settings.limits
     check_asking(body, limits)
-    _check_length("items", body.items, limits)
+    _check_length(body.items, limits)
     snapshot, arm = call.service.experiments.chosen(owner_of(body), call.snapshot)
     kept = await call.service.kept_of(snapshot, body)
     answer = await _answer(call, functools.partial(_ordered, snapshot, body, kept))
+    answer.stale_history = kept.stale
     if arm is not None:
         answer.arm = call.noted["arm"] = arm
     return answer
 
 
-def _check_length(name: str, ids: Sequence[Any], limits: Limits) -> None:
-    if not 1 <= len(ids) <= limits.k:
-        raise Problem("invalid_request", f"{name} has {len(ids)} ids; give 1 to {limits.k}", field=name)
+def _check_length(items: Sequence[Any], limits: Limits) -> None:
+    if not 1 <= len(items) <= limits.k:
+        raise Problem("invalid_request", f"items has {len(items)} ids; give 1 to {limits.k}", field="items")
 
 
 async def _answer(call: Call, work: functools.partial[Found]) -> ListAnswer:

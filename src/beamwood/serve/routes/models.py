@@ -21,6 +21,10 @@ class Load(Body):
     path: str
 
 
+class Rollback(Body):
+    """Nothing, as `{}`: pages of other origins send no JSON, but may send a POST without a body."""
+
+
 class Models(Struct):
     """The active model, and earlier ones, the latest last."""
 
@@ -41,7 +45,7 @@ def routes(service: Service) -> list[Route]:  # noqa: ARG001
     return [
         Route("GET", "/v1/models", _models, "admin", "Get the active model", Models),
         Route("POST", "/v1/models/load", _load, "admin", "Activate another model", Loaded, Load),
-        Route("POST", "/v1/models/rollback", _rollback, "admin", "Roll back to the previous model", Loaded),
+        Route("POST", "/v1/models/rollback", _rollback, "admin", "Roll back to the previous model", Loaded, Rollback),
     ]
 
 

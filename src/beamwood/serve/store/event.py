@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +31,8 @@ AHEAD_SECONDS = 24 * 3600.0
 UNTYPED = ""
 """The type of an event sent without one."""
 _LONGEST = 512
+# What no store accepts: a null, and halves of characters.
+_INVALID = re.compile("[\0\ud800-\udfff]")
 # The range of representable dates, in seconds since 1970.
 _FIRST, _LAST = -62_135_596_800.0, 253_402_300_799.0
 
@@ -49,7 +52,8 @@ class Event:
     """An event. `time` is in seconds, UTC. `key` is an idempotency key: events with the same key count once.
 
     Without a key, events with equal user, item, time and type are duplicates. `timed` is False if the client sent no
-    time; a retried send may then have a different one. Errors: `InputError` on values that no store accepts.
+    time: `time` is then that of its arrival, which differs for a retried send. Errors: `InputError` on values that no
+    store accepts.
     """
 
     user: Owner
@@ -133,7 +137,7 @@ def check_text(name: str, value: str) -> None:
     """Errors: `InputError` naming it, on text that is empty or too long, or that no store accepts."""
     if not 0 < len(value) <= _LONGEST:
         raise InputError(f"{name} has {len(value)} characters; give 1 to {_LONGEST}")
-    if "\0" in value or any("\ud800" <= character <= "\udfff" for character in value):
+    if _INVALID.search(value):
         raise InputError(f"{name}={value!a} holds a character that is not valid text; remove it")
 
 

@@ -108,22 +108,23 @@ class GroupWriter:
                 future.set_result(result)
 
 
-def checked_keys(batch: Batch, known: dict[bytes, bytes]) -> list[Event] | KeyReused:
-    """The new events of a batch without duplicates; `known`: content by identity of stored events.
+def checked_keys(batch: Batch, known: dict[bytes, bytes]) -> list[int] | KeyReused:
+    """The places of the new events of a batch, without duplicates; `known`: content by identity of stored events.
 
     New events are added to `known`, unless a key is reused with a different body.
     """
-    fresh: dict[bytes, Event] = {}
+    new: list[int] = []
     contents: dict[bytes, bytes] = {}
-    for event in batch:
+    for place, event in enumerate(batch):
         identity, content = event.identity, event.content
         before = known.get(identity, contents.get(identity))
         if before is not None and before != content:
             return KeyReused(event.key)
         if before is None:
-            fresh[identity], contents[identity] = event, content
+            new.append(place)
+            contents[identity] = content
     known |= contents
-    return list(fresh.values())
+    return new
 
 
 def _finish(future: Future[Any], work: Callable[[], Any]) -> None:

@@ -66,12 +66,15 @@ class MemoryStore:
         return done
 
     def _append(self, events: list[Event]) -> Appended:
-        fresh = checked_keys(events, self._known)
-        if isinstance(fresh, KeyReused):
-            raise fresh
-        for event in fresh:
-            self._insert(replace(event, key=None, timed=True), event.identity)
-        return Appended(len(fresh), len(events) - len(fresh), self._seq)
+        new = checked_keys(events, self._known)
+        if isinstance(new, KeyReused):
+            raise new
+        for event in (events[at] for at in new):
+            kept, time = self._records.get(event.user, ()), event.time
+            if kept and not event.timed:
+                time = max(time, kept[-1].event.time)
+            self._insert(replace(event, time=time, key=None, timed=True), event.identity)
+        return Appended(new, len(events) - len(new), self._seq)
 
     def _insert(self, event: Event, identity: bytes) -> None:
         self._seq += 1

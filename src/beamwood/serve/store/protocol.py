@@ -1,7 +1,8 @@
 """The contract of history stores, and their data types.
 
-An acknowledged append is committed. A history is ordered by (time, seq), so late events are sorted in. A read after an
-acknowledged append sees it, from any process on the same store.
+An acknowledged append is committed. A history is ordered by (time, seq), so late events are sorted in. An untimed event
+is at least as late as its owner's events before it, whatever the clocks of processes say. A read after an acknowledged
+append sees it, from any process on the same store.
 """
 
 from __future__ import annotations
@@ -49,11 +50,18 @@ class KeyReused(InputError):
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """The numbers of new and of duplicate events of an append; `seq`: the store's last sequence number after it."""
+    """The places of an append's new events, in order, and the number of duplicates; `seq`: the store's last sequence
+    number after it.
+    """
 
-    accepted: int
+    new: Sequence[int]
     duplicates: int
     seq: int
+
+    @property
+    def accepted(self) -> int:
+        """The number of new events."""
+        return len(self.new)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +137,10 @@ class HistoryStore(Protocol):
     durable: bool
 
     def append(self, events: Sequence[Event]) -> Future[Appended]:
-        """Append all events in one transaction; the future completes after the commit. Errors: `KeyReused`."""
+        """Append all events in one transaction; the future completes after the commit. Errors: `KeyReused`.
+
+        It does not wait, as the service calls it on its event loop; see `GroupWriter`.
+        """
         ...
 
     def history(

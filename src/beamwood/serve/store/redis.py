@@ -243,7 +243,7 @@ def _events(owner: str) -> str:
 
 def _parts(event: Event) -> tuple[Any, ...]:
     body = json.dumps([id_text(event.item), event.type, event.weight, event.request_id])
-    return event.identity, event.content, owner_text(event.user), repr(float(event.time)), body
+    return event.identity, event.content, owner_text(event.user), repr(float(event.time)), int(event.timed), body
 
 
 def _record(owner: str, member: bytes, time: float) -> Record:
@@ -253,10 +253,10 @@ def _record(owner: str, member: bytes, time: float) -> Record:
 
 
 def _appended(batch: Batch, answer: Sequence[int]) -> Appended | KeyReused:
-    accepted, duplicates, seq = answer
-    if accepted < 0:
-        return KeyReused(batch[duplicates].key)
-    return Appended(accepted, duplicates, seq)
+    seq, *places = answer
+    if seq < 0:
+        return KeyReused(batch[places[0]].key)
+    return Appended(places, len(batch) - len(places), seq)
 
 
 def _ask_settings(pipe: Any) -> None:

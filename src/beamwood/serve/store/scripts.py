@@ -27,27 +27,34 @@ local function drop(owner)
 end
 """
 
-# Arguments: identity, content, owner, time and body of each event. Returns accepted, duplicates and seq, or -1 and the
-# index of the event whose key was reused with a different body.
+# Arguments: identity, content, owner, time, 1 if a client gave it, and body of each event. Returns seq and the places
+# of new events, or -1 and the place of the event whose key was reused with a different body.
 APPEND = (
     _ADD
     + """
 local fresh, seen = {}, {}
-for i = 1, #ARGV, 5 do
+for i = 1, #ARGV, 6 do
   local known = redis.call('get', prefix .. 'key:' .. ARGV[i]) or seen[ARGV[i]]
   if not known then
     seen[ARGV[i]] = ARGV[i + 1]
     fresh[#fresh + 1] = i
   elseif known ~= ARGV[i + 1] then
-    return {-1, (i - 1) / 5, 0}
+    return {-1, (i - 1) / 6}
   end
 end
+local told = {0}
 for _, i in ipairs(fresh) do
-  if redis.call('set', prefix .. 'key:' .. ARGV[i], ARGV[i + 1], 'NX') then
-    add(ARGV[i + 2], ARGV[i + 3], ARGV[i] .. ARGV[i + 4])
+  redis.call('set', prefix .. 'key:' .. ARGV[i], ARGV[i + 1])
+  local time = ARGV[i + 3]
+  if ARGV[i + 4] == '0' then
+    local latest = redis.call('zrange', prefix .. 'events:' .. ARGV[i + 2], -1, -1, 'withscores')[2]
+    if latest and tonumber(latest) > tonumber(time) then time = latest end
   end
+  add(ARGV[i + 2], time, ARGV[i] .. ARGV[i + 5])
+  told[#told + 1] = (i - 1) / 6
 end
-return {#fresh, #ARGV / 5 - #fresh, tonumber(redis.call('get', prefix .. 'seq') or 0)}
+told[1] = tonumber(redis.call('get', prefix .. 'seq') or 0)
+return told
 """
 )
 

@@ -29,6 +29,11 @@ _Result = TypeVar("_Result")
 _ALL = 2**31 - 1
 _COLUMNS = "owner, time, item, type, weight, request_id, identity, content"
 _INSERT = f"insert into beamwood_events ({_COLUMNS}) values (?, ?, ?, ?, ?, ?, ?, ?)"
+# At the owner's latest time after the second argument, if any, else at the third one.
+_APPEND = f"""
+insert into beamwood_events ({_COLUMNS}) values (
+  ?, coalesce((select max(time) from beamwood_events where owner = ? and time > ?), ?), ?, ?, ?, ?, ?, ?)
+"""
 _HISTORY = """
 select 0, item, time, seq, type from (
   select item, time, seq, type from beamwood_events where owner = ? and time > ? and seq <= ?{of_types}
@@ -116,12 +121,12 @@ class SqlStore(ABC):
         return self._transaction(work)
 
     def _insert(self, cursor: Cursor, batch: Batch, known: dict[bytes, bytes]) -> Appended | KeyReused:
-        fresh = checked_keys(batch, known)
-        if isinstance(fresh, KeyReused):
-            return fresh
-        if fresh:
-            cursor.executemany(_INSERT, [_row(event) for event in fresh])
-        return Appended(len(fresh), len(batch) - len(fresh), _only(cursor, self.last_seq) or 0)
+        new = checked_keys(batch, known)
+        if isinstance(new, KeyReused):
+            return new
+        if new:
+            cursor.executemany(_APPEND, [_appending(batch[at]) for at in new])
+        return Appended(new, len(batch) - len(new), _only(cursor, self.last_seq) or 0)
 
     def history(
         self,
@@ -274,9 +279,11 @@ def _count(cursor: Cursor, group: str, name: str, more: int) -> None:
         cursor.execute(_TALLY, (group, name, more, more))
 
 
-def _row(event: Event) -> tuple[Any, ...]:
-    who, what = owner_text(event.user), id_text(event.item)
-    return who, event.time, what, event.type, event.weight, event.request_id, event.identity, event.content
+def _appending(event: Event) -> tuple[Any, ...]:
+    """The arguments of `_APPEND`: the time of an untimed event is its owner's latest where that is later."""
+    who, at, after = owner_text(event.user), event.time, math.inf if event.timed else event.time
+    more = id_text(event.item), event.type, event.weight, event.request_id, event.identity, event.content
+    return who, who, after, at, *more
 
 
 def _record(row: tuple[Any, ...]) -> Record:

@@ -100,7 +100,7 @@ async function models() {
       const arms = [{ model: "current", share: 0.5 }, { model: name, share: 0.5 }];
       if (trial.experiment === null) parts.push(button(`try ${name} on half of the users`, () => tried("PUT", { name, arms })), " ");
     }
-    if (now.earlier.length) parts.push(button("back to the one before", () => swapped("/v1/models/rollback")));
+    if (now.earlier.length) parts.push(button("back to the one before", () => swapped("/v1/models/rollback", {})));
     if (!now.available.length) parts.push("Start the service with --models-dir to load others here. ");
     if (trial.experiment !== null) {
       const arms = trial.experiment.arms.map((arm) => `${arm.name ?? arm.model} ${(100 * arm.share).toFixed(0)} %`);

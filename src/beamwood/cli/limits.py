@@ -1,0 +1,54 @@
+"""Sizes, and the limits of a request, as options of `beamwood serve`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING
+
+from beamwood.cli.inputs import parse_duration
+from beamwood.errors import InputError, nearest
+
+if TYPE_CHECKING:
+    from beamwood.serve.settings import Limits
+
+__all__ = ["parse_limits", "parse_size"]
+
+_BYTES = {"": 1, "KB": 2**10, "MB": 2**20, "GB": 2**30}
+
+
+def parse_limits(texts: Sequence[str]) -> Limits:
+    """The limits of "k=2000", "body_bytes=1MB", "idle_seconds=5s"; others keep their defaults. Errors: an unknown
+    limit.
+    """
+    from beamwood.serve.settings import Limits
+
+    # The share of new items is an option of its own.
+    known = {each.name for each in fields(Limits)} - {"new_item_share"}
+    given: dict[str, float] = {}
+    for text in texts:
+        name, _, value = text.partition("=")
+        if name not in known:
+            raise InputError(f"--limit {text!r}: '{name}' is not a limit{nearest(name, known)}")
+        if name.endswith("_seconds"):
+            given[name] = parse_duration(f"--limit {name}", value)
+        else:
+            given[name] = parse_size(f"--limit {name}", value) if name.endswith("_bytes") else _count(name, value)
+        if given[name] <= 0:
+            raise InputError(f"--limit {text!r}: a limit is above 0")
+    return replace(Limits(), **given)  # type: ignore[arg-type]
+
+
+def _count(name: str, text: str) -> int:
+    if not text.isdecimal():
+        raise InputError(f"--limit {name}={text!r} is not a whole number; write {name}=1000")
+    return int(text)
+
+
+def parse_size(option: str, text: str) -> int:
+    """The bytes of "256MB". Errors: another form."""
+    found = re.fullmatch(r"(\d+)(KB|MB|GB|)", text.strip().upper())
+    if found is None:
+        raise InputError(f"{option}={text!r} is not a size; write 256MB or 1GB")
+    return int(found[1]) * _BYTES[found[2]]
