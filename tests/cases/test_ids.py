@@ -36,6 +36,22 @@ def test_hexadecimal_words_are_text():
     assert items_of(["12e4", "7f", "1e10"]).frame["item"].to_list() == ["12e4", "7f", "1e10"]
 
 
+def test_typed_text_that_is_read_as_numbers_is_told(write, planted):
+    note = 'text of whole numbers, read as numbers: requests give item ids as 7, not as "7"'
+    log = items_of(["5", "6", "7"])
+    assert log.frame["item"].to_list() == [5, 6, 7]
+    assert any(note in line for line in log.report.lines())
+    assert not any("text of whole numbers" in line for line in items_of(["5", "6", "x"]).report.lines())
+    assert not any("text of whole numbers" in line for line in read_log(write(planted)).report.lines())
+
+
+def test_a_few_words_among_numbers_are_told():
+    said = "1 item id is no whole number, the first 'guest' in row 151, so all are text, such as \"7\""
+    numbers = [str(number) for number in range(150)]
+    assert any(said in line for line in items_of([*numbers, "guest"]).report.lines())
+    assert not any("no whole number" in line for line in items_of([*numbers, "a", "b", "c"]).report.lines())
+
+
 def test_a_point_and_zeros_change_no_whole_number(write, planted, say, tmp_path):
     path = write([(f"{user}.0" if user % 2 else user, f"{item}.00", *rest) for user, item, *rest in planted])
     log = read_log(path)

@@ -5,6 +5,8 @@ import re
 
 import pytest
 
+from beamwood.cli.commands.inspect import diagnosis_data
+from beamwood.retrieval.retriever import Retriever
 from cli_cases import TINY, beamwood
 
 
@@ -40,6 +42,8 @@ def test_inspect_diagnoses_a_tree(market, capsys, tmp_path):
     assert drawn.count('<figure class="chart" id="calibration-') == len(levels)
     assert "Calibrated is the softmax of the level." in drawn
     assert [node["level"] for node in document["outline"]][:2] == [0, 1]
+    few, every = (diagnosis_data(str(out), Retriever.load(out), users, None, None).labels for users in (5, 12))
+    assert [row.tolist() for row in few] != [every[row].tolist() for row in range(5)], "users are drawn"
     assert beamwood("inspect", out, "--users", "5") == 0
     shown = capsys.readouterr().out
     assert "heap violations" in shown

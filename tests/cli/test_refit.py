@@ -42,6 +42,26 @@ def test_a_later_log_has_its_new_items(market, fitted, tmp_path, capsys):
     assert "nowhere.parquet" in capsys.readouterr().err
 
 
+def test_a_later_log_may_have_items_that_its_table_lacks(market, fitted, tmp_path, capsys):
+    log = pl.read_parquet(market / "log.parquet")
+    log.select(pl.col("item_id").unique()).write_parquet(tmp_path / "items.parquet")
+    listed, new = tmp_path / "listed", 10**6
+    fit = ("fit", market / "log.parquet", "--items", tmp_path / "items.parquet", "--method", "popularity")
+    assert beamwood(*fit, "--out", listed) == 0
+    later = log.head(1).with_columns(item_id=pl.lit(new, log["item_id"].dtype))
+    pl.concat([log, later]).write_parquet(tmp_path / "next.parquet")
+    refit = ("refit", listed, "--log", tmp_path / "next.parquet", "--out", tmp_path / "next")
+    capsys.readouterr()
+    assert beamwood(*refit) == 2
+    said = capsys.readouterr().err
+    assert "--unlisted-items keep" in said
+    assert "of `beamwood fit`" not in said
+    assert beamwood(*refit, "--unlisted-items", "keep") == 0
+    assert beamwood("recommend", tmp_path / "next", "--history", new) == 0
+    assert beamwood("refit", fitted, "--out", tmp_path / "none", "--unlisted-items", "keep") == 2
+    assert "--unlisted-items is for the item table" in capsys.readouterr().err
+
+
 def test_wrong_outputs_are_refused_before_the_log_is_read(fitted, tmp_path, capsys):
     capsys.readouterr()
     (tmp_path / "mine").mkdir()

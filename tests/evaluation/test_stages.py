@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from beamwood.cli.stages import cut_in_words
 from beamwood.data.queries import Queries
 from beamwood.errors import InputError
 from beamwood.evaluation import stages
@@ -67,7 +68,8 @@ def test_the_parts_make_the_whole(seed, num_candidates, k):
     report = decompose(searcher, queries, ks=[min(k, num_candidates)], seed=seed, one_stage_queries=6)
     cut = report.cuts[0]
     json.dumps(report.as_dict(), allow_nan=False)
-    assert np.isclose(cut.total_error, report.miss + cut.rank_error * (1 - report.miss))
+    assert np.isclose(cut.total_error, report.miss + (cut.rank_error or 0) * (1 - report.miss))
+    assert (cut.rank_error is None) == (report.miss == 1)
     assert np.isclose(report.ceiling, 1 - report.miss)
     if report.one_stage_queries and cut.one_stage_rank_error is not None:
         total = cut.one_stage_miss + cut.one_stage_rank_error * (1 - cut.one_stage_miss)
@@ -105,6 +107,23 @@ def test_errors_in_loops(monkeypatch, rows):
     )
     assert report.ranking_scored == 6
     assert report.retrieval_seconds > 0
+
+
+def test_without_a_hit_the_ranker_has_no_error():
+    """Shares of no labels are none; 0 would praise the ranker."""
+    queries, retriever, ranker = case(3)
+    retriever.table[queries.users[queries.labels.rows], queries.labels.items] = -9.0
+    report = decompose(staged(retriever, ranker, num_candidates=2), queries, ks=(1,), one_stage_queries=6)
+    (cut,) = report.cuts
+    assert (report.miss, cut.rank_error, cut.one_stage_rank_error, cut.bound) == (1.0, None, None, None)
+    assert (cut.total_error, cut.one_stage_miss) == (1.0, 1.0)
+    assert cut_in_words(cut)[0].startswith("  at 1: no label is a hit, total error 1.0000")
+
+
+def test_a_searcher_of_one_stage_is_refused():
+    queries, retriever, _ = case(3)
+    with pytest.raises(InputError, match="Random has one stage"):
+        decompose(retriever, queries)
 
 
 def test_one_stage_is_bounded_in_queries_and_in_memory(monkeypatch):

@@ -19,7 +19,7 @@ EVERY = list(
         for group in method.Config.model_fields
         for key, conditions in method.Config.group(group).conditions().items()
         for condition in conditions
-        if set(condition.choices) <= set(method.Config.names())
+        if {f"{group}.{key}", *condition.choices} <= set(method.described())
     }.values()
 )
 # Another value than the default, by the setting; of others it is derived from the default.
@@ -189,3 +189,12 @@ def test_the_optimiser_of_samples_needs_them(name):
             config.plan(facts)
     config = load_method(name).configured(lazy | {"loss.sampled_negatives": 8})
     assert config.plan(facts).optimiser.embeddings == "lazy-adam"
+
+
+def test_settings_that_a_method_does_not_leave_open_are_not_listed():
+    """Listed ones are offered: no value of these would be accepted, or read."""
+    din, plt = (load_method(name).described() for name in ("din", "plt"))
+    assert not [name for name in din if name.startswith("tree.")]
+    assert "model.light_width" not in {**din, **plt}
+    assert {"model.width", "loss.num_negatives"} <= set(din)
+    assert {"model.width", "tree.branching", "tree.start"} <= set(plt)

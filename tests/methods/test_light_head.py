@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from itertools import count
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -25,6 +26,7 @@ from beamwood.methods import load_method
 from beamwood.models.light_head import LightModule
 from beamwood.retrieval.searchers.tree import TreeSearcher
 from beamwood.retrieval.searchers.ways import Ways, narrower_beams
+from beamwood.steps import heard_by
 from beamwood.training.budget import Budget
 from beamwood.tree import Shape, random_tree
 from beamwood.types import SearchOptions
@@ -159,6 +161,17 @@ def test_a_choice_needs_enough_queries(split, fitted):
     assert choice.ways.default == Way("beam", 60)
     assert isinstance(choice, SearchChoice)
     assert choice.facts()["chosen"] == len(choice.ways.ladder) - 1
+
+
+def test_training_a_head_is_a_step_that_is_shown(split, fitted):
+    searcher, shown = fitted.searcher, []
+    leaves = searcher.tree.leaves_of(split.train.histories.padded(searcher.weights.history_length)[:40])
+    listener = SimpleNamespace(quiet=False, began=shown.append, ended=shown.append, told=shown.append)
+    with heard_by(listener):
+        Distillation(searcher.weights, searcher.tree, width=4, seed=0).learn(leaves)
+    began, ended = shown
+    assert began is ended
+    assert (ended.words, ended.done) == ("training the light head", ended.total)
 
 
 @pytest.mark.slow

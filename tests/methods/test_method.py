@@ -205,6 +205,17 @@ def test_the_command_line_says_how_to_open_a_custom_searcher(folder, split, tmp_
     assert command("recommend", tmp_path / "alone", "--history", "1", "--method", path) == 0
 
 
+def test_a_file_named_without_its_suffix_is_found(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(COUNTING)
+    with pytest.raises(
+        InputError, match=r"method 'mine' is unknown; for the method of your file give its path, mine\.py"
+    ):
+        load_method("mine")
+    with pytest.raises(InputError, match="did you mean 'tdm'"):
+        load_method("tdn")
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import polars as pl
 import pytest
 
 import beamwood
@@ -93,6 +94,34 @@ def test_folders_that_it_starts_from_are_refitted_first(split, tmp_path):
     beamwood.refit(beamwood.load(tmp_path / "first"), split).save(tmp_path / "again")
     again = beamwood.refit(fitted, split, start={"--retriever": str(tmp_path / "again")})
     assert again.metadata["config"]["start"]["retriever"] == str(tmp_path / "again")
+
+
+def test_a_log_whose_ids_have_another_type_is_refused(split):
+    """As a single 'guest' among the numbers of a store's events makes them: no user would be found by number."""
+    log = split.dataset.histories
+    taken = split.dataset.items.ids.gather(log.items)
+    users = split.dataset.users.ids.gather(log.rows).cast(pl.String)
+    later = pl.DataFrame({"user": users, "item": taken}).vstack(pl.DataFrame({"user": ["guest"], "item": taken[:1]}))
+    named = beamwood.splits.disjoint_users(beamwood.Dataset.from_log(beamwood.read_log(later)))
+    fitted = beamwood.fit(split, "popularity")
+    said = r"the user ids of the log are text \(1 is no whole number, such as 'guest'\), those of the model are numbers"
+    with pytest.raises(InputError, match=said):
+        beamwood.refit(fitted, named)
+    with pytest.raises(InputError, match="the user ids of the log are numbers, those of the model are text"):
+        beamwood.refit(beamwood.fit(named, "popularity"), split)
+
+
+def test_ids_of_the_model_that_a_later_log_lacks_are_told(split):
+    fitted, told = beamwood.fit(split, "popularity"), []
+    users = split.dataset.users.ids
+    rows = np.flatnonzero(split.dataset.histories.rows > 1)
+    frame = {"user": users.gather(split.dataset.histories.rows[rows]), "item": split.dataset.histories.items[rows]}
+    later = beamwood.splits.disjoint_users(beamwood.Dataset.from_log(beamwood.read_log(pl.DataFrame(frame))))
+    beamwood.refit(fitted, later, say=told.append)
+    assert f"the log lacks 2 of the model's {len(users)} users, such as {users[0]!r}" in told
+    told.clear()
+    beamwood.refit(fitted, split, say=told.append)
+    assert not any("lacks" in line for line in told)
 
 
 def test_unknown_origins_are_refused(split):

@@ -136,6 +136,8 @@ def test_a_known_item_is_erased_although_a_new_one_is_like_it(client, folder):
     found = ids(client, history=[third], k=NUM_ITEMS)
     assert twin not in found
     assert "new-1" in found
+    refused = put(client, {"item": twin, "similar": [other]}, status=409)["error"]["message"]
+    assert "was fitted and then erased, for good" in refused
     put(client, {"item": "new-3", "similar": [other]})
     assert "new-3" in ids(client, history=[third], k=NUM_ITEMS)
 

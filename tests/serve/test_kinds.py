@@ -5,20 +5,23 @@ from __future__ import annotations
 import json
 import re
 import time
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from beamwood.errors import ArtefactError
+from beamwood.retrieval.new_items.sources import WITHIN
 from beamwood.retrieval.request import Request
 from beamwood.retrieval.retriever import Retriever
 from beamwood.serve.answer.kinds import Kinds
+from beamwood.serve.answer.snapshot import open_snapshot
 from beamwood.serve.items.near_events import near_of
 from beamwood.serve.monitoring.replay import replayed
 from beamwood.serve.offline import open_with_store
 from beamwood.serve.settings import Limits
-from beamwood.serve.store.event import Event
+from beamwood.serve.store.event import Event, Session
 from beamwood.serve.store.memory import MemoryStore
 from beamwood.types import ItemLists
 from served import post, saved, serving, wait_until
@@ -233,14 +236,27 @@ def test_only_counted_events_are_hits_of_an_answer(client, known):
     assert [each.item for each in client.service.outcomes._follows] == [second]
 
 
-def test_new_items_are_placed_by_counted_events():
+def test_new_items_are_placed_by_counted_events(models):
     store = MemoryStore()
     kinds = ["buy", "skip", "", "hover", "buy"]
-    store.append([Event(1, item, NOW + item, type=kind) for item, kind in enumerate(kinds)])
-    counted = Kinds.of({"data": {"events": KINDS}}).counted
-    assert near_of(store, 4, [1], counted) == {0: 1, 2: 1}
-    assert near_of(store, 4, [1]) == {0: 1, 1: 1, 2: 1, 3: 1}
-    assert near_of(store, 1, [1], counted) == {}
+    store.append([Event("u", item, NOW + item, type=kind) for item, kind in enumerate(kinds)])
+    with_kinds, plain = (open_snapshot(models / name) for name in ("kinds", "plain"))
+    assert near_of(store, 4, ["u"], with_kinds) == {0: 1, 2: 1}
+    assert near_of(store, 4, ["u"], plain) == {0: 1, 1: 1, 2: 1, 3: 1}
+    assert near_of(store, 1, ["u"], with_kinds) == {}
+
+
+def test_new_items_are_placed_by_the_models_own_histories(models, known):
+    """As of users whose first event since the fit this is; an older event may be in the log too."""
+    store, snapshot, (user, history, _) = MemoryStore(), open_snapshot(models / "kinds"), known
+    store.append([Event(user, -1, END + 10, type="buy"), Event(Session("s"), -1, END + 10, type="buy")])
+    own = Counter(history[-WITHIN:])
+    assert near_of(store, -1, [user, Session("s")], snapshot) == own
+    store.append([Event(user, -2, END - 10, type="buy")])
+    assert near_of(store, -1, [user], snapshot) == {-2: 1}
+    store.erase(user, END + 15)
+    store.append([Event(user, -1, END + 20, type="buy")])
+    assert near_of(store, -1, [user], snapshot) == {}
 
 
 def test_unreadable_kinds_are_refused(models):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+from beamwood.cli.main import main
 from beamwood.kernels.terms import TermArrays
 from beamwood.models.terms import Neighbours
 from beamwood.retrieval.searchers.blend import Blend, Part
@@ -13,7 +14,7 @@ from beamwood.retrieval.searchers.neighbours import NeighbourSearcher
 from beamwood.retrieval.searchers.popularity import PopularitySearcher
 from beamwood.retrieval.searchers.tree import TreeSearcher
 from retrieval_cases import retriever_of, tree_searcher
-from served import NUM_ITEMS, item_table, items_of, recommend, saved, serving
+from served import NUM_ITEMS, item_table, items_of, post, recommend, saved, serving
 
 
 @pytest.fixture(scope="module")
@@ -150,3 +151,33 @@ def test_answers_of_a_counting_method_say_what_counts_fill(tmp_path):
         new = {"items": [{"item": 9_001, "similar": history[:1]}]}
         client.put("/v1/items", json=new).raise_for_status()
         assert sources({"history": [9_001], "k": 2}) == ("mixed", ["model", "popular"])
+
+
+def test_the_command_tells_what_the_model_alone_did_not_do(tmp_path, capsys):
+    folder, retriever = saved(tmp_path / "model")
+    (second,) = retriever.items.decode(np.array([4]))
+    store = f"sqlite:{tmp_path / 'events.db'}"
+    with serving(folder, store=store) as client:
+        assert client.put("/v1/items", json={"items": [{"item": 1000}]}).status_code == 200
+        promoted = {"filter": {"where": {"stock": True}}, "share": 0.2, "name": "sale"}
+        bodies = {
+            "promoted": {"history": [second], "k": 5, "promote": [promoted]},
+            "new": {"history": [second], "filter": {"items": [1000]}},
+            "empty": {"history": [second], "filter": {"items": []}},
+        }
+        for name, body in bodies.items():
+            post(client, "/v1/recommend", body, headers={"x-request-id": name})
+        rows = {"requests": [bodies["new"]]}
+        assert client.post("/v1/recommend/batch", json=rows, headers={"x-request-id": "many"}).status_code == 200
+
+    def explained(name, code=0):
+        assert main(["explain", name, "--store", store]) == code
+        return "".join(capsys.readouterr())
+
+    assert ", promoted by sale\n" in explained("promoted")
+    assert "1 item of history" in explained("promoted")
+    assert "1000  without a score, new item\n" in explained("new")
+    assert "the filter allowed 0 items\nno item was found\n" in explained("empty")
+    assert "whose rows are 'many.0' and so on" in explained("many", 2)
+    assert main(["explain", "new", "--store", str(tmp_path / "events.db")]) == 2
+    assert f"write {store}" in capsys.readouterr().err

@@ -26,6 +26,7 @@ __all__ = [
     "Page",
     "Preset",
     "ReadOptions",
+    "RefitUnlistedItems",
     "Seed",
     "SplitName",
     "StoredItemShare",
@@ -34,6 +35,7 @@ __all__ = [
     "Text",
     "Texts",
     "TimeLimit",
+    "UnlistedItems",
     "beginning",
 ]
 
@@ -128,6 +130,10 @@ Overwrite = Annotated[bool, typer.Option("--overwrite", help="Overwrite the outp
 Preset = Annotated[
     Text, typer.Option("--preset", metavar="NAME", help="Named settings, such as paper: as in the paper.")
 ]
+_unlisted_items = partial(typer.Option, "--unlisted-items", metavar="WORD", hidden=True)
+_of_unlisted = "Items of the log that are missing in the item table: error or keep"
+UnlistedItems = Annotated[str, _unlisted_items(help=f"{_of_unlisted}.")]
+RefitUnlistedItems = Annotated[Text, _unlisted_items(help=f"{_of_unlisted}. Default: as in the fit.")]
 _new_item_share = partial(
     typer.Option,
     "--new-item-share",
@@ -179,15 +185,7 @@ class ReadOptions:
     items_column: Annotated[
         Text, typer.Option("--items-column", metavar="NAME", hidden=True, help="Column of item ids in the item table.")
     ] = None
-    unlisted_items: Annotated[
-        str,
-        typer.Option(
-            "--unlisted-items",
-            metavar="WORD",
-            hidden=True,
-            help="Items of the log that are missing in the item table: error or keep.",
-        ),
-    ] = "error"
+    unlisted_items: UnlistedItems = "error"
     missing: Annotated[
         str,
         typer.Option(

@@ -130,10 +130,9 @@ def ranks_pairs(searcher: Searcher) -> bool:
 
 def cut_in_words(cut: StagesAtCut) -> list[str]:
     """The errors at one cut as text; the bound is omitted where undefined."""
-    lines = [
-        f"  at {cut.k}: rank error given a hit {cut.rank_error:.4f}, total error {cut.total_error:.4f}; the "
-        f"retriever's own order {cut.retriever_error:.4f}"
-    ]
+    ranked = "no label is a hit" if cut.rank_error is None else f"rank error given a hit {cut.rank_error:.4f}"
+    own = f"the retriever's own order {cut.retriever_error:.4f}"
+    lines = [f"  at {cut.k}: {ranked}, total error {cut.total_error:.4f}; {own}"]
     if cut.one_stage_error is not None and cut.one_stage_miss is not None:
         word = "no worse than" if cut.two_stages_better else "worse than"
         bound = "" if cut.bound is None else f", bound {cut.bound:.4f}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,7 @@ _BLOCK_CELLS = 2**22
 _BATCH = 128
 
 
+@runtime_checkable
 class Staged(Protocol):
     """A two-stage searcher: the second stage orders the candidates of the first, and can score alone."""
 
@@ -48,15 +49,15 @@ class Staged(Protocol):
 class StagesAtCut:
     """Of all pairs of a query and a label, at a cut k.
 
-    `rank_error`: share of the retrieved labels that the ranker leaves below place k. `total_error = miss + rank_error
-    (1 - miss)`. `retriever_error`: the same of the retriever's own order, without a ranker. `one_stage_error`: the
-    ranker's over the whole catalogue, on some of the queries; `two_stages_better` where the total on the same queries
-    is no larger. That is where their miss rate is at most `bound = (one_stage - rank_error) / (1 - rank_error)`. Where
-    the rank error is 1 the miss rate does not matter, and both are None.
+    `rank_error`: share of the retrieved labels that the ranker leaves below place k, None without any. `total_error =
+    miss + rank_error (1 - miss)`. `retriever_error`: the same of the retriever's own order, without a ranker.
+    `one_stage_error`: the ranker's over the whole catalogue, on some of the queries; `two_stages_better` where the
+    total on the same queries is no larger. That is where their miss rate is at most `bound = (one_stage - rank_error) /
+    (1 - rank_error)`, which is None where the rank error is None or 1, as the miss rate does not matter.
     """
 
     k: int
-    rank_error: float
+    rank_error: float | None
     total_error: float
     retriever_error: float
     one_stage_error: float | None = None
@@ -100,7 +101,7 @@ def decompose(
     """Measure both stages on queries, seen items removed.
 
     `one_stage_queries` are drawn to be ranked over the whole catalogue too, 0 leaves corollary 4.2 out; by default 200,
-    or as many as need two million scores. Errors: a cut outside 1..K, no query with a label.
+    or as many as need two million scores. Errors: a cut outside 1..K, a searcher of one stage, no query with a label.
     """
     num_candidates, cuts = _checked_cuts(searcher, ks)
     if one_stage_queries is None:
@@ -160,7 +161,12 @@ def _label_places(searcher: Staged, queries: Queries, k: int) -> LabelPlaces:
 
 
 def _checked_cuts(searcher: Staged, ks: Sequence[int]) -> tuple[int, list[int]]:
-    """K, and the cuts in their order. Errors: a cut outside 1..K, a searcher that has no K of its own."""
+    """K, and the cuts in their order. Errors: a cut outside 1..K, a searcher of one stage or without a K of its own."""
+    if not isinstance(searcher, Staged):
+        raise InputError(
+            f"{type(searcher).__name__} has one stage, so there is nothing to divide; give the searcher of a sum, such "
+            "as dtr+ease, or of two_stage"
+        )
     num_candidates = searcher.num_candidates
     if num_candidates is None:
         raise InputError("the searcher orders as many candidates as are asked for; give it num_candidates")
@@ -207,12 +213,12 @@ def at_cut(
     if whole_S is None:
         return StagesAtCut(k, rank_error, float(wrong.mean()), own_order)
     one_stage = float((~((whole_S > 0) & (whole_S <= k))).mean())
-    error, miss = _share(wrong, hit & sampled_P), _share(~hit, sampled_P)
-    bound = (one_stage - error) / (1 - error) if error < 1 else None
-    better = _share(wrong, sampled_P) <= one_stage
+    error, miss = _share(wrong, hit & sampled_P), float((~hit)[sampled_P].mean())
+    bound = None if error is None or error == 1 else (one_stage - error) / (1 - error)
+    better = float(wrong[sampled_P].mean()) <= one_stage
     return StagesAtCut(k, rank_error, float(wrong.mean()), own_order, one_stage, error, miss, bound, better)
 
 
-def _share(what: BoolArray, among: BoolArray) -> float:
-    """The share of `what` among the given; 0 where there is none."""
-    return float(what[among].mean()) if among.any() else 0.0
+def _share(what: BoolArray, among: BoolArray) -> float | None:
+    """The share of `what` among the given; None where there is none."""
+    return float(what[among].mean()) if among.any() else None

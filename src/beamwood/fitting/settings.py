@@ -7,7 +7,7 @@ LoopSettings = LoopSettings(batch_size=32)`. Each field is defined once, here or
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Self, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, get_args
 
 from pydantic import (
     BaseModel,
@@ -114,6 +114,9 @@ class MethodConfig(BaseModel):
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    fixed: ClassVar[frozenset[str]] = frozenset()
+    """The settings of its groups that a method does not leave open, by dotted name."""
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:

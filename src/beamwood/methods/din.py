@@ -6,7 +6,7 @@ has one output and a sampled softmax over items, like the trees that it is compa
 
 from __future__ import annotations
 
-from typing import Self, Unpack
+from typing import ClassVar, Self, Unpack
 
 from pydantic import model_validator
 
@@ -26,6 +26,8 @@ class Config(TreeConfig):
 
     See `TreeConfig`; its tree settings do not apply.
     """
+
+    fixed: ClassVar[frozenset[str]] = frozenset({"tree.start", "tree.updates", "tree.spare"})
 
     tree: TreeSettings = TreeSettings(start="flat")
     loss: DrawnLossSettings = DrawnLossSettings(num_negatives=280)

@@ -139,10 +139,10 @@ class Method:
                     raise InputError(f"the preset {preset} of {self.name} has '{name}', which is none of its settings")
 
     def described(self) -> dict[str, dict[str, Any]]:
-        """Each setting by its dotted name: default, allowed words, description, and value by preset."""
+        """Each setting that may be changed, by its dotted name: default, words, description, and value by preset."""
         config, rows = self.Config(), {}
         defaults = config.flat()
-        for name in self.Config.names():
+        for name in _open(config):
             group, _, key = name.partition(".")
             field = self.Config.group(group).model_json_schema()["properties"][key]
             forms = [field, field.get("items", {}), *field.get("anyOf", ())]
@@ -235,6 +235,18 @@ class Method:
             )
         if self.needs.time and split.dataset.times is None:
             raise InputError(f"{self.name} needs times; give a log with them (--time-column)")
+
+
+def _open(config: MethodConfig) -> list[str]:
+    """The settings that may be changed to any effect, by dotted name: what a fixed one leaves unread is left out."""
+    values = {f"{name}.{key}": value for name, group in config for key, value in group}
+
+    def is_open(name: str) -> bool:
+        group, _, key = name.partition(".")
+        conditions = [each for each in config.group(group).conditions()[key] if config.fixed.issuperset(each.choices)]
+        return name not in config.fixed and not any(each.problem(name, values) for each in conditions)
+
+    return [name for name in config.names() if is_open(name)]
 
 
 def _print_plan(name: str, config: MethodConfig, plan: MethodConfig) -> None:

@@ -6,7 +6,7 @@ form that DTR compares against: a DIN scorer, with the siblings of the path as n
 
 from __future__ import annotations
 
-from typing import Self, Unpack
+from typing import ClassVar, Self, Unpack
 
 from pydantic import model_validator
 
@@ -23,6 +23,8 @@ __all__ = ["METHOD", "Config"]
 
 class Config(TreeConfig):
     """See `TreeConfig`; no light head can steer a search whose scores are of paths."""
+
+    fixed: ClassVar[frozenset[str]] = frozenset({"model.light_width"})
 
     model: TreeModelSettings = TreeModelSettings(light_width=0)
 

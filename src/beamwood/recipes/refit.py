@@ -8,10 +8,14 @@ from dataclasses import dataclass, replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+import polars as pl
 from pydantic import BaseModel, ValidationError
 
 from beamwood.arguments import naming_arguments
+from beamwood.data.dataset import Dataset
 from beamwood.data.split import Split
+from beamwood.data.vocabularies.vocabulary import Vocabulary
 from beamwood.data.whole import whole
 from beamwood.errors import InputError, first_problem
 from beamwood.extras import is_installed
@@ -25,12 +29,14 @@ from beamwood.retrieval.forget import without_users
 from beamwood.retrieval.retriever import Retriever
 from beamwood.steps import tell
 from beamwood.training.budget import Budget
+from beamwood.words import counted
 
 if TYPE_CHECKING:
     from beamwood.training.run_folder import RunFolder
 
 __all__ = ["RefitPart", "refit", "refit_parts"]
 
+_WHOLE_NUMBER = r"^-?\d+$"
 # The shares of a time limit: of a method that trains, of one that counts, and of choosing the weights of a sum.
 _TRAINED, _COUNTED, _WEIGHED = 6.0, 1.0, 1.0
 
@@ -92,9 +98,12 @@ def refit(
     without them. `method`: the `Method` or .py file of a custom method. `start`: by option, as {"--from": folder},
     refitted folders in place of those that it started from. `time_limit`: in seconds, for all methods together; by
     default that of its fit, or of the search that found it. `run_of`: the run folder of a method that trains, by its
-    place in the sum, for `resume`. Errors: as in a fit, and `InputError` where `fitted` does not record its own fit.
+    place in the sum, for `resume`. Errors: as in a fit, and `InputError` where `fitted` does not record its own fit, or
+    ids have another type.
     """
     check_split(split)
+    for note in _lost_ids(fitted, split.dataset):
+        say(note)
     parts, recorded = refit_parts(fitted, method, start), _Recorded.of(fitted)
     search = recorded.search
     budget = Budget.of(search.time_limit if time_limit is None else time_limit)
@@ -118,6 +127,33 @@ def refit(
     facts = search.model_dump() | {"validation_users": len(data.valid)}
     both = replace(both, metadata=both.metadata | {"refit": facts})
     return without_users(both) if fitted.users is None else both
+
+
+def _lost_ids(fitted: Retriever, dataset: Dataset) -> Iterator[str]:
+    """Notes on the model's ids that the log lacks. Errors: ids of another type, which requests no longer meet."""
+    for role, model, log in (("user", fitted.users, dataset.users), ("item", fitted.items, dataset.items)):
+        if model is None:
+            continue
+        if _type_of(model) != _type_of(log):
+            ids = log.ids.cast(pl.String)
+            others = ids.filter(~ids.str.contains(_WHOLE_NUMBER))
+            few = (
+                f" ({counted(len(others), 'is', 'are')} no whole number, such as {others[0]!r})" if len(others) else ""
+            )
+            raise InputError(
+                f"the {role} ids of the log are {_type_of(log)}{few}, those of the model are {_type_of(model)}; write "
+                "them as in the log of the fit, or fit a new model"
+            )
+        found = log.encode(model.ids, on_unknown="ignore")
+        if lost := int((found < 0).sum()):
+            first = model.decode(np.flatnonzero(found < 0)[:1])[0]
+            yield f"the log lacks {lost:,} of the model's {counted(len(model), role)}, such as {first!r}"
+
+
+def _type_of(ids: Vocabulary) -> str:
+    if ids.dtype.is_integer():
+        return "numbers"
+    return "text" if ids.dtype == pl.String else str(ids.dtype)
 
 
 def refit_parts(

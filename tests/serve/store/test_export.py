@@ -78,10 +78,13 @@ def test_the_command_exports_no_events_of_erased_items(tmp_path: Path) -> None:
     assert pl.read_parquet(tmp_path / "log.parquet")["item"].to_list() == [2]
 
 
-def test_ids_of_two_kinds_become_text(tmp_path: Path) -> None:
+def test_ids_of_two_kinds_become_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     store = MemoryStore()
     store.append([Event(7, 1, NOW), Event("x", 2, NOW)])
     export_events(store, tmp_path / "log.parquet")
+    told = capsys.readouterr().err
+    assert "the column 'user' is text: 1 of 2 events have text as user id, such as 'x'" in told
+    assert "'item'" not in told
     frame = pl.read_parquet(tmp_path / "log.parquet")
     assert frame["user"].to_list() == ["7", "x"]
     assert frame["item"].to_list() == [1, 2]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,6 +14,11 @@ from beamwood.cli.output import on_one_line, print_json
 from beamwood.cli.stores import reading_store
 from beamwood.errors import InputError
 from beamwood.extras import asking_for
+from beamwood.retrieval.new_items.extended import NOWHERE
+from beamwood.words import counted
+
+if TYPE_CHECKING:
+    from beamwood.serve.messages import Item
 
 __all__ = ["explain"]
 
@@ -57,11 +62,26 @@ def explain(
         print_json(document)
         return
     as_it_was = "as it was answered" if again.reproduced else "NOT as it was answered: events or items changed since"
-    print(f"{again.answer.model}, {again.answer.history_used} items of history, {as_it_was}")
-    for item in again.answer.items:
-        print(f"  {item.rank:>3}  {on_one_line(item.item)}  {item.score:z.4f}")
+    answer = again.answer
+    print(f"{answer.model}, {counted(answer.history_used, 'item')} of history, {as_it_was}")
+    if answer.allowed is not None:
+        print(f"the filter allowed {counted(answer.allowed, 'item')}")
+    if not answer.items:
+        print("no item was found")
+    for item in answer.items:
+        print(f"  {item.rank:>3}  {on_one_line(item.item)}  {_number(item.score)}{_source(item)}")
         for reason in _reasons(item.explain or {}):
             print(f"       {reason}")
+
+
+def _source(item: Item) -> str:
+    """Where an item comes from that the model alone did not put in its place."""
+    source = "" if item.source == "model" else f", {item.source.replace('_', ' ')}"
+    return source if item.promotion is None else f"{source} by {on_one_line(item.promotion)}"
+
+
+def _number(score: float) -> str:
+    return "without a score" if score <= NOWHERE else f"{score:z.4f}"
 
 
 def _reasons(explain: Mapping[str, Any]) -> Iterator[str]:
@@ -80,7 +100,7 @@ def _reasons(explain: Mapping[str, Any]) -> Iterator[str]:
 def _part(part: Mapping[str, Any]) -> str:
     if part["score"] is None:
         return f"{part['kind']} not found"
-    return f"{part['kind']} {part['score']:z.4f} (rank {part['rank']})"
+    return f"{part['kind']} {_number(part['score'])} (rank {part['rank']})"
 
 
 def _step(step: Mapping[str, Any]) -> str:

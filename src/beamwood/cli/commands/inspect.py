@@ -36,7 +36,7 @@ def inspect(
     users: Annotated[
         int,
         typer.Option(
-            "--users", min=0, metavar="N", help="Number of validation users for diagnostics of a tree; 0: none."
+            "--users", min=0, metavar="N", help="Number of random validation users for diagnostics of a tree; 0: none."
         ),
     ] = 200,
     widths: Annotated[
@@ -119,14 +119,15 @@ def diagnosis_data(folder: str, retriever: Retriever, users: int, log: str | Non
     if log is not None or (log_is_there(folder, retriever) and not refitted):
         split = split_of(folder, retriever, log, items)
         valid = split.valid.labelled()
-        valid = valid.take(np.arange(min(users, len(valid))))
+        valid = valid.sample(users, seed=0)
         if len(valid) == 0:
             raise InputError(f"the split of {folder} has no validation user to diagnose on; use --users 0")
         return DiagnosisData(valid.histories, valid.labels, counted(len(valid), "validation user"), split)
     stored = retriever.histories
-    usable = np.flatnonzero(stored.lengths >= 2)[-users:] if stored is not None else np.empty(0, int)
+    usable = np.flatnonzero(stored.lengths >= 2) if stored is not None else np.empty(0, int)
     if stored is None or len(usable) == 0:
         raise InputError(f"{folder} keeps no histories and its log is gone; give --log, or --users 0")
+    usable = np.sort(np.random.default_rng(0).permutation(usable)[:users])
     why = "refit trained on all users" if refitted else "the log is not where it was"
     tell(f"{why}: halves of stored histories are used, which training may have seen")
     middle = (stored.indptr[usable] + stored.indptr[usable + 1]) // 2

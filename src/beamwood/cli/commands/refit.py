@@ -22,6 +22,7 @@ from beamwood.errors import InputError
 from beamwood.steps import tell
 
 if TYPE_CHECKING:
+    from beamwood.cli.inputs import DataSource
     from beamwood.recipes.refit import RefitPart
     from beamwood.training.run_folder import RunFolder
 
@@ -40,6 +41,7 @@ def refit(
         typer.Option("--log", metavar="FILE", help="A later log with the same columns. Default: that of the fit."),
     ] = None,
     items: Annotated[o.Text, typer.Option("--items", metavar="FILE", help="The item table of that log.")] = None,
+    unlisted_items: o.RefitUnlistedItems = None,
     time_limit: o.TimeLimit = None,
     start: StartOptions,
     method: o.MethodFile = None,
@@ -66,7 +68,7 @@ def refit(
     origin = origin_of(folder, fitted.metadata)
     run_of = _runs(out, recipe.refit_parts(fitted, method, start.folders), resume=resume, overwrite=overwrite)
     began = time.perf_counter()
-    dataset, source = dataset_of(folder, origin.source, log, items)
+    dataset, source = dataset_of(folder, _recorded(origin.source, items, unlisted_items), log, items)
     split = SPLITS[origin.split.name](dataset, **origin.options)
     options: dict[str, Any] = {"method": method, "start": start.folders, "time_limit": limit}
     with keeping_run(out, resume=resume):
@@ -83,6 +85,15 @@ def refit(
         "data": both.metadata["data"],
     }
     finish(document, lambda: print_fit(document, "beamwood", "serve", out), as_json=json)
+
+
+def _recorded(source: DataSource, items: str | None, unlisted: str | None) -> DataSource:
+    """The source of the fit, with another word for unlisted items. Errors: that word without an item table."""
+    if unlisted is None:
+        return source
+    if source.items is None and items is None:
+        raise InputError("--unlisted-items is for the item table; give one with --items, or leave the option out")
+    return replace(source, unlisted=unlisted)
 
 
 def _runs(out: str, parts: Sequence[RefitPart], *, resume: bool, overwrite: bool) -> Callable[[int], RunFolder]:

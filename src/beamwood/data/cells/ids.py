@@ -29,6 +29,8 @@ _POINT_ZERO = r"\.0+$"
 # A long number that went through a float; "12e4", which may be hexadecimal, is ordinary text.
 _EXPONENT = r"^\s*[+-]?(\d+(\.\d+)?[eE]\+\d+|\d+\.\d+[eE]\d+)\s*$"
 _NOTHING = r"^\s*((?i:nan|null|\(null\)|none|nil|nat|undefined|n/a|#n/a|<na>|\\n)|NA)\s*$"
+# The share of rows up to which text among whole numbers may be a slip.
+_FEW = 0.01
 _INTEGERS = (pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32, pl.UInt64)
 _TEXTS = (pl.String, pl.Binary, pl.Categorical, pl.Enum)
 # From 2 to this power on a float may stand for several integers. Float16, which not every Polars has, has 11 bits.
@@ -141,7 +143,8 @@ def _text_ids(table: Source, name: str, role: str, or_else: str) -> tuple[pl.Exp
         "quoted": column.str.contains(_QUOTED),
         "blank": column.str.contains(_AROUND),
     }
-    found = dict(zip(checks, table.measured(*(check.sum() for check in checks.values())), strict=True))
+    rows, *sums = table.measured(pl.len(), *(check.sum() for check in checks.values()))
+    found = dict(zip(checks, sums, strict=True))
     if found["missing"]:
         refuse(table, name, missing, f"rows with no {role} id", f"fill them, or {or_else}")
     if found["broken"]:
@@ -154,12 +157,18 @@ def _text_ids(table: Source, name: str, role: str, or_else: str) -> tuple[pl.Exp
         refuse(table, name, exponent, f"{role} ids written with an exponent", fix)
     notes = [_note_of_nothing(table, name, role)] if found["nothing"] else []
     notes += _notes_of_marks(table, name, role, found)
+    if 0 < found["other"] <= _FEW * rows:
+        row, cell = table.first(name, checks["other"])
+        few = counted(found["other"], f"{role} id is no whole number", f"{role} ids are no whole numbers")
+        notes.append(f"'{name}': {few}, the first {reprlib.repr(cell)} in row {row}, so all are text, such as \"7\"")
     if found["other"] or dtype in (pl.Categorical, pl.Enum):
         return column.alias(role), tuple(notes)
     if found["dotted"]:
         ids = counted(found["dotted"], f"{role} id is", f"{role} ids are")
         notes.append(f"'{name}': {ids} written as 7.0 and read as the whole number 7")
         column = column.str.replace(_POINT_ZERO, "")
+    if not table.is_text:
+        notes.append(f"'{name}': text of whole numbers, read as numbers: requests give {role} ids as 7, not as \"7\"")
     return column.cast(pl.Int64).alias(role), tuple(notes)
 
 

@@ -19,6 +19,7 @@ from beamwood.kernels.search import DinSearch
 from beamwood.kernels.steering import Visited
 from beamwood.kernels.terms import TermQuery
 from beamwood.models.light_head import LightModule
+from beamwood.steps import Step, step
 from beamwood.training.budget import Budget, Clock
 from beamwood.training.lazy_adam import LazyAdam
 from beamwood.training.loop_config import LAZY_FROM
@@ -135,18 +136,22 @@ class Distillation:
     def learn(self, leaves_BL: NDArray[np.int32], budget: Budget | None = None) -> LightHead:
         """The head learned from these histories, or from as many as fit the budget."""
         self.budget, own = budget or Budget(), int(_OWN_SHARE * len(leaves_BL))
-        first = self.targets(leaves_BL[own:], until=_FIRST_TARGETS)
         epochs = epochs_of(len(leaves_BL))
+        with step("training the light head", epochs[0] * (len(leaves_BL) - own) + epochs[1] * len(leaves_BL)) as shown:
+            return self._learned(leaves_BL, own, epochs, shown)
+
+    def _learned(self, leaves_BL: NDArray[np.int32], own: int, epochs: tuple[int, int], shown: Step) -> LightHead:
+        first = self.targets(leaves_BL[own:], until=_FIRST_TARGETS)
         each = epochs[0] * -(-len(first.leaves) // _BATCH), epochs[1] * -(-len(leaves_BL) // _BATCH)
         schedule, optimizer = CosineSteps(sum(each), self.budget), LazyAdam(self.module.parameters(), lr=_RATE)
-        self._train(first, epochs[0], optimizer, schedule, until=_FIRST_TRAINING)
+        self._train(first, epochs[0], optimizer, schedule, shown, until=_FIRST_TRAINING)
         schedule.done = max(schedule.done, each[0])
         both = first
         if own:
             both = DistillationTargets.joined(
                 [first, self.targets(leaves_BL[:own], by=self.module.export(), until=_SECOND_TARGETS)]
             )
-        self._train(both, epochs[1], optimizer, schedule, until=1.0)
+        self._train(both, epochs[1], optimizer, schedule, shown, until=1.0)
         return self.module.export()
 
     def cost(self, leaves_BL: NDArray[np.int32], clock: Clock) -> LearningCost:
@@ -160,9 +165,9 @@ class Distillation:
         self._step(targets, optimizer)
         began = clock()
         self._step(targets, optimizer)
-        step = (clock() - began) / len(leaves_BL)
+        of_step = (clock() - began) / len(leaves_BL)
         self.module.load_state_dict(state)
-        return LearningCost(of_targets, step)
+        return LearningCost(of_targets, of_step)
 
     def targets(
         self, leaves_BL: NDArray[np.int32], by: LightHead | None = None, *, until: float = 1.0
@@ -204,7 +209,14 @@ class Distillation:
         return total
 
     def _train(
-        self, targets: DistillationTargets, epochs: int, optimizer: LazyAdam, schedule: CosineSteps, *, until: float
+        self,
+        targets: DistillationTargets,
+        epochs: int,
+        optimizer: LazyAdam,
+        schedule: CosineSteps,
+        shown: Step,
+        *,
+        until: float,
     ) -> None:
         for _ in range(epochs):
             order = self.rng.permutation(len(targets.leaves))
@@ -213,6 +225,7 @@ class Distillation:
                     return
                 optimizer.param_groups[0]["lr"] = schedule.next_rate()
                 self._step(targets.batch(order[start : start + _BATCH]), optimizer)
+                shown.advance(min(_BATCH, len(order) - start))
 
     def _step(self, targets: DistillationTargets, optimizer: LazyAdam) -> None:
         self.module.zero_grad()

@@ -16,7 +16,7 @@ from beamwood.serve.settings import Limits
 from beamwood.serve.store.event import Owner, Session
 from beamwood.serve.store.protocol import HistoryStore
 
-__all__ = ["kept_of", "owner_of", "rejected_of"]
+__all__ = ["is_in_model", "kept_of", "owner_of", "rejected_of"]
 
 
 def owner_of(body: Asking) -> Owner | None:
@@ -35,7 +35,7 @@ def kept_of(
     limited to the number of ids of a filter.
     """
     kinds, last = snapshot.kinds, limits.history
-    after = snapshot.end if snapshot.end is not None and _is_in_model(snapshot, owner) else -math.inf
+    after = snapshot.end if snapshot.end is not None and is_in_model(snapshot, owner) else -math.inf
     stored = store.history(owner, after=after, last=last, until=until, types=kinds.counted)
     erased = snapshot.hides(stored.erased)
     if erased and after > -math.inf:
@@ -49,7 +49,7 @@ def kept_of(
     return StoredHistory(stored.items, stored.seq, erased=erased, tombstone=stored.erased, judged=judged)
 
 
-def _is_in_model(snapshot: Snapshot, owner: Owner) -> bool:
+def is_in_model(snapshot: Snapshot, owner: Owner) -> bool:
     """Whether the model keeps a history of the owner, which is none of a user that the fit left out."""
     names = snapshot.names
     if names.histories is None or names.users is None or isinstance(owner, Session):

@@ -116,9 +116,9 @@ class FirstEvents:
 
     async def _made_anew(self, due: Mapping[Id, int]) -> None:
         owners = {item: list(self._owners[item]) for item in due}
-        counted = self.service.current().kinds.counted
+        snapshot = self.service.current()
         near = await self.service.histories.call(
-            "read", lambda store: {item: near_of(store, item, some, counted) for item, some in owners.items()}
+            "read", lambda store: {item: near_of(store, item, some, snapshot) for item, some in owners.items()}
         )
 
         def change(snapshot: Snapshot, learned: Learned) -> None:

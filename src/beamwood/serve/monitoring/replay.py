@@ -50,9 +50,11 @@ def replayed(
     """
     noted = store.noted(request_id)
     if noted is None:
-        raise InputError(
-            f"the store keeps no answer {request_id!r}; answers are kept for --keep-answers, by their request_id"
-        )
+        row = f"{request_id}.0"
+        fix = "answers are kept for --keep-answers, by their request_id"
+        if store.noted(row) is not None:
+            fix = f"it is a batch, whose rows are {row!r} and so on"
+        raise InputError(f"the store keeps no answer {request_id!r}; {fix}")
     asked = msgspec.json.decode(noted.text, type=AnswerRecord)
     if asked.is_page:
         raise InputError(f"{request_id!r} is a further page of an answer; explain the first one, which was searched")

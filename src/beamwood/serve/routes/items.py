@@ -173,7 +173,8 @@ def _placed(
     found = known.get(given.item)
     in_model = int(in_folder(snapshot.names.items, [given.item])[0]) >= 0 and (found is None or not found.gone)
     if in_model or given.item in erased:
-        message = f"the item {given.item!r} was fitted; put items that the model does not know"
+        what = "was fitted and then erased, for good" if given.item in erased else "was fitted"
+        message = f"the item {given.item!r} {what}; put items that the model does not know"
         raise Problem("conflict", message, field=f"items[{number}].item")
     _check_category(given.category, f"items[{number}].category")
     _check_category(given.fields.get(CATEGORY), f"items[{number}].fields")

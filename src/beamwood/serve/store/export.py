@@ -14,6 +14,8 @@ from beamwood.artefact.replace import whole_file
 from beamwood.errors import InputError
 from beamwood.serve.store.event import Id, Session
 from beamwood.serve.store.protocol import HistoryStore, Record
+from beamwood.steps import tell
+from beamwood.words import counted
 
 __all__ = ["export_events"]
 
@@ -25,8 +27,8 @@ def export_events(store: HistoryStore, out: str | os.PathLike[str], *, erased: C
     events.
 
     Events of sessions without a user, and of `erased` items, are omitted. The type is null if none was sent. Ids are
-    integers if all are and fit into one type, else text. Errors: `InputError` if `out` does not end in .parquet, no
-    user has an event, or the file cannot be written.
+    integers if all are and fit into one type, else text; a line on stderr tells of numbers that became text. Errors:
+    `InputError` if `out` does not end in .parquet, no user has an event, or the file cannot be written.
     """
     target, left_out = Path(out), 0
     if target.suffix != ".parquet":
@@ -41,8 +43,7 @@ def export_events(store: HistoryStore, out: str | os.PathLike[str], *, erased: C
     if len(frame) == 0:
         others = f"{left_out} of sessions or erased items"
         raise InputError(f"the store has no event of a user ({others}); send some to /v1/events first")
-    numbers = [name for name in ("user", "item") if not frame[f"{name}_is_text"].any()]
-    ids = [_as_numbers(frame[name]) if name in numbers else frame[name] for name in ("user", "item")]
+    ids = [_ids(frame, name) for name in ("user", "item")]
     ordered = frame.with_columns(ids).sort("time", "seq").select("user", "item", "time", "type", "weight")
     try:
         with whole_file(target) as fresh:
@@ -50,6 +51,17 @@ def export_events(store: HistoryStore, out: str | os.PathLike[str], *, erased: C
     except (OSError, pl.exceptions.PolarsError) as error:
         raise InputError(f"--out {out} could not be written ({error}); an existing file is unchanged") from error
     return {"events": len(ordered), "left_out": left_out}
+
+
+def _ids(frame: pl.DataFrame, name: str) -> pl.Series:
+    """The column of user or item ids, with a line about text among numbers."""
+    texts = frame.filter(f"{name}_is_text")[name]
+    if not len(texts):
+        return _as_numbers(frame[name])
+    if len(texts) < len(frame):
+        odd = f"{len(texts):,} of {counted(len(frame), 'event')} have text as {name} id, such as {texts[0]!r}"
+        tell(f"the column '{name}' is text: {odd}. A log with numbers needs them left out")
+    return frame[name]
 
 
 def _as_numbers(ids: pl.Series) -> pl.Series:

@@ -57,6 +57,8 @@ def check_address(address: str) -> None:
         raise InputError(
             f"the store {address!r} names no place; write sqlite:PATH, or {_KINDS[2]}HOST:PORT and the like"
         )
+    if Path(address).is_file():
+        raise InputError(f"the store {address!r} is a path alone; write sqlite:{address}")
     if address != "memory" and not re.match(rf"(?:{'|'.join(_KINDS[1:])}).", address):
         # A password must not appear in a log.
         shown = re.sub(r"^([a-z+]*:)?.*@", r"\1//..@", address, flags=re.DOTALL)
