@@ -153,6 +153,30 @@ def test_the_life_of_a_server(folder, tmp_path):
     assert str(secret) not in log.read_text()
 
 
+def test_while_it_drains_each_answer_is_the_last_of_its_connection(folder):
+    """So that no request is on its way when the connection is closed."""
+    body, kind = json.dumps({"user": 11, "k": 3}), {"content-type": "application/json"}
+    asked = [("POST", "/v1/recommend", body, kind), ("POST", "/v1/recommend?", body, kind), ("GET", "/livez")]
+    with Server(folder[0], "--drain", "60s", "--timeout", "60s") as server:
+        address = server.address.removeprefix("http://")
+
+        def told(connection, request):
+            connection.request(*request)
+            answer = connection.getresponse()
+            assert answer.read()
+            return answer.status, answer.getheader("connection")
+
+        connections = [http.client.HTTPConnection(address, timeout=60) for _ in asked]
+        for connection, request in zip(connections, asked, strict=True):
+            assert told(connection, request) == (200, None)
+        server.signal(signal.SIGTERM)
+        wait_until(lambda: server.ask("/readyz")[0] == 503)
+        for connection, request in zip(connections, asked, strict=True):
+            assert told(connection, request) == (200, "close")
+        server.signal(signal.SIGTERM)
+        assert server.ended() == 0
+
+
 def test_a_changed_link_is_followed(folder, tmp_path):
     other, _ = saved(tmp_path / "other", 1)
     current = tmp_path / "current"

@@ -171,9 +171,10 @@ class _Served(HttpToolsProtocol):
         self._settle()
         endpoint = self.direct.get((self.parser.get_method(), self.url))
         if endpoint is None or not self._is_plain():
-            super().on_headers_complete()
+            self._hand_over()
             return
-        asked = _Asked(endpoint, self.headers, keep_alive=self.parser.should_keep_alive())
+        keep_alive = self.parser.should_keep_alive() and not self.service.draining
+        asked = _Asked(endpoint, self.headers, keep_alive=keep_alive)
         self.cycle = self._answering = asked  # type: ignore[assignment]
         refused = endpoint.refusal(self.headers)
         if refused is None:
@@ -259,9 +260,16 @@ class _Served(HttpToolsProtocol):
 
     def _leave_to_uvicorn(self, asked: _Asked) -> None:
         self.cycle = None  # type: ignore[assignment]
-        super().on_headers_complete()
+        self._hand_over()
         if asked.parts:
             super().on_body(b"".join(asked.parts))
+
+    def _hand_over(self) -> None:
+        """Let uvicorn answer; while the service is being shut down this is the last answer of the connection."""
+        super().on_headers_complete()
+        if self.service.draining:
+            # One that is closed between two answers would break off a request that is on its way.
+            self.cycle.keep_alive = False
 
     def _begin(self, asked: _Asked) -> bool:
         """Answer a request in its turn, as far as possible without waiting; returns whether it is still wanted."""
