@@ -37,7 +37,9 @@ def test_unknown_ids():
     assert vocabulary.encode([]).tolist() == []
     with pytest.raises(InputError, match="1 of 2 ids are unknown, such as 9"):
         vocabulary.encode([2, 9])
-    with pytest.raises(InputError, match="id 'x' is not of type Int64"):
+    with pytest.raises(
+        InputError, match="id 'x' is not of type Int64, which the log's ids have; give ids of that type, such as"
+    ):
         vocabulary.encode(["x"])
     with pytest.raises(InputError, match="id 'x' is unknown: the log's ids are of type Int64"):
         vocabulary.parse("x")

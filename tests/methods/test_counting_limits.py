@@ -13,7 +13,7 @@ from beamwood.fitting.counting import CountingConfig, GridSettings, best_of_grid
 from beamwood.fitting.stages import put_behind
 from beamwood.methods import load_method
 from beamwood.methods.ease import _affordable
-from beamwood.methods.sums import fit_sum
+from beamwood.methods.sums import first_budget, fit_sum
 from beamwood.training.budget import Budget
 from beamwood.types import SearchOptions
 
@@ -204,3 +204,11 @@ def test_the_weights_of_a_sum_use_as_many_users_as_time_allows(split):
         if room:
             assert clock.now <= limit
     assert budget.left_out == [f"the weights of a sum are chosen on 64 of {valid} validation users"]
+
+
+@pytest.mark.parametrize("limit", [None, 60.0])
+@pytest.mark.parametrize("others", [[], [load_method("ease")]])
+def test_the_seconds_of_a_resumed_fit_count_its_earlier_part(limit, others):
+    whole = Budget(limit, clock=Clock())
+    first_budget(whole, load_method("dtr"), others).count(7.0)
+    assert whole.seconds == 7.0

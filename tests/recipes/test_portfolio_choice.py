@@ -16,6 +16,7 @@ from beamwood.recipes.portfolio.choice import (
     next_blend,
     next_look,
     shortest,
+    why_lower,
 )
 
 COUNTING = [Contender("popularity", trains=False), Contender("ease", trains=False)]
@@ -244,3 +245,11 @@ def test_time_left_after_a_long_look_may_not_suffice_for_another():
     assert next_look(contenders, took, 25.0, 155.0, 30.0) is None
     # Time for one look goes to the method known to be good.
     assert next_look(contenders, [*took, Look("two_tower", 0.2)], 40.0, 140.0, 30.0) == Next("dtr", 40.0)
+
+
+def test_a_best_below_the_one_before_it_has_a_reason():
+    tree, blend, fallen = candidate("tree", [0.2]), candidate("tree+ease", [0.21]), candidate("tree+ease", [0.1])
+    assert why_lower(blend, tree, [tree, blend]) == ""
+    assert why_lower(tree, blend, [tree, blend]) == "tree+ease has 0.2100, too little more for its cost"
+    said = "tree+ease has 0.1000 after more training, and had 0.2100"
+    assert why_lower(tree, blend, [tree, fallen]) == said

@@ -44,10 +44,8 @@ def check_counting(first: Method, others: Sequence[Method]) -> None:
             )
 
 
-def first_budget(budget: Budget, first: Method, others: Sequence[Method]) -> Budget | None:
-    """The budget of the first method: all, or a share where there are others; None: no limit."""
-    if not budget.limited:
-        return None
+def first_budget(budget: Budget, first: Method, others: Sequence[Method]) -> Budget:
+    """The budget of the first method: all, or a share where there are others, which counts a resumed run in it."""
     return budget.share(_FIRST, first.name) if others else budget
 
 

@@ -170,7 +170,7 @@ class Vocabulary:
         return pl.Series("id", values, dtype=dtype)
 
     def _wrong_type(self, value: Any) -> InputError:
-        like = f"; give ids as the log writes them, such as {self.decode(np.zeros(1, int))[0]!r}" if len(self) else ""
+        like = f"; give ids of that type, such as {self.decode(np.zeros(1, int))[0]!r}" if len(self) else ""
         return InputError(f"id {value!r} is not of type {self.dtype}, which the log's ids have{like}")
 
     def _of_column(self, ids: pl.Series) -> NDArray[np.int32] | None:

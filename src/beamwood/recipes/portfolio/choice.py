@@ -30,6 +30,7 @@ __all__ = [
     "next_look",
     "halving_rounds",
     "shortest",
+    "why_lower",
     "within",
 ]
 
@@ -289,6 +290,16 @@ def best_within(
         if best is None or _clearly_above(other, best):
             best = other
     return best
+
+
+def why_lower(best: Candidate, before: Candidate, candidates: Sequence[Candidate]) -> str:
+    """Why a best candidate is below the one before it, in words; "" where it is not."""
+    if best.value >= before.value:
+        return ""
+    now = next((each.value for each in candidates if each.name == before.name), before.value)
+    if now < before.value:
+        return f"{before.name} has {now:.4f} after more training, and had {before.value:.4f}"
+    return f"{before.name} has {now:.4f}, too little more for its cost"
 
 
 def _clearly_above(one: Candidate, other: Candidate) -> bool:

@@ -25,6 +25,7 @@ from beamwood.recipes.portfolio.choice import (
     next_blend,
     next_look,
     shortest,
+    why_lower,
     within,
 )
 from beamwood.recipes.portfolio.first_part import FirstPart
@@ -249,9 +250,10 @@ class Search:
             self.reports.say("; ".join((told, *(() if fitted is None else notes_of_fit(fitted)))))
         best, before = self._choose(), self.best
         if best is not None and (before is None or (best.name, best.value) != (before.name, before.value)):
+            why = "" if before is None else why_lower(best, before, self.candidates())
             self.best = best
             self.reports.better(self._with_table(self.document()))
-            self.reports.say(f"best so far: {best.name}")
+            self.reports.say(f"best so far: {best.name}{why and f' ({why})'}")
 
     def _blend(self) -> None:
         """Try blends while there is time for one more and for the test."""
