@@ -115,15 +115,21 @@ def fit_only(job: Job) -> Measured:
 
 
 def served(job: Job) -> Measured:
-    """`beamwood serve` with the tree, against FastAPI with two towers: `benchmarks.serve` with a short steady load."""
-    from benchmarks.serve import SUITE, fit
-    from benchmarks.serve_run import Run
+    """`beamwood serve` with the tree, against FastAPI with two towers: the parts of `benchmarks.serve` of the row.
 
+    A row without `parts` measures all but the steady load of ten minutes.
+    """
+    from benchmarks.serve import LONG, SUITE, fit
+    from benchmarks.serve_run import LONG_PARTS, PARTS, Run
+
+    parts = job.row.settings.get("parts", [part for part in PARTS if part not in LONG_PARTS])
     with tempfile.TemporaryDirectory() as root:
         full = Path(root) / "full"
         in_process(fit, full, "full", SUITE)
         began = time.perf_counter()
-        found = Run(job.folders["dtr"], full, job.folders["two_tower"], SUITE).whole(lambda said: None)  # noqa: ARG005
+        times = LONG if set(parts) <= set(LONG_PARTS) else SUITE
+        run = Run(job.folders["dtr"], full, job.folders["two_tower"], times)
+        found = run.measured(lambda said: None, parts)  # noqa: ARG005
     return Measured(flattened(found), seconds={"serve": time.perf_counter() - began})
 
 

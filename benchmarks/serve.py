@@ -63,7 +63,7 @@ def main() -> None:
                 folders[name] = Path(root) / name
                 in_process(fit, folders[name], name, times)
         run = Run(folders["model"], folders["full"], folders["rival"], times)
-        found = run.whole(lambda text: None if options.json else print(f"# {text}", flush=True))
+        found = run.measured(lambda text: None if options.json else print(f"# {text}", flush=True))
     if options.json:
         print_results(found, as_json=True)
         return

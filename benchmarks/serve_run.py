@@ -9,7 +9,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,8 +28,10 @@ from benchmarks.serve_process import (
 from benchmarks.serve_service import Service
 from benchmarks.serve_turns import Turns, flat, middle, together, wrong
 
-__all__ = ["Run", "Times"]
+__all__ = ["LONG_PARTS", "PARTS", "Run", "Times"]
 
+LONG_PARTS = ("steady, full beam", "steady, as fitted")
+PARTS = ("machine", "one connection", "saturation", "batch", *LONG_PARTS, "overload", "swaps")
 PATIENT = ("--timeout", "30s", "--max-wait", "30s")
 
 
@@ -60,25 +62,26 @@ class Run:
         self.found: dict[str, Any] = {"threads": self.threads, "load_average": os.getloadavg()[0]}
         self.bars: dict[str, Bar] = {}
 
-    def whole(self, say: Callable[[str], None]) -> dict[str, Any]:
-        """All parts in sequence."""
-        say("the machine")
-        self.found["machine"] = memory_pace(self.times.part.seconds)
-        say("one connection, beside the rival")
-        self.one_by_one()
-        say("saturation")
-        self.saturation()
-        say("beside a batch")
-        self.beside_a_batch(self.full)
-        say("steady load")
-        self.steady(self.full)
-        self.steady(self.model)
-        say("overload")
-        self.overload(self.full, beside=True)
-        self.overload(self.model)
-        say("swaps")
-        self.swaps(self.full)
+    def measured(self, say: Callable[[str], None], parts: Sequence[str] = PARTS) -> dict[str, Any]:
+        """These parts, in sequence. Errors: a part that is not in `PARTS`."""
+        actions: dict[str, Callable[[], None]] = {
+            "machine": self.machine,
+            "one connection": self.one_by_one,
+            "saturation": self.saturation,
+            "batch": lambda: self.beside_a_batch(self.full),
+            "steady, full beam": lambda: self.steady(self.full),
+            "steady, as fitted": lambda: self.steady(self.model),
+            "overload": self.overloads,
+            "swaps": lambda: self.swaps(self.full),
+        }
+        for part in parts:
+            say(part)
+            actions[part]()
         return self.found | {"bars": {name: bar.as_dict() for name, bar in self.bars.items()}}
+
+    def machine(self) -> None:
+        """How often the memory of the idle machine is slow."""
+        self.found["machine"] = memory_pace(self.times.part.seconds)
 
     def bar(self, name: str, value: float, bound: float, *, at_most: bool = True) -> None:
         """Add a bar: `value` must be at most, or at least, `bound`."""
@@ -191,6 +194,11 @@ class Run:
         for seconds, whole in zip(self.times.part, self.times.steady, strict=True):
             rate = 0.8 * flat(service.capacity(server, seconds, self.threads))["a_second"]
             yield service.load(server, whole, rate=rate, connections=64)
+
+    def overloads(self) -> None:
+        """Overload of both trees."""
+        self.overload(self.full, beside=True)
+        self.overload(self.model)
 
     def overload(self, service: Service, *, beside: bool = False) -> None:
         """Overload: twice the capacity, then one connection; `beside`: also a server that does not narrow beams."""

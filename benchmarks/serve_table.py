@@ -43,11 +43,13 @@ def flattened(found: Mapping[str, Any], before: str = "") -> dict[str, float]:
     return figures
 
 
-def serve_table(title: str, line: Line) -> str:
-    """The bars and the parts of one run."""
+def serve_table(log: str, row: str, line: Line) -> str:
+    """The bars and the parts of one run; `log` and `row`: their titles."""
     load = number(line.figures["load_average"], 1)
     threads = number(line.figures["threads"], 0)
-    heading = f"**{title}** (`{line.log}`): {line.data['items']:,} items; {line.date}, {threads} threads, load {load}"
+    heading = (
+        f"**{row}**, {log} (`{line.log}`): {line.data['items']:,} items; {line.date}, {threads} threads, load {load}"
+    )
     bars = markdown(["bar", "measured", "bound", "holds"], list(_bars(line.figures)))
     return f"{heading}{_pace(line.figures)}\n\n{bars}\n\n{markdown(_HEADINGS, list(_rows(line.figures)))}"
 

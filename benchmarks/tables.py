@@ -72,9 +72,12 @@ def _answers(bench: Bench, name: str) -> str:
 
 
 def _served(bench: Bench, name: str) -> str:
-    runs = [run for run in bench.suite if run.topic == name]
-    lines = [line for line in map(bench.lines.get, runs) if line is not None]
-    return "\n\n".join(serve_table(bench.suite.logs[line.log].title, line) for line in lines) or EMPTY
+    found = [(run, line) for run in bench.suite if run.topic == name and (line := bench.lines.get(run)) is not None]
+    titles = bench.suite.logs
+    return (
+        "\n\n".join(serve_table(titles[run.log].title, bench.suite.row(run).title, line) for run, line in found)
+        or EMPTY
+    )
 
 
 def _of_method(bench: Bench, method: str) -> str:

@@ -44,6 +44,6 @@ def test_a_run_of_the_service_as_a_table():
         log, date, data = "ml1m", "today", {"items": 3000}
 
     Line.figures = figures
-    table = serve_table("MovieLens", Line)
+    table = serve_table("MovieLens", "service", Line)
     assert "| p50 ms | .250 | .500 | yes |" in table
     assert "| FastAPI, saturated | 9.0 |  |  |  |" in table
