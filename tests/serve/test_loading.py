@@ -46,6 +46,7 @@ def test_models_are_swapped_and_swapped_back(models):
         assert about["earlier"] == [str(models / "m0")]
         assert post(client, "/v1/models/rollback", {})["model"] == first == model(client)
         assert post(client, "/v1/models/rollback", {}, 409)["error"]["code"] == "conflict"
+        assert client.post("/v1/models/rollback").json()["error"]["code"] == "conflict"
 
 
 def test_an_invalid_model_never_answers(models, tmp_path):

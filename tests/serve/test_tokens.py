@@ -67,8 +67,11 @@ def test_a_browser_sends_the_token_as_a_password(folder, tokens):
 
 
 def test_no_page_of_another_origin_changes_anything(folder):
-    """A browser may send its password along; without a preflight it sends GET, and POST of what is no JSON."""
+    """A browser may send its password along; without a preflight it sends GET, and POST of what is no JSON. It names
+    the page in any case.
+    """
     with serving(folder) as client:
+        client.headers["origin"] = "https://elsewhere.example"
         for route in routes_of(client.service):
             if route.method == "POST":
                 answer = client.post(route.path, content=b"{}", headers={"content-type": "text/plain"})

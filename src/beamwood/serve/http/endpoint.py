@@ -143,6 +143,9 @@ class Endpoint:
                 call.query = _parameters(query, route.query)
             if route.body is not None:
                 call.body = await self._decoded(call.receive, headers, content)
+            elif route.method == "POST" and b"origin" in headers:
+                # A browser names the page; without JSON it would ask none whether that page may send this.
+                _check_json(headers)
             if route.waits and not admitted:
                 service.admission.enter()
                 admitted = True
@@ -153,9 +156,7 @@ class Endpoint:
 
     async def _decoded(self, receive: Any, headers: Mapping[bytes, bytes], content: bytes | None) -> Any:
         """The body as its struct, read if it is not here yet. Errors: `Problem`."""
-        if headers.get(b"content-type", b"").partition(b";")[0].strip().lower() != b"application/json":
-            message = "the body must be JSON; send it with 'Content-Type: application/json'"
-            raise Problem("unsupported_media_type", message)
+        _check_json(headers)
         if headers.get(b"content-encoding", b"identity").lower() != b"identity":
             raise Problem("unsupported_media_type", "the body must not be compressed; send it as it is")
         if content is None:
@@ -244,6 +245,13 @@ def _repeated(headers: Sequence[tuple[bytes, bytes]]) -> str | None:
     """The header that is sent more than once and must not be, None if there is none."""
     names = [name for name, _ in headers]
     return next((each.decode() for each in _ONCE if names.count(each) > 1), None)
+
+
+def _check_json(headers: Mapping[bytes, bytes]) -> None:
+    """Errors: `Problem` on a body that is not JSON by its type."""
+    if headers.get(b"content-type", b"").partition(b";")[0].strip().lower() != b"application/json":
+        message = "the body must be JSON; send it with 'Content-Type: application/json'"
+        raise Problem("unsupported_media_type", message)
 
 
 def _request_id(given: bytes | None) -> str:

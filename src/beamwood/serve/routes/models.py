@@ -21,10 +21,6 @@ class Load(Body):
     path: str
 
 
-class Rollback(Body):
-    """Nothing, as `{}`: pages of other origins send no JSON, but may send a POST without a body."""
-
-
 class Models(Struct):
     """The active model, and earlier ones, the latest last."""
 
@@ -45,7 +41,7 @@ def routes(service: Service) -> list[Route]:  # noqa: ARG001
     return [
         Route("GET", "/v1/models", _models, "admin", "Get the active model", Models),
         Route("POST", "/v1/models/load", _load, "admin", "Activate another model", Loaded, Load),
-        Route("POST", "/v1/models/rollback", _rollback, "admin", "Roll back to the previous model", Loaded, Rollback),
+        Route("POST", "/v1/models/rollback", _rollback, "admin", "Roll back to the previous model", Loaded),
     ]
 
 
