@@ -38,6 +38,10 @@ class Evidence:
         found = [line.figures[name] for line in self.lines if name in line.figures]
         return float(np.mean(found)) if found else None
 
+    def figures(self) -> dict[str, float | None]:
+        """All figures of the first line, as means over seeds."""
+        return {name: self.figure(name) for name in self.lines[0].figures}
+
     def interval(self, name: str) -> Interval | None:
         """The interval over users; None if their values were not kept."""
         return t_interval(self.values[name]) if name in self.values else None

@@ -84,7 +84,7 @@ def document(bench: Bench) -> dict[str, Any]:
     """All results as a JSON document."""
     logs = {
         log: {
-            key: {"title": row.title, "seeds": len(row.lines), "seconds": row.seconds(), **row.lines[0].figures}
+            key: {"title": row.title, "seeds": len(row.lines), "seconds": row.seconds(), **row.figures()}
             for key, row in rows.items()
         }
         for log, rows in _measured(bench, TOPICS)

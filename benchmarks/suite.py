@@ -47,9 +47,10 @@ class Row(_Entry):
 
     `start`: settings whose value is the folder of another row's fit, such as {"start.folder": "sasrec"}, or "main/dtr"
     of another topic; for the recipe `answers`, which fits nothing, folders by name. `same`: a row of another topic
-    whose lines are also shown here, so nothing is run. `once`: nothing is random, so only the first seed is run.
-    `on`: other settings on single logs. `logs`: the topic's logs that the row is run on (None: all). `limit`: seconds
-    until a run is stopped. The setting "null" means None, which TOML lacks.
+    whose lines are also shown here, so nothing is run. `once`: only the first seed is run: True, because nothing is
+    random; or on these logs, because a fit is long. `on`: other settings on single logs. `logs`: the topic's logs that
+    the row is run on (None: all). `limit`: seconds until a run is stopped. The setting "null" means None, which TOML
+    lacks.
     """
 
     title: str
@@ -59,10 +60,19 @@ class Row(_Entry):
     settings: dict[str, Any] = {}
     start: dict[str, str] = {}
     same: str | None = None
-    once: bool = False
+    once: bool | list[str] = False
     on: dict[str, dict[str, Any]] = {}
     logs: list[str] | None = None
     limit: float = Field(default=1200, gt=0)
+
+    @property
+    def named_once(self) -> list[str]:
+        """The logs that `once` names."""
+        return [] if isinstance(self.once, bool) else self.once
+
+    def seeds(self, log: str, seeds: Sequence[int]) -> Sequence[int]:
+        """Those of a topic's seeds that the row is run with on a log."""
+        return seeds[:1] if self.once is True or log in self.named_once else seeds
 
 
 class Column(_Entry):
@@ -196,11 +206,11 @@ class Suite:
                 for key, row in topic.rows.items():
                     if row.same is None and (row.logs is None or log in row.logs):
                         seeds = topic.seeds_of.get(log, topic.seeds)
-                        yield from (Run(name, log, key, seed) for seed in (seeds[:1] if row.once else seeds))
+                        yield from (Run(name, log, key, seed) for seed in row.seeds(log, seeds))
 
     def _check(self, name: str) -> None:
         topic = self.topics[name]
-        of_rows = (log for row in topic.rows.values() for log in row.logs or ())
+        of_rows = (log for row in topic.rows.values() for log in (*(row.logs or ()), *row.named_once))
         for log in (*topic.logs, *topic.seeds_of, *topic.published, *of_rows):
             if log not in self.logs:
                 raise InputError(f"topic {name}: log '{log}' does not exist{nearest(log, self.logs)}")

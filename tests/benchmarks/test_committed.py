@@ -45,13 +45,13 @@ def test_every_line_has_the_values_for_its_paired_tests(bench):
             assert column.mean() == pytest.approx(line.figures[name], abs=1e-6), (line.name, name)
 
 
-def test_the_suite_fits_in_ten_hours(bench):
+def test_the_suite_fits_in_fifteen_hours(bench):
     """By the seconds of its lines; a missing seed counts as another of its row."""
     spent = {}
     for line in bench.lines:
         by_clock = line.seconds.get("fit", 0.0) + line.seconds.get("evaluate", 0.0) + line.seconds.get("answers", 0.0)
         spent[line.topic, line.log, line.row] = line.seconds.get("processor", by_clock)
-    assert sum(spent.get((run.topic, run.log, run.row), 0.0) for run in bench.suite) <= 10 * 3600
+    assert sum(spent.get((run.topic, run.log, run.row), 0.0) for run in bench.suite) <= 15 * 3600
     # Lines of answers and of the service include missing fits; a published reproduction documents its own duration.
     rows, long = [bench.suite.row(run) for run in bench.suite], ("answers", "serve", "published")
     assert all(row.limit <= (120 if row.recipe in long else 20) * 60 for row in rows)

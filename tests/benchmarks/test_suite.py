@@ -72,6 +72,18 @@ def test_each_recipe_adds_its_figures(made):
     assert {"removed/f@20", "sampled/ndcg@5"} <= sampled["figures"].keys()
 
 
+def test_a_row_with_long_fits_has_one_seed_on_the_logs_it_names():
+    from benchmarks.suite import LogEntry, Row, Suite, Topic
+
+    logs = {name: LogEntry(folder=name, title=name) for name in ("short", "long")}
+    rows = {"counted": Row(title="c", once=True), "trained": Row(title="t", once=["long"])}
+    suite = Suite(logs, {"main": Topic(title="m", logs=["short", "long"], seeds=[0, 1], rows=rows)})
+    assert [run.name.removeprefix("main/") for run in suite] == [
+        *("short/counted/0", "short/trained/0", "short/trained/1"),
+        *("long/counted/0", "long/trained/0"),
+    ]
+
+
 def test_existing_runs_are_not_repeated(made, capsys):
     assert called(made, "run", "main") == 0
     assert "0 made, 0 failed" in capsys.readouterr().out
