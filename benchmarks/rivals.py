@@ -3,8 +3,8 @@
 python -m benchmarks.rivals [--json]           the bars of the topics rivals, gowalla and planted
 python -m benchmarks.rivals --short [--json]   a planted market, fitted and measured in minutes; its lines are not kept
 
-Bars: F@20 of each index relative to exact search, the tree against the best rival, and LightGCN against its authors'
-figures at the same epoch. The exit code is 0 once all is measured.
+Bars: each index relative to exact search, the tree against the best rival, and LightGCN against its authors' figures at
+the same epoch. They are of the metric that the topic judges last. The exit code is 0 once all is measured.
 """
 
 from __future__ import annotations
@@ -24,16 +24,17 @@ from benchmarks.evidence import Evidence, gather
 from benchmarks.origin import check_committed
 from benchmarks.published import shares
 from benchmarks.tables import rendered
+from benchmarks.verdicts import metric_words
 
 __all__ = ["document", "main"]
 
 ROOT = Path(__file__).parents[1]
-TOPICS, FIGURE = ("rivals", "gowalla", "planted"), "removed/f@20"
+TOPICS = ("rivals", "gowalla", "planted")
 TOLD = "lightgcn"
 """The topic with published figures."""
 INDEXED = "two_tower"
 """The method whose vectors the indexes hold."""
-# The least F@20 of an index, as a share of exact search.
+# The least metric of an index, as a share of exact search.
 INDEXES = {"hnsw": 0.98, "ivf": 0.95, "clusters": 0.9, "scann": 0.98, "qinco": 0.9, "rotlex": 0.95}
 TREES = ("dtr", "dtr+cooccurrence", "dtr+transitions")
 # The largest relative difference of LightGCN from its published figures.
@@ -43,27 +44,30 @@ _AWAY = 0.02
 def rival_bars(bench: Bench) -> dict[str, Bar]:
     """The bars by name, for rows that have a line."""
     found: dict[str, Bar] = {}
-    for log, rows in _measured(bench, TOPICS):
-        found |= {f"{log}: {name}": bar for name, bar in _of_log(rows)}
-    for log, rows in _measured(bench, (TOLD,)):
+    for topic, log, rows in _measured(bench, TOPICS):
+        found |= {f"{log}: {name}": bar for name, bar in _of_log(rows, bench.suite.topics[topic].judged[-1])}
+    for _, log, rows in _measured(bench, (TOLD,)):
         found |= {f"{log}: {name}": bar for name, bar in _of_published(rows)}
     return found
 
 
-def _measured(bench: Bench, topics: Sequence[str]) -> Iterator[tuple[str, Mapping[str, Evidence]]]:
-    """Each log of these topics that has lines, with its rows but that of an optimum."""
+def _measured(bench: Bench, topics: Sequence[str]) -> Iterator[tuple[str, str, Mapping[str, Evidence]]]:
+    """Each topic and log that has lines, with its rows but that of an optimum."""
     for name, topic in ((name, topic) for name, topic in bench.suite.topics.items() if name in topics):
         for log in topic.logs:
             rows = gather(bench, name, log)
             if rows:
-                yield log, {key: row for key, row in rows.items() if topic.rows[key].recipe != "optimum"}
+                yield name, log, {key: row for key, row in rows.items() if topic.rows[key].recipe != "optimum"}
 
 
-def _of_log(rows: Mapping[str, Evidence]) -> Iterator[tuple[str, Bar]]:
-    figures = {key: value for key, row in rows.items() if (value := row.figure(FIGURE)) is not None}
+def _of_log(rows: Mapping[str, Evidence], judged: str) -> Iterator[tuple[str, Bar]]:
+    figures = {key: value for key, row in rows.items() if (value := row.figure(judged)) is not None}
     for kind, least in INDEXES.items():
         if kind in figures and figures.get(INDEXED):
-            yield f"{kind}, share of exact F@20", Bar(figures[kind] / figures[INDEXED], least, most=False)
+            yield (
+                f"{kind}, share of exact {metric_words(judged)}",
+                Bar(figures[kind] / figures[INDEXED], least, most=False),
+            )
     trees = [figures[key] for key in TREES if key in figures]
     others = [value for key, value in figures.items() if key not in TREES]
     if trees and others:
@@ -87,7 +91,7 @@ def document(bench: Bench) -> dict[str, Any]:
             key: {"title": row.title, "seeds": len(row.lines), "seconds": row.seconds(), **row.figures()}
             for key, row in rows.items()
         }
-        for log, rows in _measured(bench, TOPICS)
+        for _, log, rows in _measured(bench, TOPICS)
     }
     told = {} if bench.place.short else {key: {"here": a, "paper": b} for key, (_, a, b) in shares(bench).items()}
     missing = [run.name for run in bench.missing([run for run in bench.suite if run.topic in (*TOPICS, TOLD)])]

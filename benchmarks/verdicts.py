@@ -8,7 +8,7 @@ from benchmarks.evidence import Evidence, Paired, paired
 from benchmarks.figures import number, p_value
 from benchmarks.suite import Topic
 
-__all__ = ["verdict"]
+__all__ = ["metric_words", "verdict"]
 
 _FIGURES = {
     "f": "F",
@@ -77,6 +77,11 @@ def _listed(keys: list[str], rows: Mapping[str, Evidence]) -> str:
 
 
 def _words(figure: str) -> str:
-    view, _, metric = figure.partition("/")
-    name, _, cut = metric.partition("@")
-    return f"{_FIGURES.get(name, name)}@{cut} ({_VIEWS.get(view, view)})"
+    view = figure.partition("/")[0]
+    return f"{metric_words(figure)} ({_VIEWS.get(view, view)})"
+
+
+def metric_words(figure: str) -> str:
+    """A figure's metric in words: `removed/f@20` is F@20."""
+    name, _, cut = figure.rpartition("/")[2].partition("@")
+    return f"{_FIGURES.get(name, name)}@{cut}"

@@ -57,7 +57,7 @@ def test_bars_of_indexes_and_trees(rivals):
         "dtr": row("dtr", **{removed: 0.19}),
         "dtr+cooccurrence": row("dtr+cooccurrence", **{removed: 0.21}),
     }
-    bars = dict(rivals._of_log(rows))
+    bars = dict(rivals._of_log(rows, removed))
     assert bars["hnsw, share of exact F@20"].value == pytest.approx(0.995)
     assert bars["hnsw, share of exact F@20"].holds
     assert not bars["scann, share of exact F@20"].holds
