@@ -43,7 +43,7 @@ def store(fitted, tmp_path):
 def server(fitted, store):
     """A client of a server that has read the items of the store."""
     with serving(fitted, store=store) as client:
-        wait_until(lambda: client.service.snapshot.learned)
+        wait_until(lambda: client.service.models.current.learned)
         yield client
 
 
@@ -95,7 +95,7 @@ def test_the_share_of_new_items_is_that_of_the_server(fitted, store, tmp_path, s
     ask = ("recommend", fitted, "--users", listed, "-k", 40, "--out", out)
     assert beamwood(*ask, "--store", store, "--new-item-share", share) == 0, capsys.readouterr().err
     with serving(fitted, store=store, limits=Limits(new_item_share=share)) as client:
-        wait_until(lambda: client.service.snapshot.learned)
+        wait_until(lambda: client.service.models.current.learned)
         expected = {user: post(client, "/v1/recommend", {"user": user, "k": 40})["items"] for user in users}
     assert lists(out) == {user: [(item["item"], item["score"]) for item in items] for user, items in expected.items()}
     assert {777 in {item for item, _ in given} for given in lists(out).values()} == {share == 1}

@@ -12,16 +12,15 @@ import pytest
 
 from beamwood.cli.main import main
 from beamwood.retrieval.retriever import Retriever
+from beamwood.serve.active import ActiveModels
 from beamwood.serve.admission import Admission
 from beamwood.serve.answer.asking import StoredHistory
 from beamwood.serve.answer.snapshot import open_snapshot
 from beamwood.serve.experiments import Arm, Experiment, arm_of
-from beamwood.serve.loading import Loader
 from beamwood.serve.messages import Filter, Recommend
 from beamwood.serve.monitoring.log import RequestLog
 from beamwood.serve.monitoring.outcomes import miss_of
 from beamwood.serve.monitoring.replay import replayed
-from beamwood.serve.service import Service
 from beamwood.serve.settings import Limits
 from beamwood.serve.store.open import open_store
 from retrieval_cases import retriever_of, tree_searcher
@@ -69,7 +68,7 @@ def test_users_keep_their_arm_after_a_restart(models, options):
             if turn == 0:
                 started(client)
             wait_until(lambda: client.service.experiments.current is not None)
-            current = client.service.snapshot.model
+            current = client.service.models.current.model
             for user in range(40):
                 answer = post(client, "/v1/recommend", {"user": user})
                 assert seen.setdefault(user, answer["arm"]) == answer["arm"]
@@ -123,14 +122,14 @@ def test_an_arm_that_takes_long_to_load_is_followed(models, options, monkeypatch
         started(client)
     monkeypatch.setattr("beamwood.serve.experiments._BEGIN_SECONDS", 0.01)
     monkeypatch.setattr("beamwood.serve.experiments._ROUND_SECONDS", 0.01)
-    opened, loads = Service.opened, []
+    opened, loads = ActiveModels.opened, []
 
-    def slowly(service, folder, **more):
+    def slowly(models, folder, **more):
         loads.append(folder)
         time.sleep(0.2)
-        return opened(service, folder, **more)
+        return opened(models, folder, **more)
 
-    monkeypatch.setattr(Service, "opened", slowly)
+    monkeypatch.setattr(ActiveModels, "opened", slowly)
     with serving(models / "one", **options) as client:
         client.portal.call(client.service.experiments.begin)
         wait_until(lambda: client.service.experiments.current is not None)
@@ -144,9 +143,9 @@ def test_an_arm_that_cannot_be_loaded_is_reported_once(models, options, monkeypa
     (models / "gone").rename(tmp_path / "gone")
     monkeypatch.setattr("beamwood.serve.experiments._ROUND_SECONDS", 0.01)
     monkeypatch.setattr("beamwood.serve.experiments._AGAIN_SECONDS", 0.05)
-    said, tried, resolved = [], [], Loader.resolved
+    said, tried, resolved = [], [], ActiveModels.resolved
     monkeypatch.setattr(RequestLog, "said", lambda _, event, **more: said.append(event))
-    monkeypatch.setattr(Loader, "resolved", lambda loader, *name: tried.append(name) or resolved(loader, *name))
+    monkeypatch.setattr(ActiveModels, "resolved", lambda loader, *name: tried.append(name) or resolved(loader, *name))
     with serving(models / "one", **options):
         wait_until(lambda: len(tried) > 3)
     assert said.count("experiment_not_followed") == 1

@@ -122,7 +122,7 @@ def test_refusals_of_models_that_lack_what_is_asked(tmp_path):
     plain.save(tmp_path / "popular")
     item = plain.items.decode([3])[0]
     with serving(tmp_path / "popular") as client:
-        assert client.service.snapshot.tree is None
+        assert client.service.models.current.tree is None
         for by in ("model", "vectors", "tree"):
             assert post(client, "/v1/similar", {"item": item, "by": by}, 422)["error"]["field"] == "by"
         assert recommend(client, {"history": [], "diversity": 0.5}, 422)["error"]["field"] == "diversity"

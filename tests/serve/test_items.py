@@ -144,7 +144,7 @@ def test_a_known_item_is_erased_although_a_new_one_is_like_it(client, folder):
 
 def test_invalid_items_are_refused_and_change_nothing(client, folder):
     twin = known(folder, 3)[0]
-    before = client.service.snapshot
+    before = client.service.models.current
     for item, status, code in (
         ({"item": twin}, 409, "conflict"),
         ({"item": "new-1", "similar": ["nobody"]}, 422, "invalid_request"),
@@ -162,7 +162,7 @@ def test_invalid_items_are_refused_and_change_nothing(client, folder):
     fitted = ask(client, "PATCH", f"/v1/items/{twin}", {"available": False}, 409)["error"]
     assert "/v1/items/availability" in fitted["message"]
     ask(client, "PUT", "/v1/items/availability", {"set": ["nobody"]}, 404)
-    assert client.service.snapshot is before
+    assert client.service.models.current is before
 
 
 def test_lists_say_which_items_are_new(client, folder):

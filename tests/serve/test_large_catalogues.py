@@ -71,12 +71,12 @@ def test_what_was_asked_before_derives_nothing_anew(folder, body, hides, counted
 def test_a_change_reads_neither_all_ids_nor_all_weights(folder, counted, monkeypatch):
     calls, sizes, plain = counted(Vocabulary, "_joined"), [0], np.isfinite
     with serving(folder[0]) as client:
-        weights = client.service.snapshot.tree.weights
+        weights = client.service.models.current.tree.weights
         monkeypatch.setattr(np, "isfinite", lambda values: sizes.append(np.size(values)) or plain(values))
         put(client, 80, similar=folder[1].items.decode(np.array([3])))
         erased = folder[1].items.decode(np.array([7]))[0]
         assert client.request("DELETE", f"/v1/items/{erased}").status_code == 200
-        assert len(client.service.snapshot.tree._beside.rows_O) > 0, "some have no leaf"
+        assert len(client.service.models.current.tree._beside.rows_O) > 0, "some have no leaf"
     assert calls == []
     assert max(sizes) < weights.nodes.size
 
@@ -102,7 +102,7 @@ def test_a_change_makes_and_writes_its_own_piece_alone(folder, monkeypatch, tmp_
     settings = {"items": tmp_path / "items.parquet", "by_category": True}
     with serving(folder[0], **settings) as client, serving(folder[0], **settings) as replica:
         put(client, 1000, category="c1", fields={"title": "new"})
-        wait_until(lambda: len(replica.service.snapshot.names.items) == 1090)
+        wait_until(lambda: len(replica.service.models.current.names.items) == 1090)
         made, written, read, looked_up = [], [], [], []
         monkeypatch.setattr(NumberIds, "find", _noting(looked_up, NumberIds.find))
         monkeypatch.setattr("beamwood.serve.items.widened.mixture_of", _noting(made, widened_module.mixture_of))
@@ -110,7 +110,7 @@ def test_a_change_makes_and_writes_its_own_piece_alone(folder, monkeypatch, tmp_
         monkeypatch.setattr(MemoryStore, "get", _noting(read, MemoryStore.get))
         body = {"fields": {"title": "other"}}
         assert client.request("PATCH", "/v1/items/-500", json=body).status_code == 200
-        wait_until(lambda: replica.service.snapshot.learned == client.service.snapshot.learned)
+        wait_until(lambda: replica.service.models.current.learned == client.service.models.current.learned)
         for each in (client, replica):
             asked = {"history": [], "filter": {"items": [-500, -501]}, "fields": ["title"], "k": 5}
             found = {item["item"]: item["fields"]["title"] for item in post(each, "/v1/recommend", asked)["items"]}

@@ -99,9 +99,9 @@ def test_arms_use_learned_items(models):
 
 def test_an_item_can_be_hidden_and_erased_in_a_later_model_that_knows_it(models):
     with serving(models / "one", models_dir=models) as client:
-        known = client.service.snapshot.names.items.ids.to_list()
+        known = client.service.models.current.names.items.ids.to_list()
         post(client, "/v1/models/load", {"path": "more"})
-        new = [each for each in client.service.snapshot.names.items.ids.to_list() if each not in known][:2]
+        new = [each for each in client.service.models.current.names.items.ids.to_list() if each not in known][:2]
         post(client, "/v1/models/load", {"path": "one"})
         items = [{"item": each, "similar": known[:1]} for each in new]
         assert client.put("/v1/items", json={"items": items}).status_code == 200
@@ -121,7 +121,7 @@ def test_an_item_hidden_while_a_model_loads_is_hidden_in_it(models, monkeypatch)
         tried = Loader._tried
 
         async def slowly(self, old, fresh):
-            await self.service.catalogue.change(lambda _, learned: learned.unavailable.append(first))
+            await self._catalogue.change(lambda _, learned: learned.unavailable.append(first))
             return await tried(self, old, fresh)
 
         monkeypatch.setattr(Loader, "_tried", slowly)
@@ -134,7 +134,7 @@ def test_pages_continue_in_an_arm(models):
         in_one_arm(client, "other")
         first = post(client, "/v1/recommend", {"user": 11, "k": 5, "pages": True})
         second = post(client, "/v1/recommend", {"cursor": first["cursor"], "k": 5})
-        assert second["model"] == first["model"] != client.service.snapshot.model
+        assert second["model"] == first["model"] != client.service.models.current.model
         items = [each["item"] for each in first["items"] + second["items"]]
         assert len(set(items)) == 10
 
@@ -255,7 +255,7 @@ def test_first_events_that_cannot_be_used_at_once_are_used_later(models, monkeyp
     refused = [Problem("store_unavailable", "down"), InputError("no room")]
     with serving(models / "one") as client:
         said, known, change = [], shown(client), Catalogue.change
-        client.service.log.said = lambda event, **more: said.append(event)
+        client.service.first_events._said = lambda event, **more: said.append(event)
         assert client.put("/v1/items", json={"items": [{"item": "a"}, {"item": "b"}]}).status_code == 200
 
         async def failing(self, work):

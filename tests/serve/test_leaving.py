@@ -72,7 +72,7 @@ def test_requests_of_disconnected_clients_are_not_searched(tmp_path):
 
     asyncio.run(main())
     assert sent == []
-    assert (service.engine.expired, service.in_flight, len(service.recorded)) == (1, 0, 0)
+    assert (service.engine.expired, service.in_flight, len(service.loader.recorded)) == (1, 0, 0)
     assert 'route="/v1/recommend"' in service.metrics.text().decode()
     assert 'code="499"' in service.metrics.text().decode()
     service.close()

@@ -74,7 +74,7 @@ def test_an_invalid_model_never_answers(models, tmp_path):
 def test_the_old_model_is_released(models):
     with serving(models / "m0", models_dir=models) as client:
         post(client, "/v1/recommend", {"user": 11, "filter": {"category": ["c1"]}})
-        old = [weakref.ref(client.service.snapshot), weakref.ref(client.service.snapshot.searcher)]
+        old = [weakref.ref(client.service.models.current), weakref.ref(client.service.models.current.searcher)]
         gc.disable()
         try:
             load(client, "m1")

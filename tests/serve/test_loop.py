@@ -5,9 +5,9 @@ import threading
 import msgspec
 import pytest
 
+from beamwood.serve.active import ActiveModels
 from beamwood.serve.http import endpoint
 from beamwood.serve.http.route import Route
-from beamwood.serve.loading import Loader
 from beamwood.serve.monitoring.metrics import Metrics
 from beamwood.serve.routes import document, events, models, page
 from served import post, saved, serving
@@ -38,7 +38,7 @@ def many():
         (endpoint, "response_of", lambda client: client.get("/v1/items")),
         # A folder may be on a slow disk.
         (models, "folders_of", lambda client: client.get("/v1/models")),
-        (Loader, "resolved", lambda client: client.post("/v1/models/load", json={"path": "none"})),
+        (ActiveModels, "resolved", lambda client: client.post("/v1/models/load", json={"path": "none"})),
     ],
 )
 def test_it_runs_beside_the_loop(folder, monkeypatch, place, name, ask):

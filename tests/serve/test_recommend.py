@@ -118,7 +118,7 @@ def test_k_beyond_the_catalogue_gives_all(client):
 
 def test_fields_are_those_of_the_table(client, folder):
     answer = recommend(client, {"history": [], "k": 4, "fields": ["title", "price", "since"]})
-    frame = {row["title"]: row for row in client.service.snapshot.fields.frame.iter_rows(named=True)}
+    frame = {row["title"]: row for row in client.service.models.current.fields.frame.iter_rows(named=True)}
     for item in answer["items"]:
         assert item["fields"]["title"] == f"Title of {item['item']}"
         assert item["fields"]["price"] == frame[item["fields"]["title"]]["price"]

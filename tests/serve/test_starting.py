@@ -27,15 +27,15 @@ run()
 """
 AT_OPEN = """
 import os, signal, time
-import beamwood.serve.service as service
-opened, times = service.open_snapshot, []
+from beamwood.serve import active
+opened, times = active.open_snapshot, []
 def open_snapshot(*arguments, **options):
     times.append(1)
     if len(times) == {time}:
         print("opening", flush=True)
         time.sleep(600)
     return opened(*arguments, **options)
-service.open_snapshot = open_snapshot
+active.open_snapshot = open_snapshot
 from beamwood.__main__ import run
 run()
 """

@@ -9,9 +9,9 @@ import pytest
 
 from beamwood.errors import InputError
 from beamwood.serve.app import routes_of
-from beamwood.serve.http.tokens import SCOPES, Tokens
 from beamwood.serve.server import _Running, check_binding
 from beamwood.serve.settings import ServeSettings
+from beamwood.serve.tokens import SCOPES, Tokens
 from served import post, saved, serving
 
 

@@ -50,7 +50,7 @@ def test_its_users_and_items_are_known(unsigned, tmp_path):
 
 def test_an_address_has_them_only_where_the_model_does(unsigned):
     with serving(unsigned) as client:
-        users = client.service.snapshot.names.users
+        users = client.service.models.current.names.users
         assert typed_id(str(LARGEST), users) == LARGEST
         assert typed_id(str(LARGEST + 1), users) == str(LARGEST + 1)
         assert typed_id(str(LARGEST), None) == str(LARGEST)

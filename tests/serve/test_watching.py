@@ -42,7 +42,7 @@ def watched(models, tmp_path, monkeypatch):
 
 
 def model(client):
-    return client.service.snapshot.folder.name
+    return client.service.models.current.folder.name
 
 
 def refused(client):
@@ -63,8 +63,8 @@ def test_a_slowly_copied_folder_is_loaded_once_complete(watched, models):
 
 def test_a_model_too_large_for_the_memory_does_not_end_the_watch(watched, models, monkeypatch):
     client, root = watched
-    opened, tried, said = client.service.opened, [], []
-    monkeypatch.setattr(client.service.log, "said", lambda event, **more: said.append((event, more.get("reason"))))
+    opened, tried, said = client.service.models.opened, [], []
+    monkeypatch.setattr(client.service.loader, "_said", lambda event, **more: said.append((event, more.get("reason"))))
 
     def without_memory(folder, **options):
         tried.append(folder.name)
@@ -72,7 +72,7 @@ def test_a_model_too_large_for_the_memory_does_not_end_the_watch(watched, models
             raise MemoryError("cannot allocate")
         return opened(folder, **options)
 
-    monkeypatch.setattr(client.service, "opened", without_memory)
+    monkeypatch.setattr(client.service.models, "opened", without_memory)
     shutil.copytree(models[1], root / "other")
     wait_until(lambda: refused(client) == 1)
     shutil.copytree(models[1], root / "later")
@@ -83,7 +83,8 @@ def test_a_model_too_large_for_the_memory_does_not_end_the_watch(watched, models
 
 def test_a_copy_completed_during_its_refusal_is_loaded(watched, models, monkeypatch):
     client, root = watched
-    service, opened = client.service, client.service.opened
+    active = client.service.models
+    opened = active.opened
 
     def slowly(folder, **options):
         try:
@@ -92,7 +93,7 @@ def test_a_copy_completed_during_its_refusal_is_loaded(watched, models, monkeypa
             for file in models[1].iterdir():
                 shutil.copy2(file, folder / file.name)
 
-    monkeypatch.setattr(service, "opened", slowly)
+    monkeypatch.setattr(active, "opened", slowly)
     (root / "other").mkdir()
     shutil.copy2(models[1] / "manifest.json", root / "other" / "manifest.json")
     wait_until(lambda: model(client) == "other")
@@ -140,7 +141,7 @@ def test_a_refused_folder_is_not_retried_and_does_not_hide_others(watched, model
 def test_a_watched_folder_may_disappear_and_return(watched, models, tmp_path):
     client, root = watched
     said = []
-    client.service.log.said = lambda event, **more: said.append((event, more))
+    client.service.log.said = client.service.loader._said = lambda event, **more: said.append((event, more))
     root.rename(tmp_path / "away")
     wait_until(lambda: said)
     assert client.get("/v1/models").json()["available"] == []

@@ -230,7 +230,7 @@ def test_a_new_model_is_not_tried_on_the_history_of_an_erased_user(client, folde
 def test_the_reasons_of_items_beside_the_tree_are_those_of_the_search(client, folder):
     near, *rest = folder[1].items.ids.to_list()
     put(client, *({"item": f"new {at}", "similar": [near]} for at in range(30)))
-    searcher = client.service.snapshot.searcher
+    searcher = client.service.models.current.searcher
     assert len(searcher._beside.rows_O) > 5, "all items are on leaves, so the test is void"
     body = {"history": [rest[0], "new 29"], "k": 90, "explain": "full"}
     items = post(client, "/v1/recommend", body)["items"]

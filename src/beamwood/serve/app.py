@@ -17,7 +17,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from beamwood.serve.http.endpoint import Endpoint, elsewhere
 from beamwood.serve.http.route import Route
-from beamwood.serve.loading import Loader
 from beamwood.serve.problems import Problem
 from beamwood.serve.routes import (
     document,
@@ -35,7 +34,7 @@ from beamwood.serve.routes import (
 from beamwood.serve.service import Service
 from beamwood.serve.upkeep import upkeep
 
-__all__ = ["Direct", "build_app", "routes_of"]
+__all__ = ["Direct", "build_app", "largest_body", "routes_of"]
 
 ROUTES: tuple[Callable[[Service], list[Route]], ...] = (
     recommend.routes,
@@ -47,7 +46,6 @@ ROUTES: tuple[Callable[[Service], list[Route]], ...] = (
     models.routes,
     health.routes,
     figures.routes,
-    document.routes,
     page.routes,
 )
 """Who brings endpoints."""
@@ -55,7 +53,14 @@ ROUTES: tuple[Callable[[Service], list[Route]], ...] = (
 
 def routes_of(service: Service) -> list[Route]:
     """Every endpoint of a service."""
-    return [route for routes in ROUTES for route in routes(service)]
+    routes = [route for brought in ROUTES for route in brought(service)]
+    routes.append(document.route(routes))
+    return routes
+
+
+def largest_body(service: Service) -> int:
+    """The bytes of the largest body that an endpoint takes."""
+    return max(route.body_bytes or service.settings.limits.body_bytes for route in routes_of(service))
 
 
 def build_app(service: Service) -> ASGIApp:
@@ -67,8 +72,7 @@ def build_app(service: Service) -> ASGIApp:
             yield
         service.close()
 
-    service.routes, service.loader = routes_of(service), Loader(service)
-    endpoints = [(route, Endpoint(service, route)) for route in service.routes]
+    endpoints = [(route, Endpoint(service, route)) for route in routes_of(service)]
     routes = [StarletteRoute(route.path, endpoint, methods=[route.method]) for route, endpoint in endpoints]
     other = elsewhere(service)
     named = service.settings.cors

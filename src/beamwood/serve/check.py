@@ -23,7 +23,7 @@ def check(folder: str, settings: ServeSettings) -> dict[str, Any]:
     check_binding(settings)
     service = Service.open(folder, settings, verify=True)
     try:
-        snapshot = service.current()
+        snapshot = service.models.answering()
         histories = snapshot.names.histories
         history = [] if not histories else snapshot.names.items.decode(histories[0][-100:])
         # Some methods answer known users only.

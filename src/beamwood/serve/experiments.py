@@ -6,22 +6,21 @@ import asyncio
 import hashlib
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
 from beamwood.errors import InputError
+from beamwood.serve.active import ActiveModels
 from beamwood.serve.answer.snapshot import Snapshot
+from beamwood.serve.histories import HistoryGateway
+from beamwood.serve.items.catalogue import Catalogue
 from beamwood.serve.messages import Body, Name
 from beamwood.serve.problems import NOT_BLANK, Problem
 from beamwood.serve.store.event import Owner, owner_text
-
-if TYPE_CHECKING:
-    from beamwood.serve.service import Service
 
 __all__ = ["Arm", "Experiment", "Experiments", "arm_of"]
 
@@ -62,45 +61,29 @@ def arm_of(experiment: Experiment, owner: Owner) -> Arm:
     return next(arm for arm in reversed(experiment.arms) if arm.share > 0)
 
 
-@dataclass(frozen=True)
-class _Running:
-    experiment: Experiment | None = None
-    snapshots: Mapping[str, Snapshot] = field(default_factory=dict)
-
-
 class Experiments:
-    """The running experiment, if any, for all services on the store; its arms are loaded before they answer."""
+    """The running experiment, if any, for all services on the store; its arms are loaded before they answer.
 
-    def __init__(self, service: Service) -> None:
-        self.service = service
-        self._running, self._text, self._again = _Running(), "", math.inf
-        self._turn, self._has_looked, self._trouble = asyncio.Lock(), asyncio.Event(), ""
+    `said` logs a line about the service.
+    """
 
-    @property
-    def current(self) -> Experiment | None:
+    def __init__(
+        self, models: ActiveModels, histories: HistoryGateway, said: Callable[..., None], catalogue: Catalogue
+    ) -> None:
+        self._models, self._histories, self._said, self._catalogue = models, histories, said, catalogue
+        self.current: Experiment | None = None
         """The running experiment."""
-        return self._running.experiment
-
-    @property
-    def snapshots(self) -> Mapping[str, Snapshot]:
-        """The models of arms besides the current one, by folder."""
-        return self._running.snapshots
-
-    def swap(self, before: Snapshot, fresh: Snapshot) -> None:
-        """Let `fresh` replace `before` in its arms."""
-        running = self._running
-        snapshots = {name: fresh if each is before else each for name, each in running.snapshots.items()}
-        self._running = _Running(running.experiment, snapshots)
+        self._text, self._again = "", math.inf
+        self._turn, self._has_looked, self._trouble = asyncio.Lock(), asyncio.Event(), ""
 
     def chosen(self, owner: Owner | None, snapshot: Snapshot) -> tuple[Snapshot, str | None]:
         """The snapshot for an owner, and its arm; the given one without owner, experiment or the arm's model."""
-        running = self._running
-        if running.experiment is None or owner is None:
+        if self.current is None or owner is None:
             return snapshot, None
-        arm = arm_of(running.experiment, owner)
+        arm = arm_of(self.current, owner)
         if arm.model == CURRENT:
             return snapshot, arm.label
-        own = running.snapshots.get(arm.model)
+        own = self._models.arms.get(arm.model)
         return (snapshot, None) if own is None else (own, arm.label)
 
     async def start(self, experiment: Experiment) -> None:
@@ -108,34 +91,37 @@ class Experiments:
         _check(experiment)
         text = msgspec.json.encode(experiment).decode()
         async with self._turn:
-            running = await self._loaded(experiment)
-            await self.service.histories.call("put", lambda store: store.put(_DOCUMENT, text))
-            self._running, self._text, self._again = running, text, math.inf
+            arms = await self._loaded(experiment)
+            await self._histories.call("put", lambda store: store.put(_DOCUMENT, text))
+            self._run(experiment, arms)
+            self._text, self._again = text, math.inf
 
     async def stop(self) -> None:
         """Let the current model answer all. Errors: `Problem` where the store is down."""
         async with self._turn:
-            await self.service.histories.call("put", lambda store: store.put(_DOCUMENT, ""))
-            self._running, self._text, self._again = _Running(), "", math.inf
+            await self._histories.call("put", lambda store: store.put(_DOCUMENT, ""))
+            self._run(None, {})
+            self._text, self._again = "", math.inf
 
-    async def _loaded(self, experiment: Experiment) -> _Running:
-        loader = self.service.loader
-        assert loader is not None
+    def _run(self, experiment: Experiment | None, arms: dict[str, Snapshot]) -> None:
+        self.current, self._models.arms = experiment, arms
+
+    async def _loaded(self, experiment: Experiment) -> dict[str, Snapshot]:
         snapshots: dict[str, Snapshot] = {}
         for arm in experiment.arms:
             if arm.model == CURRENT or arm.model in snapshots:
                 continue
-            path = await asyncio.to_thread(loader.resolved, arm.model, "arms")
-            known = self.snapshots.get(arm.model)
+            path = await asyncio.to_thread(self._models.resolved, arm.model, "arms")
+            known = self._models.arms.get(arm.model)
             if known is not None and known.folder == path:
                 snapshots[arm.model] = known
                 continue
             try:
-                opened = await asyncio.to_thread(self.service.opened, path, verify=True)
-                snapshots[arm.model] = await asyncio.to_thread(self.service.catalogue.carried, opened)
+                opened = await asyncio.to_thread(self._models.opened, path, verify=True)
+                snapshots[arm.model] = await asyncio.to_thread(self._catalogue.carried, opened)
             except (InputError, OSError) as error:
                 raise Problem("invalid_request", f"arm {arm.label}: {error}", field="arms") from None
-        return _Running(experiment, snapshots)
+        return snapshots
 
     async def begin(self) -> None:
         """Return once `keep_up` has looked for the stored experiment, or has not for long: its models may be large."""
@@ -152,7 +138,7 @@ class Experiments:
                 # Logged once, not in each round.
                 before, self._trouble = self._trouble, str(problem)
                 if self._trouble != before:
-                    self.service.log.said("experiment_not_followed", reason=self._trouble)
+                    self._said("experiment_not_followed", reason=self._trouble)
             finally:
                 self._has_looked.set()
             await asyncio.sleep(_ROUND_SECONDS)
@@ -160,11 +146,12 @@ class Experiments:
     async def look(self) -> None:
         """Load the stored experiment. Errors: `Problem`; then the current arms stay."""
         async with self._turn:
-            text = await self.service.histories.call("get", lambda store: store.get(_DOCUMENT)) or ""
+            text = await self._histories.call("get", lambda store: store.get(_DOCUMENT)) or ""
             if text != self._text or time.monotonic() >= self._again:
                 # A model that cannot be loaded here may appear later, and is retried less often.
                 self._text, self._again = text, time.monotonic() + _AGAIN_SECONDS
-                self._running = await self._loaded(msgspec.json.decode(text, type=Experiment)) if text else _Running()
+                experiment = msgspec.json.decode(text, type=Experiment) if text else None
+                self._run(experiment, {} if experiment is None else await self._loaded(experiment))
                 self._again = math.inf
             if self._again == math.inf:
                 self._trouble = ""

@@ -108,9 +108,10 @@ class HistoryGateway:
         return "the store has been down for long; mend it" if down and time.monotonic() - down > GRACE_SECONDS else None
 
     async def kept(self, snapshot: Snapshot, body: Asking) -> StoredHistory:
-        """The events after the end of the model's log; stale without the store."""
+        """The events after the end of the model's log, none for a body that names nobody; stale without the store."""
         owner = owner_of(body)
-        assert owner is not None
+        if owner is None:
+            return StoredHistory()
         limits = self._settings.limits
         found = await self._read_soon(lambda: kept_of(self._open(), owner, snapshot, body, limits))
         if found is not None:

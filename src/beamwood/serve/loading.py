@@ -7,6 +7,8 @@ import ctypes
 import math
 import sys
 import time
+from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,16 +19,22 @@ from msgspec import Struct, structs
 
 from beamwood.artefact import read_manifest
 from beamwood.errors import InputError
+from beamwood.serve.active import ActiveModels
 from beamwood.serve.answer.answering import recommended
 from beamwood.serve.answer.asking import known_of
 from beamwood.serve.answer.snapshot import Snapshot
-from beamwood.serve.engine import Priority
+from beamwood.serve.engine import Engine, Priority
+from beamwood.serve.histories import HistoryGateway
+from beamwood.serve.items.catalogue import Catalogue
 from beamwood.serve.messages import Recommend
+from beamwood.serve.monitoring.tallies import Tally
 from beamwood.serve.problems import Problem
-from beamwood.serve.service import Service
+from beamwood.serve.settings import ServeSettings
 
 __all__ = ["Loaded", "Loader", "folders_of"]
 
+# Recorded requests on which a new model is tried.
+_RECORDED = 100
 _TRIED_K, _LATEST = 20, 100
 _TRIED_SECONDS = 30.0
 
@@ -46,10 +54,26 @@ class Loaded(Struct):
 
 
 class Loader:
-    """Loads models for a service, one at a time."""
+    """Loads models for a service, one at a time.
 
-    def __init__(self, service: Service) -> None:
-        self.service = service
+    `said` logs a line about the service; `tally` counts loads by outcome.
+    """
+
+    def __init__(
+        self,
+        models: ActiveModels,
+        histories: HistoryGateway,
+        said: Callable[..., None],
+        catalogue: Catalogue,
+        engine: Engine,
+        tally: Tally,
+        settings: ServeSettings,
+    ) -> None:
+        self._models, self._histories, self._said, self._catalogue = models, histories, said, catalogue
+        self._engine, self._tally, self._settings = engine, tally, settings
+        self.recorded: deque[Recommend] = deque(maxlen=_RECORDED)
+        self.earlier: list[Path] = []
+        """The folders active before, for a rollback; the latest last."""
         self._turn = asyncio.Lock()
         self._meant: tuple[Path, str | None] | None = None
         self._newest = ""
@@ -57,11 +81,10 @@ class Loader:
         self._answered = set[str]()
         # Refused folders: their state at the last look, and whether it had changed.
         self._refused: dict[Path, tuple[object, bool]] = {}
-        if service.snapshot is not None:
-            self.begin(service.snapshot)
 
     def begin(self, snapshot: Snapshot) -> None:
-        """Record the first model, from which changes of a folder are detected."""
+        """Let the first model answer, from which changes of a folder are detected."""
+        self._models.current = snapshot
         self._meant = snapshot.folder, snapshot.key
         self._note(snapshot)
 
@@ -73,20 +96,6 @@ class Loader:
         now = datetime.now(UTC).isoformat(timespec="seconds")
         self._newest = max(self._newest, min(_created(snapshot.folder), now))
 
-    def resolved(self, given: str, field: str = "path") -> Path:
-        """A path below --models-dir, with links resolved. Errors: `Problem` on any other, and without --models-dir."""
-        root = self.service.settings.models_dir
-        if root is None:
-            raise Problem("forbidden", "models are loaded below --models-dir alone; start the service with it")
-        base = root.resolve()
-        try:
-            path = (base / given).resolve()
-        except (OSError, ValueError, RuntimeError) as error:
-            raise Problem("invalid_request", f"the path cannot be read ({error})", field=field) from None
-        if base not in path.parents:
-            raise Problem("forbidden", "the path leaves --models-dir; name a folder below it", field=field)
-        return path
-
     async def load(self, path: Path, *, waits: bool = False) -> Loaded:
         """Load a folder and let it answer. Errors: `Problem`, with the reason; the old model stays.
 
@@ -95,7 +104,7 @@ class Loader:
         if self._turn.locked() and not waits:
             raise Problem("conflict", "another model is being loaded; wait for it", retry_after_ms=1000)
         async with self._turn:
-            service, began = self.service, time.monotonic()
+            began = time.monotonic()
             # As it is before it is read: what changes meanwhile has changed since.
             state = await asyncio.to_thread(_state, path)
             try:
@@ -103,33 +112,33 @@ class Loader:
             except Exception as error:
                 is_told = isinstance(error, InputError | Problem | OSError)
                 reason = str(error) if is_told else f"{type(error).__name__}: {error}"
-                service.metrics.swaps.inc("refused")
-                service.log.said("model_refused", path=str(path), reason=reason)
+                self._tally.inc("refused")
+                self._said("model_refused", path=str(path), reason=reason)
                 self._refused[path] = state, False
                 if isinstance(error, InputError | OSError):
                     raise Problem("invalid_request", str(error), field="path") from None
                 raise
             self._refused.pop(path, None)
             await asyncio.to_thread(_give_back)
-            service.metrics.swaps.inc("loaded")
-            service.log.said("model_loaded", model=loaded.model, snapshot=loaded.snapshot, overlap=loaded.overlap)
+            self._tally.inc("loaded")
+            self._said("model_loaded", model=loaded.model, snapshot=loaded.snapshot, overlap=loaded.overlap)
             return loaded
 
     async def _load(self, path: Path, began: float) -> Loaded:
-        service, old = self.service, self.service.snapshot
-        fresh = await asyncio.to_thread(service.opened, path, verify=old is not None)
-        fresh = await asyncio.to_thread(service.catalogue.carried, fresh)
+        old, catalogue = self._models.current, self._catalogue
+        fresh = await asyncio.to_thread(self._models.opened, path, verify=old is not None)
+        fresh = await asyncio.to_thread(catalogue.carried, fresh)
         tried, failed, overlap = (0, 0, None) if old is None else await self._tried(old, fresh)
         if failed * 2 > tried:
             message = f"{failed} of {tried} requests had no answer from the new model; the old one goes on answering"
             raise Problem("invalid_request", message, field="path")
-        while fresh.learned != service.catalogue.name:
+        while fresh.learned != catalogue.name:
             # Items have changed in the meantime.
-            fresh = await asyncio.to_thread(service.catalogue.carried, fresh)
-        service.snapshot = fresh
+            fresh = await asyncio.to_thread(catalogue.carried, fresh)
+        self._models.current = fresh
         self._note(fresh)
         if old is not None and old.folder != fresh.folder:
-            service.earlier.append(old.folder)
+            self.earlier.append(old.folder)
         return Loaded(
             fresh.model, fresh.number, str(fresh.folder), tried, failed, overlap, round(time.monotonic() - began, 3)
         )
@@ -137,7 +146,7 @@ class Loader:
     async def _tried(self, old: Snapshot, fresh: Snapshot) -> tuple[int, int, float | None]:
         """The numbers of tried and of failed requests, and the mean overlap of the rest."""
         failed, shares = 0, []
-        for body in list(self.service.recorded) or await self._of_users(old):
+        for body in list(self.recorded) or await self._of_users(old):
             plain = structs.replace(
                 body, k=min(_TRIED_K, body.k), pages=False, cursor=None, explain="none", fields=[], deadline_ms=None
             )
@@ -157,34 +166,34 @@ class Loader:
             return [Recommend(history=[])]
         rows = np.unique(np.linspace(0, len(users) - 1, _TRIED_K).round().astype(int))
         bodies = [Recommend(user=each if isinstance(each, int) else str(each)) for each in users.decode(rows)]
-        known = [known_of(snapshot, body, await self.service.kept_of(snapshot, body)) for body in bodies]
+        known = [known_of(snapshot, body, await self._histories.kept(snapshot, body)) for body in bodies]
         return [Recommend(history=snapshot.names.items.decode(each.history[-_LATEST:])) for each in known]
 
     async def _items(self, snapshot: Snapshot, body: Recommend) -> set[Any]:
         # Read now: since the request the user may have been erased.
-        kept = await self.service.kept_of(snapshot, body)
+        kept = await self._histories.kept(snapshot, body)
         if kept.tombstone is not None:
             body = structs.replace(body, events=None)
 
         def work(pressure: float) -> set[Any]:  # noqa: ARG001
-            answer, _ = recommended(snapshot, body, kept, self.service.settings.limits, request_id="")
+            answer, _ = recommended(snapshot, body, kept, self._settings.limits, request_id="")
             return {item.item for item in answer.items} if all(map(_is_finite, answer.items)) else set()
 
         try:
             deadline = time.monotonic() + _TRIED_SECONDS
-            ran = await self.service.engine.run(work, deadline=deadline, priority=Priority.WARM_UP)
+            ran = await self._engine.run(work, deadline=deadline, priority=Priority.WARM_UP)
         except Problem:
             return set()
         return ran.value
 
     async def rollback(self) -> Loaded:
         """Load the model before. Errors: `Problem` where there is none."""
-        if not self.service.earlier:
+        if not self.earlier:
             raise Problem("conflict", "no other model has answered; load one")
-        folder = self.service.earlier[-1]
+        folder = self.earlier[-1]
         loaded = await self.load(folder)
         # A later rollback leads further back, not to the model that was left.
-        self.service.earlier[-2:] = []
+        self.earlier[-2:] = []
         return loaded
 
     def changed(self, folder: Path, *, anew: bool = False) -> Path | None:
@@ -195,17 +204,17 @@ class Loader:
         once it has changed, and not while it is being copied; `anew`: at once. Errors: `OSError` where the folder
         cannot be read.
         """
-        snapshot = self.service.snapshot
+        snapshot = self._models.current
         if snapshot is None:
             return None
-        if folder.is_symlink() or self.service.settings.models_dir is None:
+        if folder.is_symlink() or self._settings.models_dir is None:
             target = folder.resolve()
             before, self._meant = self._meant, (target, _checksum(target))
             if target in self._refused:
                 return target if self._is_mended(target, anew) else None
             return target if self._meant not in (before, (snapshot.folder, snapshot.key)) else None
         newest, when = None, self._newest
-        for path in _shown(self.service.settings.models_dir.resolve()):
+        for path in _shown(self._settings.models_dir.resolve()):
             created = _created(path)
             if created <= when or _checksum(path) in self._answered:
                 continue

@@ -17,7 +17,8 @@ from typing import Any
 import uvicorn
 
 from beamwood.errors import InputError
-from beamwood.serve.app import Direct, build_app
+from beamwood.serve.active import LOADING
+from beamwood.serve.app import Direct, build_app, largest_body
 from beamwood.serve.http.protocol import protocol_of
 from beamwood.serve.service import Service, secret_of
 from beamwood.serve.settings import ServeSettings
@@ -75,7 +76,7 @@ def serve(folder: str, settings: ServeSettings) -> int:
     try:
         with asyncio.Runner(loop_factory=running.server.config.get_loop_factory()) as runner:
             code = runner.run(running.run())
-            if service.opening:
+            if service.models.opening:
                 # A thread that reads a model cannot be stopped, and would be waited for.
                 os._exit(code)
             return code
@@ -129,7 +130,7 @@ class _Running:
         self.server = _Server(
             uvicorn.Config(
                 app,
-                http=protocol_of(service, app.waited if isinstance(app, Direct) else {}),
+                http=protocol_of(service, app.waited if isinstance(app, Direct) else {}, largest_body(service)),
                 ws="none",
                 lifespan="on",
                 access_log=False,
@@ -170,19 +171,19 @@ class _Running:
         """Load the first model; an error ends the process."""
         service = self.service
         try:
-            opened = await asyncio.to_thread(service.opened, self.folder)
+            opened = await asyncio.to_thread(service.models.opened, self.folder)
             why = service.histories.trouble
             if why is not None:
                 line = f"beamwood: the store is down, so requests are refused until it answers: {' '.join(why.split())}"
                 print(line, file=sys.stderr, flush=True)
+                service.models.awaited = "the store has not answered yet, so what was erased is unknown; ask again soon"
             await service.catalogue.begin()
+            service.models.awaited = LOADING
             await service.experiments.begin()
             opened = await asyncio.to_thread(service.catalogue.carried, opened)
         except Exception as error:
             self.error, self.server.should_exit = error, True
             return
-        service.snapshot = opened
-        assert service.loader is not None
         service.loader.begin(opened)
         # Loaded objects are permanent, so the collector skips them.
         gc.collect()
@@ -190,10 +191,10 @@ class _Running:
         host, port = self.bound.getsockname()[:2]
         address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
         durable, store = service.histories.durable, service.histories.store
-        service.log.said("ready", address=address, model=service.snapshot.model, pid=os.getpid(), durable=durable)
+        service.log.said("ready", address=address, model=opened.model, pid=os.getpid(), durable=durable)
         if not durable and store is not None and store.kind in _MAY_LOSE:
             print(f"beamwood: {_MAY_LOSE[store.kind]}", file=sys.stderr, flush=True)
-        print(f"beamwood: {service.snapshot.model} answers at {address}", file=sys.stderr, flush=True)
+        print(f"beamwood: {opened.model} answers at {address}", file=sys.stderr, flush=True)
         if service.settings.watch:
             self._start(follow_folder(service, self.folder))
 
@@ -206,7 +207,7 @@ class _Running:
             return
         service = self.service
         service.draining = True
-        drain = 0.0 if service.snapshot is None else service.settings.drain
+        drain = 0.0 if service.models.current is None else service.settings.drain
         service.log.said("draining", seconds=drain)
         asyncio.get_running_loop().call_later(drain, self._leave)
 

@@ -82,7 +82,6 @@ async def _follow(service: Service, folder: Path) -> None:
 
 async def load_changed(service: Service, folder: Path, *, anew: bool = False) -> None:
     """Load the new target of `folder`, if any; see `Loader.changed`. Errors: `OSError`."""
-    assert service.loader is not None
     path = await asyncio.to_thread(service.loader.changed, folder, anew=anew)
     if path is not None:
         # The refusal is in the log.

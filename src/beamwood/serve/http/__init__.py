@@ -1,1 +1,1 @@
-"""Endpoints over HTTP: routes as data, tokens, limits, responses and the protocol."""
+"""Endpoints over HTTP: routes as data, limits, responses and the protocol."""

@@ -7,7 +7,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import parse_qsl, unquote
 
 from beamwood.errors import nearest
@@ -16,10 +16,8 @@ from beamwood.serve.http.request_id import new_id
 from beamwood.serve.http.response import Response, response_of
 from beamwood.serve.http.route import Call, Route
 from beamwood.serve.problems import Failures, Problem
+from beamwood.serve.service import Service
 from beamwood.words import counted
-
-if TYPE_CHECKING:
-    from beamwood.serve.service import Service
 
 __all__ = ["Endpoint", "elsewhere"]
 

@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
@@ -19,9 +19,7 @@ from beamwood.serve.http.begun import Begun
 from beamwood.serve.http.endpoint import Endpoint, elsewhere
 from beamwood.serve.http.response import Response
 from beamwood.serve.problems import Problem
-
-if TYPE_CHECKING:
-    from beamwood.serve.service import Service
+from beamwood.serve.service import Service
 
 __all__ = ["protocol_of"]
 
@@ -363,10 +361,11 @@ async def _rest_of(begun: Begun) -> None:
     await begun
 
 
-def protocol_of(service: Service, waited: Mapping[tuple[bytes, bytes], Endpoint]) -> type[HttpToolsProtocol]:
+def protocol_of(
+    service: Service, waited: Mapping[tuple[bytes, bytes], Endpoint], body_bytes: int
+) -> type[HttpToolsProtocol]:
     """The HTTP protocol of a service; `waited`: by method and path the endpoints answered from here, without other
-    layers.
+    layers; `body_bytes`: of the largest body.
     """
-    most = max(route.body_bytes or service.settings.limits.body_bytes for route in service.routes)
-    own = {"service": service, "direct": waited, "elsewhere": elsewhere(service), "most_bytes": _AS_CHUNKS * most}
+    own = {"service": service, "direct": waited, "elsewhere": elsewhere(service), "most_bytes": _AS_CHUNKS * body_bytes}
     return type("Served", (_Served,), own)

@@ -9,20 +9,17 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 
+from beamwood.serve.answer.snapshot import Snapshot
 from beamwood.serve.engine import Priority, Ran
 from beamwood.serve.problems import Problem, of_fields
+from beamwood.serve.service import Service
+from beamwood.serve.tokens import Scope
 
-if TYPE_CHECKING:
-    from beamwood.serve.answer.snapshot import Snapshot
-    from beamwood.serve.service import Service
-
-__all__ = ["Call", "Plain", "Route", "Scope"]
-
-Scope = Literal["recommend", "events", "items", "admin", "metrics"]
+__all__ = ["Call", "Plain", "Route"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,4 +138,4 @@ class Call:
     @property
     def snapshot(self) -> Snapshot:
         """The snapshot of this call. Errors: `Problem` where nothing is loaded yet."""
-        return self.service.current()
+        return self.service.models.answering()

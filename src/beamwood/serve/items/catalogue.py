@@ -11,19 +11,18 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import prometheus_client
 
 from beamwood.errors import InputError
+from beamwood.serve.active import ActiveModels
 from beamwood.serve.answer.snapshot import Snapshot
+from beamwood.serve.histories import HistoryGateway
 from beamwood.serve.items.learned import CatalogueItem, Learned, read_learned, write_learned
 from beamwood.serve.items.widened import widened
 from beamwood.serve.messages import Item
 from beamwood.serve.problems import Problem
-
-if TYPE_CHECKING:
-    from beamwood.serve.service import Service
 
 __all__ = ["Catalogue"]
 
@@ -32,10 +31,20 @@ _Changed = TypeVar("_Changed")
 
 
 class Catalogue:
-    """Stores what is learned, and publishes it."""
+    """Stores what is learned, and publishes it.
 
-    def __init__(self, service: Service) -> None:
-        self.service, self.learned = service, Learned()
+    `said` logs a line about the service; `registry`: of its metrics.
+    """
+
+    def __init__(
+        self,
+        models: ActiveModels,
+        histories: HistoryGateway,
+        said: Callable[..., None],
+        registry: prometheus_client.CollectorRegistry,
+    ) -> None:
+        self._models, self._histories, self._said = models, histories, said
+        self.learned = Learned()
         self.shown: Counter[int | str] = Counter()
         """Impressions of each new item by this process."""
         self.name = self.learned.name
@@ -46,7 +55,7 @@ class Catalogue:
         self._unfit: str | None = None
         self._counted = self.learned
         self._turn, self._changes = asyncio.Lock(), asyncio.Lock()
-        own: dict[str, Any] = {"namespace": "beamwood", "registry": service.metrics.registry}
+        own: dict[str, Any] = {"namespace": "beamwood", "registry": registry}
         self._count = prometheus_client.Gauge("new_items", "Items that came after the fit", **own)
         self._impressions = prometheus_client.Counter("new_item_impressions", "New items in answers", **own)
 
@@ -70,7 +79,7 @@ class Catalogue:
 
     def _behind(self) -> Snapshot | None:
         """A snapshot without the current version of what is learned."""
-        return next((each for each in self.service.snapshots if each.learned != self.name), None)
+        return next((each for each in self._models.all() if each.learned != self.name), None)
 
     async def change(self, change: Callable[[Snapshot, Learned], _Changed]) -> _Changed:
         """Change what is learned, store it, and publish it. Errors: `Problem`; then nothing has changed."""
@@ -79,9 +88,9 @@ class Catalogue:
             while not kept:
                 before = await self._read()
                 fresh = self.learned.copy()
-                changed = await asyncio.to_thread(change, self.service.current(), fresh)
+                changed = await asyncio.to_thread(change, self._models.answering(), fresh)
                 # Before it is kept: what cannot be published is refused.
-                made = [(each, await asyncio.to_thread(self._made, each, fresh)) for each in self.service.snapshots]
+                made = [(each, await asyncio.to_thread(self._made, each, fresh)) for each in self._models.all()]
                 # Where another process was quicker, its change comes first.
                 kept = await self._keep(before, fresh)
         await self.publish(made)
@@ -92,7 +101,7 @@ class Catalogue:
 
     async def _keep(self, before: str | None, learned: Learned) -> bool:
         stored = self.learned
-        name = await self.service.histories.call("write", lambda store: write_learned(store, before, learned, stored))
+        name = await self._histories.call("write", lambda store: write_learned(store, before, learned, stored))
         if name is not None:
             self._take(learned, name)
         return name is not None
@@ -110,8 +119,7 @@ class Catalogue:
                 fresh = next((new for old, new in made if old is before and new.learned == self.name), None)
                 if fresh is None:
                     fresh = await asyncio.to_thread(self._made, before, self.learned)
-                self.service.numbers += 1
-                self.service.swap(before, replace(fresh, number=self.service.numbers))
+                self._models.swap(before, replace(fresh, number=self._models.next_number()))
             if self._counted is not self.learned:
                 self._counted = self.learned
                 self._count.set(sum(not each.gone for each in self.learned.items.values()))
@@ -138,7 +146,7 @@ class Catalogue:
     async def _read(self) -> str | None:
         """Take what another process on the store has learned; its name, None where nothing is kept."""
         known, stored = self._kept, self.learned
-        name, found = await self.service.histories.call("read", lambda store: read_learned(store, known, stored))
+        name, found = await self._histories.call("read", lambda store: read_learned(store, known, stored))
         if name is not None and found is not None:
             self._take(found, name)
         return name
@@ -160,4 +168,4 @@ class Catalogue:
         except InputError as error:
             # Reported once, and tried again when the document changes.
             self._unfit = self.name
-            self.service.log.said("items_not_followed", reason=str(error))
+            self._said("items_not_followed", reason=str(error))

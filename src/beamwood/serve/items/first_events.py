@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import groupby, islice
-from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import structs
@@ -20,15 +19,15 @@ from msgspec import structs
 from beamwood.errors import InputError
 from beamwood.retrieval.new_items.added import num_known
 from beamwood.retrieval.new_items.sources import REFRESHED_AT
+from beamwood.serve.active import ActiveModels
 from beamwood.serve.answer.snapshot import Snapshot, indices_of
+from beamwood.serve.histories import HistoryGateway
+from beamwood.serve.items.catalogue import Catalogue
 from beamwood.serve.items.learned import CatalogueItem, Learned
 from beamwood.serve.items.near_events import near_of
 from beamwood.serve.problems import Problem
 from beamwood.serve.store.event import Event, Id, Owner, id_text, read_id
 from beamwood.serve.store.protocol import HistoryStore
-
-if TYPE_CHECKING:
-    from beamwood.serve.service import Service
 
 __all__ = ["FirstEvents", "counted_together"]
 
@@ -42,10 +41,12 @@ _SHARD = 1
 
 
 class FirstEvents:
-    """Notes the events of new items, and makes their mixtures anew."""
+    """Notes the events of new items, and makes their mixtures anew; `said` logs a line about the service."""
 
-    def __init__(self, service: Service) -> None:
-        self.service = service
+    def __init__(
+        self, models: ActiveModels, histories: HistoryGateway, said: Callable[..., None], catalogue: Catalogue
+    ) -> None:
+        self._models, self._histories, self._said, self._catalogue = models, histories, said, catalogue
         # By item who is behind the events that no mixture has, how many of these are in no common count, and that.
         self._owners: dict[Id, list[Owner]] = {}
         self._uncounted: Counter[Id] = Counter()
@@ -55,7 +56,7 @@ class FirstEvents:
 
     def follow(self, events: Sequence[Event]) -> None:
         """Note events of new items, while they are among the first."""
-        new = self.service.catalogue.new_items
+        new = self._catalogue.new_items
         for event in events:
             found = new.get(event.item)
             if found is not None and not _is_done(found):
@@ -78,7 +79,7 @@ class FirstEvents:
         if not self._owners:
             return
         self._seen |= await self._counted()
-        new, due = self.service.catalogue.new_items, dict[Id, int]()
+        new, due = self._catalogue.new_items, dict[Id, int]()
         for item in self._owners:
             seen = max(new[item].events, self._seen.get(item, 0)) if item in new else 0
             if _passed(seen) > self._passed[item]:
@@ -89,7 +90,7 @@ class FirstEvents:
 
     async def _forget_gone(self) -> None:
         """Forget the events of erased items, which may come again."""
-        new = self.service.catalogue.new_items
+        new = self._catalogue.new_items
         gone = [item for item in self._passed if item not in new or new[item].gone]
         if gone:
             await self._count(dict.fromkeys(gone, 0))
@@ -107,17 +108,17 @@ class FirstEvents:
             raise
 
     async def _count(self, more: Mapping[Id, int]) -> dict[Id, int]:
-        new = self.service.catalogue.new_items
+        new = self._catalogue.new_items
 
         def is_done(item: Id) -> bool:
             return item in new and _is_done(new[item])
 
-        return await self.service.histories.call("count", lambda store: counted_together(store, more, is_done))
+        return await self._histories.call("count", lambda store: counted_together(store, more, is_done))
 
     async def _made_anew(self, due: Mapping[Id, int]) -> None:
         owners = {item: list(self._owners[item]) for item in due}
-        snapshot = self.service.current()
-        near = await self.service.histories.call(
+        snapshot = self._models.answering()
+        near = await self._histories.call(
             "read", lambda store: {item: near_of(store, item, some, snapshot) for item, some in owners.items()}
         )
 
@@ -128,10 +129,10 @@ class FirstEvents:
                     learned.items[item] = _with_near(snapshot, found, counts, due[item])
 
         try:
-            await self.service.catalogue.change(change)
+            await self._catalogue.change(change)
         except InputError as error:
             # As where a tree has no room for one more: tried again at its next number of events.
-            self.service.log.said("items_not_followed", reason=str(error))
+            self._said("items_not_followed", reason=str(error))
         for item, some in owners.items():
             self._passed[item] = _passed(due[item])
             del self._owners[item][: len(some)]

@@ -10,25 +10,26 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from msgspec import Struct, structs
 
+from beamwood.serve.active import ActiveModels
 from beamwood.serve.answer.answering import recommended
 from beamwood.serve.answer.asking import StoredHistory
 from beamwood.serve.answer.kept import kept_of, owner_of
 from beamwood.serve.answer.snapshot import Snapshot, indices_of
 from beamwood.serve.clock import Steady
-from beamwood.serve.engine import Priority
+from beamwood.serve.engine import Engine, Priority
+from beamwood.serve.experiments import Experiments
+from beamwood.serve.histories import HistoryGateway
 from beamwood.serve.messages import Answer, Filter, Recommend
+from beamwood.serve.monitoring.tallies import Tally
 from beamwood.serve.problems import Problem
-from beamwood.serve.settings import Limits
+from beamwood.serve.settings import Limits, ServeSettings
 from beamwood.serve.store.event import Event, Id, Owner
 from beamwood.serve.store.protocol import Answered, HistoryStore, StoreUnavailable
-
-if TYPE_CHECKING:
-    from beamwood.serve.service import Service
 
 __all__ = ["AnswerRecord", "Outcomes", "group_of", "miss_of"]
 
@@ -75,12 +76,24 @@ def group_of(experiment: str, arm: str, model: str) -> str:
 
 
 class Outcomes:
-    """Records answers and joins events to them in the background; a store that is down delays figures, not answers."""
+    """Records answers and joins events to them in the background; a store that is down delays figures, not answers.
 
-    def __init__(self, service: Service) -> None:
-        self.service = service
-        self._limits = service.settings.limits.changed()
-        self._clock = Steady(service.settings.keep_answers, time.time(), time.monotonic())
+    `tally` counts by arm and outcome.
+    """
+
+    def __init__(
+        self,
+        models: ActiveModels,
+        histories: HistoryGateway,
+        experiments: Experiments,
+        engine: Engine,
+        tally: Tally,
+        settings: ServeSettings,
+    ) -> None:
+        self._models, self._histories, self._experiments = models, histories, experiments
+        self._engine, self._tally, self._settings = engine, tally, settings
+        self._limits = settings.limits.changed()
+        self._clock = Steady(settings.keep_answers, time.time(), time.monotonic())
         self._fresh: deque[Answered] = deque(maxlen=_MOST_WAITING)
         self._unwritten: list[tuple[partial[Answered], AnswerRecord]] = []
         self._follows: deque[_Follow] = deque(maxlen=_MOST_WAITING)
@@ -88,7 +101,7 @@ class Outcomes:
 
     def note(self, snapshot: Snapshot, body: Recommend, answer: Answer, *, page_of: Owner | None = None) -> None:
         """Record an answer; `page_of`: the owner of the cursor that it follows."""
-        if body.dry_run or self.service.settings.keep_answers <= 0:
+        if body.dry_run or self._settings.keep_answers <= 0:
             return
         is_page = body.cursor is not None
         owner = page_of if is_page else owner_of(body)
@@ -105,15 +118,15 @@ class Outcomes:
             snapshot.learned,
             self._limits,
             snapshot.by_category,
-            self.service.settings.min_beam,
+            self._settings.min_beam,
             is_page,
         )
-        running = self.service.experiments.current
+        running = self._experiments.current
         experiment = "" if running is None or answer.arm is None else running.name
         items, group = tuple(each.item for each in answer.items), group_of(experiment, answer.arm or "", answer.model)
         answered = partial(Answered, answer.request_id, owner, time.time(), group, items)
         self._unwritten.append((answered, asked))
-        self.service.metrics.outcomes.inc(answer.arm or "", "answer")
+        self._tally.inc(answer.arm or "", "answer")
         if len(self._unwritten) >= _TOGETHER:
             self._write_out()
 
@@ -133,10 +146,10 @@ class Outcomes:
 
     async def flush(self, now: float) -> None:
         """Write all answers so far, and classify the events that are due by `now`. Errors: `Problem`."""
-        histories = self.service.histories
+        histories = self._histories
         self._write_out()
         if self._fresh or now - self._stored_at > _LET_GO_SECONDS:
-            fresh, seconds = list(self._fresh), self.service.settings.keep_answers
+            fresh, seconds = list(self._fresh), self._settings.keep_answers
             self._fresh.clear()
             at = self._clock.at(time.time(), time.monotonic())
             try:
@@ -161,11 +174,11 @@ class Outcomes:
     def close(self) -> None:
         """Write the last records."""
         self._write_out()
-        store = self.service.histories.store
+        store = self._histories.store
         if self._fresh and store is not None:
             with suppress(StoreUnavailable):
                 at = self._clock.at(time.time(), time.monotonic())
-                store.note(list(self._fresh), self.service.settings.keep_answers, at)
+                store.note(list(self._fresh), self._settings.keep_answers, at)
 
     def _write_out(self) -> None:
         """Serialise in batches, which is faster, and needs less memory than the objects."""
@@ -175,7 +188,7 @@ class Outcomes:
 
     async def _missed(self, follow: _Follow) -> Answered | None:
         """The answer that an event followed, if the item was not in it; else the event may be a hit."""
-        histories = self.service.histories
+        histories = self._histories
         answer = await histories.call("noted", partial(_noted, request_id=follow.request_id))
         if answer is None or follow.item not in answer.items:
             return answer
@@ -185,29 +198,29 @@ class Outcomes:
 
     async def _miss(self, answer: Answered, item: Id) -> None:
         asked = msgspec.json.decode(answer.text, type=AnswerRecord)
-        snapshot = self.service.snapshot_of(asked.key)
+        snapshot = self._models.find(asked.key)
         if snapshot is None or asked.stale or asked.is_page:
             return
         # Without the share of new items: with it the list is not in the order of scores.
-        limits, owner = replace(self.service.settings.limits, new_item_share=1.0), answer.owner
+        limits, owner = replace(self._settings.limits, new_item_share=1.0), answer.owner
         scores = asked.scores
         lowest = [answer.items[at] for at in sorted(range(len(scores)), key=lambda at: (scores[at], -at))[:1]]
         kept = StoredHistory()
         if owner is not None:
-            kept = await self.service.histories.call(
+            kept = await self._histories.call(
                 "read", lambda store: kept_of(store, owner, snapshot, asked.body, limits, until=asked.seq)
             )
-        ran = await self.service.engine.run(
+        ran = await self._engine.run(
             lambda pressure: miss_of(snapshot, asked.body, kept, lowest, item, limits),  # noqa: ARG005
             deadline=time.monotonic() + _JUDGE_SECONDS,
             priority=Priority.WARM_UP,
         )
-        await self.service.histories.call("tally", lambda store: store.tally(answer.group, ran.value))
+        await self._histories.call("tally", lambda store: store.tally(answer.group, ran.value))
         self._count(answer, ran.value)
 
     def _count(self, answer: Answered, outcome: str) -> None:
         _, arm, _ = msgspec.json.decode(answer.group, type=tuple[str, str, str])
-        self.service.metrics.outcomes.inc(arm, outcome)
+        self._tally.inc(arm, outcome)
 
 
 def _noted(store: HistoryStore, *, request_id: str) -> Answered | None:

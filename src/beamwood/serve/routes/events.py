@@ -88,7 +88,7 @@ async def _events(call: Call) -> Accepted:
     began = time.monotonic()
     done = await histories.append(events)
     call.stages["store"], call.noted["count"] = time.monotonic() - began, done.accepted
-    snapshot = call.service.snapshot
+    snapshot = call.service.models.current
     kinds = Kinds() if snapshot is None else snapshot.kinds
     counting = kinds.counting(events[at] for at in done.new)
     call.service.outcomes.follow(counting)

@@ -337,7 +337,7 @@ async def _catalogued(call: Call, items: list[CatalogueItem]) -> Catalogued:
 
 def _are_known(call: Call, ids: Sequence[Any]) -> BoolArray:
     """bool[len(ids)], whether a model that answers knows each, that of an arm too."""
-    found: BoolArray = np.any([indices_of(each.names.items, ids) >= 0 for each in call.service.snapshots], axis=0)
+    found: BoolArray = np.any([indices_of(each.names.items, ids) >= 0 for each in call.service.models.all()], axis=0)
     return found
 
 

@@ -55,7 +55,7 @@ async def _score(call: Call) -> ListAnswer:
     check_asking(body, limits)
     _check_length(body.items, limits)
     snapshot, arm = call.service.experiments.chosen(owner_of(body), call.snapshot)
-    kept = await call.service.kept_of(snapshot, body)
+    kept = await call.service.histories.kept(snapshot, body)
     answer = await _answer(call, functools.partial(_ordered, snapshot, body, kept))
     answer.stale_history = kept.stale
     if arm is not None:

@@ -8,7 +8,7 @@ import time
 from msgspec import Struct
 
 from beamwood.serve.http.route import Call, Route
-from beamwood.serve.loading import Loaded, Loader, folders_of
+from beamwood.serve.loading import Loaded, folders_of
 from beamwood.serve.messages import Body
 from beamwood.serve.service import Service
 
@@ -59,21 +59,15 @@ async def _models(call: Call) -> Models:
         0 if snapshot.names.users is None else len(snapshot.names.users),
         str(snapshot.retriever.metadata.get("method", snapshot.searcher.kind)),
         "numpy" if tree is None else tree.searched_by,
-        [str(path) for path in service.earlier],
+        [str(path) for path in service.loader.earlier],
         [path.name for path in folders],
     )
 
 
 async def _load(call: Call) -> Loaded:
-    loader = loader_of(call)
-    return await loader.load(await asyncio.to_thread(loader.resolved, call.body.path))
+    service = call.service
+    return await service.loader.load(await asyncio.to_thread(service.models.resolved, call.body.path))
 
 
 async def _rollback(call: Call) -> Loaded:
-    return await loader_of(call).rollback()
-
-
-def loader_of(call: Call) -> Loader:
-    """That of the service."""
-    assert call.service.loader is not None
-    return call.service.loader
+    return await call.service.loader.rollback()

@@ -70,7 +70,7 @@ async def _view(call: Call, asked: FormFields) -> View:
     if body is not None:
         check_asking(body, service.settings.limits)
         check_limits(body, snapshot.num_items, service.settings.limits)
-        kept = await service.kept_of(snapshot, body)
+        kept = await service.histories.kept(snapshot, body)
 
     def work(pressure: float) -> View:  # noqa: ARG001
         return view_of(snapshot, asked, body, kept, service.settings.limits, request_id=call.request_id)

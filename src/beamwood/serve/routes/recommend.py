@@ -74,7 +74,7 @@ async def answer_one(
         return await _next_page(service, body, request_id, began=began)
     check_asking(body, limits)
     asked = time.monotonic()
-    kept = await service.kept_of(snapshot, body)
+    kept = await service.histories.kept(snapshot, body)
     stored = time.monotonic() - asked
     work = functools.partial(recommended, snapshot, body, kept, limits, request_id=request_id, deadline=deadline)
     ran = await call.run(work, deadline=deadline, priority=priority, plain=_is_plain(body))
@@ -102,8 +102,8 @@ async def _next_page(service: Service, body: Recommend, request_id: str, *, bega
     owner = None if rest.owner is None else read_owner(rest.owner)
     if owner is not None and not await service.histories.is_as_before(owner, rest.erased, rest.seq):
         raise Problem("gone", "the cursor's history is gone; ask for the first page again", field="cursor")
-    answer, snapshot = next_page(service.snapshot_of, body, rest, service.secret, request_id)
-    chosen, arm = service.experiments.chosen(owner, service.current())
+    answer, snapshot = next_page(service.models.find, body, rest, service.secret, request_id)
+    chosen, arm = service.experiments.chosen(owner, service.models.answering())
     answer.arm = arm if chosen.key == snapshot.key else None
     answer.took_ms.total = round(1000 * (time.monotonic() - began), 3)
     service.metrics.sources.inc(answer.source)

@@ -124,7 +124,7 @@ def _spelled(owner: Owner) -> list[Owner]:
 
 async def _model_items(service: Service, user: Id) -> list[Any] | None:
     """The items that the model keeps of a user, None where it keeps nothing or may not use it."""
-    snapshot = service.snapshot
+    snapshot = service.models.current
     names = None if snapshot is None else snapshot.names
     if snapshot is None or names is None or names.users is None or names.histories is None:
         return None
@@ -158,7 +158,7 @@ def _owner(call: Call) -> Owner:
         )
     if session in ("1", "true"):
         return _checked(Session(text), "id")
-    snapshot = call.service.snapshot
+    snapshot = call.service.models.current
     return _checked(typed_id(text, None if snapshot is None else snapshot.names.users), "id")
 
 

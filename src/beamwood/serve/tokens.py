@@ -14,14 +14,14 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import get_args
+from typing import Literal, get_args
 
 from beamwood.errors import InputError, nearest
-from beamwood.serve.http.route import Scope
 from beamwood.serve.problems import Problem
 
-__all__ = ["Token", "Tokens"]
+__all__ = ["Scope", "Token", "Tokens"]
 
+Scope = Literal["recommend", "events", "items", "admin", "metrics"]
 SCOPES = get_args(Scope)
 # The hash of an empty token, which a caller without one would have.
 _OF_NOTHING = hashlib.sha256(b"").digest()
