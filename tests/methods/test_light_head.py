@@ -174,6 +174,15 @@ def test_training_a_head_is_a_step_that_is_shown(split, fitted):
     assert (ended.words, ended.done) == ("training the light head", ended.total)
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_head_whose_loss_is_not_finite_is_refused(split, fitted, monkeypatch, value):
+    searcher, divergence = fitted.searcher, Distillation.divergence
+    leaves = searcher.tree.leaves_of(split.train.histories.padded(searcher.weights.history_length)[:40])
+    monkeypatch.setattr(Distillation, "divergence", lambda *given: divergence(*given) * value)
+    with pytest.raises(InputError, match=r"the light head: step 1: the loss is (nan|inf) .*model\.light_width=0"):
+        Distillation(searcher.weights, searcher.tree, width=4, seed=0).learn(leaves)
+
+
 @pytest.mark.slow
 def test_a_head_learns_the_softmax_of_the_scorer(split, fitted):
     searcher, length = fitted.searcher, fitted.searcher.weights.history_length

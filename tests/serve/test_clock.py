@@ -1,13 +1,17 @@
 """A clock that jumps loses no stored answer before its time."""
 
 import time
+from contextlib import closing
 
 import numpy as np
 import pytest
 
+from beamwood.errors import InputError
 from beamwood.serve.clock import Steady
+from beamwood.serve.monitoring.replay import replayed
 from beamwood.serve.settings import ServeSettings
 from beamwood.serve.store.memory import MemoryStore
+from beamwood.serve.store.open import open_store
 from beamwood.serve.store.protocol import Answered
 from served import post, saved, serving, wait_until
 
@@ -48,6 +52,27 @@ def test_old_answers_are_let_go_of_without_new_ones(tmp_path, monkeypatch, keep_
     monkeypatch.setattr(ServeSettings, "opened_store", lambda _: store)
     with serving(folder, keep_answers=keep_answers):
         wait_until(lambda: store.noted("old") is None)
+
+
+def test_an_answer_past_its_time_is_not_explained(tmp_path, monkeypatch):
+    """Neither while the service is idle, nor after it has ended."""
+    folder, retriever = saved(tmp_path / "model")
+    address, body, real = (
+        f"sqlite:{tmp_path / 'events.db'}",
+        {"history": retriever.items.decode(np.arange(3))},
+        time.time,
+    )
+    with serving(folder, store=address, keep_answers=1.0) as client:
+        name = post(client, "/v1/recommend", body)["request_id"]
+        store = client.service.histories.store
+        wait_until(lambda: store.noted(name) is not None)
+        wait_until(lambda: store.noted(name) is None)
+        name = post(client, "/v1/recommend", body)["request_id"]
+    with closing(open_store(address, read_only=True)) as store:
+        assert replayed(store, name).reproduced
+        monkeypatch.setattr(time, "time", lambda: real() + 2)
+        with pytest.raises(InputError, match="older than the --keep-answers of its server"):
+            replayed(store, name)
 
 
 def test_no_answer_is_stored_on_request(tmp_path):

@@ -197,6 +197,16 @@ def test_headers_about_the_request(server, kind, more, status, said):
     asking.socket.close()
 
 
+@pytest.mark.parametrize("line", [b"POST /v1/recommend", b"GET /livez", b"GET /nowhere"])
+def test_only_a_request_of_the_earlier_version_may_lack_a_host(server, line):
+    for version, more, expected in ((b"1.1", b"", 400), (b"1.1", b"Host:\r\n", None), (b"1.0", b"", None)):
+        asking = Asking(server).send(b"%s HTTP/%s\r\n%scontent-length: 0\r\n\r\n" % (line, version, more))
+        status, _, answer = asking.answer()
+        assert ("'host' is missing" in answer.get("error", {"message": ""})["message"]) == (expected == 400)
+        assert expected in (None, status)
+        asking.socket.close()
+
+
 def test_a_body_that_never_comes_ends_the_connection(server):
     asking = Asking(server).send(request()[:-5])
     status, headers, answer = asking.answer()

@@ -214,12 +214,25 @@ class Method:
             built = self.build(split, plan, seed, with_budget(given, self.name)["time_limit"])
             searcher, facts = checked_build(self.name, built)
             retriever = build_retriever(searcher, split, method=self.name, config=plan, seed=seed, training=dict(facts))
+        if self.needs.trains(config):
+            retriever = self._told_where_alike(retriever, split, given.get("seed", 0))
         about: dict[str, Any] = {"method": self.name} | ({} if preset is None else {"preset": preset})
         about |= {"config": config.model_dump(mode="json"), "plan": plan.model_dump(mode="json")}
         about |= limit_of(given.get("time_limit"))
         if self.file is not None:
             about["method_file"] = {"path": self.file.path, "sha256": self.file.sha256}
         return replace(retriever, metadata=retriever.metadata | about)
+
+    def _told_where_alike(self, fitted: Retriever, split: Split, seed: int) -> Retriever:
+        """The same, with a warning that is told and recorded where it recommends nearly the same to everyone."""
+        from beamwood.fitting.alike import alike_in_words
+
+        warning = alike_in_words(fitted.searcher, split.valid, len(fitted.items), seed=seed)
+        if warning is None:
+            return fitted
+        tell(f"{self.name}: {warning}")
+        training = fitted.metadata["training"] | {"warning": warning}
+        return replace(fitted, metadata=fitted.metadata | {"training": training})
 
     def _check_needs(self, split: Split, config: MethodConfig) -> None:
         if self.needs.knows_users(config) and split.tests_unknown_users:

@@ -78,6 +78,39 @@ def test_the_command_exports_no_events_of_erased_items(tmp_path: Path) -> None:
     assert pl.read_parquet(tmp_path / "log.parquet")["item"].to_list() == [2]
 
 
+def test_new_items_are_exported_as_rows_of_an_item_table(tmp_path: Path) -> None:
+    """A refit with them has the categories and fields that they were put with."""
+    store, new = open_store(f"sqlite:{tmp_path / 'events.db'}"), tmp_path / "new.parquet"
+    store.append([Event(7, 901, NOW), Event(8, 902, NOW)]).result(10)
+    learned = [
+        CatalogueItem(901, "shoes|hats", {"price": 12, "sale": True, "sizes": [1, 2], "tags": ["a", "b"], "code": 7}),
+        CatalogueItem(902, None, {"price": 1.5, "code": "x"}),
+        CatalogueItem(903, "hats", gone=True),
+    ]
+    write_learned(store, None, Learned(learned), Learned())
+    store.close()
+    address, out = f"sqlite:{tmp_path / 'events.db'}", str(tmp_path / "log.parquet")
+    told = json.loads(run("events", "export", address, "--out", out, "--new-items", str(new), "--json"))
+    assert (told["events"], told["new_items"]) == (2, 2)
+    assert pl.read_parquet(new).to_dicts() == [
+        {
+            "item": 901,
+            "category": "shoes|hats",
+            "price": 12.0,
+            "sale": True,
+            "sizes": "[1, 2]",
+            "tags": "a|b",
+            "code": "7",
+        },
+        {"item": 902, "category": None, "price": 1.5, "sale": None, "sizes": None, "tags": None, "code": "x"},
+    ]
+    data = Dataset.from_log(read_log(out), str(new))
+    assert data.item_table.frame["category"].to_list() == ["shoes|hats", None]
+    for path, said in ((out, "is --out too"), (str(tmp_path / "new.csv"), "does not end in .parquet")):
+        with pytest.raises(ValueError, match=said):
+            run("events", "export", address, "--out", out, "--new-items", path, "--overwrite")
+
+
 def test_ids_of_two_kinds_become_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     store = MemoryStore()
     store.append([Event(7, 1, NOW), Event("x", 2, NOW)])

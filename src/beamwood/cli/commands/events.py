@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,6 +18,7 @@ from beamwood.steps import tell
 
 if TYPE_CHECKING:
     from beamwood.serve.store.event import Owner
+    from beamwood.serve.store.protocol import HistoryStore
 
 __all__ = ["events"]
 
@@ -29,6 +32,10 @@ _Store = Annotated[
 _Out = Annotated[
     str, typer.Option("--out", metavar="PATH", help="The .parquet file of `export`, the folder of `erase`.")
 ]
+_NewItems = Annotated[
+    o.Text,
+    typer.Option("--new-items", metavar="FILE", help="export: a .parquet file for the rows of new items, too."),
+]
 _Folder = Annotated[o.Text, typer.Option("--from", metavar="FOLDER", help="erase: the model, which is not changed.")]
 
 
@@ -37,6 +44,7 @@ def events(
     store: _Store,
     *,
     out: _Out,
+    new_items: _NewItems = None,
     folder: _Folder = None,
     overwrite: o.Overwrite = False,
     json: o.Json = False,
@@ -47,23 +55,47 @@ def events(
     if (folder is not None) != (action == "erase"):
         raise InputError("erase needs the model's folder as --from FOLDER, and export takes none")
     if folder is None:
-        from beamwood.retrieval.batch.job import check_file
-
-        check_file(out, overwrite=overwrite, columns=("user", "item", "time", "type", "weight"))
+        _check_files(out, new_items, overwrite=overwrite)
+    elif new_items is not None:
+        raise InputError("--new-items is for export; leave it out")
     with reading_store(store, "beamwood events") as opened:
         if folder is None:
-            from beamwood.serve.items.learned import erased_items
-            from beamwood.serve.store.export import export_events
-
-            found = export_events(opened, out, erased=erased_items(opened))
+            found = _export(opened, out, new_items)
         else:
             found = _erase(opened.erased(), folder, out, overwrite=overwrite)
     if json:
         print_json({"out": out, **found})
         return
-    print(", ".join([f"wrote {out}", *(f"{name.replace('_', ' ')}: {count}" for name, count in found.items())]))
+    wrote = " and ".join([out] if new_items is None else [out, new_items])
+    print(", ".join([f"wrote {wrote}", *(f"{name.replace('_', ' ')}: {count}" for name, count in found.items())]))
     if folder is None:
         tell(f"next: put its rows behind your log's and fit both, or alone: {shlex.join(('beamwood', 'fit', out))}")
+
+
+def _check_files(out: str, new_items: str | None, *, overwrite: bool) -> None:
+    from beamwood.retrieval.batch.job import check_file
+
+    check_file(out, overwrite=overwrite, columns=("user", "item", "time", "type", "weight"))
+    if new_items is None:
+        return
+    if os.path.realpath(new_items) == os.path.realpath(out):
+        raise InputError(f"--new-items {new_items} is --out too; name another file")
+    if (
+        check_file(new_items, overwrite=overwrite, option="--new-items", columns=("item", "category")).suffix
+        != ".parquet"
+    ):
+        raise InputError(f"--new-items {new_items} does not end in .parquet; give a name such as new-items.parquet")
+
+
+def _export(store: HistoryStore, out: str, new_items: str | None) -> dict[str, int]:
+    from beamwood.serve.items.learned import Learned, read_learned
+    from beamwood.serve.items.table import export_new_items
+    from beamwood.serve.store.export import export_events
+
+    learned = read_learned(store, None)[1] or Learned()
+    # First, as a store may have new items and no events yet.
+    found = {} if new_items is None else {"new_items": export_new_items(learned, Path(new_items))}
+    return export_events(store, out, erased=learned.erased_items) | found
 
 
 def _erase(erased: Mapping[Owner, float], folder: str, out: str, *, overwrite: bool) -> dict[str, int]:

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from beamwood.errors import InputError
 from beamwood.kernels.din import DinWeights
 from beamwood.kernels.light import LightHead
 from beamwood.kernels.search import DinSearch
@@ -24,7 +25,9 @@ from beamwood.training.budget import Budget, Clock
 from beamwood.training.lazy_adam import LazyAdam
 from beamwood.training.loop_config import LAZY_FROM
 from beamwood.training.schedule import Schedule
+from beamwood.training.step import NonFiniteError, train_step
 from beamwood.tree import Tree
+from beamwood.words import followed
 
 __all__ = ["Distillation", "LearningCost", "epochs_of"]
 
@@ -224,13 +227,17 @@ class Distillation:
                 if self._is_over(until):
                     return
                 optimizer.param_groups[0]["lr"] = schedule.next_rate()
-                self._step(targets.batch(order[start : start + _BATCH]), optimizer)
+                self._step(targets.batch(order[start : start + _BATCH]), optimizer, schedule.done)
                 shown.advance(min(_BATCH, len(order) - start))
 
-    def _step(self, targets: DistillationTargets, optimizer: LazyAdam) -> None:
-        self.module.zero_grad()
-        self.divergence(targets).backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
+    def _step(self, targets: DistillationTargets, optimizer: LazyAdam, number: int = 0) -> None:
+        """Errors: `InputError` before an update that is not finite."""
+        try:
+            train_step(lambda: self.divergence(targets), self.module, [optimizer], step=number)
+        except NonFiniteError as error:
+            raise InputError(
+                f"the light head: {followed(str(error), 'or fit no head: set model.light_width=0')}"
+            ) from None
 
     def divergence(self, targets: DistillationTargets) -> Tensor:
         """The KL divergence of the head's softmax from the scorer's: summed over levels, mean over histories."""

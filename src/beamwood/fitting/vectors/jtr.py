@@ -132,4 +132,5 @@ def fit_jtr(split: Split, config: JtrConfig, **options: Unpack[TrainOptions]) ->
     on a `start.folder` of another log, split or size.
     """
     task = JtrTask(split, config)
+    # A fitted start is not validated: validation is exact, and says nothing of the nodes, which have to be trained.
     return fit_searched(task, split, config, method="jtr", later=task.estimate, finish=task.indexed, **options)

@@ -156,6 +156,8 @@ def _products(model: SequenceModel, queries_XD: Tensor, items_XK: Tensor) -> Ten
 def fit_preference(split: Split, config: PreferenceConfig, **options: Unpack[VectorOptions]) -> Retriever:
     """Train or align an encoder with a preference loss, keeping the weights that are best on `split.valid`.
 
-    Errors: `InputError` on a `start.folder` of another log, split or size, and fewer head items than negatives.
+    These may be those of the fitted model that it starts from. Errors: `InputError` on a `start.folder` of another log,
+    split or size, and fewer head items than negatives.
     """
-    return fit_vectors(PreferenceTask(split, config), split, config, method="lpo4rec", **options)
+    task, continued = PreferenceTask(split, config), config.start.folder is not None
+    return fit_vectors(task, split, config, method="lpo4rec", evaluate_start=continued, **options)

@@ -74,8 +74,8 @@ class _Gone:
         await self._event.wait()
 
 
-class _LongHead(Exception):
-    """The headers of a request are above the limit."""
+class _BadHead(Exception):
+    """The headers of a request are refused, with a `Problem`."""
 
 
 class _Served(HttpToolsProtocol):
@@ -138,7 +138,7 @@ class _Served(HttpToolsProtocol):
             # Header bytes in the same packet as the end of another request are not counted: they are few.
             self._head_bytes = self._head_bytes + len(data) if was_in_head and not self._ends_head else 0
             if self._head_bytes > self.service.settings.limits.header_bytes:
-                self._refuse_head()
+                self._refuse(self._too_long())
                 return
         asked = self._asked
         if asked is None:
@@ -217,28 +217,27 @@ class _Served(HttpToolsProtocol):
         super()._start_asgi_task(cycle, app)
 
     def _check_head(self) -> None:
-        """Errors: `_LongHead`, which ends the parsing, where a whole head is too long."""
+        """Errors: `_BadHead`, which ends the parsing, where a whole head is too long, or has no host (RFC 9112)."""
         most = self.service.settings.limits.header_bytes
-        if self._head_bytes + len(self._read) <= most:
-            # Nearly always: then nothing is counted.
-            return
-        if len(self.url) + sum(len(name) + len(value) + _AROUND for name, value in self.headers) > most:
-            raise _LongHead
+        # Nearly always no bytes are counted.
+        if self._head_bytes + len(self._read) > most:
+            size = len(self.url) + sum(len(name) + len(value) + _AROUND for name, value in self.headers)
+            if size > most:
+                raise _BadHead(self._too_long())
+        if self.parser.get_http_version() == "1.1" and not any(name == b"host" for name, _ in self.headers):
+            raise _BadHead(Problem("invalid_http", "the header 'host' is missing; HTTP/1.1 needs one"))
 
-    def _refuse_head(self) -> None:
-        """Close the connection with an error for too long headers."""
+    def _too_long(self) -> Problem:
         most = self.service.settings.limits.header_bytes
-        self._refuse(Problem("headers_too_large", f"the headers are above {most:,} bytes; send fewer"))
+        return Problem("headers_too_large", f"the headers are above {most:,} bytes; send fewer")
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002
         """Refuse what the parser cannot read, which uvicorn would do as text."""
         error = sys.exc_info()[1]
-        if error is not None and isinstance(error.__context__, _LongHead):
-            self._refuse_head()
-            return
-        self._refuse(
-            Problem("invalid_http", "this is not valid HTTP/1.1; correct the request, and send it without TLS")
-        )
+        problem = Problem("invalid_http", "this is not valid HTTP/1.1; correct the request, and send it without TLS")
+        if error is not None and isinstance(error.__context__, _BadHead):
+            problem = error.__context__.args[0]
+        self._refuse(problem)
 
     def _refuse(self, problem: Problem) -> None:
         """Close the connection with an error."""

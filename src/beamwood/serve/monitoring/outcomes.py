@@ -36,7 +36,7 @@ __all__ = ["AnswerRecord", "Outcomes", "group_of", "miss_of"]
 _ROUND_SECONDS, _SETTLE_SECONDS = 1.0, 2.5
 _MOST_WAITING, _MOST_MISSES = 20_000, 10
 _JUDGE_SECONDS = 10.0
-# Answers that are too old are let go of as others are stored, else after so many seconds.
+# Answers that are too old are let go of as others are stored, else after so many seconds at most.
 _LET_GO_SECONDS = 600.0
 # Answers that are serialised together.
 _TOGETHER = 32
@@ -60,6 +60,8 @@ class AnswerRecord(Struct):
     min_beam: int = 50
     is_page: bool = False
     """Whether it is a further page, which has no search of its own."""
+    keep_answers: float = 86400.0
+    """The seconds after which it must not be explained."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +100,8 @@ class Outcomes:
         self._unwritten: list[tuple[partial[Answered], AnswerRecord]] = []
         self._follows: deque[_Follow] = deque(maxlen=_MOST_WAITING)
         self._stored_at = -math.inf
+        # Without any kept, those of an earlier process are left.
+        self._let_go_seconds = min(service.settings.keep_answers or math.inf, _LET_GO_SECONDS)
 
     def note(self, snapshot: Snapshot, body: Recommend, answer: Answer, *, page_of: Owner | None = None) -> None:
         """Record an answer; `page_of`: the owner of the cursor that it follows."""
@@ -120,6 +124,7 @@ class Outcomes:
             snapshot.by_category,
             self._settings.min_beam,
             is_page,
+            self._settings.keep_answers,
         )
         running = self._experiments.current
         experiment = "" if running is None or answer.arm is None else running.name
@@ -148,7 +153,7 @@ class Outcomes:
         """Write all answers so far, and classify the events that are due by `now`. Errors: `Problem`."""
         histories = self._histories
         self._write_out()
-        if self._fresh or now - self._stored_at > _LET_GO_SECONDS:
+        if self._fresh or now - self._stored_at > self._let_go_seconds:
             fresh, seconds = list(self._fresh), self._settings.keep_answers
             self._fresh.clear()
             at = self._clock.at(time.time(), time.monotonic())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -56,6 +57,9 @@ def replayed(
             fix = f"it is a batch, whose rows are {row!r} and so on"
         raise InputError(f"the store keeps no answer {request_id!r}; {fix}")
     asked = msgspec.json.decode(noted.text, type=AnswerRecord)
+    # A store lets go of it a while later, or only once a service runs again.
+    if time.time() > noted.time + asked.keep_answers:
+        raise InputError(f"the answer {request_id!r} is older than the --keep-answers of its server")
     if asked.is_page:
         raise InputError(f"{request_id!r} is a further page of an answer; explain the first one, which was searched")
     path = Path(asked.folder) if folder is None else folder
