@@ -29,7 +29,7 @@ def check(folder: str, settings: ServeSettings) -> dict[str, Any]:
         # Some methods answer known users only.
         user = (
             snapshot.names.users.decode(np.zeros(1, np.int64))[0]
-            if snapshot.searcher.needs.users and snapshot.names.users
+            if snapshot.needs.users and snapshot.names.users
             else None
         )
         # The user may have seen every item.

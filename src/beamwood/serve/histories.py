@@ -126,7 +126,7 @@ class HistoryGateway:
             return None
         try:
             # Half of the timeout; the search has the rest.
-            return await _in_time(_beside(self._readers, work), self._settings.timeout / 2)
+            return await _in_time(self._readers, work, self._settings.timeout / 2)
         except (StoreUnavailable, TimeoutError) as error:
             self._failed("read", error)
             return None
@@ -262,12 +262,39 @@ def _beside(pool: ThreadPoolExecutor, work: Callable[[], _Result]) -> asyncio.Fu
     return asyncio.get_running_loop().run_in_executor(pool, work)
 
 
-async def _in_time(future: asyncio.Future[_Result], seconds: float) -> _Result:
-    """The result of a future. Errors: TimeoutError. Unlike `asyncio.timeout` it may begin before its task (`Begun`)."""
+async def _in_time(pool: ThreadPoolExecutor, work: Callable[[], _Result], seconds: float) -> _Result:
+    """The result of `work` on a thread, at half the cost of `_beside` with a timeout: most requests read once.
+
+    Errors: TimeoutError. Work that has not begun by then, or whose caller is cancelled, never begins. Unlike
+    `asyncio.timeout` it may begin before its task (`Begun`).
+    """
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[_Result] = loop.create_future()
+    timer = loop.call_later(seconds, _settle, future, None, TimeoutError())
+    pool.submit(_work_for, future, work)
     try:
-        await asyncio.wait([future], timeout=seconds)
-        if not future.done():
-            raise TimeoutError
-        return future.result()
+        return await future
     finally:
-        future.cancel()
+        timer.cancel()
+
+
+def _work_for(future: asyncio.Future[Any], work: Callable[[], Any]) -> None:
+    if future.done():
+        return
+    value, error = None, None
+    try:
+        value = work()
+    except BaseException as raised:
+        error = raised
+    # After the loop has ended nobody waits.
+    with suppress(RuntimeError):
+        future.get_loop().call_soon_threadsafe(_settle, future, value, error)
+
+
+def _settle(future: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(value)
+    else:
+        future.set_exception(error)

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from beamwood.errors import ArtefactError, InputError
 from beamwood.retrieval.columns.filters import Filters
 from beamwood.retrieval.found import found_of
-from beamwood.retrieval.new_items.added import fitted_of
 from beamwood.retrieval.request import Request
 from beamwood.retrieval.rules import arranged, rules_of
 from beamwood.retrieval.searchers.blend import Blend
@@ -104,11 +103,12 @@ def _recommended(
     wanted = min(max(body.k, limits.pages_k) if body.pages else body.k, snapshot.num_items)
     unwanted = rejected_of(snapshot, body, kept, known.user) if body.exclude_rejected else None
     request = _request(snapshot, body, known, unwanted, wanted, rung, limits)
-    query, k, options = snapshot.names.resolve(request, snapshot.searcher.needs)
+    query, k, options = snapshot.names.resolve(request, snapshot.needs)
     if body.explain != "none":
         options = replace(options, explain=True)
-    hits, found, source = None, FoundItems([], [], [], []), "model"
-    if not body.dry_run:
+    if body.dry_run:
+        hits, found, source = None, FoundItems([], [], [], []), "model"
+    else:
         hits, found, source = _search(snapshot, request, query, k, options, limits.new_item_share, in_time)
     searched, ranked = time.perf_counter() - began, 0.0 if hits is None else hits.rank_seconds
     items = answer_items(snapshot, found, body.k, body.fields)
@@ -174,7 +174,7 @@ def _request(
         {"where": _condition(snapshot, each.filter, place, limits), "share": each.share, "name": each.name}
         for place, each in enumerate(body.promote)
     ]
-    needs = snapshot.searcher.needs
+    needs = snapshot.needs
     check_needs(needs, body)
     asked = [known.user] if needs.users and (known.user is not None or body.user is not None) else None
     context = None if body.context is None else {name: [value] for name, value in body.context.items()}
@@ -227,7 +227,7 @@ def _search(
         named = promotions[0] if promotions else []
     there, scores = found_of(hits)
     items = there.tolist()
-    source, own = _source(snapshot, query, hits)
+    source, own = _source(snapshot, query, hits, len(items))
     sources = _sources(snapshot, items, own, named)
     found = FoundItems(items, scores, sources, named or [None] * len(items), int(hits.scored[0]))
     if len(items) < k and rules is None and source != "popular" and snapshot.popular is not None:
@@ -237,11 +237,10 @@ def _search(
     return hits, found, source
 
 
-def _source(snapshot: Snapshot, query: Query, hits: Hits) -> tuple[str, list[str]]:
-    """The source of the answer, and of each item found: the model, or the counts that it falls back to."""
-    counted, count = fitted_of(snapshot.searcher), int(np.count_nonzero(hits.items[0] >= 0))
-    if isinstance(counted, NeighbourSearcher):
-        filled = counted.by_popularity(hits)[0][hits.items[0] >= 0]
+def _source(snapshot: Snapshot, query: Query, hits: Hits, count: int) -> tuple[str, list[str]]:
+    """The source of the answer, and of each of `count` items found: the model, or the counts that it falls back to."""
+    if isinstance(snapshot.model_alone, NeighbourSearcher):
+        filled = snapshot.model_alone.by_popularity(hits)[0][hits.items[0] >= 0]
         if filled.any():
             own = ["popular" if each else "model" for each in filled.tolist()]
             return "popular" if filled.all() else "mixed", own
@@ -273,9 +272,9 @@ def _filled(
 
 def _is_popular(snapshot: Snapshot, query: Query) -> bool:
     """Whether the fallback answers, as the model has no answer for such a query."""
-    searcher = snapshot.searcher
-    if isinstance(fitted_of(searcher), PopularitySearcher):
+    if isinstance(snapshot.model_alone, PopularitySearcher):
         return True
+    searcher = snapshot.searcher
     return (
         isinstance(searcher, Blend) and searcher.fallback is not None and not bool(searcher.parts[0].is_open(query)[0])
     )

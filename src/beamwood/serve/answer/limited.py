@@ -28,7 +28,8 @@ def check_limits(body: Recommend, num_items: int, limits: Limits) -> None:
     if len(body.exclude) > limits.filter_ids:
         message = f"exclude has {len(body.exclude)} ids; give {limits.filter_ids} at most"
         raise Problem("invalid_request", message, field="exclude")
-    check_filters(body.filter, limits, body.promote)
+    if body.filter is not None or body.promote:
+        check_filters(body.filter, limits, body.promote)
 
 
 def check_filters(given: Filter | None, limits: Limits, promote: Sequence[Promote] = ()) -> None:

@@ -28,6 +28,7 @@ from beamwood.kept import Prepared
 from beamwood.retrieval.columns.filters import FILTER_BYTES, Filters
 from beamwood.retrieval.columns.item_columns import ItemColumns
 from beamwood.retrieval.item_vectors import part_with
+from beamwood.retrieval.new_items.added import fitted_of
 from beamwood.retrieval.resolve import Names
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.searchers.blend import Blend
@@ -36,7 +37,7 @@ from beamwood.retrieval.searchers.tree import TreeSearcher
 from beamwood.serve.answer.item_fields import ItemFields
 from beamwood.serve.answer.kinds import Kinds
 from beamwood.serve.answer.rungs import Rung, rungs_of
-from beamwood.types import Searcher
+from beamwood.types import QueryNeeds, Searcher
 
 __all__ = ["Snapshot", "in_folder", "indices_of", "open_snapshot", "typed_id", "without_index"]
 
@@ -86,6 +87,16 @@ class Snapshot:
     def searcher(self) -> Searcher:
         """The searcher."""
         return self.retriever.searcher
+
+    @cached_property
+    def model_alone(self) -> Searcher:
+        """The searcher without new items."""
+        return fitted_of(self.searcher)
+
+    @cached_property
+    def needs(self) -> QueryNeeds:
+        """What the searcher reads besides histories."""
+        return self.searcher.needs
 
     @cached_property
     def num_items(self) -> int:

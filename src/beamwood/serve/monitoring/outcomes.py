@@ -38,6 +38,7 @@ _MOST_WAITING, _MOST_MISSES = 20_000, 10
 _JUDGE_SECONDS = 10.0
 # Answers that are too old are let go of as others are stored, else after so many seconds at most.
 _LET_GO_SECONDS = 600.0
+_ENCODER = msgspec.json.Encoder()
 # Answers that are serialised together.
 _TOGETHER = 32
 
@@ -128,8 +129,8 @@ class Outcomes:
         )
         running = self._experiments.current
         experiment = "" if running is None or answer.arm is None else running.name
-        items, group = tuple(each.item for each in answer.items), group_of(experiment, answer.arm or "", answer.model)
-        answered = partial(Answered, answer.request_id, owner, time.time(), group, items)
+        items, group = [each.item for each in answer.items], group_of(experiment, answer.arm or "", answer.model)
+        answered = partial(Answered, answer.request_id, owner, time.time(), group, tuple(items))
         self._unwritten.append((answered, asked))
         self._tally.inc(answer.arm or "", "answer")
         if len(self._unwritten) >= _TOGETHER:
@@ -188,7 +189,7 @@ class Outcomes:
     def _write_out(self) -> None:
         """Serialise in batches, which is faster, and needs less memory than the objects."""
         for answered, asked in self._unwritten:
-            self._fresh.append(answered(msgspec.json.encode(asked).decode()))
+            self._fresh.append(answered(_ENCODER.encode(asked).decode()))
         self._unwritten.clear()
 
     async def _missed(self, follow: _Follow) -> Answered | None:

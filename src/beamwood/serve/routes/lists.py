@@ -135,7 +135,7 @@ def _ordered(snapshot: Snapshot, body: Score, kept: StoredHistory) -> Found:
     places = indices_of(snapshot.names.items, body.items)
     unknown, own = without_index(body.items, places), np.unique(places[places >= 0])
     own = own[snapshot.names.filters.may_show(own)]
-    needs = snapshot.searcher.needs
+    needs = snapshot.needs
     check_needs(needs, body)
     request = Request(
         histories=ItemLists.unchecked(np.array([0, len(known.history)], np.int64), known.history),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import math
 import threading
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
@@ -50,7 +50,7 @@ class MemoryStore:
         self._spent: dict[bytes, tuple[Owner, float]] = {}
         self._erased: dict[Owner, float] = {}
         self._documents: dict[str, str] = {}
-        self._answers: dict[str, Answered] = {}
+        self._answers = OrderedDict[str, Answered]()
         self._hits: set[str] = set()
         self._tallies: Counter[tuple[str, str]] = Counter()
         self._seq, self._turn, self._open = 0, 0, True
@@ -117,7 +117,7 @@ class MemoryStore:
             latest = self._erased[next(reversed(self._erased))] if self._erased else None
             self._erased.pop(owner, None)
             self._erased[owner] = at = later_tombstone(latest, now)
-            self._answers = {name: each for name, each in self._answers.items() if each.owner != owner}
+            self._answers = OrderedDict(each for each in self._answers.items() if each[1].owner != owner)
             self._hits &= self._answers.keys()
             return len(gone), at
 
