@@ -102,7 +102,7 @@ class Outcomes:
         self._follows: deque[_Follow] = deque(maxlen=_MOST_WAITING)
         self._stored_at = -math.inf
         # Without any kept, those of an earlier process are left.
-        self._let_go_seconds = min(service.settings.keep_answers or math.inf, _LET_GO_SECONDS)
+        self._let_go_seconds = min(settings.keep_answers or math.inf, _LET_GO_SECONDS)
 
     def note(self, snapshot: Snapshot, body: Recommend, answer: Answer, *, page_of: Owner | None = None) -> None:
         """Record an answer; `page_of`: the owner of the cursor that it follows."""
