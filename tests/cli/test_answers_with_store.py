@@ -152,7 +152,9 @@ def test_a_store_that_cannot_be_read_is_refused(fitted, store, message, capsys):
 
 def test_unknown_users_on_request(fitted, store, capsys):
     assert beamwood("recommend", fitted, "--store", store, "--user", "nobody", "--on-unknown", "ignore", "--json") == 0
-    assert len(json.loads(capsys.readouterr().out)[0]["items"]) == 10
+    told = capsys.readouterr()
+    assert len(json.loads(told.out)[0]["items"]) == 10
+    assert "unknown and ignored: 1 of 1 user id, such as 'nobody'" in told.err
 
 
 def test_an_empty_list_has_a_reason(fitted, store, tmp_path, capsys):

@@ -311,9 +311,16 @@ def test_ids_are_used_as_typed(tmp_path, capsys):
 
 
 def test_unknown_integer_ids_can_be_ignored(fitted, capsys):
-    for arguments in (["--user", "nobody"], ["--history", "1,x"]):
+    for arguments, said in (
+        (["--user", "nobody"], "unknown and ignored: 1 of 1 user id, such as 'nobody'"),
+        (["--history", "1,x"], "unknown and ignored: 1 of 2 item ids, such as 'x'"),
+        # As of a file in another form.
+        (["--history", "1 2"], "unknown and ignored: 1 of 1 item id, such as '1 2'"),
+    ):
         assert beamwood("recommend", fitted, *arguments, "-k", "3", "--on-unknown", "ignore") == 0
-        assert capsys.readouterr().out.count("\n") == 4
+        told = capsys.readouterr()
+        assert told.out.count("\n") == 4
+        assert said in told.err
         assert beamwood("recommend", fitted, *arguments) == 2
         assert "is unknown: the log's ids are of type Int64" in capsys.readouterr().err
 

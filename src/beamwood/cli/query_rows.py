@@ -83,6 +83,7 @@ class AskedOptions:
         names = self._names(retriever.users)
         with of_users(retriever.searcher.needs):
             rows = retriever.users.parse_all(names, on_unknown=on_unknown)
+        _tell_ignored("user", names, rows, retriever.users)
         # Users from a file get the log's type, unless one does not convert.
         return QueryRows(names, rows, True, None if None in rows else retriever.users.dtype)
 
@@ -100,8 +101,10 @@ class AskedOptions:
             alone = alone if added is None else added
             return _of_json_ids([*own, *alone], alone)
         rows = [answers.user_of(text) for text in self._names(names.users)]
-        unknown = [] if on_unknown == "ignore" else answers.unknown(rows)
-        if unknown:
+        unknown = answers.unknown(rows)
+        if on_unknown == "ignore":
+            _tell_of("user", unknown, len(rows))
+        elif unknown:
             raise UnknownIdError(
                 f"{len(unknown)} of {len(rows)} users have no history in the model or the store, such as "
                 f"{unknown[0]!r}; leave them out or pass on_unknown='ignore'"
@@ -124,7 +127,23 @@ class AskedOptions:
 
     def _histories(self, items: Vocabulary, on_unknown: str) -> QueryRows:
         texts = [*(self.history or []), *(read_lines(self.histories, "--histories") if self.histories else [])]
-        return QueryRows(texts, [_items_of(text, items, on_unknown) for text in texts], False)
+        rows = [_items_of(text, items, on_unknown) for text in texts]
+        if on_unknown == "ignore":
+            named = [name for text in texts for name in parse_history(text)]
+            _tell_ignored("item", named, [item for row in rows for item in row], items)
+        return QueryRows(texts, rows, False)
+
+
+def _tell_ignored(role: str, names: Sequence[str], ids: Sequence[Any], vocabulary: Vocabulary) -> None:
+    """Tell of unknown ids, which are ignored: in a file of another form all may be."""
+    known = np.array([each is not None for each in ids], bool)
+    known[known] = vocabulary.encode([each for each in ids if each is not None], on_unknown="ignore") >= 0
+    _tell_of(role, [name for name, is_known in zip(names, known.tolist(), strict=True) if not is_known], len(names))
+
+
+def _tell_of(role: str, unknown: Sequence[Any], total: int) -> None:
+    if unknown:
+        tell(f"unknown and ignored: {len(unknown):,} of {counted(total, f'{role} id')}, such as {unknown[0]!r}")
 
 
 def _of_json_ids(rows: list[int | str], added: Sequence[int | str] = ()) -> QueryRows:

@@ -22,6 +22,7 @@ from beamwood.errors import InputError
 from beamwood.retrieval.forget import without_erased, without_users
 from beamwood.retrieval.retriever import Retriever
 from beamwood.serve.items.learned import CatalogueItem, Learned, erased_items, write_learned
+from beamwood.serve.items.table import export_new_items
 from beamwood.serve.store.event import Event, Session
 from beamwood.serve.store.export import export_events
 from beamwood.serve.store.memory import MemoryStore
@@ -84,7 +85,7 @@ def test_new_items_are_exported_as_rows_of_an_item_table(tmp_path: Path) -> None
     store.append([Event(7, 901, NOW), Event(8, 902, NOW)]).result(10)
     learned = [
         CatalogueItem(901, "shoes|hats", {"price": 12, "sale": True, "sizes": [1, 2], "tags": ["a", "b"], "code": 7}),
-        CatalogueItem(902, None, {"price": 1.5, "code": "x"}),
+        CatalogueItem(902, None, {"price": 1.5, "code": "x", "item": 5}),
         CatalogueItem(903, "hats", gone=True),
     ]
     write_learned(store, None, Learned(learned), Learned())
@@ -106,6 +107,8 @@ def test_new_items_are_exported_as_rows_of_an_item_table(tmp_path: Path) -> None
     ]
     data = Dataset.from_log(read_log(out), str(new))
     assert data.item_table.frame["category"].to_list() == ["shoes|hats", None]
+    export_new_items(Learned([CatalogueItem(902)]), new)
+    assert pl.read_parquet(new).to_dicts() == [{"item": 902}]
     for path, said in ((out, "is --out too"), (str(tmp_path / "new.csv"), "does not end in .parquet")):
         with pytest.raises(ValueError, match=said):
             run("events", "export", address, "--out", out, "--new-items", path, "--overwrite")

@@ -80,10 +80,7 @@ def _check_files(out: str, new_items: str | None, *, overwrite: bool) -> None:
         return
     if os.path.realpath(new_items) == os.path.realpath(out):
         raise InputError(f"--new-items {new_items} is --out too; name another file")
-    if (
-        check_file(new_items, overwrite=overwrite, option="--new-items", columns=("item", "category")).suffix
-        != ".parquet"
-    ):
+    if check_file(new_items, overwrite=overwrite, option="--new-items", columns=("item",)).suffix != ".parquet":
         raise InputError(f"--new-items {new_items} does not end in .parquet; give a name such as new-items.parquet")
 
 

@@ -17,7 +17,7 @@ __all__ = ["export_new_items"]
 
 
 def export_new_items(learned: Learned, out: Path) -> int:
-    """Write the columns item and category, and one for each field; return the number of items.
+    """Write the columns item and category, and one for each field, those without any value left out; return the count.
 
     Erased items are left out. Values of several types in a column, and lists, are written as text. Errors: `InputError`
     if the file cannot be written.
@@ -27,7 +27,7 @@ def export_new_items(learned: Learned, out: Path) -> int:
         for each in learned.items.values()
         if not each.gone
     ]
-    names = dict.fromkeys(["item", CATEGORY, *(name for row in rows for name in row)])
+    names = dict.fromkeys(["item", *(name for row in rows for name, value in row.items() if value is not None)])
     frame = pl.DataFrame([_column(name, [row.get(name) for row in rows]) for name in names])
     try:
         with whole_file(out) as fresh:
