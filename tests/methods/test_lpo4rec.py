@@ -1,6 +1,5 @@
 """LPO4Rec: every preference trains and resumes bit for bit; alignment starts from a fitted model."""
 
-import json
 from typing import get_args
 
 import numpy as np
@@ -16,7 +15,6 @@ from beamwood.fitting.plan import Facts
 from beamwood.fitting.vectors.preference import PreferenceTask
 from beamwood.methods import load_method
 from beamwood.methods.lpo4rec import METHOD, Config
-from beamwood.training.run_folder import RunFolder
 from plans import planned
 from prepared import Prepared
 from resumed import whole_as_in_parts
@@ -84,15 +82,6 @@ def test_alignment_starts_at_the_fitted_model(split, fitted):
     cross_entropy = task.cross_entropy(queries, batch.targets_BL[rows, columns], task.rng)
     loss = task.preference(batch, rows, columns, queries, cross_entropy, task.rng)
     assert torch.allclose(loss, torch.full_like(loss, np.log(2)), atol=1e-5)
-
-
-@pytest.mark.parametrize(("continued", "steps"), [(True, [0, 2, 4]), (False, [2, 4])])
-def test_a_fitted_model_competes_with_what_becomes_of_it(split, fitted, tmp_path, continued, steps):
-    start = {"start.folder": str(fitted)} if continued else {}
-    config = Config(**(SMALL | start | {"loop.max_steps": 4, "loop.evaluate_every": 2}))
-    METHOD.fitted(split, config, run=RunFolder(tmp_path / "run"), progress=False)
-    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-    assert [row["step"] for row in rows if any(name.startswith("valid/") for name in row)] == steps
 
 
 @pytest.mark.parametrize("encoder", ["sasrec", "caser"])

@@ -156,8 +156,7 @@ def _products(model: SequenceModel, queries_XD: Tensor, items_XK: Tensor) -> Ten
 def fit_preference(split: Split, config: PreferenceConfig, **options: Unpack[VectorOptions]) -> Retriever:
     """Train or align an encoder with a preference loss, keeping the weights that are best on `split.valid`.
 
-    These may be those of the fitted model that it starts from. Errors: `InputError` on a `start.folder` of another log,
-    split or size, and fewer head items than negatives.
+    Errors: `InputError` on a `start.folder` of another log, split or size, and fewer head items than negatives.
     """
-    task, continued = PreferenceTask(split, config), config.start.folder is not None
-    return fit_vectors(task, split, config, method="lpo4rec", evaluate_start=continued, **options)
+    # The fitted start does not compete: alignment gives up a little of all users' metric for that of tail items.
+    return fit_vectors(PreferenceTask(split, config), split, config, method="lpo4rec", **options)
