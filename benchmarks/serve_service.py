@@ -24,6 +24,8 @@ __all__ = ["Service"]
 K = 20
 # Memory is stable if this many seconds of load add at most this share.
 _WARM_SECONDS, _STANDS = 20.0, 0.001
+# Half of a server's limit.
+_MOST_CONNECTIONS = Limits().connections // 2
 # The number of different requests.
 _ASKED = 400
 
@@ -67,14 +69,15 @@ class Service:
         """Run searches until memory is stable, for at most this long: the store of answers has then reached its bound.
 
         Half of the requests are short, so that many are answered; the other half need as much memory as those measured.
-        The queue is as long as in any part, because memory once taken for a queue is not returned.
+        As many connections as in the longest queue of a part take their memory first: 9 KiB each, which later ones use
+        again.
         """
         short, until = [body | {"beam_width": K} for body in self.asked], time.perf_counter() + seconds
         asked = [body for pair in zip(short, self.asked, strict=True) for body in pair]
         before = 0.0
         while (now := server.mib("VmRSS")) > (1 + _STANDS) * before and time.perf_counter() < until:
             before = now
-            self.load(server, min(_WARM_SECONDS, seconds), bodies=asked, connections=64)
+            self.load(server, min(_WARM_SECONDS, seconds), bodies=asked, connections=_MOST_CONNECTIONS)
 
 
 def _bodies(folder: Path) -> list[dict[str, Any]]:

@@ -152,6 +152,29 @@ def test_slow_writes_do_not_hold_up_reads(folder, users, monkeypatch):
         assert [each.result(30) for each in merging] == [0] * 8
 
 
+def test_a_read_that_is_too_late_never_begins(folder, users, monkeypatch):
+    """Those of a store that hangs would else be made up for once it answers again."""
+    asked, may_end, user = [], threading.Event(), next(iter(users))
+
+    class SlowStore(MemoryStore):
+        def history(self, owner, **rest):
+            asked.append(owner)
+            assert may_end.wait(60)
+            return super().history(owner, **rest)
+
+    monkeypatch.setattr(ServeSettings, "opened_store", lambda _: SlowStore())
+    monkeypatch.setattr("beamwood.serve.histories._PAUSE_SECONDS", -1.0)
+    with serving(folder, timeout=1.0) as client:
+        try:
+            for _ in range(5):
+                assert post(client, "/v1/recommend", {"user": user})["stale_history"] is True
+        finally:
+            may_end.set()
+        # Behind them all, as reads are made in their order.
+        client.portal.call(client.service.histories.call, "get", lambda store: store.get("nothing"))
+    assert asked == [user] * 4
+
+
 class FullStore(MemoryStore):
     """A store on a full disk: reads succeed."""
 
