@@ -161,7 +161,10 @@ def test_an_unknown_user_is_not_reported_as_a_wrong_type(folder, say, user):
     assert "unknown" in said
     assert "pass --on-unknown ignore" in said
     assert "say what a new user took with --history" in said
-    assert len(say("recommend", folder, "--user", user, "--on-unknown", "ignore", "-k", "3").splitlines()) == 4
+    assert "ignored" not in said
+    lines = say("recommend", folder, "--user", user, "--on-unknown", "ignore", "-k", "3").splitlines()
+    assert len(lines) == 5
+    assert f"unknown and ignored: 1 of 1 user id, such as '{user}'" in lines
 
 
 def test_unknown_ids_have_an_error_of_their_own(folder):

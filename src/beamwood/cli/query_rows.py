@@ -83,7 +83,8 @@ class AskedOptions:
         names = self._names(retriever.users)
         with of_users(retriever.searcher.needs):
             rows = retriever.users.parse_all(names, on_unknown=on_unknown)
-        _tell_ignored("user", names, rows, retriever.users)
+        if on_unknown == "ignore":
+            _tell_ignored("user", names, rows, retriever.users)
         # Users from a file get the log's type, unless one does not convert.
         return QueryRows(names, rows, True, None if None in rows else retriever.users.dtype)
 
