@@ -48,7 +48,8 @@ def serve_table(log: str, row: str, line: Line) -> str:
     load = number(line.figures["load_average"], 1)
     threads = number(line.figures["threads"], 0)
     heading = (
-        f"**{row}**, {log} (`{line.log}`): {line.data['items']:,} items; {line.date}, {threads} threads, load {load}"
+        f"**{row}**, {log} (`{line.log}`): {line.data['items']:,} items; {line.date}, {line.machine['processor']}, "
+        f"{threads} threads, load {load}"
     )
     bars = markdown(["bar", "measured", "bound", "holds"], list(_bars(line.figures)))
     return f"{heading}{_pace(line.figures)}\n\n{bars}\n\n{markdown(_HEADINGS, list(_rows(line.figures)))}"

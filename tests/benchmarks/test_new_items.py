@@ -41,9 +41,10 @@ def test_a_run_of_the_service_as_a_table():
     figures |= flattened({"bars": {"p50_ms": {"value": 0.25, "bound": 0.5, "holds": True}}})
 
     class Line:
-        log, date, data = "ml1m", "today", {"items": 3000}
+        log, date, data, machine = "ml1m", "today", {"items": 3000}, {"processor": "a processor"}
 
     Line.figures = figures
     table = serve_table("MovieLens", "service", Line)
+    assert "3,000 items; today, a processor, 2 threads, load .5" in table
     assert "| p50 ms | .250 | .500 | yes |" in table
     assert "| FastAPI, saturated | 9.0 |  |  |  |" in table
