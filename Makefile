@@ -119,4 +119,4 @@ sanitize: $(STAMP)
 	$(call sanitized,sanitized,'address$(comma)undefined',asan ubsan stdc++,$(NATIVE_TESTS))
 
 sanitize-threads: $(STAMP)
-	$(call sanitized,sanitized-threads,thread,tsan stdc++,$(addprefix tests/kernels/test_,search.py steering.py workers.py))
+	$(call sanitized,sanitized-threads,thread,tsan stdc++,$(addprefix tests/kernels/test_,background.py search.py steering.py workers.py))

@@ -8,6 +8,7 @@
 namespace nb = nanobind;
 
 namespace beamwood {
+void register_background(nb::module_& module);
 void register_search(nb::module_& module);
 void register_rows(nb::module_& module);
 void register_train(nb::module_& module);
@@ -20,6 +21,7 @@ NB_MODULE(_native, module) {
     module.def("levels", [] { return beamwood::levels(); },
                "Compiled instruction sets that this processor runs, the best last.");
     module.def("has_amx", &beamwood::has_amx, "Whether AMX tiles can be used.");
+    beamwood::register_background(module);
     beamwood::register_search(module);
     beamwood::register_rows(module);
     beamwood::register_train(module);

@@ -15,6 +15,7 @@
 #include "common/border.hpp"
 #include "common/cpu.hpp"
 #include "common/parallel.hpp"
+#include "search/background.hpp"
 #include "search/beam.hpp"
 #include "search/workers.hpp"
 
@@ -65,7 +66,7 @@ void require_all(const std::optional<std::tuple<Part...>>& parts, const std::str
 using Leaves = std::vector<std::int32_t>;
 struct Excluded {
     std::vector<std::int64_t> indptr;
-    const std::int32_t* leaves;  // owned by the caller; only compared, never used as indices
+    Array<std::int32_t, 1> leaves;  // the caller's own; only compared, never used as indices
 };
 
 Dense checked_layer(const LayerArrays& arrays, int inputs, const std::string& name) {
@@ -112,35 +113,37 @@ public:
         });
     }
 
-    nb::tuple beam(Array<std::int32_t, 2> history, std::int64_t beam_width, std::int64_t k,
-                   std::vector<Array<std::int32_t, 1>> live, Array<std::int64_t, 1> indptr,
-                   Array<std::int32_t, 1> banned) {
-        const Leaves histories = checked_history(history);
-        const Excluded excluded = checked_excluded(indptr, banned, history.shape(0));
+    nb::object beam(Array<std::int32_t, 2> history, std::int64_t beam_width, std::int64_t k,
+                    std::vector<Array<std::int32_t, 1>> live, Array<std::int64_t, 1> indptr,
+                    Array<std::int32_t, 1> banned, bool later) {
+        Leaves histories = checked_history(history);
+        Excluded excluded = checked_excluded(indptr, banned, history.shape(0));
         require_count(k, "k");
         require_count(beam_width, "beam_width");
         require(live.size() >= 2, "live must have one array per level down to the last one searched");
         const Counts counts = checked_counts(live, static_cast<int>(live.size()) - 1);
-        return search(histories, k, excluded, [&, beam_width, k](Worker& worker, const Query& query, auto... out) {
+        const auto work = [=, live = std::move(live)](Worker& worker, const Query& query, auto... out) {
             return worker.beam(query, beam_width, k, counts, out...);
-        });
+        };
+        return search(std::move(histories), k, std::move(excluded), work, later);
     }
 
-    nb::tuple steered(Array<std::int32_t, 2> history, WayNumbers numbers, std::int64_t k,
-                      std::vector<Array<std::int32_t, 1>> live, Array<std::int64_t, 1> indptr,
-                      Array<std::int32_t, 1> banned) {
+    nb::object steered(Array<std::int32_t, 2> history, WayNumbers numbers, std::int64_t k,
+                       std::vector<Array<std::int32_t, 1>> live, Array<std::int64_t, 1> indptr,
+                       Array<std::int32_t, 1> banned, bool later) {
         const auto& [beam_width, judged, each_level, again] = numbers;
         check_light();
-        const Leaves histories = checked_history(history);
-        const Excluded excluded = checked_excluded(indptr, banned, history.shape(0));
+        Leaves histories = checked_history(history);
+        Excluded excluded = checked_excluded(indptr, banned, history.shape(0));
         require_count(k, "k");
         require_count(beam_width, "beam_width");
         require_count(judged, "judged");
         const Counts counts = checked_counts(live, shape_.depth);
         const Way way{beam_width, judged, each_level, again};
-        return search(histories, k, excluded, [&, k](Worker& worker, const Query& query, auto... out) {
+        const auto work = [=, live = std::move(live)](Worker& worker, const Query& query, auto... out) {
             return worker.steered(query, way, k, counts, out...);
-        });
+        };
+        return search(std::move(histories), k, std::move(excluded), work, later);
     }
 
     nb::tuple visit(Array<std::int32_t, 2> history, std::int64_t beam_width, bool steered, std::int64_t most,
@@ -168,16 +171,17 @@ public:
                               Result<float, 3>(weights, {rows, levels, columns}, weights_owner));
     }
 
-    nb::tuple exact(Array<std::int32_t, 2> history, std::int64_t k, std::vector<Array<std::int32_t, 1>> live,
-                    Array<std::int64_t, 1> indptr, Array<std::int32_t, 1> banned) {
+    nb::object exact(Array<std::int32_t, 2> history, std::int64_t k, std::vector<Array<std::int32_t, 1>> live,
+                     Array<std::int64_t, 1> indptr, Array<std::int32_t, 1> banned) {
         require(!by_path_, "exact search is not supported with by_path; use a beam over all leaves");
-        const Leaves histories = checked_history(history);
-        const Excluded excluded = checked_excluded(indptr, banned, history.shape(0));
+        Leaves histories = checked_history(history);
+        Excluded excluded = checked_excluded(indptr, banned, history.shape(0));
         require_count(k, "k");
-        const Leaves open = open_of(checked_counts(live, shape_.depth));
-        return search(histories, k, excluded, [&, k](Worker& worker, const Query& query, auto... out) {
+        const auto work = [k, open = open_of(checked_counts(live, shape_.depth))](
+                              Worker& worker, const Query& query, auto... out) {
             return worker.exact(query, k, open, out...);
-        });
+        };
+        return search(std::move(histories), k, std::move(excluded), work, false);
     }
 
     Result<float, 2> score(Array<std::int32_t, 2> history, int level, Array<std::int32_t, 2> nodes) {
@@ -375,7 +379,7 @@ private:
 
     Excluded checked_excluded(const Array<std::int64_t, 1>& indptr, const Array<std::int32_t, 1>& banned,
                               std::size_t rows) const {
-        const Excluded own{{indptr.data(), indptr.data() + indptr.shape(0)}, banned.data()};
+        const Excluded own{{indptr.data(), indptr.data() + indptr.shape(0)}, banned};
         require(own.indptr.size() == rows + 1 && own.indptr.front() == 0 &&
                     own.indptr.back() == static_cast<std::int64_t>(banned.shape(0)),
                 "indptr does not match the excluded leaves");
@@ -405,20 +409,33 @@ private:
         });
     }
 
+    // Searches every row now, or returns the `Task` that searches the only row later. `work` owns what it reads.
     template <class Work>
-    nb::tuple search(const Leaves& histories, std::int64_t k, const Excluded& excluded, Work&& work) {
+    nb::object search(Leaves histories, std::int64_t k, Excluded excluded, const Work& work, bool later) {
         const std::size_t rows = excluded.indptr.size() - 1, columns = static_cast<std::size_t>(k);
         auto [leaves, leaves_owner] = owned<std::int32_t>(rows, columns);
         auto [scores, scores_owner] = owned<float>(rows, columns);
         auto [scored, scored_owner] = owned<std::int64_t>(rows);
-        run(histories, [&, leaves = leaves, scores = scores, scored = scored](Worker& worker, std::int64_t row, Query query) {
-            query.banned = excluded.leaves + excluded.indptr[row];
+        const auto found = nb::make_tuple(Result<std::int32_t, 2>(leaves, {rows, columns}, leaves_owner),
+                                          Result<float, 2>(scores, {rows, columns}, scores_owner),
+                                          Result<std::int64_t, 1>(scored, {rows}, scored_owner));
+        const auto fill = [=, leaves = leaves, scores = scores, scored = scored](
+                              const Excluded& excluded, Worker& worker, std::int64_t row, Query query) {
+            query.banned = excluded.leaves.data() + excluded.indptr[row];
             query.num_banned = excluded.indptr[row + 1] - excluded.indptr[row];
             scored[row] = work(worker, query, leaves + row * columns, scores + row * columns);
-        });
-        return nb::make_tuple(Result<std::int32_t, 2>(leaves, {rows, columns}, leaves_owner),
-                              Result<float, 2>(scores, {rows, columns}, scores_owner),
-                              Result<std::int64_t, 1>(scored, {rows}, scored_owner));
+        };
+        if (!later) {
+            run(histories, [&](Worker& worker, std::int64_t row, const Query& query) { fill(excluded, worker, row, query); });
+            return found;
+        }
+        require(rows == 1, "a task searches one row");
+        // It keeps this searcher alive.
+        return nb::cast(new Task(found, [self = nb::find(*this), this, fill, histories = std::move(histories),
+                                         excluded = std::move(excluded)] {
+                            const Workers::Lease worker(*workers_);
+                            fill(excluded, *worker, 0, Query{histories.data(), nullptr, 0});
+                        }), nb::rv_policy::take_ownership);
     }
 
     Array<float, 2> nodes_;  // keeps the caller's array alive; not copied, as it is the largest
@@ -447,11 +464,13 @@ void register_search(nb::module_& module) {
              nb::arg("similarity").noconvert().none(), nb::arg("neighbours").noconvert().none(),
              nb::arg("light").noconvert().none(), nb::arg("threads"))
         .def("steered", &Searcher::steered, nb::arg("history").noconvert(), nb::arg("way"), nb::arg("k"),
-             nb::arg("live").noconvert(), nb::arg("indptr").noconvert(), nb::arg("banned").noconvert())
+             nb::arg("live").noconvert(), nb::arg("indptr").noconvert(), nb::arg("banned").noconvert(),
+             nb::arg("later") = false)
         .def("visit", &Searcher::visit, nb::arg("history").noconvert(), nb::arg("beam_width"), nb::arg("steered"),
              nb::arg("most"), nb::arg("offsets").noconvert(), nb::arg("live").noconvert())
         .def("beam", &Searcher::beam, nb::arg("history").noconvert(), nb::arg("beam_width"), nb::arg("k"),
-             nb::arg("live").noconvert(), nb::arg("indptr").noconvert(), nb::arg("banned").noconvert())
+             nb::arg("live").noconvert(), nb::arg("indptr").noconvert(), nb::arg("banned").noconvert(),
+             nb::arg("later") = false)
         .def("exact", &Searcher::exact, nb::arg("history").noconvert(), nb::arg("k"), nb::arg("live").noconvert(),
              nb::arg("indptr").noconvert(), nb::arg("banned").noconvert())
         .def("score", &Searcher::score, nb::arg("history").noconvert(), nb::arg("level"), nb::arg("nodes").noconvert())

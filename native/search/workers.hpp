@@ -13,10 +13,7 @@
 #include <utility>
 #include <vector>
 
-#if defined(__unix__) || defined(__APPLE__)
-#include <unistd.h>
-#endif
-
+#include "common/process.hpp"
 #include "search/beam.hpp"
 
 namespace beamwood {
@@ -26,14 +23,6 @@ namespace beamwood {
 // A process may fork while other threads hold the mutex or a worker; these threads do not exist in the child. The child
 // detects the fork by its process id and creates its own pool. It leaks the memory of the parent's pool, once per fork.
 class Workers {
-    static std::int64_t process_id() {
-#if defined(__unix__) || defined(__APPLE__)
-        return static_cast<std::int64_t>(getpid());
-#else
-        return 0;
-#endif
-    }
-
     // A waiting caller, and the worker it receives; null: it may create one.
     struct Caller {
         std::condition_variable called;

@@ -305,13 +305,18 @@ def test_short_searches_have_the_same_answers_alone_concurrently_and_in_a_batch(
     with serving(folder[0]) as client:
         service, ran = client.service, []
         alone = [recommend(client, body)["items"] for body in bodies]
-        run_of, service.engine.seconds = service.engine.run, 0.0005
+        engine, steps = service.engine, service.engine.run_in_steps
+        run_of, engine.seconds = engine.run, 0.0005
 
-        def noted(work, *, priority, brief, **more):
+        def noted(work, *, priority=Priority.CALLER, brief, **more):
             ran.append((priority, brief))
             return run_of(work, priority=priority, brief=brief, **more)
 
-        service.engine.run = noted
+        def noted_steps(work, **more):
+            ran.append((Priority.CALLER, True))
+            return steps(work, **more)
+
+        engine.run, engine.run_in_steps = noted, noted_steps
         # Another request is in progress all the time.
         service.admission.enter()
         assert asked_by_many(client, bodies) == alone

@@ -18,6 +18,7 @@ from beamwood.kernels.arrays import aligned
 from beamwood.kernels.din import DinWeights
 from beamwood.kernels.dispatch import native, native_level
 from beamwood.kernels.light import Way
+from beamwood.kernels.native_search import Later, native_search, without_native_form
 from beamwood.kernels.reference import SearchResult
 from beamwood.kernels.steering import Visited
 from beamwood.tree.tree import Shape
@@ -28,8 +29,6 @@ __all__ = ["PRECISIONS", "DinSearch", "Queue"]
 PRECISIONS = ("exact", "float32", "bf16")
 _MOST = 2**31
 """The largest k of the native core."""
-_NATIVE = ("similarity", "seen", "neighbours")
-"""The terms implemented in the native core (native/search)."""
 Live = tuple[NDArray[np.int32], ...]
 Excluded = tuple[NDArray[np.int64], NDArray[np.int32]]
 
@@ -85,9 +84,11 @@ class DinSearch:
         self._built = (threads, precision, level, by_path, table_nodes)
         self._core: Any = None
         self.module = module = native()
-        self.why_numpy = "the native core is not in use" if module is None else _without_native_form(weights)
+        self.why_numpy = "the native core is not in use" if module is None else without_native_form(weights)
         if not self.why_numpy:
-            self._core = _core(module, weights, shape, native_level(level), precision, by_path, table_nodes, threads)
+            self._core = native_search(
+                module, weights, shape, native_level(level), precision, by_path, table_nodes, threads
+            )
         elif precision == "bf16":
             raise InputError(f"precision='bf16' needs the native core, but {self.why_numpy}; use 'exact'")
         elif module is not None:
@@ -173,6 +174,31 @@ class DinSearch:
             return SearchResult(*self._core.steered(history, numbers, k, live, *(lists or _no_lists(len(history)))))
 
         return self._found(ask, history_BL, live, excluded)
+
+    def later(
+        self,
+        history_BL: IndexArray,
+        way: Way,
+        *,
+        k: int,
+        live: Live,
+        excluded: Excluded | None = None,
+        again: bool = False,
+    ) -> Later | None:
+        """`beam` or `steered` of one row, to run later; None where they do not run in the native core, or convert or
+        refuse an argument.
+        """
+        if self._core is None or not 1 <= k <= min(way.beam_width, _MOST):
+            return None
+        lists = excluded or _no_lists(len(history_BL))
+        width = min(way.beam_width, self.shape.capacity)
+        try:
+            if way.kind == "beam":
+                return Later(self._core.beam(history_BL, width, k, live, *lists, later=True))
+            numbers = (way.beam_width, way.judged, way.kind == "cascade", again)
+            return Later(self._core.steered(history_BL, numbers, k, live, *lists, later=True))
+        except (TypeError, ValueError):
+            return None
 
     def visit(
         self,
@@ -340,57 +366,3 @@ def _rebuilt(
     return DinSearch(
         weights, shape, threads=threads, precision=precision, level=level, by_path=by_path, table_nodes=table_nodes
     )
-
-
-def _without_native_form(weights: DinWeights) -> str:
-    """Why the native core cannot search, "" where it can."""
-    foreign = [f"'{name}'" for name, part in weights.terms.items() if part.term.native not in _NATIVE]
-    return f"no native form is known of the term {', '.join(foreign)}" if foreign else ""
-
-
-def _core(
-    module: Any,
-    weights: DinWeights,
-    shape: Shape,
-    level: str,
-    precision: str,
-    by_path: bool,
-    table_nodes: int,
-    threads: int,
-) -> Any:
-    """The native searcher, which keeps the arrays of `weights` alive."""
-    use_amx = precision != "float32" and level == "v4" and module.has_amx()
-    if precision == "bf16" and not use_amx:
-        raise InputError("precision='bf16' needs a processor with AMX; use 'exact'")
-    layers = [weights.attention_in, weights.attention_out, *weights.layers]
-    terms = {part.term.native: part.arrays for part in weights.terms.values()}
-    return module.Searcher(
-        weights.nodes,
-        [(layer.weight, layer.bias, layer.slope) for layer in layers],
-        weights.windows,
-        (shape.root_fanout, shape.branching, shape.depth),
-        level,
-        precision if use_amx else "float32",
-        by_path,
-        table_nodes,
-        _similarity(weights, terms),
-        _neighbours(terms),
-        None if weights.light is None else tuple(weights.light.arrays().values()),
-        threads,
-    )
-
-
-def _similarity(weights: DinWeights, terms: dict[str, dict[str, NDArray[Any]]]) -> tuple[NDArray[Any], ...] | None:
-    """The similarity and seen terms, which the core has as one; zeros for an absent one."""
-    if "similarity" not in terms and "seen" not in terms:
-        return None
-    nothing = np.zeros(weights.history_length, np.float32)
-    own = terms.get("similarity") or {"vectors": np.zeros((len(weights.nodes), 1), np.float32), "places": nothing}
-    return own["vectors"], own["places"], terms.get("seen", {"weights": nothing})["weights"]
-
-
-def _neighbours(terms: dict[str, dict[str, NDArray[Any]]]) -> tuple[Any, ...] | None:
-    own = terms.get("neighbours")
-    if own is None:
-        return None
-    return own["leaves"], own["chances"], own["shares"], own["places"], float(own["gain"][0])

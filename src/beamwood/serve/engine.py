@@ -3,7 +3,8 @@
 Warm-up that has waited for long is next, as an overloaded service is given another model too.
 
 A thread that ends a brief search and finds another one waiting continues, and reports several results together: waking
-thread and event loop for each costs half of such a search, as both wait for one interpreter.
+thread and event loop for each costs half of such a search, as both wait for one interpreter. Brief searches that the
+native core makes alone run on its own threads instead (`background`).
 
 The narrowing of a search (`pressure` 0..1) comes from `admission`.
 """
@@ -21,14 +22,16 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from beamwood.serve.admission import overloaded
+from beamwood.serve.background import Background
 from beamwood.serve.problems import late
 
-__all__ = ["Engine", "Priority", "Ran"]
+__all__ = ["Engine", "InSteps", "Priority", "Ran"]
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 # The weight of a new search's time in the running mean.
 _SHARE = 0.1
 # Times are capped at this multiple of the mean: a search delayed, as by garbage collection, is no measure.
@@ -60,6 +63,22 @@ class Ran(Generic[T]):
     queued: float
     seconds: float
     pressure: float
+
+
+class InSteps(Protocol[T_co]):
+    """Work whose search the native core can make alone."""
+
+    def __call__(self, pressure: float) -> T_co:
+        """The work as a whole."""
+        ...
+
+    def begin(self, pressure: float) -> Any:
+        """What precedes the search; returns its native task, None where the work has to be done as a whole."""
+        ...
+
+    def end(self, searched: float) -> T_co:
+        """What follows the search, which took these seconds."""
+        ...
 
 
 class _Ticket:
@@ -107,6 +126,7 @@ class Engine:
         ]
         for thread in self._threads:
             thread.start()
+        self._background = Background.open(threads, _niceness())
 
     def waiting(self, priority: Priority = Priority.CALLER) -> int:
         """The number of waiting searches."""
@@ -135,9 +155,27 @@ class Engine:
         """Run it, and update the mean time."""
         began, processor = time.monotonic(), time.thread_time()
         value = work(pressure)
-        took = time.thread_time() - processor
-        self.seconds += _SHARE * (min(took, _MOST_TIMES * self.seconds) - self.seconds)
+        self._took(time.thread_time() - processor)
         return Ran(value, queued, time.monotonic() - began, pressure)
+
+    def _took(self, seconds: float) -> None:
+        self.seconds += _SHARE * (min(seconds, _MOST_TIMES * self.seconds) - self.seconds)
+
+    async def run_in_steps(self, work: InSteps[T], *, deadline: float, pressure: float = 0.0) -> Ran[T]:
+        """The result of brief work, whose search runs on a native thread where it can. Errors: as `run`."""
+        began = time.monotonic()
+        task = None if self._background is None else work.begin(pressure)
+        if task is None or self._background is None:
+            return await self.run(work, deadline=deadline, pressure=pressure, brief=True)
+        prepared = time.monotonic() - began
+        try:
+            await self._background.run(task, deadline)
+        finally:
+            self.expired += not task.ran
+        self._took(task.processor)
+        ended = time.monotonic()
+        value = work.end(task.seconds)
+        return Ran(value, task.waited, prepared + task.seconds + time.monotonic() - ended, pressure)
 
     async def run(
         self,
@@ -176,6 +214,8 @@ class Engine:
             self._permits.put(False)
         for thread in self._threads:
             thread.join(timeout=10)
+        if self._background is not None:
+            self._background.close()
 
     def _work(self) -> None:
         _stand_behind()
@@ -231,12 +271,17 @@ class Engine:
                     continue
 
 
+def _niceness() -> int:
+    """Below the event loop's priority, which does little but delays everyone."""
+    return min(19, os.nice(0) + _BEHIND)
+
+
 def _stand_behind() -> None:
-    """Lower the priority of the calling thread below the event loop's, which does little but delays everyone."""
+    """Lower the priority of the calling thread."""
     if sys.platform == "linux":
         # Only Linux has priorities by thread; a container may forbid it.
         with suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), min(19, os.nice(0) + _BEHIND))
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _niceness())
 
 
 def _tell(ended: list[_Ended]) -> None:

@@ -17,7 +17,7 @@ from beamwood.retrieval.new_items.beside import Beside
 from beamwood.retrieval.new_items.extended import NOWHERE, export_extended, known_histories, restore_extended
 from beamwood.retrieval.new_items.extra_leaves import ExtraLeaves
 from beamwood.retrieval.new_items.slots import slots_of
-from beamwood.retrieval.searchers.tree import TreeSearcher
+from beamwood.retrieval.searchers.tree import LaterHits, TreeSearcher
 from beamwood.types import BoolArray, Hits, IndexArray, ItemLists, Query, SearchOptions
 
 __all__ = ["MOST_BESIDE", "ExtendedTree"]
@@ -96,6 +96,12 @@ class ExtendedTree(TreeSearcher):
     def search(self, query: Query, k: int, options: SearchOptions = SearchOptions()) -> Hits:
         """The k best of the results in the tree and of the items beside it."""
         return self._with_beside(super().search(query, k, options), query, k, options)
+
+    def later(self, query: Query, k: int, options: SearchOptions = SearchOptions()) -> LaterHits | None:
+        """See `TreeSearcher`; None where items beside the tree are to be scored too."""
+        if len(self._beside.rows_O) or len(self._last.rows_O):
+            return None
+        return super().later(query, k, options)
 
     def beam(self, query: Query, k: int, options: SearchOptions = SearchOptions()) -> Hits:
         """`search` without the history's items as candidates."""

@@ -5,7 +5,8 @@ Shape legend: B rows, M items a row, N items, K results.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -17,6 +18,7 @@ from beamwood.kernels.arrays import check_integers
 from beamwood.kernels.din import DinWeights
 from beamwood.kernels.light import Way
 from beamwood.kernels.links import LINKS, Link
+from beamwood.kernels.native_search import Later
 from beamwood.kernels.reference import SearchResult
 from beamwood.kernels.rows import banned_of, items_of_leaves, leaves_of
 from beamwood.kernels.search import DinSearch, Queue
@@ -31,7 +33,7 @@ from beamwood.retrieval.top_k import num_allowed, sort_candidates
 from beamwood.tree.tree import Shape, Tree
 from beamwood.types import Hits, IndexArray, ItemLists, Query, QueryNeeds, SearchOptions
 
-__all__ = ["TreeSearcher", "searcher_with"]
+__all__ = ["LaterHits", "TreeSearcher", "searcher_with"]
 
 # With this few allowed items for each judged leaf, scoring each is no more expensive than the light head and a beam.
 _EXACT_FACTOR = 2
@@ -46,6 +48,18 @@ class _Stored(StoredConfig):
     link: Literal["softmax", "sigmoid", "path", "order"]
     ways: list[StoredWay]
     way: int
+
+
+@dataclass(frozen=True, slots=True)
+class LaterHits:
+    """A search that the native core makes later, and what its result is made into."""
+
+    search: Later
+    hits_of: Callable[[SearchResult], Hits]
+
+    def hits(self) -> Hits:
+        """The hits, once it ran. Errors: `ArtefactError` where a score is not a number."""
+        return self.hits_of(self.search.found())
 
 
 class TreeSearcher:
@@ -141,6 +155,16 @@ class TreeSearcher:
         else:
             found = self._search.steered(leaves, way, k=k, live=live, excluded=excluded, again=self._come_again)
         return self._hits(found)
+
+    def later(self, query: Query, k: int, options: SearchOptions = SearchOptions()) -> LaterHits | None:
+        """`search` of one row in two steps, with the native core's work between them; None where it takes more."""
+        way = self._way(k, options)
+        if self._scores_all(options, way) or (self._come_again and way.kind == "beam"):
+            return None
+        check_search(len(query), self.num_items, k, excluded=options.excluded, allowed=options.allowed)
+        leaves, live, excluded = self._leaves(query), self._live(options), self._excluded(options)
+        later = self._search.later(leaves, way, k=k, live=live, excluded=excluded, again=self._come_again)
+        return None if later is None else LaterHits(later, self._hits)
 
     def apart(self, query: Query, k: int) -> Candidates:
         """The k best unseen items by the beam, and all items of the latest history; the weight of seen items counts for

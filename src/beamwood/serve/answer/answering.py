@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -19,10 +20,11 @@ from beamwood.errors import ArtefactError, InputError
 from beamwood.retrieval.columns.filters import Filters
 from beamwood.retrieval.found import found_of
 from beamwood.retrieval.request import Request
-from beamwood.retrieval.rules import arranged, rules_of
+from beamwood.retrieval.rules import Rules, arranged, rules_of
 from beamwood.retrieval.searchers.blend import Blend
 from beamwood.retrieval.searchers.neighbours import NeighbourSearcher
 from beamwood.retrieval.searchers.popularity import PopularitySearcher
+from beamwood.retrieval.searchers.tree import LaterHits, TreeSearcher
 from beamwood.retrieval.top_k import num_allowed
 from beamwood.serve.answer.asking import KnownHistory, StoredHistory, check_needs, known_of
 from beamwood.serve.answer.explaining import explained
@@ -36,7 +38,7 @@ from beamwood.serve.problems import Problem, check_time
 from beamwood.serve.settings import Limits
 from beamwood.types import Hits, ItemLists, Query, Searcher, SearchOptions
 
-__all__ = ["FoundItems", "answer_items", "recommended"]
+__all__ = ["FoundItems", "Recommending", "answer_items", "recommended"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +78,100 @@ def recommended(
     """The answer to a body, and all items found. Errors: `Problem` on what does not fit this snapshot, and where the
     `deadline` (by `time.monotonic`) passes between two steps.
     """
-    began = time.perf_counter()
+    return Recommending(snapshot, body, kept, limits, request_id=request_id, deadline=deadline)(pressure)
+
+
+class Recommending:
+    """One recommendation: as a whole on the calling thread, or in two steps around a search that the native core makes
+    on its own threads. Errors: as `recommended`.
+    """
+
+    __slots__ = ("_asked", "_later", "_seconds", "body", "deadline", "kept", "limits", "request_id", "snapshot")
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        body: Recommend,
+        kept: StoredHistory,
+        limits: Limits,
+        *,
+        request_id: str,
+        deadline: float,
+    ) -> None:
+        self.snapshot, self.body, self.kept, self.limits = snapshot, body, kept, limits
+        self.request_id, self.deadline = request_id, deadline
+        self._asked: _Asked | None = None
+        self._later: LaterHits | None = None
+        self._seconds = 0.0
+
+    def __call__(self, pressure: float) -> tuple[Answer, FoundItems]:
+        """The answer to the body, and all items found."""
+        began = time.perf_counter()
+        with _refusing(self.snapshot, self.body):
+            asked = _asked(self.snapshot, self.body, self.kept, self.limits, pressure)
+            found = _found(self.snapshot, self.body, asked, self.limits, partial(check_time, self.deadline))
+            return self._answered(asked, found, time.perf_counter() - began), found.items
+
+    def begin(self, pressure: float) -> Any:
+        """The native task of the search; None where the answer needs more, and is made as a whole."""
+        began = time.perf_counter()
+        snapshot, body = self.snapshot, self.body
+        if body.dry_run or body.explain != "none" or not isinstance(snapshot.searcher, TreeSearcher):
+            return None
+        with _refusing(snapshot, body):
+            asked = _asked(snapshot, body, self.kept, self.limits, pressure)
+            if asked.rules is not None or _limits_new(snapshot, self.limits):
+                return None
+            later = snapshot.searcher.later(asked.query, asked.k, asked.options)
+        if later is None:
+            return None
+        self._asked, self._later, self._seconds = asked, later, time.perf_counter() - began
+        return later.search.task
+
+    def end(self, searched: float) -> tuple[Answer, FoundItems]:
+        """The answer, once the task of `begin` ran for `searched` seconds."""
+        began = time.perf_counter()
+        assert self._asked is not None
+        assert self._later is not None
+        with _refusing(self.snapshot, self.body):
+            found = _found_by_model(self.snapshot, self._asked, self._later.hits())
+            seconds = self._seconds + searched + time.perf_counter() - began
+            return self._answered(self._asked, found, seconds), found.items
+
+    def _answered(self, asked: _Asked, found: _Found, searched: float) -> Answer:
+        snapshot, body, known, hits = self.snapshot, self.body, asked.known, found.hits
+        ranked = 0.0 if hits is None else hits.rank_seconds
+        items = answer_items(snapshot, found.items, body.k, body.fields)
+        whole = None
+        if body.explain != "none" and hits is not None:
+            full, shown = body.explain == "full", found.items.items[: body.k]
+            in_time = partial(check_time, self.deadline)
+            whole = explained(snapshot, asked.query, hits, asked.options, items, shown, full=full, in_time=in_time)
+        length, options = snapshot.history_length, asked.options
+        return Answer(
+            request_id=self.request_id,
+            model=snapshot.model,
+            snapshot=snapshot.number,
+            source=found.source,  # type: ignore[arg-type]
+            history_used=len(known.history) if length is None else min(length, len(known.history)),
+            history_seq=known.seq,
+            stale_history=known.stale,
+            unknown_user=known.unknown_user,
+            beam_width=asked.rung.beam_width,
+            degraded=asked.rung is not snapshot.rungs[0] and body.beam_width is None and body.effort is None,
+            allowed=None if options.allowed is None else options.of_filter(num_allowed, num_allowed),
+            took_ms=Took(search=round(1000 * searched, 3), rank=round(1000 * ranked, 3)),
+            items=items,
+            unknown_items=known.unknown_items,
+            explain=whole,
+        )
+
+
+@contextmanager
+def _refusing(snapshot: Snapshot, body: Recommend) -> Iterator[None]:
+    """A context in which errors of the package become refusals of the body."""
     try:
-        return _recommended(snapshot, body, kept, limits, request_id, pressure, began, partial(check_time, deadline))
+        yield
     except ArtefactError as error:
         raise Problem("internal", str(error)) from None
     except InputError as error:
@@ -88,16 +181,28 @@ def recommended(
         raise Problem("invalid_request", message, field="filter") from None
 
 
-def _recommended(
-    snapshot: Snapshot,
-    body: Recommend,
-    kept: StoredHistory,
-    limits: Limits,
-    request_id: str,
-    pressure: float,
-    began: float,
-    in_time: Callable[[], None],
-) -> tuple[Answer, FoundItems]:
+@dataclass(slots=True, eq=False)
+class _Asked:
+    """What a body asks of the searcher."""
+
+    known: KnownHistory
+    rung: Rung
+    rules: Rules | None
+    query: Query
+    k: int
+    options: SearchOptions
+
+
+@dataclass(slots=True, eq=False)
+class _Found:
+    """What was found, by which source; `hits`: the searcher's own, None without a search."""
+
+    hits: Hits | None
+    items: FoundItems
+    source: str = "model"
+
+
+def _asked(snapshot: Snapshot, body: Recommend, kept: StoredHistory, limits: Limits, pressure: float) -> _Asked:
     known = known_of(snapshot, body, kept)
     rung = _rung(snapshot, body, pressure)
     wanted = min(max(body.k, limits.pages_k) if body.pages else body.k, snapshot.num_items)
@@ -106,35 +211,7 @@ def _recommended(
     query, k, options = snapshot.names.resolve(request, snapshot.needs)
     if body.explain != "none":
         options = replace(options, explain=True)
-    if body.dry_run:
-        hits, found, source = None, FoundItems([], [], [], []), "model"
-    else:
-        hits, found, source = _search(snapshot, request, query, k, options, limits.new_item_share, in_time)
-    searched, ranked = time.perf_counter() - began, 0.0 if hits is None else hits.rank_seconds
-    items = answer_items(snapshot, found, body.k, body.fields)
-    whole = None
-    if body.explain != "none" and hits is not None:
-        full = body.explain == "full"
-        whole = explained(snapshot, query, hits, options, items, found.items[: body.k], full=full, in_time=in_time)
-    length = snapshot.history_length
-    answer = Answer(
-        request_id=request_id,
-        model=snapshot.model,
-        snapshot=snapshot.number,
-        source=source,  # type: ignore[arg-type]
-        history_used=len(known.history) if length is None else min(length, len(known.history)),
-        history_seq=known.seq,
-        stale_history=known.stale,
-        unknown_user=known.unknown_user,
-        beam_width=rung.beam_width,
-        degraded=rung is not snapshot.rungs[0] and body.beam_width is None and body.effort is None,
-        allowed=None if options.allowed is None else options.of_filter(num_allowed, num_allowed),
-        took_ms=Took(search=round(1000 * searched, 3), rank=round(1000 * ranked, 3)),
-        items=items,
-        unknown_items=known.unknown_items,
-        explain=whole,
-    )
-    return answer, found
+    return _Asked(known, rung, rules_of(request, k, snapshot.names.filters), query, k, options)
 
 
 def _rung(snapshot: Snapshot, body: Recommend, pressure: float) -> Rung:
@@ -205,36 +282,40 @@ def _condition(snapshot: Snapshot, given: Any, place: int, limits: Limits) -> di
     return where
 
 
-def _search(
-    snapshot: Snapshot,
-    request: Request,
-    query: Query,
-    k: int,
-    options: SearchOptions,
-    share: float,
-    in_time: Callable[[], None],
-) -> tuple[Hits, FoundItems, str]:
-    rules = rules_of(request, k, snapshot.names.filters)
-    named: list[str | None] = []
+def _limits_new(snapshot: Snapshot, limits: Limits) -> bool:
+    """Whether items added after the fit may have a share of an answer only."""
+    return limits.new_item_share < 1 and snapshot.num_items > snapshot.known
+
+
+def _found(snapshot: Snapshot, body: Recommend, asked: _Asked, limits: Limits, in_time: Callable[[], None]) -> _Found:
+    if body.dry_run:
+        return _Found(None, FoundItems([], [], [], []))
+    query, k, options, rules = asked.query, asked.k, asked.options, asked.rules
+    share = limits.new_item_share
     if rules is None:
         hits = snapshot.searcher.search(query, k, options)
-        if share < 1 and snapshot.num_items > snapshot.known:
+        if _limits_new(snapshot, limits):
             hits = with_share_of_new(snapshot, query, hits, k, options, share)
-    else:
-        if share < 1 and snapshot.num_items > snapshot.known:
-            rules = replace(rules, known=snapshot.fitted_alone, num_others=math.ceil(share * k))
-        hits, promotions = arranged(snapshot.searcher, query, k, options, rules, before_search=in_time)
-        named = promotions[0] if promotions else []
+        return _found_by_model(snapshot, asked, hits)
+    if _limits_new(snapshot, limits):
+        rules = replace(rules, known=snapshot.fitted_alone, num_others=math.ceil(share * k))
+    hits, promotions = arranged(snapshot.searcher, query, k, options, rules, before_search=in_time)
+    return _found_by_model(snapshot, asked, hits, promotions[0] if promotions else [])
+
+
+def _found_by_model(snapshot: Snapshot, asked: _Asked, hits: Hits, named: Sequence[str | None] = ()) -> _Found:
+    """What the hits of a search are; `named`: the promotion of each, none without promotions."""
+    query, k, options = asked.query, asked.k, asked.options
     there, scores = found_of(hits)
     items = there.tolist()
     source, own = _source(snapshot, query, hits, len(items))
     sources = _sources(snapshot, items, own, named)
-    found = FoundItems(items, scores, sources, named or [None] * len(items), int(hits.scored[0]))
-    if len(items) < k and rules is None and source != "popular" and snapshot.popular is not None:
+    found = FoundItems(items, scores, sources, list(named) or [None] * len(items), int(hits.scored[0]))
+    if len(items) < k and asked.rules is None and source != "popular" and snapshot.popular is not None:
         more = _filled(snapshot.popular, query, k, options, there)
         if more is not None:
-            return hits, found.followed_by(more), "mixed" if items else "popular"
-    return hits, found, source
+            return _Found(hits, found.followed_by(more), "mixed" if items else "popular")
+    return _Found(hits, found, source)
 
 
 def _source(snapshot: Snapshot, query: Query, hits: Hits, count: int) -> tuple[str, list[str]]:
@@ -248,7 +329,7 @@ def _source(snapshot: Snapshot, query: Query, hits: Hits, count: int) -> tuple[s
     return source, [source] * count
 
 
-def _sources(snapshot: Snapshot, items: list[int], sources: list[str], named: list[str | None]) -> list[str]:
+def _sources(snapshot: Snapshot, items: list[int], sources: list[str], named: Sequence[str | None]) -> list[str]:
     """The source of each item: its own, unless it was added after the fit or by a `named` promotion."""
     if snapshot.num_items > snapshot.known:
         sources = ["new_item" if item >= snapshot.known else own for item, own in zip(items, sources, strict=True)]

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from beamwood.serve.answer.answering import Recommending
 from beamwood.serve.answer.snapshot import Snapshot
 from beamwood.serve.engine import Priority, Ran
 from beamwood.serve.problems import Problem, of_fields
@@ -120,6 +121,8 @@ class Call:
         pressure, brief = admission.pressure if calls else 0.0, plain and engine.is_brief
         if brief and calls and (admission.before <= 1 or engine.threads == 1 or engine.long >= engine.threads):
             ran = engine.run_here(work, deadline=deadline, pressure=pressure)
+        elif brief and calls and isinstance(work, Recommending):
+            ran = await engine.run_in_steps(work, deadline=deadline, pressure=pressure)
         else:
             if not brief and engine.is_busy and self.watcher is None and self.receive is not None:
                 self.watcher = asyncio.create_task(self._watch())

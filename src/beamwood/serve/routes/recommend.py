@@ -6,7 +6,7 @@ import asyncio
 import functools
 import time
 
-from beamwood.serve.answer.answering import FoundItems, recommended
+from beamwood.serve.answer.answering import FoundItems, Recommending
 from beamwood.serve.answer.asking import check_asking
 from beamwood.serve.answer.cursor import next_page, rest_asked, with_cursor
 from beamwood.serve.answer.filter_form import filter_name
@@ -76,7 +76,7 @@ async def answer_one(
     asked = time.monotonic()
     kept = await service.histories.kept(snapshot, body)
     stored = time.monotonic() - asked
-    work = functools.partial(recommended, snapshot, body, kept, limits, request_id=request_id, deadline=deadline)
+    work = Recommending(snapshot, body, kept, limits, request_id=request_id, deadline=deadline)
     ran = await call.run(work, deadline=deadline, priority=priority, plain=_is_plain(body))
     answer: Answer = ran.value[0]
     found: FoundItems = ran.value[1]

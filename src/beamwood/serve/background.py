@@ -1,0 +1,77 @@
+"""Searches on the native core's own threads, which need no interpreter; the event loop learns of their ends together.
+
+A Python thread and the event loop wait for each other's interpreter twice in a search, which costs half of a brief one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from contextlib import suppress
+from typing import Any, Self
+
+from beamwood.kernels.dispatch import native
+from beamwood.serve.problems import late
+
+__all__ = ["Background"]
+
+_READ_BYTES = 4096
+
+
+class Background:
+    """`threads` native threads of a niceness, and the pipe by which they wake the event loop; used by the loop only."""
+
+    def __init__(self, module: Any, threads: int, niceness: int) -> None:
+        self._read, self._write = os.pipe()
+        for end in (self._read, self._write):
+            os.set_blocking(end, False)
+        self._threads = module.Background(threads, niceness, self._write)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._waiting: dict[Any, asyncio.Future[None]] = {}
+
+    @classmethod
+    def open(cls, threads: int, niceness: int) -> Self | None:
+        """None where the native core, or a pipe that an event loop can watch, is missing."""
+        module = native()
+        return None if module is None or os.name != "posix" else cls(module, threads, niceness)
+
+    def __len__(self) -> int:
+        """The searches that wait or run."""
+        return len(self._waiting)
+
+    async def run(self, task: Any, deadline: float) -> None:
+        """Wait until a native task ran. Errors: `Problem` "deadline" where that, by `time.monotonic`, passed first, and
+        the error of the search.
+
+        A task whose caller is cancelled, or whose deadline passes in the queue, never begins.
+        """
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            loop.add_reader(self._read, self._collect)
+            self._loop = loop
+        ended = self._waiting[task] = loop.create_future()
+        self._threads.submit(task, max(0.0, deadline - time.monotonic()))
+        try:
+            await ended
+        except asyncio.CancelledError:
+            task.abandon()
+            raise
+        if not task.ran:
+            raise late()
+
+    def _collect(self) -> None:
+        with suppress(BlockingIOError):
+            os.read(self._read, _READ_BYTES)
+        for task in self._threads.ended():
+            ended = self._waiting.pop(task)
+            if not ended.done():
+                ended.set_result(None)
+
+    def close(self) -> None:
+        """End the threads after their running searches."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._loop.remove_reader, self._read)
+        self._threads.close()
+        for end in (self._read, self._write):
+            os.close(end)

@@ -1,0 +1,124 @@
+"""Searches beside the interpreter: told together, late ones refused, abandoned ones never begun."""
+
+import asyncio
+import time
+
+import pytest
+
+from beamwood.kernels import native
+from beamwood.serve.background import Background
+from beamwood.serve.engine import Engine
+from beamwood.serve.problems import Problem
+from kernels.test_background import WAYS, Case, equal
+
+pytestmark = pytest.mark.skipif(native() is None, reason="the native core was not built")
+
+
+def soon():
+    return time.monotonic() + 60
+
+
+@pytest.fixture
+def background():
+    opened = Background.open(2, 0)
+    yield opened
+    opened.close()
+
+
+class Work:
+    """A search in steps; `steps` lists what was done."""
+
+    def __init__(self, case, row, begins=True):
+        self.case, self.row, self.begins, self.steps = case, row, begins, []
+
+    def __call__(self, pressure):
+        self.steps.append("whole")
+        return self.case.direct(self.row, WAYS[1])
+
+    def begin(self, pressure):
+        self.steps.append("begin")
+        if not self.begins:
+            return None
+        self.later = self.case.later(self.row)
+        return self.later.task
+
+    def end(self, searched):
+        assert searched > 0
+        self.steps.append("end")
+        return self.later.found()
+
+
+def test_many_searches_at_once_each_have_their_own_result(background):
+    case = Case()
+    laters = [case.later(at % 8) for at in range(40)]
+
+    async def main():
+        await asyncio.gather(*(background.run(later.task, soon()) for later in laters))
+
+    asyncio.run(main())
+    # A later loop has to be told too.
+    again = case.later(3)
+    asyncio.run(background.run(again.task, soon()))
+    assert len(background) == 0
+    for at, later in enumerate([*laters, again]):
+        assert equal(later.found(), case.direct(at % 8 if at < 40 else 3, WAYS[1]))
+
+
+def test_a_deadline_that_passed_is_an_error(background):
+    case = Case()
+    with pytest.raises(Problem) as raised:
+        asyncio.run(background.run(case.later(0).task, time.monotonic() - 1))
+    assert (raised.value.code, raised.value.status) == ("deadline", 504)
+
+
+def test_the_search_of_a_caller_who_left_never_begins():
+    case = Case()
+    one = Background.open(1, 0)
+
+    async def main():
+        before = [asyncio.create_task(one.run(case.later(at % 8, WAYS[0]).task, soon())) for at in range(100)]
+        left = case.later(0)
+        leaving = asyncio.create_task(one.run(left.task, soon()))
+        await asyncio.sleep(0)
+        leaving.cancel()
+        await asyncio.gather(*before)
+        while len(one):
+            await asyncio.sleep(0.001)
+        return left
+
+    left = asyncio.run(main())
+    one.close()
+    assert not left.task.ran
+
+
+def test_the_engine_searches_in_steps_where_it_can():
+    case, engine = Case(), Engine(2)
+
+    async def main():
+        works = [Work(case, row, begins=row % 2 == 0) for row in range(8)]
+        found = await asyncio.gather(*(engine.run_in_steps(work, deadline=soon()) for work in works))
+        with pytest.raises(Problem, match="not ready in time"):
+            await engine.run_in_steps(Work(case, 0), deadline=time.monotonic() - 1)
+        return works, found
+
+    try:
+        works, found = asyncio.run(main())
+    finally:
+        engine.close()
+    assert [work.steps for work in works] == [["begin", "end"], ["begin", "whole"]] * 4
+    assert all(equal(ran.value, case.direct(row, WAYS[1])) for row, ran in enumerate(found))
+    assert all(ran.seconds > 0 for ran in found)
+    assert engine.expired == 1
+
+
+def test_without_the_native_core_there_is_none(monkeypatch):
+    monkeypatch.setenv("BEAMWOOD_KERNELS", "reference")
+    assert Background.open(1, 0) is None
+    case, engine = Case.__new__(Case), Engine(1)
+    case.direct = lambda row, way: (row,)
+    try:
+        work = Work(case, 5)
+        assert asyncio.run(engine.run_in_steps(work, deadline=soon())).value == (5,)
+    finally:
+        engine.close()
+    assert work.steps == ["whole"]
