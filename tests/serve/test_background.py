@@ -71,6 +71,26 @@ def test_a_deadline_that_passed_is_an_error(background):
     assert (raised.value.code, raised.value.status) == ("deadline", 504)
 
 
+def test_a_deadline_that_passes_in_the_queue_is_an_error_at_once():
+    case, one = Case(), Background.open(1, 0)
+
+    async def main():
+        before = [asyncio.create_task(one.run(case.later(at % 8, WAYS[0]).task, soon())) for at in range(300)]
+        late = case.later(0)
+        await asyncio.sleep(0)
+        with pytest.raises(Problem, match="not ready in time"):
+            await one.run(late.task, time.monotonic() + 0.0005)
+        assert not all(task.done() for task in before)
+        await asyncio.gather(*before)
+        while len(one):
+            await asyncio.sleep(0.001)
+        return late
+
+    late = asyncio.run(main())
+    one.close()
+    assert not late.task.ran
+
+
 def test_the_search_of_a_caller_who_left_never_begins():
     case = Case()
     one = Background.open(1, 0)

@@ -41,8 +41,8 @@ class Background:
         return len(self._waiting)
 
     async def run(self, task: Any, deadline: float) -> None:
-        """Wait until a native task ran. Errors: `Problem` "deadline" where that, by `time.monotonic`, passed first, and
-        the error of the search.
+        """Wait until a native task ran, whose result may be an error. Errors: `Problem` "deadline" where that, by
+        `time.monotonic`, passes first.
 
         A task whose caller is cancelled, or whose deadline passes in the queue, never begins.
         """
@@ -51,21 +51,25 @@ class Background:
             loop.add_reader(self._read, self._collect)
             self._loop = loop
         ended = self._waiting[task] = loop.create_future()
-        self._threads.submit(task, max(0.0, deadline - time.monotonic()))
+        seconds = max(0.0, deadline - time.monotonic())
+        timer = loop.call_later(seconds, _expire, ended)
+        self._threads.submit(task, seconds)
         try:
             await ended
-        except asyncio.CancelledError:
+        except BaseException:
             task.abandon()
             raise
-        if not task.ran:
-            raise late()
+        finally:
+            timer.cancel()
 
     def _collect(self) -> None:
         with suppress(BlockingIOError):
             os.read(self._read, _READ_BYTES)
         for task in self._threads.ended():
             ended = self._waiting.pop(task)
-            if not ended.done():
+            if not task.ran:
+                _expire(ended)
+            elif not ended.done():
                 ended.set_result(None)
 
     def close(self) -> None:
@@ -75,3 +79,8 @@ class Background:
         self._threads.close()
         for end in (self._read, self._write):
             os.close(end)
+
+
+def _expire(ended: asyncio.Future[None]) -> None:
+    if not ended.done():
+        ended.set_exception(late())

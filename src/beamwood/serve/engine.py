@@ -170,8 +170,9 @@ class Engine:
         prepared = time.monotonic() - began
         try:
             await self._background.run(task, deadline)
-        finally:
-            self.expired += not task.ran
+        except BaseException:
+            self.expired += 1
+            raise
         self._took(task.processor)
         ended = time.monotonic()
         value = work.end(task.seconds)
