@@ -6,12 +6,17 @@ import time
 import pytest
 
 from beamwood.kernels import native
+from beamwood.kernels.light import Way
 from beamwood.serve.background import Background
 from beamwood.serve.engine import Engine
 from beamwood.serve.problems import Problem
 from kernels.test_background import WAYS, Case, equal
 
 pytestmark = pytest.mark.skipif(native() is None, reason="the native core was not built")
+
+
+# A search that takes long.
+LONG = Way("beam", 200)
 
 
 def soon():
@@ -75,7 +80,7 @@ def test_a_deadline_that_passes_in_the_queue_is_an_error_at_once():
     case, one = Case(), Background.open(1, 0)
 
     async def main():
-        before = [asyncio.create_task(one.run(case.later(at % 8, WAYS[0]).task, soon())) for at in range(300)]
+        before = [asyncio.create_task(one.run(case.later(at % 8, LONG).task, soon())) for at in range(200)]
         late = case.later(0)
         await asyncio.sleep(0)
         with pytest.raises(Problem, match="not ready in time"):
@@ -96,7 +101,7 @@ def test_the_search_of_a_caller_who_left_never_begins():
     one = Background.open(1, 0)
 
     async def main():
-        before = [asyncio.create_task(one.run(case.later(at % 8, WAYS[0]).task, soon())) for at in range(100)]
+        before = [asyncio.create_task(one.run(case.later(at % 8, LONG).task, soon())) for at in range(200)]
         left = case.later(0)
         leaving = asyncio.create_task(one.run(left.task, soon()))
         await asyncio.sleep(0)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from beamwood.extras import asking_for
 from beamwood.serve.active import ActiveModels
 from beamwood.serve.admission import Admission
-from beamwood.serve.answer.answering import FoundItems
+from beamwood.serve.answer.found import FoundItems
 from beamwood.serve.engine import Engine
 from beamwood.serve.experiments import Experiments
 from beamwood.serve.histories import HistoryGateway

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
-from beamwood.serve.answer.answering import FoundItems, answer_items
+from beamwood.serve.answer.found import FoundItems, answer_items
 from beamwood.serve.answer.snapshot import Snapshot
 from beamwood.serve.messages import Answer, Recommend, Took
 from beamwood.serve.problems import Problem

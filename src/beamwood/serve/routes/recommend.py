@@ -6,10 +6,11 @@ import asyncio
 import functools
 import time
 
-from beamwood.serve.answer.answering import FoundItems, Recommending
+from beamwood.serve.answer.answering import Recommending
 from beamwood.serve.answer.asking import check_asking
 from beamwood.serve.answer.cursor import next_page, rest_asked, with_cursor
 from beamwood.serve.answer.filter_form import filter_name
+from beamwood.serve.answer.found import FoundItems
 from beamwood.serve.answer.kept import owner_of
 from beamwood.serve.answer.limited import check_limits
 from beamwood.serve.engine import Priority
