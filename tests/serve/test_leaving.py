@@ -12,6 +12,7 @@ from beamwood.serve.answer.asking import StoredHistory
 from beamwood.serve.answer.snapshot import open_snapshot
 from beamwood.serve.app import build_app
 from beamwood.serve.engine import Priority
+from beamwood.serve.http.begun import Begun
 from beamwood.serve.messages import Recommend
 from beamwood.serve.service import Service
 from beamwood.serve.settings import Limits, ServeSettings
@@ -76,6 +77,61 @@ def test_requests_of_disconnected_clients_are_not_searched(tmp_path):
     assert 'route="/v1/recommend"' in service.metrics.text().decode()
     assert 'code="499"' in service.metrics.text().decode()
     service.close()
+
+
+def test_a_client_who_leaves_at_once_holds_no_turn(tmp_path):
+    folder, _ = saved(tmp_path / "model")
+    service = Service.open(folder, ServeSettings(threads=1, timeout=60, max_wait=60, log="none"))
+    hold, app = threading.Event(), build_app(service)
+    (endpoint,) = (each for (_, path), each in app.waited.items() if path == b"/v1/recommend")
+    content = json.dumps({"user": 11, "beam_width": 9}).encode()
+
+    async def gone():
+        return {"type": "http.disconnect"}
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        first = asyncio.create_task(service.engine.run(lambda pressure: hold.wait(30), deadline=loop.time() + 1e6))
+        while service.engine.running < 1:
+            await asyncio.sleep(0.001)
+        # As the protocol does in its turn: the client is seen to have left before the task's first step.
+        service.admission.enter()
+        call, headers = endpoint.call([(b"content-type", b"application/json")], gone, loop.time())
+        begun = Begun(endpoint.answered(call, headers, content, print))
+        call.task = asyncio.create_task(begun)
+        await asyncio.wait([call.task], timeout=30)
+        hold.set()
+        await first
+
+    asyncio.run(main())
+    assert (service.in_flight, service.admission.callers, service.engine.long) == (0, 0, 0)
+    assert 'code="499"' in service.metrics.text().decode()
+    service.close()
+
+
+def test_what_has_begun_ends_with_a_task_that_is_cancelled_at_once():
+    steps = []
+
+    async def work(wait):
+        try:
+            steps.append(await wait)
+        finally:
+            steps.append("end")
+        return 5
+
+    async def main(cancel):
+        wait = asyncio.get_running_loop().create_future()
+        task = asyncio.create_task(Begun(work(wait)))
+        if cancel:
+            task.cancel()
+        asyncio.get_running_loop().call_later(0.01, wait.set_result, 3)
+        await asyncio.wait([task])
+        return None if task.cancelled() else task.result()
+
+    assert asyncio.run(main(cancel=True)) is None
+    assert steps == ["end"]
+    assert asyncio.run(main(cancel=False)) == 5
+    assert steps == ["end", 3, "end"]
 
 
 def test_slow_and_long_bodies_are_refused(tmp_path):

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Generator
+from collections.abc import Coroutine
 from typing import Any
 
 __all__ = ["Begun"]
 
+_NOTHING = object()
 
-class Begun:
-    """`done`: it ended with `value` in its first step. Otherwise it is awaited within the same task."""
+
+class Begun(Coroutine[Any, Any, Any]):
+    """`done`: it ended with `value` in its first step. Otherwise it is awaited, or a task runs the rest of it.
+
+    It is a coroutine itself, as a task that is cancelled before it ran any of the rest has to end what was begun.
+    """
 
     __slots__ = ("_coroutine", "_waits_for", "done", "value")
 
@@ -21,17 +26,27 @@ class Begun:
         except StopIteration as ended:
             self.value, self.done = ended.value, True
 
-    def __await__(self) -> Generator[Any, Any, Any]:
+    def send(self, value: Any) -> Any:
+        """Where a task goes on; the first time that is at what the first step waits for."""
         if self.done:
-            return self.value
-        waits_for = self._waits_for
-        while True:
-            try:
-                try:
-                    sent = yield waits_for
-                except BaseException as error:
-                    waits_for = self._coroutine.throw(error)
-                else:
-                    waits_for = self._coroutine.send(sent)
-            except StopIteration as ended:
-                return ended.value
+            raise StopIteration(self.value)
+        waits_for, self._waits_for = self._waits_for, _NOTHING
+        return self._coroutine.send(value) if waits_for is _NOTHING else waits_for
+
+    def throw(self, *error: Any) -> Any:
+        """An error of what it waits for, or its cancellation."""
+        self._waits_for = _NOTHING
+        return self._coroutine.throw(*error)
+
+    def close(self) -> None:
+        """End it where it is."""
+        self._coroutine.close()
+
+    def __await__(self) -> Begun:
+        return self
+
+    def __next__(self) -> Any:
+        return self.send(None)
+
+    def __iter__(self) -> Begun:
+        return self

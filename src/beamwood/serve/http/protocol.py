@@ -276,7 +276,7 @@ class _Served(HttpToolsProtocol):
         call, headers = asked.endpoint.call(asked.headers, asked.receive, asked.came)
         begun = Begun(asked.endpoint.answered(call, headers, b"".join(asked.parts), partial(self._send, asked)))
         if not begun.done:
-            call.task = self.loop.create_task(_rest_of(begun))
+            call.task = self.loop.create_task(begun)
             call.task.add_done_callback(self.tasks.discard)
             self.tasks.add(call.task)
         return True
@@ -354,10 +354,6 @@ class _Served(HttpToolsProtocol):
         self._timer = None
         if not self.transport.is_closing():
             self.transport.close()
-
-
-async def _rest_of(begun: Begun) -> None:
-    await begun
 
 
 def protocol_of(
