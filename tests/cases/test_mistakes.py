@@ -33,6 +33,10 @@ def there(planted, write, tmp_path, monkeypatch, say):
     (tmp_path / "named.txt").write_text("user_id\n1\n2\n")
     (tmp_path / "users.txt").write_text("1\n2\n")
     (tmp_path / "quoted.txt").write_text('"1"\n2\n')
+    (tmp_path / "rows.jsonl").write_text(
+        '{"age": 20, "user_id": 1, "taken": [3, 4]}\n{"age": 21, "user_id": 2, "taken": [5]}'
+    )
+    (tmp_path / "pairs.jsonl").write_text('{"user_id": 1, "item_id": 3}\n')
     (tmp_path / "empty.csv").write_text("")
     (tmp_path / "one.csv").write_text("user_id,item_id\n" + "7,1\n7,2\n")
     monkeypatch.chdir(tmp_path)
@@ -73,6 +77,15 @@ MISTAKES = {
     "recommend out --users users.csv": "is a table, its columns between ',', such as 'user_id,age'; write one",
     "recommend out --users named.txt": "begins with 'user_id', which seems a column name, not an id; delete it",
     "recommend out --users quoted.txt": 'has an id in quotes, "1"; write ids as they are, one a line',
+    "recommend out --users rows.jsonl": (
+        """--users rows.jsonl holds rows of JSON, such as '{"age": 20, "user_id": 1, "taken": [3, 4]}'; write an """
+        """id a line, as with: jq -r '.["user_id"]' rows.jsonl > rows.ids.txt"""
+    ),
+    "recommend out --histories rows.jsonl --on-unknown ignore": (
+        """write a history a line, as 5,9,2, as with: jq -c '.["taken"]' rows.jsonl > rows.ids.txt"""
+    ),
+    "recommend out --histories pairs.jsonl": """'{"user_id": 1, "item_id": 3}'; write a history a line, as 5,9,2""",
+    "recommend out --user 1 --allowed-items pairs.jsonl": """as with: jq -r '.["item_id"]' pairs.jsonl > pairs.ids""",
     "score out --user 1 --items items.csv": "is a table, its columns between ',', such as 'item_id,category'",
     "recommend out --history <>": "--history is empty, as of a variable without a value; write ids, or [] for an",
     "recommend out --history 1,,2": "--history '1,,2' has a comma without an id beside it; write the ids as 5,9,2",
