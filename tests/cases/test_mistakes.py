@@ -65,6 +65,12 @@ MISTAKES = {
     "recommend out --user 1 --allowed-items 7": "--allowed-items 7 does not exist; give a file with an id a line",
     "evaluate log.csv": "log.csv is a file, not an artefact; give the folder that",
     "serve otu": "otu does not exist; did you mean",
+    "describe s3://bucket/log.csv": "s3:/bucket/log.csv does not exist; addresses are not read: download it, and give",
+    "fit log.csv --items https://a.bc/items.csv": "addresses are not read: download it, and give the file or folder",
+    "recommend s3://bucket/new --user 1": "addresses are not read: download it, and give the file or folder",
+    "fit log.csv --method ease --out s3://bucket/new": "is an address, which is not written to; name a path of this",
+    "recommend out --all-users --out gs://bucket/a.csv": "is an address, which is not written to; name a path of this",
+    "describe log.csv --html s3://bucket/page.html": "is an address, which is not written to; name a path of this",
     # Existing files are kept
     "fit log.csv --method popularity --out out/in": "which is a saved folder and holds nothing else; name another",
     "fit log.csv --method popularity --out new --html new/page.html": "--html new/page.html is in --out new",
