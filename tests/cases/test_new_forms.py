@@ -53,7 +53,7 @@ def test_json_lines_may_start_with_a_byte_order_mark(plain, tmp_path, ending):
         ("null", "'null'"),
         ("[1, 2]", "'[1, 2]'"),
         ('{"user_id": 7, "item_id": 3', """'{"user_id": 7, "item_id": 3'"""),
-        ('{"user_id": 7, "item_id": 3},', """'{"user_id": 7, "item_id": 3},'"""),
+        ('{"user_id": 7, "item_id": 3},', """'{"user_id": ...item_id": 3},'"""),
     ],
 )
 def test_a_line_that_is_no_row_of_json_is_named(tmp_path, line, shown):
