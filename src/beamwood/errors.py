@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import reprlib
 from collections.abc import Iterable, Mapping
 from itertools import islice
@@ -23,6 +24,7 @@ __all__ = [
     "UnknownSearcherError",
     "closest",
     "first_problem",
+    "is_address",
     "nearest",
     "nearest_path",
     "unsound_score",
@@ -35,6 +37,8 @@ _SHOWN = 60
 _MEANT = {"gpu": "cuda"}
 # Entries of a folder compared with a misspelt name.
 _MOST_NAMES = 10_000
+# The first part of an address: "s3:" of s3://bucket/log.csv; a single letter is a drive.
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 
 
 class InputError(ValueError):
@@ -104,12 +108,20 @@ def closest(name: str, known: Iterable[str], alike: float = 0.5) -> str | None:
     return names[found[0]] if found else None
 
 
+def is_address(path: Path) -> bool:
+    """Whether a path is an address on another machine, such as s3://bucket/log.csv, and not below a folder of here."""
+    first = next((each for each in (path, *path.parents) if _SCHEME.fullmatch(each.name)), None)
+    return first is not None and first != path and not os.path.exists(first)
+
+
 def nearest_path(path: Path, otherwise: str = "; check the path") -> str:
     """The phrase that suggests an existing path for one that does not exist, or `otherwise`."""
     if str(path) == "-":
         return "; stdin is not read: save it as a file first"
     if str(path).startswith("~"):
         return "; only a shell expands ~: write os.path.expanduser('~/..')"
+    if is_address(path):
+        return "; addresses are not read: download it, and give the file or folder"
     there, rest = path, list[str]()
     # os.path.exists, as Path.exists raises on a name that is too long.
     while not os.path.exists(there) and there != there.parent:

@@ -33,6 +33,10 @@ def there(planted, write, tmp_path, monkeypatch, say):
     (tmp_path / "named.txt").write_text("user_id\n1\n2\n")
     (tmp_path / "users.txt").write_text("1\n2\n")
     (tmp_path / "quoted.txt").write_text('"1"\n2\n')
+    (tmp_path / "rows.jsonl").write_text(
+        '{"age": 20, "user_id": 1, "taken": [3, 4]}\n{"age": 21, "user_id": 2, "taken": [5]}'
+    )
+    (tmp_path / "pairs.jsonl").write_text('{"user_id": 1, "item_id": 3}\n')
     (tmp_path / "empty.csv").write_text("")
     (tmp_path / "one.csv").write_text("user_id,item_id\n" + "7,1\n7,2\n")
     monkeypatch.chdir(tmp_path)
@@ -61,6 +65,12 @@ MISTAKES = {
     "recommend out --user 1 --allowed-items 7": "--allowed-items 7 does not exist; give a file with an id a line",
     "evaluate log.csv": "log.csv is a file, not an artefact; give the folder that",
     "serve otu": "otu does not exist; did you mean",
+    "describe s3://bucket/log.csv": "s3:/bucket/log.csv does not exist; addresses are not read: download it, and give",
+    "fit log.csv --items https://a.bc/items.csv": "addresses are not read: download it, and give the file or folder",
+    "recommend s3://bucket/new --user 1": "addresses are not read: download it, and give the file or folder",
+    "fit log.csv --method ease --out s3://bucket/new": "is an address, which is not written to; name a path of this",
+    "recommend out --all-users --out gs://bucket/a.csv": "is an address, which is not written to; name a path of this",
+    "describe log.csv --html s3://bucket/page.html": "is an address, which is not written to; name a path of this",
     # Existing files are kept
     "fit log.csv --method popularity --out out/in": "which is a saved folder and holds nothing else; name another",
     "fit log.csv --method popularity --out new --html new/page.html": "--html new/page.html is in --out new",
@@ -73,6 +83,15 @@ MISTAKES = {
     "recommend out --users users.csv": "is a table, its columns between ',', such as 'user_id,age'; write one",
     "recommend out --users named.txt": "begins with 'user_id', which seems a column name, not an id; delete it",
     "recommend out --users quoted.txt": 'has an id in quotes, "1"; write ids as they are, one a line',
+    "recommend out --users rows.jsonl": (
+        """--users rows.jsonl holds rows of JSON, such as '{"age": 20, "user_id": 1, "taken": [3, 4]}'; write an """
+        """id a line, as with: jq -r '.["user_id"]' rows.jsonl > rows.ids.txt"""
+    ),
+    "recommend out --histories rows.jsonl --on-unknown ignore": (
+        """write a history a line, as 5,9,2, as with: jq -c '.["taken"]' rows.jsonl > rows.ids.txt"""
+    ),
+    "recommend out --histories pairs.jsonl": """'{"user_id": 1, "item_id": 3}'; write a history a line, as 5,9,2""",
+    "recommend out --user 1 --allowed-items pairs.jsonl": """as with: jq -r '.["item_id"]' pairs.jsonl > pairs.ids""",
     "score out --user 1 --items items.csv": "is a table, its columns between ',', such as 'item_id,category'",
     "recommend out --history <>": "--history is empty, as of a variable without a value; write ids, or [] for an",
     "recommend out --history 1,,2": "--history '1,,2' has a comma without an id beside it; write the ids as 5,9,2",

@@ -111,6 +111,24 @@ def test_a_log_whose_ids_have_another_type_is_refused(split):
         beamwood.refit(beamwood.fit(named, "popularity"), split)
 
 
+def test_a_later_log_without_the_times_of_the_first_is_refused():
+    """The order of its rows would silently replace that of its times."""
+    frame = pl.DataFrame(
+        [(user, user % 3 + step) for user in range(30) for step in range(4)], ["user", "item"], orient="row"
+    )
+    timed = frame.with_columns(time=1_719_820_800 - pl.int_range(pl.len()))
+    first, later, ordered = (
+        beamwood.splits.leave_one_out(beamwood.Dataset.from_log(beamwood.read_log(each)))
+        for each in (timed, frame, frame.with_columns(time=-pl.int_range(pl.len())))
+    )
+    fitted = beamwood.fit(first, "popularity")
+    said = "the frame has no column of times, which the log of the fit had, so the order of its rows would count"
+    with pytest.raises(InputError, match=f"{said}; give it that column, under the same name, or fit a new model"):
+        beamwood.refit(fitted, later)
+    assert beamwood.refit(fitted, ordered).metadata["method"] == "popularity"
+    assert beamwood.refit(beamwood.fit(later, "popularity"), first).metadata["method"] == "popularity"
+
+
 def test_ids_of_the_model_that_a_later_log_lacks_are_told(split):
     fitted, told = beamwood.fit(split, "popularity"), []
     users = split.dataset.users.ids

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from beamwood import __version__
 from beamwood.artefact.open_files import read_regular
-from beamwood.errors import ArtefactError, first_problem
+from beamwood.errors import ArtefactError, first_problem, is_address
 
 __all__ = [
     "FORMAT",
@@ -182,8 +182,10 @@ def checked_path(path: Any) -> Path:
 
 
 def check_outside(path: str | os.PathLike[str]) -> None:
-    """Errors: the path lies within a saved folder, whose replacement it would prevent, or would be deleted by."""
+    """Errors: an address; a path within a saved folder, whose replacement it would prevent, or would be deleted by."""
     target = Path(os.path.realpath(path))
+    if is_address(target):
+        raise ArtefactError(f"{path} is an address, which is not written to; name a path of this machine, and copy it")
     for folder in target.parents:
         if _is_saved(folder):
             raise ArtefactError(

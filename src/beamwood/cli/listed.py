@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from beamwood.data.columns import known_names, squashed
 from beamwood.errors import InputError, nearest_path
 
 if TYPE_CHECKING:
     from beamwood.data.vocabularies.vocabulary import Vocabulary
 
-__all__ = ["parse_events", "parse_history", "parse_names", "read_id_lines", "read_lines"]
+__all__ = ["parse_events", "parse_history", "parse_names", "read_history_lines", "read_id_lines", "read_lines"]
 
 # The option for one value, for those who gave it instead of a file of them.
 _OF_ONE = {"--users": "--user", "--histories": "--history"}
@@ -111,6 +113,7 @@ def read_id_lines(path: str, option: str, vocabulary: Vocabulary) -> list[str]:
     first, *others = lines[:_LOOKED_AT]
     if _is_known(first, vocabulary):
         return lines
+    _refuse_rows_of_json(path, option, first)
     mark = next((mark for mark in _MARKS if all(mark in line for line in (first, *others))), None)
     if mark is not None and not any(_is_known(line, vocabulary) for line in others):
         raise InputError(
@@ -122,6 +125,30 @@ def read_id_lines(path: str, option: str, vocabulary: Vocabulary) -> list[str]:
     if others and all(_is_known(line, vocabulary) for line in others):
         raise InputError(f"{option} {path} begins with {first[:60]!r}, which seems a column name, not an id; delete it")
     return lines
+
+
+def read_history_lines(path: str, vocabulary: Vocabulary) -> list[str]:
+    """The histories of a file, one a line, as text. Errors: as `read_lines`; rows of JSON with names."""
+    lines = read_lines(path, "--histories")
+    if not _is_known(lines[0], vocabulary):
+        _refuse_rows_of_json(path, "--histories", lines[0])
+    return lines
+
+
+def _refuse_rows_of_json(path: str, option: str, line: str) -> None:
+    """Errors: a line that is an object of JSON; the fix is the command that takes the ids, or the lists of them."""
+    pairs = _parsed(line) if line.lstrip()[:1] == "{" else None
+    if not pairs:
+        return
+    of_lists, role = option == "--histories", "user" if option == "--users" else "item"
+    fitting = [name for name, value in pairs if isinstance(value, list) is of_lists]
+    usual = [name for name in fitting if squashed(name) in known_names(role)]
+    fix = "write a history a line, as 5,9,2" if of_lists else "write an id a line"
+    if fitting:
+        picked = shlex.quote(f".[{json.dumps((usual or fitting)[0], ensure_ascii=False)}]")
+        made = shlex.quote(f"{Path(path).stem}.ids.txt")
+        fix += f", as with: jq {'-c' if of_lists else '-r'} {picked} {shlex.quote(path)} > {made}"
+    raise InputError(f"{option} {path} holds rows of JSON, such as {line.strip()[:60]!r}; {fix}")
 
 
 def _is_known(text: str, vocabulary: Vocabulary) -> bool:

@@ -14,7 +14,7 @@ import polars as pl
 import typer
 
 from beamwood.cli import options as o
-from beamwood.cli.listed import parse_history, read_id_lines, read_lines
+from beamwood.cli.listed import parse_history, read_history_lines, read_id_lines, read_lines
 from beamwood.errors import InputError, UnknownIdError
 from beamwood.retrieval.resolve import of_users
 from beamwood.steps import tell
@@ -127,7 +127,7 @@ class AskedOptions:
         return [*(self.user or []), *lines]
 
     def _histories(self, items: Vocabulary, on_unknown: str) -> QueryRows:
-        texts = [*(self.history or []), *(read_lines(self.histories, "--histories") if self.histories else [])]
+        texts = [*(self.history or []), *(read_history_lines(self.histories, items) if self.histories else [])]
         rows = [_items_of(text, items, on_unknown) for text in texts]
         if on_unknown == "ignore":
             named = [name for text in texts for name in parse_history(text)]

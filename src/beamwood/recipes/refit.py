@@ -98,10 +98,11 @@ def refit(
     without them. `method`: the `Method` or .py file of a custom method. `start`: by option, as {"--from": folder},
     refitted folders in place of those that it started from. `time_limit`: in seconds, for all methods together; by
     default that of its fit, or of the search that found it. `run_of`: the run folder of a method that trains, by its
-    place in the sum, for `resume`. Errors: as in a fit, and `InputError` where `fitted` does not record its own fit, or
-    ids have another type.
+    place in the sum, for `resume`. Errors: as in a fit, and `InputError` where `fitted` does not record its own fit,
+    ids have another type, or the log lacks times.
     """
     check_split(split)
+    _check_timed(fitted, split.dataset)
     for note in _lost_ids(fitted, split.dataset):
         say(note)
     parts, recorded = refit_parts(fitted, method, start), _Recorded.of(fitted)
@@ -127,6 +128,17 @@ def refit(
     facts = search.model_dump() | {"validation_users": len(data.valid)}
     both = replace(both, metadata=both.metadata | {"refit": facts})
     return without_users(both) if fitted.users is None else both
+
+
+def _check_timed(fitted: Retriever, dataset: Dataset) -> None:
+    """Errors: a log without times, where that of the fit had dates; the order of its rows would count instead."""
+    facts = fitted.metadata.get("data")
+    if dataset.times is None and isinstance(facts, Mapping) and "end" in facts:
+        source = dataset.report.get("log", {}).get("source", "the log")
+        raise InputError(
+            f"{source} has no column of times, which the log of the fit had, so the order of its rows would count; "
+            "give it that column, under the same name, or fit a new model"
+        )
 
 
 def _lost_ids(fitted: Retriever, dataset: Dataset) -> Iterator[str]:
