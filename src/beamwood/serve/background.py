@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import Any, Self
 
 from beamwood.kernels.dispatch import native
+from beamwood.serve.awaited import leave, settle
 from beamwood.serve.problems import late
 
 __all__ = ["Background"]
@@ -60,6 +61,7 @@ class Background:
             task.abandon()
             raise
         finally:
+            leave(ended)
             timer.cancel()
 
     def _collect(self) -> None:
@@ -69,8 +71,8 @@ class Background:
             ended = self._waiting.pop(task)
             if not task.ran:
                 _expire(ended)
-            elif not ended.done():
-                ended.set_result(None)
+            else:
+                settle(ended)
 
     def close(self) -> None:
         """End the threads after their running searches."""
@@ -82,5 +84,4 @@ class Background:
 
 
 def _expire(ended: asyncio.Future[None]) -> None:
-    if not ended.done():
-        ended.set_exception(late())
+    settle(ended, error=late())

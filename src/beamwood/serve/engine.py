@@ -25,6 +25,7 @@ from enum import IntEnum
 from typing import Any, Generic, Protocol, TypeVar
 
 from beamwood.serve.admission import overloaded
+from beamwood.serve.awaited import leave, settle
 from beamwood.serve.background import Background
 from beamwood.serve.problems import late
 
@@ -207,6 +208,7 @@ class Engine:
         finally:
             self.long -= not brief
             ticket.gone = True
+            leave(ticket.future)
             timer.cancel()
 
     def close(self) -> None:
@@ -296,15 +298,9 @@ def _tell(ended: list[_Ended]) -> None:
 
 def _deliver(ended: tuple[_Ended, ...]) -> None:
     for ticket, ran, error in ended:
-        if ticket.future.done():
-            continue
-        if error is None:
-            ticket.future.set_result(ran)
-        else:
-            ticket.future.set_exception(error)
+        settle(ticket.future, ran, error)
 
 
 def _expire(ticket: _Ticket) -> None:
     ticket.gone = True
-    if not ticket.future.done():
-        ticket.future.set_exception(late())
+    settle(ticket.future, error=late())
