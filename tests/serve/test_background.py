@@ -9,7 +9,10 @@ from beamwood.kernels import native
 from beamwood.serve.background import Background
 from beamwood.serve.engine import Engine
 from beamwood.serve.problems import Problem
+from beamwood.serve.service import Service
+from beamwood.serve.settings import ServeSettings
 from kernels.test_background import WAYS, Case, equal
+from served import saved
 
 pytestmark = pytest.mark.skipif(native() is None, reason="the native core was not built")
 
@@ -129,6 +132,33 @@ def test_the_engine_searches_in_steps_where_it_can():
     assert all(equal(ran.value, case.direct(row, WAYS[1])) for row, ran in enumerate(found))
     assert all(ran.seconds > 0 for ran in found)
     assert engine.expired == 1
+
+
+def test_the_gauges_count_native_searches(tmp_path):
+    folder, _ = saved(tmp_path / "model")
+    service = Service.open(folder, ServeSettings(threads=2, log="none"))
+    case, engine = Case(), service.engine
+
+    def read():
+        names = [("queue", {"priority": "caller"}), ("searches_running", {}), ("searches_abandoned_total", {})]
+        return [service.metrics.registry.get_sample_value(f"beamwood_{name}", labels) for name, labels in names]
+
+    async def main():
+        works = [Work(case, at % 8) for at in range(7)]
+        tasks = [asyncio.create_task(engine.run_in_steps(work, deadline=soon())) for work in works]
+        await asyncio.sleep(0)
+        # The loop learns of the ends in a later round.
+        begun = read()
+        tasks[-1].cancel()
+        await asyncio.wait(tasks)
+        wait = time.monotonic() + 30
+        while engine.searching and time.monotonic() < wait:
+            await asyncio.sleep(0.001)
+        return begun
+
+    begun = asyncio.run(main())
+    assert (begun, read()) == ([5, 2, 0], [0, 0, 1])
+    service.close()
 
 
 def test_without_the_native_core_there_is_none(monkeypatch):

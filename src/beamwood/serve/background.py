@@ -27,7 +27,7 @@ class Background:
         self._read, self._write = os.pipe()
         for end in (self._read, self._write):
             os.set_blocking(end, False)
-        self._threads = module.Background(threads, niceness, self._write)
+        self._threads, self._num_threads = module.Background(threads, niceness, self._write), threads
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiting: dict[Any, asyncio.Future[None]] = {}
 
@@ -40,6 +40,11 @@ class Background:
     def __len__(self) -> int:
         """The searches that wait or run."""
         return len(self._waiting)
+
+    @property
+    def running(self) -> int:
+        """The searches that run: each thread has one while any wait."""
+        return min(len(self), self._num_threads)
 
     async def run(self, task: Any, deadline: float) -> None:
         """Wait until a native task ran, whose result may be an error. Errors: `Problem` "deadline" where that, by

@@ -115,6 +115,7 @@ class Engine:
         self.seconds = _FIRST_GUESS
         """The mean CPU time of a search, without waiting for the interpreter."""
         self.running = 0
+        """The searches that run on the engine's own threads."""
         self.long = 0
         """Waiting and running searches that are not brief: behind as many as threads a new one waits long."""
         self.expired = 0
@@ -131,7 +132,13 @@ class Engine:
 
     def waiting(self, priority: Priority = Priority.CALLER) -> int:
         """The number of waiting searches."""
-        return len(self._queues[priority])
+        native = self._background if priority is Priority.CALLER else None
+        return len(self._queues[priority]) + (0 if native is None else len(native) - native.running)
+
+    @property
+    def searching(self) -> int:
+        """The number of searches that run, on threads of either kind."""
+        return self.running + (0 if self._background is None else self._background.running)
 
     @property
     def is_busy(self) -> bool:
