@@ -74,6 +74,12 @@ def test_a_deadline_that_passed_is_an_error(background):
     assert (raised.value.code, raised.value.status) == ("deadline", 504)
 
 
+def test_a_deadline_may_be_as_far_away_as_any(background):
+    later = Case().later(0)
+    asyncio.run(background.run(later.task, time.monotonic() + 1e13))
+    assert later.task.ran
+
+
 def test_a_deadline_that_passes_in_the_queue_is_an_error_at_once():
     case, one = Case(), Background.open(1, 0)
 

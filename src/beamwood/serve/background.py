@@ -18,6 +18,8 @@ from beamwood.serve.problems import late
 __all__ = ["Background"]
 
 _READ_BYTES = 4096
+# Seconds to a deadline that is as good as none.
+_LONGEST = 1e9
 
 
 class Background:
@@ -56,10 +58,10 @@ class Background:
         if loop is not self._loop:
             loop.add_reader(self._read, self._collect)
             self._loop = loop
-        ended = self._waiting[task] = loop.create_future()
-        seconds = max(0.0, deadline - time.monotonic())
-        timer = loop.call_later(seconds, _expire, ended)
+        seconds = min(max(0.0, deadline - time.monotonic()), _LONGEST)
         self._threads.submit(task, seconds)
+        ended = self._waiting[task] = loop.create_future()
+        timer = loop.call_later(seconds, _expire, ended)
         try:
             await ended
         except BaseException:
