@@ -10,7 +10,10 @@ from beamwood.kernels.light import Way
 from beamwood.serve.background import Background
 from beamwood.serve.engine import Engine
 from beamwood.serve.problems import Problem
+from beamwood.serve.service import Service
+from beamwood.serve.settings import ServeSettings
 from kernels.test_background import WAYS, Case, equal
+from served import saved
 
 pytestmark = pytest.mark.skipif(native() is None, reason="the native core was not built")
 
@@ -76,6 +79,12 @@ def test_a_deadline_that_passed_is_an_error(background):
     assert (raised.value.code, raised.value.status) == ("deadline", 504)
 
 
+def test_a_deadline_may_be_as_far_away_as_any(background):
+    later = Case().later(0)
+    asyncio.run(background.run(later.task, time.monotonic() + 1e13))
+    assert later.task.ran
+
+
 def test_a_deadline_that_passes_in_the_queue_is_an_error_at_once():
     case, one = Case(), Background.open(1, 0)
 
@@ -134,6 +143,33 @@ def test_the_engine_searches_in_steps_where_it_can():
     assert all(equal(ran.value, case.direct(row, WAYS[1])) for row, ran in enumerate(found))
     assert all(ran.seconds > 0 for ran in found)
     assert engine.expired == 1
+
+
+def test_the_gauges_count_native_searches(tmp_path):
+    folder, _ = saved(tmp_path / "model")
+    service = Service.open(folder, ServeSettings(threads=2, log="none"))
+    case, engine = Case(), service.engine
+
+    def read():
+        names = [("queue", {"priority": "caller"}), ("searches_running", {}), ("searches_abandoned_total", {})]
+        return [service.metrics.registry.get_sample_value(f"beamwood_{name}", labels) for name, labels in names]
+
+    async def main():
+        works = [Work(case, at % 8) for at in range(7)]
+        tasks = [asyncio.create_task(engine.run_in_steps(work, deadline=soon())) for work in works]
+        await asyncio.sleep(0)
+        # The loop learns of the ends in a later round.
+        begun = read()
+        tasks[-1].cancel()
+        await asyncio.wait(tasks)
+        wait = time.monotonic() + 30
+        while engine.searching and time.monotonic() < wait:
+            await asyncio.sleep(0.001)
+        return begun
+
+    begun = asyncio.run(main())
+    assert (begun, read()) == ([5, 2, 0], [0, 0, 1])
+    service.close()
 
 
 def test_without_the_native_core_there_is_none(monkeypatch):

@@ -1,15 +1,19 @@
 """The engine's queue: order, refusals, and requests that are never searched."""
 
 import asyncio
+import gc
 import os
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from beamwood.serve import engine as engine_module
+from beamwood.serve import histories
 from beamwood.serve.engine import Engine, Priority
+from beamwood.serve.http.begun import Begun
 from beamwood.serve.problems import Problem
 
 
@@ -248,3 +252,36 @@ def test_a_failed_short_search_does_not_affect_others(gate, told):
     assert run(main) == 1
     assert gate.done == ["held", "a", "b"]
     assert told == [1, 3]
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        lambda engine, pool, work: engine.run(lambda pressure: work(), deadline=soon()),
+        lambda engine, pool, work: histories._in_time(pool, work, 30),
+    ],
+)
+def test_an_error_after_the_caller_was_cancelled_is_not_reported(run):
+    engine, began, goes_on, reported = Engine(1), threading.Event(), threading.Event(), []
+
+    def work():
+        began.set()
+        goes_on.wait(30)
+        raise ValueError("nobody is told")
+
+    async def main(pool):
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda loop, context: reported.append(context["message"]))
+        begun = Begun(run(engine, pool, work))
+        assert began.wait(30)
+        task = asyncio.create_task(begun)
+        task.cancel()
+        await asyncio.wait([task])
+        assert task.cancelled()
+        goes_on.set()
+        await asyncio.to_thread(engine.close)
+        await asyncio.to_thread(pool.shutdown)
+
+    asyncio.run(main(ThreadPoolExecutor(1)))
+    gc.collect()
+    assert reported == []

@@ -12,11 +12,14 @@ from contextlib import suppress
 from typing import Any, Self
 
 from beamwood.kernels.dispatch import native
+from beamwood.serve.awaited import leave, settle
 from beamwood.serve.problems import late
 
 __all__ = ["Background"]
 
 _READ_BYTES = 4096
+# Seconds to a deadline that is as good as none.
+_LONGEST = 1e9
 
 
 class Background:
@@ -26,7 +29,7 @@ class Background:
         self._read, self._write = os.pipe()
         for end in (self._read, self._write):
             os.set_blocking(end, False)
-        self._threads = module.Background(threads, niceness, self._write)
+        self._threads, self._num_threads = module.Background(threads, niceness, self._write), threads
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiting: dict[Any, asyncio.Future[None]] = {}
 
@@ -40,6 +43,11 @@ class Background:
         """The searches that wait or run."""
         return len(self._waiting)
 
+    @property
+    def running(self) -> int:
+        """The searches that run: each thread has one while any wait."""
+        return min(len(self), self._num_threads)
+
     async def run(self, task: Any, deadline: float) -> None:
         """Wait until a native task ran, whose result may be an error. Errors: `Problem` "deadline" where that, by
         `time.monotonic`, passes first.
@@ -50,16 +58,17 @@ class Background:
         if loop is not self._loop:
             loop.add_reader(self._read, self._collect)
             self._loop = loop
-        ended = self._waiting[task] = loop.create_future()
-        seconds = max(0.0, deadline - time.monotonic())
-        timer = loop.call_later(seconds, _expire, ended)
+        seconds = min(max(0.0, deadline - time.monotonic()), _LONGEST)
         self._threads.submit(task, seconds)
+        ended = self._waiting[task] = loop.create_future()
+        timer = loop.call_later(seconds, _expire, ended)
         try:
             await ended
         except BaseException:
             task.abandon()
             raise
         finally:
+            leave(ended)
             timer.cancel()
 
     def _collect(self) -> None:
@@ -69,8 +78,8 @@ class Background:
             ended = self._waiting.pop(task)
             if not task.ran:
                 _expire(ended)
-            elif not ended.done():
-                ended.set_result(None)
+            else:
+                settle(ended)
 
     def close(self) -> None:
         """End the threads after their running searches."""
@@ -82,5 +91,4 @@ class Background:
 
 
 def _expire(ended: asyncio.Future[None]) -> None:
-    if not ended.done():
-        ended.set_exception(late())
+    settle(ended, error=late())

@@ -25,6 +25,7 @@ from enum import IntEnum
 from typing import Any, Generic, Protocol, TypeVar
 
 from beamwood.serve.admission import overloaded
+from beamwood.serve.awaited import leave, settle
 from beamwood.serve.background import Background
 from beamwood.serve.problems import late
 
@@ -114,6 +115,7 @@ class Engine:
         self.seconds = _FIRST_GUESS
         """The mean CPU time of a search, without waiting for the interpreter."""
         self.running = 0
+        """The searches that run on the engine's own threads."""
         self.long = 0
         """Waiting and running searches that are not brief: behind as many as threads a new one waits long."""
         self.expired = 0
@@ -130,7 +132,13 @@ class Engine:
 
     def waiting(self, priority: Priority = Priority.CALLER) -> int:
         """The number of waiting searches."""
-        return len(self._queues[priority])
+        native = self._background if priority is Priority.CALLER else None
+        return len(self._queues[priority]) + (0 if native is None else len(native) - native.running)
+
+    @property
+    def searching(self) -> int:
+        """The number of searches that run, on threads of either kind."""
+        return self.running + (0 if self._background is None else self._background.running)
 
     @property
     def is_busy(self) -> bool:
@@ -207,6 +215,7 @@ class Engine:
         finally:
             self.long -= not brief
             ticket.gone = True
+            leave(ticket.future)
             timer.cancel()
 
     def close(self) -> None:
@@ -296,15 +305,9 @@ def _tell(ended: list[_Ended]) -> None:
 
 def _deliver(ended: tuple[_Ended, ...]) -> None:
     for ticket, ran, error in ended:
-        if ticket.future.done():
-            continue
-        if error is None:
-            ticket.future.set_result(ran)
-        else:
-            ticket.future.set_exception(error)
+        settle(ticket.future, ran, error)
 
 
 def _expire(ticket: _Ticket) -> None:
     ticket.gone = True
-    if not ticket.future.done():
-        ticket.future.set_exception(late())
+    settle(ticket.future, error=late())

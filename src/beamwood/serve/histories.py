@@ -20,6 +20,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from beamwood.serve.answer.asking import Asking, StoredHistory
 from beamwood.serve.answer.kept import kept_of, owner_of
 from beamwood.serve.answer.snapshot import Snapshot
+from beamwood.serve.awaited import leave, settle
 from beamwood.serve.clock import Clock
 from beamwood.serve.problems import Problem
 from beamwood.serve.settings import ServeSettings
@@ -270,11 +271,12 @@ async def _in_time(pool: ThreadPoolExecutor, work: Callable[[], _Result], second
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[_Result] = loop.create_future()
-    timer = loop.call_later(seconds, _settle, future, None, TimeoutError())
+    timer = loop.call_later(seconds, settle, future, None, TimeoutError())
     pool.submit(_work_for, future, work)
     try:
         return await future
     finally:
+        leave(future)
         timer.cancel()
 
 
@@ -288,13 +290,4 @@ def _work_for(future: asyncio.Future[Any], work: Callable[[], Any]) -> None:
         error = raised
     # After the loop has ended nobody waits.
     with suppress(RuntimeError):
-        future.get_loop().call_soon_threadsafe(_settle, future, value, error)
-
-
-def _settle(future: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:
-    if future.done():
-        return
-    if error is None:
-        future.set_result(value)
-    else:
-        future.set_exception(error)
+        future.get_loop().call_soon_threadsafe(settle, future, value, error)

@@ -36,7 +36,7 @@ def add_gauges(
     told: Iterable[tuple[str, str, Callable[[], float]]] = (
         ("in_flight", "Requests that are being answered", in_flight),
         ("search_seconds", "Mean processor time of a search lately", lambda: engine.seconds),
-        ("searches_running", "Searches that run", lambda: engine.running),
+        ("searches_running", "Searches that run", lambda: engine.searching),
         ("snapshot_version", "The version that answers", lambda: _of(models, "number")),
         ("snapshot_age_seconds", "Seconds since it was opened", lambda: time.time() - _of(models, "opened")),
         ("tree_leaves_left", "Empty leaves for new items, of a tree", lambda: _room(models, beside=False)),
