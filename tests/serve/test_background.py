@@ -1,8 +1,10 @@
 """Searches beside the interpreter: told together, late ones refused, abandoned ones never begun."""
 
 import asyncio
+import threading
 import time
 
+import numpy as np
 import pytest
 
 from beamwood.kernels import native
@@ -12,6 +14,7 @@ from beamwood.serve.engine import Engine
 from beamwood.serve.problems import Problem
 from beamwood.serve.service import Service
 from beamwood.serve.settings import ServeSettings
+from beamwood.types import ItemLists, Query, SearchOptions
 from kernels.test_background import WAYS, Case, equal
 from served import saved
 
@@ -169,6 +172,30 @@ def test_the_gauges_count_native_searches(tmp_path):
 
     begun = asyncio.run(main())
     assert (begun, read()) == ([5, 2, 0], [0, 0, 1])
+    service.close()
+
+
+def test_the_loop_does_not_wait_for_long_searches(tmp_path):
+    folder, _ = saved(tmp_path / "model", num_items=2000)
+    service = Service.open(folder, ServeSettings(threads=1, log="none"))
+    tree, engine, ended = service.models.current.tree, service.engine, threading.Event()
+    query = Query.of(ItemLists.from_lists([np.arange(5, dtype=np.int32)]))
+
+    def long(pressure):
+        while not ended.is_set():
+            tree.search(query, 100, SearchOptions(beam_width=2000))
+
+    async def main():
+        held = asyncio.create_task(engine.run(long, deadline=soon()))
+        while engine.running < 1:
+            await asyncio.sleep(0.001)
+        for _ in range(200):
+            engine.run_here(lambda pressure: tree.search(query, 5), deadline=soon())
+        ended.set()
+        await held
+
+    asyncio.run(main())
+    assert (tree.queue.asked > 200, tree.queue.waited) == (True, 0)
     service.close()
 
 

@@ -192,6 +192,11 @@ class FullStore(MemoryStore):
             raise StoreUnavailable("the disk is full")
         super().put(name, text)
 
+    def erase(self, owner, time):
+        if self.is_full:
+            raise StoreUnavailable("the disk is full")
+        return super().erase(owner, time)
+
 
 def test_a_store_on_a_full_disk_is_still_read(folder, users, monkeypatch):
     store, items = FullStore(), next(iter(users.values()))[:2]
@@ -200,7 +205,12 @@ def test_a_store_on_a_full_disk_is_still_read(folder, users, monkeypatch):
         send(client, *({"user": 99, "item": item} for item in items))
         store.is_full = True
         for _ in range(3):
-            send(client, {"user": 99, "item": items[0]}, status=503)
+            refused = send(client, {"user": 99, "item": items[0]}, status=503)
+            assert refused["error"]["message"].endswith("; send it again with the same keys")
+            # Only events have keys.
+            refused = client.delete("/v1/users/99")
+            assert refused.status_code == 503
+            assert refused.json()["error"]["message"].endswith("; send it again")
             answer = post(client, "/v1/recommend", {"user": 99})
             assert answer["history_used"] == 2
             assert not answer.get("stale_history")

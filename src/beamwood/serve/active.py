@@ -42,7 +42,8 @@ class ActiveModels:
             return open_snapshot(
                 folder,
                 number=self.next_number(),
-                threads=settings.search_threads,
+                # One more than long searches take, so that neither the loop nor a brief search waits for them.
+                threads=settings.search_threads + 1,
                 items=settings.items,
                 min_beam=settings.min_beam,
                 filter_bytes=settings.filter_cache,

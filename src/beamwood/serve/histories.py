@@ -192,11 +192,12 @@ class HistoryGateway:
     def _refused(self, name: str, error: BaseException) -> Problem:
         """What a caller is told; the reason, which may name servers and their users, is in the log."""
         self._failed(name, error)
-        message = "the store does not say that it is kept; send it again with the same keys"
+        again = "send it again with the same keys" if name == "append" else "send it again"
+        message = f"the store does not say that it is kept; {again}"
         if name in _READ_CALLS:
             message = "the store does not answer; ask again later"
         elif isinstance(error, TimeoutError):
-            message = "the store does not answer in time, and may keep this later; send it again with the same keys"
+            message = f"the store does not answer in time, and may keep this later; {again}"
         return Problem("store_unavailable", message, retry_after_ms=1000)
 
     def _failed(self, name: str, error: BaseException) -> None:

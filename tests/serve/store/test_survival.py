@@ -6,6 +6,7 @@ import os
 import random
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -16,9 +17,11 @@ from pathlib import Path
 
 import pytest
 
+from beamwood.errors import InputError
 from beamwood.serve.store.event import Event
 from beamwood.serve.store.open import open_store
 from beamwood.serve.store.protocol import HistoryStore, StoreUnavailable
+from beamwood.serve.store.sqlite import SqliteStore
 from bounded import ended, line_of
 from store_servers import free_port, postgres_server, redis_server, stop, wait_until_unused
 
@@ -216,6 +219,21 @@ def test_a_full_disk_acknowledges_nothing(tmp_path: Path, monkeypatch: pytest.Mo
         assert store.append([Event(1, 0, NOW)]).result(10).accepted == 1
     finally:
         store.close()
+
+
+def test_a_disk_that_is_full_at_the_start_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = SqliteStore._connected
+
+    def full(self: SqliteStore, mode: str) -> sqlite3.Connection:
+        connection = real(self, mode)
+        connection.execute("pragma max_page_count = 2")
+        return connection
+
+    monkeypatch.setattr(SqliteStore, "_connected", full)
+    with pytest.raises(InputError, match=r"disk is full\); free some space on its disk$"):
+        open_store(f"sqlite:{tmp_path / 'events.db'}")
+    monkeypatch.setattr(SqliteStore, "_connected", real)
+    open_store(f"sqlite:{tmp_path / 'events.db'}").close()
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such modes")

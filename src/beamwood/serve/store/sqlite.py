@@ -64,7 +64,8 @@ class SqliteStore(SqlStore):
                 self._prepare()
         except sqlite3.DatabaseError as error:
             self._unlock()
-            raise InputError(f"{path} cannot be opened as a store ({error}); give another file") from error
+            fix = "free some space on its disk" if "full" in str(error) else "give another file"
+            raise InputError(f"{path} cannot be opened as a store ({error}); {fix}") from error
         self._file = self._there()
         super().__init__("sqlite")
 
