@@ -207,6 +207,21 @@ def test_only_a_request_of_the_earlier_version_may_lack_a_host(server, line):
         asking.socket.close()
 
 
+@pytest.mark.parametrize("coding", [b"gzip, chunked", b"gzip", b"chunked, chunked", b"identity", b"Chunked"])
+def test_a_body_may_come_in_chunks_and_in_no_other_coding(server, coding):
+    """What it was encoded by would be read as the body, and by a proxy perhaps as another one."""
+    head = b"POST /v1/recommend HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ntransfer-encoding: %s\r\n\r\n"
+    asking = Asking(server).send(head % coding + b"%x\r\n%s\r\n0\r\n\r\n" % (len(BODY), BODY))
+    status, headers, answer = asking.answer()
+    if coding == b"Chunked":
+        assert status == 200
+    else:
+        assert (status, headers["connection"], answer["error"]["code"]) == (400, "close", "invalid_http")
+        assert "chunk" in answer["error"]["message"] or "not valid" in answer["error"]["message"]
+        assert asking.is_closed()
+    asking.socket.close()
+
+
 def test_a_body_that_never_comes_ends_the_connection(server):
     asking = Asking(server).send(request()[:-5])
     status, headers, answer = asking.answer()

@@ -217,14 +217,23 @@ class _Served(HttpToolsProtocol):
         super()._start_asgi_task(cycle, app)
 
     def _check_head(self) -> None:
-        """Errors: `_BadHead`, which ends the parsing, where a whole head is too long, or has no host (RFC 9112)."""
+        """Errors: `_BadHead`, which ends the parsing, where a whole head is too long, has no host, or encodes the body
+        in another way than by chunks (RFC 9112).
+        """
         most = self.service.settings.limits.header_bytes
         # Nearly always no bytes are counted.
         if self._head_bytes + len(self._read) > most:
             size = len(self.url) + sum(len(name) + len(value) + _AROUND for name, value in self.headers)
             if size > most:
                 raise _BadHead(self._too_long())
-        if self.parser.get_http_version() == "1.1" and not any(name == b"host" for name, _ in self.headers):
+        has_host = self.parser.get_http_version() != "1.1"
+        for name, value in self.headers:
+            if name == b"host":
+                has_host = True
+            elif name == b"transfer-encoding" and value.strip().lower() != b"chunked":
+                message = "the body is encoded for its transfer; send it with a content-length, or in chunks alone"
+                raise _BadHead(Problem("invalid_http", message))
+        if not has_host:
             raise _BadHead(Problem("invalid_http", "the header 'host' is missing; HTTP/1.1 needs one"))
 
     def _too_long(self) -> Problem:
