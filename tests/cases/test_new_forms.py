@@ -3,6 +3,7 @@
 import datetime
 import gzip
 import json
+import re
 
 import numpy as np
 import pandas as pd
@@ -43,6 +44,34 @@ def test_json_lines_may_start_with_a_byte_order_mark(plain, tmp_path, ending):
     text = ("\ufeff" + "\n".join(lines)).encode()
     path.write_bytes(gzip.compress(text) if ending.endswith("gz") else text)
     assert triples(read_log(path)) == plain
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("oops", "'oops'"),
+        ("null", "'null'"),
+        ("[1, 2]", "'[1, 2]'"),
+        ('{"user_id": 7, "item_id": 3', """'{"user_id": 7, "item_id": 3'"""),
+        ('{"user_id": 7, "item_id": 3},', """'{"user_id": ...item_id": 3},'"""),
+    ],
+)
+def test_a_line_that_is_no_row_of_json_is_named(tmp_path, line, shown):
+    """As the last line of a file that was cut short."""
+    rows = [json.dumps({"user_id": row % 5, "item_id": row}) for row in range(41)]
+    (tmp_path / "log.jsonl").write_text("\n".join([*rows, "", line]))
+    said = f"line 43 is no row of JSON: {shown}; each line is an object with names: mend this one, or delete it"
+    with pytest.raises(InputError, match=f"{re.escape(said)}$"):
+        read_log(tmp_path / "log.jsonl")
+
+
+def test_rows_of_json_over_several_lines_are_refused_with_the_fix(tmp_path):
+    rows = [json.dumps({"user_id": row % 5, "item_id": row}, indent=2) for row in range(41)]
+    (tmp_path / "log.jsonl").write_text("\n".join(rows))
+    with pytest.raises(
+        InputError, match=r"rows go on over several lines; .* jq -c \. .*log\.jsonl > log\.rows\.jsonl$"
+    ):
+        read_log(tmp_path / "log.jsonl")
 
 
 @pytest.mark.parametrize(("word", "shown"), [("NaN", "NaN"), ("-Infinity", "Infinity")])

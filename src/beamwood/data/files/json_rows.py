@@ -7,6 +7,7 @@ import gzip
 import io
 import json
 import re
+import reprlib
 import shlex
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -29,6 +30,8 @@ _OF_PYTHON = re.compile(r"\s*\{\s*u?'[^']*'\s*:")
 _REWRITE = "import ast, json, sys; [print(json.dumps(ast.literal_eval(line))) for line in sys.stdin]"
 # The first list of objects in a multi-line object.
 _ROWS_WITHIN = re.compile(r'\s*\{.*?"(\w+)"\s*:\s*\[\s*\{', re.DOTALL)
+# An object whose fields follow in lines of their own.
+_OF_LINES = re.compile(r"\s*\{[ \t\r]*\n")
 _HEAD = 65_536
 _MOST_LINES = 1_000_000
 _BETWEEN = re.compile(r"[\s,]*")
@@ -91,12 +94,25 @@ def why_no_json(path: str) -> str | None:
                 f"it is one object, whose rows are in '{rows[1]}'; write a row a line, as with: "
                 f"{shown}jq -c '.{rows[1]}[]'{'' if shown else ' ' + quoted} > {made}"
             )
+        if _OF_LINES.match(head):
+            whole = f"{shown}jq -c .{'' if shown else ' ' + quoted} > {made}"
+            return f"its rows go on over several lines; write a row a line, as with: {whole}"
         file.seek(0)
         for number, line in enumerate(islice(file, _MOST_LINES), start=1):
-            found = _NO_NUMBER.search(line.decode(errors="replace"))
-            if found is not None:
-                return f"line {number} says {found[1]}, which is not JSON; write null, or leave the field out"
+            why = _why_no_row(line.decode("utf-8-sig", errors="replace").strip(), listed=head.lstrip()[:1] == "[")
+            if why is not None:
+                return f"line {number:,} {why}"
     return None
+
+
+def _why_no_row(line: str, *, listed: bool) -> str | None:
+    """What is wrong with a line; `listed`: it is part of a list of rows, which may go on in the next line."""
+    found = _NO_NUMBER.search(line)
+    if found is not None:
+        return f"says {found[1]}, which is not JSON; write null, or leave the field out"
+    if listed or not line or _is_row(line):
+        return None
+    return f"is no row of JSON: {reprlib.repr(line)}; each line is an object with names: mend this one, or delete it"
 
 
 def _is_row(line: str) -> bool:
