@@ -113,6 +113,19 @@ def test_without_kinds_every_type_counts(models, known):
         assert scored(client, {"user": user}) == scored(client, {"history": [*history, item, other]})
 
 
+def test_weights_of_any_sign_change_no_answer(client, known):
+    user, history, _ = known
+    first, second, third = found(client, {"user": user})[:3]
+    weights = {first: -1.0, second: 0.0, third: 1e9}
+    send(client, *({"user": user, "item": item, "weight": weight} for item, weight in weights.items()))
+    expected = scored(client, {"history": [*history, *weights]})
+    assert scored(client, {"user": user}) == expected
+    rejecting = found(client, {"user": user}, exclude_seen=False, exclude_rejected=True)
+    assert {first, second, third} <= set(rejecting)
+    events = client.get(f"/v1/users/{user}/history").json()["events"]
+    assert [each["weight"] for each in events] == [-1.0, 0.0, 1e9]
+
+
 def test_rejected_items_are_left_out(client, known):
     user, _, rejected = known
     every = found(client, {"user": user})

@@ -41,7 +41,9 @@ class NewEvent(Body):
         Annotated[str, Meta(pattern=NOT_BLANK)] | None,
         Meta(description="Event type, as in the model's log; untyped events always count."),
     ] = None
-    weight: float = 1.0
+    weight: Annotated[
+        float, Meta(description="Stored for the next log; it changes no answer, and below 0 it rejects nothing.")
+    ] = 1.0
     key: Annotated[
         str | None, Meta(description="Idempotency key; an event sent again with the same key counts once.")
     ] = None
