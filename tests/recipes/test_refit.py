@@ -129,6 +129,22 @@ def test_a_later_log_without_the_times_of_the_first_is_refused():
     assert beamwood.refit(beamwood.fit(later, "popularity"), first).metadata["method"] == "popularity"
 
 
+def test_a_log_read_without_the_kinds_of_events_is_refused():
+    """Skipped items would silently become taken ones."""
+    rows = [(n // 4, (n // 4) % 3 + n % 4, "skip" if n % 8 == 1 else "buy") for n in range(120)]
+    frame = pl.DataFrame(rows, ["user", "item", "event"], orient="row")
+
+    def split_with(**kinds):
+        return beamwood.splits.leave_one_out(beamwood.Dataset.from_log(beamwood.read_log(frame, **kinds)))
+
+    kinds = {"events": {"buy": 1.0}, "negative_events": ["skip"]}
+    fitted = beamwood.fit(split_with(**kinds), "popularity")
+    with pytest.raises(InputError, match=r"so all rows would count alike; give read_log\(events=..., negative_events="):
+        beamwood.refit(fitted, split_with())
+    again = beamwood.refit(fitted, split_with(**kinds))
+    assert again.metadata["data"]["events"] == fitted.metadata["data"]["events"]
+
+
 def test_columns_that_filters_ask_for_are_not_lost():
     """A service that loads the refitted model would refuse all requests with such filters."""
     log = beamwood.read_log({"user": [n // 4 for n in range(120)], "item": [(n // 4) % 3 + n % 4 for n in range(120)]})

@@ -103,7 +103,7 @@ def refit(
     ids have another type, or the log lacks times or the item table columns.
     """
     check_split(split)
-    _check_timed(fitted, split.dataset)
+    _check_events(fitted, split.dataset)
     _check_columns(fitted, split.dataset)
     for note in _lost_ids(fitted, split.dataset):
         say(note)
@@ -132,14 +132,24 @@ def refit(
     return without_users(both) if fitted.users is None else both
 
 
-def _check_timed(fitted: Retriever, dataset: Dataset) -> None:
-    """Errors: a log without times, where that of the fit had dates; the order of its rows would count instead."""
+def _check_events(fitted: Retriever, dataset: Dataset) -> None:
+    """Errors: a log without the times or the kinds of events of the fit's; all rows alike, in their order, would count.
+
+    Only times that are dates are recorded.
+    """
     facts = fitted.metadata.get("data")
-    if dataset.times is None and isinstance(facts, Mapping) and "end" in facts:
+    if not isinstance(facts, Mapping):
+        return
+    if dataset.times is None and "end" in facts:
         source = dataset.report.get("log", {}).get("source", "the log")
         raise InputError(
             f"{source} has no column of times, which the log of the fit had, so the order of its rows would count; "
             "give it that column, under the same name, or fit a new model"
+        )
+    if dataset.kinds is None and "events" in facts:
+        raise InputError(
+            "the model knows kinds of events, and the log was read without them, so all rows would count alike; give "
+            "read_log(events=..., negative_events=[...]) those of the fit, or fit a new model"
         )
 
 
