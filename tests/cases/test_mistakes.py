@@ -126,6 +126,15 @@ def test_a_mistake_gives_one_line_with_the_fix(there, say, capsys, typed):
     assert not (there / "new").exists()
 
 
+@pytest.mark.parametrize("option", ["--items", "--user-table"])
+def test_a_missing_table_is_named_before_the_log_is_read(there, capsys, option):
+    """A large log takes minutes."""
+    assert beamwood("fit", "log.csv", option, "itmes.csv", "--method", "ease", "--out", "new") == 2
+    said = capsys.readouterr().err
+    assert said.endswith("beamwood: itmes.csv does not exist; did you mean 'items.csv'?\n")
+    assert "rows (user=" not in said
+
+
 def test_a_refused_job_leaves_no_files(there, capsys):
     (there / "typo.txt").write_text("1\n999\n")
     assert beamwood("recommend", "out", "--users", "typo.txt", "--out", "all.csv") == 2

@@ -59,6 +59,7 @@ def test_the_largest_seed_is_accepted(split, method):
         ({"max_steps": 2}, {}, "configuration: max_steps belongs to a group: write loop.max_steps"),
         ({"loop": {"max_step": 2}}, {}, "'loop.max_step' is unknown; did you mean 'loop.max_steps'"),
         ({"loop.learning_rate": 2}, {}, "'loop.learning_rate' is unknown; did you mean 'optimiser.learning_rate'"),
+        ({1: 2}, {}, "configuration: the name 1 is not text; write names as 'loop.max_steps'"),
         ({"loop": 3}, {}, r"loop=3: is not a group of settings; write loop=\{\.\.\.\} with the keys of the group"),
         ({"loop.max_steps": None}, {}, "loop.max_steps and loop.max_epochs are both null; give one of them"),
         ({"optimiser.schedule": "exponential"}, {}, "schedule=exponential needs optimiser.decay_steps; give a number"),

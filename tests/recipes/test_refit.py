@@ -129,6 +129,50 @@ def test_a_later_log_without_the_times_of_the_first_is_refused():
     assert beamwood.refit(beamwood.fit(later, "popularity"), first).metadata["method"] == "popularity"
 
 
+def test_a_log_read_without_the_kinds_of_events_is_refused():
+    """Skipped items would silently become taken ones."""
+    rows = [(n // 4, (n // 4) % 3 + n % 4, "skip" if n % 8 == 1 else "buy") for n in range(120)]
+    frame = pl.DataFrame(rows, ["user", "item", "event"], orient="row")
+
+    def split_with(**kinds):
+        return beamwood.splits.leave_one_out(beamwood.Dataset.from_log(beamwood.read_log(frame, **kinds)))
+
+    kinds = {"events": {"buy": 1.0}, "negative_events": ["skip"]}
+    fitted = beamwood.fit(split_with(**kinds), "popularity")
+    with pytest.raises(InputError, match=r"so all rows would count alike; give read_log\(events=..., negative_events="):
+        beamwood.refit(fitted, split_with())
+    again = beamwood.refit(fitted, split_with(**kinds))
+    assert again.metadata["data"]["events"] == fitted.metadata["data"]["events"]
+
+
+def test_columns_that_filters_ask_for_are_not_lost():
+    """A service that loads the refitted model would refuse all requests with such filters."""
+    log = beamwood.read_log({"user": [n // 4 for n in range(120)], "item": [(n // 4) % 3 + n % 4 for n in range(120)]})
+    table = pl.DataFrame({"item": range(6), "category": list("ababab"), "price": [1.0, 2.5, None, 4.0, 5.0, 6.0]})
+
+    def split_with(items, *kept):
+        return beamwood.splits.leave_one_out(beamwood.Dataset.from_log(log, items, keep_columns=kept))
+
+    fitted = beamwood.fit(split_with(table, "price"), "popularity")
+    dearer = split_with(table.with_columns(pl.col("price") + 1), "price")
+    again = beamwood.refit(fitted, dearer)
+    assert again.recommend([[]], k=6, where={"price": {"gt": 4}, "category": "b"}).item_ids == [[3, 5]]
+    for without, said in (
+        (
+            split_with(None),
+            r"item columns for filters \('price', 'category'\), and there is no item table; give one with",
+        ),
+        (split_with(table), "the item table keeps no column 'price', which filters of the model ask for; give a table"),
+        (split_with(table.drop("category"), "price"), "the item table keeps no column 'category', which filters of"),
+        (
+            split_with(table.cast({"price": pl.String}), "price"),
+            "the column 'price' of the item table is of kind text, in the model of kind number; write it as in the",
+        ),
+    ):
+        with pytest.raises(InputError, match=said):
+            beamwood.refit(fitted, without)
+
+
 def test_ids_of_the_model_that_a_later_log_lacks_are_told(split):
     fitted, told = beamwood.fit(split, "popularity"), []
     users = split.dataset.users.ids

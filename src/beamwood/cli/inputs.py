@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import glob
 import math
+import os
 import re
 import tomllib
 from collections.abc import Sequence
@@ -170,9 +172,13 @@ def reading_options(source: DataSource) -> dict[str, Any]:
 
 
 def load_data(source: DataSource) -> Dataset:
-    """Read the log and the item table, reporting on stderr."""
+    """Read the log and the item table, reporting on stderr. A missing table is an error before the log is read."""
     from beamwood.data import Dataset, read_log
 
+    for table in (source.items, source.user_table):
+        # A pattern of names is looked up where it is read.
+        if table and not glob.has_magic(table) and not os.path.exists(table):
+            raise InputError(f"{table} does not exist{nearest_path(Path(table))}")
     with held_back():
         log = read_log(source.log, drop_duplicates=source.drop_duplicates, **reading_options(source))
     for line in log.report.lines():

@@ -66,6 +66,9 @@ def configured(kind: type[MethodConfig], config: Any, preset: Mapping[str, Any] 
             f"config is a {type(config).__module__}.{type(config).__name__}; give {kind.__module__}.{kind.__name__}, "
             "or a mapping of its settings"
         )
+    strange = next((name for name in config or {} if not isinstance(name, str)), None)
+    if strange is not None:
+        raise InputError(f"configuration: the name {strange!r} is not text; write names as 'loop.max_steps'")
     try:
         made = kind.model_validate({**(preset or {}), **(config or {})})
     except ValidationError as error:

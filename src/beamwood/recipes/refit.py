@@ -25,6 +25,7 @@ from beamwood.fitting.settings import MethodConfig
 from beamwood.methods import METHODS, Method, MethodFile, check_split, load_method
 from beamwood.methods.arguments import configured
 from beamwood.methods.sums import add_fitted
+from beamwood.retrieval.columns.item_columns import ItemColumns
 from beamwood.retrieval.forget import without_users
 from beamwood.retrieval.retriever import Retriever
 from beamwood.steps import tell
@@ -99,10 +100,11 @@ def refit(
     refitted folders in place of those that it started from. `time_limit`: in seconds, for all methods together; by
     default that of its fit, or of the search that found it. `run_of`: the run folder of a method that trains, by its
     place in the sum, for `resume`. Errors: as in a fit, and `InputError` where `fitted` does not record its own fit,
-    ids have another type, or the log lacks times.
+    ids have another type, or the log lacks times or the item table columns.
     """
     check_split(split)
-    _check_timed(fitted, split.dataset)
+    _check_events(fitted, split.dataset)
+    _check_columns(fitted, split.dataset)
     for note in _lost_ids(fitted, split.dataset):
         say(note)
     parts, recorded = refit_parts(fitted, method, start), _Recorded.of(fitted)
@@ -130,15 +132,49 @@ def refit(
     return without_users(both) if fitted.users is None else both
 
 
-def _check_timed(fitted: Retriever, dataset: Dataset) -> None:
-    """Errors: a log without times, where that of the fit had dates; the order of its rows would count instead."""
+def _check_events(fitted: Retriever, dataset: Dataset) -> None:
+    """Errors: a log without the times or the kinds of events of the fit's; all rows alike, in their order, would count.
+
+    Only times that are dates are recorded.
+    """
     facts = fitted.metadata.get("data")
-    if dataset.times is None and isinstance(facts, Mapping) and "end" in facts:
+    if not isinstance(facts, Mapping):
+        return
+    if dataset.times is None and "end" in facts:
         source = dataset.report.get("log", {}).get("source", "the log")
         raise InputError(
             f"{source} has no column of times, which the log of the fit had, so the order of its rows would count; "
             "give it that column, under the same name, or fit a new model"
         )
+    if dataset.kinds is None and "events" in facts:
+        raise InputError(
+            "the model knows kinds of events, and the log was read without them, so all rows would count alike; give "
+            "read_log(events=..., negative_events=[...]) those of the fit, or fit a new model"
+        )
+
+
+def _check_columns(fitted: Retriever, dataset: Dataset) -> None:
+    """Errors: an item table without a column that filters of the model ask for, or with another kind of it."""
+    own = {} if fitted.columns is None else fitted.columns.columns
+    if not own:
+        return
+    if dataset.item_table is None:
+        named = ", ".join(map(repr, own))
+        raise InputError(
+            f"the model has item columns for filters ({named}), and there is no item table; give one with --items, in "
+            "Python Dataset.from_log(log, items, keep_columns=[...]), or fit a new model"
+        )
+    found = ItemColumns.of(dataset.item_table.filtered_by()).columns
+    for name, column in own.items():
+        if name not in found:
+            lacking = f"the item table keeps no column '{name}', which filters of the model ask for"
+            raise InputError(f"{lacking}; give a table with it, or fit a new model")
+        kinds = ["text" if each.kind == "labels" else each.kind for each in (found[name], column)]
+        if kinds[0] != kinds[1]:
+            raise InputError(
+                f"the column '{name}' of the item table is of kind {kinds[0]}, in the model of kind {kinds[1]}; write "
+                "it as in the table of the fit, or fit a new model"
+            )
 
 
 def _lost_ids(fitted: Retriever, dataset: Dataset) -> Iterator[str]:
