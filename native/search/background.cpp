@@ -1,5 +1,6 @@
 #include "search/background.hpp"
 
+#include <algorithm>
 #include <csignal>
 #include <ctime>
 
@@ -31,10 +32,11 @@ double thread_seconds() {
     return 0;
 }
 
-// Only Linux has priorities by thread; a container may forbid it.
-void set_niceness([[maybe_unused]] int niceness) {
+// Only Linux has priorities by thread; a container may forbid it. A new thread has that of its creator.
+void stand_behind([[maybe_unused]] int by) {
 #if defined(__linux__)
-    setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), niceness);
+    const auto thread = static_cast<id_t>(syscall(SYS_gettid));
+    setpriority(PRIO_PROCESS, thread, std::min(19, getpriority(PRIO_PROCESS, thread) + by));
 #endif
 }
 
@@ -85,12 +87,12 @@ nb::object Task::result() const {
     return result_;
 }
 
-Background::Background(int threads, int niceness, int signal) : process_(process_id()), state_(new State) {
+Background::Background(int threads, int behind, int signal) : process_(process_id()), state_(new State) {
     require(1 <= threads && threads <= 1024, "threads must be in 1..1024");
     const BlockedSignals blocked;
     try {
         for (int number = 0; number < threads; ++number)
-            state_->threads.emplace_back([state = state_.get(), niceness, signal] { work(*state, niceness, signal); });
+            state_->threads.emplace_back([state = state_.get(), behind, signal] { work(*state, behind, signal); });
     } catch (...) {
         close();
         throw;
@@ -145,8 +147,8 @@ void Background::close() {
     ended();
 }
 
-void Background::work(State& state, int niceness, int signal) {
-    set_niceness(niceness);
+void Background::work(State& state, int behind, int signal) {
+    stand_behind(behind);
     for (;;) {
         Entry next{};
         {
@@ -176,7 +178,7 @@ void register_background(nb::module_& module) {
         .def_prop_ro("seconds", &Task::seconds)
         .def_prop_ro("processor", &Task::processor);
     nb::class_<Background>(module, "Background", "Threads that run tasks without the interpreter.")
-        .def(nb::init<int, int, int>(), nb::arg("threads"), nb::arg("niceness"), nb::arg("signal"))
+        .def(nb::init<int, int, int>(), nb::arg("threads"), nb::arg("behind"), nb::arg("signal"))
         .def("submit", &Background::submit, nb::arg("task"), nb::arg("seconds"))
         .def("ended", &Background::ended)
         .def("close", &Background::close);

@@ -55,8 +55,9 @@ private:
 // Threads with one queue, first in, first out. All methods need the GIL.
 class Background {
 public:
-    // A byte is written to the file descriptor `signal` when tasks have ended and none waited to be collected.
-    Background(int threads, int niceness, int signal);
+    // A byte is written to the file descriptor `signal` when tasks have ended and none waited to be collected. `behind`:
+    // how much higher the threads' niceness is than the caller's, where a thread has its own.
+    Background(int threads, int behind, int signal);
     Background(const Background&) = delete;
     Background& operator=(const Background&) = delete;
     ~Background() { close(); }
@@ -83,7 +84,7 @@ private:
         bool is_closed = false;
     };
 
-    static void work(State& state, int niceness, int signal);
+    static void work(State& state, int behind, int signal);
 
     const std::int64_t process_;
     std::unique_ptr<State> state_;

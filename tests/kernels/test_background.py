@@ -4,6 +4,7 @@ import dataclasses
 import gc
 import os
 import select
+import sys
 import threading
 import time
 
@@ -48,9 +49,9 @@ class Case:
 class Threads:
     """Native threads, and the tasks that ended."""
 
-    def __init__(self, count=2):
+    def __init__(self, count=2, behind=0):
         self.read, self.write = os.pipe()
-        self.native = native().Background(count, 0, self.write)
+        self.native = native().Background(count, behind, self.write)
 
     def __enter__(self):
         return self
@@ -162,13 +163,11 @@ def test_a_task_runs_once():
         threads.ended(1)
 
 
-@pytest.mark.parametrize(
-    ("threads", "niceness", "seconds"), [(0, 0, 1.0), (2000, 0, 1.0), (1, 0, -1.0), (1, 0, np.nan)]
-)
-def test_invalid_numbers_are_refused(threads, niceness, seconds):
+@pytest.mark.parametrize(("threads", "behind", "seconds"), [(0, 0, 1.0), (2000, 0, 1.0), (1, 0, -1.0), (1, 0, np.nan)])
+def test_invalid_numbers_are_refused(threads, behind, seconds):
     later = Case().later(0)
     with pytest.raises(ValueError, match=r"must be in"):
-        native().Background(threads, niceness, 1).submit(later.task, seconds)
+        native().Background(threads, behind, 1).submit(later.task, seconds)
 
 
 def test_what_a_task_cannot_do_is_left_to_a_direct_search():
@@ -232,3 +231,16 @@ def test_waiting_is_measured():
         threads.submit(later)
         threads.ended(51)
         assert 0 < later.task.waited < time.monotonic() - began
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux alone gives each thread a priority of its own")
+def test_the_threads_stand_behind_their_creator():
+    before, own = set(os.listdir("/proc/self/task")), os.nice(0)
+    case = Case()
+    with Threads(2, behind=3) as threads:
+        for row in range(8):
+            threads.submit(case.later(row))
+        threads.ended(8)
+        made = [int(each) for each in set(os.listdir("/proc/self/task")) - before]
+        found = {os.getpriority(os.PRIO_PROCESS, each) for each in made}
+    assert found == {min(19, own + 3)}

@@ -23,21 +23,24 @@ _LONGEST = 1e9
 
 
 class Background:
-    """`threads` native threads of a niceness, and the pipe by which they wake the event loop; used by the loop only."""
+    """Native threads, and the pipe by which they wake the event loop; used by the loop only.
 
-    def __init__(self, module: Any, threads: int, niceness: int) -> None:
+    `behind`: how much higher their niceness is than the caller's, on Linux.
+    """
+
+    def __init__(self, module: Any, threads: int, behind: int) -> None:
         self._read, self._write = os.pipe()
         for end in (self._read, self._write):
             os.set_blocking(end, False)
-        self._threads, self._num_threads = module.Background(threads, niceness, self._write), threads
+        self._threads, self._num_threads = module.Background(threads, behind, self._write), threads
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiting: dict[Any, asyncio.Future[None]] = {}
 
     @classmethod
-    def open(cls, threads: int, niceness: int) -> Self | None:
+    def open(cls, threads: int, behind: int) -> Self | None:
         """None where the native core, or a pipe that an event loop can watch, is missing."""
         module = native()
-        return None if module is None or os.name != "posix" else cls(module, threads, niceness)
+        return None if module is None or os.name != "posix" else cls(module, threads, behind)
 
     def __len__(self) -> int:
         """The searches that wait or run."""

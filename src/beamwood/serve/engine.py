@@ -128,7 +128,7 @@ class Engine:
         ]
         for thread in self._threads:
             thread.start()
-        self._background = Background.open(threads, _niceness())
+        self._background = Background.open(threads, _BEHIND)
 
     def waiting(self, priority: Priority = Priority.CALLER) -> int:
         """The number of waiting searches."""
@@ -281,17 +281,12 @@ class Engine:
                     continue
 
 
-def _niceness() -> int:
-    """Below the event loop's priority, which does little but delays everyone."""
-    return min(19, os.nice(0) + _BEHIND)
-
-
 def _stand_behind() -> None:
-    """Lower the priority of the calling thread."""
+    """Lower the priority of the calling thread below the event loop's, which does little but delays everyone."""
     if sys.platform == "linux":
         # Only Linux has priorities by thread; a container may forbid it.
         with suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _niceness())
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), min(19, os.nice(0) + _BEHIND))
 
 
 def _tell(ended: list[_Ended]) -> None:
