@@ -134,6 +134,8 @@ TEXTS = [
     ("brand = 20", {"brand": {"eq": "20"}}),
     ("stock = true or not brand not in (a)", {"any": [{"stock": {"eq": True}}, {"not": {"brand": {"not_in": ["a"]}}}]}),
     ("(price>1 or price<0) and since >= 2026-01-31", None),
+    # No number, which the column's condition says.
+    ("price<1_0", {"price": {"lt": "1_0"}}),
     ("brand is missing", {"brand": {"missing": True}}),
     ("brand is not missing", {"brand": {"missing": False}}),
 ]

@@ -99,6 +99,9 @@ class _Reading:
             return text
         if column.kind == "truth" and text.lower() in ("true", "false"):
             return text.lower() == "true"
+        if "_" in text:
+            # Only Python takes this for a number.
+            return text
         try:
             return int(text) if re.fullmatch(r"[+-]?\d+", text) else float(text)
         except ValueError:
