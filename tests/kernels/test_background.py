@@ -1,5 +1,6 @@
 """Searches on native threads: the answers of a direct search, and tasks that never begin."""
 
+import contextlib
 import dataclasses
 import gc
 import os
@@ -235,12 +236,12 @@ def test_waiting_is_measured():
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux alone gives each thread a priority of its own")
 def test_the_threads_stand_behind_their_creator():
-    before, own = set(os.listdir("/proc/self/task")), os.nice(0)
-    case = Case()
-    with Threads(2, behind=3) as threads:
-        for row in range(8):
-            threads.submit(case.later(row))
-        threads.ended(8)
-        made = [int(each) for each in set(os.listdir("/proc/self/task")) - before]
-        found = {os.getpriority(os.PRIO_PROCESS, each) for each in made}
-    assert found == {min(19, own + 3)}
+    before, own, found, until = set(os.listdir("/proc/self/task")), os.nice(0), [], time.monotonic() + SOON
+    with Threads(2, behind=3):
+        # A thread does so when it begins; pytest may begin others.
+        while found.count(min(19, own + 3)) < 2 and time.monotonic() < until:
+            # One of pytest's may end meanwhile.
+            with contextlib.suppress(ProcessLookupError):
+                made = [int(each) for each in set(os.listdir("/proc/self/task")) - before]
+                found = [os.getpriority(os.PRIO_PROCESS, each) for each in made]
+    assert found.count(min(19, own + 3)) == 2

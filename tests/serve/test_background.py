@@ -8,21 +8,16 @@ import numpy as np
 import pytest
 
 from beamwood.kernels import native
-from beamwood.kernels.light import Way
 from beamwood.serve.background import Background
 from beamwood.serve.engine import Engine
 from beamwood.serve.problems import Problem
 from beamwood.serve.service import Service
 from beamwood.serve.settings import ServeSettings
 from beamwood.types import ItemLists, Query, SearchOptions
-from kernels.test_background import WAYS, Case, equal
+from kernels.test_background import WAYS, Case, Threads, equal
 from served import saved
 
 pytestmark = pytest.mark.skipif(native() is None, reason="the native core was not built")
-
-
-# A search that takes long.
-LONG = Way("beam", 200)
 
 
 def soon():
@@ -88,44 +83,60 @@ def test_a_deadline_may_be_as_far_away_as_any(background):
     assert later.task.ran
 
 
+class Held:
+    """Native threads that begin nothing; their tasks end when they are collected."""
+
+    def __init__(self):
+        self.tasks = []
+
+    def Background(self, threads, behind, signal):
+        return self
+
+    def submit(self, task, seconds):
+        self.tasks.append(task)
+
+    def ended(self):
+        return self.tasks
+
+    def close(self):
+        pass
+
+
+def begins(task):
+    """Whether a task still runs where threads take it."""
+    with Threads(1) as threads:
+        threads.native.submit(task, 60.0)
+        threads.ended(1)
+    return task.ran
+
+
 def test_a_deadline_that_passes_in_the_queue_is_an_error_at_once():
-    case, one = Case(), Background.open(1, 0)
-
-    async def main():
-        before = [asyncio.create_task(one.run(case.later(at % 8, LONG).task, soon())) for at in range(200)]
-        late = case.later(0)
-        await asyncio.sleep(0)
-        with pytest.raises(Problem, match="not ready in time"):
-            await one.run(late.task, time.monotonic() + 0.0005)
-        assert not all(task.done() for task in before)
-        await asyncio.gather(*before)
-        while len(one):
-            await asyncio.sleep(0.001)
-        return late
-
-    late = asyncio.run(main())
-    one.close()
-    assert not late.task.ran
+    late, held = Case().later(0).task, Background(Held(), 1, 0)
+    with pytest.raises(Problem, match="not ready in time"):
+        asyncio.run(held.run(late, time.monotonic() + 0.001))
+    assert len(held) == 1
+    held._collect()
+    assert len(held) == 0
+    held.close()
+    assert not begins(late)
 
 
 def test_the_search_of_a_caller_who_left_never_begins():
-    case = Case()
-    one = Background.open(1, 0)
+    left, held = Case().later(0).task, Background(Held(), 1, 0)
 
     async def main():
-        before = [asyncio.create_task(one.run(case.later(at % 8, LONG).task, soon())) for at in range(200)]
-        left = case.later(0)
-        leaving = asyncio.create_task(one.run(left.task, soon()))
+        leaving = asyncio.create_task(held.run(left, soon()))
         await asyncio.sleep(0)
+        assert held._threads.tasks == [left]
         leaving.cancel()
-        await asyncio.gather(*before)
-        while len(one):
-            await asyncio.sleep(0.001)
-        return left
+        with pytest.raises(asyncio.CancelledError):
+            await leaving
 
-    left = asyncio.run(main())
-    one.close()
-    assert not left.task.ran
+    asyncio.run(main())
+    held._collect()
+    assert len(held) == 0
+    held.close()
+    assert not begins(left)
 
 
 def test_the_engine_searches_in_steps_where_it_can():
