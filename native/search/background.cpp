@@ -170,7 +170,7 @@ void Background::work(State& state, int behind, int signal) {
 }
 
 void register_background(nb::module_& module) {
-    nb::class_<Task>(module, "Task", "A search to run once; see beamwood.kernels.search.")
+    nb::class_<Task>(module, "Task", "A search to run once; see beamwood.kernels.native_search.")
         .def("abandon", &Task::abandon)
         .def("result", &Task::result)
         .def_prop_ro("ran", &Task::ran)

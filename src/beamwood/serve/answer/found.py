@@ -69,6 +69,10 @@ def limits_new(snapshot: Snapshot, limits: Limits) -> bool:
 def found_by_search(
     snapshot: Snapshot, body: Recommend, asked: Asked, limits: Limits, in_time: Callable[[], None]
 ) -> Found:
+    """What the searcher finds, after rules and the share of new items; nothing for a dry run.
+
+    Errors: those of the search, and of `in_time`, which is called between two searches.
+    """
     if body.dry_run:
         return Found(None, FoundItems([], [], [], []))
     query, k, options, rules = asked.query, asked.k, asked.options, asked.rules

@@ -36,6 +36,10 @@ class Asked:
 
 
 def asked_of(snapshot: Snapshot, body: Recommend, kept: StoredHistory, limits: Limits, pressure: float) -> Asked:
+    """The query and the options of a body, narrowed by the pressure of 0..1.
+
+    Errors: `Problem` and `InputError` on what does not fit the snapshot.
+    """
     known = known_of(snapshot, body, kept)
     rung = _rung(snapshot, body, pressure)
     wanted = min(max(body.k, limits.pages_k) if body.pages else body.k, snapshot.num_items)
