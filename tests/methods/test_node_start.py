@@ -14,6 +14,7 @@ from beamwood.data import Dataset, disjoint_users, read_log
 from beamwood.errors import InputError
 from beamwood.fitting import plan
 from beamwood.fitting.plan import Facts
+from beamwood.fitting.tree import initial_scorer
 from beamwood.fitting.tree.dtr import make_objective
 from beamwood.fitting.tree.objective import TreeObjective
 from beamwood.fitting.tree.start import start_tree
@@ -274,7 +275,7 @@ def test_the_weight_of_seen_items_is_learned(split, again):
 )
 def test_with_a_binary_loss_the_scorer_starts_at_the_log_odds(split, monkeypatch, objective):
     with monkeypatch.context() as patched:
-        patched.setattr(TreeTask, "calibrate_levels", lambda task, rng, budget: None)
+        patched.setattr(initial_scorer, "calibrate_levels", lambda task, rng, budget: None)
         task = started(split, "transitions", objective=objective)
     histories = split.test.histories
     answers = task.searcher().search(Query.of(histories), 10)
@@ -288,7 +289,7 @@ def test_with_a_binary_loss_the_scorer_starts_at_the_log_odds(split, monkeypatch
         return float(value)
 
     before = loss(0.0)
-    task.calibrate_levels(task.rng, Budget())
+    initial_scorer.calibrate_levels(task.task, task.rng, Budget())
     after = loss(0.0)
     assert after < before / 2
     assert after < min(loss(-0.5), loss(0.5))
@@ -301,7 +302,7 @@ def test_with_a_binary_loss_the_scorer_starts_at_the_log_odds(split, monkeypatch
 @pytest.mark.parametrize(("method", "moved"), [("tdm", True), ("dtr", False)])
 def test_fit_starts_at_the_log_odds_only_with_a_binary_loss(split, monkeypatch, method, moved):
     called = []
-    monkeypatch.setattr(TreeTask, "calibrate_levels", lambda task, rng, budget: called.append(task))
+    monkeypatch.setattr(initial_scorer, "calibrate_levels", lambda task, rng, budget: called.append(task))
     module = load_method(method)
     module.fitted(split, module.Config(**SMALL, **{"loop.max_steps": 1, "tree.updates": 0}), progress=False)
     module.fitted(

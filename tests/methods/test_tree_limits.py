@@ -9,6 +9,7 @@ import torch
 
 from beamwood.data import Dataset, disjoint_users, read_log
 from beamwood.errors import TimeLimitError
+from beamwood.fitting.tree import initial_scorer
 from beamwood.fitting.tree.task import TreeTask
 from beamwood.methods import load_method
 from beamwood.retrieval.searchers.tree import TreeSearcher
@@ -87,22 +88,22 @@ def test_a_limit_stops_the_construction_of_the_tree(split, start, monkeypatch):
 def test_a_limit_calibrates_on_fewer_examples(split, monkeypatch):
     """Scoring takes a second per example; everything else takes no time."""
     clock, scored, seconds = Ticking(0.0), TreeTask.scored, []
-    monkeypatch.setattr("beamwood.fitting.tree.task._FEWEST", 8)
+    monkeypatch.setattr(initial_scorer, "_FEWEST", 8)
     monkeypatch.setattr(TreeTask, "min_seconds", lambda self, clock: 0.0)
 
     def slow(self, batch):
         clock.now += len(batch.targets_BT)
         return scored(self, batch)
 
-    calibrate = TreeTask.calibrate_levels
+    calibrate = initial_scorer.calibrate_levels
 
-    def timed(self, rng, budget):
+    def timed(task, rng, budget):
         began = clock.now
-        calibrate(self, rng, budget)
+        calibrate(task, rng, budget)
         seconds.append(clock.now - began)
 
     monkeypatch.setattr(TreeTask, "scored", slow)
-    monkeypatch.setattr(TreeTask, "calibrate_levels", timed)
+    monkeypatch.setattr(initial_scorer, "calibrate_levels", timed)
     for limit in (None, 10**6, 250):
         load_method("otm").fitted(split, SMALL, progress=False, time_limit=limit and Budget(limit, clock=clock))
     num_users = np.count_nonzero(split.train.histories.lengths > 1)

@@ -11,7 +11,7 @@ import torch
 from beamwood.artefact.write import _WRITERS
 from beamwood.errors import NotSavedError
 from beamwood.fitting.start_cache import caching
-from beamwood.fitting.tree import task
+from beamwood.fitting.tree import initial_scorer, task
 from beamwood.fitting.tree.dtr import make_objective
 from beamwood.fitting.vectors import item_start
 from beamwood.fitting.vectors.item_start import transition_vectors, unit_vectors
@@ -63,7 +63,8 @@ def counted(monkeypatch, module, *names):
 
 def test_a_tree_is_initialised_once_for_all_looks_and_rates(split, tmp_path, monkeypatch):
     monkeypatch.setattr(choice, "SHORTEST", 1.0)
-    calls = counted(monkeypatch, task, "start_tree", "start_scorer", "best_seen_start")
+    trees = counted(monkeypatch, task, "start_tree")
+    scorers = counted(monkeypatch, initial_scorer, "start_scorer", "best_seen_start")
     made = counted(monkeypatch, item_start, "leading_eigenvectors")
     monkeypatch.setattr(item_start, "_fits", lambda *_: True)
     gentle = {"optimiser.learning_rate": 5e-4, "model.dropout": 0.1}
@@ -76,7 +77,7 @@ def test_a_tree_is_initialised_once_for_all_looks_and_rates(split, tmp_path, mon
     looks = [each.name for each in parts.trials if len(each.parts) == 1 and each.value is not None]
     assert len(looks) > len(set(looks)) == 4
     assert made == {"leading_eigenvectors": 1}
-    assert calls == {"start_tree": 1, "start_scorer": 1, "best_seen_start": 1}
+    assert trees | scorers == {"start_tree": 1, "start_scorer": 1, "best_seen_start": 1}
 
 
 def test_other_settings_need_another_initialisation(split):
@@ -122,12 +123,12 @@ def test_a_stored_initialisation_has_nothing_learned_later(split):
 
 
 def test_large_initialisations_are_not_stored(split, monkeypatch):
-    monkeypatch.setattr(task, "_MOST_CACHED", 10)
-    calls = counted(monkeypatch, task, "start_tree", "start_scorer")
+    monkeypatch.setattr(initial_scorer, "_MOST_CACHED", 10)
+    trees, scorers = counted(monkeypatch, task, "start_tree"), counted(monkeypatch, initial_scorer, "start_scorer")
     with caching():
         for _ in range(2):
             load_method("dtr").fitted(split, TREE | {"loop.max_steps": 1}, progress=False)
-    assert calls == {"start_tree": 1, "start_scorer": 2}
+    assert trees | scorers == {"start_tree": 1, "start_scorer": 2}
 
 
 def test_few_vectors_are_the_first_of_many_stored_ones(split, monkeypatch):

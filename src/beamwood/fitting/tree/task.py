@@ -5,54 +5,42 @@ Shape legend: B histories, L history length, T targets a history, M nodes drawn 
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from beamwood.blocks import evenly
 from beamwood.data.examples import WINDOWS_OF_USERS, Examples
 from beamwood.data.split import Split
 from beamwood.errors import InputError
 from beamwood.fitting.searched_task import SearchedTask
-from beamwood.fitting.start_cache import cached, is_caching
+from beamwood.fitting.start_cache import cached
 from beamwood.fitting.tree.config import TreeConfig
-from beamwood.fitting.tree.node_start import ItemVectors, TreeCounts, start_scorer
+from beamwood.fitting.tree.initial_scorer import initialise_scorer, start_key
+from beamwood.fitting.tree.node_start import ItemVectors, TreeCounts
 from beamwood.fitting.tree.objective import ScoredLevel, TreeBatch, TreeObjective, scored_levels
-from beamwood.fitting.tree.scorer import all_tensors, num_bytes, random_scorer
+from beamwood.fitting.tree.scorer import random_scorer
 from beamwood.fitting.tree.search_time import estimated_search_seconds
-from beamwood.fitting.tree.seen_start import best_seen_start
 from beamwood.fitting.tree.start import start_tree
 from beamwood.fitting.tree.terms import FOLDS, terms_of
 from beamwood.fitting.tree.update import TreeUpdate
 from beamwood.kernels.terms import Term
-from beamwood.models.din_start import shift_levels
-from beamwood.models.terms.seen import set_weight as set_seen
 from beamwood.models.tree_model import TreeModel
 from beamwood.ragged import indptr_of
 from beamwood.retrieval.searchers.tree import TreeSearcher
 from beamwood.steps import step
-from beamwood.training.budget import Budget, Clock, estimated_seconds
+from beamwood.training.budget import Budget, Clock
 from beamwood.training.lazy_adam import sparse_gradients
 from beamwood.training.level_labels import estimated_labels
 from beamwood.training.optimisers import Optimiser, ParameterGroup
 from beamwood.training.precision import has_bfloat16
 from beamwood.training.trainable import Progress
 from beamwood.tree import Tree
-from beamwood.types import IndexArray
 
 __all__ = ["TreeTask"]
-
-# The examples on which levels are calibrated; under a limit the share of the time left for it, and the fewest.
-_BLOCK, _CALIBRATING, _FEWEST = 1024, 0.1, 64
-# The most bytes of initial weights that are cached for other trainings.
-_MOST_CACHED = 2**29
 
 
 class TreeTask(SearchedTask[TreeBatch]):
@@ -101,19 +89,9 @@ class TreeTask(SearchedTask[TreeBatch]):
         return self.model.tree
 
     @property
-    def next_item_only(self) -> bool:
-        """Whether an example's only target is the next item, as in the paper."""
-        return self.config.examples.num_targets == 1 and self.config.examples.horizon == 1
-
-    @property
     def uses_folds(self) -> bool:
         """Whether a term has counts by fold, so that a user is trained without those of the user's own fold."""
         return any(module.term.folds for module in self.model.scorer.held_terms().values())
-
-    def folds_of(self, rows: IndexArray) -> NDArray[np.int64]:
-        """int64[len(rows)], the folds of the given examples' users."""
-        folds: NDArray[np.int64] = self.folds[self.examples.users[rows]]
-        return folds
 
     def min_seconds(self, clock: Clock) -> float:
         """The seconds of the searches before a model can be returned, estimated with a scorer of random weights."""
@@ -132,13 +110,13 @@ class TreeTask(SearchedTask[TreeBatch]):
         Errors: `InputError` where `tree.start` lacks an input.
         """
         seed, train, config = rng.initial_seed(), self.split.train, self.config
-        vectors, start_key = ItemVectors(train, config, seed, self.terms, budget), self._start_key(seed)
+        vectors, key = ItemVectors(train, config, seed, self.terms, budget), start_key(config, self.terms, seed)
 
         def first_tree() -> Tree:
             with step("building the first tree"):
                 return start_tree(self.split, config, np.random.default_rng(seed), vectors, budget)
 
-        tree = first_tree() if start_key is None else cached(train, f"tree {start_key}", first_tree, budget)
+        tree = first_tree() if key is None else cached(train, f"tree {key}", first_tree, budget)
         self.objective = self.make_objective(tree)
         if self.objective.labels in ("rectified", "one-step") and self.objective.estimator is None:
             raise InputError(
@@ -147,49 +125,13 @@ class TreeTask(SearchedTask[TreeBatch]):
         self.folds = np.random.default_rng(seed).integers(0, FOLDS, len(train.histories))
         scorer = random_scorer(tree.shape, config, terms_of(config, self.terms), rng)
         sparse_gradients(scorer, config.optimiser.embeddings)
-        self.model, self._counts = TreeModel(scorer, tree), TreeCounts(vectors, tree, self.folds)
+        self.model, self.counts = TreeModel(scorer, tree), TreeCounts(vectors, tree, self.folds)
         # A catalogue of one level has no tree to learn, which is an error only where the settings ask for updates.
         if config.tree.updates and (tree.shape.depth > 1 or "tree.updates" in config.given):
             self.update = TreeUpdate(
                 self.model, self.examples, config, folds=self.folds if self.uses_folds else None, seed=seed
             )
-        # The calibration of independent losses depends on random draws, so it is not cached.
-        if start_key is None or self.objective.loss.link.independent or num_bytes(scorer) > _MOST_CACHED:
-            self._initialise(rng, budget)
-        else:
-            self._initialise_once(start_key, rng, budget)
-
-    def _initialise_once(self, start_key: str, rng: torch.Generator, budget: Budget) -> None:
-        """Initialise the scorer, by a copy of what an earlier fit of these settings began with."""
-        scorer = self.model.scorer
-
-        def started() -> tuple[dict[str, Tensor], float]:
-            self._initialise(rng, budget)
-            return {name: tensor.detach().clone() for name, tensor in all_tensors(scorer).items()}, self.seen_start
-
-        start, self.seen_start = cached(self.split.train, f"scorer {start_key}", started, budget)
-        with torch.no_grad():
-            for name, tensor in all_tensors(scorer).items():
-                tensor.copy_(start[name])
-
-    def _start_key(self, seed: int) -> str | None:
-        """A cache key of the settings on which tree and initial weights depend; None where nothing is cached."""
-        if self.terms or not is_caching():
-            return None
-        settings = self.config.model_dump(mode="json", exclude={"optimiser", "loop", "examples"})
-        # These settings have no effect on them.
-        for name in ("dropout", "recompute", "light_width"):
-            del settings["model"][name]
-        return json.dumps(settings | {"seed": seed}, sort_keys=True)
-
-    def _initialise(self, rng: torch.Generator, budget: Budget) -> None:
-        """Initialise the scorer from counts."""
-        started = self.config.start.scores == "transitions"
-        with step("initialising the weights of nodes from counts"):
-            start_scorer(self.model.scorer, self._counts, network=started)
-        if started and self.objective.loss.link.independent:
-            self.calibrate_levels(rng, budget)
-        self._initialise_seen(rng.initial_seed(), budget)
+        self.seen_start = initialise_scorer(self, key, rng, budget)
 
     def state(self) -> dict[str, Any]:
         """The initial weight of seen items."""
@@ -198,27 +140,10 @@ class TreeTask(SearchedTask[TreeBatch]):
     def load_state(self, state: dict[str, Any]) -> None:
         """Restore it, and the initial values of terms that checkpoints omit, for the tree of the checkpoint."""
         self.seen_start = float(state["seen_start"])
-        if not np.array_equal(self.tree.item_of_leaf, self._counts.tree.item_of_leaf):
-            counts = replace(self._counts, tree=self.tree)
+        if not np.array_equal(self.tree.item_of_leaf, self.counts.tree.item_of_leaf):
+            counts = replace(self.counts, tree=self.tree)
             for term in self.model.scorer.held_terms().values():
                 term.start_unsaved(counts)
-
-    def _initialise_seen(self, seed: int, budget: Budget) -> None:
-        """Set the initial weight of seen items, as given or as chosen on validation users."""
-        given, seen = self.config.start.seen, self.model.scorer.held_terms().get("seen")
-        if seen is None:
-            self.seen_start = given or 0.0
-            return
-
-        def set_weight(weight: float) -> None:
-            seen.change(lambda held: set_seen(held, weight))
-
-        if given is None:
-            monitor, valid = self.config.choose.monitor, self.split.valid
-            with step("choosing how seen items start"):
-                given = best_seen_start(set_weight, self.searcher, valid, monitor, seed=seed, budget=budget)
-        self.seen_start = given
-        set_weight(given)
 
     def optimisers(self) -> list[Optimiser]:
         """Adam; decoupled weight decay applies to the layers only, coupled decay to node embeddings as well."""
@@ -241,13 +166,12 @@ class TreeTask(SearchedTask[TreeBatch]):
 
         Targets are drawn uniformly from the next `horizon` items of the user, unless only the next one counts.
         """
-        histories = self.examples.histories(rows)
-        first = self.examples.stop[rows]
-        if self.next_item_only:
+        settings, histories, first = self.config.examples, self.examples.histories(rows), self.examples.stop[rows]
+        if settings.num_targets == 1 and settings.horizon == 1:
             positions = first[:, None]
         else:
-            draws = torch.rand(len(rows), self.config.examples.num_targets, generator=rng).double().numpy()
-            ahead = self.examples.ahead(rows, self.config.examples.horizon)
+            draws = torch.rand(len(rows), settings.num_targets, generator=rng).double().numpy()
+            ahead = self.examples.ahead(rows, settings.horizon)
             positions = first[:, None] + np.floor(draws * ahead[:, None]).astype(np.int64)
         targets, tree, objective = self._items[positions], self.tree, self.objective
         z_HBT = None
@@ -259,7 +183,7 @@ class TreeTask(SearchedTask[TreeBatch]):
             torch.from_numpy(tree.leaves_of(histories.padded(sum(self.config.model.windows))).astype(np.int64)),
             torch.from_numpy(tree.leaves_of(targets).astype(np.int64)),
             z_HBT,
-            torch.from_numpy(self.folds_of(rows)) if self.uses_folds else None,
+            torch.from_numpy(self.folds[self.examples.users[rows]]) if self.uses_folds else None,
         )
 
     def draw(self, batch: TreeBatch, rng: torch.Generator) -> TreeBatch:
@@ -281,39 +205,6 @@ class TreeTask(SearchedTask[TreeBatch]):
             link=self.objective.loss.link,
         )
 
-    def calibrate_levels(self, rng: torch.Generator, budget: Budget) -> None:
-        """Shift the initial scores of each level by the offset with the least loss on a few examples.
-
-        For losses with a probability for each node: the initial scores order nodes, but are not calibrated. Under a
-        time limit the examples are as many as are certain to fit.
-        """
-        # Imported here: it takes a second, and few losses need it.
-        from scipy.optimize import minimize_scalar
-
-        def scored(num: int, rng: torch.Generator) -> list[ScoredLevel]:
-            return self.scored(self.draw(self.batch(evenly(self.num_examples, num), rng, Progress()), rng))
-
-        num = min(_BLOCK, self.num_examples)
-        self.model.eval()
-        with torch.no_grad():
-            if budget.limited:
-                seconds = estimated_seconds(
-                    lambda few: scored(few, torch.Generator().manual_seed(0)), num, budget.clock
-                )
-                num = budget.affordable(num, seconds, share=_CALIBRATING, fewest=_FEWEST)
-            levels = scored(num, rng)
-            if not all(math.isfinite(self._shifted_loss(level, 0.0)) for level in levels):
-                raise InputError(
-                    f"the loss '{self.objective.loss.name}' of the initial scores is not finite; mend its function, or "
-                    "set start.scores=random"
-                )
-            offsets = [minimize_scalar(lambda shift, own=level: self._shifted_loss(own, shift)).x for level in levels]
-        self.model.train()
-        shift_levels(self.model.scorer, offsets)
-
     def scored(self, batch: TreeBatch) -> list[ScoredLevel]:
         """The scores of the nodes drawn on each level."""
         return scored_levels(self.model, batch, bf16=self.bf16)
-
-    def _shifted_loss(self, level: ScoredLevel, shift: float) -> float:
-        return float(self.objective.level_loss(self.tree, level._replace(scores=level.scores + shift)))
