@@ -11,7 +11,7 @@ import pytest
 import beamwood
 from beamwood.data import Dataset, disjoint_users, leave_one_out, read_log
 from beamwood.errors import ArtefactError, InputError
-from beamwood.fitting.settings import MethodConfig
+from beamwood.fitting.method_config import MethodConfig
 from beamwood.methods import METHODS, Method, Needs, counting, load_method, with_option
 from beamwood.training.run_folder import RunFolder
 from cli_cases import beamwood as command
@@ -53,7 +53,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from beamwood.fitting.settings import MethodConfig
+from beamwood.fitting.method_config import MethodConfig
 from beamwood.methods import Method
 from beamwood.retrieval.searchers.popularity import PopularitySearcher
 

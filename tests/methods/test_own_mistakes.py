@@ -12,7 +12,7 @@ import beamwood
 from beamwood.data import Dataset, leave_one_out, read_log
 from beamwood.errors import InputError
 from beamwood.evaluation.protocol import evaluate
-from beamwood.fitting.settings import MethodConfig
+from beamwood.fitting.method_config import MethodConfig
 from beamwood.methods import Method, load_method
 from beamwood.methods.dtr import METHOD as DTR
 from beamwood.methods.sasrec import METHOD as SASREC

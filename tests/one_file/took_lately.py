@@ -5,7 +5,7 @@ Shape legend: B rows, M items a row, N items, k results.
 
 import numpy as np
 
-from beamwood.fitting.settings import MethodConfig
+from beamwood.fitting.method_config import MethodConfig
 from beamwood.methods import Method
 from beamwood.retrieval.top_k import top_k
 from beamwood.types import QueryNeeds, SearchOptions

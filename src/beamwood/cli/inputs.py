@@ -21,7 +21,7 @@ from beamwood.words import counted
 if TYPE_CHECKING:
     from beamwood.cli.options import ReadOptions
     from beamwood.data import Dataset, Split
-    from beamwood.fitting.settings import MethodConfig
+    from beamwood.fitting.method_config import MethodConfig
     from beamwood.methods import Method
 
 __all__ = [

@@ -13,7 +13,7 @@ from beamwood.cli import options as o
 from beamwood.errors import InputError
 
 if TYPE_CHECKING:
-    from beamwood.fitting.settings import MethodConfig
+    from beamwood.fitting.method_config import MethodConfig
     from beamwood.methods import Method
     from beamwood.retrieval.retriever import Retriever
     from beamwood.training.budget import Budget

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from beamwood.errors import closest, first_problem
-from beamwood.fitting.settings import BooleanError, MethodConfig
+from beamwood.fitting.method_config import BooleanError, MethodConfig
 
 __all__ = ["allowed", "problem_in_words"]
 

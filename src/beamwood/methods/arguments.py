@@ -12,8 +12,8 @@ from beamwood.arguments import is_number
 from beamwood.data.split import Split
 from beamwood.errors import InputError, nearest
 from beamwood.fitting.fitted import check_same_data
+from beamwood.fitting.method_config import MethodConfig, SettingsGroup
 from beamwood.fitting.options import MAX_SEED, RUN, TrainOptions
-from beamwood.fitting.settings import MethodConfig, SettingsGroup
 from beamwood.methods.allowed import problem_in_words
 from beamwood.retrieval.retriever import Retriever
 from beamwood.training.budget import Budget

@@ -13,7 +13,8 @@ from beamwood.data.split import Split
 from beamwood.errors import InputError
 from beamwood.fitting.blend import choice_of_seen
 from beamwood.fitting.fitted import load_fitted, method_of
-from beamwood.fitting.settings import MethodConfig, SeenChoiceSettings
+from beamwood.fitting.method_config import MethodConfig
+from beamwood.fitting.settings import SeenChoiceSettings
 from beamwood.fitting.vectors.index_settings import IndexChoiceSettings
 from beamwood.fitting.vectors.indexing import IndexBuilder, blend_with_seen
 from beamwood.fitting.vectors.settings import FolderStartSettings

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from beamwood.errors import InputError, NotInstalledError, nearest
 from beamwood.extras import asking_for, is_installed, not_installed
 from beamwood.fitting.assemble import build_retriever
+from beamwood.fitting.method_config import MethodConfig
 from beamwood.fitting.options import limit_of, with_budget
 from beamwood.fitting.plan import Facts
-from beamwood.fitting.settings import MethodConfig
 from beamwood.methods.arguments import (
     check_split,
     check_without_run,

@@ -20,8 +20,8 @@ from beamwood.data.whole import whole
 from beamwood.errors import InputError, first_problem
 from beamwood.extras import is_installed
 from beamwood.fitting.fitted import notes_of_fit
+from beamwood.fitting.method_config import MethodConfig
 from beamwood.fitting.ranking.settings import StagesConfig
-from beamwood.fitting.settings import MethodConfig
 from beamwood.methods import METHODS, Method, MethodFile, check_split, load_method
 from beamwood.methods.arguments import configured
 from beamwood.methods.sums import add_fitted

@@ -28,7 +28,7 @@ from beamwood.training.interrupt import Interrupted
 
 if TYPE_CHECKING:
     from beamwood.data import Dataset, Split
-    from beamwood.fitting.settings import MethodConfig
+    from beamwood.fitting.method_config import MethodConfig
     from beamwood.methods import Method
     from beamwood.retrieval.retriever import Retriever
     from beamwood.training.budget import Budget

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from beamwood.fitting.effect import Condition, NotBoth, Only
+from beamwood.fitting.method_config import SettingsGroup
 from beamwood.fitting.plan import Facts, embeddings_of, start_of
 from beamwood.fitting.settings import (
     AttentionStartSettings,
@@ -20,7 +21,6 @@ from beamwood.fitting.settings import (
     NumNegatives,
     NumTargets,
     SeenChoiceSettings,
-    SettingsGroup,
     TableOptimiserSettings,
     TrainedConfig,
     WeightChoiceSettings,

@@ -9,6 +9,7 @@ from pydantic import Field, field_validator, model_validator
 
 from beamwood.data.examples import WindowsOfUsers
 from beamwood.fitting.effect import Not, Only
+from beamwood.fitting.method_config import SettingsGroup
 from beamwood.fitting.neighbour_kinds import NeighbourKind
 from beamwood.fitting.plan import Start
 from beamwood.fitting.settings import (
@@ -19,7 +20,6 @@ from beamwood.fitting.settings import (
     Mlp,
     NumNegatives,
     NumTargets,
-    SettingsGroup,
     TableOptimiserSettings,
     Width,
 )

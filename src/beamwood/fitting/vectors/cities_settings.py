@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from beamwood.fitting.settings import Dropout, LoopSettings, OptimiserSettings, SettingsGroup
+from beamwood.fitting.method_config import SettingsGroup
+from beamwood.fitting.settings import Dropout, LoopSettings, OptimiserSettings
 from beamwood.fitting.vectors.settings import FolderStartSettings, MaxContexts, VectorConfig
 from beamwood.models.encoder import NumHeads
 

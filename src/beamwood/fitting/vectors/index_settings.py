@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field, SerializerFunctionWrapHandler, create_model, model_serializer
 
 from beamwood.fitting.effect import Condition, by_choice
-from beamwood.fitting.settings import SettingsGroup
+from beamwood.fitting.method_config import SettingsGroup
 from beamwood.retrieval.index import INDEXES, IndexKind
 
 __all__ = ["IndexChoiceSettings"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from beamwood.fitting.settings import SettingsGroup
+from beamwood.fitting.method_config import SettingsGroup
 from beamwood.fitting.vectors.settings import ContinuedConfig, SequenceLossSettings, SequenceModelSettings
 from beamwood.models.encoder import Encoder
 from beamwood.models.encoders import sasrec

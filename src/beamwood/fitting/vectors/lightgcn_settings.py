@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from beamwood.fitting.effect import Not
-from beamwood.fitting.settings import LoopSettings, OptimiserSettings, SeenChoiceSettings, SettingsGroup, Width
+from beamwood.fitting.method_config import SettingsGroup
+from beamwood.fitting.settings import LoopSettings, OptimiserSettings, SeenChoiceSettings, Width
 from beamwood.fitting.vectors.settings import VectorConfig
 
 __all__ = ["LightGcnConfig"]

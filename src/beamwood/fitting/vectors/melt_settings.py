@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from beamwood.fitting.settings import LoopSettings, SettingsGroup
+from beamwood.fitting.method_config import SettingsGroup
+from beamwood.fitting.settings import LoopSettings
 from beamwood.fitting.vectors.settings import FolderStartSettings, MaxContexts, VectorConfig
 
 __all__ = ["MeltConfig"]

@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from beamwood.errors import InputError
 from beamwood.fitting.effect import Condition, Only, by_choice
+from beamwood.fitting.method_config import SettingsGroup
 from beamwood.fitting.plan import Facts, embeddings_of, start_of
 from beamwood.fitting.settings import (
     Dropout,
@@ -17,7 +18,6 @@ from beamwood.fitting.settings import (
     ItemStartSettings,
     LoopSettings,
     SeenConfig,
-    SettingsGroup,
     TableOptimiserSettings,
     TrainedConfig,
     Width,

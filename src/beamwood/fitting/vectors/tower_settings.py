@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from beamwood.fitting.effect import Condition, Not, Only
+from beamwood.fitting.method_config import SettingsGroup
 from beamwood.fitting.plan import Facts, embeddings_of, start_of
 from beamwood.fitting.settings import (
     ItemColumns,
     ItemStartSettings,
     LoopSettings,
     SeenChoiceSettings,
-    SettingsGroup,
     TableOptimiserSettings,
 )
 from beamwood.fitting.vectors.settings import EncoderModelSettings, HorizonConfig, VectorConfig, sizes_by, validations
