@@ -39,6 +39,7 @@ from beamwood.models.scorer import PairScore
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.searchers.candidates import num_exact
 from beamwood.retrieval.searchers.ranked import RankingSearcher
+from beamwood.sampling.items import candidate_negatives, other_negatives, unseen_negatives
 from beamwood.steps import step, tell
 from beamwood.training.budget import Budget
 from beamwood.training.optimisers import Optimiser
@@ -206,10 +207,10 @@ class StagesTask(SearchedTask[CandidateBatch]):
         num = self.config.loss.num_negatives
         draws_BM = torch.rand((len(rows), num), generator=rng, dtype=torch.float64).numpy()
         if self.candidates_EK is not None:
-            return _among_candidates(self.candidates_EK[rows].astype(np.int64), targets, num, rng)
+            return candidate_negatives(self.candidates_EK[rows].astype(np.int64), targets, num, rng)
         if self.unseen is not None:
-            return _among_unseen(self.unseen, self.examples.users[rows], draws_BM)
-        return _among_all(self.num_items, targets, draws_BM)
+            return unseen_negatives(self.unseen, self.examples.users[rows], draws_BM)
+        return other_negatives(self.num_items, targets, draws_BM)
 
     def loss(self, batch: CandidateBatch, rng: torch.Generator) -> Tensor:
         """Scalar: the weighted mean of the softmax losses."""
@@ -227,39 +228,6 @@ class StagesTask(SearchedTask[CandidateBatch]):
     def searcher(self) -> RankingSearcher:
         """The ranker alone, with the current weights."""
         return RankingSearcher(pair_scorer(self.model, self.config))
-
-
-def _among_candidates(
-    candidates_BK: NDArray[np.int64], targets_BT: NDArray[np.int64], num: int, rng: torch.Generator
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """`StagesTask.negatives` that are retrieved candidates, which represent only themselves."""
-    usable = candidates_BK >= 0
-    for column in targets_BT.T:
-        usable &= candidates_BK != column[:, None]
-    # Random sort keys select a random subset of the usable negatives.
-    keys = torch.rand(candidates_BK.shape, generator=rng, dtype=torch.float64).numpy()
-    order = np.argsort(np.where(usable, keys, 2.0), axis=1)[:, :num]
-    chosen, real = np.take_along_axis(candidates_BK, order, axis=1), np.take_along_axis(usable, order, axis=1)
-    return np.where(real, chosen, targets_BT[:, :1]), np.where(real, 0.0, -np.inf)
-
-
-def _among_unseen(
-    unseen: UnseenItems, users_B: NDArray[np.int64], draws_BM: NDArray[np.float64]
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """`StagesTask.negatives` that represent all items that the user has not seen."""
-    correction = np.log(unseen.num_items - unseen.lengths[users_B]) - np.log(draws_BM.shape[1])
-    return unseen.draw(users_B, draws_BM), np.repeat(correction[:, None], draws_BM.shape[1], axis=1)
-
-
-def _among_all(
-    num_items: int, targets_BT: NDArray[np.int64], draws_BM: NDArray[np.float64]
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """`StagesTask.negatives` that represent all items but the targets."""
-    drawn = np.minimum((draws_BM * num_items).astype(np.int64), num_items - 1)
-    real = (drawn[:, :, None] != targets_BT[:, None, :]).all(axis=2)
-    others = num_items - 1 - (np.diff(np.sort(targets_BT, axis=1), axis=1) > 0).sum(axis=1)
-    correction = np.log(np.maximum(others, 1)) - np.log(np.maximum(real.sum(axis=1), 1))
-    return drawn, np.where(real, correction[:, None], -np.inf)
 
 
 def _few_pairs(recall: float) -> str:
