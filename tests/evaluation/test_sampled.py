@@ -9,7 +9,8 @@ import pytest
 from beamwood.data import Dataset, read_log
 from beamwood.data.queries import Queries
 from beamwood.errors import InputError
-from beamwood.evaluation.sampled import Sampled, SampledValidation, evaluate_sampled
+from beamwood.evaluation.sampled import Sampled, evaluate_sampled
+from beamwood.fitting.ranking.sampled_measure import SampledMeasure
 from beamwood.retrieval.searchers.popularity import PopularitySearcher
 from beamwood.types import ItemLists, Query, QueryNeeds
 from real_data import real_data
@@ -84,7 +85,7 @@ def test_a_constant_score_gets_no_credit():
 
 
 def test_validation_names_its_metrics():
-    measure = SampledValidation(QUERIES, NUM_ITEMS, num_users=2, seed=0, monitor="sampled/ndcg@5")
+    measure = SampledMeasure(QUERIES, NUM_ITEMS, num_users=2, seed=0, monitor="sampled/ndcg@5")
     assert "sampled/ndcg@10" in measure(Table())  # Fewer than 99 items are unseen, so lists are shorter.
     assert len(measure) == 2
     assert measure(Table(), 2) == measure(Table())
@@ -105,19 +106,19 @@ def test_an_unknown_monitor_is_refused():
     with pytest.raises(
         InputError, match=r"choose.monitor='sampled/ndgc@10' is not measured; did you mean 'sampled/ndcg@10'"
     ):
-        SampledValidation(QUERIES, NUM_ITEMS, num_users=2, seed=0, monitor="sampled/ndgc@10")
+        SampledMeasure(QUERIES, NUM_ITEMS, num_users=2, seed=0, monitor="sampled/ndgc@10")
 
 
 def test_validation_of_a_user_with_almost_all_items():
     """The fix names settings, because a training has no --sampled option; a seen label counts as one item, not two."""
     almost = replace(QUERIES, seen=ItemLists.from_lists([np.arange(NUM_ITEMS - 9)] * len(QUERIES)))
-    measure = SampledValidation(almost, NUM_ITEMS, num_users=3, seed=0, monitor="sampled/ndcg@5")
+    measure = SampledMeasure(almost, NUM_ITEMS, num_users=3, seed=0, monitor="sampled/ndcg@5")
     assert "sampled/ndcg@5" in measure(Table())
     every = replace(QUERIES, seen=ItemLists.from_lists([np.arange(NUM_ITEMS)] * len(QUERIES)))
     with pytest.raises(InputError, match=r"leaves 0 of .* set choose.protocol=full and choose.monitor=removed/ndcg@20"):
-        SampledValidation(every, NUM_ITEMS, num_users=2, seed=0, monitor="sampled/ndcg@5")
+        SampledMeasure(every, NUM_ITEMS, num_users=2, seed=0, monitor="sampled/ndcg@5")
     with pytest.raises(InputError, match=r"leaves 2 of 7 items to draw"):
-        SampledValidation(QUERIES, 7, num_users=3, seed=0, monitor="sampled/ndcg@5")
+        SampledMeasure(QUERIES, 7, num_users=3, seed=0, monitor="sampled/ndcg@5")
 
 
 def test_wrong_input():

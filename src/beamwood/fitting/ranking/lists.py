@@ -17,10 +17,10 @@ from torch import Tensor, nn
 from beamwood.data.dataset import Dataset
 from beamwood.data.split import Split
 from beamwood.errors import InputError
-from beamwood.evaluation.sampled import SampledValidation
 from beamwood.fitting.assemble import build_retriever
 from beamwood.fitting.options import TrainOptions
 from beamwood.fitting.ranking.pair_models import build_pair_model, pair_scorer, query_tensors, score_of
+from beamwood.fitting.ranking.sampled_measure import SampledMeasure
 from beamwood.fitting.ranking.settings import RankerConfig
 from beamwood.fitting.run import train
 from beamwood.fitting.searched_task import SearchedTask
@@ -214,7 +214,7 @@ def fit_ranker(
     task = (GuidedTask if guided else ListTask)(split.train, config, loss, score)
     measure = None
     if sampled:
-        measure = SampledValidation(
+        measure = SampledMeasure(
             split.valid,
             split.train.num_items,
             num_users=choose.validation_users,
