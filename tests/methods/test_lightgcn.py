@@ -9,8 +9,9 @@ import beamwood
 from beamwood.data import Dataset, disjoint_users, leave_one_out, read_log
 from beamwood.data.markets.synthetic import MarketConfig, make_market
 from beamwood.errors import ArtefactError, InputError
-from beamwood.fitting.vectors.lightgcn import Graph, GraphVectors, LightGcnTask
+from beamwood.fitting.vectors.lightgcn import LightGcnTask
 from beamwood.methods import load_method
+from beamwood.models.lightgcn import Graph, GraphVectors
 from beamwood.retrieval.load import restore_searcher
 from beamwood.retrieval.searchers.folded import FoldedUsers
 from beamwood.training.trainable import Progress

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from beamwood.cli.main import main
 from beamwood.errors import InputError
-from beamwood.fitting.vectors import lightgcn
 from beamwood.methods import load_method
+from beamwood.models import lightgcn
 from beamwood.models.din import DinScorer
 from beamwood.models.tree_model import TreeModel
 from beamwood.training.device import CPU, device_of, on_device, to_device
