@@ -16,8 +16,9 @@ Source: XIR ("Cache-Augmented Inbatch Importance Resampling"), appendix A: lemma
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -50,25 +51,28 @@ class Pairs:
     masked_BC: Tensor
 
 
-class InBatchSampler(Protocol):
-    """A sampler of in-batch negatives, as a training step uses it."""
+class InBatchSampler(ABC):
+    """A sampler of in-batch negatives; by default it has neither further candidates nor a state."""
 
-    @property
-    def masks_repeats(self) -> bool:
-        """Whether all columns of a user's positive item are masked; False: only its own column is."""
-        ...
+    masks_repeats = True
+    """Whether all columns of a user's positive item are masked; False: only its own column is."""
 
     def candidates(self, items_B: Tensor, generator: torch.Generator) -> Tensor:
         """int64[C], the items to encode: the batch's first, in their order."""
-        ...
+        del generator
+        return items_B
 
+    @abstractmethod
     def losses(self, pairs: Pairs, generator: torch.Generator) -> Tensor:
         """[B], each positive's softmax against its negatives."""
-        ...
 
-    def state(self) -> dict[str, Any]: ...
+    def state(self) -> dict[str, Any]:
+        """The state a resume needs."""
+        return {}
 
-    def load_state(self, state: dict[str, Any]) -> None: ...
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Continue where `state` was taken."""
+        del state
 
 
 def log_popularity(counts_N: NDArray[Any]) -> Tensor:
@@ -77,8 +81,8 @@ def log_popularity(counts_N: NDArray[Any]) -> Tensor:
     return torch.log(counts / counts.sum()).float()
 
 
-@dataclass(slots=True)
-class InBatch:
+@dataclass
+class InBatch(InBatchSampler):
     """SSL, SSL-Pop, MNS and G-Tower: the batch's items (and `num_uniform` more), weighted by inverse probability.
 
     `log_q_N` float32[N]: ln of the probability of each item in a batch; None (SSL): every weight is 1. "sampled":
@@ -90,9 +94,8 @@ class InBatch:
     num_uniform: int = 0
     correction: Correction = "sampled"
 
-    @property
-    def masks_repeats(self) -> bool:
-        return self.correction == "sampled"
+    def __post_init__(self) -> None:
+        self.masks_repeats = self.correction == "sampled"
 
     def candidates(self, items_B: Tensor, generator: torch.Generator) -> Tensor:
         if self.num_uniform == 0:
@@ -119,12 +122,6 @@ class InBatch:
         del generator
         return _corrected_losses(pairs, self.proposal(pairs.candidates_C, len(pairs.positive_B)), self.correction)
 
-    def state(self) -> dict[str, Any]:
-        return {}
-
-    def load_state(self, state: dict[str, Any]) -> None:
-        del state
-
 
 def _corrected_losses(pairs: Pairs, log_q_C: Tensor | None, correction: Correction) -> Tensor:
     """[B], each positive's softmax against candidates with these ln q (None: every weight is 1); see `InBatch`."""
@@ -142,8 +139,8 @@ def _corrected_losses(pairs: Pairs, log_q_C: Tensor | None, correction: Correcti
     return weighted_softmax(pairs.positive_B, score_BC, log_weight_C[None], of_positive_B, pairs.masked_BC)
 
 
-@dataclass(slots=True)
-class GTower:
+@dataclass
+class GTower(InBatchSampler):
     """In-batch negatives with frequencies estimated online from the gaps between an item's occurrences.
 
     Per batch t, for the items of the batch: `gap <- (1 - rate) gap + rate (t - last)`, `last <- t`; the share of an
@@ -165,10 +162,7 @@ class GTower:
             raise InputError(f"rate={self.rate} is outside (0, 1]")
         self.gap = torch.full((self.num_items,), -1.0)
         self.last = torch.zeros(self.num_items)
-
-    @property
-    def masks_repeats(self) -> bool:
-        return self.correction == "sampled"
+        self.masks_repeats = self.correction == "sampled"
 
     def candidates(self, items_B: Tensor, generator: torch.Generator) -> Tensor:
         del generator
@@ -199,8 +193,8 @@ class GTower:
         self.gap, self.last, self.step = state["gap"], state["last"], state["step"]
 
 
-@dataclass(slots=True)
-class Bir:
+@dataclass
+class Bir(InBatchSampler):
     """BIR: as many draws a user as the batch is large, by `softmax over the batch of (s - log pop)`.
 
     "resampled": the drawn items as plain negatives (the program; for a large batch they follow the softmax of the
@@ -209,33 +203,27 @@ class Bir:
     over batches too, `exp(s) / mean over the batch of exp(s) / pop`: an estimate of the sum over the catalogue.
     """
 
-    masks_repeats: ClassVar[bool] = True
-
     log_pop_N: Tensor
     form: Form = "resampled"
     draw: Draw = "systematic"
 
-    def candidates(self, items_B: Tensor, generator: torch.Generator) -> Tensor:
-        del generator
-        return items_B
-
     def losses(self, pairs: Pairs, generator: torch.Generator) -> Tensor:
-        less_C = self.log_pop_N[pairs.candidates_C].to(pairs.users_BD.device)
+        log_pop_C = self.log_pop_N[pairs.candidates_C].to(pairs.users_BD.device)
         batch_size = len(pairs.positive_B)
         if self.form == "resampled":
             parts = [DrawnPart(0, len(pairs.candidates_C), batch_size, 1.0)]
             sides = (pairs.users_BD, pairs.items_CD, pairs.positive_B)
-            return drawn_softmax(*sides, less_C, pairs.masked_BC, parts, generator, self.draw)[0]
+            return drawn_softmax(*sides, log_pop_C, pairs.masked_BC, parts, generator, self.draw)[0]
         score_BC = pairs.users_BD @ pairs.items_CD.T
-        log_weight_BC = self.log_weights(score_BC.detach(), less_C, pairs.masked_BC, batch_size, generator)
+        log_weight_BC = self.log_weights(score_BC.detach(), log_pop_C, pairs.masked_BC, batch_size, generator)
         return weighted_softmax(pairs.positive_B, score_BC, log_weight_BC)
 
     def log_weights(
-        self, score_BC: Tensor, less_C: Tensor, masked_BC: Tensor, num_draws: int, generator: torch.Generator
+        self, score_BC: Tensor, log_pop_C: Tensor, masked_BC: Tensor, num_draws: int, generator: torch.Generator
     ) -> Tensor:
         """[B, C], ln weight of the drawn items by the form, -inf elsewhere."""
-        counts = resample_counts(score_BC, less_C, masked_BC, num_draws, generator, self.draw)
-        log_w = (score_BC - less_C).masked_fill_(masked_BC, -torch.inf)
+        counts = resample_counts(score_BC, log_pop_C, masked_BC, num_draws, generator, self.draw)
+        log_w = (score_BC - log_pop_C).masked_fill_(masked_BC, -torch.inf)
         log_z = torch.logsumexp(log_w, dim=1, keepdim=True)
         if self.form == "weighted":
             log_weight = torch.log(counts / num_draws) - (log_w - log_z)
@@ -244,15 +232,9 @@ class Bir:
             log_weight = torch.log(counts / num_draws) - (score_BC - log_z)
         return log_weight.masked_fill(counts == 0, -torch.inf)
 
-    def state(self) -> dict[str, Any]:
-        return {}
 
-    def load_state(self, state: dict[str, Any]) -> None:
-        del state
-
-
-@dataclass(slots=True)
-class Xir:
+@dataclass
+class Xir(InBatchSampler):
     """XIR: half of the draws from the batch as BIR, half from a cache of items that were drawn often before.
 
     `loss = share * softmax(cache draws) + (1 - share) * softmax(batch draws)`; the cache (item ids, first uniform) is
@@ -260,8 +242,6 @@ class Xir:
     to their draws: in this step (`cache_counts="step"`), or in all so far ("all", `occurrences` int64[N]). With "all" a
     small cache degenerates to a handful of items (docs/lab/LOG.md).
     """
-
-    masks_repeats: ClassVar[bool] = True
 
     log_pop_N: Tensor
     cache_size: int
@@ -290,8 +270,8 @@ class Xir:
             DrawnPart(0, batch_size, half, 1 - self.share),
             DrawnPart(batch_size, len(candidates), half, self.share),
         ]
-        less_C = self.log_pop_N[candidates].to(pairs.users_BD.device)
-        sides = (pairs.users_BD, pairs.items_CD, pairs.positive_B, less_C)
+        log_pop_C = self.log_pop_N[candidates].to(pairs.users_BD.device)
+        sides = (pairs.users_BD, pairs.items_CD, pairs.positive_B, log_pop_C)
         losses, drawn_C = drawn_softmax(*sides, pairs.masked_BC, parts, generator, self.draw)
         self._draw_cache(candidates, drawn_C.cpu(), generator)
         return losses

@@ -39,20 +39,20 @@ class DrawnPart:
 
 def resample_counts(
     score_BC: Tensor,
-    less_C: Tensor,
+    log_q_C: Tensor,
     masked_BC: Tensor,
     num_draws: int,
     generator: torch.Generator,
     draw: Draw = "systematic",
 ) -> Tensor:
-    """float32[B, C]: how often each candidate is drawn in `num_draws` draws by `softmax(score - less)`.
+    """float32[B, C]: how often each candidate is drawn in `num_draws` draws by `softmax(score - log q)`.
 
     "independent": with replacement, one by one. "systematic": one uniform a row and equal steps, so that every count
     has the same mean and at most 1 of error; a pass over the row instead of a search for each draw. Masked items and
     scores of -inf are never drawn; a row without other items has no draws. Errors: `InputError` for another `draw`.
     """
     starts_B1 = _starts(len(score_BC), 1, draw, generator)
-    return _drawn(score_BC, less_C, masked_BC, num_draws, starts_B1, generator)
+    return _drawn(score_BC, log_q_C, masked_BC, num_draws, starts_B1, generator)
 
 
 def _starts(num_rows: int, num_parts: int, draw: Draw, generator: torch.Generator) -> Tensor | None:
@@ -66,7 +66,7 @@ def _starts(num_rows: int, num_parts: int, draw: Draw, generator: torch.Generato
 
 def _drawn(
     score_BC: Tensor,
-    less_C: Tensor,
+    log_q_C: Tensor,
     masked_BC: Tensor,
     num_draws: int,
     starts_B1: Tensor | None,
@@ -75,16 +75,16 @@ def _drawn(
     """The counts, native where there is a core; without `starts` the draws are independent."""
     core = native()
     if core is None or starts_B1 is None or score_BC.device.type != "cpu":
-        return _counts(score_BC, less_C, masked_BC, num_draws, starts_B1, generator)
+        return _counts(score_BC, log_q_C, masked_BC, num_draws, starts_B1, generator)
     counts_BC = torch.empty(score_BC.shape, dtype=torch.float32)
-    arrays = (each.contiguous().numpy() for each in (score_BC.float(), less_C.float(), masked_BC, starts_B1[:, 0]))
+    arrays = (each.contiguous().numpy() for each in (score_BC.float(), log_q_C.float(), masked_BC, starts_B1[:, 0]))
     core.resample_systematic(*arrays, num_draws, counts_BC.numpy(), torch.get_num_threads(), native_level())
     return counts_BC
 
 
 def _counts(
     score_BC: Tensor,
-    less_C: Tensor,
+    log_q_C: Tensor,
     masked_BC: Tensor,
     num_draws: int,
     starts_B1: Tensor | None,
@@ -94,7 +94,7 @@ def _counts(
     device = score_BC.device
     counts_BC = torch.empty(score_BC.shape, dtype=torch.float32, device=device)
     for rows in slices(len(score_BC), BLOCK_ROWS if device.type == "cpu" else len(score_BC)):
-        w = score_BC[rows].float() - less_C
+        w = score_BC[rows].float() - log_q_C
         none = masked_BC[rows] | torch.isneginf(w)
         # Masked candidates are set to 0 after exp rather than to -inf before, which is several times slower.
         lowest = w.masked_fill(none, torch.inf).min(dim=1, keepdim=True).values
@@ -128,7 +128,7 @@ def drawn_softmax(
     users_BD: Tensor,
     items_CD: Tensor,
     positive_B: Tensor,
-    less_C: Tensor,
+    log_q_C: Tensor,
     masked_BC: Tensor,
     parts: list[DrawnPart],
     generator: torch.Generator,
@@ -136,7 +136,7 @@ def drawn_softmax(
 ) -> tuple[Tensor, Tensor]:
     """Loss [B], the shares' sum of each part's softmax of the positive against its draws, and int64[C], what was drawn.
 
-    A part draws by `softmax(users . items - less)` among its candidates that are not masked, with replacement and
+    A part draws by `softmax(users . items - log q)` among its candidates that are not masked, with replacement and
     without gradient; a candidate weighs in its denominator as often as it was drawn. The parts cover the candidates in
     their order. Memory: the matrix of scores, once. Errors: `InputError` for another `draw`. Source: the losses of BIR
     and XIR as `sampling.in_batch` names them.
@@ -147,7 +147,7 @@ def drawn_softmax(
     if starts_BP is not None and native_fits and native() is not None:
         cuts = [(part.first, part.stop, part.draws, part.share) for part in parts]
         losses, drawn = _NativeDrawnSoftmax.apply(  # type: ignore[no-untyped-call]
-            users_BD, items_CD, positive_B, less_C, masked_BC, starts_BP, cuts
+            users_BD, items_CD, positive_B, log_q_C, masked_BC, starts_BP, cuts
         )
         return losses, drawn
     score_BC = users_BD @ items_CD.T
@@ -157,7 +157,7 @@ def drawn_softmax(
         place = slice(part.first, part.stop)
         starts = None if starts_BP is None else starts_BP[:, number : number + 1]
         scores = score_BC[:, place].detach()
-        counts = _drawn(scores, less_C[place], masked_BC[:, place], part.draws, starts, generator)
+        counts = _drawn(scores, log_q_C[place], masked_BC[:, place], part.draws, starts, generator)
         drawn_C[place] = counts.sum(dim=0).long()
         losses = losses + part.share * weighted_softmax(positive_B, score_BC[:, place], counts, counts=True)
     return losses, drawn_C
@@ -172,7 +172,7 @@ class _NativeDrawnSoftmax(torch.autograd.Function):
         users_BD: Tensor,
         items_CD: Tensor,
         positive_B: Tensor,
-        less_C: Tensor,
+        log_q_C: Tensor,
         masked_BC: Tensor,
         starts_BP: Tensor,
         cuts: list[tuple[int, int, int, float]],
@@ -182,7 +182,7 @@ class _NativeDrawnSoftmax(torch.autograd.Function):
         drawn_C = torch.empty(len(items_CD), dtype=torch.int64)
         native().drawn_softmax(
             share_BC.numpy(),
-            less_C.float().contiguous().numpy(),
+            log_q_C.float().contiguous().numpy(),
             masked_BC.contiguous().numpy(),
             positive_B.detach().contiguous().numpy(),
             starts_BP.numpy(),
