@@ -216,6 +216,17 @@ void Worker::score_nodes() {
     require_numbers(scores_.data(), scores_.data() + scores_.size());
 }
 
+// `scores_` of `nodes_` by matrix tiles, in bf16, or in two parts of bf16 where float32's order is wanted.
+void Worker::score_nodes_by_tiles() {
+    const std::int64_t count = static_cast<std::int64_t>(nodes_.size());
+    scores_.resize(count);
+    const AmxKernels& tiles = *amx_kernels();
+    tiles.prepare(model_, *amx_, level_nodes_, history_, space_, *amx_space_);
+    tiles.score(model_, *amx_, level_nodes_, static_cast<int>(history_.nodes.size()), nodes_.data(), count,
+                precision_ == Precision::exact, space_, *amx_space_, scores_.data());
+    add_fixed(nodes_.data(), count, scores_.data());
+}
+
 void Worker::add_fixed(const std::int32_t* wanted, std::int64_t count, float* scores) const {
     if (model_.similar)
         kernels_.add_products(level_similar_, model_.similar_width, similar_query_.data(), wanted, count, scores);
@@ -236,16 +247,10 @@ void Worker::rescore(std::int64_t begin, std::int64_t end) {
 
 void Worker::choose(std::int64_t k, bool final) {
     const std::int64_t count = static_cast<std::int64_t>(nodes_.size());
-    const int num_history = static_cast<int>(history_.nodes.size());
     if (precision_ == Precision::float32) {
         score_nodes();
     } else {
-        scores_.resize(count);
-        const AmxKernels& tiles = *amx_kernels();
-        tiles.prepare(model_, *amx_, level_nodes_, history_, space_, *amx_space_);
-        tiles.score(model_, *amx_, level_nodes_, num_history, nodes_.data(), count, precision_ == Precision::exact,
-                    space_, *amx_space_, scores_.data());
-        add_fixed(nodes_.data(), count, scores_.data());
+        score_nodes_by_tiles();
         if (precision_ == Precision::exact) return choose_exactly(k, final);
         require_numbers(scores_.data(), scores_.data() + count);
     }
@@ -420,15 +425,8 @@ void Worker::score(const Query& query, int level, const std::int32_t* nodes, std
     }
     enter(query, level);
     if (precision_ == Precision::bf16) {
-        const std::int64_t given = static_cast<std::int64_t>(nodes_.size());
-        const int num_history = static_cast<int>(history_.nodes.size());
-        scores_.resize(given);
-        const AmxKernels& tiles = *amx_kernels();
-        tiles.prepare(model_, *amx_, level_nodes_, history_, space_, *amx_space_);
-        tiles.score(model_, *amx_, level_nodes_, num_history, nodes_.data(), given, false, space_, *amx_space_,
-                    scores_.data());
-        add_fixed(nodes_.data(), given, scores_.data());
-        require_numbers(scores_.data(), scores_.data() + given);
+        score_nodes_by_tiles();
+        require_numbers(scores_.data(), scores_.data() + scores_.size());
     } else {
         score_nodes();
     }

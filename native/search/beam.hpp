@@ -90,6 +90,7 @@ private:
     std::int64_t beam_of_paths(const Query& query, std::int64_t beam_width, std::int64_t k,
                                const Counts& live);
     void score_nodes();
+    void score_nodes_by_tiles();
     // Adds the model's similarity, repeats and neighbours, if any, to the `scores` of `count` nodes.
     void add_fixed(const std::int32_t* wanted, std::int64_t count, float* scores) const;
     void cut_lightly(const Query& query, int level, std::int64_t most);

@@ -1,4 +1,4 @@
-// beamwood._native.Searcher. All arguments are checked here, independently of Python.
+// beamwood._native.Searcher. The arguments of a search are checked here, its arrays in search/arrays.cpp.
 #include <nanobind/stl/array.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
@@ -6,7 +6,6 @@
 #include <nanobind/stl/vector.h>
 
 #include <array>
-#include <cmath>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -15,6 +14,7 @@
 #include "common/border.hpp"
 #include "common/cpu.hpp"
 #include "common/parallel.hpp"
+#include "search/arrays.hpp"
 #include "search/background.hpp"
 #include "search/beam.hpp"
 #include "search/workers.hpp"
@@ -22,44 +22,8 @@
 namespace beamwood {
 namespace {
 
-template <class Value, int Dimensions>
-using Array = AlignedArray<const Value, Dimensions>;
-using LayerArrays = std::tuple<Array<float, 2>, Array<float, 1>, Array<float, 1>>;
-// Vectors of the nodes, weights of the history's places, and the scores of a seen leaf by place.
-using SimilarityArrays = std::tuple<Array<float, 2>, Array<float, 1>, Array<float, 1>>;
-using NeighbourArrays =
-    std::tuple<Array<std::int32_t, 2>, Array<float, 2>, Array<float, 1>, Array<float, 1>, float>;
-// Nodes with scales and biases, history vectors with scales, weights of the places, and two layers.
-using LightArrays = std::tuple<Array<std::int8_t, 2>, Array<float, 1>, Array<float, 1>, Array<std::int8_t, 2>,
-                               Array<float, 1>, Array<float, 1>, Array<float, 2>, Array<float, 1>, Array<float, 2>,
-                               Array<float, 1>>;
 // Beam width, judged nodes, whether every level is judged, and whether seen leaves are candidates.
 using WayNumbers = std::tuple<std::int64_t, std::int64_t, bool, bool>;
-using ShapeNumbers = std::tuple<std::int64_t, std::int64_t, std::int64_t>;
-
-// For arrays that every search reads. Arrays with a row per node are memory-mapped and not checked here. A search throws
-// if a score is not finite (search/beam.hpp), and Python can check these arrays in full.
-template <class Value>
-void require_finite(const Value* values, std::size_t count, const std::string& name) {
-    // The sum is 0 unless a value is infinite or NaN.
-    Value sum = 0;
-    for (std::size_t i = 0; i < count; ++i) sum += values[i] * 0;
-    require(sum == 0, name + " holds NaN or infinity");
-}
-
-template <class... Own>
-bool is_there(const nb::ndarray<Own...>& array) {
-    return array.is_valid();
-}
-bool is_there(float) { return true; }
-
-// Where None is accepted for the tuple, nanobind also accepts None for each part.
-template <class... Part>
-void require_all(const std::optional<std::tuple<Part...>>& parts, const std::string& name) {
-    if (!parts) return;
-    const bool whole = std::apply([](const auto&... part) { return (is_there(part) && ...); }, *parts);
-    require(whole, name + ": None is not an array; omit all parts or none");
-}
 
 // Copies of histories and of row bounds, taken before the checks: another thread may write to the caller's arrays
 // during a search.
@@ -69,33 +33,17 @@ struct Excluded {
     Array<std::int32_t, 1> leaves;  // the caller's own; only compared, never used as indices
 };
 
-Dense checked_layer(const LayerArrays& arrays, int inputs, const std::string& name) {
-    const auto& [weight, bias, slope] = arrays;
-    require(weight.shape(1) == static_cast<std::size_t>(inputs) && weight.shape(0) >= 1 && weight.shape(0) < (1u << 16) &&
-                bias.shape(0) == weight.shape(0) && slope.shape(0) == weight.shape(0),
-            name + ": weight, bias and slope do not match " + std::to_string(inputs) + " inputs");
-    require_finite(weight.data(), weight.size(), name + ".weight");
-    require_finite(bias.data(), bias.size(), name + ".bias");
-    require_finite(slope.data(), slope.size(), name + ".slope");
-    return Dense(inputs, static_cast<int>(weight.shape(0)), weight.data(), bias.data(), slope.data());
-}
-
 class Searcher {
 public:
     Searcher(Array<float, 2> nodes, std::vector<LayerArrays> layers, Array<std::int64_t, 1> windows,
              ShapeNumbers shape, const std::string& level, const std::string& precision, bool by_path, int table_nodes,
              std::optional<SimilarityArrays> similarity, std::optional<NeighbourArrays> neighbours, std::optional<LightArrays> light, int threads)
-        : nodes_(nodes), similarity_(similarity), neighbours_(neighbours), light_(light), by_path_(by_path),
+        : arrays_{nodes, similarity, neighbours, light}, by_path_(by_path),
           kernels_(*BEAMWOOD_PICK_KERNELS(search_kernels, choose_level(level))),
           light_kernels_(*BEAMWOOD_PICK_KERNELS(light_kernels, choose_level(level))) {
-        require_all(similarity, "similarity");
-        require_all(neighbours, "neighbours");
-        require_all(light, "light");
-        set_shape(shape);
-        set_model(layers, windows);
-        set_similarity();
-        set_neighbours();
-        set_light();
+        require(!by_path || !light, "a light head is not supported with by_path");
+        shape_ = shape_of(shape, nodes.shape(0));
+        model_ = model_of(arrays_, layers, windows);
         set_tables(table_nodes);
         if (precision == "float32") precision_ = Precision::float32;
         else if (precision == "exact") precision_ = Precision::exact;
@@ -199,131 +147,8 @@ public:
     std::array<std::uint64_t, 3> queue() { return workers_->queue(); }
 
 private:
-    static constexpr std::int64_t MOST = std::int64_t{1} << 31;
-
     static void require_count(std::int64_t count, const std::string& name) {
         require(1 <= count && count <= MOST, name + "=" + std::to_string(count) + " is outside 1..2147483648");
-    }
-
-    void set_shape(const ShapeNumbers& numbers) {
-        const auto& [root_fanout, branching, depth] = numbers;
-        require(root_fanout >= 1 && branching >= 2 && depth >= 1 && depth <= 31, "the shape is not that of a tree");
-        std::int64_t size = root_fanout, total = 0;
-        // Bounded before the products, which would otherwise overflow 64 bits.
-        require(branching <= MOST / 4, "the tree is too large");
-        for (int j = 1; j <= depth; ++j, size *= branching) {
-            require(size <= MOST / 4, "the tree is too large");
-            total += size;
-        }
-        require(static_cast<std::size_t>(total) == nodes_.shape(0), "nodes must have one row per node of the tree");
-        shape_ = {root_fanout, branching, static_cast<int>(depth)};
-    }
-
-    void set_model(const std::vector<LayerArrays>& layers, const Array<std::int64_t, 1>& windows) {
-        require(nodes_.shape(1) >= 1 && nodes_.shape(1) < (1u << 14), "nodes must have 1..16383 columns");
-        require(layers.size() >= 3, "layers must have the two attention layers and at least one more");
-        model_.nodes = nodes_.data();
-        model_.width = static_cast<int>(nodes_.shape(1));
-        model_.num_windows = static_cast<int>(windows.shape(0));
-        require(model_.num_windows >= 1 && model_.num_windows < (1 << 14), "windows must have 1..16383 lengths");
-        for (int t = 0; t < model_.num_windows; ++t) {
-            const std::int64_t length = windows.data()[t];
-            require(length >= 1, "windows must have lengths of 1 or more");
-            require(length < (1 << 20) - static_cast<std::int64_t>(model_.window_of.size()),
-                    "windows cover more than 1048575 history entries");
-            model_.window_of.insert(model_.window_of.end(), length, t);
-        }
-        model_.history_length = static_cast<int>(model_.window_of.size());
-        model_.attention_in = checked_layer(layers[0], 3 * model_.width, "attention_in");
-        const Dense out = checked_layer(layers[1], model_.attention_in.outputs, "attention_out");
-        require(out.outputs == 1, "attention_out must have one output");
-        model_.attention_out.resize(model_.attention_in.stride);
-        for (int a = 0; a < out.inputs; ++a) model_.attention_out[a] = out.weight[static_cast<std::size_t>(a) * out.stride];
-        model_.attention_out_bias = out.bias[0];
-        model_.attention_out_slope = out.slope[0];
-        int inputs = (model_.num_windows + 1) * model_.width;
-        for (std::size_t i = 2; i < layers.size(); ++i) {
-            model_.layers.push_back(checked_layer(layers[i], inputs, "layers." + std::to_string(i - 2)));
-            inputs = model_.layers.back().outputs;
-            model_.widest = std::max(model_.widest, model_.layers.back().stride);
-        }
-        require(inputs == 1, "the last layer must have one output");
-    }
-
-    void set_similarity() {
-        if (!similarity_) return;
-        const auto& [vectors, places, repeats] = *similarity_;
-        require(vectors.shape(0) == nodes_.shape(0) && vectors.shape(1) >= 1 && vectors.shape(1) < (1u << 14),
-                "similarity must have one vector of 1..16383 columns per node");
-        const auto length = static_cast<std::size_t>(model_.history_length);
-        require(places.shape(0) == length && repeats.shape(0) == length,
-                "similarity must have one weight per place of the history");
-        require_finite(places.data(), places.size(), "similarity.places");
-        require_finite(repeats.data(), repeats.size(), "similarity.repeats");
-        model_.similar = vectors.data();
-        model_.similar_width = static_cast<int>(vectors.shape(1));
-        model_.places.assign(places.data(), places.data() + length);
-        model_.repeats.assign(repeats.data(), repeats.data() + length);
-    }
-
-    void set_neighbours() {
-        if (!neighbours_) return;
-        const auto& [leaves, chances, shares, places, gain] = *neighbours_;
-        require(leaves.shape(0) == nodes_.shape(0) && leaves.shape(1) >= 1 && leaves.shape(1) < (1u << 14) &&
-                    chances.shape(0) == leaves.shape(0) && chances.shape(1) == leaves.shape(1),
-                "neighbours must have 1..16383 leaves and chances per node");
-        require(shares.shape(0) == nodes_.shape(0), "neighbours must have one share per node");
-        const auto length = static_cast<std::size_t>(model_.history_length);
-        require(places.shape(0) == length, "neighbours must have one weight per place of the history");
-        require_finite(places.data(), places.size(), "neighbours.places");
-        require_finite(&gain, 1, "neighbours.gain");
-        model_.near_leaves = leaves.data();
-        model_.near_chances = chances.data();
-        model_.near_shares = shares.data();
-        model_.num_near = static_cast<int>(leaves.shape(1));
-        model_.near_places.assign(places.data(), places.data() + length);
-        model_.near_gain = gain;
-    }
-
-    void set_light() {
-        if (!light_) return;
-        const auto& [nodes, scales, biases, history, history_scales, places, up, up_bias, down, down_bias] = *light_;
-        const std::size_t size = nodes_.shape(0), width = nodes.shape(1), hidden = up.shape(0);
-        require(!by_path_, "a light head is not supported with by_path");
-        require(nodes.shape(0) == size && 1 <= width && width < (1u << 14) && history.shape(0) == size &&
-                    history.shape(1) == width && scales.shape(0) == size && biases.shape(0) == size &&
-                    history_scales.shape(0) == size,
-                "light must have two vectors of 1..16383 columns, their scales and a bias per node");
-        require(places.shape(0) == static_cast<std::size_t>(model_.history_length),
-                "light must have one weight per place of the history");
-        require(1 <= hidden && hidden < (1u << 14) && up.shape(1) == width && up_bias.shape(0) == hidden &&
-                    down.shape(0) == width && down.shape(1) == hidden && down_bias.shape(0) == width,
-                "the layers of light do not match its width");
-        const std::pair<const Array<float, 1>*, const char*> rows[] = {
-            {&places, "places"}, {&up_bias, "up_bias"}, {&down_bias, "down_bias"}};
-        for (const auto& [row, name] : rows) require_finite(row->data(), row->size(), std::string("light.") + name);
-        require_finite(up.data(), up.size(), "light.up");
-        require_finite(down.data(), down.size(), "light.down");
-        LightModel& light = model_.light;
-        light.nodes = nodes.data();
-        light.node_scales = scales.data();
-        light.biases = biases.data();
-        light.history = history.data();
-        light.history_scales = history_scales.data();
-        light.width = static_cast<int>(width);
-        light.hidden = static_cast<int>(hidden);
-        light.places.assign(places.data(), places.data() + places.size());
-        light.up.resize(width * hidden);
-        light.down.resize(width * hidden);
-        light.up_bias.resize(hidden);
-        light.down_bias.resize(width);
-        std::copy_n(up_bias.data(), hidden, light.up_bias.data());
-        std::copy_n(down_bias.data(), width, light.down_bias.data());
-        for (std::size_t at = 0; at < width; ++at)
-            for (std::size_t j = 0; j < hidden; ++j) {
-                light.up[at * hidden + j] = up.data()[j * width + at];
-                light.down[j * width + at] = down.data()[at * hidden + j];
-            }
     }
 
     void check_light() const { require(model_.light.nodes != nullptr, "the searcher has no light head"); }
@@ -438,10 +263,7 @@ private:
                         }), nb::rv_policy::take_ownership);
     }
 
-    Array<float, 2> nodes_;  // keeps the caller's array alive; not copied, as it is the largest
-    std::optional<SimilarityArrays> similarity_;  // likewise
-    std::optional<NeighbourArrays> neighbours_;   // likewise
-    std::optional<LightArrays> light_;            // likewise
+    ModelArrays arrays_;
     bool by_path_;
     const SearchKernels& kernels_;
     const LightKernels& light_kernels_;

@@ -138,11 +138,11 @@ void register_train(nb::module_& module) {
         nb::arg("level") = "");
     module.def(
         "resample_systematic",
-        [](Array<const float, 2> scores, Array<const float, 1> less, Array<const bool, 2> masked,
+        [](Array<const float, 2> scores, Array<const float, 1> log_q, Array<const bool, 2> masked,
            Array<const float, 1> starts, std::int64_t draws, Array<float, 2> counts, int threads,
            const std::string& level) {
             const std::size_t rows = scores.shape(0), columns = scores.shape(1);
-            require(less.shape(0) == columns, "less does not match scores");
+            require(log_q.shape(0) == columns, "log_q does not match scores");
             require(masked.shape(0) == rows && masked.shape(1) == columns, "masked does not match scores");
             require(starts.shape(0) == rows, "starts does not match scores");
             require(counts.shape(0) == rows && counts.shape(1) == columns, "counts does not match scores");
@@ -150,20 +150,20 @@ void register_train(nb::module_& module) {
             require_starts(starts.data(), starts.size());
             const ResampleKernels* kernels = BEAMWOOD_PICK_KERNELS(resample_kernels, choose_level(level));
             const ReleasedGil released;
-            kernels->systematic(std::int64_t(rows), std::int64_t(columns), scores.data(), less.data(), masked.data(),
+            kernels->systematic(std::int64_t(rows), std::int64_t(columns), scores.data(), log_q.data(), masked.data(),
                                 starts.data(), draws, counts.data(), threads);
         },
-        array("scores"), array("less"), array("masked"), array("starts"), nb::arg("draws"), array("counts"),
+        array("scores"), array("log_q"), array("masked"), array("starts"), nb::arg("draws"), array("counts"),
         nb::arg("threads") = 1, nb::arg("level") = "");
     module.def(
         "drawn_softmax",
-        [](Array<float, 2> scores, Array<const float, 1> less, Array<const bool, 2> masked,
+        [](Array<float, 2> scores, Array<const float, 1> log_q, Array<const bool, 2> masked,
            Array<const float, 1> positive, Array<const float, 2> starts,
            const std::vector<std::tuple<std::int64_t, std::int64_t, std::int64_t, float>>& parts,
            Array<float, 1> losses, Array<float, 1> own, Array<std::int64_t, 1> drawn, int threads,
            const std::string& level) {
             const std::size_t rows = scores.shape(0), columns = scores.shape(1);
-            require(less.shape(0) == columns && drawn.shape(0) == columns, "less or drawn does not match scores");
+            require(log_q.shape(0) == columns && drawn.shape(0) == columns, "log_q or drawn does not match scores");
             require(masked.shape(0) == rows && masked.shape(1) == columns, "masked does not match scores");
             require(positive.shape(0) == rows && losses.shape(0) == rows && own.shape(0) == rows,
                     "positive, losses or own does not match scores");
@@ -180,11 +180,11 @@ void register_train(nb::module_& module) {
             require_starts(starts.data(), starts.size());
             const ResampleKernels* kernels = BEAMWOOD_PICK_KERNELS(resample_kernels, choose_level(level));
             const ReleasedGil released;
-            kernels->softmax(std::int64_t(rows), std::int64_t(columns), scores.data(), less.data(), masked.data(),
+            kernels->softmax(std::int64_t(rows), std::int64_t(columns), scores.data(), log_q.data(), masked.data(),
                              positive.data(), starts.data(), checked.data(), int(checked.size()), losses.data(),
                              own.data(), drawn.data(), threads);
         },
-        array("scores"), array("less"), array("masked"), array("positive"), array("starts"), nb::arg("parts"),
+        array("scores"), array("log_q"), array("masked"), array("positive"), array("starts"), nb::arg("parts"),
         array("losses"), array("own"), array("drawn"), nb::arg("threads") = 1, nb::arg("level") = "");
     module.def(
         "nearest_better",

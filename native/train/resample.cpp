@@ -35,8 +35,8 @@ struct Row {
         scores.resize(room), weights.resize(room), counts.resize(room);
     }
 
-    // Computes weights exp(score - less), scaled to a maximum of 1. Returns false if no candidate can be drawn.
-    bool weigh(std::int64_t columns, const float* from, const float* less, const bool* masked) {
+    // Computes weights exp(score - log_q), scaled to a maximum of 1. Returns false if no candidate can be drawn.
+    bool weigh(std::int64_t columns, const float* from, const float* log_q, const bool* masked) {
         padded = (columns + CHAINS - 1) / CHAINS * CHAINS;
         float *__restrict s = scores.data(), *__restrict w = weights.data();
         const float infinite = std::numeric_limits<float>::infinity();
@@ -45,8 +45,8 @@ struct Row {
         for (std::int64_t c = 0; c < whole; c += LANES) {
             ByteVec bytes;
             std::memcpy(&bytes, masked + c, sizeof bytes);
-            const Vec score = load(from + c), less_c = load(less + c);
-            const Vec x = __builtin_convertvector(bytes, IntVec) != 0 ? splat(-infinite) : score - less_c;
+            const Vec score = load(from + c), log_q_c = load(log_q + c);
+            const Vec x = __builtin_convertvector(bytes, IntVec) != 0 ? splat(-infinite) : score - log_q_c;
             store(s + c, score);
             store(w + c, x);
             top = larger(x, top);
@@ -54,7 +54,7 @@ struct Row {
         float highest = largest(top);
         for (std::int64_t c = whole; c < padded; ++c) {
             s[c] = c < columns ? from[c] : 0.0f;
-            w[c] = c < columns && !masked[c] ? from[c] - less[c] : -infinite;
+            w[c] = c < columns && !masked[c] ? from[c] - log_q[c] : -infinite;
             highest = w[c] > highest ? w[c] : highest;
         }
         if (!(highest > -infinite)) return false;
@@ -130,7 +130,7 @@ struct Row {
     }
 };
 
-void systematic(std::int64_t rows, std::int64_t columns, const float* scores, const float* less, const bool* masked,
+void systematic(std::int64_t rows, std::int64_t columns, const float* scores, const float* log_q, const bool* masked,
                 const float* starts, std::int64_t draws, float* counts, int threads) {
     if (columns == 0) return;
     threads = threads_for(rows, threads);
@@ -138,12 +138,12 @@ void systematic(std::int64_t rows, std::int64_t columns, const float* scores, co
     parallel_rows(rows, threads, [&](int worker, std::int64_t row) {
         Row& r = workers[worker];
         const std::int64_t first = row * columns;
-        const bool some = r.weigh(columns, scores + first, less, masked + first) && r.draw(draws, starts[row]);
+        const bool some = r.weigh(columns, scores + first, log_q, masked + first) && r.draw(draws, starts[row]);
         for (std::int64_t c = 0; c < columns; ++c) counts[first + c] = some ? static_cast<float>(r.counts[c]) : 0.0f;
     });
 }
 
-void softmax(std::int64_t rows, std::int64_t columns, float* scores, const float* less, const bool* masked,
+void softmax(std::int64_t rows, std::int64_t columns, float* scores, const float* log_q, const bool* masked,
              const float* positive, const float* starts, const DrawnPart* parts, int num_parts, float* losses,
              float* own, std::int64_t* drawn, int threads) {
     threads = threads_for(rows, threads);
@@ -157,7 +157,7 @@ void softmax(std::int64_t rows, std::int64_t columns, float* scores, const float
             const std::int64_t first = row * columns + part.first, width = part.stop - part.first;
             float* __restrict gradient = scores + first;
             float top = positive[row], sum = 0, factor = 0;
-            if (r.weigh(width, scores + first, less + part.first, masked + first)) {
+            if (r.weigh(width, scores + first, log_q + part.first, masked + first)) {
                 if (r.draw(part.draws, starts[row * num_parts + p])) {
                     sum = r.share(positive[row], top);
                     std::int64_t* __restrict tally = &tallies[worker][part.first];

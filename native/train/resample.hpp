@@ -13,16 +13,16 @@ struct DrawnPart {
     float share;
 };
 
-// Row b draws by softmax(scores - less) among unmasked columns. Draw j is at (j + start) equal steps of the cumulated
+// Row b draws by softmax(scores - log_q) among unmasked columns. Draw j is at (j + start) equal steps of the cumulated
 // weights, summed in the order of CHAINS interleaved chains: columns 0, 16, 32, .., 1, 17, .. A fully masked row has no
-// draws. scores, masked [rows, columns]; less [columns]; starts [rows, parts], each in [0, 1).
+// draws. scores, masked [rows, columns]; log_q [columns]; starts [rows, parts], each in [0, 1).
 struct ResampleKernels {
     // counts [rows, columns], with one part of all columns.
-    void (*systematic)(std::int64_t rows, std::int64_t columns, const float* scores, const float* less,
+    void (*systematic)(std::int64_t rows, std::int64_t columns, const float* scores, const float* log_q,
                        const bool* masked, const float* starts, std::int64_t draws, float* counts, int threads);
     // losses[b] = sum over parts of share * (-positive + log(exp(positive) + sum of exp(scores) of the draws)).
     // `scores` becomes its gradient; own[b]: the gradient by `positive`, plus 1; drawn[columns]: the counts of draws.
-    void (*softmax)(std::int64_t rows, std::int64_t columns, float* scores, const float* less, const bool* masked,
+    void (*softmax)(std::int64_t rows, std::int64_t columns, float* scores, const float* log_q, const bool* masked,
                     const float* positive, const float* starts, const DrawnPart* parts, int num_parts, float* losses,
                     float* own, std::int64_t* drawn, int threads);
 };
