@@ -12,7 +12,7 @@ from typing import Any
 
 import beamwood
 from beamwood.errors import InputError
-from beamwood.kernels import live
+from beamwood.kernels import active_kernels
 from benchmarks.measure import status_kib
 
 __all__ = ["check_committed", "commit", "machine", "peak_mib", "source_digest", "versions"]
@@ -56,7 +56,7 @@ def versions() -> dict[str, str]:
 
 def machine() -> dict[str, Any]:
     """The processor, the cores available to this process, its threads, and the kernels in use."""
-    kernels = live()
+    kernels = active_kernels()
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     threads = int(os.environ.get("OMP_NUM_THREADS", 0)) or cores
     shown = {"kernels": kernels["path"], "level": kernels["level"], "amx": kernels["amx"]}

@@ -127,8 +127,8 @@ def candidates(tree: Tree, weights: DinWeights) -> dict[str, Any]:
         "straightforward": TorchSearch(tree, weights, plain=True).beam,
         "eager": TorchSearch(tree, weights, plain=False).beam,
     }
-    for precision in ["float32", *(["exact", "bf16"] if kernels.live()["amx"] else [])]:
-        if kernels.live()["path"] == "native":
+    for precision in ["float32", *(["exact", "bf16"] if kernels.active_kernels()["amx"] else [])]:
+        if kernels.active_kernels()["path"] == "native":
             search = DinSearch(weights, tree.shape, precision=precision)
             found[precision] = lambda histories, search=search: search.beam(histories, **arguments)
     return found
@@ -199,7 +199,7 @@ def main() -> None:
     options = parser.parse_args()
     one_thread()
     torch.set_num_threads(1)
-    results: dict[str, Any] = {"kernels": str(kernels.live())}
+    results: dict[str, Any] = {"kernels": str(kernels.active_kernels())}
     sizes = [compared_searches(num_items, options.users, options.turns) for num_items in options.items]
     for size in sizes:
         results |= {f"{size['items']} {name}": value for name, value in size.items() if name != "items"}

@@ -14,7 +14,7 @@ from beamwood.kernels.reference import SearchResult
 from beamwood.kernels.search import DinSearch
 from din_cases import WINDOWS, random_case, random_histories
 
-LIVE = kernels.live()
+LIVE = kernels.active_kernels()
 native_only = pytest.mark.skipif(LIVE["path"] != "native", reason="the native core is not built")
 amx_only = pytest.mark.skipif(not LIVE["amx"], reason="no AMX here")
 VARIANTS = [("float32", level) for level in LIVE["levels"]] + ([("exact", "v4")] if LIVE["amx"] else [])
@@ -208,7 +208,7 @@ def test_the_reference_is_used_on_request(monkeypatch):
     tree, weights, histories = random_case(1)
     search = DinSearch(weights, tree.shape)
     assert search.why_numpy
-    assert kernels.live()["path"] == "reference"
+    assert kernels.active_kernels()["path"] == "reference"
     leaves = np.tile(np.append(tree.leaf_of_item, -1), (len(histories), 1))
     scores = search.score(histories, leaves)
     truth = float64_scores(tree, weights, histories, leaves)
@@ -224,14 +224,14 @@ def test_the_reference_is_used_on_request(monkeypatch):
 def test_unknown_kernels_are_named(monkeypatch):
     monkeypatch.setenv("BEAMWOOD_KERNELS", "nativ")
     with pytest.raises(InputError, match="did you mean 'native'"):
-        kernels.live()
+        kernels.active_kernels()
 
 
 def test_a_missing_native_core_is_an_error(monkeypatch):
     monkeypatch.setenv("BEAMWOOD_KERNELS", "native")
     monkeypatch.setattr(kernels.dispatch, "_imported", lambda: (None, "not built"))
     with pytest.raises(InputError, match="compiler"):
-        kernels.live()
+        kernels.active_kernels()
 
 
 @pytest.mark.parametrize("path", ["native", "reference"])

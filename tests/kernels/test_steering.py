@@ -15,7 +15,7 @@ from beamwood.kernels.search import DinSearch
 from din_cases import WINDOWS, random_case, random_light
 from kernels.test_search import VARIANTS, assert_same_up_to_ties, masked_case, native_only
 
-LIVE = kernels.live()
+LIVE = kernels.active_kernels()
 
 
 def with_light(weights, seed, **sizes):

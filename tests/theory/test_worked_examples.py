@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from beamwood.errors import InputError
 from beamwood.kernels.labels import level_masses, rectified_levels
-from beamwood.kernels.links import level_log_softmax
+from beamwood.kernels.links import log_softmax
 from beamwood.kernels.paths import sample_paths
 from beamwood.losses.levels import LevelDraw, softmax_level
 from beamwood.losses.softmax import full_softmax, sampled_softmax
@@ -156,10 +156,10 @@ def test_theorem_3_a_consistent_model_samples_its_own_softmax(branching):
             scores.append(np.log(families.sum(axis=1))[None] + rng.normal())  # Any factor per level.
     scores = scores[::-1]
     for values, log_q in zip(scores, path_log_q(tree.shape, scores), strict=True):
-        assert np.allclose(np.exp(log_q), np.exp(level_log_softmax(values)))
-        assert np.allclose(kl_divergence(level_log_softmax(values), log_q), 0, atol=1e-12)
+        assert np.allclose(np.exp(log_q), np.exp(log_softmax(values)))
+        assert np.allclose(kl_divergence(log_softmax(values), log_q), 0, atol=1e-12)
     other = random_scores(rng, tree)
-    assert kl_divergence(path_log_q(tree.shape, other)[-1], level_log_softmax(other[-1])).min() > 0.01
+    assert kl_divergence(path_log_q(tree.shape, other)[-1], log_softmax(other[-1])).min() > 0.01
 
 
 def max_heap_scores(tree, rng, spread):
@@ -182,7 +182,7 @@ def test_proposition_5_and_corollary_1_bound_the_walks_of_a_max_heap(seed, num_i
     log_qs = path_log_q(tree.shape, scores)
     for level, (values, log_q) in enumerate(zip(scores, log_qs, strict=True), start=1):
         epsilon = 1 - min([np.nanmin(share) for share in shares[: level - 1]], default=1.0)
-        log_p = level_log_softmax(values)
+        log_p = log_softmax(values)
         live = np.isfinite(values[0])
         bias = np.abs(np.exp(log_q) - np.exp(log_p)).max()
         assert bias <= path_bias_bound(epsilon, level) + 1e-12
@@ -201,7 +201,7 @@ def test_the_bounds_of_proposition_5_need_their_condition():
     scores[0] = -scores[0]
     shares = largest_child_share(scores)
     epsilon = 1 - min(np.nanmin(share) for share in shares[:1])
-    bias = np.abs(np.exp(path_log_q(tree.shape, scores)[1]) - np.exp(level_log_softmax(scores[1]))).max()
+    bias = np.abs(np.exp(path_log_q(tree.shape, scores)[1]) - np.exp(log_softmax(scores[1]))).max()
     assert bias > 0.5 > path_bias_bound(epsilon, 2)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from beamwood.errors import InputError, nearest
 
-__all__ = ["live", "native", "native_level"]
+__all__ = ["active_kernels", "native", "native_level"]
 
 _CHOICES = ("native", "reference")
 
@@ -62,7 +62,7 @@ def native_level(asked: str | None = None) -> str:
     return level
 
 
-def live() -> dict[str, Any]:
+def active_kernels() -> dict[str, Any]:
     """The active kernels: `path` native or reference, `why`, `level` and `levels` (instruction sets), `amx`."""
     forced = os.environ.get("BEAMWOOD_KERNELS", "")
     module = native()

@@ -12,13 +12,16 @@ import numpy as np
 
 from beamwood.types import FloatArray
 
-__all__ = ["LINKS", "Link", "level_log_softmax"]
+__all__ = ["LINKS", "Link", "log_softmax"]
 
 
-def level_log_softmax(scores_Bn: FloatArray) -> FloatArray:
-    """[B, n] log softmax over a level; -inf where the score is."""
-    top = scores_Bn.max(axis=1, keepdims=True)
-    result: FloatArray = scores_Bn - top - np.log(np.exp(scores_Bn - top).sum(axis=1, keepdims=True))
+def log_softmax(scores: FloatArray) -> FloatArray:
+    """[.., n] log softmax over the last axis; -inf where the score is, also in a row of -inf alone."""
+    top = scores.max(axis=-1, keepdims=True)
+    shifted = scores - np.where(np.isfinite(top), top, 0)
+    with np.errstate(divide="ignore"):
+        log_sum = np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+    result: FloatArray = shifted - np.where(np.isfinite(log_sum), log_sum, 0)
     return result
 
 
@@ -28,7 +31,7 @@ def log_sigmoids(scores_Bn: FloatArray) -> FloatArray:
     return result
 
 
-def themselves(scores_Bn: FloatArray) -> FloatArray:
+def identity(scores_Bn: FloatArray) -> FloatArray:
     """[B, n] scores that are log-probabilities already."""
     return scores_Bn
 
@@ -55,9 +58,9 @@ class Link:
 LINKS = {
     link.name: link
     for link in (
-        Link("softmax", "softmax of the level", level_log_softmax, sum_to_one=True),
+        Link("softmax", "softmax of the level", log_softmax, sum_to_one=True),
         Link("sigmoid", "sigmoid of the node", log_sigmoids, independent=True),
-        Link("path", "product along the path", themselves, independent=True, along_path=True, unit="nats"),
+        Link("path", "product along the path", identity, independent=True, along_path=True, unit="nats"),
         Link("order", None),
     )
 }

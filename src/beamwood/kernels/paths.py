@@ -16,10 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamwood.errors import InputError
+from beamwood.kernels.links import log_softmax
 from beamwood.tree.tree import Shape
 from beamwood.types import BoolArray, FloatArray, IndexArray
 
-__all__ = ["Paths", "ScoreNodes", "log_softmax", "sample_paths"]
+__all__ = ["Paths", "ScoreNodes", "sample_paths"]
 
 # score(level, nodes int64[B, C]) -> [B, C]; nodes None: every node of the level in order.
 ScoreNodes = Callable[[int, NDArray[np.int64] | None], FloatArray]
@@ -65,6 +66,7 @@ def sample_paths(
         fanout = shape.fanout(level)
         values, alive, parent = scored_children(score, shape, live[level], level, at)
         scored += values.shape[1] * fanout
+        # A dead node, of which all children are, is never visited.
         log_p = log_softmax(np.where(alive, values, -np.inf))
         log_p = np.take_along_axis(log_p, parent[:, :, None], axis=1)
         step = np.empty((num_rows, walks), np.int64)
@@ -153,17 +155,7 @@ def distinct_nodes(at: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np
     return distinct, position
 
 
-def log_softmax(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Over the last axis; a row of -inf alone (a dead node, never visited) stays -inf."""
-    top = values.max(axis=-1, keepdims=True)
-    shifted = values - np.where(np.isfinite(top), top, 0)
-    with np.errstate(divide="ignore"):
-        log_sum = np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
-    result: NDArray[np.float64] = shifted - np.where(np.isfinite(log_sum), log_sum, 0)
-    return result
-
-
-def drawn_children(log_p: NDArray[np.float64], uniforms: FloatArray) -> NDArray[np.int64]:
+def drawn_children(log_p: FloatArray, uniforms: FloatArray) -> NDArray[np.int64]:
     """The child whose interval of the cumulated probabilities holds the uniform; never one of probability 0."""
     cumulated = np.cumsum(np.exp(log_p), axis=-1)
     # Scaled by the last sum, not by 1, and kept below it, so that rounding never falls past the last child drawn.

@@ -220,10 +220,7 @@ def exact_search(
     scored = np.zeros(len(history_BL), np.int64)
     everywhere = np.flatnonzero(live[shape.depth] > 0)
     for row, history_L in enumerate(history_BL):
-        candidates = everywhere
-        if excluded is not None:
-            banned = excluded[1][excluded[0][row] : excluded[0][row + 1]]
-            candidates = np.setdiff1d(everywhere, banned, assume_unique=True)
+        candidates = np.setdiff1d(everywhere, banned_row(excluded, row), assume_unique=True)
         # Blocks of this many leaves bound the memory, a few hundred MiB at the widest scorers.
         parts = [
             score_level(weights, shape, shape.depth, history_L, candidates[part])

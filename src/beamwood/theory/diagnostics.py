@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from beamwood.arguments import naming_arguments
 from beamwood.errors import InputError
-from beamwood.kernels.links import level_log_softmax
+from beamwood.kernels.links import log_softmax
 from beamwood.ragged import is_in
 from beamwood.retrieval.searchers.tree import TreeSearcher
 from beamwood.theory.margin import margin_report
@@ -211,7 +211,7 @@ def whole_level(searcher: TreeSearcher, leaves_BL: NDArray[np.int32], level: int
 
 def divergences(scores_Bn: FloatArray, log_q_Bn: FloatArray) -> dict[str, float]:
     """KL(q || softmax of the level) for tree walks q of log-probability `log_q_Bn` and for uniform draws of nodes."""
-    log_p, live = level_log_softmax(scores_Bn), np.isfinite(scores_Bn)
+    log_p, live = log_softmax(scores_Bn), np.isfinite(scores_Bn)
     uniform = np.where(live, -np.log(live.sum(axis=1, keepdims=True)), -np.inf)
     return {
         "kl_tree": float(kl_divergence(log_q_Bn, log_p).mean()),

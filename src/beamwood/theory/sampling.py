@@ -12,7 +12,7 @@ from itertools import pairwise
 import numpy as np
 
 from beamwood.errors import InputError
-from beamwood.kernels.paths import log_softmax
+from beamwood.kernels.links import log_softmax
 from beamwood.tree import Shape
 from beamwood.types import FloatArray, IndexArray
 

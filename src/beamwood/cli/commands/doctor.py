@@ -21,7 +21,7 @@ LIBRARIES = ("numpy", "scipy", "polars", "pydantic", "safetensors", "array-api-c
 
 def doctor(json: o.Json = False) -> None:
     """Show versions, missing extras, active kernels, processors, memory and disk."""
-    from beamwood.kernels import live
+    from beamwood.kernels import active_kernels
 
     document: dict[str, Any] = {
         "beamwood": __version__,
@@ -29,7 +29,7 @@ def doctor(json: o.Json = False) -> None:
         "platform": platform.platform(),
         "libraries": {name: installed(name) for name in LIBRARIES},
         "extras": extras(),
-        "kernels": live(),
+        "kernels": active_kernels(),
         "processors": processors(),
         "memory_gib": memory_gib(),
         "free_disk_gib": round(shutil.disk_usage(".").free / 2**30, 1),

@@ -16,6 +16,7 @@ from pydantic import Field
 from beamwood.blocks import blocks
 from beamwood.errors import ArtefactError
 from beamwood.kernels.arrays import check_floats, shape_of, sound
+from beamwood.kernels.links import log_softmax
 from beamwood.models import code_decoder
 from beamwood.models.parameters import check_declared
 from beamwood.models.plain_encoder import PlainEncoder
@@ -131,10 +132,8 @@ class CodeSearcher(EncodedSearcher):
 
     def _log_shares(self, place: int, states_TD: Array) -> Array:
         """float32[T, K], the log-probability of each codeword of a place."""
-        shares: Array = code_decoder.logits(self.weights, place, states_TD, self.words[place])
-        shares = shares - shares.max(axis=1, keepdims=True)
-        shares -= np.log(np.exp(shares).sum(axis=1, keepdims=True))
-        return sound(shares)
+        logits_TK = code_decoder.logits(self.weights, place, states_TD, self.words[place])
+        return sound(np.asarray(log_softmax(logits_TK), np.float32))
 
     def score(self, query: Query, items_BM: IndexArray) -> Array:
         """float32[B, M], the log-probability of each given item; -inf where the item index is -1."""
