@@ -21,7 +21,8 @@ import torch
 
 import beamwood
 from beamwood.data.markets.synthetic import MarketConfig, make_market
-from beamwood.data.split import Split, disjoint_users, leave_one_out
+from beamwood.data.split import Split
+from beamwood.data.splits import disjoint_users, leave_one_out
 from beamwood.errors import NotInstalledError
 from beamwood.fitting import run
 from beamwood.fitting.tree.task import TreeTask

@@ -19,7 +19,8 @@ import numpy as np
 
 from beamwood import Dataset, evaluate, read_log
 from beamwood.data import ColumnNames
-from beamwood.data.split import Split, by_boundary
+from beamwood.data.split import Split
+from beamwood.data.splits import by_boundary
 from beamwood.methods.lightgcn import METHOD
 from benchmarks.logs import data_folder
 

@@ -19,7 +19,8 @@ import beamwood
 from beamwood.data import ColumnNames
 from beamwood.data.markets.synthetic import MarketConfig, make_market
 from beamwood.data.markets.tastes import TasteConfig, TasteMarket, make_taste_market
-from beamwood.data.split import SPLITS, Split
+from beamwood.data.split import Split
+from beamwood.data.splits import SPLITS
 from beamwood.errors import InputError, nearest
 from benchmarks.suite import LogEntry
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from beamwood.data.dataset import Dataset
 from beamwood.data.examples import windows
 from beamwood.data.log import read_log
-from beamwood.data.split import disjoint_users
+from beamwood.data.splits import disjoint_users
 from beamwood.kernels import native
 from beamwood.models.din import DinScorer
 from beamwood.training.tree_update import TreeLearner, capped_instances

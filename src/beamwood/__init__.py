@@ -56,7 +56,7 @@ _LATER = {
     "compare": ("beamwood.recipes.compare", "compare"),
     "read_log": ("beamwood.data", "read_log"),
     "refit": ("beamwood.recipes.refit", "refit"),
-    "splits": ("beamwood.data.split", None),
+    "splits": ("beamwood.data.splits", None),
 }
 
 

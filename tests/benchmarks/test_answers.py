@@ -193,7 +193,7 @@ def test_wrong_arguments_name_the_fix(made, capsys, arguments, said):
 def test_a_folder_of_another_log_or_method_is_refused(made, tmp_path, capsys):
     import beamwood
     from beamwood.data.markets.synthetic import MarketConfig, make_market
-    from beamwood.data.split import SPLITS
+    from beamwood.data.splits import SPLITS
 
     market = make_market(MarketConfig(num_users=60, num_items=50, min_events=6, max_events=9), seed=1)
     split = SPLITS["users"](beamwood.Dataset.from_log(beamwood.read_log(market.log)), seed=2026)

@@ -9,7 +9,7 @@ import pytest
 import beamwood
 from beamwood.cli.registry import commands_by_name
 from beamwood.data import Dataset, by_time, disjoint_users, leave_one_out, read_log
-from beamwood.data.split import SPLITS
+from beamwood.data.splits import SPLITS
 from beamwood.errors import InputError, UnknownIdError
 
 

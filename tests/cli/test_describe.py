@@ -11,7 +11,7 @@ import pytest
 from beamwood.cli.commands.describe import advised
 from beamwood.data import Dataset, describe_log, read_log
 from beamwood.data.description.words import description_lines, lines_of_fit
-from beamwood.data.split import SPLITS
+from beamwood.data.splits import SPLITS
 from beamwood.errors import InputError
 from chromium import check_page, needs_chromium, rows_of
 from cli_cases import beamwood

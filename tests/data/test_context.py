@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 
 from beamwood.data import ColumnNames, Dataset, disjoint_users, leave_one_out, read_log
-from beamwood.data.split import by_boundary, by_time
+from beamwood.data.splits import by_boundary, by_time
 from beamwood.errors import InputError
 
 

@@ -7,7 +7,7 @@ import pytest
 import beamwood
 from beamwood.data import ColumnNames
 from beamwood.data.markets.synthetic import MarketConfig, make_market
-from beamwood.data.split import SPLITS
+from beamwood.data.splits import SPLITS
 from beamwood.data.whole import whole
 
 

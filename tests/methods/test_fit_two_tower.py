@@ -12,7 +12,7 @@ import torch
 import beamwood
 from beamwood.data import ColumnNames, Dataset, disjoint_users, leave_one_out, read_log
 from beamwood.data.markets.synthetic import MarketConfig, make_market
-from beamwood.data.split import by_boundary, by_time
+from beamwood.data.splits import by_boundary, by_time
 from beamwood.errors import InputError
 from beamwood.evaluation.protocol import evaluate
 from beamwood.fitting.vectors.item_start import transition_vectors

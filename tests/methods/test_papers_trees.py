@@ -10,7 +10,7 @@ from scipy import sparse
 import beamwood
 from beamwood.data import Dataset, disjoint_users, read_log
 from beamwood.data.log import ColumnNames
-from beamwood.data.split import by_boundary
+from beamwood.data.splits import by_boundary
 from beamwood.errors import InputError
 from beamwood.fitting.tree.start import pifa_item_vectors, start_tree
 from beamwood.methods.dtr import Config

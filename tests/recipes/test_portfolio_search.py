@@ -132,7 +132,7 @@ def test_blends_are_restored_from_their_parts(split, tmp_path):
 
 
 def test_fewer_test_users_are_read_if_time_is_short(split, tmp_path):
-    from beamwood.data.split import SPLITS
+    from beamwood.data.splits import SPLITS
 
     many = make_market(MarketConfig(num_users=300, num_items=40, min_events=5, max_events=8), seed=0)
     many = SPLITS["leave-one-out"](Dataset.from_log(read_log(many.log)), seed=1)

@@ -12,7 +12,8 @@ import pytest
 from beamwood.data.dataset import Dataset
 from beamwood.data.log import read_log
 from beamwood.data.markets.synthetic import MarketConfig, make_market
-from beamwood.data.split import SPLITS, Split
+from beamwood.data.split import Split
+from beamwood.data.splits import SPLITS
 from beamwood.kernels.mixtures import Mixtures
 from beamwood.methods import Method
 from beamwood.methods.reload import searchers_of

@@ -17,7 +17,7 @@ from beamwood.artefact import read_manifest
 from beamwood.cli.main import app
 from beamwood.data import Dataset, read_log
 from beamwood.data.cells.times import since_1970
-from beamwood.data.split import disjoint_users
+from beamwood.data.splits import disjoint_users
 from beamwood.errors import InputError
 from beamwood.retrieval.forget import without_erased, without_users
 from beamwood.retrieval.retriever import Retriever

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from beamwood.data.dataset import Dataset
-from beamwood.data.split import SPLITS
+from beamwood.data.splits import SPLITS
 from beamwood.errors import InputError
 
 __all__ = ["chosen_split", "describe_splits"]
