@@ -11,7 +11,8 @@ import time
 import polars as pl
 import pytest
 
-from beamwood.cli.inputs import load_split, parse_duration, parse_time_limit
+from beamwood.cli.quantities import parse_duration, parse_time_limit
+from beamwood.cli.splits import load_split
 from beamwood.errors import InputError
 from beamwood.methods import Method
 from beamwood.retrieval.retriever import Retriever

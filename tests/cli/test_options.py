@@ -5,7 +5,7 @@ import json
 import polars as pl
 import pytest
 
-from beamwood.cli.inputs import make_config
+from beamwood.cli.method_settings import make_config
 from beamwood.data import read_log
 from beamwood.methods import METHODS, Method, load_method
 from beamwood.retrieval.retriever import Retriever

@@ -1,21 +1,18 @@
-"""Sizes, and the limits of a request, as options of `beamwood serve`."""
+"""The limits of a request, as options of `beamwood serve`."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
-from beamwood.cli.inputs import parse_duration
+from beamwood.cli.quantities import parse_duration, parse_size
 from beamwood.errors import InputError, nearest
 
 if TYPE_CHECKING:
     from beamwood.serve.settings import Limits
 
-__all__ = ["parse_limits", "parse_size"]
-
-_BYTES = {"": 1, "KB": 2**10, "MB": 2**20, "GB": 2**30}
+__all__ = ["parse_limits"]
 
 
 def parse_limits(texts: Sequence[str]) -> Limits:
@@ -44,11 +41,3 @@ def _count(name: str, text: str) -> int:
     if not text.isdecimal():
         raise InputError(f"--limit {name}={text!r} is not a whole number; write {name}=1000")
     return int(text)
-
-
-def parse_size(option: str, text: str) -> int:
-    """The bytes of "256MB". Errors: another form."""
-    found = re.fullmatch(r"(\d+)(KB|MB|GB|)", text.strip().upper())
-    if found is None:
-        raise InputError(f"{option}={text!r} is not a size; write 256MB or 1GB")
-    return int(found[1]) * _BYTES[found[2]]

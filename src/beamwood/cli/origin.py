@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from beamwood.cli.inputs import DataSource, load_data, load_split
+from beamwood.cli.data_source import DataSource, load_data
+from beamwood.cli.splits import load_split
 from beamwood.data import SPLITS
 from beamwood.errors import ArtefactError, InputError, first_problem, nearest
 from beamwood.words import followed

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from beamwood.cli import options as o
-from beamwood.cli.inputs import EACH_ALIKE, DataSource
+from beamwood.cli.data_source import EACH_ALIKE, DataSource
 from beamwood.cli.interrupts import keeping
 from beamwood.cli.output import finish
 from beamwood.cli.written import FitOptions, path_beside

@@ -11,10 +11,12 @@ import typer
 from beamwood.cli import options as o
 from beamwood.cli.commands.evaluate import tail_rule, with_tail_label
 from beamwood.cli.commands.fit import starting_anew
+from beamwood.cli.data_source import DataSource, load_data, note_of_weights
 from beamwood.cli.expand import expanded
-from beamwood.cli.inputs import DataSource, load_data, load_split, note_of_weights, parse_time_limit
 from beamwood.cli.measure import cuts_of, parse_cuts, print_table
 from beamwood.cli.output import check_page, finish
+from beamwood.cli.quantities import parse_time_limit
+from beamwood.cli.splits import load_split
 from beamwood.errors import InputError
 from beamwood.steps import tell
 

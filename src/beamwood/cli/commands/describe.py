@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from beamwood.cli import options as o
+from beamwood.cli.data_source import DataSource, reading_options
 from beamwood.cli.expand import expanded
-from beamwood.cli.inputs import DataSource, reading_options
 from beamwood.cli.native_words import held_back
 from beamwood.cli.output import check_page, finish
 from beamwood.cli.words import in_words_of

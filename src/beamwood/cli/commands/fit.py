@@ -14,11 +14,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from beamwood.cli import options as o
+from beamwood.cli.data_source import DataSource, load_data, note_of_weights
 from beamwood.cli.expand import expanded
-from beamwood.cli.inputs import DataSource, load_data, load_split, make_config, note_of_weights, parse_time_limit
+from beamwood.cli.method_settings import make_config
 from beamwood.cli.output import check_page, finish
+from beamwood.cli.quantities import parse_time_limit
 from beamwood.cli.runs import keeping_run
 from beamwood.cli.search import BudgetOptions, FolderSearch
+from beamwood.cli.splits import load_split
 from beamwood.cli.start import StartOptions
 from beamwood.cli.written import FitOptions, RunOptions, WrittenOptions, default_output, path_beside
 from beamwood.errors import InputError, TimeLimitError

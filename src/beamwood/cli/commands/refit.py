@@ -13,8 +13,8 @@ import typer
 from beamwood.cli import options as o
 from beamwood.cli.commands.fit import print_fit
 from beamwood.cli.expand import expanded
-from beamwood.cli.inputs import parse_time_limit
 from beamwood.cli.output import finish
+from beamwood.cli.quantities import parse_time_limit
 from beamwood.cli.runs import keeping_run
 from beamwood.cli.start import StartOptions
 from beamwood.cli.written import path_beside
@@ -22,7 +22,7 @@ from beamwood.errors import InputError
 from beamwood.steps import tell
 
 if TYPE_CHECKING:
-    from beamwood.cli.inputs import DataSource
+    from beamwood.cli.data_source import DataSource
     from beamwood.recipes.refit import RefitPart
     from beamwood.training.run_folder import RunFolder
 

@@ -12,9 +12,9 @@ import typer
 from beamwood.artefact import read_artefact
 from beamwood.cli import options as o
 from beamwood.cli.expand import expanded
-from beamwood.cli.inputs import parse_duration
-from beamwood.cli.limits import parse_limits, parse_size
+from beamwood.cli.limits import parse_limits
 from beamwood.cli.output import print_json
+from beamwood.cli.quantities import parse_duration, parse_size
 from beamwood.errors import InputError
 from beamwood.extras import asking_for
 
