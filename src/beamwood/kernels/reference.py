@@ -20,6 +20,8 @@ from beamwood.tree.tree import Shape
 from beamwood.types import FloatArray, IndexArray
 
 __all__ = [
+    "ExcludedLeaves",
+    "LiveCounts",
     "SearchResult",
     "banned_row",
     "beam_search",
@@ -30,6 +32,10 @@ __all__ = [
 ]
 
 Float32 = NDArray[np.float32]
+LiveCounts = tuple[NDArray[np.int32], ...]
+"""How many leaves that may be returned lie below each node: int32[nodes of the level], by level."""
+ExcludedLeaves = tuple[NDArray[np.int64], NDArray[np.int32]]
+"""The leaves that each row must not return: indptr int64[B + 1], and leaves int32, sorted within a row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +131,7 @@ def score_level(weights: DinWeights, shape: Shape, level: int, leaves_L: IndexAr
     return sound(scores)
 
 
-def banned_row(excluded: tuple[NDArray[np.int64], NDArray[np.int32]] | None, row: int) -> NDArray[np.int32]:
+def banned_row(excluded: ExcludedLeaves | None, row: int) -> NDArray[np.int32]:
     """The leaves that a row must not return, sorted; `excluded` as `beam_search` takes it."""
     return np.empty(0, np.int32) if excluded is None else excluded[1][excluded[0][row] : excluded[0][row + 1]]
 
@@ -137,8 +143,8 @@ def beam_search(
     *,
     beam_width: int,
     k: int,
-    live: tuple[NDArray[np.int32], ...],
-    excluded: tuple[NDArray[np.int64], NDArray[np.int32]] | None = None,
+    live: LiveCounts,
+    excluded: ExcludedLeaves | None = None,
     by_path: bool = False,
 ) -> SearchResult:
     """Layer-wise beam search for each row (DTR, algorithm 1, equations 6-7).
@@ -211,8 +217,8 @@ def exact_search(
     history_BL: IndexArray,
     k: int,
     *,
-    live: tuple[NDArray[np.int32], ...],
-    excluded: tuple[NDArray[np.int64], NDArray[np.int32]] | None = None,
+    live: LiveCounts,
+    excluded: ExcludedLeaves | None = None,
 ) -> SearchResult:
     """The k best of all live leaves, each scored, for each row; arguments as for `beam_search`."""
     leaves = np.full((len(history_BL), k), -1, np.int32)

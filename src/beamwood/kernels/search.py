@@ -19,7 +19,17 @@ from beamwood.kernels.din import DinWeights
 from beamwood.kernels.dispatch import native, native_level
 from beamwood.kernels.light import Way
 from beamwood.kernels.native_search import Later, native_search, without_native_form
-from beamwood.kernels.reference import SearchResult
+from beamwood.kernels.reference import ExcludedLeaves, LiveCounts, SearchResult
+from beamwood.kernels.search_arguments import (
+    MAX_K,
+    check_k,
+    check_width,
+    checked_excluded,
+    checked_histories,
+    checked_live,
+    checked_nodes,
+    no_lists,
+)
 from beamwood.kernels.steering import Visited
 from beamwood.tree.tree import Shape
 from beamwood.types import IndexArray
@@ -27,10 +37,6 @@ from beamwood.types import IndexArray
 __all__ = ["PRECISIONS", "DinSearch", "Queue"]
 
 PRECISIONS = ("exact", "float32", "bf16")
-_MOST = 2**31
-"""The largest k of the native core."""
-Live = tuple[NDArray[np.int32], ...]
-Excluded = tuple[NDArray[np.int64], NDArray[np.int32]]
 
 
 class Queue(NamedTuple):
@@ -118,18 +124,18 @@ class DinSearch:
         *,
         beam_width: int,
         k: int,
-        live: Live,
-        excluded: Excluded | None = None,
+        live: LiveCounts,
+        excluded: ExcludedLeaves | None = None,
     ) -> SearchResult:
         """The k best leaves a beam of `beam_width` nodes finds for each row: see `reference.beam_search`.
 
         `live` of fewer levels ends the search there: the result is nodes of the last of them. Errors: k outside
         1..beam_width, leaves outside the shape, arrays whose shapes do not fit.
         """
-        _check_width(k, beam_width)
-        _check_k(k)
+        check_width(k, beam_width)
+        check_k(k)
 
-        def ask(history: IndexArray, live: Live, lists: Excluded | None) -> SearchResult:
+        def ask(history: IndexArray, live: LiveCounts, lists: ExcludedLeaves | None) -> SearchResult:
             if self._core is None:
                 return reference.beam_search(
                     self.weights,
@@ -143,7 +149,7 @@ class DinSearch:
                 )
             # A width beyond the leaves has no effect; an answer still has k columns.
             width = min(beam_width, self.shape.capacity)
-            return SearchResult(*self._core.beam(history, width, k, live, *(lists or _no_lists(len(history)))))
+            return SearchResult(*self._core.beam(history, width, k, live, *(lists or no_lists(len(history)))))
 
         return self._found(ask, history_BL, live, excluded, last=min(len(live) - 1, self.shape.depth))
 
@@ -153,8 +159,8 @@ class DinSearch:
         way: Way,
         *,
         k: int,
-        live: Live,
-        excluded: Excluded | None = None,
+        live: LiveCounts,
+        excluded: ExcludedLeaves | None = None,
         again: bool = False,
     ) -> SearchResult:
         """The k best leaves found by a way steered by the light head: see `steering.steered_search`.
@@ -163,15 +169,15 @@ class DinSearch:
         """
         if self.weights.light is None or way.kind == "beam":
             raise InputError(f"{way} is steered by no light head; use `beam`, or fit with model.light_width above 0")
-        _check_width(k, way.beam_width)
+        check_width(k, way.beam_width)
         numbers = (way.beam_width, way.judged, way.kind == "cascade", again)
 
-        def ask(history: IndexArray, live: Live, lists: Excluded | None) -> SearchResult:
+        def ask(history: IndexArray, live: LiveCounts, lists: ExcludedLeaves | None) -> SearchResult:
             if self._core is None:
                 return steering.steered_search(
                     self.weights, self.shape, history, way, k=k, live=live, excluded=lists, again=again
                 )
-            return SearchResult(*self._core.steered(history, numbers, k, live, *(lists or _no_lists(len(history)))))
+            return SearchResult(*self._core.steered(history, numbers, k, live, *(lists or no_lists(len(history)))))
 
         return self._found(ask, history_BL, live, excluded)
 
@@ -181,16 +187,16 @@ class DinSearch:
         way: Way,
         *,
         k: int,
-        live: Live,
-        excluded: Excluded | None = None,
+        live: LiveCounts,
+        excluded: ExcludedLeaves | None = None,
         again: bool = False,
     ) -> Later | None:
         """`beam` or `steered` of one row, to run later; None where they do not run in the native core, or convert or
         refuse an argument.
         """
-        if self._core is None or not 1 <= k <= min(way.beam_width, _MOST):
+        if self._core is None or not 1 <= k <= min(way.beam_width, MAX_K):
             return None
-        lists = excluded or _no_lists(len(history_BL))
+        lists = excluded or no_lists(len(history_BL))
         width = min(way.beam_width, self.shape.capacity)
         try:
             if way.kind == "beam":
@@ -208,12 +214,12 @@ class DinSearch:
         steered: bool,
         most: int,
         offsets: NDArray[np.float64],
-        live: Live,
+        live: LiveCounts,
     ) -> Visited:
         """The candidates of a beam on each level, with the scorer's scores: see `steering.visit`."""
         if self.by_path or (steered and self.weights.light is None):
             raise InputError("a steered visit needs a light head, and no visit supports scores by path")
-        history, live = self._checked(history_BL), self._checked_live(live)
+        history, live = self._histories(history_BL), checked_live(self.shape, live)
         if self._core is None:
             return steering.visit(
                 self.weights,
@@ -231,7 +237,7 @@ class DinSearch:
     def score(self, history_BL: IndexArray, nodes_BM: IndexArray, *, level: int | None = None) -> NDArray[np.float32]:
         """float32[B, M], the score of each given node of a level (None: the leaves); -inf where it is -1."""
         level = self.shape.depth if level is None else level
-        history, nodes = self._checked(history_BL), self._checked_nodes("nodes_BM", nodes_BM, level)
+        history, nodes = self._histories(history_BL), checked_nodes(self.shape, "nodes_BM", nodes_BM, level)
         if len(nodes) != len(history):
             raise InputError(f"nodes_BM has {len(nodes)} rows for {len(history)} histories; give one row each")
         if self._core is None:
@@ -239,29 +245,31 @@ class DinSearch:
         scores: NDArray[np.float32] = self._asked(self._core.score, history, level, nodes)
         return scores
 
-    def exact(self, history_BL: IndexArray, k: int, *, live: Live, excluded: Excluded | None = None) -> SearchResult:
+    def exact(
+        self, history_BL: IndexArray, k: int, *, live: LiveCounts, excluded: ExcludedLeaves | None = None
+    ) -> SearchResult:
         """The k best of all live leaves for each row, each scored: brute force, which a beam approximates."""
         if k < 1:
             raise InputError(f"k={k} is below 1; ask for at least one leaf")
-        _check_k(k)
+        check_k(k)
         if self.by_path:
             capacity = self.shape.capacity
             found = self.beam(history_BL, beam_width=max(k, capacity), k=min(k, capacity), live=live, excluded=excluded)
             return _padded(found, k)
 
-        def ask(history: IndexArray, live: Live, lists: Excluded | None) -> SearchResult:
+        def ask(history: IndexArray, live: LiveCounts, lists: ExcludedLeaves | None) -> SearchResult:
             if self._core is None:
                 return reference.exact_search(self.weights, self.shape, history, k, live=live, excluded=lists)
-            return SearchResult(*self._core.exact(history, k, live, *(lists or _no_lists(len(history)))))
+            return SearchResult(*self._core.exact(history, k, live, *(lists or no_lists(len(history)))))
 
         return self._found(ask, history_BL, live, excluded)
 
     def _found(
         self,
-        ask: Callable[[IndexArray, Live, Excluded | None], SearchResult],
+        ask: Callable[[IndexArray, LiveCounts, ExcludedLeaves | None], SearchResult],
         history_BL: IndexArray,
-        live: Live,
-        excluded: Excluded | None,
+        live: LiveCounts,
+        excluded: ExcludedLeaves | None,
         *,
         last: int | None = None,
     ) -> SearchResult:
@@ -277,10 +285,13 @@ class DinSearch:
                 raise unsound_score() from None
             except (TypeError, ValueError):
                 pass
-        history = self._checked(history_BL)
-        lists = None if excluded is None else self._checked_excluded(excluded, len(history))
-        found: SearchResult = self._asked(ask, history, self._checked_live(live, last), lists)
+        history = self._histories(history_BL)
+        lists = None if excluded is None else checked_excluded(self.shape, excluded, len(history))
+        found: SearchResult = self._asked(ask, history, checked_live(self.shape, live, last), lists)
         return found
+
+    def _histories(self, history_BL: IndexArray) -> NDArray[np.int32]:
+        return checked_histories(self.shape, self.weights.history_length, history_BL)
 
     def _asked(self, search: Callable[..., Any], *arguments: Any) -> Any:
         """The native core's result. Errors: `ArtefactError` where a score is not a number."""
@@ -288,69 +299,6 @@ class DinSearch:
             return search(*arguments)
         except OverflowError:
             raise unsound_score() from None
-
-    def _checked(self, history_BL: IndexArray) -> NDArray[np.int32]:
-        history = self._checked_nodes("history_BL", history_BL, self.shape.depth)
-        if history.shape[1] != self.weights.history_length:
-            raise InputError(
-                f"history_BL has {history.shape[1]} columns; the scorer's windows cover {self.weights.history_length}"
-            )
-        return history
-
-    def _checked_nodes(self, name: str, nodes: IndexArray, level: int) -> NDArray[np.int32]:
-        nodes, size = np.asarray(nodes), self.shape.level_size(level)
-        if nodes.ndim != 2 or not np.issubdtype(nodes.dtype, np.integer):
-            raise InputError(
-                f"{name} has shape {nodes.shape} and type {nodes.dtype}; expected two-dimensional integers"
-            )
-        if nodes.size and (nodes.min() < -1 or nodes.max() >= size):
-            what = "leaves" if level == self.shape.depth else f"the nodes of level {level}"
-            raise InputError(f"{name} holds {nodes.min()}..{nodes.max()}; {what} are 0..{size - 1}, -1 for none")
-        return aligned(nodes, np.int32)
-
-    def _checked_live(self, live: Live, last: int | None = None) -> Live:
-        if len(live) < 2 or len(live) != (self.shape.depth if last is None else last) + 1:
-            raise InputError(
-                f"live has {len(live)} levels; a tree of depth {self.shape.depth} has {self.shape.depth + 1}"
-            )
-        for level, counts in enumerate(live):
-            size = self.shape.level_size(level)
-            if counts.shape != (size,) or counts.dtype != np.int32:
-                raise InputError(f"live[{level}] is {counts.dtype}{counts.shape}; expected int32({size},)")
-        return tuple(aligned(counts, np.int32) for counts in live)
-
-    def _checked_excluded(self, excluded: Excluded, num_rows: int) -> Excluded:
-        indptr = aligned(excluded[0], np.int64)
-        leaves = self._checked_nodes("excluded", np.asarray(excluded[1])[None], self.shape.depth)[0]
-        if (
-            indptr.shape != (num_rows + 1,)
-            or indptr[0] != 0
-            or indptr[-1] != len(leaves)
-            or (np.diff(indptr) < 0).any()
-        ):
-            raise InputError(
-                f"excluded's indptr must hold {num_rows + 1} rising numbers from 0 to {len(leaves)}, one row a history"
-            )
-        keys = leaves
-        if num_rows > 1:
-            keys = np.repeat(np.arange(num_rows), np.diff(indptr)) * (self.shape.capacity + 1) + leaves
-        if len(leaves) and (leaves.min() < 0 or (keys[1:] <= keys[:-1]).any()):
-            raise InputError("excluded must hold leaves of 0 or more, ascending and without repeats within a row")
-        return indptr, leaves
-
-
-def _check_width(k: int, beam_width: int) -> None:
-    if not 1 <= k <= beam_width:
-        raise InputError(f"k={k} is outside 1..beam_width={beam_width}; raise beam_width or lower k")
-
-
-def _check_k(k: int) -> None:
-    if k > _MOST:
-        raise InputError(f"k={k} is above {_MOST}; lower k")
-
-
-def _no_lists(num_rows: int) -> Excluded:
-    return np.zeros(num_rows + 1, np.int64), np.empty(0, np.int32)
 
 
 def _padded(found: SearchResult, k: int) -> SearchResult:

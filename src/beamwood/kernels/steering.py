@@ -14,14 +14,21 @@ from beamwood.errors import InputError
 from beamwood.kernels.arrays import sound
 from beamwood.kernels.din import DinWeights
 from beamwood.kernels.light import Way
-from beamwood.kernels.reference import SearchResult, banned_row, best_first, open_children, score_level
+from beamwood.kernels.reference import (
+    ExcludedLeaves,
+    LiveCounts,
+    SearchResult,
+    banned_row,
+    best_first,
+    open_children,
+    score_level,
+)
 from beamwood.kernels.terms import TermQuery
 from beamwood.tree.tree import Shape
 from beamwood.types import IndexArray
 
 __all__ = ["Visited", "light_scores", "steered_search", "visit"]
 
-Live = tuple[NDArray[np.int32], ...]
 Float32 = NDArray[np.float32]
 
 
@@ -54,8 +61,8 @@ def steered_search(
     way: Way,
     *,
     k: int,
-    live: Live,
-    excluded: tuple[NDArray[np.int64], NDArray[np.int32]] | None = None,
+    live: LiveCounts,
+    excluded: ExcludedLeaves | None = None,
     again: bool = False,
 ) -> SearchResult:
     """The k best leaves that a steered search finds for each row; arguments as for `reference.beam_search`.
@@ -101,7 +108,7 @@ def visit(
     steered: bool,
     most: int,
     offsets: NDArray[np.float64],
-    live: Live,
+    live: LiveCounts,
 ) -> Visited:
     """The candidates of a beam of `beam_width` nodes on each level, by the scorer or, `steered`, by the light head.
 
