@@ -21,6 +21,7 @@ from beamwood.errors import ArtefactError, InputError, UnknownIdError, nearest
 from beamwood.kept import Prepared
 from beamwood.kernels.arrays import sound
 from beamwood.notebook import facts
+from beamwood.retrieval.arrange import arranged
 from beamwood.retrieval.columns.filters import Filters, mask_of
 from beamwood.retrieval.columns.item_columns import ItemColumns
 from beamwood.retrieval.folder import read_retriever, write_retriever
@@ -31,7 +32,7 @@ from beamwood.retrieval.new_items.content import placed_by_content
 from beamwood.retrieval.new_items.retriever_parts import with_new_items
 from beamwood.retrieval.request import Allowed, Form, Ids, Recommendations, Request, Seen, as_list
 from beamwood.retrieval.resolve import Names, rows_of_ids
-from beamwood.retrieval.rules import arranged, rules_of
+from beamwood.retrieval.rules import rules_of
 from beamwood.retrieval.searchers.tree import TreeSearcher
 from beamwood.retrieval.similar import By, similar_items
 from beamwood.retrieval.why_empty import why_empty

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from beamwood.retrieval.arrange import arranged
 from beamwood.retrieval.columns.filters import Filters
 from beamwood.retrieval.found import found_of
-from beamwood.retrieval.rules import arranged
 from beamwood.retrieval.searchers.blend import Blend
 from beamwood.retrieval.searchers.neighbours import NeighbourSearcher
 from beamwood.retrieval.searchers.popularity import PopularitySearcher
