@@ -9,7 +9,7 @@ from scipy import sparse
 
 from beamwood.kept import Prepared
 from beamwood.kernels.mixtures import Mixtures
-from beamwood.retrieval.columns.item_columns import _coded
+from beamwood.retrieval.columns.label_column import _coded
 from beamwood.retrieval.item_vectors import directions, item_vectors
 from beamwood.retrieval.new_items.added import with_items
 from beamwood.retrieval.new_items.slots import Slots, slots_of
@@ -211,7 +211,7 @@ def test_labels_that_mostly_differ_are_coded_as_others(distinct, monkeypatch):
     rng = np.random.default_rng(4)
     texts = pl.Series([f"title {n} \u00e9" for n in rng.integers(0, distinct, 20_000)], dtype=pl.String)
     names, codes = _coded(texts)
-    monkeypatch.setattr("beamwood.retrieval.columns.item_columns._MANY", 10**6)
+    monkeypatch.setattr("beamwood.retrieval.columns.label_column._MANY", 10**6)
     plain_names, plain = _coded(texts)
     assert names.to_list() == plain_names.to_list() == sorted(set(texts.to_list()))
     np.testing.assert_array_equal(codes, plain)

@@ -8,7 +8,7 @@ import pytest
 
 from beamwood.data import Vocabulary
 from beamwood.data.vocabularies.id_table import MoreTexts, NumberIds, TextIds
-from beamwood.retrieval.columns.item_columns import LabelColumn
+from beamwood.retrieval.columns.label_column import LabelColumn
 from beamwood.serve.items import widened as widened_module
 from beamwood.serve.settings import ServeSettings
 from beamwood.serve.store.memory import MemoryStore

@@ -5,7 +5,7 @@ import time
 import numpy as np
 import pytest
 
-from beamwood.retrieval.columns.item_columns import LabelColumn
+from beamwood.retrieval.columns.label_column import LabelColumn
 from beamwood.retrieval.rules import Caps
 from beamwood.serve.answer import limited
 from beamwood.serve.answer.answering import recommended

@@ -15,7 +15,7 @@ from beamwood.arguments import is_number
 from beamwood.errors import InputError, nearest
 from beamwood.kept import Prepared
 from beamwood.retrieval.columns.filters import Filters
-from beamwood.retrieval.columns.item_columns import LabelColumn
+from beamwood.retrieval.columns.label_column import LabelColumn
 from beamwood.retrieval.request import Request
 
 __all__ = ["Caps", "Promotion", "Rules", "rules_of"]

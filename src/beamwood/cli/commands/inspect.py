@@ -157,7 +157,7 @@ def outlined(searcher: TreeSearcher, retriever: Retriever, asked: DiagnosisData)
 
 def category_lists(retriever: Retriever) -> pl.Series | None:
     """The categories of each item as lists of text, None where the fit had none."""
-    from beamwood.retrieval.columns.item_columns import LabelColumn
+    from beamwood.retrieval.columns.label_column import LabelColumn
 
     column = None if retriever.columns is None else retriever.columns.columns.get("category")
     return column.lists() if isinstance(column, LabelColumn) else None

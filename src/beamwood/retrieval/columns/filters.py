@@ -16,7 +16,8 @@ from beamwood.data.vocabularies.vocabulary import Vocabulary
 from beamwood.errors import InputError
 from beamwood.kept import Prepared
 from beamwood.retrieval.columns.filter_cache import FilterCache
-from beamwood.retrieval.columns.item_columns import CATEGORY, ItemColumns, LabelColumn
+from beamwood.retrieval.columns.item_columns import CATEGORY, ItemColumns
+from beamwood.retrieval.columns.label_column import LabelColumn
 from beamwood.retrieval.columns.where import all_of, where_mask
 from beamwood.retrieval.request import Allowed, as_list, truth_values
 from beamwood.types import BoolArray, IndexArray

@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 from beamwood.data.vocabularies.id_table import MoreTexts
 from beamwood.errors import InputError, nearest
 from beamwood.ragged import indptr_of, ranges
-from beamwood.retrieval.columns.item_columns import CATEGORY, Arrays, Column, ItemColumns, LabelColumn, NumberColumn
+from beamwood.retrieval.columns.item_columns import CATEGORY, Arrays, Column, ItemColumns
+from beamwood.retrieval.columns.label_column import LabelColumn
+from beamwood.retrieval.columns.number_column import NumberColumn
 from beamwood.retrieval.columns.vector_column import VectorColumn
 from beamwood.types import BoolArray
 from beamwood.words import followed

@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 
 from beamwood.errors import InputError, nearest
-from beamwood.retrieval.columns.item_columns import Column, ItemColumns, LabelColumn, NumberColumn
+from beamwood.retrieval.columns.item_columns import Column, ItemColumns
+from beamwood.retrieval.columns.label_column import LabelColumn
+from beamwood.retrieval.columns.number_column import NumberColumn
 from beamwood.retrieval.columns.vector_column import VectorColumn
 from beamwood.retrieval.request import as_list
 from beamwood.types import BoolArray

@@ -12,7 +12,8 @@ from typing import Any
 
 from beamwood.arguments import naming_arguments
 from beamwood.errors import InputError
-from beamwood.retrieval.columns.item_columns import ItemColumns, NumberColumn
+from beamwood.retrieval.columns.item_columns import ItemColumns
+from beamwood.retrieval.columns.number_column import NumberColumn
 
 __all__ = ["parse_where"]
 

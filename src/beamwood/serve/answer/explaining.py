@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamwood.kernels.mixtures import Mixtures
-from beamwood.retrieval.columns.item_columns import CATEGORY, LabelColumn
+from beamwood.retrieval.columns.item_columns import CATEGORY
+from beamwood.retrieval.columns.label_column import LabelColumn
 from beamwood.retrieval.new_items.added import fitted_of, mixtures_of
 from beamwood.retrieval.searchers.blend import Blend
 from beamwood.retrieval.searchers.neighbours import NeighbourSearcher

@@ -23,7 +23,8 @@ from beamwood.data.files.source import open_source, reading
 from beamwood.data.kept_columns import has_text, kept_column
 from beamwood.data.vocabularies.vocabulary import Vocabulary
 from beamwood.errors import InputError, nearest
-from beamwood.retrieval.columns.item_columns import CATEGORY, Column, ItemColumns, NumberColumn, NumberKind
+from beamwood.retrieval.columns.item_columns import CATEGORY, Column, ItemColumns
+from beamwood.retrieval.columns.number_column import NumberColumn, NumberKind
 from beamwood.serve.problems import Problem
 
 __all__ = ["ItemFields"]

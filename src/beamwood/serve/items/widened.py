@@ -17,7 +17,8 @@ from beamwood.kept import Prepared
 from beamwood.kernels.mixtures import Mixtures
 from beamwood.ragged import indptr_of
 from beamwood.retrieval.columns.filters import Filters
-from beamwood.retrieval.columns.item_columns import CATEGORY, LabelColumn
+from beamwood.retrieval.columns.item_columns import CATEGORY
+from beamwood.retrieval.columns.label_column import LabelColumn
 from beamwood.retrieval.columns.more_columns import Cells, cells_of, with_cells
 from beamwood.retrieval.new_items.added import mixtures_of, num_known, with_items
 from beamwood.retrieval.new_items.retriever_parts import with_mixtures

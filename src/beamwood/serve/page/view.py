@@ -14,7 +14,9 @@ import polars as pl
 from msgspec import structs
 
 from beamwood.data.vocabularies.vocabulary import Vocabulary
-from beamwood.retrieval.columns.item_columns import CATEGORY, Column, LabelColumn, NumberColumn
+from beamwood.retrieval.columns.item_columns import CATEGORY, Column
+from beamwood.retrieval.columns.label_column import LabelColumn
+from beamwood.retrieval.columns.number_column import NumberColumn
 from beamwood.retrieval.columns.vector_column import VectorColumn
 from beamwood.serve.answer.answering import recommended
 from beamwood.serve.answer.asking import StoredHistory
