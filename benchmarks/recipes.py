@@ -14,7 +14,8 @@ from beamwood.data.markets.taste_optimum import TasteOptimum
 from beamwood.data.whole import whole as whole_split
 from beamwood.data.whole import without_labels
 from beamwood.evaluation.cost import measure_cost
-from beamwood.evaluation.protocol import PerQuery, evaluate_both
+from beamwood.evaluation.protocol import evaluate_both
+from beamwood.evaluation.results import PerQuery
 from beamwood.evaluation.sampled import Sampled, evaluate_sampled
 from beamwood.evaluation.summary import measure_tail
 from beamwood.evaluation.tail import TailRule

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from beamwood.data import Dataset, read_log
     from beamwood.data import split as splits
     from beamwood.data.split import Split
-    from beamwood.evaluation.protocol import PerQuery
+    from beamwood.evaluation.results import PerQuery
     from beamwood.methods import Method
     from beamwood.recipes.compare import compare
     from beamwood.recipes.refit import refit

@@ -11,7 +11,7 @@ from beamwood.errors import InputError
 
 if TYPE_CHECKING:
     from beamwood.data import Split
-    from beamwood.evaluation.protocol import PerQuery
+    from beamwood.evaluation.results import PerQuery
 
 __all__ = ["cuts_of", "cuts_within", "measure_sampled", "parse_cuts", "print_table"]
 
@@ -67,7 +67,7 @@ def print_table(results: Mapping[str, Mapping[str, PerQuery]], cuts: Sequence[in
     from rich.console import Console
     from rich.table import Table
 
-    from beamwood.evaluation.protocol import VIEWS
+    from beamwood.evaluation.results import VIEWS
     from beamwood.evaluation.summary import as_document
 
     documents = {name: as_document(views) for name, views in results.items()}

@@ -12,7 +12,8 @@ import numpy as np
 
 from beamwood.data.split import Split
 from beamwood.evaluation.groups import Groups, by_history, by_popularity
-from beamwood.evaluation.protocol import PerQuery, Searches, evaluate_both
+from beamwood.evaluation.protocol import Searches, evaluate_both
+from beamwood.evaluation.results import PerQuery
 from beamwood.evaluation.significance import bootstrap_interval, bootstrap_intervals
 from beamwood.evaluation.tail import TailRule, tail_queries
 from beamwood.types import FloatArray

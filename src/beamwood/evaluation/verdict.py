@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from beamwood.evaluation.protocol import VIEWS, PerQuery
+from beamwood.evaluation.results import VIEWS, PerQuery
 from beamwood.evaluation.significance import ROUNDING, PairedComparison, paired_comparisons, paired_difference
 from beamwood.types import FloatArray
 

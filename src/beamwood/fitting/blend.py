@@ -17,7 +17,7 @@ from beamwood.data.queries import Queries
 from beamwood.data.split import Split
 from beamwood.errors import InputError
 from beamwood.evaluation.metrics import METRICS, metrics_at, relevance
-from beamwood.evaluation.protocol import VIEWS
+from beamwood.evaluation.results import VIEWS
 from beamwood.fitting.choose import CUT, Choice, Monitor, measures_by_name
 from beamwood.fitting.settings import SeenChoiceSettings
 from beamwood.retrieval.searchers.blend import Part

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from beamwood.data.queries import Queries
 from beamwood.errors import InputError, nearest
 from beamwood.evaluation.metrics import METRICS
-from beamwood.evaluation.protocol import VIEWS, PerQuery, evaluate_both, evaluate_views
+from beamwood.evaluation.protocol import evaluate_both, evaluate_views
+from beamwood.evaluation.results import VIEWS, PerQuery
 
 __all__ = ["CUT", "MEASURED", "Choice", "Measure", "Monitor", "Validation", "check_monitor", "measures_by_name"]
 

@@ -10,7 +10,8 @@ from typing import Any
 from beamwood.data.split import Split
 from beamwood.errors import InputError, nearest
 from beamwood.evaluation.cost import Cost, measure_cost
-from beamwood.evaluation.protocol import PerQuery, evaluate_split
+from beamwood.evaluation.protocol import evaluate_split
+from beamwood.evaluation.results import PerQuery
 from beamwood.evaluation.summary import as_document, for_whom, measure_tail
 from beamwood.evaluation.tail import TailRule
 from beamwood.evaluation.verdict import Verdict, judge_both, verdicts_in_words

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from beamwood import __version__
 from beamwood.errors import NotInstalledError
-from beamwood.evaluation import protocol
+from beamwood.evaluation import results
 from beamwood.extras import install_command, is_installed
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ __all__ = ["MARK", "VIEWS", "check_installed", "render_page"]
 
 MARK = '<meta name="generator" content="beamwood">'
 """Marks a file as a page of beamwood, which another page may overwrite."""
-VIEWS = {view: protocol.VIEWS[view] for view in ("removed", "kept")}
+VIEWS = {view: results.VIEWS[view] for view in ("removed", "kept")}
 """The views as pages show them, in words."""
 
 

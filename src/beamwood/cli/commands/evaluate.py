@@ -20,7 +20,7 @@ from beamwood.words import counted
 if TYPE_CHECKING:
     from beamwood.data import Split
     from beamwood.evaluation.gap import TailGap
-    from beamwood.evaluation.protocol import PerQuery
+    from beamwood.evaluation.results import PerQuery
     from beamwood.evaluation.tail import TailRule
     from beamwood.types import Searcher
 

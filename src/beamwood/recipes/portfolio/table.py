@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from beamwood.evaluation.protocol import PerQuery
+from beamwood.evaluation.results import PerQuery
 from beamwood.evaluation.significance import t_interval
 from beamwood.fitting.choose import Monitor
 from beamwood.recipes.portfolio.choice import Candidate, within
