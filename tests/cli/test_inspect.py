@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from beamwood.cli.commands.inspect import diagnosis_data
+from beamwood.cli.diagnosis_data import diagnosis_data
 from beamwood.retrieval.retriever import Retriever
 from cli_cases import TINY, beamwood
 
