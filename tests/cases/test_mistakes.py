@@ -66,6 +66,7 @@ MISTAKES = {
     "evaluate log.csv": "log.csv is a file, not an artefact; give the folder that",
     "serve otu": "otu does not exist; did you mean",
     "describe s3://bucket/log.csv": "s3:/bucket/log.csv does not exist; addresses are not read: download it, and give",
+    "describe s3://bucket/*.csv": "addresses are not read: download it, and give the file or folder",
     "fit log.csv --items https://a.bc/items.csv": "addresses are not read: download it, and give the file or folder",
     "recommend s3://bucket/new --user 1": "addresses are not read: download it, and give the file or folder",
     "fit log.csv --method ease --out s3://bucket/new": "is an address, which is not written to; name a path of this",

@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 import polars as pl
 
-from beamwood.errors import InputError
+from beamwood.errors import InputError, is_address
 
 __all__ = ["TableFiles", "parts_of"]
 
@@ -96,7 +96,7 @@ def parts_of(path: str, suffix_of: Callable[[str], str | None]) -> TableFiles | 
     if os.path.isdir(path):
         root: Path | None = Path(path)
         found = _files_below(path)
-    elif not os.path.exists(path) and glob.has_magic(path):
+    elif glob.has_magic(path) and not os.path.exists(path) and not is_address(Path(path)):
         root, found = None, sorted(Path(each) for each in glob.glob(path, recursive=True) if os.path.isfile(each))
     else:
         return None
