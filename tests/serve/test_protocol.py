@@ -298,11 +298,22 @@ def test_malformed_http_is_refused_like_any_request(tmp_path, sent):
     assert len(server.said) == 1, "only that it answers"
 
 
-def test_malformed_http_after_a_request_is_refused(server):
-    asking = Asking(server).send(request() + b"\x00\x01 nothing\r\n\r\n")
-    while asking.more():
-        pass
-    assert b"HTTP/1.1 400 Bad Request\r\n" in asking.left
+@pytest.mark.parametrize("path", [b"/v1/recommend", b"/v1/recommend?"])
+@pytest.mark.parametrize(
+    "after",
+    [
+        b"\x00\x01 nothing\r\n\r\n",
+        b"GET /livez HTTP/1.1\r\n\r\n",
+        b"GET /livez HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
+    ],
+)
+def test_requests_before_malformed_http_are_answered(server, path, after):
+    asking = Asking(server).send(2 * request(path=path) + after)
+    answers = [asking.answer() for _ in range(3)]
+    assert [status for status, *_ in answers[:2]] == [200, 200]
+    assert answers[2][2]["error"]["code"] == "invalid_http"
+    assert answers[2][1]["connection"] == "close"
+    assert asking.is_closed()
 
 
 def test_idle_and_slow_connections_are_closed_and_active_ones_are_not(server):

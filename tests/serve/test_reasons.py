@@ -80,7 +80,9 @@ def test_reasons_of_two_stages(tmp_path):
         took = recommend(client, {"user": 11, "k": 5})["took_ms"]
         assert 0 < took["rank"] < took["search"]
         assert recommend(client, {"user": 11, "k": 5, "max_per_category": 2})["took_ms"]["rank"] > 0
-        assert 'beamwood_seconds_count{route="/v1/recommend",stage="rank"} 3' in client.get("/metrics").text
+        assert (
+            'beamwood_seconds_count{method="POST",route="/v1/recommend",stage="rank"} 3' in client.get("/metrics").text
+        )
         nobody = recommend(client, {"history": [], "k": 5})
         assert nobody["source"] == "popular"
         assert {item["source"] for item in nobody["items"]} == {"popular"}

@@ -240,7 +240,7 @@ def test_unknown_addresses_are_refused(client):
     # They are counted, and not by path.
     counted = client.get("/metrics").text
     for code, reason in ((404, "not_found"), (405, "method_not_allowed")):
-        assert f'beamwood_requests_total{{arm="",code="{code}",route="other"}}' in counted
+        assert f'beamwood_requests_total{{arm="",code="{code}",method="_OTHER",route="other"}}' in counted
         assert f'beamwood_rejected_total{{reason="{reason}"}}' in counted
     assert client.get("/readyz").json() == {"status": "ready"}
 

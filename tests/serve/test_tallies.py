@@ -53,6 +53,17 @@ def test_what_only_grows_is_a_counter(tmp_path):
     assert told <= {f"{name}_total" if kind == "counter" else name for name, kind in families.items()}
 
 
+def test_requests_are_counted_by_method(tmp_path):
+    with serving(saved(tmp_path / "model")[0]) as client:
+        for method in ("GET", "GET", "HEAD", "DELETE"):
+            client.request(method, "/v1/experiments").raise_for_status()
+        families = {each.name: each for each in text_string_to_metric_families(client.get("/metrics").text)}
+    asked = [each for each in families["beamwood_requests"].samples if each.labels["route"] == "/v1/experiments"]
+    assert {each.labels["method"]: each.value for each in asked} == {"GET": 2, "HEAD": 1, "DELETE": 1}
+    took = {each.labels["method"] for each in families["beamwood_seconds"].samples if each.labels["stage"] == "total"}
+    assert {"GET", "HEAD", "DELETE"} <= took
+
+
 def test_a_started_coroutine_can_be_awaited():
     told = []
 

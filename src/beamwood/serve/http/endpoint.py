@@ -25,6 +25,8 @@ _ID_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ
 _MOST_ID = 128
 # The route of a request that belongs to none, of whatever method.
 _OTHER = "other"
+# The methods of such requests, as OpenTelemetry names what it does not know.
+_ANY = "_OTHER"
 # Bytes of a body; longer ones would hold up the loop.
 _LONG = 2**16
 # Of two values of one of these, what is before the service may have checked the other one.
@@ -40,6 +42,7 @@ class Endpoint:
             # Built once, before the first request.
             _ = route.decoder
         self.body_bytes = route.body_bytes or service.settings.limits.body_bytes
+        self._method = _ANY if route.path == _OTHER else route.method
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Answer one request of ASGI."""
@@ -200,25 +203,25 @@ class Endpoint:
 
     def _finished(self, call: Call, status: int, code: str | None) -> None:
         """Count and log a request."""
-        metrics, path = self.service.metrics, self.route.path
-        metrics.requests.inc(path, str(status), call.noted.get("arm", ""))
+        metrics, path, method = self.service.metrics, self.route.path, call.noted.get("method", self._method)
+        metrics.requests.inc(method, path, str(status), call.noted.get("arm", ""))
         if code is not None:
             metrics.rejected.inc(code)
         total = time.monotonic() - call.began
         for stage, seconds in call.stages.items():
-            metrics.seconds.observe(seconds, path, stage)
-        metrics.seconds.observe(total, path, "total")
+            metrics.seconds.observe(seconds, method, path, stage)
+        metrics.seconds.observe(total, method, path, "total")
         if self.route.quiet and code is None:
             return
         if self.service.spans is not None:
-            self.service.spans.finished(self.route.method, path, status, code, total, call.stages)
+            self.service.spans.finished(method, path, status, code, total, call.stages)
         if self.service.log.kind == "none":
             return
         self.service.log.write(
             {
                 "time": round(time.time(), 3),
                 "id": call.request_id,
-                **({} if path == _OTHER else {"method": self.route.method}),
+                **({} if path == _OTHER else {"method": method}),
                 "route": path,
                 "code": status,
                 "ms": round(1000 * total, 3),

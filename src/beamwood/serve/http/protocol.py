@@ -97,6 +97,8 @@ class _Served(HttpToolsProtocol):
     _read, _again = b"", b""
     # Looks whether the client reads what waits to be sent.
     _reading: asyncio.TimerHandle | None = None
+    # What ends the connection after the answers to the requests before it.
+    _last_words: Problem | None = None
 
     @property
     def _idle_seconds(self) -> float:
@@ -249,7 +251,24 @@ class _Served(HttpToolsProtocol):
         self._refuse(problem)
 
     def _refuse(self, problem: Problem) -> None:
-        """Close the connection with an error."""
+        """Close the connection with an error, once the requests before it are answered."""
+        last = self.cycle
+        if isinstance(last, RequestResponseCycle) and last.more_body and not last.response_complete:
+            # It is the body of this one that cannot be read.
+            if self.pipeline and self.pipeline[0][0] is last:
+                self.pipeline.popleft()
+            elif last is self._answering:
+                self._end(problem)
+                return
+        answering = self._answering
+        is_awaited = answering is not None and not answering.response_complete
+        if is_awaited if self._asked is None else self._is_whole:
+            # What follows is not read as a request.
+            self._last_words, self._in_head = problem, False
+        else:
+            self._end(problem)
+
+    def _end(self, problem: Problem) -> None:
         if not self.transport.is_closing():
             self.transport.write(self.elsewhere.refused((), problem).whole((), keep_alive=False))
             self.transport.close()
@@ -307,6 +326,9 @@ class _Served(HttpToolsProtocol):
         self.flow.resume_reading()
         if self.pipeline:
             self._start_asgi_task(*self.pipeline.pop())
+            return
+        if self._last_words is not None:
+            self._end(self._last_words)
             return
         self._idle_from = self.loop.time()
         if self.timeout_keep_alive_task is None:
