@@ -77,13 +77,22 @@ def run(main, **settings):
 
 
 @pytest.mark.parametrize(
-    ("patience", "order"), [(60.0, ["caller", "batch", "warm"]), (0.0, ["warm", "caller", "batch"])]
+    ("patience", "seconds", "order"),
+    [
+        (60.0, 30.0, ["caller", "batch", "warm"]),
+        (0.0, 30.0, ["warm", "caller", "batch"]),
+        (60.0, 0.0, ["warm", "caller", "batch"]),
+    ],
 )
-def test_callers_precede_batches_and_these_warm_up_that_has_not_waited_for_long(gate, monkeypatch, patience, order):
+def test_callers_precede_batches_and_these_warm_up_that_has_not_waited_for_long(
+    gate, monkeypatch, patience, seconds, order
+):
     """Else no other model could be loaded during an overload."""
     monkeypatch.setattr("beamwood.serve.engine._PATIENCE", patience)
 
     async def main(engine):
+        # Of a brief search a few are not long either.
+        engine.seconds = seconds
         tasks = [await held(engine, gate)]
         for name, priority in (("warm", Priority.WARM_UP), ("batch", Priority.BATCH), ("caller", Priority.CALLER)):
             tasks.append(await queued(engine, gate.note(name), priority))

@@ -1,6 +1,6 @@
 """Search threads with a queue: callers before batches before warm-up, each in order; abandoned work is skipped.
 
-Warm-up that has waited for long is next, as an overloaded service is given another model too.
+Warm-up that has waited for long is next, as an overloaded service is given another model too: a fifth of one thread.
 
 A thread that ends a brief search and finds another one waiting continues, and reports several results together: waking
 thread and event loop for each costs half of such a search, as both wait for one interpreter. Brief searches that the
@@ -42,8 +42,9 @@ _FIRST_GUESS = 0.005
 _BRIEF = 0.002
 # The most brief results reported together: with more the first would wait long.
 _TOGETHER = 8
-# Seconds that warm-up waits at most while others come before it.
-_PATIENCE = 0.1
+# While others come before it, warm-up waits as long as so many searches take, and at most so many seconds: the trial of
+# a model is of many searches.
+_PATIENCE_SEARCHES, _PATIENCE = 4, 0.1
 # The niceness of search threads above the event loop's.
 _BEHIND = 4
 
@@ -271,7 +272,7 @@ class Engine:
     def _next(self) -> _Ticket:
         last = self._queues[Priority.WARM_UP]
         with suppress(IndexError):
-            if last and last[0].entered < time.monotonic() - _PATIENCE:
+            if last and last[0].entered < time.monotonic() - min(_PATIENCE, _PATIENCE_SEARCHES * self.seconds):
                 return last.popleft()
         while True:
             for waiting in self._queues:
