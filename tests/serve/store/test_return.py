@@ -124,6 +124,29 @@ def test_postgres_that_comes_back_empty(first: str, request: pytest.FixtureReque
         assert store.history(1).items == (2,)
 
 
+def test_a_postgres_that_was_read_only_for_a_while(request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    """As a standby before it is promoted: connections are made to it meanwhile."""
+    import psycopg
+
+    address = address_of("postgres", request, tmp_path)
+    with closing(open_store(address)) as store, psycopg.connect(address, autocommit=True) as other:
+        kept(store, 1)
+        other.execute("alter role current_user set default_transaction_read_only = on")
+        # The setting is for new connections, which replace lost ones.
+        other.execute(
+            "select pg_terminate_backend(pid) from pg_stat_activity where pid <> pg_backend_pid() "
+            "and backend_type = 'client backend'"
+        )
+        try:
+            assert "read-only" in refused(store, 2)
+            assert "read-only" in refused(store, 2)
+            assert store.history(1).items == (1,)
+        finally:
+            other.execute("alter role current_user reset default_transaction_read_only")
+        assert kept(store, 2) == (1, 0)
+        assert store.history(1).items == (1, 2)
+
+
 def test_redis_that_comes_back_empty_and_less_durable(tmp_path: Path) -> None:
     port = free_port()
     for name in ("one", "other"):

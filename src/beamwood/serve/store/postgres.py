@@ -103,12 +103,12 @@ class PostgresStore(SqlStore):
 
     def _transaction(self, work: Callable[[Cursor], _Result]) -> _Result:
         try:
-            cursor = self._begun()
             try:
-                result = work(_Translated(cursor))
+                result = work(_Translated(self._begun()))
                 self._connection.commit()
             except BaseException:
-                # The connection may be the cause, for example if its server has become read-only.
+                # The connection may be the cause, for example if its server has become read-only, and its transaction
+                # has failed: further statements of it would too.
                 self._connection.close()
                 raise
         except psycopg.Error as error:
