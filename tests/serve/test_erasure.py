@@ -61,6 +61,13 @@ def test_a_malformed_address_erases_nobody(folder, address, field):
         assert client.service.histories.store.erased() == {}
 
 
+@pytest.mark.parametrize("query", ["user=%FF", "history=%ED%A0%80", "user=7&%FF=1"])
+def test_parameters_that_are_no_text_ask_for_nobody(folder, query):
+    with serving(folder) as client:
+        answer = client.get(f"/?{query}")
+        assert (answer.status_code, "not UTF-8" in answer.json()["error"]["message"]) == (422, True)
+
+
 @pytest.mark.parametrize("user", [str(2**63), str(2**64 - 1), "9" * 19, "1" + "0" * 40, "-" + str(2**63 + 1)])
 def test_numbers_beyond_64_bits_are_text(folder, user):
     with serving(folder) as client:

@@ -279,7 +279,12 @@ def _parameters(text: bytes, known: Mapping[str, str]) -> dict[str, str]:
     given: dict[str, str] = {}
     try:
         # Thousands would hold up the loop.
-        pairs = parse_qsl(text.decode("latin-1"), keep_blank_values=True, max_num_fields=len(known) + 1)
+        pairs = parse_qsl(
+            text.decode("latin-1"), keep_blank_values=True, errors="strict", max_num_fields=len(known) + 1
+        )
+    except UnicodeDecodeError:
+        message = "the parameters of the address are not UTF-8; encode them so, and each byte as %XX"
+        raise Problem("invalid_request", message) from None
     except ValueError:
         message = f"the address has more than {counted(len(known), 'parameter')}; leave out what does not exist"
         raise Problem("invalid_request", message) from None
