@@ -33,6 +33,11 @@ def test_the_document(client):
     operation = document["paths"]["/v1/recommend"]["post"]
     assert {"200", "400", "401", "404", "409", "410", "413", "422", "429", "504"} <= set(operation["responses"])
     assert {"200", "404", "422"} <= set(document["paths"]["/v1/items/{id}"]["delete"]["responses"])
+    # Of other methods and paths there is no operation, and a client that has left gets no answer.
+    elsewhere = {STATUS[code] for code in ("method_not_allowed", "client_gone")}
+    assert {int(status) for status in operation["responses"]} == {200, *STATUS.values()} - elsewhere
+    every = [set(each["responses"]) for own in document["paths"].values() for each in own.values()]
+    assert {"200", "400", "422", "431", "500", "503"} <= set.intersection(*every)
     assert operation["security"] == [{"token": ["recommend"]}]
     assert all(code in document["info"]["description"] for code in STATUS)
 

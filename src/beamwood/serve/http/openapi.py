@@ -14,13 +14,15 @@ from beamwood.serve.problems import STATUS, Failures
 
 __all__ = ["openapi"]
 
-_WITH_BODY = ("400", "404", "409", "413", "415", "422")
+_WITH_BODY = ("404", "408", "409", "413", "415", "422")
 _WHEN = dict.fromkeys(("PUT", "PATCH"), _WITH_BODY) | {
     "GET": ("422",),
     "POST": (*_WITH_BODY, "410"),
     "DELETE": ("404", "422"),
 }
-_ALWAYS = ("401", "403", "429", "503", "504")
+# Of the headers, and of faults of the service.
+_ALWAYS = ("400", "431", "500", "503")
+_WITH_TOKEN = ("401", "403", "429", "504")
 
 
 def openapi(routes: Sequence[Route]) -> dict[str, Any]:
@@ -56,7 +58,7 @@ def _operation(route: Route, by_struct: dict[Any, Any]) -> dict[str, Any]:
     if route.answer is not None:
         answer["content"] = {"application/json": {"schema": by_struct[route.answer]}}
     wrong = {"description": "An error", "content": {"application/json": {"schema": by_struct[Failures]}}}
-    statuses = [*_WHEN.get(route.method, ()), *(_ALWAYS if route.scope is not None else ("503",))]
+    statuses = [*_WHEN.get(route.method, ()), *_ALWAYS, *(_WITH_TOKEN if route.scope is not None else ())]
     operation: dict[str, Any] = {
         "summary": route.summary,
         "operationId": re.sub(r"\W+", "_", f"{route.method} {route.path}").strip("_").lower(),
