@@ -49,6 +49,21 @@ def test_models_are_swapped_and_swapped_back(models):
         assert client.post("/v1/models/rollback").json()["error"]["code"] == "conflict"
 
 
+def test_a_rollback_to_a_folder_that_is_gone_says_what_to_load(tmp_path):
+    for seed in range(2):
+        saved(tmp_path / f"m{seed}", seed)
+    with serving(tmp_path / "m0", models_dir=tmp_path) as client:
+        second = load(client, "m1")["model"]
+        (tmp_path / "m0").rename(tmp_path / ".m0")
+        error = post(client, "/v1/models/rollback", {}, 409)["error"]
+        assert "does not exist" in error["message"]
+        assert "name one to POST /v1/models/load" in error["message"]
+        assert "field" not in error, "the request has none"
+        assert model(client) == second
+        (tmp_path / ".m0").rename(tmp_path / "m0")
+        assert post(client, "/v1/models/rollback", {})["model"] == model(client) != second
+
+
 def test_an_invalid_model_never_answers(models, tmp_path):
     saved(tmp_path / "outside")
     (models / "link").symlink_to(tmp_path / "outside")

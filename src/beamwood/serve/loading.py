@@ -187,11 +187,18 @@ class Loader:
         return ran.value
 
     async def rollback(self) -> Loaded:
-        """Load the model before. Errors: `Problem` where there is none."""
+        """Load the model before. Errors: `Problem` where there is none, or it cannot be loaded any more."""
         if not self.earlier:
             raise Problem("conflict", "no other model has answered; load one")
         folder = self.earlier[-1]
-        loaded = await self.load(folder)
+        try:
+            loaded = await self.load(folder)
+        except Problem as problem:
+            if problem.field != "path":
+                raise
+            # The request names none.
+            message = f"the model before cannot be loaded ({problem.message}); name one to POST /v1/models/load"
+            raise Problem("conflict", message) from None
         # A later rollback leads further back, not to the model that was left.
         self.earlier[-2:] = []
         return loaded
