@@ -262,7 +262,8 @@ class _Served(HttpToolsProtocol):
                 return
         answering = self._answering
         is_awaited = answering is not None and not answering.response_complete
-        if is_awaited if self._asked is None else self._is_whole:
+        answers_come = is_awaited if self._asked is None else self._is_whole
+        if answers_come:
             # What follows is not read as a request.
             self._last_words, self._in_head = problem, False
         else:
