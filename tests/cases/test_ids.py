@@ -171,6 +171,22 @@ def test_categories_are_stripped_and_null_words_reported(write, planted, say):
     assert np.flatnonzero(data.item_table.categories < 0).tolist() == [4, 6, 12, 14, 20, 22, 28]
 
 
+@pytest.mark.parametrize("name", ["Category", "CATEGORY ", "category"])
+def test_categories_are_found_whatever_the_case_of_their_column(name, write, planted, say):
+    path = write(planted)
+    table = write([(item, f"c{item % 3}") for item in range(30)], "items.csv", header=f"item_id,{name}")
+    assert "rename it" not in say("fit", path, "--items", table)
+    data = Dataset.from_log(read_log(path), table)
+    assert data.item_table.category_labels.to_list()[:4] == ["c0", "c1", "c2", "c0"]
+    assert "known: 'c0', 'c1', 'c2'" in say("recommend", path.parent / "out", "--user", 1, "--category", "zz", code=2)
+
+
+def test_a_column_that_seems_to_hold_categories_is_named(write, planted, say):
+    table = write([(item, "a|b") for item in range(30)], "items.csv", header="item_id,Genres")
+    said = say("fit", write(planted), "--items", table)
+    assert "the item table has no column 'category', so no categories; if 'Genres' has them, rename it" in said
+
+
 def test_repeated_rows_are_dropped_on_request(write, planted, say):
     path = write([row for row in planted for _ in range(3)])
     assert "640 rows repeat another one exactly; kept (--drop-duplicates leaves them out)" in say("fit", path)

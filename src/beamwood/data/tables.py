@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from beamwood.data.cells.given_vectors import given_vectors
 from beamwood.data.cells.ids import id_expression, null_words, same_but_for_looks
 from beamwood.data.cells.labels import SEPARATOR, label_lists
-from beamwood.data.columns import find_column, plain_name
+from beamwood.data.columns import find_column, plain_name, squashed
 from beamwood.data.files.layout import OF_TABLES
 from beamwood.data.files.source import Source, open_source, reading
 from beamwood.data.kept_columns import kept_column, kept_name
@@ -23,6 +23,12 @@ from beamwood.errors import InputError
 from beamwood.words import counted
 
 __all__ = ["ItemTable", "Table", "aligned", "aligned_users", "check_kept", "read_table"]
+
+# Names, as `squashed`, of columns that often hold categories, but are not read as such.
+_NEAR_CATEGORY = {
+    *("categories", "categoryid", "categoryids", "categoryname", "cat", "genre", "genres", "itemcategory"),
+    *("maincategory", "productcategory", "subcategory"),
+}
 
 
 @dataclass(frozen=True)
@@ -141,14 +147,15 @@ def _held_by(frame: pl.DataFrame, absent: pl.Series) -> str:
     return ""
 
 
-def _words_in_categories(labels: pl.Series | None) -> list[str]:
-    """A note about suspicious categories: null words, such as "None"."""
+def _about_categories(labels: pl.Series | None, names: Sequence[str]) -> list[str]:
+    """A note about suspicious categories: null words, such as "None", or none but a column that seems to hold them."""
     if labels is None:
-        return []
+        near = next((name for name in names if squashed(name) in _NEAR_CATEGORY), None)
+        return [] if near is None else [f"no column 'category', so no categories; if '{near}' has them, rename it"]
     words = null_words(labels.str.split(SEPARATOR).explode())
     said = ", ".join(f"{word!r} of {counted(count, 'item')}" for word, count in words.head(4).iter_rows())
     fix = "if such items have none, leave their cells empty"
-    return [f"the item table has null words as categories ({said}); {fix}"] if said else []
+    return [f"null words as categories ({said}); {fix}"] if said else []
 
 
 def _not_in_table(table: Table, absent: pl.Series, num_rows: int) -> str:
@@ -164,10 +171,17 @@ def _not_in_table(table: Table, absent: pl.Series, num_rows: int) -> str:
     )
 
 
+def _column_of_categories(names: Sequence[str]) -> str | None:
+    """The column `category`, or the only one of that name but for case, blanks and punctuation; None without one."""
+    alike = [name for name in names if squashed(name) == "category"]
+    return "category" if "category" in alike else alike[0] if len(alike) == 1 else None
+
+
 def _categories(frame: pl.DataFrame) -> tuple[NDArray[np.int32], pl.Series | None]:
     """int32[N], the first category of each item by its place in their order, -1 for none; the texts of all of them."""
     categories = np.full(len(frame), -1, np.int32)
-    if "category" not in frame.columns:
+    column = _column_of_categories(frame.columns)
+    if column is None:
         fields = [name for name in frame.columns if name.startswith("category.")]
         if fields:
             raise InputError(
@@ -175,7 +189,7 @@ def _categories(frame: pl.DataFrame) -> tuple[NDArray[np.int32], pl.Series | Non
                 "leave the column out"
             )
         return categories, None
-    lists = label_lists(frame["category"])
+    lists = label_lists(frame[column])
     first = lists.list.first()
     names = first.drop_nulls().unique().sort()
     if len(names):
@@ -195,7 +209,7 @@ def aligned(table: Table, catalogue: Vocabulary, logged: pl.Series, unlisted: st
     report["items_not_in_table"] = len(absent)
     report["items_without_interactions"] = len(catalogue) - logged.n_unique()
     report["items_of_another_type"] = len(table.strange)
-    report["notes"] += _words_in_categories(labels)
+    report["notes"] += [f"the item table has {note}" for note in _about_categories(labels, frame.columns)]
     return ItemTable(frame, categories, labels)
 
 
