@@ -10,6 +10,7 @@ import pytest
 from beamwood.errors import InputError
 from beamwood.retrieval.columns.item_columns import ItemColumns
 from beamwood.retrieval.columns.where import where_mask
+from beamwood.retrieval.columns.where_text import parse_where
 from retrieval_cases import item_frame, retriever_of, tree_searcher
 
 FRAME = item_frame(500)
@@ -86,6 +87,27 @@ def test_each_condition_equals_polars(where, expected):
 def test_errors_name_the_fix(where, message):
     with pytest.raises(InputError, match=message):
         where_mask(where, ItemColumns.of(FRAME))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("In Stock=true", "the column 'In Stock' has blanks; put its name in quotes$"),
+        ("price<3 and not in the sale=true", "the column 'in the sale' has blanks; put its name in quotes$"),
+        ("Stock=true", "there is no item column 'Stock'"),
+        ("brand=old oak", "'oak' stands where 'and', 'or' or the end should; .*, and what has blanks in quotes$"),
+        ("brand in (old oak)", r"'oak' stands where '\)' should; .*, and what has blanks in quotes$"),
+        ("price<=>20", r"'>' stands where a value should; write it as 'price<=20 and brand in \(a, b\)'$"),
+    ],
+)
+def test_text_whose_blanks_lack_quotes_is_told_of_them(text, message):
+    frame = FRAME.select("price", "brand", pl.col("stock").alias("In Stock"), pl.col("stock").alias("in the sale"))
+    columns = ItemColumns.of(frame)
+    with pytest.raises(InputError, match=message):
+        parse_where(text, columns)
+    assert parse_where("'In Stock'=true and brand='old oak'", columns) == {
+        "all": [{"In Stock": {"eq": True}}, {"brand": {"eq": "old oak"}}]
+    }
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,7 @@ class _Reading:
             inner = self.any_of(depth + 1)
             self._need(")")
             return inner
-        name = self._next("a column")
+        name = self._name()
         column = self.columns[name]
         if self._word("is"):
             missing = not self._word("not")
@@ -93,6 +93,15 @@ class _Reading:
             raise self.wrong("one of <= >= < > = != in, is missing")
         self.place += 1
         return {name: {_OPERATORS[sign]: self._value(column)}}
+
+    def _name(self) -> str:
+        """A column. Errors: a column with blanks, without quotes."""
+        name = joined = self._next("a column")
+        for kind, text in self.tokens[self.place :] if name not in self.columns else ():
+            joined = f"{joined} {text}"
+            if kind == "word" and joined in self.columns:
+                raise InputError(f"--where {self.text!r}: the column '{joined}' has blanks; put its name in quotes")
+        return name
 
     def _value(self, column: Any) -> Any:
         text = self._next("a value")
@@ -137,7 +146,9 @@ class _Reading:
         """The error about an unexpected token."""
         kind, text = self._here()
         there = "it ends" if kind == "end" else f"{text!r} stands"
-        return InputError(f"--where {self.text!r}: {there} where {wanted} should; {_LIKE}")
+        two_words = kind == "word" and self.place > 0 and self.tokens[self.place - 1][0] == "word"
+        quotes = ", and what has blanks in quotes" if two_words else ""
+        return InputError(f"--where {self.text!r}: {there} where {wanted} should; {_LIKE}{quotes}")
 
 
 _LIKE = "write it as 'price<=20 and brand in (a, b)'"
