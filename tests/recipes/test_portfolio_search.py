@@ -73,6 +73,13 @@ def test_a_choice_among_models_that_find_nothing_is_named(found):
     assert said in table_lines(zeros | {"monitor": "kept/f@20"})
 
 
+def test_a_choice_on_one_user_says_so(found):
+    test = {view: figures | {"users": 1} for view, figures in found.document["test"].items()}
+    lines = "\n".join(table_lines(found.document | {"validation_users": 1, "test": test}))
+    assert "is chosen, on 1 validation user (" in lines
+    assert "on 1 test user, seen items kept: " in lines
+
+
 class Watched(Queries):
     """Queries that count how many of them were read."""
 

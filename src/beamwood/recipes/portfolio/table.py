@@ -13,6 +13,7 @@ from beamwood.fitting.choose import Monitor
 from beamwood.recipes.portfolio.choice import Candidate, within
 from beamwood.recipes.portfolio.search_folder import Trial
 from beamwood.types import FloatArray
+from beamwood.words import counted
 
 __all__ = ["as_rows", "figures_of", "table_lines"]
 
@@ -83,7 +84,9 @@ def table_lines(document: Mapping[str, Any]) -> list[str]:
     lines = [line.rstrip() for line in shown]
     if document["not_tried"]:
         lines.append(f"not tried in this time: {', '.join(document['not_tried'])}; a longer --time-limit tries more")
-    lines.append(f"{document['chosen']} is chosen, on {document['validation_users']:,} validation users ({view})")
+    lines.append(
+        f"{document['chosen']} is chosen, on {counted(document['validation_users'], 'validation user')} ({view})"
+    )
     if all(row.get("value", 0) == 0 for row in document["rows"]):
         kept = f"; if users take the same items again, choose --monitor kept/{document['metric']}"
         lines.append(f"every model scores 0, so the choice means nothing{kept if view == 'removed' else ''}")
@@ -91,7 +94,8 @@ def table_lines(document: Mapping[str, Any]) -> list[str]:
         own = figures["metrics"][document["metric"]]
         between = "" if own["value_95"] is None else f" [{own['value_95'][0]:z.4f}, {own['value_95'][1]:z.4f}]"
         lines.append(
-            f"on {figures['users']:,} test users, seen items {name}: {document['metric']} {own['value']:z.4f}{between}"
+            f"on {counted(figures['users'], 'test user')}, seen items {name}: {document['metric']} "
+            f"{own['value']:z.4f}{between}"
         )
     return lines
 
