@@ -70,6 +70,23 @@ def test_drawn_nodes_by_softmax(case, known):
         SOFTMAX(LevelDraw(2, drawn, log_q_of[drawn], targets_included=True), scores, targets, labels, None)
 
 
+@pytest.mark.parametrize("loss", [SOFTMAX, BINARY])
+def test_draws_that_do_not_count_change_nothing(case, loss):
+    scores, targets, labels, _, drawn = case
+    log_q_of = torch.log_softmax(torch.randn(SIZE, generator=torch.Generator().manual_seed(2)).double(), 0)
+    real = torch.tensor([[True] * 4 + [False] * 2]).expand(ROWS, -1)
+    whole = LevelDraw(2, drawn, log_q_of[drawn], log_q_of[targets], real=real)
+    short = LevelDraw(2, drawn[:, :4], log_q_of[drawn[:, :4]], log_q_of[targets])
+    ours, theirs = (loss(draw, scored(draw, scores, targets), targets, labels, None) for draw in (whole, short))
+    torch.testing.assert_close(ours, theirs)
+
+
+def test_a_node_wise_loss_refuses_labels_that_are_weights(case):
+    scores, targets, labels, live, _ = case
+    with pytest.raises(InputError, match=r"labels of bool, not torch\.float32; set loss\.normalised=false"):
+        BINARY(LevelDraw(2, None), scores, targets, labels.float(), live)
+
+
 def by_nodes(scores, targets, labels, negatives):
     """Equation 8 of one row: the targets by their labels, every negative as one."""
     total = 0.0

@@ -93,6 +93,8 @@ def softmax_level(
         )
     num_targets = targets_BT.shape[1]
     dropped_BTM = draw.nodes[:, None, :] == targets_BT[:, :, None]
+    if draw.real is not None:
+        dropped_BTM = dropped_BTM | ~draw.real[:, None, :]
     losses = sampled_softmax(
         scores_BM[:, :num_targets], scores_BM[:, num_targets:], draw.log_q, dropped_BTM, draw.log_q_targets
     )
@@ -111,7 +113,12 @@ def binary_level(draw: LevelDraw, scores_BM: Tensor, targets_BT: Tensor, z_BT: T
 def nodewise_inputs(
     draw: LevelDraw, scores_BM: Tensor, targets_BT: Tensor, z_BT: Tensor, live_n: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """The inputs of a node-wise loss: logits, labels, and the factor of each node, None: 1."""
+    """The inputs of a node-wise loss: logits, labels, and the factor of each node, None: 1.
+
+    Errors: labels that are weights, as a node is positive or not.
+    """
+    if z_BT.dtype != torch.bool:
+        raise InputError(f"a node-wise loss has labels of bool, not {z_BT.dtype}; set loss.normalised=false")
     num_targets = targets_BT.shape[1]
     if draw.nodes is None:
         assert live_n is not None
