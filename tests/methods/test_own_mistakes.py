@@ -7,15 +7,19 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+import torch
 
 import beamwood
 from beamwood.data import Dataset, leave_one_out, read_log
 from beamwood.errors import InputError
 from beamwood.evaluation.protocol import evaluate
 from beamwood.fitting.method_config import MethodConfig
+from beamwood.losses.levels import softmax_level
 from beamwood.methods import Method, load_method
 from beamwood.methods.dtr import METHOD as DTR
+from beamwood.methods.ranker import METHOD as RANKER
 from beamwood.methods.sasrec import METHOD as SASREC
+from beamwood.models.terms import Seen
 from beamwood.retrieval.searchers.popularity import PopularitySearcher
 from beamwood.sampling.levels import UniformByLevel
 
@@ -68,12 +72,43 @@ def test_config_must_be_a_settings_class():
             Method("mine", "a custom part", strange, build=lambda *_: None)
 
 
+class Mine(Seen):
+    name = "mine"
+
+
+@pytest.mark.parametrize(
+    ("method", "parts", "message"),
+    [
+        (DTR, {"terms": (Mine,)}, r"terms=.* does not fit; give a sequence of objects of Term, such as \(Mine\(\),\)"),
+        (DTR, {"terms": Mine()}, "terms=.* does not fit; give a sequence"),
+        (DTR, {"loss": softmax_level}, r"loss=.* does not fit; give LevelLoss\(name, link, function\)"),
+        (DTR, {"sampler": "uniform"}, "sampler='uniform' does not fit; give a function"),
+        (SASREC, {"index": "exact"}, "index='exact' does not fit; give a class of Index"),
+        (RANKER, {"loss": "hinge"}, "loss='hinge' does not fit; give a function of scores and labels"),
+        (RANKER, {"score": "din"}, "score='din' does not fit; give a PairScore"),
+    ],
+)
+def test_a_part_of_another_kind_is_refused(split, method, parts, message):
+    own = replace(method, name="mine", fit=partial(method.fit, **parts))
+    settings = {name: value for name, value in SMALL.items() if name in own.Config.names()}
+    with pytest.raises(InputError, match=message):
+        beamwood.fit(split, own, settings, progress=False)
+
+
 @pytest.mark.parametrize(("method", "part"), [(DTR, "term"), (SASREC, "indexs")])
 def test_a_misspelt_part_is_refused(split, method, part):
     own = replace(method, name="mine", fit=partial(method.fit, **{part: ()}))
     settings = {name: value for name, value in SMALL.items() if name in own.Config.names()}
     with pytest.raises(InputError, match=rf"option '{part}' is unknown; did you mean '{part.rstrip('s')}"):
         beamwood.fit(split, own, settings, progress=False)
+
+
+def with_nodes(change):
+    return lambda draws: [each if each.nodes is None else replace(each, nodes=change(each.nodes)) for each in draws]
+
+
+def with_log_q(change):
+    return lambda draws: [each if each.nodes is None else replace(each, log_q=change(each.log_q)) for each in draws]
 
 
 @pytest.mark.parametrize(
@@ -88,6 +123,21 @@ def test_a_misspelt_part_is_refused(split, method, part):
             lambda draws: [replace(draw, log_q=None) for draw in draws],
             r"the softmax of level \d needs log_q of each node that was drawn",
         ),
+        (lambda draws: None, "the sampler returned a NoneType; give a list of LevelDraw, level 1 first"),
+        (lambda draws: [draw.nodes for draw in draws], "the sampler returned a list; give a list of LevelDraw"),
+        (
+            with_nodes(lambda nodes: nodes + 64),
+            r"the nodes of level \d are 6\d to \d+, outside 0\.\.\d+; a level's own",
+        ),
+        (with_nodes(lambda nodes: nodes - 64), r"the nodes of level \d are -\d+ to -?\d+, outside 0\.\.\d+"),
+        (
+            with_nodes(lambda nodes: nodes.float()),
+            r"the nodes of level \d are float32\[\d+, 2\]; give a tensor int64\[\d+, M\]",
+        ),
+        (with_nodes(lambda nodes: nodes.numpy()), r"the nodes of level \d are int64\[\d+, 2\]; give a tensor int64\["),
+        (with_nodes(lambda nodes: nodes[0]), r"the nodes of level \d are int64\[2\]; give a tensor int64\[\d+, M\]"),
+        (with_log_q(lambda log_q: log_q[:, :1]), r"log_q of level \d is float32\[\d+, 1\]; give \[\d+, 2\]"),
+        (with_log_q(torch.exp), r"log_q of level \d is up to 0\.\d+; give the logarithm of each probability"),
     ],
 )
 def test_a_sampler_must_draw_on_every_level_with_log_q(split, spoil, message):
@@ -165,9 +215,15 @@ def test_an_estimator_is_fitted_without_the_custom_parts(split):
             ".sum()",
             r"the loss has shape \[\]; return \[\d+\], one value a list",
         ),
+        (
+            "list_hinge",
+            "terms_BKK.sum(dim=(1, 2)) / ",
+            "terms_BKK.detach().sum(dim=(1, 2)) / ",
+            "step 1: the loss does not depend on the model's weights; compute it from the scores by torch",
+        ),
     ],
 )
-def test_a_part_that_returns_another_shape_is_named(split, tmp_path, file, right, wrong, message):
+def test_a_part_that_returns_something_else_is_named(split, tmp_path, file, right, wrong, message):
     text = (ONE_FILE / f"{file}.py").read_text()
     before, found, after = text.rpartition(right)
     assert found

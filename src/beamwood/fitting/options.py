@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, cast
 
+from beamwood.errors import InputError
 from beamwood.training.budget import Budget
 
 if TYPE_CHECKING:
     from beamwood.retrieval.retriever import Retriever
     from beamwood.training.run_folder import RunFolder
 
-__all__ = ["MAX_SEED", "PARTS", "RUN", "Fit", "TrainOptions", "limit_of", "with_budget"]
+__all__ = ["MAX_SEED", "PARTS", "RUN", "Fit", "TrainOptions", "check_part", "limit_of", "with_budget"]
 
 Fit: TypeAlias = "Callable[..., Retriever]"
 """A function that fits a method with its default settings, given the split and `TrainOptions`."""
@@ -40,6 +42,12 @@ class TrainOptions(TypedDict, total=False):
     time_limit: float | Budget | None
     resume: bool
     progress: bool
+
+
+def check_part(name: str, part: Any, fits: bool, wanted: str) -> None:
+    """Errors: a part of a user's own method that does not fit; `wanted` says what does. None is the method's own."""
+    if part is not None and not fits:
+        raise InputError(f"{name}={reprlib.repr(part)} does not fit; give {wanted}")
 
 
 def with_budget(options: Mapping[str, Any], name: str | None = None) -> TrainOptions:

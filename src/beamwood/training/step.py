@@ -45,13 +45,19 @@ def train_step(
     """Update `model` once on the mean of `loss()`, which is one value an example or their mean.
 
     Gradients longer than `clip_norm` are scaled to it, over all parameters together. Dense and sparse (row-wise)
-    gradients may mix. Raises `NonFiniteError` before any update when the loss or the gradient is not finite.
+    gradients may mix. Raises `NonFiniteError` before any update when the loss or the gradient is not finite, and
+    `InputError` where the loss has no gradient.
     """
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     _clear(parameters)
     total = loss()
     # Needless `mean` calls are avoided: in a small step they take as long as real work.
     total = total if total.dim() == 0 else total.mean()
+    if not total.requires_grad:
+        raise InputError(
+            f"step {step}: the loss does not depend on the model's weights; compute it from the scores by torch, "
+            "without detach"
+        )
     total.backward()  # type: ignore[no-untyped-call]
     return apply_gradients(total.detach(), parameters, optimizers, step=step, clip_norm=clip_norm)
 

@@ -18,7 +18,7 @@ from beamwood.data.dataset import Dataset
 from beamwood.data.split import Split
 from beamwood.errors import InputError
 from beamwood.fitting.assemble import build_retriever
-from beamwood.fitting.options import TrainOptions
+from beamwood.fitting.options import TrainOptions, check_part
 from beamwood.fitting.ranking.pair_models import build_pair_model, pair_scorer, query_tensors, score_of
 from beamwood.fitting.ranking.sampled_measure import SampledMeasure
 from beamwood.fitting.ranking.settings import RankerConfig
@@ -202,6 +202,7 @@ def fit_ranker(
     `loss.kind`, `score` that of `model.kind`. Errors: `InputError` on columns that do not exist, on users who have seen
     all items.
     """
+    check_part("loss", loss, callable(loss), "a function of scores and labels, [B, K] each, that returns [B]")
     choose = config.choose
     sampled = choose.protocol == "sampled"
     if sampled != choose.monitor.startswith("sampled/"):

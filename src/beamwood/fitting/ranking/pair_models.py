@@ -15,6 +15,7 @@ from beamwood.data.dataset import Dataset
 from beamwood.data.features import FeatureColumn
 from beamwood.errors import InputError
 from beamwood.fitting.columns import item_features, user_features
+from beamwood.fitting.options import check_part
 from beamwood.fitting.ranking.settings import PairConfig
 from beamwood.fitting.vectors.item_start import start_from_transitions
 from beamwood.models.din_ranker import DinRanker
@@ -35,7 +36,8 @@ _NEUMF_WIDTH = 8
 
 
 def score_of(config: PairConfig, own: PairScore | None) -> PairScore:
-    """The score that is trained: `own`, or that of `model.kind`."""
+    """The score that is trained: `own`, or that of `model.kind`. Errors: `own` is no score."""
+    check_part("score", own, isinstance(own, PairScore), "a PairScore")
     return SCORERS[config.model.kind] if own is None else own
 
 

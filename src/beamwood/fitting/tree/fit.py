@@ -12,7 +12,7 @@ from beamwood.data.split import Split
 from beamwood.fitting.assemble import build_retriever
 from beamwood.fitting.blend import choice_of_seen
 from beamwood.fitting.choose import Choice, check_monitor
-from beamwood.fitting.options import TrainOptions, with_budget
+from beamwood.fitting.options import TrainOptions, check_part, with_budget
 from beamwood.fitting.run import train
 from beamwood.fitting.tree.config import TreeConfig
 from beamwood.fitting.tree.light_stage import LightStage
@@ -46,6 +46,7 @@ def fit_tree(
     `TreeOptions`. Errors: `InputError` where the log is too short.
     """
     check_monitor(config.choose.monitor)
+    _check_parts(terms, loss, sampler)
     seed, started = options.get("seed", 0), config.start.scores == "transitions"
 
     def own_objective(tree: Tree) -> TreeObjective:
@@ -66,6 +67,14 @@ def fit_tree(
         training["left_out"] = list(budget.left_out)
     fitted = build_retriever(searcher, split, method=method, config=config, seed=seed, training=training)
     return fitted if search is None else replace(fitted, metadata=fitted.metadata | {"search": search.facts()})
+
+
+def _check_parts(terms: Sequence[Term], loss: LevelLoss | None, sampler: LevelSampler | None) -> None:
+    """Errors: parts of a user's own method that are none."""
+    are_terms = isinstance(terms, Sequence) and all(isinstance(term, Term) for term in terms)
+    check_part("terms", terms, are_terms, "a sequence of objects of Term, such as (Mine(),)")
+    check_part("loss", loss, isinstance(loss, LevelLoss), "LevelLoss(name, link, function)")
+    check_part("sampler", sampler, callable(sampler), "a function that returns a LevelDraw for each level")
 
 
 def _facts(task: TreeTask) -> dict[str, Any]:

@@ -45,7 +45,7 @@ class TreeObjective:
         scorer, tree, z_HBT = model.scorer, model.tree, batch.z_HBT
         histories = LeafHistories(batch.leaves_BL, batch.folds_B)
         draws = self.sampler(scorer, tree, histories, batch.targets_BT, rng)
-        check_draws(draws, tree.shape)
+        check_draws(draws, tree.shape, batch.targets_BT)
         if self.labels == "pseudo":
             z_HBT = pseudo_targets(scorer, tree, batch.leaves_BL, batch.targets_BT, batch.folds_B)
         return replace(batch, z_HBT=z_HBT, draws=draws)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from beamwood.blocks import blocks
 from beamwood.data.split import Split
+from beamwood.fitting.options import check_part
 from beamwood.fitting.vectors.index_settings import IndexChoiceSettings
 from beamwood.retrieval.index import INDEXES, Index, IndexInputs, check_installed, settings_of
 from beamwood.retrieval.searchers.blend import Blend, Part
@@ -36,6 +37,7 @@ class IndexBuilder:
     def __init__(
         self, split: Split, choice: IndexChoiceSettings, *, index: type[Index] | None = None, seed: int = 0
     ) -> None:
+        check_part("index", index, isinstance(index, type), "a class of Index; the setting index.kind takes a name")
         self.index = index or INDEXES[choice.kind]
         check_installed(self.index)
         self.split, self.seed, self.settings = split, seed, settings_of(self.index, dict(choice))
