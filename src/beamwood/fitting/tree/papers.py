@@ -52,7 +52,7 @@ DTR_STUDY: Mapping[str, Any] = {
     "examples.of": "positions",
     "examples.window": "last",
     "examples.min_history": 15,
-    # Equation 21.
+    # Equation 19.
     "loss.level_reduction": "sum",
     "optimiser.learning_rate": 1e-3,
     "optimiser.clip_norm": None,
