@@ -72,6 +72,25 @@ def test_files_and_functions_are_small(path):
             assert length <= 55, f"{node.name} has {length} lines"
 
 
+def exported(tree: ast.Module) -> set[str]:
+    """The names of `__all__`."""
+    named = [node for node in tree.body if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"]
+    return {each.value for node in named for each in ast.walk(node.value) if isinstance(each, ast.Constant)}
+
+
+# A docstring of a command is its help.
+@pytest.mark.parametrize(
+    "path", [path for path in FILES if room_of(path) != "cli"], ids=lambda path: str(path.relative_to(SOURCE))
+)
+def test_docstrings_of_public_functions_say_what_is_refused(path):
+    tree = ast.parse(path.read_text())
+    public = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name in exported(tree)]
+    for function in public:
+        raised = [node.exc for node in ast.walk(function) if isinstance(node, ast.Raise) and node.exc is not None]
+        if any(ast.unparse(each).startswith("InputError(") for each in raised):
+            assert re.search("[Ee]rror|[Rr]aise", ast.get_docstring(function) or ""), f"{function.name} has no errors"
+
+
 def test_attribute_checks_are_rare():
     text = "\n".join(path.read_text() for path in FILES)
     assert len(re.findall(r"\bhasattr\(", text)) <= 5

@@ -49,8 +49,8 @@ class Examples:
 def windows(histories: ItemLists, *, length: int = 70, min_history: int = 15) -> Examples:
     """Every window of `length` consecutive interactions: all but the last are history, the last is the target.
 
-    A window at the start of a user is shorter; it counts when it has at least `min_history` history items. Source:
-    the sliding windows of DTR's training data.
+    A window at the start of a user is shorter; it counts when it has at least `min_history` history items. Source: the
+    sliding windows of DTR's training data. Errors: lengths that leave no history.
     """
     if length < 2 or not 1 <= min_history < length:
         raise InputError(f"length={length} and min_history={min_history}; need 1 <= min_history < length")

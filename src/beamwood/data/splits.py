@@ -241,7 +241,8 @@ def by_boundary(dataset: Dataset, *, seed: int = 2026, valid_share: float = 0.1)
     """The log's own split: rows that the boundary column marks as history (or train) train, the others test.
 
     A share of each user's history rows, drawn with `seed`, validates (at least one where there are two or more). The
-    test history is all of a user's history rows, the validation history those that train.
+    test history is all of a user's history rows, the validation history those that train. Errors: no boundary column, a
+    share outside 0..1, no user with both kinds of rows.
     """
     _check(dataset, seed)
     if dataset.in_history is None:

@@ -77,7 +77,8 @@ class Table:
 def read_table(source: Any, id_column: str | None, log: Log, role: Literal["item", "user"]) -> Table:
     """A table of items or users, the rows whose ids cannot be the log's left out.
 
-    Where no column is named, the one that is called as the log's counts before other usual names.
+    Where no column is named, the one that is called as the log's counts before other usual names. Errors: no column of
+    ids, or none of the log's type; an id in two rows.
     """
     table, dtype, own = open_source(source, OF_TABLES), log.frame[role].dtype, plain_name(log.report.columns[role])
     present, name = table.column_names, table.name

@@ -36,7 +36,10 @@ METRICS = ("precision", "recall", "f", "hit_rate", "ndcg", "mrr")
 
 
 def relevance(items_BK: IndexArray, labels: ItemLists) -> BoolArray:
-    """bool[B, K], true where a place first holds an item of the row's labels (which need not be distinct)."""
+    """bool[B, K], true where a place first holds an item of the row's labels (which need not be distinct).
+
+    Errors: labels of another number of rows.
+    """
     if len(labels) != len(items_BK):
         raise InputError(f"labels have {len(labels)} rows for {len(items_BK)} ranked lists; give one row each")
     return among(items_BK, labels) & ~repeats(items_BK)
@@ -45,7 +48,8 @@ def relevance(items_BK: IndexArray, labels: ItemLists) -> BoolArray:
 def metrics_at(relevant_BK: BoolArray, num_labels: IndexArray, k: int) -> dict[str, NDArray[np.float64]]:
     """float64[B] for each name of `METRICS` at the cut k, by the module's equations.
 
-    `relevant_BK` as of `relevance`; `num_labels` int[B], the number of distinct labels, each at least 1.
+    `relevant_BK` as of `relevance`; `num_labels` int[B], the number of distinct labels, each at least 1. Errors: k
+    outside 1..K, a query without labels.
     """
     if not 1 <= k <= relevant_BK.shape[1]:
         raise InputError(f"k={k} is outside 1..{relevant_BK.shape[1]}, the places of the ranked lists")

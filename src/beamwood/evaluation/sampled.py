@@ -68,7 +68,10 @@ class Sampled:
 
 
 def evaluate_sampled(searcher: Searcher, sampled: Sampled, *, ks: Sequence[int]) -> dict[str, NDArray[np.float64]]:
-    """float64[Q] by name: hit rate, NDCG and MRR at each k, the mean over a query's labels of each on its own."""
+    """float64[Q] by name: hit rate, NDCG and MRR at each k, the mean over a query's labels of each on its own.
+
+    Errors: a cut above the length of the lists.
+    """
     ranks, rows = sampled.ranks(searcher), sampled.rows_P
     num_queries = len(sampled.queries)
     labels = np.bincount(rows, minlength=num_queries)

@@ -51,7 +51,10 @@ def native() -> Any:
 
 
 def native_level(asked: str | None = None) -> str:
-    """The instruction set of native kernels: `asked`, else `BEAMWOOD_LEVEL`, else the best of the CPU."""
+    """The instruction set of native kernels: `asked`, else `BEAMWOOD_LEVEL`, else the best of the CPU.
+
+    Errors: no native core, an instruction set that is not available.
+    """
     module = native()
     if module is None:
         raise InputError("the native core is not in use, so there is no instruction set to choose")

@@ -53,7 +53,7 @@ def native_search(
     table_nodes: int,
     threads: int,
 ) -> Any:
-    """The native searcher, which keeps the arrays of `weights` alive."""
+    """The native searcher, which keeps the arrays of `weights` alive. Errors: bfloat16 without AMX."""
     use_amx = precision != "float32" and level == "v4" and module.has_amx()
     if precision == "bf16" and not use_amx:
         raise InputError("precision='bf16' needs a processor with AMX; use 'exact'")

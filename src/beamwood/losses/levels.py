@@ -78,7 +78,10 @@ class LevelLoss:
 def softmax_level(
     draw: LevelDraw, scores_BM: Tensor, targets_BT: Tensor, z_BT: Tensor, live_n: Tensor | None
 ) -> Tensor:
-    """[B, T]: `-z log softmax` of each target on one level. Source: DTR, equations 18 and 20-21."""
+    """[B, T]: `-z log softmax` of each target on one level. Source: DTR, equations 18 and 20-21.
+
+    Errors: drawn nodes without log q, or without the scores of the targets.
+    """
     if draw.nodes is None:
         assert live_n is not None
         return full_softmax(scores_BM.masked_fill(~live_n, -torch.inf), targets_BT) * z_BT

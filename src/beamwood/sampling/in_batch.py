@@ -310,7 +310,10 @@ def make_sampler(
     rate: float = 0.01,
     cache_counts: CacheCounts = "step",
 ) -> InBatchSampler:
-    """A sampler by name; `counts_N`: how often each item is a positive. `num_uniform` (MNS): by default the batch's."""
+    """A sampler by name; `counts_N`: how often each item is a positive. `num_uniform` (MNS): by default the batch's.
+
+    Errors: an unknown name.
+    """
     log_pop = log_popularity(counts_N)
     if name == "ssl":
         return InBatch(None)

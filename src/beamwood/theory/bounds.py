@@ -157,6 +157,7 @@ def filtering_shift(share: float) -> float:
     """`E |1 - P'/P| = 2 (1 - share)`, where P' is P restricted to the pairs that a retriever returns, `share` of all.
 
     It is the cost in theorem 4.8 of training on all pairs (TS); training on the retrieved ones alone (H-TS) avoids it.
+    Errors: a share outside (0, 1].
     """
     if not 0 < share <= 1:
         raise InputError(f"share={share} is outside (0, 1]")

@@ -50,7 +50,8 @@ def _folded(tree: Tree, eta_N: FloatArray, empty: float, reduce: Callable[..., F
 def beam_over(shape: Shape, scores: Sequence[FloatArray], k: int) -> NDArray[np.int64]:
     """int64[min(k, capacity)], the leaves that a beam of width k reaches, best first; ties by lower node.
 
-    `scores`: a level list; a node of score -inf is never expanded. Source: DTR, algorithm 1.
+    `scores`: a level list; a node of score -inf is never expanded. Source: DTR, algorithm 1. Errors: k below 1, arrays
+    that do not fit the shape.
     """
     if k < 1:
         raise InputError(f"k={k} is below 1")

@@ -73,7 +73,7 @@ def path_bias_bound(epsilon: float, level: int) -> float:
 
     Level j counts from 1, the first below the root. It requires exp(o) of each parent to be proportional to the largest
     of its children, and every `largest_child_share` above the level to exceed 1 - epsilon. Source: DTR, proposition 5,
-    equation 28.
+    equation 28. Errors: `epsilon` outside [0, 1), a level below 1.
     """
     if not 0 <= epsilon < 1 or level < 1:
         raise InputError(f"epsilon={epsilon} must be in [0, 1) and level={level} at least 1")
@@ -84,6 +84,7 @@ def path_kl_bound(epsilon: float, level: int, num_nodes: int, largest: float) ->
     """An upper bound of KL(q || softmax) of a level in nats under the conditions of `path_bias_bound`.
 
     log(1 + bias n exp(2 B)) for n nodes whose scores are at most B in magnitude. Source: DTR, corollary 1, equation 29.
+    Errors: as there, no node, `largest` below 0.
     """
     if num_nodes < 1 or not largest >= 0:
         raise InputError(f"num_nodes={num_nodes} must be at least 1 and largest={largest} at least 0")

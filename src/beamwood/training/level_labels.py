@@ -40,8 +40,8 @@ def estimated_labels(
     "rectified": z_j = 1 iff the target has the best score of all items below its ancestor on level j (DTR, equation
     14). "one-step": z_j = 1 iff the child on the target's path beats its siblings, by their best items (the authors'
     program); the rectified label is the product of these from level j down. `normalised`: float32, each label divided
-    by its level's mass, so that its expectation sums to 1 over the level (definition 3; the paper trains without).
-    Each history is encoded once. Memory: 64 MiB of scores at a time.
+    by its level's mass, so that its expectation sums to 1 over the level (definition 3; the paper trains without). Each
+    history is encoded once. Memory: 64 MiB of scores at a time. Errors: an estimator of other items.
     """
     if estimator.num_items != tree.num_items:
         raise InputError(f"the estimator knows {estimator.num_items} items, the tree {tree.num_items}; fit it on them")

@@ -31,7 +31,7 @@ CALL_NODES = 32768
 
 
 def capped_instances(targets_I: IndexArray, max_instances: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Ascending positions of at most `max_instances` random instances of each item."""
+    """Ascending positions of at most `max_instances` random instances of each item. Errors: `max_instances` below 1."""
     if max_instances < 1:
         raise InputError(f"max_instances={max_instances} is below 1")
     order = rng.permutation(len(targets_I))

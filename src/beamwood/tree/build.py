@@ -37,7 +37,8 @@ def category_tree(
     """Items of a category on adjacent leaves: shuffle the categories, sort the items by them, halve recursively.
 
     `categories` int[N], the category number of each item, -1 for items without one (these come last, together). Order
-    within a category is random. Source: DTR, section 4.4; TDM, section 3.4.
+    within a category is random. Source: DTR, section 4.4; TDM, section 3.4. Errors: categories that are no list of
+    numbers; `branching` outside 2..256.
     """
     categories = np.asarray(categories)
     if categories.ndim != 1 or len(categories) == 0:
@@ -97,7 +98,8 @@ def kmeans_tree(
 
     Each node's items are divided among its children by repeated 2-means with given cluster sizes (for a binary tree one
     cut a node). `vectors_ND` finite, one row an item. `report` receives the progress and its total after each round of
-    cuts. Source: TDM, section 3.4; DTR, section 3.2.4.
+    cuts. Source: TDM, section 3.4; DTR, section 3.2.4. Errors: vectors that are no finite matrix, more items than
+    leaves.
     """
     vectors_ND = np.asarray(vectors_ND)
     if vectors_ND.ndim != 2 or len(vectors_ND) == 0 or not np.isfinite(vectors_ND).all():

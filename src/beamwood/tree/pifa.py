@@ -27,6 +27,7 @@ def pifa_vectors(
     block and the result. Features are sparse and may be as many as there are items, so they are projected at random
     first: a Gaussian matrix stretches a distance by a factor whose spread is `1 / sqrt(2 width)`, 9 % at width 64. An
     item without instances gets zeros. Source: two-stage bounds, section 3.2.1 (positive instance feature aggregation).
+    Errors: `width` below 1, features that do not fit their targets.
     """
     if width < 1:
         raise InputError(f"width={width} is below 1")

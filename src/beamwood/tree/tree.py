@@ -224,7 +224,8 @@ def choose_shape(num_items: int, branching: int = 2, shape: Shape | ShapeName = 
 
     "compact": the deepest whose empty leaves are at most 5 % of the items, or the one with the fewest; with more than
     `branching` items it has at least two levels. "complete": every node has `branching` children, also the root, in as
-    few levels as hold the items (the papers: DTR, section 3.2.1).
+    few levels as hold the items (the papers: DTR, section 3.2.1). Errors: no item, `branching` outside 2..256, an
+    unknown shape.
     """
     if isinstance(shape, Shape):
         return shape

@@ -90,7 +90,10 @@ class Market:
 
 
 def make_market(config: MarketConfig | None = None, *, seed: int = 0) -> Market:
-    """Draw a market and its log. Equal configuration and seed give an equal market."""
+    """Draw a market and its log. Equal configuration and seed give an equal market.
+
+    Errors: fewer items than categories, `max_events` below `min_events`.
+    """
     config = config or MarketConfig()
     if config.max_events < config.min_events:
         raise InputError(f"max_events={config.max_events} is below min_events={config.min_events}; raise it")

@@ -66,7 +66,10 @@ def tied_sequence(method: str, start: str | None, split: Split) -> EncodedHistor
 
 
 def load_start(model: SequenceModel, start: str, split: Split) -> None:
-    """Give `model` the weights of the fitted sequence model in the folder `start`, which must have its sizes."""
+    """Give `model` the weights of the fitted sequence model in the folder `start`, which must have its sizes.
+
+    Errors: a model of another encoder or of other sizes, or with MELT's branch.
+    """
     before = fitted_sequence(start, split)
     encoder = before.encoder
     if before.branch is not None:
