@@ -13,6 +13,7 @@ from beamwood.fitting.searched_task import SearchedTask
 from beamwood.fitting.settings import TrainedConfig
 from beamwood.fitting.timed_validation import Later, TimedValidation
 from beamwood.training.budget import Budget
+from beamwood.training.forks import refuse_after_fork
 from beamwood.training.loop import run_loop
 from beamwood.training.loop_state import LoopResult
 from beamwood.training.pace import Validator
@@ -38,8 +39,10 @@ def train(
 
     `measure` replaces validation by full ranking. For `choice` and `later`, which follow the training, time is
     reserved. `evaluate_start`: see `LoopConfig`. A resumed run must have the same data, split and settings, except for
-    its bounds. Errors: `InputError` on an unknown monitor, an unknown option, and on `resume` without a run folder.
+    its bounds. Errors: `InputError` on an unknown monitor, an unknown option, on `resume` without a run folder, and in
+    a process forked from one that has trained.
     """
+    refuse_after_fork()
     for name in options:
         if name not in TrainOptions.__annotations__:
             raise InputError(f"option '{name}' is unknown{nearest(name, [*TrainOptions.__annotations__, *PARTS])}")
