@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 import beamwood
+from beamwood.cli.main import main
 from beamwood.data import Dataset, disjoint_users, leave_one_out, read_log
 from beamwood.errors import ArtefactError, InputError
 from beamwood.fitting.method_config import MethodConfig
@@ -262,3 +263,13 @@ def test_consequences_of_needs():
         assert method.name == name
         assert method.Config().given == frozenset()
         assert method.Config().flat() == method.Config(**method.Config().flat()).flat() or name == "two_stage"
+
+
+@pytest.mark.parametrize("name", ["two_stage", "melt", "cities", "indexed"])
+def test_a_missing_start_is_told_before_the_log_is_read(name, tmp_path, capsys):
+    arguments = ["fit", str(tmp_path / "no_log.csv"), "--method", name, "--out", str(tmp_path / "out")]
+    option = "--retriever" if name == "two_stage" else "--from"
+    assert main(arguments) == 2
+    assert f"{name} needs a fitted model; give its folder with {option}" in capsys.readouterr().err
+    assert main([*arguments, option, str(tmp_path / "none")]) == 2
+    assert "none does not exist" in capsys.readouterr().err

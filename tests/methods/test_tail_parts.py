@@ -92,7 +92,7 @@ def test_from_the_command_line(market, start, tmp_path, capsys, name):
     assert document["method"] == name
     assert 0 <= document["tail"]["views"]["kept"]["metrics"]["hit_rate@5"] <= 1
     assert main([*arguments[:-1], str(tmp_path / "none")]) == 2
-    assert "give start.folder=FOLDER (--from)" in capsys.readouterr().err
+    assert f"{name} needs a fitted model; give its folder with --from" in capsys.readouterr().err
 
 
 def test_melt_uses_the_contexts(split, start):

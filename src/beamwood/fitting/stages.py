@@ -171,9 +171,8 @@ def put_behind(
 
 
 def first_stage(split: Split, config: StagesConfig) -> Retriever:
-    """The fitted retriever in `start.retriever`. Errors: `InputError` without one, or on another log or split."""
-    if config.start.retriever is None:
-        raise InputError("two_stage needs a fitted retriever; give its folder with --retriever")
+    """The fitted retriever in `start.retriever`. Errors: `InputError` on another log or split."""
+    assert config.start.retriever is not None
     return load_fitted(config.start.retriever, split)
 
 

@@ -59,8 +59,7 @@ def vectors_of(fitted: Retriever, folder: str) -> VectorSearcher:
 def build(split: Split, config: Config, seed: int, budget: Budget) -> tuple[Searcher, dict[str, Any]]:
     """Build the index over the vectors, and choose the weight of seen items."""
     folder = config.start.folder
-    if folder is None:
-        raise InputError("indexed needs a fitted model; give start.folder=FOLDER (--from)")
+    assert folder is not None
     builder = IndexBuilder(split, config.index, seed=seed)
     began = budget.clock()
     searcher = builder.build(vectors_of(load_fitted(folder, split), folder), budget)

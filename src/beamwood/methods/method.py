@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from beamwood.artefact import read_artefact
 from beamwood.errors import InputError, NotInstalledError, nearest
 from beamwood.extras import asking_for, is_installed, not_installed
 from beamwood.fitting.assemble import build_retriever
@@ -184,15 +185,28 @@ class Method:
 
             device_of(device)
 
+    def check_start(self, config: MethodConfig) -> None:
+        """Errors: no folder of a fitted model that it needs; a folder that holds none."""
+        values = config.flat()
+        for each in self.needs.fitted:
+            folder = values[each.setting]
+            if folder is None and each.required:
+                raise InputError(
+                    f"{self.name} needs a fitted model; give its folder with {each.option}, in Python {each.setting}"
+                )
+            if folder is not None and not each.or_counting:
+                read_artefact(folder, kind="retriever", verify=False)
+
     def fitted(self, split: Split, config: Any = None, *, preset: str | None = None, **options: Any) -> Retriever:
         """Fit it on a split; `options` are those of `TrainOptions` and of its own `fit`.
 
         Errors: `InputError` on unknown settings or options, on test users without training data where it needs any, on
-        a log without times where it needs them; `NotInstalledError` where an extra is missing.
+        a log without times where it needs them; those of `check_start`; `NotInstalledError` where an extra is missing.
         """
         check_split(split)
         config = self.configured(config, preset)
         self.check_installed(config)
+        self.check_start(config)
         with asking_for(f"method={self.name}"):
             return self._fitted(split, config, preset, options)
 

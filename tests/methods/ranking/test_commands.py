@@ -41,7 +41,7 @@ def test_the_command_line(market, first, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--method", "two_stage"], "needs a fitted retriever; give its folder with --retriever"),
+        (["--method", "two_stage"], "two_stage needs a fitted model; give its folder with --retriever"),
         (["--method", "dtr", "--retriever", "x"], "--retriever is not for dtr; it is for two_stage"),
         (["--method", "ranker", "--split", "users"], "recommends to users of the training data only"),
         (

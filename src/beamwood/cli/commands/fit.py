@@ -165,6 +165,7 @@ def _fit_named(
     check_counting(first, others)
     config = settings.of(first, start.folders)
     first.check_installed(config)
+    first.check_start(config)
     asked.written.check(first, config)
     source = source_of(first, config)
     _say_what_has_no_use(first, config, asked, user_table=source.user_table)

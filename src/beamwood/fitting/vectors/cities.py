@@ -50,7 +50,7 @@ class CitiesTask(SearchedTask[ContextBatch]):
     def __init__(self, split: Split, config: CitiesConfig) -> None:
         train = split.train
         self.config = config
-        self.before = tied_sequence("cities", config.start.folder, split)
+        self.before = tied_sequence(config.start.folder, split)
         self.contexts = Occurrences.of(train.histories, len(train.items))
         counts = self.contexts.counts
         self.head, self.tail = (

@@ -51,7 +51,7 @@ class MeltTask(SearchedTask[BranchBatch]):
     def __init__(self, split: Split, config: MeltConfig) -> None:
         train = split.train
         self.config, self.histories = config, train.histories
-        self.before = tied_sequence("melt", config.start.folder, split)
+        self.before = tied_sequence(config.start.folder, split)
         encoder, lengths = self.before.encoder, train.histories.lengths
         self.contexts = Occurrences.of(train.histories, len(train.items), after_others=True)
         self.counts, has_context = train.item_counts, self.contexts.counts > 0

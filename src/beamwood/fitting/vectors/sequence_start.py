@@ -52,13 +52,12 @@ def fitted_sequence(start: str, split: Split) -> EncodedHistory:
     raise InputError(f"start.folder='{start}' holds {method_of(fitted)}; give a fitted sequence model, e.g. sasrec")
 
 
-def tied_sequence(method: str, start: str | None, split: Split) -> EncodedHistory:
-    """The fitted model in `start.folder` to which a method gives other item vectors.
+def tied_sequence(start: str | None, split: Split) -> EncodedHistory:
+    """The fitted model in the folder `start` to which a method gives other item vectors.
 
-    Errors: no folder, one without such a model, and one whose input vectors differ from those that are searched.
+    Errors: a folder without such a model, and one whose input vectors differ from those that are searched.
     """
-    if start is None:
-        raise InputError(f"{method} needs a fitted sequence model; give start.folder=FOLDER (--from)")
+    assert start is not None
     before = fitted_sequence(start, split)
     if "outputs.weight" in before.encoder.arrays:
         raise InputError("the fitted model has model.tied=false; fit it with true, so that an item has one vector")
