@@ -310,6 +310,7 @@ def test_a_fit_prints_three_lines_of_it(folder, capsys):
     assert "times: from 2022-04-15 06:20:00 UTC to 2022-04-15 22:50:00 UTC" in said_lines
     assert beamwood("describe", "log.csv") == 0
     shown = capsys.readouterr().out.splitlines()
+    assert any(line.endswith("; from 2022-04-15 06:20:00 to 2022-04-15 22:50:00 UTC") for line in shown)
     assert set(shown) >= {line for line in said_lines if line.startswith(("histories: ", "items: "))}
 
 

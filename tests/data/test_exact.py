@@ -125,7 +125,11 @@ def test_ids_of_other_types(values, dtype, expected):
         ),
         ([Decimal("1.5")], pl.Decimal(10, 2), "item ids with fractions"),
         ([1.0, 1e300], None, r"1 of 2 item ids from 2\^53 on as floats, .* the first 1e\+300 in row 2"),
-        ([b"4", b"\xff"], pl.Binary, "'item' holds item ids of bytes that are not UTF-8; write them as text"),
+        (
+            [b"4", b"\xff"],
+            pl.Binary,
+            "'item' holds item ids of bytes that are not UTF-8; write them, or UUIDs, as text",
+        ),
         ([b"4", b""], pl.Binary, r"1 of 2 rows with no item id, the first b'' in row 2"),
         (["a", ""], pl.Categorical, r"1 of 2 rows with no item id, the first '' in row 2"),
         (["a", " "], pl.Enum(["a", " "]), r"1 of 2 rows with no item id, the first ' ' in row 2"),

@@ -200,7 +200,7 @@ def _refuse_bytes(table: Source, name: str, role: str) -> None:
         table.frame.select(table.column(name).cast(pl.String).str.len_bytes().sum()).collect(engine="streaming")
     except pl.exceptions.PolarsError as error:
         raise InputError(
-            f"{table.name}: column '{name}' holds {role} ids of bytes that are not UTF-8; write them as text"
+            f"{table.name}: column '{name}' holds {role} ids of bytes that are not UTF-8; write them, or UUIDs, as text"
         ) from error
 
 

@@ -77,7 +77,8 @@ def _of_times(document: Document) -> Iterator[str]:
     if times is None:
         yield _no_times(drawn=document["drawn"])
         return
-    span = f"from {times['first']} to {times['last']}{_ahead(times['last'])}"
+    utc = " UTC" if "days" in times else ""
+    span = f"from {times['first']} to {times['last']}{utc}{_ahead(times['last'])}"
     yield f"times: {times['kind']}; unit {times['unit']}; zone {times['zone']}; {span}"
     if "days" in times:
         gap = times["longest_gap"]
