@@ -20,6 +20,7 @@ from beamwood.recipes.portfolio import choice, first_part
 from beamwood.recipes.portfolio.members import Member
 from beamwood.recipes.portfolio.search import Search
 from beamwood.recipes.portfolio.search_folder import SearchFolder
+from beamwood.recipes.portfolio.trials import Trials
 from beamwood.recipes.portfolio.wanted import Wanted
 from beamwood.training import run_folder
 from beamwood.training.budget import Budget
@@ -205,18 +206,18 @@ def test_unchanged_models_are_not_evaluated_again(split, tmp_path, monkeypatch):
     """A look without better weights needs no evaluation, however slow it is."""
     monkeypatch.setattr(choice, "SHORTEST", 1.0)
     judged = []
-    values = Search._values
+    measure = Trials.measure
     monkeypatch.setattr(
-        Search,
-        "_values",
-        lambda self, trial, searcher: judged.append(trial.name) or values(self, trial, searcher),
+        Trials,
+        "measure",
+        lambda self, trial, searcher: judged.append(trial.name) or measure(self, trial, searcher),
     )
     frozen = TREE | {"optimiser.learning_rate": 1e-12}
     members = [COUNTING[0], Member("dtr", "dtr", frozen), Member("gentle", "dtr", frozen | {"model.dropout": 0.1})]
     parts, begun = held(split, tmp_path / "parts", members, 60)
     with parts.locked(resume=False, overwrite=False):
         one = begun()
-        one._look_at_all()
+        one.looks.run()
         again = [each for each in parts.trials if each.name in ("dtr", "gentle")]
     of_trees = [name for name in judged if name in ("dtr", "gentle")]
     assert len(again) > len(of_trees) == 2
@@ -233,7 +234,7 @@ def test_under_other_load_there_are_fewer_and_longer_looks(split, tmp_path, pace
     with parts.locked(resume=False, overwrite=False):
         one = Search(split, Wanted(150, "removed/f@20"), parts, members=members, **options)
         clock.now += 5
-        one._look_at_all()
+        one.looks.run()
     trained = [each for each in parts.trials if each.name != "popularity"]
     assert {each.name for each in trained} == looked_at
     if pace < 1:
@@ -275,11 +276,11 @@ def test_slow_blends_are_skipped_for_faster_ones(split, tmp_path, monkeypatch):
     parts, begun = held(split, tmp_path / "parts", members, 600)
     with parts.locked(resume=False, overwrite=False):
         one = begun()
-        one._look_at_all()
+        one.looks.run()
         best, second = sorted(
             (each for each in parts.trials if each.name != "popularity"), key=lambda each: -each.value
         )[:2]
         best.evaluation_seconds, second.evaluation_seconds = one.budget.left, 0.0
-        one._blend()
+        one.blends.run()
     firsts = {each.parts[0] for each in parts.trials if len(each.parts) > 1}
     assert firsts == {second.name}

@@ -15,8 +15,9 @@ from beamwood.data.markets.synthetic import MarketConfig, make_market
 from beamwood.data.queries import Queries
 from beamwood.errors import InputError, TimeLimitError
 from beamwood.evaluation.protocol import evaluate
-from beamwood.recipes.portfolio import first_part, search
+from beamwood.recipes.portfolio import final_evaluation, first_part
 from beamwood.recipes.portfolio.find import find
+from beamwood.recipes.portfolio.looks import Looks
 from beamwood.recipes.portfolio.members import Member, members_of
 from beamwood.recipes.portfolio.outline import Outline
 from beamwood.recipes.portfolio.search import Search
@@ -95,8 +96,10 @@ def test_the_test_users_are_read_once_after_the_choice(split, monkeypatch):
     watched = Watched(test.users, test.histories, test.labels, test.seen, test.context)
     object.__setattr__(watched, "rows", [])
     calls, before = [], []
-    whole = search.evaluate_both
-    monkeypatch.setattr(search, "evaluate_both", lambda *given, **options: calls.append(1) or whole(*given, **options))
+    whole = final_evaluation.evaluate_both
+    monkeypatch.setattr(
+        final_evaluation, "evaluate_both", lambda *given, **options: calls.append(1) or whole(*given, **options)
+    )
     find(
         replace(split, test=watched),
         time_limit=600,
@@ -134,8 +137,8 @@ def test_blends_are_restored_from_their_parts(split, tmp_path):
         blends = [each for each in parts.trials if len(each.parts) > 1]
         assert max(len(each.parts) for each in blends) <= 3
         for each in blends:
-            again = one._blend_of(each.parts, each.weights)
-            assert np.array_equal(one.validation.values(again.searcher), parts.values[each.name])
+            again = one.trials.fitted(each.parts)
+            assert np.array_equal(one.trials.validation.values(again.searcher), parts.values[each.name])
 
 
 def test_fewer_test_users_are_read_if_time_is_short(split, tmp_path):
@@ -143,16 +146,16 @@ def test_fewer_test_users_are_read_if_time_is_short(split, tmp_path):
 
     many = make_market(MarketConfig(num_users=300, num_items=40, min_events=5, max_events=8), seed=0)
     many = SPLITS["leave-one-out"](Dataset.from_log(read_log(many.log)), seed=1)
-    assert len(many.test) > search._FEWEST
-    for before, users in ((0.0, len(many.test)), (599.99, search._FEWEST)):
+    assert len(many.test) > final_evaluation._FEWEST
+    for before, users in ((0.0, len(many.test)), (599.99, final_evaluation._FEWEST)):
         clock = Ticks()
         parts = SearchFolder(tmp_path / f"parts-{users}", {})
         with parts.locked(resume=False, overwrite=False):
             wanted, budget = Wanted(600, "removed/f@20"), Budget(600, clock=clock)
             one = Search(many, wanted, parts, members=COUNTING[:1], budget=budget)
-            one._look_at_all()
+            one.looks.run()
             clock.now += before
-            assert one._found(read=True).document["test"]["removed"]["users"] == users
+            assert one.found(tested=True).document["test"]["removed"]["users"] == users
 
 
 def test_blends_are_tried_only_while_time_is_left(split, tmp_path, monkeypatch):
@@ -217,14 +220,14 @@ def test_failed_fits_are_reported(split):
 
 
 def test_a_method_with_too_little_time_reports_the_required_time(split, tmp_path, monkeypatch):
-    whole = Search._fitted
+    whole = Looks._fitted
 
     def short(self, member, seconds):
         if member.name == "sasrec":
             raise TimeLimitError("time_limit=14.5 s is below 67 s; raise it", 700.0)
         return whole(self, member, seconds)
 
-    monkeypatch.setattr(Search, "_fitted", short)
+    monkeypatch.setattr(Looks, "_fitted", short)
     found, _ = searched(split, tmp_path / "parts", [COUNTING[0], Member("sasrec", "sasrec", TINY)], 600)
     row = next(row for row in found.document["rows"] if row["name"] == "sasrec")
     assert re.fullmatch(r"its look had \d+ s and needs 700; a longer limit has more", row["note"])
@@ -250,7 +253,7 @@ def test_a_model_whose_initialisation_exceeded_its_look_is_evaluated(split, tmp_
     parts = SearchFolder(tmp_path / "parts", {})
     with parts.locked(resume=False, overwrite=False):
         search_ = Search(split, Wanted(600, "removed/f@20"), parts, members=members, budget=Budget(600, clock=clock))
-        search_._look_at_all()
+        search_.looks.run()
     looks = {each.name: each for each in parts.trials}
     assert looks["dtr"].value is not None
     assert looks["dtr"].seconds > 250 > 600 * 0.8 / 4
