@@ -80,17 +80,18 @@ def uninterrupted(tmp_path_factory):
 
 
 class Stopping(LinearTask):
-    """A task that sends itself a signal at the given step or evaluation."""
+    """A task that sends itself a signal at the given step or evaluation, at a step as many `times`."""
 
-    def __init__(self, *, step=None, evaluation=None, number=signal.SIGINT):
+    def __init__(self, *, step=None, evaluation=None, number=signal.SIGINT, times=1):
         super().__init__()
-        self.left, self.evaluations_left, self.number = step, evaluation, number
+        self.left, self.evaluations_left, self.number, self.times = step, evaluation, number, times
 
     def loss(self, batch, rng):
         if self.left is not None:
             self.left -= 1
             if self.left == 0:
-                os.kill(os.getpid(), self.number)
+                for _ in range(self.times):
+                    os.kill(os.getpid(), self.number)
         return super().loss(batch, rng)
 
     def evaluate(self):
@@ -122,6 +123,18 @@ def test_resume_after_a_second_interruption(tmp_path, uninterrupted):
         trained(folder, task=Stopping(evaluation=1), resume=True)
     with pytest.raises(Interrupted):
         trained(folder, task=Stopping(step=9, number=signal.SIGTERM), resume=True)
+    task, result = trained(folder, resume=True)
+    assert_equal(everything(task, result, folder), uninterrupted)
+
+
+def test_a_second_signal_within_a_step_keeps_the_last_checkpoint(tmp_path, uninterrupted):
+    folder = RunFolder(tmp_path / "run")
+    with pytest.raises(Interrupted, match=r"interrupted within step 4, before the first checkpoint; .* to start again"):
+        trained(folder, task=Stopping(step=4, times=2))
+    with pytest.raises(Interrupted, match="checkpoint of step 20 "):
+        trained(folder, task=Stopping(step=20), resume=True)
+    with pytest.raises(Interrupted, match="checkpoint of step 20 "):
+        trained(folder, task=Stopping(step=1, times=2), resume=True)
     task, result = trained(folder, resume=True)
     assert_equal(everything(task, result, folder), uninterrupted)
 
