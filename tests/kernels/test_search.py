@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from beamwood import kernels
 from beamwood.errors import InputError
 from beamwood.kernels import reference
+from beamwood.kernels.numpy_search import NumpySearcher
 from beamwood.kernels.reference import SearchResult
 from beamwood.kernels.search import DinSearch
 from din_cases import WINDOWS, random_case, random_histories
@@ -201,6 +202,15 @@ def test_entries_of_one_node_in_several_windows_count_in_each():
     for precision, level in VARIANTS:
         scores = DinSearch(weights, tree.shape, precision=precision, level=level).score(histories, leaves)
         assert np.allclose(scores, truth, rtol=1e-5, atol=1e-5)
+
+
+@native_only
+def test_both_cores_have_the_same_methods():
+    own, other = (
+        {name for name in dir(core) if not name.startswith("_") and callable(getattr(core, name))}
+        for core in (NumpySearcher, kernels.native().Searcher)
+    )
+    assert own == other
 
 
 def test_the_reference_is_used_on_request(monkeypatch):

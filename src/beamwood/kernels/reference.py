@@ -6,8 +6,7 @@ Shape legend: B rows, M nodes a row, L history length, D width, A attention hidd
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,8 +37,7 @@ ExcludedLeaves = tuple[NDArray[np.int64], NDArray[np.int32]]
 """The leaves that each row must not return: indptr int64[B + 1], and leaves int32, sorted within a row."""
 
 
-@dataclass(frozen=True, slots=True)
-class SearchResult:
+class SearchResult(NamedTuple):
     """`leaves` int32[B, K] best first, -1 where there is none; `scores` float32[B, K]; `scored` int64[B]."""
 
     leaves: NDArray[np.int32]

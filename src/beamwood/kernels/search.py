@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from beamwood.errors import InputError, nearest, unsound_score
-from beamwood.kernels import reference, steering
 from beamwood.kernels.arrays import aligned
 from beamwood.kernels.din import DinWeights
 from beamwood.kernels.dispatch import native, native_level
 from beamwood.kernels.light import Way
 from beamwood.kernels.native_search import Later, native_search, without_native_form
+from beamwood.kernels.numpy_search import NumpySearcher
 from beamwood.kernels.reference import ExcludedLeaves, LiveCounts, SearchResult
 from beamwood.kernels.search_arguments import (
     MAX_K,
@@ -86,37 +87,42 @@ class DinSearch:
             raise InputError("precision='bf16' rounds too much to be summed along a path; use 'exact'")
         precision = "float32" if by_path else precision
         self.weights, self.shape, self.threads, self.precision = weights, shape, threads, precision
-        self.by_path = by_path
-        self._built = (threads, precision, level, by_path, table_nodes)
-        self._core: Any = None
+        self.by_path, self.table_nodes = by_path, table_nodes
+        self._with = partial(
+            DinSearch, threads=threads, precision=precision, level=level, by_path=by_path, table_nodes=table_nodes
+        )
         self.module = module = native()
         self.why_numpy = "the native core is not in use" if module is None else without_native_form(weights)
+        # The two have the same methods.
+        self._core: Any
         if not self.why_numpy:
             self._core = native_search(
                 module, weights, shape, native_level(level), precision, by_path, table_nodes, threads
             )
         elif precision == "bf16":
             raise InputError(f"precision='bf16' needs the native core, but {self.why_numpy}; use 'exact'")
-        elif module is not None:
-            # Python shows a warning of one text once.
-            warnings.warn(f"{self.why_numpy}: the tree is searched by numpy, which is slow", stacklevel=2)
+        else:
+            self._core = NumpySearcher(weights, shape, by_path)
+            if module is not None:
+                # Python shows a warning of one text once.
+                warnings.warn(f"{self.why_numpy}: the tree is searched by numpy, which is slow", stacklevel=2)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """The native core is rebuilt when a copy is unpickled."""
-        return _rebuilt, (self.weights, self.shape, *self._built)
+        return self._with, (self.weights, self.shape)
 
     def of(self, weights: DinWeights, shape: Shape | None = None) -> DinSearch:
         """The same settings with other weights, and another shape where one is given."""
-        return _rebuilt(weights, shape or self.shape, *self._built)
+        return self._with(weights, shape or self.shape)
 
     def after_writing(self) -> DinSearch:
         """A search over leaves written since: itself, unless it holds tables of the leaves."""
-        return self if self.shape.capacity > self._built[-1] else self.of(self.weights)
+        return self if self.shape.capacity > self.table_nodes else self.of(self.weights)
 
     @property
     def queue(self) -> Queue:
         """How its callers waited for each other; zeros with numpy."""
-        return Queue(0, 0, 0) if self._core is None else Queue(*self._core.queue())
+        return Queue(*self._core.queue())
 
     def beam(
         self,
@@ -134,24 +140,10 @@ class DinSearch:
         """
         check_width(k, beam_width)
         check_k(k)
-
-        def ask(history: IndexArray, live: LiveCounts, lists: ExcludedLeaves | None) -> SearchResult:
-            if self._core is None:
-                return reference.beam_search(
-                    self.weights,
-                    self.shape,
-                    history,
-                    beam_width=beam_width,
-                    k=k,
-                    live=live,
-                    excluded=lists,
-                    by_path=self.by_path,
-                )
-            # A width beyond the leaves has no effect; an answer still has k columns.
-            width = min(beam_width, self.shape.capacity)
-            return SearchResult(*self._core.beam(history, width, k, live, *(lists or no_lists(len(history)))))
-
-        return self._found(ask, history_BL, live, excluded, last=min(len(live) - 1, self.shape.depth))
+        last = min(len(live) - 1, self.shape.depth)
+        # A width beyond the leaves has no effect; an answer still has k columns.
+        width = min(beam_width, self.shape.capacity)
+        return self._found(self._core.beam, history_BL, (width, k), live, excluded, last)
 
     def steered(
         self,
@@ -171,15 +163,7 @@ class DinSearch:
             raise InputError(f"{way} is steered by no light head; use `beam`, or fit with model.light_width above 0")
         check_width(k, way.beam_width)
         numbers = (way.beam_width, way.judged, way.kind == "cascade", again)
-
-        def ask(history: IndexArray, live: LiveCounts, lists: ExcludedLeaves | None) -> SearchResult:
-            if self._core is None:
-                return steering.steered_search(
-                    self.weights, self.shape, history, way, k=k, live=live, excluded=lists, again=again
-                )
-            return SearchResult(*self._core.steered(history, numbers, k, live, *(lists or no_lists(len(history)))))
-
-        return self._found(ask, history_BL, live, excluded)
+        return self._found(self._core.steered, history_BL, (numbers, k), live, excluded, self.shape.depth)
 
     def later(
         self,
@@ -194,7 +178,7 @@ class DinSearch:
         """`beam` or `steered` of one row, to run later; None where they do not run in the native core, or convert or
         refuse an argument.
         """
-        if self._core is None or not 1 <= k <= min(way.beam_width, MAX_K):
+        if self.why_numpy or not 1 <= k <= min(way.beam_width, MAX_K):
             return None
         lists = excluded or no_lists(len(history_BL))
         width = min(way.beam_width, self.shape.capacity)
@@ -220,19 +204,8 @@ class DinSearch:
         if self.by_path or (steered and self.weights.light is None):
             raise InputError("a steered visit needs a light head, and no visit supports scores by path")
         history, live = self._histories(history_BL), checked_live(self.shape, live)
-        if self._core is None:
-            return steering.visit(
-                self.weights,
-                self.shape,
-                history,
-                beam_width=beam_width,
-                steered=steered,
-                most=most,
-                offsets=offsets,
-                live=live,
-            )
         offsets = aligned(offsets, np.float64)
-        return Visited(*self._asked(self._core.visit, history, beam_width, steered, most, offsets, list(live)))
+        return Visited(*_sound(self._core.visit, history, beam_width, steered, most, offsets, live))
 
     def score(self, history_BL: IndexArray, nodes_BM: IndexArray, *, level: int | None = None) -> NDArray[np.float32]:
         """float32[B, M], the score of each given node of a level (None: the leaves); -inf where it is -1."""
@@ -240,9 +213,7 @@ class DinSearch:
         history, nodes = self._histories(history_BL), checked_nodes(self.shape, "nodes_BM", nodes_BM, level)
         if len(nodes) != len(history):
             raise InputError(f"nodes_BM has {len(nodes)} rows for {len(history)} histories; give one row each")
-        if self._core is None:
-            return reference.score_given(self.weights, self.shape, level, history, nodes, by_path=self.by_path)
-        scores: NDArray[np.float32] = self._asked(self._core.score, history, level, nodes)
+        scores: NDArray[np.float32] = _sound(self._core.score, history, level, nodes)
         return scores
 
     def exact(
@@ -256,49 +227,43 @@ class DinSearch:
             capacity = self.shape.capacity
             found = self.beam(history_BL, beam_width=max(k, capacity), k=min(k, capacity), live=live, excluded=excluded)
             return _padded(found, k)
-
-        def ask(history: IndexArray, live: LiveCounts, lists: ExcludedLeaves | None) -> SearchResult:
-            if self._core is None:
-                return reference.exact_search(self.weights, self.shape, history, k, live=live, excluded=lists)
-            return SearchResult(*self._core.exact(history, k, live, *(lists or no_lists(len(history)))))
-
-        return self._found(ask, history_BL, live, excluded)
+        return self._found(self._core.exact, history_BL, (k,), live, excluded, self.shape.depth)
 
     def _found(
         self,
-        ask: Callable[[IndexArray, LiveCounts, ExcludedLeaves | None], SearchResult],
+        search: Callable[..., Any],
         history_BL: IndexArray,
+        numbers: tuple[Any, ...],
         live: LiveCounts,
         excluded: ExcludedLeaves | None,
-        *,
-        last: int | None = None,
+        last: int,
     ) -> SearchResult:
-        """The result of `ask`. Errors: arguments that do not fit the shape, and `ArtefactError` where a score is not a
-        number. `last`: the level of the last counts in `live` (None: of the leaves).
+        """The result of a search of the core. Errors: arguments that do not fit the shape, and `ArtefactError` where a
+        score is not a number. `last`: the level of the last counts in `live`.
 
         The native core checks all arguments. If it refuses them, they are converted here, or the error is raised.
         """
-        if self._core is not None:
+        if not self.why_numpy:
             try:
-                return ask(history_BL, live, excluded)
+                return SearchResult(*search(history_BL, *numbers, live, *(excluded or no_lists(len(history_BL)))))
             except OverflowError:
                 raise unsound_score() from None
             except (TypeError, ValueError):
                 pass
-        history = self._histories(history_BL)
-        lists = None if excluded is None else checked_excluded(self.shape, excluded, len(history))
-        found: SearchResult = self._asked(ask, history, checked_live(self.shape, live, last), lists)
-        return found
+        history, live = self._histories(history_BL), checked_live(self.shape, live, last)
+        lists = checked_excluded(self.shape, excluded or no_lists(len(history)), len(history))
+        return SearchResult(*_sound(search, history, *numbers, live, *lists))
 
     def _histories(self, history_BL: IndexArray) -> NDArray[np.int32]:
         return checked_histories(self.shape, self.weights.history_length, history_BL)
 
-    def _asked(self, search: Callable[..., Any], *arguments: Any) -> Any:
-        """The native core's result. Errors: `ArtefactError` where a score is not a number."""
-        try:
-            return search(*arguments)
-        except OverflowError:
-            raise unsound_score() from None
+
+def _sound(search: Callable[..., Any], *arguments: Any) -> Any:
+    """The core's result. Errors: `ArtefactError` where a score is not a number."""
+    try:
+        return search(*arguments)
+    except OverflowError:
+        raise unsound_score() from None
 
 
 def _padded(found: SearchResult, k: int) -> SearchResult:
@@ -306,11 +271,3 @@ def _padded(found: SearchResult, k: int) -> SearchResult:
     more = ((0, 0), (0, k - found.leaves.shape[1]))
     scores = np.pad(found.scores, more, constant_values=-np.inf)
     return SearchResult(np.pad(found.leaves, more, constant_values=-1), scores, found.scored)
-
-
-def _rebuilt(
-    weights: DinWeights, shape: Shape, threads: int, precision: str, level: str | None, by_path: bool, table_nodes: int
-) -> DinSearch:
-    return DinSearch(
-        weights, shape, threads=threads, precision=precision, level=level, by_path=by_path, table_nodes=table_nodes
-    )
