@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from beamwood.kernels import native
+from beamwood.kernels.attention import attention_weights
 from beamwood.losses.softmax import full_softmax, sampled_softmax
 from beamwood.models.din import DinScorer, LevelNodes
 from beamwood.sampling.tree import tree_negatives
@@ -118,8 +119,10 @@ def run_attention(users: int, repeats: int) -> dict[str, float]:
     w = torch.randn(users, NUM_NEGATIVES + 1, WIDTH, generator=generator).requires_grad_()
     present = torch.ones(users, LENGTH, dtype=torch.bool)
     gradient = torch.ones(users, NUM_NEGATIVES + 1, LENGTH)
-    forward = timed(lambda: model.pair_weights(a, w, present), repeats=repeats)["best_s"]
-    both = timed(lambda: model.pair_weights(a, w, present).backward(gradient), repeats=repeats)["best_s"]
+    forward = timed(lambda: attention_weights(a, w, present, model.attention_layers), repeats=repeats)["best_s"]
+    both = timed(lambda: attention_weights(a, w, present, model.attention_layers).backward(gradient), repeats=repeats)[
+        "best_s"
+    ]
     peak, flops = gemm_gflops(), 2.0 * users * LENGTH * (NUM_NEGATIVES + 1) * WIDTH * HIDDEN
     return {
         "forward_s": forward,

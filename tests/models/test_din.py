@@ -6,9 +6,11 @@ import torch
 from scipy import sparse
 from torch.nn import functional
 
+from beamwood.kernels.attention import attention_weights
 from beamwood.kernels.reference import beam_search, score_level_plain
 from beamwood.kernels.terms import sums_of_leaves
 from beamwood.models.din import ATTENTION_START, DinScorer, LevelNodes
+from beamwood.models.din_windows import without_empty_windows
 from beamwood.models.terms import Neighbours, Seen, Similarity
 from beamwood.models.terms.neighbours import all_lists, set_lists
 from beamwood.models.terms.similarity import set_leaves
@@ -112,7 +114,7 @@ def test_dropout_acts_behind_the_first_layer_alone():
 def test_windows_beyond_all_histories_are_skipped(empty, kept, table_limit):
     _, model, leaves, levels = scorer_case(table_limit=table_limit, similarity=5, near=4)
     leaves[:, :empty] = -1
-    assert model.reached(leaves).shape[1] == kept
+    assert without_empty_windows(model.windows, leaves).shape[1] == kept
     equals_the_equations(model.double(), leaves, levels)
 
 
@@ -210,7 +212,7 @@ def test_attention_starts_as_a_plain_sum(seed):
     generator = torch.Generator().manual_seed(seed)
     model = DinScorer(random_tree(150, np.random.default_rng(0)).shape, generator=generator)
     a, w = model.nodes.weight[None, :100], model.nodes.weight[None, 50:150]
-    weights = model.pair_weights(a, w, torch.ones(1, 100, dtype=torch.bool))
+    weights = attention_weights(a, w, torch.ones(1, 100, dtype=torch.bool), model.attention_layers)
     assert abs(weights.mean() - ATTENTION_START) < 0.05
     assert (weights > 0).float().mean() > 0.98
 

@@ -1,6 +1,7 @@
 """DIN's attention weights for training, differentiable: a native kernel on the CPU, its torch twin elsewhere.
 
-Shape legend: G groups (a user on a level, or one group for a table), L history entries, M nodes, D width, A hidden.
+Shape legend: G groups (a user on a level, or one group for a table), L history entries, M nodes, D width, A hidden,
+B users, n nodes of a level.
 """
 
 from __future__ import annotations
@@ -9,11 +10,12 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from beamwood.errors import InputError
 from beamwood.kernels.dispatch import native, native_level
 
-__all__ = ["AttentionLayers", "attention_weights", "attention_weights_reference"]
+__all__ = ["AttentionLayers", "attention_weights", "attention_weights_reference", "table_attention_weights"]
 
 
 class AttentionLayers(NamedTuple):
@@ -42,6 +44,24 @@ def attention_weights(a_GLD: Tensor, w_GMD: Tensor, present_GL: Tensor, layers: 
         weights: Tensor = _NativeAttention.apply(*inputs)  # type: ignore[no-untyped-call]
         return weights
     return attention_weights_reference(a_GLD, w_GMD, present_GL, layers)
+
+
+def table_attention_weights(
+    level_nD: Tensor, history_BL: Tensor, nodes_BM: Tensor | None, present_BL: Tensor, layers: AttentionLayers
+) -> Tensor:
+    """`attention_weights` [B, M, L] of nodes of one level, looked up in the table of all its pairs.
+
+    A weight depends on the two nodes alone, so on a level with few nodes the table costs less than the pairs.
+    `level_nD`: the vectors of the level; `history_BL`, `nodes_BM`: nodes of the level, None for all of them in order.
+    """
+    everything = torch.ones(1, len(level_nD), dtype=torch.bool, device=level_nD.device)
+    table_nn = attention_weights(level_nD[None], level_nD[None], everything, layers)[0]
+    if nodes_BM is None:
+        weights_BML = functional.embedding(history_BL, table_nn.T).transpose(1, 2)
+    else:
+        rows_BMn = functional.embedding(nodes_BM, table_nn)
+        weights_BML = torch.gather(rows_BMn, 2, history_BL[:, None, :].expand(-1, nodes_BM.shape[1], -1))
+    return weights_BML * present_BL[:, None, :]
 
 
 def check_shapes(a_GLD: Tensor, w_GMD: Tensor, present_GL: Tensor, layers: AttentionLayers) -> None:

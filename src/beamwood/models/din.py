@@ -3,13 +3,13 @@
 Shape legend: B rows, L history length, M nodes a row, D width, A attention hidden width, T windows, F first MLP width,
 V nodes of the tree, n nodes of a level.
 
-The score is that of `kernels.din.DinWeights`, computed exactly and at the least cost.
+The score is that of `kernels.din.DinWeights`, for history nodes a_l and w = node(n):
 
-- An attention weight depends on the pair (history node, node) alone. On a level with few nodes all n * n weights are
-  computed once and looked up.
-- The first MLP layer is linear in the window sums, so `W [z_1; ..; z_T; w] = sum_l weight_l (W_t(l) a_l) + W_w w`.
+    weight_l = attention(a_l, w)                   (2)  of each pair, or from a table of the level: `kernels.attention`
+    z_t      = sum of weight_l a_l over window t   (3)  projected by the first layer of the MLP: `models.din_windows`
+    f(u, n)  = MLP([z_1; ...; z_T; w]) + terms     (4)  for its hidden layers in blocks, `DinScorer.mlp_scores`
 
-Source: DTR, section 3.2.2, equations 1-5.
+Source: DTR, section 3.2.2, equations 1-5, whose numbers stand beside.
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from beamwood.errors import InputError
 from beamwood.kernels.activation import prelu
-from beamwood.kernels.attention import AttentionLayers, attention_weights
-from beamwood.kernels.din import DinWeights, Layer
+from beamwood.kernels.attention import AttentionLayers, attention_weights, table_attention_weights
+from beamwood.kernels.din import DinWeights
 from beamwood.kernels.terms import Term, TermQuery, by_name
+from beamwood.models.din_windows import projected_window_sums, without_empty_windows
+from beamwood.models.plain_layer import plain_array, plain_layer
 from beamwood.models.term_module import TermModule
 from beamwood.tree.tree import Shape
 
@@ -158,48 +159,18 @@ class DinScorer(nn.Module):
         All levels pass the MLP together, so that batch statistics cover the whole step. `folds_B`: the fold excluded
         from the neighbour lists of each row.
         """
-        leaves_BL = self.reached(leaves_BL)
+        leaves_BL = without_empty_windows(self.windows, leaves_BL)
         if self.recompute and torch.is_grad_enabled():
             return [checkpoint(self.level_scores, leaves_BL, entry, folds_B, use_reentrant=False) for entry in levels]
         first = [self.first_layer(leaves_BL, entry) for entry in levels]
         counts = [part.shape[1] for part in first]
-        scores = torch.split(self.rest(torch.cat(first, dim=1)), counts, dim=1)
+        scores = torch.split(self.mlp_scores(torch.cat(first, dim=1)), counts, dim=1)
         return [self.with_terms(part, leaves_BL, entry, folds_B) for part, entry in zip(scores, levels, strict=True)]
 
     def level_scores(self, leaves_BL: Tensor, entry: LevelNodes, folds_B: Tensor | None = None) -> Tensor:
         """Scores [B, M] of one level."""
-        leaves_BL = self.reached(leaves_BL)
-        return self.with_terms(self.rest(self.first_layer(leaves_BL, entry)), leaves_BL, entry, folds_B)
-
-    def reached(self, leaves_BL: Tensor) -> Tensor:
-        """The histories without leading columns that are empty in all of them; these add nothing."""
-        reached = torch.nonzero((leaves_BL >= 0).any(dim=0))
-        first = int(reached[0]) if len(reached) else leaves_BL.shape[1] - 1
-        starts = np.cumsum((0, *self.latest_windows(leaves_BL.shape[1])[:-1]))
-        return leaves_BL[:, int(starts[starts <= first][-1]) :]
-
-    def latest_windows(self, length: int) -> tuple[int, ...]:
-        """The windows of the latest `length` interactions."""
-        ends = np.cumsum(self.windows[::-1])
-        return self.windows[-(int(np.searchsorted(ends, length)) + 1) :]
-
-    def held_terms(self) -> dict[str, TermModule]:
-        """The terms by name, in the order in which they are added."""
-        return {name: module for name, module in self.terms.items() if isinstance(module, TermModule)}
-
-    def with_terms(self, scores_BM: Tensor, leaves_BL: Tensor, entry: LevelNodes, folds_B: Tensor | None) -> Tensor:
-        """The scores plus the terms, if any."""
-        query = TermQuery(self.shape, entry.level, leaves_BL, entry.nodes, folds_B)
-        parts: list[Tensor] = []
-        for module in self.held_terms().values():
-            if module.term.leaves_only and entry.level < self.shape.depth:
-                continue
-            added = module(query)
-            if module.term.joined and parts:
-                parts[-1] = parts[-1] + added
-            else:
-                parts.append(added)
-        return sum(parts, scores_BM)
+        leaves_BL = without_empty_windows(self.windows, leaves_BL)
+        return self.with_terms(self.mlp_scores(self.first_layer(leaves_BL, entry)), leaves_BL, entry, folds_B)
 
     @torch.no_grad()
     def evaluate(self, leaves_BL: Tensor, entry: LevelNodes, folds_B: Tensor | None = None) -> Tensor:
@@ -212,43 +183,29 @@ class DinScorer(nn.Module):
             self.train(was_training)
 
     def first_layer(self, leaves_BL: Tensor, entry: LevelNodes) -> Tensor:
-        """[B, M, F]: the first MLP layer before normalisation and activation."""
-        level = entry.level
-        offset, size = self.shape.level_offset(level), self.shape.level_size(level)
-        history_BL = torch.div(leaves_BL, self.shape.leaves_below(level), rounding_mode="floor")
-        present_BL = history_BL >= 0
-        history_BL = history_BL.clamp(min=0)
+        """[B, M, F]: `W [z_1; ...; z_T; w] + b`, the first MLP layer before normalisation and activation."""
+        level, offset = entry.level, self.shape.level_offset(entry.level)
+        ancestors_BL = torch.div(leaves_BL, self.shape.leaves_below(level), rounding_mode="floor")
+        present_BL, history_BL = ancestors_BL >= 0, ancestors_BL.clamp(min=0)
         a_BLD = self.nodes(history_BL + offset)
-        if entry.nodes is None:
-            w_BMD = self.level_vectors(offset, size)[None]
+        w_BMD = self.level_vectors(level)[None] if entry.nodes is None else self.nodes(entry.nodes + offset)
+        if self.shape.level_size(level) <= self.table_limit:
+            weights_BML = table_attention_weights(
+                self.level_vectors(level), history_BL, entry.nodes, present_BL, self.attention_layers
+            )
         else:
-            w_BMD = self.nodes(entry.nodes + offset)
-        if size <= self.table_limit:
-            weights_BML = self.table_weights(offset, size, history_BL, entry.nodes)
-            weights_BML = weights_BML * present_BL[:, None, :]
-        else:
-            w_all = w_BMD.expand(len(a_BLD), -1, -1) if entry.nodes is None else w_BMD
-            weights_BML = self.pair_weights(a_BLD, w_all, present_BL)
-        return self.pool(weights_BML, a_BLD) + functional.linear(w_BMD, self.first_weight[:, -w_BMD.shape[-1] :])
+            weights_BML = attention_weights(a_BLD, w_BMD.expand(len(a_BLD), -1, -1), present_BL, self.attention_layers)
 
-    def level_vectors(self, offset: int, size: int) -> Tensor:
-        """[n, D], the embeddings of a level's nodes."""
-        if not self.nodes.sparse:
-            return self.nodes.weight[offset : offset + size]
-        # Indexed, as the gradient of a slice would be a whole table.
-        vectors: Tensor = self.nodes(torch.arange(offset, offset + size, device=self.nodes.weight.device))
-        return vectors
+        layer, width = self.hidden[0], self.nodes.embedding_dim
+        assert isinstance(layer, nn.Linear)
+        of_windows_FTD = layer.weight[:, :-width].view(-1, len(self.windows), width)
+        sums_BMF = projected_window_sums(weights_BML, a_BLD, of_windows_FTD, self.windows, self.window_of_place)
+        return sums_BMF + layer.bias + functional.linear(w_BMD, layer.weight[:, -width:])
 
     @property
-    def first_weight(self) -> Tensor:
-        """[F, (T + 1) D], the weight of the first MLP layer: a part for each window, then one for the node."""
-        layer = self.hidden[0]
-        assert isinstance(layer, nn.Linear)
-        return layer.weight
-
-    def pair_weights(self, a_GLD: Tensor, w_GMD: Tensor, present_GL: Tensor) -> Tensor:
-        """Attention weights [G, M, L], 0 where the history entry is absent."""
-        layers = AttentionLayers(
+    def attention_layers(self) -> AttentionLayers:
+        """The layers of the attention weight of a pair."""
+        return AttentionLayers(
             self.attention_in.weight,
             self.attention_in.bias,
             self.attention_in_act.weight,
@@ -256,35 +213,17 @@ class DinScorer(nn.Module):
             self.attention_out.bias,
             self.attention_out_act.weight,
         )
-        return attention_weights(a_GLD, w_GMD, present_GL, layers)
 
-    def table_weights(self, offset: int, size: int, history_BL: Tensor, nodes_BM: Tensor | None) -> Tensor:
-        """Attention weights [B, M, L] from the table of all pairs of a level's nodes."""
-        level_nD = self.level_vectors(offset, size)
-        everything = torch.ones(1, size, dtype=torch.bool, device=level_nD.device)
-        table_nn = self.pair_weights(level_nD[None], level_nD[None], everything)[0]
-        if nodes_BM is None:
-            return functional.embedding(history_BL, table_nn.T).transpose(1, 2)
-        rows_BMn = functional.embedding(nodes_BM, table_nn)
-        return torch.gather(rows_BMn, 2, history_BL[:, None, :].expand(-1, nodes_BM.shape[1], -1))
+    def level_vectors(self, level: int) -> Tensor:
+        """[n, D], the embeddings of a level's nodes."""
+        first, size = self.shape.level_offset(level), self.shape.level_size(level)
+        if not self.nodes.sparse:
+            return self.nodes.weight[first : first + size]
+        # Indexed, as the gradient of a slice would be a whole table.
+        vectors: Tensor = self.nodes(torch.arange(first, first + size, device=self.nodes.weight.device))
+        return vectors
 
-    def pool(self, weights_BML: Tensor, a_BLD: Tensor) -> Tensor:
-        """[B, M, F]: window sums through their part of the first layer, without building the sums."""
-        width, windows = a_BLD.shape[-1], self.latest_windows(a_BLD.shape[1])
-        first_FTD = self.first_weight[:, :-width].view(-1, len(self.windows), width)
-        if a_BLD.device.type == "cpu":
-            latest_FTD, parts = first_FTD[:, -len(windows) :], torch.split(a_BLD, list(windows), dim=1)
-            each = [functional.linear(part, latest_FTD[:, window]) for window, part in enumerate(parts)]
-            projected = torch.cat(each, dim=1)
-        else:
-            # One product over all places: on a GPU launching a product for each window takes longer than computing it.
-            by_place_FLD = first_FTD.index_select(1, self.window_of_place[-a_BLD.shape[1] :])
-            projected = torch.einsum("bld,fld->blf", a_BLD, by_place_FLD)
-        bias = self.hidden[0].bias
-        assert isinstance(bias, Tensor)
-        return torch.bmm(weights_BML, projected) + bias
-
-    def rest(self, x_BMF: Tensor) -> Tensor:
+    def mlp_scores(self, x_BMF: Tensor) -> Tensor:
         """Scores [B, M] from the first layer's values."""
         num_rows, num_nodes = x_BMF.shape[:2]
         x = x_BMF.flatten(0, 1)
@@ -306,22 +245,34 @@ class DinScorer(nn.Module):
         scores: Tensor = self.output(x)
         return scores
 
+    def held_terms(self) -> dict[str, TermModule]:
+        """The terms by name, in the order in which they are added."""
+        return {name: module for name, module in self.terms.items() if isinstance(module, TermModule)}
+
+    def with_terms(self, scores_BM: Tensor, leaves_BL: Tensor, entry: LevelNodes, folds_B: Tensor | None) -> Tensor:
+        """The scores plus the terms, if any."""
+        query = TermQuery(self.shape, entry.level, leaves_BL, entry.nodes, folds_B)
+        parts: list[Tensor] = []
+        for module in self.held_terms().values():
+            if module.term.leaves_only and entry.level < self.shape.depth:
+                continue
+            added = module(query)
+            if module.term.joined and parts:
+                parts[-1] = parts[-1] + added
+            else:
+                parts.append(added)
+        return sum(parts, scores_BM)
+
     def export(self) -> DinWeights:
         """Plain float32 arrays for search, batch normalisation folded in."""
-        layers = []
+        mlp = [*zip(self.hidden, self.acts, self.norms, strict=True), (self.output, None, None)]
         with torch.no_grad():
-            for layer, norm, act in zip(self.hidden, self.norms, self.acts, strict=True):
-                assert isinstance(layer, nn.Linear)
-                slope = act.weight if isinstance(act, nn.PReLU) else torch.zeros_like(layer.bias)
-                assert isinstance(slope, Tensor)
-                layers.append(_folded(layer, norm, slope))
-            layers.append(_folded(self.output, None, None))
             return DinWeights(
-                nodes=_as_array(self.nodes.weight),
-                attention_in=_folded(self.attention_in, None, self.attention_in_act.weight),
-                attention_out=_folded(self.attention_out, None, self.attention_out_act.weight),
+                nodes=plain_array(self.nodes.weight),
+                attention_in=plain_layer(self.attention_in, self.attention_in_act),
+                attention_out=plain_layer(self.attention_out, self.attention_out_act),
                 windows=np.array(self.windows, np.int64),
-                layers=tuple(layers),
+                layers=tuple(plain_layer(layer, act, norm) for layer, act, norm in mlp),
                 terms={name: module.export() for name, module in self.held_terms().items()},
             )
 
@@ -335,20 +286,3 @@ def _without_first_column(gradient: Tensor) -> Tensor:
     gradient = gradient.clone()
     gradient[:, 0] = 0
     return gradient
-
-
-def _as_array(tensor: Tensor) -> NDArray[np.float32]:
-    return np.ascontiguousarray(tensor.detach().cpu().numpy(), dtype=np.float32)
-
-
-def _folded(layer: nn.Linear, norm: nn.Module | None, slope: Tensor | None) -> Layer:
-    """One affine layer equal to `norm(layer(x))` under running statistics, with its activation's slopes."""
-    weight, bias = layer.weight.double(), layer.bias.double()
-    if isinstance(norm, nn.BatchNorm1d):
-        assert norm.running_mean is not None
-        assert norm.running_var is not None
-        scale = norm.weight.double() / torch.sqrt(norm.running_var.double() + norm.eps)
-        weight = weight * scale[:, None]
-        bias = (bias - norm.running_mean.double()) * scale + norm.bias.double()
-    slope = torch.ones_like(bias) if slope is None else slope
-    return Layer(_as_array(weight), _as_array(bias), _as_array(slope))
