@@ -154,6 +154,10 @@ def test_invalid_arrays_are_refused():
         search.steered(histories, Way("beam", 10), k=4, live=live)
     with pytest.raises(InputError, match="beam_width"):
         search.steered(histories, Way("steer", 3, 10), k=4, live=live)
+    with pytest.raises(InputError, match="lower k"):
+        search.steered(histories, Way("steer", 2**41, 10), k=2**40, live=live)
+    with pytest.raises(InputError, match="does not steer a search by path"):
+        DinSearch(lit, tree.shape, by_path=True)
     for bad in [("stear", 10, 10), ("steer", 0, 10), ("steer", 10, 0), ("beam", 10, 4)]:
         with pytest.raises(InputError):
             Way(*bad)

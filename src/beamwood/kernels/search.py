@@ -85,6 +85,8 @@ class DinSearch:
             raise InputError(f"the scorer has {len(weights.nodes)} nodes; a tree of {shape} has {shape.num_nodes}")
         if by_path and precision == "bf16":
             raise InputError("precision='bf16' rounds too much to be summed along a path; use 'exact'")
+        if by_path and weights.light is not None:
+            raise InputError("a light head does not steer a search by path; fit with model.light_width=0")
         precision = "float32" if by_path else precision
         self.weights, self.shape, self.threads, self.precision = weights, shape, threads, precision
         self.by_path, self.table_nodes = by_path, table_nodes
@@ -139,7 +141,6 @@ class DinSearch:
         1..beam_width, leaves outside the shape, arrays whose shapes do not fit.
         """
         check_width(k, beam_width)
-        check_k(k)
         last = min(len(live) - 1, self.shape.depth)
         # A width beyond the leaves has no effect; an answer still has k columns.
         width = min(beam_width, self.shape.capacity)

@@ -30,9 +30,10 @@ MAX_K = 2**31
 
 
 def check_width(k: int, beam_width: int) -> None:
-    """Raise `InputError` unless a beam of this width can give k leaves."""
+    """Raise `InputError` unless a beam of this width can give k leaves, and the native core can hold them."""
     if not 1 <= k <= beam_width:
         raise InputError(f"k={k} is outside 1..beam_width={beam_width}; raise beam_width or lower k")
+    check_k(k)
 
 
 def check_k(k: int) -> None:
