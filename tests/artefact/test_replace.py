@@ -12,7 +12,7 @@ import time
 import numpy as np
 import pytest
 
-from beamwood.artefact import read_artefact, replace, write, write_artefact
+from beamwood.artefact import read, read_artefact, replace, write, write_artefact
 from beamwood.errors import ArtefactError
 from bounded import line_of
 
@@ -259,6 +259,21 @@ def test_readers_see_the_old_or_the_new_folder_during_replacement(tmp_path, lack
             writer.kill()
     assert seen == sorted(seen)
     assert len(set(seen)) > 1
+
+
+def test_a_folder_that_saves_hide_for_a_moment_is_found(tmp_path, monkeypatch):
+    target, hidden, looks = tmp_path / "model", tmp_path / "hidden", []
+    save(target, 1)
+    target.rename(hidden)
+
+    def found(path):
+        looks.append(path)
+        if len(looks) == 2:
+            hidden.rename(target)
+        return path
+
+    monkeypatch.setattr(read, "recover", found)
+    assert mark_of(target) == 1
 
 
 def test_a_concurrent_save_that_finished_first_is_not_replaced(tmp_path, monkeypatch):

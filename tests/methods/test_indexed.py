@@ -62,7 +62,7 @@ def test_with_din_the_query_is_the_mean_of_the_history(split, folders):
 
 
 def test_without_vectors_the_fix_is_named(split, folders):
-    with pytest.raises(InputError, match=r"give start\.folder=FOLDER \(--from\)"):
+    with pytest.raises(InputError, match="give its folder with --from"):
         package.fit(split, "indexed", {})
     with pytest.raises(InputError, match="holds popularity, which has no item vectors; give one that has"):
         package.fit(split, "indexed", {"start.folder": str(folders / "popularity")})

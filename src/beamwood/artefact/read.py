@@ -26,6 +26,8 @@ __all__ = ["Artefact", "read_artefact"]
 _FIX = "copy the folder again or save the artefact again"
 # Seconds of retries where saves keep replacing a folder before all of it is open.
 _PATIENCE = 60.0
+# Looks for a folder: where saves cannot exchange folders at once, one after another may hide it between two checks.
+_LOOKS = 8
 
 
 @dataclass(frozen=True)
@@ -132,8 +134,8 @@ def _opened_whole(folder: Path, kind: str | None, before: Identity | None) -> tu
 
 
 def _find(target: Path) -> Path:
-    folder = recover(target)
-    if not folder.exists():
+    folder = next((found for _ in range(_LOOKS) if (found := recover(target)).exists()), None)
+    if folder is None:
         problem = f"{target} does not exist{nearest_path(target, '')}"
         raise ArtefactError(followed(problem, "give the folder that `beamwood fit --out` wrote"))
     if not folder.is_dir():
