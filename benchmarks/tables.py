@@ -125,7 +125,7 @@ def _readme(bench: Bench) -> str:
     table = markdown(["F@20, seen items removed", *(bench.suite.logs[log].title for log in logs)], rows)
     seeds = sorted({len(each.lines) for log in logs for each in found[log].values()})
     trained = f"{seeds[0]} to {seeds[-1]} seeds" if len(seeds) > 1 else f"{seeds[0]} seed{'' if seeds[0] == 1 else 's'}"
-    return f"{table}\n\nShort form, {trained}; the highest of a column is bold."
+    return f"{table}\n\nShort trainings, {trained}; the highest of a column is bold."
 
 
 def _cell_of_best(evidence: Evidence | None, figure: str, best: float) -> str:
