@@ -8,7 +8,7 @@ import pytest
 
 from beamwood.retrieval.forget import without_erased
 from beamwood.retrieval.retriever import Retriever
-from served import post, saved, serving
+from served import post, saved, send, serving
 
 DAY = 86400.0
 
@@ -43,6 +43,22 @@ def test_an_answer_in_transit_to_the_store_is_erased_too(folder):
         client.delete("/v1/users/11").raise_for_status()
         client.portal.call(client.service.outcomes.flush, time.monotonic())
         assert [client.service.histories.store.noted(each) is None for each in ids] == [True, False]
+
+
+@pytest.mark.parametrize("is_erased", [True, False])
+def test_no_page_follows_an_erased_user_or_a_merged_session(folder, is_erased):
+    with serving(folder) as client:
+        send(client, {"session": "s", "item": 5})
+        who = {"user": 11} if is_erased else {"session": "s"}
+        pages = [post(client, "/v1/recommend", who | {"k": 2, "pages": True})]
+        for _ in range(2):
+            pages.append(post(client, "/v1/recommend", {"cursor": pages[-1]["cursor"], "k": 2}))
+        if is_erased:
+            client.delete("/v1/users/11").raise_for_status()
+        else:
+            post(client, "/v1/users/merge", {"session": "s", "user": 11})
+        for page in pages:
+            assert post(client, "/v1/recommend", {"cursor": page["cursor"]}, 410)["error"]["field"] == "cursor"
 
 
 @pytest.mark.parametrize(

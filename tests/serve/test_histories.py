@@ -191,6 +191,19 @@ def test_repeated_sends_and_reused_keys(folder):
         error = send(client, event | {"item": 6}, status=409)["error"]
         assert error["code"] == "key_reused"
         assert "k-1" in error["message"]
+        text = client.get("/metrics").text
+        for outcome in ("accepted", "duplicate"):
+            assert f'beamwood_events_total{{outcome="{outcome}"}} 1.0' in text
+
+
+def test_events_wait_until_they_are_stored_or_refused(folder, monkeypatch):
+    monkeypatch.setattr("beamwood.serve.histories._MOST_WAITING", 2)
+    with serving(folder) as client:
+        one = {"user": 1, "item": 5, "key": "k-1"}
+        assert send(client, one, one, one, status=429)["error"]["code"] == "overloaded"
+        for _ in range(3):
+            send(client, one, one)
+            send(client, one | {"item": 6}, status=409)
 
 
 def test_events_without_key_and_time_count_each(folder):

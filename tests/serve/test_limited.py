@@ -1,6 +1,7 @@
 """No valid request costs far more than others: limits by field, and the deadline between the steps of a search."""
 
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from beamwood.serve.answer.answering import recommended
 from beamwood.serve.answer.asking import StoredHistory
 from beamwood.serve.answer.limited import check_limits
 from beamwood.serve.answer.snapshot import open_snapshot
+from beamwood.serve.http.route import Call
 from beamwood.serve.messages import Filter, Promote, Recommend
 from beamwood.serve.problems import Problem
 from beamwood.serve.settings import Limits
@@ -140,6 +142,29 @@ def test_a_search_of_many_steps_ends_at_its_deadline(folder, more):
     with pytest.raises(Problem, match="was not ready in time") as late:
         ask(time.monotonic() - 1)
     assert late.value.code == "deadline"
+
+
+def test_the_deadline_counts_from_the_arrival():
+    service = SimpleNamespace(settings=SimpleNamespace(timeout=0.5))
+    call = Call(service, None, "", began=100.0)
+    assert (call.deadline(None), call.deadline(None, 4), call.deadline(250, 4)) == (100.5, 102.0, 100.25)
+
+
+def test_the_deadline_of_a_body_reaches_its_search(client, monkeypatch):
+    given, plain = [], Call.run
+
+    async def run(call, work, *, deadline, **more):
+        given.append(round(deadline - call.began, 6))
+        # A recommendation looks at it between its steps too.
+        assert getattr(work, "deadline", deadline) == deadline
+        return await plain(call, work, deadline=deadline, **more)
+
+    monkeypatch.setattr(Call, "run", run)
+    item = recommend(client, {"history": [], "k": 1, "deadline_ms": 40_001})["items"][0]["item"]
+    post(client, "/v1/similar", {"item": item, "deadline_ms": 40_002})
+    post(client, "/v1/score", {"history": [], "items": [item], "deadline_ms": 40_003})
+    post(client, "/v1/recommend/batch", {"requests": [{"history": [], "deadline_ms": 40_004}, {"history": []}]})
+    assert given == [40.001, 40.002, 40.003, 40.004, 2 * client.service.settings.timeout]
 
 
 def test_paths_count_each_node_once(client, monkeypatch):

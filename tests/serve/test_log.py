@@ -50,6 +50,22 @@ def test_lost_lines_are_counted(tmp_path, monkeypatch):
         assert f"beamwood_log_lines_lost_total {lost}.0" in client.get("/metrics").text
 
 
+def test_lines_that_cannot_be_written_are_counted(monkeypatch):
+    log = RequestLog("json", users=True, secret=b"")
+    for number in range(3):
+        log.write({"id": number})
+    with open("/dev/null") as unwritable:
+        monkeypatch.setattr("sys.stdout", unwritable)
+        log.flush()
+    assert log.lost == 3
+
+
+def test_hashes_of_users_need_the_secret():
+    one, again, other = (RequestLog("json", users=False, secret=secret) for secret in (b"a", b"a", b"b"))
+    assert one.user("u11") == again.user("u11") != other.user("u11")
+    assert "u11" not in one.user("u11") != one.user("u12")
+
+
 def test_every_endpoint_notes_its_counts_and_no_histories(tmp_path, capsysbinary):
     folder, retriever = saved(tmp_path / "model", text=True)
     item, other = retriever.items.decode([3, 4])

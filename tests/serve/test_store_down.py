@@ -78,11 +78,32 @@ def test_requests_are_answered_while_the_store_is_down(folder, users, monkeypatc
         store.down = False
         wait_until(lambda: client.get("/readyz").status_code == 200)
         assert "stale_history" not in post(client, "/v1/recommend", {"user": user})
-        assert 'store_errors_total{call="read"}' in client.get("/metrics").text
+        figures = client.get("/metrics").text
+        assert 'store_errors_total{call="read"}' in figures
+        # A score counts too.
+        assert "beamwood_stale_histories_total 3.0" in figures
         assert client.service.histories.trouble is None
     said = [event for event, _ in events]
     assert said == ["store_down", "store_up"]
     assert events[0][1] == {"call": "read", "reason": "unplugged"}
+
+
+def test_erasures_by_other_processes_hold_without_the_store(folder, users, monkeypatch):
+    store = BrokenStore()
+    monkeypatch.setattr(ServeSettings, "opened_store", lambda _: store)
+    monkeypatch.setattr("beamwood.serve.histories._ROUND_SECONDS", 0.01)
+    with serving(folder) as client:
+        known = client.service.histories
+        for user in users:
+            store.erase(user, NOW)
+            wait_until(lambda user=user: user in known._erased)
+        store.down = True
+        for user in users:
+            assert post(client, "/v1/recommend", {"user": user})["history_used"] == 0
+        # It comes back as another one, all of whose tombstones are older.
+        store._erased = {"another": 1.0}
+        store.down = False
+        wait_until(lambda: "another" in known._erased)
 
 
 def test_a_clock_jump_does_not_mark_the_store_as_down_for_long(folder, monkeypatch):
@@ -232,6 +253,23 @@ def test_a_full_disk_is_reported_once_and_the_service_stays_ready(folder, monkey
         store.is_full = False
         wait_until(lambda: events == ["store_down", "store_up"])
         send(client, {"user": 99, "item": 1})
+
+
+def test_a_store_that_comes_back_with_a_full_disk_makes_the_service_ready(folder, users, monkeypatch):
+    class Store(FullStore, BrokenStore):
+        """One of both troubles."""
+
+    store = Store()
+    monkeypatch.setattr(ServeSettings, "opened_store", lambda _: store)
+    monkeypatch.setattr("beamwood.serve.histories.GRACE_SECONDS", 0.0)
+    monkeypatch.setattr("beamwood.serve.histories._ROUND_SECONDS", 0.01)
+    with serving(folder) as client:
+        store.is_full = store.down = True
+        send(client, {"user": 99, "item": 1}, status=503)
+        wait_until(lambda: client.get("/readyz").status_code == 503)
+        store.down = False
+        wait_until(lambda: client.get("/readyz").status_code == 200)
+        assert client.service.histories.trouble is not None
 
 
 def test_a_nearly_full_disk_is_reported_once(folder, monkeypatch, tmp_path):

@@ -4,15 +4,41 @@ import asyncio
 import base64
 import hashlib
 import socket
+from types import SimpleNamespace
 
 import pytest
 
 from beamwood.errors import InputError
 from beamwood.serve.app import routes_of
+from beamwood.serve.problems import Problem
 from beamwood.serve.server import _Running, check_binding
 from beamwood.serve.settings import ServeSettings
 from beamwood.serve.tokens import SCOPES, Tokens
+from clocks import Clock
 from served import post, saved, serving
+
+# Beside the methods and paths of a scope all others need "recommend", or no token at all.
+PERMITTED = {
+    "events": {"POST /v1/events", "GET /v1/users/{id}/history", "POST /v1/users/merge"},
+    "items": {
+        "GET /v1/items",
+        "PUT /v1/items",
+        "PUT /v1/items/availability",
+        "PATCH /v1/items/{id}",
+        "DELETE /v1/items/{id}",
+    },
+    "admin": {
+        "DELETE /v1/users/{id}",
+        "GET /v1/experiments",
+        "PUT /v1/experiments",
+        "DELETE /v1/experiments",
+        "GET /v1/models",
+        "POST /v1/models/load",
+        "POST /v1/models/rollback",
+    },
+    "metrics": {"GET /metrics", "GET /page/live"},
+    None: {"GET /livez", "GET /readyz", "GET /page.css", "GET /page.js"},
+}
 
 
 def line(name, scopes, token=None):
@@ -55,6 +81,14 @@ def test_every_endpoint_with_every_scope(folder, tokens):
             assert status({"authorization": "Basic %%%"}) == 401
             for scope in SCOPES:
                 assert (status(bearer(f"t-{scope}")) in (401, 403)) == (scope != route.scope), (route.path, scope)
+
+
+def test_what_each_scope_permits(folder):
+    with serving(folder) as client:
+        routes = {f"{route.method} {route.path}": route.scope for route in routes_of(client.service)}
+    for scope, permitted in PERMITTED.items():
+        assert {name for name, needed in routes.items() if needed == scope} == permitted
+    assert set(routes.values()) == {*PERMITTED, "recommend"}
 
 
 def test_a_browser_sends_the_token_as_a_password(folder, tokens):
@@ -131,6 +165,25 @@ def test_a_token_has_a_rate_limit(folder, tokens):
         assert refused.json()["error"]["code"] == "rate_limited"
         assert int(refused.headers["retry-after"]) == 2
         assert client.get("/v1/models", headers=bearer("t-admin")).status_code == 200
+
+
+def test_a_token_that_rests_saves_no_more_than_a_second_of_requests(tokens, monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr("beamwood.serve.tokens.time", SimpleNamespace(monotonic=clock))
+    known = Tokens.read(tokens, rate=3.0)
+
+    def permitted():
+        for count in range(100):
+            try:
+                known.check({b"authorization": b"Bearer t-admin"}, "admin")
+            except Problem as problem:
+                return count, problem.code
+
+    assert permitted() == (3, "rate_limited")
+    clock.now += 3600
+    assert permitted() == (3, "rate_limited")
+    clock.now += 2 / 3 + 0.01
+    assert permitted() == (2, "rate_limited")
 
 
 def test_remote_addresses_need_tokens(tokens):

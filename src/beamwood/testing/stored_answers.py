@@ -82,7 +82,8 @@ class StoredAnswersContract:
         store.note(
             [*old, Answered("r-2", "42", NOW - 0.5, "e/a", (1,)), Answered("r-3", 42, NOW + 0.5, "e/a", (1,))], 60, NOW
         )
-        assert [store.noted(f"r-{n}") is None for n in range(4)] == [True, True, False, False]
+        store.note([Answered("r-4", 42, NOW, "e/a", (1,))], 60, NOW)
+        assert [store.noted(f"r-{n}") is None for n in range(5)] == [True, True, False, False, True]
         assert store.tallies() == {("e/a", "answers"): 2}
 
     def test_answers_of_a_merged_session_belong_to_the_user(self, store: HistoryStore) -> None:

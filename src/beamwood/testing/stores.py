@@ -204,6 +204,12 @@ class HistoryStoreContract(StoredAnswersContract):
         assert _items(store, 3) == []
         assert store.history(3).seq == 0
         assert len(list(store.records())) == 1 + 2 + 3
+        # One that came late goes first, and its number with it.
+        _kept(store, Event("late", 1, NOW + 1))
+        seq = store.history("late").seq
+        _kept(store, Event("late", 0, NOW))
+        assert sum(store.compact(Retention(keep_events=1), NOW) for _ in range(2)) == 1 + 2 + 1
+        assert (_items(store, "late"), store.history("late").seq) == ([1], seq)
 
     def test_an_event_that_retention_removed_counts_once_too(self, store: HistoryStore) -> None:
         """A client that had no answer sends it again, if need be without a time."""

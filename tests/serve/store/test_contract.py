@@ -56,6 +56,13 @@ class TestRedis(HistoryStoreContract):
         assert {DAY - 60 < each <= DAY for each in left - {-1}} == {True}
         assert DAY - 60 < client.ttl("beamwood:spent:n1") <= DAY
 
+    def test_a_hit_expires_with_its_answer(self, store: HistoryStore) -> None:
+        import redis
+
+        store.note([Answered("r-1", 42, NOW, "e/a", (1,))], 60, NOW)
+        assert store.hit("r-1")
+        assert 0 < redis.Redis.from_url(self.address).ttl("beamwood:hit:r-1") <= 60
+
 
 class TestPostgres(HistoryStoreContract):
     @pytest.fixture(autouse=True)

@@ -35,16 +35,18 @@ def test_a_caller_that_gives_up_does_not_stop_others() -> None:
         first = writer.append([Event(1, "first", 1.0)])
         assert slow.begun.wait(BOUND)
         assert not first.cancel(), "it is being written"
-        others = {name: writer.append([Event(1, name, 1.0)]) for name in ("second", "third", "fourth")}
+        others = {name: writer.append([Event(1, name, 1.0)]) for name in ("second", "third", "fourth", "gone", "fifth")}
         assert others["second"].cancel()
         assert others["third"].cancel()
+        # Behind one that is written.
+        assert others["gone"].cancel()
         slow.may_go.set()
-        assert first.result(BOUND).accepted == others["fourth"].result(BOUND).accepted == 1
+        assert first.result(BOUND).accepted == others["fifth"].result(BOUND).accepted == 1
         with pytest.raises(CancelledError):
             others["second"].result(BOUND)
         assert writer.call(lambda: "still there") == "still there"
-        assert writer.append([Event(1, "fifth", 1.0)]).result(BOUND).accepted == 1
+        assert writer.append([Event(1, "sixth", 1.0)]).result(BOUND).accepted == 1
     finally:
         slow.may_go.set()
         writer.close()
-    assert slow.kept == ["first", "fourth", "fifth"]
+    assert slow.kept == ["first", "fourth", "fifth", "sixth"]
