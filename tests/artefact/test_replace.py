@@ -115,6 +115,31 @@ def test_a_kill_between_the_two_renames_is_repaired_by_reading(tmp_path):
         save(target, 2, overwrite=False)
 
 
+def test_what_stepped_aside_goes_only_once_its_place_is_taken(tmp_path):
+    target, aside = tmp_path / "model", tmp_path / ".model.0123456789ab.aside"
+    save(aside, 1)
+    replace.clean(target)
+    assert mark_of(aside) == 1
+    save(target, 2)
+    assert not aside.exists()
+    save(aside, 1)
+    replace.clean(target)
+    assert not aside.exists()
+
+
+def test_what_takes_a_place_is_on_the_disk_before_it_and_its_name_after_it(tmp_path, monkeypatch):
+    done, plain = [], {name: getattr(os, name) for name in ("rename", "replace")}
+    monkeypatch.setattr(replace, "sync", lambda path: done.append("name" if path == tmp_path else "content"))
+    for name, call in plain.items():
+        monkeypatch.setattr(os, name, lambda *paths, name=name, call=call: (done.append(name), call(*paths)))
+    with replace.whole_file(tmp_path / "file") as fresh:
+        fresh.write_text("whole")
+    assert done == ["content", "replace", "name"]
+    (tmp_path / "fresh").mkdir()
+    replace.put_in_place(tmp_path / "fresh", tmp_path / "folder", overwrite=False)
+    assert done[3:] == ["rename", "name"]
+
+
 def test_a_reader_that_repairs_too_early_only_delays_the_save(tmp_path, monkeypatch):
     target = tmp_path / "model"
     save(target, 1)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import pytest
 
 from beamwood.retrieval.forget import without_erased
 from beamwood.retrieval.retriever import Retriever
+from beamwood.serve.answer.snapshot import open_snapshot
 from served import post, saved, send, serving
 
 DAY = 86400.0
@@ -43,6 +45,14 @@ def test_an_answer_in_transit_to_the_store_is_erased_too(folder):
         client.delete("/v1/users/11").raise_for_status()
         client.portal.call(client.service.outcomes.flush, time.monotonic())
         assert [client.service.histories.store.noted(each) is None for each in ids] == [True, False]
+
+
+def test_a_model_written_with_a_tombstone_at_hand_is_not_hidden_by_it(folder, tmp_path):
+    retriever = Retriever.load(folder)
+    replace(retriever, metadata=retriever.metadata | {"erased_until": DAY}).save(tmp_path / "later")
+    snapshot = open_snapshot(tmp_path / "later")
+    assert [snapshot.hides(erased) for erased in (None, DAY - 1, DAY, DAY + 1)] == [False, False, False, True]
+    assert open_snapshot(folder).hides(DAY)
 
 
 @pytest.mark.parametrize("is_erased", [True, False])

@@ -59,6 +59,9 @@ def test_arms_are_stable_and_have_their_shares():
     other = Experiment(name="y", arms=arms)
     both = sum(arm_of(experiment, user).model == arm_of(other, user).model == "a" for user in range(20_000))
     assert abs(both - 200) < 85
+    # Shares sum to 1 within rounding: what is beyond them is no arm's without a share.
+    short = Experiment(name="x", arms=[Arm(model="a", share=0.5), Arm(model="b", share=0.0)])
+    assert {arm_of(short, user).model for user in range(20)} == {"a"}
 
 
 def test_users_keep_their_arm_after_a_restart(models, options):
@@ -184,6 +187,28 @@ def test_hits_and_misses_by_arm(models, options, monkeypatch):
         for (arm, outcome), count in expected.items():
             name = {"answers": "answer", "hits": "hit"}.get(outcome, f"missed_{outcome}")
             assert f'beamwood_outcomes_total{{arm="{arm}",outcome="{name}"}} {count}.0' in counted
+
+
+def test_a_miss_is_judged_by_the_history_of_its_answer(models, options, monkeypatch):
+    """The event that tells of it is in the history afterwards; that of an answer without its store is unknown."""
+    monkeypatch.setattr("beamwood.serve.monitoring.outcomes._SETTLE_SECONDS", 0.0)
+    monkeypatch.setattr("beamwood.serve.monitoring.outcomes._ROUND_SECONDS", 60.0)
+    with serving(models / "one", **options) as client:
+        ranked = [each["item"] for each in post(client, "/v1/recommend", {"user": 3, "k": 50})["items"]]
+        for number, stale in enumerate((False, True)):
+            if stale:
+                # As after a read that failed.
+                monkeypatch.setattr("beamwood.serve.histories.HistoryGateway.kept", _unread)
+            answer = post(client, "/v1/recommend", {"user": 3, "k": 3})
+            taken = {"user": 3, "item": ranked[-1 - number], "request_id": answer["request_id"]}
+            post(client, "/v1/events", {"events": [taken]})
+            client.portal.call(client.service.outcomes.flush, time.monotonic())
+            (group,) = client.get("/v1/experiments").json()["groups"]
+            assert group["misses"] == {"model": 1}
+
+
+async def _unread(*given):
+    return StoredHistory(stale=True)
 
 
 def test_an_item_of_a_further_page_is_a_hit(models, options, monkeypatch, capsys):

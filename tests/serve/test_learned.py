@@ -9,12 +9,14 @@ import sys
 import time
 import urllib.request
 
+import numpy as np
 import pytest
 
 from beamwood.errors import InputError
+from beamwood.retrieval.new_items.added import mixtures_of
 from beamwood.serve.answer.snapshot import open_snapshot
 from beamwood.serve.items.catalogue import Catalogue
-from beamwood.serve.items.learned import Learned, read_learned
+from beamwood.serve.items.learned import CatalogueItem, Learned, read_learned
 from beamwood.serve.items.widened import widened
 from beamwood.serve.loading import Loader
 from beamwood.serve.problems import Problem
@@ -95,6 +97,25 @@ def test_arms_use_learned_items(models):
         assert "new" in found
         available(client, set=[first])
         assert first in shown(client)
+
+
+def test_nothing_new_is_like_an_erased_item(models):
+    with serving(models / "one") as client:
+        first, second, *_ = shown(client)
+        put = client.put("/v1/items", json={"items": [{"item": "new", "similar": [first, second]}]})
+        assert put.status_code == 200
+        client.delete(f"/v1/items/{first}").raise_for_status()
+        assert client.service.catalogue.learned.items["new"].similar == [second]
+
+
+def test_an_erased_item_is_in_no_mixture(models):
+    """Nor where the store's document still names it, as one of an earlier version may."""
+    fitted = open_snapshot(models / "one")
+    first, second = fitted.names.items.decode(np.array([4, 8]))
+    item = CatalogueItem("new", similar=[first, second])
+    for erased, expected in (([], {4, 8}), ([first], {8})):
+        made = mixtures_of(widened(fitted, Learned([item], erased=erased), 2).searcher)
+        assert set(made.lists.items.tolist()) == expected
 
 
 def test_an_item_can_be_hidden_and_erased_in_a_later_model_that_knows_it(models):
@@ -275,6 +296,25 @@ def test_first_events_that_cannot_be_used_at_once_are_used_later(models, monkeyp
         send(client, *((f"w{user}", [known[user], "a"]) for user in range(7)))
         wait_until(lambda: events("a") == 10)
         assert said.count("items_not_followed") == 1
+
+
+def test_first_events_are_counted_after_an_outage(models, monkeypatch):
+    monkeypatch.setattr("beamwood.serve.items.first_events._ROUND_SECONDS", 60.0)
+    with serving(models / "one") as client:
+        known, service = shown(client), client.service
+        assert client.put("/v1/items", json={"items": [{"item": "a"}]}).status_code == 200
+        client.portal.call(service.first_events.look)
+        send(client, *((f"u{user}", [known[user], "a"]) for user in range(3)))
+        with monkeypatch.context() as down:
+            down.setattr("beamwood.serve.items.first_events.counted_together", _refuse)
+            with pytest.raises(Problem):
+                client.portal.call(service.first_events.look)
+        client.portal.call(service.first_events.look)
+        assert service.catalogue.new_items["a"].events == 3
+
+
+def _refuse(*given):
+    raise StoreUnavailable("down")
 
 
 def test_missing_learned_items_in_the_store_are_reported():

@@ -49,6 +49,46 @@ def test_models_are_swapped_and_swapped_back(models):
         assert client.post("/v1/models/rollback").json()["error"]["code"] == "conflict"
 
 
+def test_a_model_loaded_again_is_none_to_roll_back_to(models):
+    with serving(models / "m0", models_dir=models) as client:
+        load(client, "m0")
+        assert client.get("/v1/models").json()["earlier"] == []
+        assert post(client, "/v1/models/rollback", {}, 409)["error"]["code"] == "conflict"
+
+
+def test_a_model_whose_scores_are_not_finite_is_refused(models, monkeypatch):
+    plain, first = loading.recommended, None
+
+    def recommended(snapshot, *given, **more):
+        answer, found = plain(snapshot, *given, **more)
+        if snapshot.model != first:
+            answer.items[-1].score = float("inf")
+        return answer, found
+
+    monkeypatch.setattr(loading, "recommended", recommended)
+    with serving(models / "m0", models_dir=models) as client:
+        first = model(client)
+        assert "1 of 1 requests had no answer" in load(client, "m1", 422)["error"]["message"]
+        assert model(client) == first
+
+
+def test_events_of_a_request_are_not_tried_once_its_user_is_erased(models, monkeypatch):
+    plain, tried = loading.recommended, []
+    monkeypatch.setattr(
+        loading,
+        "recommended",
+        lambda snapshot, body, *more, **own: tried.append(body) or plain(snapshot, body, *more, **own),
+    )
+    with serving(models / "m0", models_dir=models) as client:
+        item = post(client, "/v1/recommend", {"history": [], "k": 1})["items"][0]["item"]
+        client.service.loader.recorded.clear()
+        for user in (10, 11):
+            post(client, "/v1/recommend", {"user": user, "events": [item]})
+        client.delete("/v1/users/11").raise_for_status()
+        load(client, "m1")
+    assert {body.user: body.events for body in tried} == {10: [item], 11: None}
+
+
 def test_a_rollback_to_a_folder_that_is_gone_says_what_to_load(tmp_path):
     for seed in range(2):
         saved(tmp_path / f"m{seed}", seed)
