@@ -4,10 +4,13 @@ No forbidden item is returned, there are k items if k are allowed, and they are 
 """
 
 import datetime as dt
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from beamwood.retrieval.request import Request
+from beamwood.types import ItemLists
 from retrieval_cases import item_frame, retriever_of, tree_searcher, vector_searcher
 
 DAY = dt.date(2026, 1, 1)
@@ -119,3 +122,13 @@ def test_some_random_requests():
 @pytest.mark.slow
 def test_ten_thousand_random_requests():
     run(range(100, 200), 100)
+
+
+def test_seen_and_rejected_items_are_both_left_out():
+    retriever = retriever_of(tree_searcher(90, 0))
+    rejected = ItemLists.from_lists([[number % 90, (number + 7) % 90] for number in range(len(retriever.users))])
+    names = replace(retriever, rejected=rejected).names
+    request = Request(users=[11], k=5, seen="remove", rejected="remove")
+    row = int(names.users.encode([11])[0])
+    _, _, options = names.resolve(request, retriever.searcher.needs)
+    assert set(options.excluded[0].tolist()) == {*retriever.histories[row].tolist(), *rejected[row].tolist()}
