@@ -62,9 +62,12 @@ def test_a_query_has_the_context_of_its_first_label(dataset, make):
             assert queries.context["hour"][row] in labelled
         part = queries.take(np.array([2, 0]))
         assert part.context.rows() == [queries.context.row(2), queries.context.row(0)]
-    if make is leave_one_out:
-        last = dataset.histories.indptr[split.test.users + 1] - 1
-        assert split.test.context["hour"].to_list() == expected_hours(dataset.times[last])
+    first = dataset.histories.indptr[split.test.users]
+    if make is by_boundary:
+        first = [start + np.argmin(dataset.in_history[start:]) for start in first]
+    else:
+        first = first + split.test.seen.lengths
+    assert split.test.context["hour"].to_list() == expected_hours(dataset.times[first])
 
 
 def test_wrong_columns():

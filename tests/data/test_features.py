@@ -239,3 +239,10 @@ def test_a_context_is_encoded_by_the_used_columns():
     assert encode_context((), frame, 3) is None
     # The same column learned from other rows is not equal.
     assert fit_columns(frame[:1], ["device"])[0].key != columns[0].key == fit_columns(frame, ["device"])[0].key
+
+
+def test_columns_of_one_name_with_other_encodings_have_other_keys():
+    """A query holds the columns of several models, which may have seen other values."""
+    one, other = (fit_columns(pl.DataFrame({"colour": values}), ["colour"])[0] for values in (["red"], ["blue"]))
+    assert one.key != other.key
+    assert one.key == fit_columns(pl.DataFrame({"colour": ["red", "red"]}), ["colour"])[0].key

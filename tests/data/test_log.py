@@ -273,3 +273,8 @@ def test_among_several_id_columns_the_logs_name_is_used():
 def with_items_of(listed):
     log = read_log(pl.DataFrame({"user": [1, 1, 2, 2], "item": [0, 1, 2, 3]}))
     return Dataset.from_log(log, pl.DataFrame({"item": listed}))
+
+
+def test_single_precision_weights_reach_the_bound_that_they_were_written_with():
+    frame = FRAME.with_columns(rating=pl.Series([0.7, 0.6, 0.8, 0.7, 0.1], dtype=pl.Float32))
+    assert read_log(frame, min_weight=0.7).frame["item"].to_list() == ["b", "c", "a"]

@@ -81,10 +81,11 @@ def test_the_parts_make_the_whole(seed, num_candidates, k):
 
 @pytest.mark.parametrize("rows", [1, 3, 1000])
 def test_errors_in_loops(monkeypatch, rows):
-    """In blocks of any number of rows, and with equal scores, the lower item first."""
+    """In blocks of any number of rows, with equal scores, the lower item first, and seen items that score best."""
     monkeypatch.setattr(stages, "_BLOCK_CELLS", rows * NUM_ITEMS)
     queries, retriever, ranker = case(3)
-    ranker.table = ranker.table.round(1)
+    ranker.table = ranker.table.round()
+    ranker.table[queries.users[queries.seen.rows], queries.seen.items] = 2
     searcher = staged(retriever, ranker, num_candidates=6)
     report = decompose(searcher, queries, ks=(1, 3), one_stage_queries=100)
     missed, wrong, own, alone, pairs = 0, 0, 0, 0, 0

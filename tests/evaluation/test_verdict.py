@@ -96,14 +96,26 @@ def test_no_fewer_users_than_there_are_would_settle_it():
         assert rival.certain or rival.needed is None or rival.needed > size
 
 
+def test_each_further_rival_takes_more_users_to_settle():
+    """The least p-value of m rivals is multiplied by m (Holm), so each is tested at an m-th of the level."""
+    best = np.linspace(0.3, 0.7, 20)
+    values = {"a": best, "b": best[::-1] - 0.02, "c": np.roll(best, 7) - 0.01}
+    verdict = judge(values, "kept", "f@20", "a")
+    assert [rival.name for rival in verdict.rivals] == ["c", "b"]
+    for rival in verdict.rivals:
+        assert rival.needed == users_to_settle(best - values[rival.name], level=0.05 / 2)
+        assert rival.needed > users_to_settle(best - values[rival.name])
+
+
 def test_sums_that_differ_by_rounding_are_level():
     own = np.array([0.1, 0.2, 0.7, 1 / 3, 0.6])
     for order in permutations(range(5)):
-        verdict = judge({"a": own, "b": own[[*order]]}, "kept", "f@20", "b")
-        assert verdict.winner == "b"
-        assert verdict.next.difference == 0
-        assert verdict.next.needed is None
-        assert "they are level" in " ".join(verdict.sentences())
+        for values in ({"a": own, "b": own[[*order]]}, {"a": own[[*order]], "b": own}):
+            verdict = judge(values, "kept", "f@20", "b")
+            assert verdict.winner == "b"
+            assert verdict.next.difference == 0
+            assert verdict.next.needed is None
+            assert "they are level" in " ".join(verdict.sentences())
 
 
 def test_wins_and_losses_are_counted():

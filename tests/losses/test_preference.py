@@ -47,6 +47,11 @@ def test_values_equal_loops(case):
             assert math.isclose(got[name][row].item(), value, rel_tol=1e-9), name
 
 
+def test_the_odds_of_a_nearly_certain_positive_are_its_own():
+    w, n = torch.log(torch.tensor([0.999])).double(), torch.log(torch.tensor([[0.5]])).double()
+    assert math.isclose(orpo(w, n).item(), -math.log(sigmoid(math.log(999))), rel_tol=1e-3)
+
+
 @pytest.mark.parametrize("name", ["lpo", "dpo", "s_dpo", "simpo", "orpo"])
 def test_a_step_down_raises_the_positive_and_lowers_the_negatives(case, name):
     """The public program's LPO has the wrong sign: its minimum lowers the positive. This one must not."""

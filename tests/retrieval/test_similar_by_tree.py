@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from beamwood.retrieval.similar import similar_items
-from beamwood.types import SearchOptions
+from beamwood.types import ItemLists, SearchOptions
 from retrieval_cases import tree_searcher
 
 NUM_ITEMS = 200
@@ -34,6 +34,13 @@ def test_equals_a_comparison_with_each(count):
             given = rng.choice(NUM_ITEMS, count, replace=False).astype(np.int32)
             found = similar_items(searcher, given, k, SearchOptions(), by="tree").items[0]
             assert found[found >= 0].tolist() == by_comparing_all(searcher, set(given.tolist()), k)
+
+
+def test_excluded_items_leave_their_places_to_the_next_ones():
+    searcher, given = tree_searcher(NUM_ITEMS), np.array([5, 120], np.int32)
+    nearest = by_comparing_all(searcher, {5, 120}, NUM_ITEMS)
+    options = SearchOptions(ItemLists.from_lists([np.sort(nearest[:30])]))
+    assert similar_items(searcher, given, 9, options, by="tree").items[0].tolist() == nearest[30:39]
 
 
 def test_items_are_not_compared_with_each_given_one(monkeypatch):

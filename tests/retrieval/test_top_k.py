@@ -8,7 +8,7 @@ from hypothesis.extra import numpy as hnp
 
 from beamwood.errors import InputError
 from beamwood.retrieval import top_k as module
-from beamwood.retrieval.top_k import sort_candidates, top_k
+from beamwood.retrieval.top_k import descending, in_order, sort_candidates, top_k
 from beamwood.types import ItemLists
 
 
@@ -99,3 +99,11 @@ def test_wrong_arguments_are_refused():
         top_k(scores, 1, allowed=np.ones(4, bool))
     with pytest.raises(InputError, match="NaN"):
         top_k(np.array([[0.0, np.nan]]), 1)
+
+
+@pytest.mark.parametrize("count", [4, 90])
+def test_equal_values_of_a_filter_go_by_index(count):
+    """Whether the allowed items are few, which are sorted, or many, which are read in the order of all."""
+    values, allowed = (np.arange(100) % 3).astype(np.float32), np.arange(100) < count
+    expected = sorted(range(count), key=lambda item: (-values[item], item))
+    assert in_order(descending(values), values, allowed).tolist() == expected

@@ -9,8 +9,16 @@ import pytest
 from beamwood.errors import InputError
 from beamwood.kernels.links import LINKS
 from beamwood.retrieval.searchers.tree import TreeSearcher
-from beamwood.theory.diagnostics import calibration, diagnose, heap_gaps, labels_below, recall_of, whole_level
-from beamwood.types import ItemLists, Query, SearchOptions
+from beamwood.theory.diagnostics import (
+    against_exact,
+    calibration,
+    diagnose,
+    heap_gaps,
+    labels_below,
+    recall_of,
+    whole_level,
+)
+from beamwood.types import Hits, ItemLists, Query, SearchOptions
 from din_cases import random_case, with_term
 
 
@@ -37,6 +45,13 @@ def test_a_wide_beam_is_exact(case):
     assert all(level.kl_tree >= -1e-12 for level in report.levels)
     assert report.levels[0].kl_tree < 1e-12  # On the first level a walk draws from the softmax itself.
     assert report.as_dict()["levels"][0]["nodes"] == searcher.tree.shape.root_fanout
+
+
+def test_a_place_that_the_beam_leaves_empty_has_no_regret():
+    exact = Hits(np.array([[3, 1, 2]], np.int32), np.array([[3, 2, 1]], np.float32), np.array([9]))
+    hits = Hits(np.array([[3, 2, -1]], np.int32), np.array([[3, 1, -np.inf]], np.float32), np.array([4]))
+    report = against_exact(2, hits, exact, ItemLists.from_lists([[1, 2]]))
+    assert (report.regret, report.overlap, report.recall) == (0.5, 2 / 3, 0.5)
 
 
 def test_the_beam_is_evaluated_without_the_historys_items(case):

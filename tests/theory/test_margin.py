@@ -58,7 +58,9 @@ def test_the_level_of_the_loss_is_the_first_negative_one(case):
 
 def test_a_wide_beam_loses_nothing(case):
     searcher, histories, labels = case
-    assert target_margins(searcher, histories, labels, beam_width=200).found.all()
+    margins = target_margins(searcher, histories, labels, beam_width=200)
+    assert margins.found.all()
+    assert (margins.by_level == np.inf).all(), "no level has as many candidates as the beam is wide"
 
 
 @pytest.mark.parametrize("k", [3, 7, 11])
