@@ -210,3 +210,5 @@ def test_ties_of_the_bootstrap_survive_rounding(count):
     expected = (1 + np.count_nonzero(np.abs(whole) >= count * abs(int(difference.sum())))) / 3001
     ours = np.mean([paired_bootstrap(difference, np.random.default_rng(s), num_resamples=3000) for s in range(10)])
     assert ours == pytest.approx(expected, abs=0.03)
+    one, other = (paired_bootstrap(unit * difference, np.random.default_rng(5)) for unit in (1, 0.7))
+    assert one == other
