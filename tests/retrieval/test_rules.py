@@ -134,8 +134,11 @@ def test_similar_items(retriever):
     own = directions(item_vectors(retriever.searcher, np.arange(NUM_ITEMS)))
     expected = [n for n in np.argsort(-(own @ own[7]), kind="stable").tolist() if n != 7][:5]
     assert retriever.items.encode(found).tolist() == expected
-    (cheap,) = retriever.similar(items, 5, by="vectors", where={"price": {"lte": 9}}).item_ids
-    assert all((FRAME["price"][n] or 0) <= 9 for n in retriever.items.encode(cheap).tolist())
+    for by in ("model", "vectors"):
+        (cheap,) = retriever.similar(items, 5, by=by, where={"price": {"lte": 9}}).item_ids
+        prices = [FRAME["price"][n] for n in retriever.items.encode(cheap).tolist()]
+        assert len(prices) == 5
+        assert all(price is not None and price <= 9 for price in prices)
     with pytest.raises(InputError, match="by='vector' is unknown; did you mean 'vectors'"):
         retriever.similar(items, 5, by="vector")
     with pytest.raises(InputError, match="at least one item"):
