@@ -113,6 +113,17 @@ def test_a_new_item_that_is_gone_is_in_no_answer(retriever, tmp_path):
         assert each.without_items([known[8]]).recommend([[known[1]]], N + 2).item_ids[0].count("new 1") == 0
 
 
+def test_an_erased_item_of_a_stored_history_is_not_read(retriever):
+    user, row = next((user, row.tolist()) for user, row in enumerate(retriever.histories) if len(row) >= 5)
+    erased = row[-1]
+    rest = retriever.items.decode([item for item in row if item != erased])
+    gone = retriever.without_items(retriever.items.decode([erased]))
+    expected = gone.recommend([rest], 9).item_ids
+    assert retriever.recommend([retriever.items.decode(row)], 9).item_ids != expected, "the item changes no answer"
+    for number in (1, 2):
+        assert gone.recommend(users=[user] * number, k=9).item_ids == expected * number
+
+
 def test_the_error_about_an_erased_id_names_no_erased_one(retriever):
     ids = retriever.items.decode(range(N))
     gone = retriever.without_items(ids[:1])

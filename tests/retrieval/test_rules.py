@@ -94,6 +94,10 @@ def test_promoted_items_have_their_positions(retriever):
     assert len(set(ids)) == k
     organic = [item for item in retriever.recommend([[]], k + 2).item_ids[0] if item not in (ids[2], ids[7])]
     assert [item for item, name in zip(ids, names, strict=True) if not name] == organic[:8]
+    cheap = {"price": {"lte": 9}}
+    both = retriever.recommend([[]], k, where=cheap, promote=[{"where": where, "share": 0.2}])
+    prices = [FRAME["price"][n] for n in retriever.items.encode(both.item_ids[0]).tolist()]
+    assert all(price is not None and price <= 9 for price in prices), "a promise breaks no condition of the request"
     # If no promoted item is left, other items fill all positions.
     none = [{"where": {"price": {"lt": -1}}, "share": 0.5}]
     assert retriever.recommend([[]], k, promote=none).item_ids == retriever.recommend([[]], k).item_ids
