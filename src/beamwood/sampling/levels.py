@@ -197,10 +197,10 @@ def check_draws(draws: Sequence[LevelDraw], shape: Shape, targets_BT: Tensor) ->
         )
     for draw in draws:
         if draw.nodes is not None:
-            check_nodes(draw, draw.nodes, shape.level_size(draw.level), targets_BT)
+            _check_nodes(draw, draw.nodes, shape.level_size(draw.level), targets_BT)
 
 
-def check_nodes(draw: LevelDraw, nodes_BM: Tensor, size: int, targets_BT: Tensor) -> None:
+def _check_nodes(draw: LevelDraw, nodes_BM: Tensor, size: int, targets_BT: Tensor) -> None:
     """Errors: nodes outside the level of `size` nodes, and arrays that do not fit them."""
     of = f"of level {draw.level}"
     whole = isinstance(nodes_BM, Tensor) and not (nodes_BM.is_floating_point() or nodes_BM.dtype == torch.bool)
