@@ -16,6 +16,7 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from beamwood.serve.http.begun import Begun
+from beamwood.serve.http.direct_cycle import DirectCycle
 from beamwood.serve.http.endpoint import Endpoint, elsewhere
 from beamwood.serve.http.response import Response
 from beamwood.serve.problems import Problem
@@ -25,53 +26,11 @@ __all__ = ["protocol_of"]
 
 # The bytes of a body in chunks of one byte, and more, for one byte of it.
 _AS_CHUNKS = 8
+# How long a connection that ended with an error is read before it is closed: with unread bytes, the client's system may
+# drop the error.
+_LAST_SECONDS = 2.0
 # The bytes of a header besides its name and value.
 _AROUND = len(b": \r\n")
-
-
-class _Asked:
-    """A request that is answered from here; it implements what uvicorn reads of its own request cycles."""
-
-    __slots__ = (
-        "came",
-        "disconnected",
-        "endpoint",
-        "headers",
-        "keep_alive",
-        "message_event",
-        "parts",
-        "response_complete",
-    )
-
-    def __init__(self, endpoint: Endpoint, headers: list[tuple[bytes, bytes]], *, keep_alive: bool) -> None:
-        self.endpoint, self.headers, self.keep_alive = endpoint, headers, keep_alive
-        self.parts: list[bytes] = []
-        self.came = 0.0
-        self.response_complete = self.disconnected = False
-        self.message_event = _Gone()
-
-    async def receive(self) -> dict[str, str]:
-        """The only message that can still come, once the client has left."""
-        if not self.disconnected:
-            await self.message_event.wait()
-        return {"type": "http.disconnect"}
-
-
-class _Gone:
-    """An `asyncio.Event` that is created when somebody waits for it."""
-
-    __slots__ = ("_event",)
-
-    def __init__(self) -> None:
-        self._event: asyncio.Event | None = None
-
-    def set(self) -> None:
-        if self._event is not None:
-            self._event.set()
-
-    async def wait(self) -> None:
-        self._event = asyncio.Event()
-        await self._event.wait()
 
 
 class _BadHead(Exception):
@@ -88,17 +47,18 @@ class _Served(HttpToolsProtocol):
     _in_head = _ends_head = False
     _head_bytes = _rest_bytes = 0
     most_bytes: int
-    _asked: _Asked | None = None
+    _asked: DirectCycle | None = None
     _is_whole = False
-    _answering: RequestResponseCycle | _Asked | None = None
+    _answering: RequestResponseCycle | DirectCycle | None = None
     _idle_from = 0.0
     # Whether the request at hand asks for another protocol; what is read now, and what is read again.
     _is_upgrade = False
     _read, _again = b"", b""
     # Looks whether the client reads what waits to be sent.
     _reading: asyncio.TimerHandle | None = None
-    # What ends the connection after the answers to the requests before it.
+    # What ends the connection after the answers to the requests before it, and whether it was sent.
     _last_words: Problem | None = None
+    _has_ended = False
 
     @property
     def _idle_seconds(self) -> float:
@@ -117,10 +77,9 @@ class _Served(HttpToolsProtocol):
         for timer in (self.timeout_keep_alive_task, self._reading):
             if timer is not None:
                 timer.cancel()
-        if self._answering is not None and self._answering is not self.cycle:
+        if self._answering is not self.cycle:
             # Pipelined requests follow it, and uvicorn knows only the last one.
-            self._answering.disconnected = True
-            self._answering.message_event.set()
+            self._break_off()
         super().connection_lost(error)
 
     def data_received(self, data: bytes) -> None:
@@ -128,6 +87,8 @@ class _Served(HttpToolsProtocol):
         if self._rest_bytes > self.most_bytes:
             # Of chunks, trailers or a body that was refused: what is read of it no longer matters.
             self.transport.abort()
+            return
+        if self._has_ended:
             return
         was_in_head, self._ends_head = self._in_head, False
         self._read = data
@@ -174,7 +135,7 @@ class _Served(HttpToolsProtocol):
             self._hand_over()
             return
         keep_alive = self.parser.should_keep_alive() and not self.service.draining
-        asked = _Asked(endpoint, self.headers, keep_alive=keep_alive)
+        asked = DirectCycle(endpoint, self.headers, keep_alive=keep_alive)
         self.cycle = self._answering = asked  # type: ignore[assignment]
         refused = endpoint.refusal(self.headers)
         if refused is None:
@@ -270,9 +231,22 @@ class _Served(HttpToolsProtocol):
             self._end(problem)
 
     def _end(self, problem: Problem) -> None:
-        if not self.transport.is_closing():
-            self.transport.write(self.elsewhere.refused((), problem).whole((), keep_alive=False))
-            self.transport.close()
+        """Close the connection with an error; what still comes is dropped."""
+        if self.transport.is_closing():
+            return
+        self._settle()
+        self._break_off()
+        self._has_ended, self._in_head = True, False
+        self.transport.write(self.elsewhere.refused((), problem).whole((), keep_alive=False))
+        self.transport.write_eof()
+        self.flow.resume_reading()
+        self._timer = self.loop.call_later(_LAST_SECONDS, self.transport.abort)
+
+    def _break_off(self) -> None:
+        """Tell the request that is being answered that its client has left."""
+        if self._answering is not None:
+            self._answering.disconnected = True
+            self._answering.message_event.set()
 
     def _is_plain(self) -> bool:
         """Whether nothing else is in flight here, and the request needs no special handling."""
@@ -284,7 +258,7 @@ class _Served(HttpToolsProtocol):
             and self.parser.get_http_version() == "1.1"
         )
 
-    def _leave_to_uvicorn(self, asked: _Asked) -> None:
+    def _leave_to_uvicorn(self, asked: DirectCycle) -> None:
         self.cycle = None  # type: ignore[assignment]
         self._hand_over()
         if asked.parts:
@@ -297,7 +271,7 @@ class _Served(HttpToolsProtocol):
             # One that is closed between two answers would break off a request that is on its way.
             self.cycle.keep_alive = False
 
-    def _begin(self, asked: _Asked) -> bool:
+    def _begin(self, asked: DirectCycle) -> bool:
         """Answer a request in its turn, as far as possible without waiting; returns whether it is still wanted."""
         if asked.disconnected:
             asked.endpoint.left(asked.headers, asked.came)
@@ -310,7 +284,7 @@ class _Served(HttpToolsProtocol):
             self.tasks.add(call.task)
         return True
 
-    def _send(self, asked: _Asked, response: Response) -> None:
+    def _send(self, asked: DirectCycle, response: Response) -> None:
         """Send a whole response."""
         if asked.disconnected or self.transport.is_closing():
             return
