@@ -196,6 +196,27 @@ def test_a_read_that_is_too_late_never_begins(folder, users, monkeypatch):
     assert asked == [user] * 4
 
 
+def test_a_caller_with_an_early_deadline_does_not_wait_for_a_slow_store(folder, users, monkeypatch):
+    """It has a stale answer, and others still wait for the store."""
+    user, may_end = next(iter(users)), threading.Event()
+
+    class SlowStore(MemoryStore):
+        def history(self, owner, **rest):
+            assert may_end.wait(60)
+            return super().history(owner, **rest)
+
+    monkeypatch.setattr(ServeSettings, "opened_store", lambda _: SlowStore())
+    with serving(folder, timeout=60.0) as client:
+        try:
+            answer = post(client, "/v1/recommend", {"user": user, "deadline_ms": 2000})
+        finally:
+            may_end.set()
+        assert answer["stale_history"] is True
+        assert answer["took_ms"]["store"] < 2000
+        assert client.service.histories.trouble is None
+        assert "stale_history" not in post(client, "/v1/recommend", {"user": user})
+
+
 class FullStore(MemoryStore):
     """A store on a full disk: reads succeed."""
 

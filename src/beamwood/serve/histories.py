@@ -114,23 +114,29 @@ class HistoryGateway:
         if owner is None:
             return StoredHistory()
         limits = self._settings.limits
-        found = await self._read_soon(lambda: kept_of(self._open(), owner, snapshot, body, limits))
+        found = await self._read_soon(lambda: kept_of(self._open(), owner, snapshot, body, limits), body.deadline_ms)
         if found is not None:
             return found
         self._stale.inc()
         at = self._erased.get(owner)
         return StoredHistory(stale=True, erased=snapshot.hides(at), tombstone=at)
 
-    async def _read_soon(self, work: Callable[[], _Result]) -> _Result | None:
-        """The result of a read, None where the store does not answer it."""
+    async def _read_soon(self, work: Callable[[], _Result], milliseconds: int | None = None) -> _Result | None:
+        """The result of a read, None where the store does not answer it; `milliseconds`: the caller's deadline."""
         if time.monotonic() < self._failed_at + _PAUSE_SECONDS:
             return None
+        # Half of the time; the search has the rest.
+        longest = self._settings.timeout / 2
+        seconds = longest if milliseconds is None else min(longest, milliseconds / 2000)
         try:
-            # Half of the timeout; the search has the rest.
-            return await _in_time(self._readers, work, self._settings.timeout / 2)
-        except (StoreUnavailable, TimeoutError) as error:
+            return await _in_time(self._readers, work, seconds)
+        except TimeoutError as error:
+            # A store that is too slow for the early deadline of one caller may be well.
+            if seconds == longest:
+                self._failed("read", error)
+        except StoreUnavailable as error:
             self._failed("read", error)
-            return None
+        return None
 
     async def append(self, events: Sequence[Event]) -> Appended:
         """Store the events. Errors: `Problem` where a key came with another body, or the store does not accept them."""

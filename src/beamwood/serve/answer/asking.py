@@ -25,7 +25,7 @@ __all__ = ["Asking", "KnownHistory", "StoredHistory", "check_asking", "check_nee
 
 
 class Asking(Protocol):
-    """The fields of a body that identify the history."""
+    """The fields of a body that identify the history, and how soon its answer is due."""
 
     @property
     def user(self) -> int | str | None: ...
@@ -37,6 +37,8 @@ class Asking(Protocol):
     def events(self) -> list[int | str] | None: ...
     @property
     def on_unknown(self) -> str: ...
+    @property
+    def deadline_ms(self) -> int | None: ...
 
 
 @dataclass(frozen=True, slots=True)
