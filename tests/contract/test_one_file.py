@@ -60,6 +60,7 @@ def test_there_is_a_file_for_each_kind_of_part():
         "attended_product",
         "trend_term",
         "popular_negatives",
+        "hardest_negatives",
     }
 
 

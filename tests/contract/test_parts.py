@@ -12,6 +12,7 @@ from beamwood.models.scorers import SCORERS
 from beamwood.models.terms.neighbours import Neighbours
 from beamwood.models.terms.seen import Seen
 from beamwood.models.terms.similarity import Similarity
+from beamwood.sampling.in_batch import make_sampler
 from beamwood.sampling.levels import (
     BeamCandidates,
     DistinctNegatives,
@@ -19,7 +20,13 @@ from beamwood.sampling.levels import (
     TreeNegativesByLevel,
     UniformByLevel,
 )
-from beamwood.testing import LevelLossContract, LevelSamplerContract, PairScoreContract, TermContract
+from beamwood.testing import (
+    InBatchSamplerContract,
+    LevelLossContract,
+    LevelSamplerContract,
+    PairScoreContract,
+    TermContract,
+)
 from beamwood.tree import Shape
 
 FILES = Path(__file__).parent.parent / "one_file"
@@ -102,6 +109,49 @@ class TestBeam(LevelSamplerContract):
 
 class TestPopular(LevelSamplerContract):
     sampler = runpy.run_path(str(FILES / "popular_negatives.py"))["Popular"](np.arange(90) ** 2, 6)
+
+
+COUNTS = np.arange(30)
+
+
+class TestSsl(InBatchSamplerContract):
+    sampler = make_sampler("ssl", COUNTS, batch_size=12)
+
+
+class TestSslPop(InBatchSamplerContract):
+    sampler = make_sampler("ssl-pop", COUNTS, batch_size=12)
+
+
+class TestMns(InBatchSamplerContract):
+    sampler = make_sampler("mns", COUNTS, batch_size=12)
+
+
+class TestGTower(InBatchSamplerContract):
+    sampler = make_sampler("g-tower", COUNTS, batch_size=12)
+
+
+class TestBir(InBatchSamplerContract):
+    sampler = make_sampler("bir", COUNTS, batch_size=12)
+
+
+class TestWeightedBir(InBatchSamplerContract):
+    sampler = make_sampler("bir", COUNTS, batch_size=12, form="weighted")
+
+
+class TestCorrectedBir(InBatchSamplerContract):
+    sampler = make_sampler("bir", COUNTS, batch_size=12, form="corrected")
+
+
+class TestXir(InBatchSamplerContract):
+    sampler = make_sampler("xir", COUNTS, batch_size=12)
+
+
+class TestXirOfAllSteps(InBatchSamplerContract):
+    sampler = make_sampler("xir", COUNTS, batch_size=12, cache_counts="all")
+
+
+class TestHardest(InBatchSamplerContract):
+    sampler = runpy.run_path(str(FILES / "hardest_negatives.py"))["Hardest"](5)
 
 
 class TestGraphRec(PairScoreContract):

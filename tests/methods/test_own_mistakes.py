@@ -19,8 +19,10 @@ from beamwood.methods import Method, load_method
 from beamwood.methods.dtr import METHOD as DTR
 from beamwood.methods.ranker import METHOD as RANKER
 from beamwood.methods.sasrec import METHOD as SASREC
+from beamwood.methods.two_tower import METHOD as TWO_TOWER
 from beamwood.models.terms import Seen
 from beamwood.retrieval.searchers.popularity import PopularitySearcher
+from beamwood.sampling.in_batch import InBatch
 from beamwood.sampling.levels import UniformByLevel
 
 ONE_FILE = Path(__file__).parents[1] / "one_file"
@@ -83,6 +85,11 @@ class Mine(Seen):
         (DTR, {"terms": Mine()}, "terms=.* does not fit; give a sequence"),
         (DTR, {"loss": softmax_level}, r"loss=.* does not fit; give LevelLoss\(name, link, function\)"),
         (DTR, {"sampler": "uniform"}, "sampler='uniform' does not fit; give a function"),
+        (
+            TWO_TOWER,
+            {"sampler": InBatch},
+            r"sampler=.* does not fit; give an object of InBatchSampler, such as Mine\(\)",
+        ),
         (SASREC, {"index": "exact"}, "index='exact' does not fit; give a class of Index"),
         (RANKER, {"loss": "hinge"}, "loss='hinge' does not fit; give a function of scores and labels"),
         (RANKER, {"score": "din"}, "score='din' does not fit; give a PairScore"),
@@ -147,6 +154,58 @@ def test_a_sampler_must_draw_on_every_level_with_log_q(split, spoil, message):
     own = replace(DTR, name="mine", fit=partial(DTR.fit, sampler=sampler))
     with pytest.raises(InputError, match=message):
         beamwood.fit(split, own, SMALL, progress=False)
+
+
+@pytest.mark.parametrize(
+    ("candidates", "losses", "message"),
+    [
+        (lambda items: None, None, r"candidates of the sampler are a NoneType; return a tensor int64\[C\] on the CPU"),
+        (lambda items: items.int(), None, r"candidates of the sampler are int32\[\d+\] on cpu; return a tensor int64"),
+        (lambda items: items[:, None], None, r"candidates of the sampler are int64\[\d+, 1\] on cpu; return a tensor"),
+        (lambda items: items[1:], None, "candidates of the sampler do not begin with the items of the batch; append"),
+        (lambda items: items.flip(0), None, "candidates of the sampler do not begin with the items of the batch"),
+        (
+            lambda items: torch.cat([items, items + 30]),
+            None,
+            r"candidates of the sampler are \d to \d+, outside 0\.\.29; return item indices",
+        ),
+        (None, lambda losses: losses.sum(), r"losses of the sampler are float32\[\] on cpu; return a tensor \[\d+\]"),
+        (None, lambda losses: losses.tolist(), r"losses of the sampler are a list; return a tensor \[\d+\], one value"),
+    ],
+)
+def test_an_in_batch_sampler_must_return_candidates_and_losses(split, candidates, losses, message):
+    class Wrong(InBatch):
+        def candidates(self, items_B, generator):
+            return (candidates or torch.clone)(super().candidates(items_B, generator))
+
+        def losses(self, pairs, generator):
+            return (losses or torch.clone)(super().losses(pairs, generator))
+
+    own = replace(TWO_TOWER, name="mine", fit=partial(TWO_TOWER.fit, sampler=Wrong(None)))
+    settings = {name: value for name, value in SMALL.items() if name in own.Config.names()}
+    with pytest.raises(InputError, match=message):
+        beamwood.fit(split, own, settings, progress=False)
+
+
+@pytest.mark.parametrize("negatives", ["xir", "full"])
+def test_an_in_batch_sampler_trains_in_place_of_the_set_one(split, negatives):
+    """By a copy, so that the next fit does not begin where this one ended."""
+    steps = []
+
+    class Counted(InBatch):
+        times = 0
+
+        def losses(self, pairs, generator):
+            self.times += 1
+            steps.append(self.times)
+            return super().losses(pairs, generator)
+
+    own = replace(TWO_TOWER, name="mine", fit=partial(TWO_TOWER.fit, sampler=Counted(None)))
+    settings = {name: value for name, value in SMALL.items() if name in own.Config.names()}
+    settings["loss.negatives"] = negatives
+    for _ in range(2):
+        beamwood.fit(split, own, settings, progress=False)
+    assert steps == [1, 2, 1, 2]
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ Fit: TypeAlias = "Callable[..., Retriever]"
 MAX_SEED = 2**63 - 1
 
 
-# The options that a user's own method may bind: see `TreeOptions` and `VectorOptions`.
+# The options that a user's own method may bind: see `TreeOptions`, `VectorOptions` and `fit_towers`.
 PARTS = ("terms", "loss", "sampler", "index")
 # The options of a run, which a method that does not train refuses.
 RUN = ("run", "resume")

@@ -5,13 +5,16 @@ Source: "Cache-Augmented Inbatch Importance Resampling for Training Recommender 
 
 from __future__ import annotations
 
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from beamwood.data.split import Split
 from beamwood.fitting.vectors.options import VectorOptions
 from beamwood.fitting.vectors.tower_settings import TowerConfig
 from beamwood.methods.method import Method, Needs
 from beamwood.retrieval.retriever import Retriever
+
+if TYPE_CHECKING:
+    from beamwood.sampling.in_batch import InBatchSampler
 
 __all__ = ["METHOD", "Config"]
 
@@ -20,11 +23,13 @@ class Config(TowerConfig):
     """Two towers. See `TowerConfig`."""
 
 
-def fit(split: Split, config: Config, **options: Unpack[VectorOptions]) -> Retriever:
+def fit(
+    split: Split, config: Config, *, sampler: InBatchSampler | None = None, **options: Unpack[VectorOptions]
+) -> Retriever:
     """See `fit_towers`."""
     from beamwood.fitting.vectors.towers import fit_towers
 
-    return fit_towers(split, config, **options)
+    return fit_towers(split, config, sampler=sampler, **options)
 
 
 # The study on Gowalla: StepLR multiplies the rate by .95 every 5 epochs of 401 steps, so e^-1 every 39,000 steps.

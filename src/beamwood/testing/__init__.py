@@ -13,6 +13,7 @@ from beamwood.extras import asking_for
 
 if TYPE_CHECKING:
     from beamwood.testing.encoders import EncoderContract
+    from beamwood.testing.in_batch import InBatchSamplerContract
     from beamwood.testing.indexes import IndexContract
     from beamwood.testing.losses import LevelLossContract
     from beamwood.testing.methods import MethodContract
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = [
     "EncoderContract",
     "HistoryStoreContract",
+    "InBatchSamplerContract",
     "IndexContract",
     "LevelLossContract",
     "LevelSamplerContract",
@@ -36,6 +38,7 @@ __all__ = [
 _LATER = {
     "EncoderContract": "beamwood.testing.encoders",
     "HistoryStoreContract": "beamwood.testing.stores",
+    "InBatchSamplerContract": "beamwood.testing.in_batch",
     "IndexContract": "beamwood.testing.indexes",
     "LevelLossContract": "beamwood.testing.losses",
     "LevelSamplerContract": "beamwood.testing.samplers",

@@ -7,6 +7,7 @@ Source: "Cache-Augmented Inbatch Importance Resampling for Training Recommender 
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 from typing import Any, Unpack
 
@@ -19,6 +20,7 @@ from beamwood.data.dataset import Dataset
 from beamwood.data.split import Split
 from beamwood.errors import InputError
 from beamwood.fitting.columns import item_features
+from beamwood.fitting.options import check_part
 from beamwood.fitting.searched_task import SearchedTask
 from beamwood.fitting.vectors.fit import fit_vectors
 from beamwood.fitting.vectors.item_start import start_from_transitions
@@ -34,7 +36,7 @@ from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.searchers.queries import EncodedHistory, HistoryMean, Scaled, UserVectors
 from beamwood.retrieval.searchers.query_vectors import QueryVectors
 from beamwood.retrieval.searchers.vectors import VectorSearcher
-from beamwood.sampling.in_batch import Pairs, make_sampler
+from beamwood.sampling.in_batch import InBatchSampler, Pairs, make_sampler
 from beamwood.training.budget import Budget
 from beamwood.training.lazy_adam import sparse_gradients
 from beamwood.training.optimisers import Optimiser
@@ -58,11 +60,12 @@ class TwoTowerTask(SearchedTask[PairBatch]):
     """Training on every interaction: the target is its item, the input its user or the user's earlier items.
 
     With a horizon h > 1 the history ends at a random one of the h places before the item, with 0 at any earlier place.
+    `sampler`: replaces that of `loss.negatives`, by a copy.
     """
 
     model: TwoTower
 
-    def __init__(self, train: Dataset, config: TowerConfig) -> None:
+    def __init__(self, train: Dataset, config: TowerConfig, sampler: InBatchSampler | None = None) -> None:
         self.config, self.train, self.histories = config, train, train.histories
         self.num_items = len(train.items)
         starts = np.repeat(train.histories.indptr[:-1], train.histories.lengths)
@@ -77,8 +80,8 @@ class TwoTowerTask(SearchedTask[PairBatch]):
         loss = config.loss
         assert loss.mask_known is not None, "a plan resolves it"
         self.known = train.histories.distinct() if loss.mask_known else ItemLists.empty(len(train.histories))
-        self.sampler = None
-        if loss.negatives != "full":
+        self.sampler = copy.deepcopy(sampler)
+        if sampler is None and loss.negatives != "full":
             self.sampler = make_sampler(
                 loss.negatives,
                 # Counts of the examples: a user's first item is never a positive of a history tower.
@@ -108,7 +111,7 @@ class TwoTowerTask(SearchedTask[PairBatch]):
             assert isinstance(users.items, nn.Embedding | nn.EmbeddingBag), "a tower has no item column"
             start_from_transitions([self.model.items.ids, users.items], self.train, rng.initial_seed(), budget)
         # The full softmax moves every item.
-        lazy = self.model.users if config.loss.negatives == "full" else self.model
+        lazy = self.model.users if self.sampler is None else self.model
         sparse_gradients(lazy, config.optimiser.embeddings)
 
     def optimisers(self) -> list[Optimiser]:
@@ -160,12 +163,17 @@ class TwoTowerTask(SearchedTask[PairBatch]):
         # The sampler and the mask run on the CPU.
         items_B, device = batch.items_B.cpu(), batch.items_B.device
         candidates = self.sampler.candidates(items_B, rng)
+        _check_candidates(candidates, items_B, self.num_items)
         items_CD = self.model.item_vectors(candidates.to(device))
         # Not the diagonal of all scores, whose backward pass would fill a whole matrix with zeros.
         positive_B = (vectors_BD * items_CD[: len(batch.items_B)]).sum(dim=1)
         repeats = self.sampler.masks_repeats
         masked = masked_candidates(items_B, candidates, batch.known, self.num_items, repeats=repeats).to(device)
-        return self.sampler.losses(Pairs(vectors_BD, items_CD, positive_B, candidates, masked), rng)
+        losses = self.sampler.losses(Pairs(vectors_BD, items_CD, positive_B, candidates, masked), rng)
+        if not isinstance(losses, Tensor) or losses.shape != items_B.shape:
+            found = _form(losses)
+            raise InputError(f"losses of the sampler are {found}; return a tensor [{len(items_B)}], one value a pair")
+        return losses
 
     def searcher(self) -> VectorSearcher:
         """A searcher of the current weights."""
@@ -183,6 +191,25 @@ class TwoTowerTask(SearchedTask[PairBatch]):
             queries = HistoryMean(users.items.weight.detach().numpy()[:-1].copy(), length=model.length)
         queries = Scaled(queries, normalise=model.normalise, temperature=model.temperature)
         return VectorSearcher(queries, self.model.all_item_vectors())
+
+
+def _check_candidates(candidates: Any, items_B: Tensor, num_items: int) -> None:
+    """Errors: `InputError` on what is no list of items that begins with the batch's."""
+    is_list = isinstance(candidates, Tensor) and candidates.dtype == torch.int64 and candidates.ndim == 1
+    if not is_list or candidates.device.type != "cpu":
+        raise InputError(f"candidates of the sampler are {_form(candidates)}; return a tensor int64[C] on the CPU")
+    if not torch.equal(candidates[: len(items_B)], items_B):
+        raise InputError("candidates of the sampler do not begin with the items of the batch; append further ones")
+    if not 0 <= int(candidates.min()) <= int(candidates.max()) < num_items:
+        extremes = f"{int(candidates.min())} to {int(candidates.max())}"
+        raise InputError(f"candidates of the sampler are {extremes}, outside 0..{num_items - 1}; return item indices")
+
+
+def _form(found: Any) -> str:
+    """The type and shape of what a user's own sampler returned."""
+    if not isinstance(found, Tensor):
+        return f"a {type(found).__name__}"
+    return f"{str(found.dtype).removeprefix('torch.')}{list(found.shape)} on {found.device.type}"
 
 
 def masked_candidates(
@@ -230,14 +257,17 @@ def _build_towers(train: Dataset, config: TowerConfig, generator: torch.Generato
     return TwoTower(users, items, normalise=model.normalise, temperature=model.temperature)
 
 
-def fit_towers(split: Split, config: TowerConfig, **options: Unpack[VectorOptions]) -> Retriever:
+def fit_towers(
+    split: Split, config: TowerConfig, *, sampler: InBatchSampler | None = None, **options: Unpack[VectorOptions]
+) -> Retriever:
     """Train two towers on `split.train`, keeping the weights that are best on `split.valid`.
 
     Matrix factorisation (`model.user_tower="mf"`) needs known users, and so a split that keeps users in training
-    (leave-one-out, time or boundary); users without a training event get the mean user vector. Errors: `InputError` on
-    columns that do not exist.
+    (leave-one-out, time or boundary); users without a training event get the mean user vector. `sampler`: replaces that
+    of `loss.negatives`. Errors: `InputError` on columns that do not exist, and on what the sampler must not return.
     """
-    task = TwoTowerTask(split.train, config)
+    check_part("sampler", sampler, isinstance(sampler, InBatchSampler), "an object of InBatchSampler, such as Mine()")
+    task = TwoTowerTask(split.train, config, sampler)
     # The mean of transition vectors is a useful model before any training, and so is validated.
     started = config.start.items == "transitions" and config.model.user_tower == "mean"
     return fit_vectors(task, split, config, method="two_tower", evaluate_start=started, **options)
