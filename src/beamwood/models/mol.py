@@ -64,14 +64,15 @@ def item_parts(p: Parameters, vectors_MD: Array, sizes: Sizes) -> tuple[Array, A
 
 def component_products(queries_BQC: Array, items: Array) -> Array:
     """[B, M, P], for items [M, X, C] shared by all queries, or for each query's own [B, M, X, C]."""
-    rows, count, width = queries_BQC.shape
+    # Sizes are written out: of no items, an array cannot tell what -1 stands for.
+    (rows, count, width), (num_items, parts) = queries_BQC.shape, items.shape[-3:-1]
     if items.ndim == 3:
-        flat = queries_BQC.reshape(-1, width) @ items.reshape(-1, width).T
-        by_query = flat.reshape(rows, count, len(items), -1)
-        return by_query.swapaxes(1, 2).reshape(rows, len(items), -1)
-    flat = items.reshape(rows, -1, width) @ queries_BQC.swapaxes(1, 2)
-    by_item = flat.reshape(rows, items.shape[1], items.shape[2], count)
-    return by_item.swapaxes(2, 3).reshape(rows, items.shape[1], -1)
+        flat = queries_BQC.reshape(rows * count, width) @ items.reshape(num_items * parts, width).T
+        by_query = flat.reshape(rows, count, num_items, parts)
+        return by_query.swapaxes(1, 2).reshape(rows, num_items, count * parts)
+    flat = items.reshape(rows, num_items * parts, width) @ queries_BQC.swapaxes(1, 2)
+    by_item = flat.reshape(rows, num_items, parts, count)
+    return by_item.swapaxes(2, 3).reshape(rows, num_items, count * parts)
 
 
 def mixture_scores(

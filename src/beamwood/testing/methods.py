@@ -126,6 +126,16 @@ class MethodContract:
         if not isinstance(tree, TreeSearcher) or not tree.link.along_path:
             np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
 
+    def test_new_items_that_are_all_empty_mixtures_come_last(self, split: Split, retriever: Retriever) -> None:
+        known, query = retriever.searcher.num_items, self.query(split, retriever).take(np.arange(4))
+        hits = with_items(retriever.searcher, Mixtures.of([{}, {}])).search(query, known + 2)
+        assert np.array_equal(np.sort(hits.items[:, :known]), np.tile(np.arange(known), (4, 1)))
+        assert np.array_equal(hits.items[:, known:], np.tile([known, known + 1], (4, 1)))
+
+    def test_no_items_have_no_scores(self, split: Split, retriever: Retriever) -> None:
+        query = self.query(split, retriever).take(np.arange(4))
+        assert retriever.searcher.score(query, np.empty((4, 0), np.int32)).shape == (4, 0)
+
     def test_fits_are_reproducible(self, split: Split, retriever: Retriever) -> None:
         arrays, again = (each.searcher.export()[1] for each in (retriever, self.fitted(split)))
         assert arrays.keys() == again.keys()

@@ -88,6 +88,8 @@ class Extended:
         return known_S, own.matrix(len(known_S)).T.tocsr()
 
     def _scores_of(self, known: Query) -> NDArray[np.float32]:
+        if self._nowhere_M.all():
+            return np.full((len(known), len(self.mixtures)), NOWHERE, np.float32)
         if self._vectors_MD is not None and isinstance(self.fitted, VectorSearcher):
             scores = self.fitted.encode(known) @ self._vectors_MD.T
         else:
