@@ -9,6 +9,7 @@ from scipy import sparse
 from beamwood.errors import InputError
 from beamwood.kernels.links import LINKS
 from beamwood.kernels.mixtures import Mixtures
+from beamwood.kernels.reference import log_sigmoid
 from beamwood.retrieval.load import restore_searcher
 from beamwood.retrieval.new_items import extended_tree
 from beamwood.retrieval.new_items.added import with_items
@@ -117,6 +118,17 @@ def test_a_twin_in_a_history_has_the_effect_of_its_item(name):
     ours, theirs = (extended.search(query, 9, SearchOptions(allowed=others)) for query in (with_twin, with_item))
     assert np.array_equal(ours.items, theirs.items)
     np.testing.assert_allclose(ours.scores, theirs.scores, rtol=1e-5, atol=1e-6)
+
+
+def test_log_probabilities_beside_a_tree_are_those_of_its_scores():
+    """Also where an item beside the tree is in the history: with one level, the path is its last step."""
+    query = Query.of(ItemLists.from_lists([[1, 2, N], [N, N + 1, 7], [N + 1] * 5, [1, 2, 3]]))
+    items, mixtures = np.tile([N, N + 1], (4, 1)), Mixtures.of([{5: 1.0, 6: 1.0}, {9: 2.0, 11: 1.5}])
+    for seed in range(3):
+        by_path, plain = (with_items(full_tree(link=link, seed=seed), mixtures) for link in ("path", "softmax"))
+        scores, expected = by_path.score(query, items), log_sigmoid(plain.score(query, items))
+        np.testing.assert_allclose(scores, expected, rtol=1e-4, atol=1e-5)
+        assert scores.max() <= 0
 
 
 @pytest.mark.parametrize("name", SEARCHERS)

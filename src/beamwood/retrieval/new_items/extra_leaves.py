@@ -48,10 +48,11 @@ class ExtraLeaves:
     def score(self, leaves_BL: NDArray[np.int32]) -> Float32:
         """float32[B, O] for histories of leaves, which may be extra ones."""
         capacity, count = self._shape.capacity, len(self._mixtures)
-        known_U = sorted_distinct(np.concatenate([leaves_BL[leaves_BL < capacity], self._heaviest]))
-        known_U = known_U[known_U >= 0]
-        flat_BL = np.where(leaves_BL >= capacity, leaves_BL - capacity, count + np.searchsorted(known_U, leaves_BL))
-        flat_BL = np.where(leaves_BL < 0, np.int32(-1), flat_BL).astype(np.int32)
+        extra_BL, nearest_BL = leaves_BL >= capacity, leaves_BL.copy()
+        nearest_BL[extra_BL] = self._heaviest[leaves_BL[extra_BL] - capacity]
+        known_U = sorted_distinct(np.concatenate([nearest_BL[nearest_BL >= 0], self._heaviest]))
+        flat_nearest_BL = np.where(nearest_BL < 0, -1, count + np.searchsorted(known_U, nearest_BL)).astype(np.int32)
+        flat_BL = np.where(extra_BL, leaves_BL - capacity, flat_nearest_BL).astype(np.int32)
         flat = Shape(count + len(known_U), 2, 1)
         search = DinSearch(self._flat_weights(known_U), flat, table_nodes=0)
         extra_O = np.arange(count, dtype=np.int32)
@@ -59,10 +60,9 @@ class ExtraLeaves:
         if not self._core.by_path:
             return scores
         heaviest = np.tile(count + np.searchsorted(known_U, self._heaviest).astype(np.int32), (len(flat_BL), 1))
-        nearest = leaves_BL.copy()
-        nearest[leaves_BL >= capacity] = self._heaviest[leaves_BL[leaves_BL >= capacity] - capacity]
-        path = self._core.score(nearest, np.tile(self._heaviest, (len(flat_BL), 1)))
-        return path - log_sigmoid(search.score(flat_BL, heaviest)) + log_sigmoid(scores)
+        path = self._core.score(nearest_BL, np.tile(self._heaviest, (len(flat_BL), 1)))
+        # The path holds the last step of the same history: without extra leaves, which have no ancestors.
+        return path - log_sigmoid(search.score(flat_nearest_BL, heaviest)) + log_sigmoid(scores)
 
     def _flat_weights(self, known_U: NDArray[np.int32]) -> DinWeights:
         """The scorer of the extra leaves, followed by known ones."""
