@@ -251,7 +251,7 @@ def test_invalid_weights_are_refused(monkeypatch, path):
     monkeypatch.setenv("BEAMWOOD_KERNELS", path)
     tree, weights, histories = random_case(1)
     search, live, capacity = DinSearch(weights, tree.shape), tree.live_counts, tree.shape.capacity
-    for bad in [{"precision": "exakt"}, {"threads": 0}]:
+    for bad in [{"precision": "exakt"}, {"threads": 0}, {"threads": 1025}]:
         with pytest.raises(InputError):
             DinSearch(weights, tree.shape, **bad)
     short = dataclasses.replace(weights, nodes=weights.nodes[1:])

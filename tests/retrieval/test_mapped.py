@@ -19,6 +19,7 @@ from beamwood.artefact import read_artefact
 from beamwood.artefact.mapped import map_arrays
 from beamwood.data import Vocabulary
 from beamwood.errors import ArtefactError, InputError
+from beamwood.kernels import active_kernels
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.searchers.popularity import PopularitySearcher
 from bounded import line_of
@@ -76,10 +77,21 @@ def test_verify_finds_damage(tmp_path):
     file.write_bytes(content[:-4])
     with pytest.raises(ArtefactError, match="bytes"):
         beamwood.load(tmp_path / "model")
-    with pytest.raises(InputError, match="threads=0"):
-        beamwood.load(tmp_path / "model", threads=0)
+    for threads in (0, 1025):
+        with pytest.raises(InputError, match=rf"threads={threads} .* 1\.\.1024"):
+            beamwood.load(tmp_path / "model", threads=threads)
     file.write_bytes(content)
     assert beamwood.load(tmp_path / "model", threads=np.int64(2)) is not None
+
+
+@pytest.mark.parametrize(("name", "value"), [("BEAMWOOD_LEVEL", "avx2"), ("BEAMWOOD_KERNELS", "nativ")])
+def test_a_wrong_environment_variable_is_not_blamed_on_the_folder(tmp_path, monkeypatch, name, value):
+    if active_kernels()["path"] == "reference":
+        pytest.skip("the native core is not built")
+    retriever_of(tree_searcher(60)).save(tmp_path / "model")
+    monkeypatch.setenv(name, value)
+    with pytest.raises(InputError, match=f"^{name}='{value}' (?!.*fit)"):
+        beamwood.load(tmp_path / "model")
 
 
 def test_unaligned_arrays_are_copied(tmp_path):

@@ -61,7 +61,8 @@ def native_level(asked: str | None = None) -> str:
     known: list[str] = module.levels()
     level = asked or os.environ.get("BEAMWOOD_LEVEL") or known[-1]
     if level not in known:
-        raise InputError(f"instruction set {level!r} is not available here{nearest(level, known)}")
+        name = "level" if asked else "BEAMWOOD_LEVEL"
+        raise InputError(f"{name}={level!r} is no instruction set of this processor{nearest(level, known)}")
     return level
 
 

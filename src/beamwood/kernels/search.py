@@ -23,6 +23,7 @@ from beamwood.kernels.numpy_search import NumpySearcher
 from beamwood.kernels.reference import ExcludedLeaves, LiveCounts, SearchResult
 from beamwood.kernels.search_arguments import (
     MAX_K,
+    MAX_THREADS,
     check_k,
     check_width,
     checked_excluded,
@@ -79,8 +80,8 @@ class DinSearch:
             raise InputError(f"table_nodes={table_nodes} is outside 0..16383")
         if precision not in PRECISIONS:
             raise InputError(f"precision={precision!r} is unknown{nearest(precision, PRECISIONS)}")
-        if threads < 1:
-            raise InputError(f"threads={threads} is below 1")
+        if not 1 <= threads <= MAX_THREADS:
+            raise InputError(f"threads={threads} is outside 1..{MAX_THREADS}")
         if len(weights.nodes) != shape.num_nodes:
             raise InputError(f"the scorer has {len(weights.nodes)} nodes; a tree of {shape} has {shape.num_nodes}")
         if by_path and precision == "bf16":

@@ -16,6 +16,7 @@ from beamwood.types import IndexArray
 
 __all__ = [
     "MAX_K",
+    "MAX_THREADS",
     "check_k",
     "check_width",
     "checked_excluded",
@@ -27,6 +28,8 @@ __all__ = [
 
 MAX_K = 2**31
 """The largest k of the native core."""
+MAX_THREADS = 1024
+"""The most threads of the native core."""
 
 
 def check_width(k: int, beam_width: int) -> None:

@@ -18,6 +18,8 @@ from beamwood.data.vocabularies.open_vocabulary import OpenVocabulary
 from beamwood.data.vocabularies.vocabulary import Vocabulary
 from beamwood.errors import ArtefactError, InputError, UnknownSearcherError
 from beamwood.kernels.arrays import check_integers, values_unread
+from beamwood.kernels.dispatch import active_kernels
+from beamwood.kernels.search_arguments import MAX_THREADS
 from beamwood.retrieval.columns.filters import mask_of
 from beamwood.retrieval.columns.item_columns import ItemColumns
 from beamwood.retrieval.load import files_of, restore_searcher, with_searchers
@@ -60,9 +62,14 @@ def write_retriever(
 def read_retriever(
     path: str | os.PathLike[str], searchers: Mapping[str, type[Any]], *, threads: int, verify: bool
 ) -> dict[str, Any]:
-    """The fields of a `Retriever` from a folder; see `Retriever.load`. Errors: `ArtefactError` naming the file."""
-    if not is_number(threads, whole=True) or threads < 1:
-        raise InputError(f"threads={threads!r} is not a whole number of 1 or more")
+    """The fields of a `Retriever` from a folder; see `Retriever.load`.
+
+    Errors: `ArtefactError` naming the file; `InputError` on `threads`, or on an environment variable of the kernels.
+    """
+    if not is_number(threads, whole=True) or not 1 <= threads <= MAX_THREADS:
+        raise InputError(f"threads={threads!r} is not a whole number of 1..{MAX_THREADS}; give one, such as threads=4")
+    # A wrong environment variable is no fault of the folder.
+    active_kernels()
     artefact = read_artefact(path, kind="retriever", verify=verify)
     with nullcontext() if verify else values_unread():
         return _opened(artefact, searchers, threads=int(threads), verify=verify)

@@ -279,10 +279,11 @@ class Retriever:
         threads: int = 1,
         verify: bool = False,
     ) -> Retriever:
-        """Load a saved retriever, without training data or torch. Errors: `ArtefactError` naming the file.
+        """Load a saved retriever, without training data or torch.
 
         Weights are memory-mapped, so that processes share them; `verify` reads all files and checks digests and values.
         `threads`: rows searched at once, over all callers together. `searchers`: by kind the classes that only the
-        method's own file defines.
+        method's own file defines. Errors: `ArtefactError` naming the file; `InputError` on `threads` outside 1..1024,
+        or on an unknown value of an environment variable.
         """
         return cls(**read_retriever(path, searchers, threads=threads, verify=verify))
