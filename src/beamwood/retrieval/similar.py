@@ -12,12 +12,13 @@ from beamwood.errors import InputError, nearest
 from beamwood.ragged import sorted_distinct
 from beamwood.retrieval.item_vectors import cosines, directions, item_vectors, part_with
 from beamwood.retrieval.new_items.added import fitted_of, mixtures_of, num_known
+from beamwood.retrieval.new_items.extended import NOWHERE
 from beamwood.retrieval.searchers.candidates import allowed_seen
 from beamwood.retrieval.searchers.popularity import PopularitySearcher
 from beamwood.retrieval.searchers.tree import TreeSearcher
 from beamwood.retrieval.top_k import no_hits, top_k
 from beamwood.tree.tree import Shape
-from beamwood.types import Hits, ItemLists, Query, Searcher, SearchOptions
+from beamwood.types import BoolArray, Hits, IndexArray, ItemLists, Query, Searcher, SearchOptions
 
 __all__ = ["By", "similar_items"]
 
@@ -30,34 +31,34 @@ def similar_items(searcher: Searcher, items: NDArray[np.int32], k: int, options:
 
     "model": the recommendations for these items as history. "vectors": by cosine with the mean of the items'
     directions. "tree": by the depth of the lowest common ancestor with any of them, then by the distance of leaves.
-    Nothing is similar to a new item that is no mixture of known ones.
+    Nothing is similar to a new item that is no mixture of known ones, and it comes after all others.
     Errors: a method without vectors or tree, or without histories; an unknown `by`.
     """
     if by not in get_args(By):
         raise InputError(f"by={by!r} is unknown{nearest(str(by), get_args(By))}")
-    items = _placed(searcher, items)
+    given = ItemLists.from_lists([items]).distinct()
+    excluded = given if options.excluded is None else given.union(options.excluded)
+    items = items[_placed(searcher, items)]
     if len(items) == 0:
         return no_hits(1, k)
-    history = ItemLists.from_lists([items])
-    excluded = history.distinct() if options.excluded is None else history.union(options.excluded)
     if by == "model":
         _check_reads(searcher)
-        return searcher.search(
-            Query.of(history), k, SearchOptions(excluded, options.allowed, prepared=options.prepared)
-        )
+        history = Query.of(ItemLists.from_lists([items]))
+        return searcher.search(history, k, SearchOptions(excluded, options.allowed, prepared=options.prepared))
     if by == "tree":
         return _by_tree(searcher, items, k, replace(options, excluded=excluded))
     mean = directions(item_vectors(searcher, items)).mean(axis=0)
-    return top_k(cosines(searcher, mean)[None], k, excluded=excluded, allowed=options.allowed)
+    scores, new = cosines(searcher, mean), np.arange(num_known(searcher), searcher.num_items)
+    scores[new[~_placed(searcher, new)]] = NOWHERE
+    return top_k(scores[None], k, excluded=excluded, allowed=options.allowed)
 
 
-def _placed(searcher: Searcher, items: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Those that are known or a mixture of known ones."""
-    mixtures = mixtures_of(searcher)
+def _placed(searcher: Searcher, items: IndexArray) -> BoolArray:
+    """bool[M], those that are known or a mixture of known ones."""
+    mixtures, new = mixtures_of(searcher), items - num_known(searcher)
     if mixtures is None:
-        return items
-    new = items - num_known(searcher)
-    return items[(new < 0) | (mixtures.lists.lengths[np.maximum(new, 0)] > 0)]
+        return new < 0
+    return (new < 0) | (mixtures.lists.lengths[np.maximum(new, 0)] > 0)
 
 
 def _check_reads(searcher: Searcher) -> None:
@@ -72,25 +73,40 @@ def _by_tree(searcher: Searcher, items: NDArray[np.int32], k: int, options: Sear
     found = part_with(searcher, TreeSearcher)
     if found is None:
         raise InputError("this model has no tree; ask by 'model', or fit a method that has one, such as dtr")
-    tree, shape = found.tree, found.tree.shape
-    mixtures, known = mixtures_of(searcher), items
-    if mixtures is not None:
-        # An item beside the tree counts as the one with the largest weight in its mixture.
-        heaviest, beside = mixtures.heaviest(), tree.leaf_of_item[items] < 0
-        known = items.copy()
-        known[beside] = heaviest[items[beside] - num_known(searcher)]
-    given_leaves = tree.leaf_of_item[known[known >= 0]].astype(np.int64)
-    if len(given_leaves) == 0:
-        return no_hits(1, k)
-    near = allowed_seen(_near(found, given_leaves, k, options)[None], options)[0]
+    shape, first = found.tree.shape, num_known(searcher)
+    mixtures, leaf_of_item = mixtures_of(searcher), found.tree.leaf_of_item
+    leaves_of_new = leaf_of_item[first:].astype(np.int64)
+    beside = np.flatnonzero(leaves_of_new < 0)
+    if mixtures is not None and len(beside):
+        # An item beside the tree counts as the one with the largest weight in its mixture, if any.
+        heaviest = mixtures.heaviest()[beside]
+        leaves_of_new[beside] = np.where(heaviest < 0, -1, leaf_of_item[heaviest])
+
+    def leaves_of(given: NDArray[np.int32]) -> NDArray[np.int64]:
+        leaves = leaf_of_item[given].astype(np.int64)
+        leaves[given >= first] = leaves_of_new[given[given >= first] - first]
+        return leaves
+
+    near = _near(found, leaves_of(items), k, options)
+    near = sorted_distinct(np.concatenate([near, (first + beside).astype(np.int32)]))
+    near = allowed_seen(near[None], options)[0]
     near = near[near >= 0]
-    keys = _nearness(shape, given_leaves, tree.leaf_of_item[near].astype(np.int64))
-    hits, best = no_hits(1, k), np.lexsort((near, -keys))[:k]
+    return _nearest(shape, leaves_of(items), near, leaves_of(near), k)
+
+
+def _nearest(
+    shape: Shape, given: NDArray[np.int64], near_M: NDArray[np.int32], leaves_M: NDArray[np.int64], k: int
+) -> Hits:
+    """The k items of the nearest leaves, as one row; those without a leaf, -1, come last."""
+    keys = np.full(len(near_M), -1, np.int64)
+    some = leaves_M >= 0
+    keys[some] = _nearness(shape, given, leaves_M[some])
+    hits, best = no_hits(1, k), np.lexsort((near_M, -keys))[:k]
     common, rest = np.divmod(keys[best], shape.capacity + 1)
     distances = (shape.capacity - rest).astype(np.float32)
-    hits.items[0, : len(best)], hits.scored[0] = near[best], len(near)
     scores = common.astype(np.float32) + np.float32(0.999) * (1 - distances / (shape.capacity + 1))
-    hits.scores[0, : len(best)] = scores
+    hits.items[0, : len(best)], hits.scored[0] = near_M[best], np.count_nonzero(some)
+    hits.scores[0, : len(best)] = np.where(keys[best] < 0, NOWHERE, scores)
     return hits
 
 
