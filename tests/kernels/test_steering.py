@@ -107,13 +107,18 @@ def test_the_head_equals_its_equation():
 
 @pytest.mark.parametrize("path", ["native", "reference"])
 @pytest.mark.parametrize("kind", ["steer", "cascade"])
-def test_a_way_without_pruning_is_the_full_search(monkeypatch, path, kind):
+@pytest.mark.parametrize("most", [1000, 2**33])
+def test_a_way_without_pruning_is_the_full_search(monkeypatch, path, kind, most):
+    """Also for counts that no native integer holds: as a k above 20 multiplies those of a stored way."""
     if path == "native" and LIVE["path"] != "native":
         pytest.skip("the native core is not built")
     monkeypatch.setenv("BEAMWOOD_KERNELS", path)
     tree, weights, histories = random_case(9, num_items=150, num_rows=5, similarity=6, neighbours=3)
     search = DinSearch(with_light(weights, 9), tree.shape, precision="float32")
-    got = search.steered(histories, Way(kind, 1000, 1000), k=20, live=tree.live_counts)
+    got = search.steered(histories, Way(kind, most, most), k=20, live=tree.live_counts)
+    assert (search.later(histories[:1], Way(kind, most, most), k=20, live=tree.live_counts) is None) == bool(
+        search.why_numpy
+    )
     exact = search.exact(histories, 20, live=tree.live_counts)
     assert np.array_equal(got.leaves, exact.leaves)
     assert np.array_equal(got.scores, exact.scores)

@@ -164,8 +164,14 @@ class DinSearch:
         if self.weights.light is None or way.kind == "beam":
             raise InputError(f"{way} is steered by no light head; use `beam`, or fit with model.light_width above 0")
         check_width(k, way.beam_width)
-        numbers = (way.beam_width, way.judged, way.kind == "cascade", again)
-        return self._found(self._core.steered, history_BL, (numbers, k), live, excluded, self.shape.depth)
+        return self._found(
+            self._core.steered, history_BL, (self._numbers(way, again), k), live, excluded, self.shape.depth
+        )
+
+    def _numbers(self, way: Way, again: bool) -> tuple[int, int, bool, bool]:
+        """A steered way in the form of the core; counts beyond the leaves have no effect."""
+        capacity = self.shape.capacity
+        return min(way.beam_width, capacity), min(way.judged, capacity), way.kind == "cascade", again
 
     def later(
         self,
@@ -187,8 +193,7 @@ class DinSearch:
         try:
             if way.kind == "beam":
                 return Later(self._core.beam(history_BL, width, k, live, *lists, later=True))
-            numbers = (way.beam_width, way.judged, way.kind == "cascade", again)
-            return Later(self._core.steered(history_BL, numbers, k, live, *lists, later=True))
+            return Later(self._core.steered(history_BL, self._numbers(way, again), k, live, *lists, later=True))
         except (TypeError, ValueError):
             return None
 
