@@ -1,6 +1,7 @@
 """A batch job from Python: what an interrupted one may be continued with."""
 
 from contextlib import nullcontext
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -9,10 +10,11 @@ import pytest
 from beamwood.data.vocabularies.vocabulary import Vocabulary
 from beamwood.errors import InputError
 from beamwood.retrieval.batch.group_answers import OfRetriever, in_process
-from beamwood.retrieval.batch.job import Job, count_by_rank
+from beamwood.retrieval.batch.job import FORMATS, Job, count_by_rank
 from beamwood.retrieval.request import Request
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.searchers.popularity import PopularitySearcher
+from beamwood.types import ItemLists
 
 NUM_ITEMS = 3000
 RETRIEVER = Retriever(PopularitySearcher(np.arange(NUM_ITEMS)), Vocabulary(pl.Series(range(NUM_ITEMS))))
@@ -62,3 +64,17 @@ def test_a_job_checks_its_labels_and_its_file(tmp_path):
         job_of(None, [[5], [6]]).run(tmp_path / "answers.txt")
     assert not list(tmp_path.iterdir())
     assert job_of(None, [[5], [6]]).run(str(tmp_path / "answers.csv")) == 2
+
+
+@pytest.mark.parametrize("by_users", [False, True])
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_a_job_without_rows_writes_a_file_without_answers(tmp_path, suffix, by_users):
+    nobody = replace(RETRIEVER, users=Vocabulary(pl.Series([], dtype=pl.Int64)), histories=ItemLists.empty(0))
+    job = replace(job_of(None, [], labels=[]), by_users=by_users, engine=in_process(OfRetriever(nobody)))
+    target = tmp_path / f"answers{suffix}"
+    assert job.run(target, say=lambda done, total, rate: pytest.fail(f"{done} of {total} at {rate}")) == 0
+    assert count_by_rank(target, 1, 3) == [0, 0]
+    if suffix == ".parquet":
+        types = {"query": pl.Int64, "rank": pl.Int32, "item": pl.Int64, "score": pl.Float64}
+        assert dict(pl.read_parquet(target).schema) == types
+    assert [path.name for path in tmp_path.iterdir()] == [target.name]

@@ -99,7 +99,8 @@ class GroupAnswers:
 
     def frame(self, group: Group) -> pl.DataFrame:
         """One row a recommendation, in the order of the queries, computed by several threads."""
-        blocks = [(group.rows[block], group.labels[block]) for block in slices(len(group.rows), _ROWS)]
+        cuts = list(slices(len(group.rows), _ROWS)) or [slice(0, 0)]
+        blocks = [(group.rows[cut], group.labels[cut]) for cut in cuts]
         if self.options.threads == 1 or len(blocks) == 1:
             return pl.concat([self._frame(*block) for block in blocks])
         with ThreadPoolExecutor(self.options.threads) as pool:

@@ -146,7 +146,8 @@ class Job:
 
     def _run(self, target: Path, folder: Path, *, resume: bool, say: Say | None) -> int:
         self._prepare(folder, resume=resume)
-        cuts = list(slices(len(self.rows), GROUP_ROWS))
+        # Of no rows, an empty group has the columns and their types.
+        cuts = list(slices(len(self.rows), GROUP_ROWS)) or [slice(0, 0)]
         parts = [folder / f"{number:06d}{target.suffix}" for number in range(len(cuts))]
         missing = [number for number, part in enumerate(parts) if not part.exists()]
         groups = (Group(number, self.rows[cuts[number]], self.labels[cuts[number]]) for number in missing)
@@ -156,7 +157,7 @@ class Job:
             with whole_file(parts[number]) as fresh:
                 fresh.write_bytes(encoded)
             answered += cuts[number].stop - cuts[number].start
-            if say is not None:
+            if say is not None and answered > 0:
                 say(before + answered, len(self.rows), answered / max(time.monotonic() - began, 1e-9))
         _join(parts, target)
         shutil.rmtree(folder)
