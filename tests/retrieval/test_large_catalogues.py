@@ -145,6 +145,16 @@ def test_vectors_of_new_items_as_before_are_not_mixed_anew(monkeypatch):
     np.testing.assert_allclose(found._vectors_MD, plain(again, searcher.vectors), rtol=1e-6)
 
 
+def test_mixtures_that_were_overwritten_are_forgotten():
+    """A server that changes its new items for months keeps no more mixtures than leaves."""
+    searcher = tree_searcher(300)
+    empty = np.flatnonzero(searcher.tree.item_of_leaf < 0)
+    near = int(searcher.tree.item_of_leaf[empty[0] - 1])
+    for turn in range(len(empty) + 20):
+        assert with_items(searcher, Mixtures.of([{near: 2.0 + turn, 8: 1.0}])).num_beside == 0
+    assert len(slots_of(searcher)._written) <= len(empty)
+
+
 def test_new_items_as_before_keep_their_leaves_without_a_look(monkeypatch):
     searcher, rng = tree_searcher(3000), np.random.default_rng(5)
     rows = [

@@ -119,6 +119,8 @@ class Slots:
             before = self._held.pop(leaf, None)
             if before is not None:
                 self._written[before].remove(leaf)
+                if not self._written[before]:
+                    del self._written[before]
             self._held[leaf] = key
             self._written.setdefault(key, []).append(leaf)
 
