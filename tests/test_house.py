@@ -1,6 +1,10 @@
-"""Architecture rules: packages import lower layers only, files and functions stay small, attribute checks are rare."""
+"""Architecture rules: packages import lower layers only, files and functions stay small, attribute checks are rare.
+
+Scripts and messages name targets and functions that exist.
+"""
 
 import ast
+import importlib
 import re
 import tomllib
 from collections.abc import Iterator
@@ -96,6 +100,22 @@ def test_attribute_checks_are_rare():
     assert len(re.findall(r"\bhasattr\(", text)) <= 5
     assert len(re.findall(r"\bgetattr\(", text)) <= 8
     assert not re.search(r"TRAINS|search_askers|PersonalSearcher|is_personal|METHODS_OF|STARTED", text)
+
+
+def test_targets_that_a_text_names_are_in_the_makefile():
+    targets = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    texts = [path for part in ("src", "tests", "docs", "native", "benchmarks") for path in (ROOT / part).rglob("*.*")]
+    for path in [*texts, *ROOT.glob("*.md"), ROOT / "Makefile"]:
+        if path.suffix in ("", ".py", ".md", ".sh"):
+            assert set(re.findall(r"`make ([a-z0-9-]+)", path.read_text())) <= targets, path
+
+
+def test_scripts_import_names_that_exist():
+    for path in (ROOT / "native").glob("*.sh"):
+        for code in re.findall(r"-c '([^']+)'", path.read_text()):
+            for node in ast.walk(ast.parse(code)):
+                for each in node.names if isinstance(node, ast.ImportFrom) else ():
+                    assert each.name in dir(importlib.import_module(node.module)), f"{path.name}: {each.name}"
 
 
 TESTS = sorted(path for path in (ROOT / "tests").rglob("*.py") if "time()" in path.read_text())

@@ -41,7 +41,7 @@ def program(name):
     """The path of a Debian program; without it the test is skipped."""
     found = shutil.which(name)
     if found is None:
-        pytest.skip(f"no {name}; `make debian` installs it where it may")
+        pytest.skip(f"no {name}; `make emulators` installs it where it may")
     return found
 
 
