@@ -52,6 +52,35 @@ def test_several_zones_and_formats_in_one_column():
     assert times_of(texts) == [int(moment.timestamp()) * 1_000_000 for moment in expected]
 
 
+@pytest.mark.parametrize(
+    ("text", "utc"),
+    [
+        ("2024-07-01 12:00:00-04:00 America/New_York", 16),
+        ("2024-07-01 12:00-04 America/New_York", 16),
+        ("2024-07-01 12:00:00 -1000 HST", 22),
+        ("2024-07-01T12:00:00Z[Europe/London]", 12),
+        ("2024-07-01 12:00:00 (EST)", 17),
+        ("2024-07-01 12:00 PM (Europe/Paris)", 10),
+        ("1 Jul 2024 12:00:00 GMT (Greenwich Mean Time)", 12),
+    ],
+)
+def test_an_offset_counts_before_a_name_and_a_name_in_brackets_counts(text, utc):
+    moment = int(dt.datetime(2024, 7, 1, utc, tzinfo=dt.UTC).timestamp()) * 1_000_000
+    assert times_of([text]) == [moment]
+
+
+@pytest.mark.parametrize("pattern", ["%Y-%m-%d %H:%M %z %Z", "%Y-%m-%d %z %H:%M %Z", "%Y-%m-%d %H:%M %z (%Z)"])
+def test_a_format_with_an_offset_and_a_name_takes_the_offset(pattern):
+    text = pattern.replace("%z", "-0400").replace("%Z", "America/New_York").replace("%H:%M", "12:00")
+    text = text.replace("%Y-%m-%d", "2024-07-01")
+    assert times_of([text], time_format=pattern) == times_of(["2024-07-01 16:00"])
+
+
+def test_an_unknown_name_in_brackets_is_refused():
+    with pytest.raises(InputError, match=r"cannot be read, the first '2024-07-01 10:00 \(Eastern Time\)' in row 1"):
+        times_of(["2024-07-01 10:00 (Eastern Time)"])
+
+
 def test_a_format_that_occurs_late_is_read_too():
     texts = ["2024-01-01 10:00:00"] * 1500 + ["Mon, 01 Jan 2024 10:00:00 GMT"]
     assert len(set(times_of(texts))) == 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import zoneinfo
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Literal
@@ -36,7 +36,7 @@ _OFFSETS = {
     "EET": "+02:00",
     "EEST": "+03:00",
 }
-_ZONE = r"([A-Za-z][A-Za-z0-9_+-]*(?:/[A-Za-z0-9_+-]+)*)\]?$"
+_ZONE = r"([A-Za-z][A-Za-z0-9_+-]*(?:/[A-Za-z0-9_+-]+)*)[\])]?$"
 _MOST_ZONES = 100
 _DATES = ("%Y-%m-%d", "%d %B %Y", "%B %d %Y", "%d-%B-%Y")
 _CLOCKS = ("%H:%M:%S%.f", "%H:%M", "%I:%M:%S %p", "%I:%M %p")
@@ -97,7 +97,7 @@ def by_format(table: Source, name: str, time_format: str) -> ReadTimes:
         text = text.str.replace(r"^(.*),(\d+)", "${1}.${2}")
     words = _zone_words(table, text) if "%Z" in time_format else []
     places = any(word.upper() not in _OFFSETS for word in words)
-    time = _microseconds(text, (re.sub(r"\s*%Z", "" if places else "%#z", pattern),), words)
+    time = _microseconds(text, (re.sub(r"[\s(\[]*%Z[\])]?", "" if places else "%#z", pattern),), words)
     try:
         table.frame.select(time.count()).collect(engine="streaming")
     except pl.exceptions.PolarsError as error:
@@ -164,9 +164,10 @@ def _format_of(match: re.Match[str], first: str, second: str) -> str:
 
 
 def _plain(column: pl.Expr) -> pl.Expr:
-    """Normalised text: single blanks, hyphens in dates, no weekday, comment or comma, 00:00 after a bare date."""
+    """Normalised text: single blanks, hyphens in dates, no weekday, comma or comment on an offset, days as 00:00."""
     text = column.str.strip_chars().str.replace(r"^(?i)(mon|tues?|wed(nes)?|thu(rs)?|fri|sat(ur)?|sun)(day)?,? ", "")
-    text = text.str.replace(r"\s*\([A-Za-z ]+\)$", "").str.replace(r"(?:GMT|UTC)([+-]\d{2}:?\d{2})$", "${1}")
+    text = text.str.replace(r"([+-]\d{2}:?\d{2}|GMT|UTC)\s*\([A-Za-z ]+\)$", "${1}")
+    text = text.str.replace(r"(?:GMT|UTC)([+-]\d{2}:?\d{2})$", "${1}")
     # Unix and Java print the zone before the year.
     text = text.str.replace(r"^([A-Za-z]+ +\d{1,2}) (\d{2}:\d{2}:\d{2}) ([A-Z]{1,5}) (\d{4})$", "${1} ${4} ${2} ${3}")
     # Python's logging and ISO 8601 have a comma before parts of a second.
@@ -191,7 +192,7 @@ def _zone_words(table: Source, text: pl.Expr) -> list[str]:
 
 
 def _end(word: str) -> str:
-    return rf"(?i)[ \[]*\b{re.escape(word)}\]?$"
+    return rf"(?i)[ \[(]*\b{re.escape(word)}[\])]?$"
 
 
 def _without_zones(text: pl.Expr, words: Iterable[str]) -> pl.Expr:
@@ -207,19 +208,27 @@ def _shapes() -> tuple[str, ...]:
     return (*(f"{shape}%#z" for shape in plain), *plain, *_OTHERS)
 
 
-def _microseconds(text: pl.Expr, shapes: Iterable[str], words: Iterable[str]) -> pl.Expr:
-    """Microseconds in UTC by the first format that fits; a repeated hour counts as the earlier one."""
-    bare = _without_zones(text, words)
-    local = pl.coalesce(pl.lit(None, pl.Datetime("us")), *(_moment(bare, shape) for shape in shapes))
+def _microseconds(text: pl.Expr, shapes: Sequence[str], words: Iterable[str]) -> pl.Expr:
+    """Microseconds in UTC by the first format that fits; a repeated hour counts as the earlier one.
+
+    A place adds nothing to a time with an offset.
+    """
+    bare, never = _without_zones(text, words), pl.lit(None, pl.Datetime("us"))
+    sure = pl.coalesce(never, *(_moment(bare, shape) for shape in shapes if _has_offset(shape)))
+    local = pl.coalesce(never, *(_moment(bare, shape) for shape in shapes if not _has_offset(shape)))
     time = local.dt.timestamp("us")
     for place in (word for word in words if word.upper() not in _OFFSETS):
         there = local.dt.replace_time_zone(place, ambiguous="earliest", non_existent="null").dt.timestamp("us")
         time = pl.when(text.str.contains(_end(place))).then(there).otherwise(time)
-    return time
+    return pl.coalesce(sure.dt.timestamp("us"), time)
+
+
+def _has_offset(shape: str) -> bool:
+    return re.search(r"%:*#?z", shape) is not None
 
 
 def _moment(text: pl.Expr, shape: str) -> pl.Expr:
-    if re.search(r"%:*#?z", shape) is None:
+    if not _has_offset(shape):
         return text.str.to_datetime(shape, time_unit="us", strict=False)
     zoned = text.str.to_datetime(shape, time_unit="us", strict=False, time_zone="UTC")
     return zoned.dt.replace_time_zone(None)
