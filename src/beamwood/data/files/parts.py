@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 from collections import Counter
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -22,12 +24,17 @@ _NULL = "__HIVE_DEFAULT_PARTITION__"
 _MOST_FILES = 20_000
 # Folders by which a table says which of its files still count.
 _KEPT_BY = {"_delta_log": "Delta Lake", ".hoodie": "Hudi"}
+# A character of a name that `glob.escape` wrote in brackets.
+_ESCAPED = re.compile(r"\[([*?[])\]")
 
 
 class TableFiles:
-    """Files of one kind, in the order of their names, that hold rows of one table; `left_out`: others beside them."""
+    """Files of one kind, in the order of their names, that hold rows of one table; `left_out`: others beside them.
 
-    def __init__(self, name: str, files: Sequence[Path], left_out: Sequence[str], root: Path | None) -> None:
+    `root`: the folder below which folders may be keys.
+    """
+
+    def __init__(self, name: str, files: Sequence[Path], left_out: Sequence[str], root: Path) -> None:
         self.name, self.files, self.left_out, self.root = name, tuple(files), tuple(left_out), root
 
     def joined(self, frames: Sequence[pl.LazyFrame], schemas: Sequence[Mapping[str, Any]]) -> pl.LazyFrame:
@@ -82,7 +89,7 @@ class TableFiles:
 
     def _keys(self, file: Path, names: Container[str]) -> dict[str, str | None]:
         """The keys and values of a part's folders beyond its own columns, URL-encoded as Hive and Spark write them."""
-        folders = () if self.root is None else file.relative_to(self.root).parts[:-1]
+        folders = file.relative_to(self.root).parts[:-1]
         pairs = ([unquote(part) for part in folder.partition("=")] for folder in folders)
         said = {key: value for key, mark, value in pairs if mark and key not in names}
         return {key: None if value == _NULL else value for key, value in said.items()}
@@ -91,31 +98,35 @@ class TableFiles:
 def parts_of(path: str, suffix_of: Callable[[str], str | None]) -> TableFiles | None:
     """The parts in a folder, or of a pattern such as "logs/*.csv" unless a file has that name; None for anything else.
 
-    Hidden files and those that begin with "_" are skipped. Errors: no part; parts of several kinds.
+    Hidden names and those that begin with "_" are skipped, unless the pattern asks for them. A folder that links lead
+    to by several ways is read once. Errors: no part; parts of several kinds.
     """
-    if os.path.isdir(path):
-        root: Path | None = Path(path)
-        found = _files_below(path)
+    is_folder = os.path.isdir(path)
+    if is_folder:
+        root = Path(path)
+        found, again = _files_below(path)
     elif glob.has_magic(path) and not os.path.exists(path) and not is_address(Path(path)):
-        root, found = None, sorted(Path(each) for each in glob.glob(path, recursive=True) if os.path.isfile(each))
+        root = _root_of(Path(path))
+        found, again = _files_like(path, root)
     else:
         return None
     files = [file for file in found if suffix_of(file.name) is not None]
     kinds = Counter(suffix_of(file.name) for file in files)
     if not kinds:
-        what = "is a folder without" if root is not None else "names no"
+        what = "is a folder without" if is_folder else "names no"
         raise InputError(f"{path} {what} files of a known ending; give a log, or a folder of its parts")
     if len(kinds) > 1:
         told = ", ".join(f"{count} of {suffix}" for suffix, count in kinds.most_common())
         most = f"*{kinds.most_common(1)[0][0]}"
-        below = root is not None and any(file.parent != root for file in files if suffix_of(file.name) == most[1:])
-        such = most if root is None else os.path.join(glob.escape(path), "**" if below else "", most)
+        below = any(file.parent != root for file in files if suffix_of(file.name) == most[1:])
+        such = os.path.join(glob.escape(path), "**" if below else "", most) if is_folder else most
         raise InputError(f"{path} holds files of several kinds ({told}); name one file, or a pattern such as {such!r}")
-    return TableFiles(path, files, [file.name for file in found if suffix_of(file.name) is None], root)
+    left_out = [*again, *(file.name for file in found if suffix_of(file.name) is None)]
+    return TableFiles(path, files, left_out, root)
 
 
-def _files_below(path: str) -> list[Path]:
-    """The files below a folder, sorted, without what is hidden.
+def _files_below(path: str) -> tuple[list[Path], list[str]]:
+    """The files below a folder, sorted, without what is hidden, and in words the folders met again by a link.
 
     Errors: more than any log has; what cannot be read; a table whose files hold rows that were deleted.
     """
@@ -123,16 +134,54 @@ def _files_below(path: str) -> list[Path]:
     def refuse(error: OSError) -> None:
         raise InputError(f"{error.filename} cannot be read ({error.strerror}); name the folder of the log's parts")
 
-    found = list[Path]()
-    for folder, inner, names in os.walk(path, onerror=refuse):
-        for kept_by in _KEPT_BY.keys() & set(inner):
-            raise InputError(
-                f"{folder} is a table of {_KEPT_BY[kept_by]}, whose files hold deleted and older rows too; write the "
-                "rows that count to Parquet, and give that"
-            )
-        inner[:] = [name for name in inner if not name.startswith((".", "_"))]
-        files = (Path(folder, name) for name in names if not name.startswith((".", "_")))
-        found += [file for file in files if os.path.isfile(file)]
-        if len(found) > _MOST_FILES:
-            raise InputError(f"{path} holds more than {_MOST_FILES:,} files; name the folder of the log's parts")
-    return sorted(found)
+    found, again, seen, starts = list[Path](), list[Path](), set[str](), [path]
+    # Links to folders are followed last, so that a folder is met by its own name first.
+    for start in starts:
+        for folder, inner, names in os.walk(start, onerror=refuse):
+            if os.path.realpath(folder) in seen:
+                again.append(Path(folder))
+                inner.clear()
+                continue
+            seen.add(os.path.realpath(folder))
+            for kept_by in _KEPT_BY.keys() & set(inner):
+                raise InputError(
+                    f"{folder} is a table of {_KEPT_BY[kept_by]}, whose files hold deleted and older rows too; write "
+                    "the rows that count to Parquet, and give that"
+                )
+            inner[:] = [name for name in inner if not name.startswith((".", "_"))]
+            starts += (each for each in (os.path.join(folder, name) for name in inner) if os.path.islink(each))
+            found += [Path(folder, name) for name in names if not name.startswith((".", "_"))]
+            if len(found) > _MOST_FILES:
+                raise InputError(f"{path} holds more than {_MOST_FILES:,} files; name the folder of the log's parts")
+    return sorted(found), _met_again(again)
+
+
+def _files_like(pattern: str, root: Path) -> tuple[list[Path], list[str]]:
+    """The files of a pattern, sorted, and in words the folders met again by a link."""
+    found = sorted(Path(each) for each in glob.glob(pattern, recursive=True) if not os.path.isdir(each))
+    if not _has_underscore(Path(pattern), root):
+        found = [file for file in found if not _has_underscore(file, root)]
+    ways = dict[str, Path]()
+    for folder in sorted({file.parent for file in found}, key=_links):
+        ways.setdefault(os.path.realpath(folder), folder)
+    kept = set(ways.values())
+    again = {file.parent for file in found if file.parent not in kept}
+    return [file for file in found if file.parent in kept], _met_again(sorted(again))
+
+
+def _root_of(pattern: Path) -> Path:
+    """The folder in front of the first wildcard."""
+    fixed = takewhile(lambda part: not glob.has_magic(_ESCAPED.sub("", part)), pattern.parts)
+    return Path(*(_ESCAPED.sub(r"\1", part) for part in fixed))
+
+
+def _has_underscore(path: Path, root: Path) -> bool:
+    return any(part.startswith("_") for part in path.parts[len(root.parts) :])
+
+
+def _links(folder: Path) -> tuple[int, Path]:
+    return sum(os.path.islink(each) for each in (folder, *folder.parents)), folder
+
+
+def _met_again(folders: Iterable[Path]) -> list[str]:
+    return [f"{name} (a second way to a folder)" for name in dict.fromkeys(folder.name for folder in folders)]

@@ -171,6 +171,8 @@ def _open_part(file: Path, parts: TableFiles, layout: Layout) -> Source:
 def _open_file(path: Path, layout: Layout) -> Source:
     # os.path.exists, as Path.exists raises on a name that is too long.
     if not os.path.exists(path):
+        if os.path.islink(path):
+            raise InputError(f"{path} is a link to {os.readlink(path)}, where no file is; mend the link, or delete it")
         raise InputError(f"{path} does not exist{nearest_path(path)}")
     if not path.is_file():
         raise InputError(f"{path} is a pipe, a socket or a device, which is not read twice; save it as a file first")

@@ -1,0 +1,104 @@
+"""Parts of a log behind links and patterns: none is left out silently, and none counts twice."""
+
+import os
+import re
+
+import polars as pl
+import pytest
+
+from beamwood.data import ColumnNames, read_log
+from beamwood.errors import InputError
+
+ROWS = pl.DataFrame({"user_id": range(6), "item_id": range(6)})
+READ = "3 files are read as one, in the order of their names"
+AGAIN = "left out beside them: {} (a second way to a folder)"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A log of two files, and a third below a link to a folder elsewhere."""
+    for name in ("log/a.csv", "log/b.csv", "elsewhere/c.csv"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        ROWS.write_csv(tmp_path / name)
+    (tmp_path / "log/more").symlink_to(tmp_path / "elsewhere")
+    return tmp_path / "log"
+
+
+def sources(folder):
+    return folder, folder / "**/*.csv"
+
+
+def test_linked_files_and_folders_are_read(folder):
+    for source in sources(folder):
+        log = read_log(source)
+        assert len(log.frame) == 18
+        assert log.report.notes == (READ,)
+    (folder / "d.csv").symlink_to(folder.parent / "elsewhere/c.csv")
+    assert len(read_log(folder).frame) == 24
+
+
+def test_a_link_to_nothing_is_refused(folder):
+    (folder / "d.csv").symlink_to("gone.csv")
+    for source in (*sources(folder), folder / "d.csv"):
+        with pytest.raises(InputError, match=r"d\.csv is a link to gone\.csv, where no file is; mend the link, or"):
+            read_log(source)
+
+
+def test_a_part_that_is_a_pipe_is_refused(folder):
+    os.mkfifo(folder / "d.csv")
+    for source in sources(folder):
+        with pytest.raises(InputError, match=r"d\.csv is a pipe, a socket or a device"):
+            read_log(source)
+
+
+@pytest.mark.parametrize("target", [".", "..", "more"])
+def test_a_folder_with_two_ways_is_read_once(folder, target):
+    """A loop, a loop from above, and a second name, which comes first in the order of names."""
+    (folder / "latest").symlink_to(target)
+    source = folder if target != ".." else folder.parent / "log"
+    for each in (source, folder / "**/*.csv"):
+        log = read_log(each)
+        assert len(log.frame) == 18
+        assert log.report.notes[0] == READ
+
+
+def test_a_second_name_of_a_part_is_told(tmp_path):
+    for day in (1, 2):
+        (tmp_path / f"log/zone={day}").mkdir(parents=True)
+        ROWS.write_csv(tmp_path / f"log/zone={day}/x.csv")
+    (tmp_path / "log/latest").symlink_to("zone=2")
+    for source in (tmp_path / "log", tmp_path / "log/*/*.csv", tmp_path / "log/**/*.csv"):
+        log = read_log(source)
+        assert len(log.frame) == 12
+        assert log.report.notes[1] == AGAIN.format("latest")
+
+
+@pytest.mark.parametrize("pattern", ["**/*.csv", "*/*.csv", "zone=*/x.csv", "zone=*/*"])
+def test_a_pattern_keeps_the_keys_of_folders(tmp_path, monkeypatch, pattern):
+    """As a folder does; below a folder with a wildcard's character in its name, and with a relative pattern."""
+    for zone in (1, 2):
+        (tmp_path / f"lo[g]/zone={zone}").mkdir(parents=True)
+        ROWS.write_csv(tmp_path / f"lo[g]/zone={zone}/x.csv")
+    monkeypatch.chdir(tmp_path / "lo[g]")
+    for source in (tmp_path / "lo[[]g]" / pattern, pattern):
+        log = read_log(source, columns=ColumnNames(context=("zone",)))
+        assert log.frame["context.zone"].to_list() == ["1"] * 6 + ["2"] * 6
+
+
+def test_the_advised_pattern_keeps_the_keys_of_folders(tmp_path):
+    for zone in (1, 2):
+        (tmp_path / f"zone={zone}").mkdir()
+        ROWS.write_parquet(tmp_path / f"zone={zone}/x.parquet")
+    ROWS.write_csv(tmp_path / "notes.csv")
+    with pytest.raises(InputError, match="files of several kinds") as caught:
+        read_log(tmp_path)
+    advised = re.search("such as '(.*)'", str(caught.value))[1]
+    assert read_log(advised, columns=ColumnNames(context=("zone",))).frame["context.zone"].n_unique() == 2
+
+
+def test_names_with_an_underscore_are_skipped_unless_asked_for(tmp_path):
+    for name in ("us/a.csv", "us/_tmp.csv", "_old/b.csv", "us/_more/c.csv"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        ROWS.write_csv(tmp_path / name)
+    for pattern in ("us/*.csv", "**/*.csv", "us/_*.csv", "_old/*.csv", "*/_*/*.csv"):
+        assert len(read_log(tmp_path / pattern).frame) == 6
