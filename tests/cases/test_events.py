@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -10,7 +11,7 @@ import pytest
 
 import beamwood
 from beamwood.cli.listed import parse_events, parse_names
-from beamwood.data import ColumnNames, Dataset, disjoint_users, leave_one_out, read_log
+from beamwood.data import ColumnNames, Dataset, describe_log, disjoint_users, leave_one_out, read_log
 from beamwood.errors import ArtefactError, InputError
 from beamwood.fitting.counting import counts_within, interactions, weighted_counts
 from beamwood.methods.cooccurrence import similarity
@@ -66,6 +67,28 @@ def test_the_last_event_of_a_pair_decides_rejection():
         [10],
     ]
     assert "1 pair of a user and an item with a negative event last" in data.report["notes"][-1]
+
+
+def test_negative_events_need_no_weight():
+    rated = SMALL.with_columns(rating=pl.when(event="skip").then(None).when(event="buy").then(5).otherwise(2))
+    for weights in (rated, rated.with_columns(pl.col("rating").fill_null(1))):
+        log = read_log(weights, columns=ColumnNames(event="event"), negative_events=["skip"], min_weight=4)
+        assert log.frame.rows() == [(1, 10, 2), (1, 12, 5)]
+        assert log.rejected.rows() == [(1, 11), (2, 10), (3, 11)]
+        assert "2 rows kept, 4 left out" in log.report.weight
+    with pytest.raises(InputError, match="no row has a 'rating' of at least min_weight=9, the largest is 5"):
+        read_log(weights, columns=ColumnNames(event="event"), negative_events=["skip"], min_weight=9)
+    for users in (0, 1):
+        with pytest.raises(InputError, match=f"has {users} user"):
+            Dataset.from_log(replace(log, frame=log.frame.head(users)))
+
+
+def test_a_description_counts_repeats_as_the_log_does():
+    rows = SMALL.with_columns(time=pl.col("time") // 3)
+    for weights in ({"buy": 1, "view": 0.3}, {"buy": 1, "view": 1}):
+        kinds = {"columns": ColumnNames(event="event"), "events": weights}
+        assert describe_log(rows, **kinds)["duplicates"] == read_log(rows, **kinds).report.duplicates
+    assert read_log(rows, **kinds).report.duplicates == 1
 
 
 def test_the_kinds_are_stored():

@@ -206,14 +206,14 @@ def _rejected(
 
 
 def _users_of(log: Any) -> Vocabulary:
-    """The users of a log. Errors: another type than `Log`; a single user."""
+    """The users of a log. Errors: another type than `Log`; no user, or a single one."""
     if not isinstance(log, Log):
         raise InputError(f"log is a {type(log).__name__}; read it with beamwood.data.read_log")
     users = Vocabulary.of(log.frame["user"])
     if len(users) < 2:
         raise InputError(
-            f"{log.report.source} has 1 user; splits and comparisons need at least two: give more, or name another "
-            f"column than '{log.report.columns['user']}' with --user-column"
+            f"{log.report.source} has {counted(len(users), 'user')}; splits and comparisons need at least two: give "
+            f"more, or name another column than '{log.report.columns['user']}' with --user-column"
         )
     return users
 

@@ -144,11 +144,11 @@ def read_log(
     column `columns.event` that count, as a list, or with weights as {"buy": 1, "view": 0.3}; rows of other kinds are
     left out. `negative_events`: kinds that enter no history, but are kept as negative feedback.
 
-    `columns.boundary` names a column that marks rows as a user's history (true, 1, "history", "train") or as the
-    future to predict (false, 0, "future", "test"). `min_weight` keeps the rows of at least that weight, such as
-    ratings from 4; without it weights are not read and each row counts once. `missing="drop"` leaves out rows whose
-    user, item or time is missing or a null word, such as nan. `drop_duplicates` leaves out rows that repeat another
-    one in every column read. `time_format`: of text times that are ambiguous, such as "%d/%m/%Y %H:%M". Errors:
+    `columns.boundary` names a column that marks rows as a user's history (true, 1, "history", "train") or as the future
+    to predict (false, 0, "future", "test"). `min_weight` keeps the rows of at least that weight, such as ratings from
+    4, and negative events; without it weights are not read and each row counts once. `missing="drop"` leaves out rows
+    whose user, item or time is missing or a null word, such as nan. `drop_duplicates` leaves out rows that repeat
+    another one in every column read. `time_format`: of text times that are ambiguous, such as "%d/%m/%Y %H:%M". Errors:
     `InputError` with the file, the column, the number of rows and the fix: on missing or ambiguous columns, no rows,
     null ids, and unreadable times, weights or boundaries.
     """
@@ -211,7 +211,7 @@ def check_log(
     notes += notes_of_times(table, columns, chosen)
     used, times, looked_at = _used(table, chosen, columns, time_format)
     used += [] if weight is None else [weight]
-    kept, weight_kind = _heavy_enough(table, chosen.get("weight"), min_weight)
+    kept, weight_kind = _heavy_enough(table, chosen.get("weight"), min_weight, None if weight is None else weight == 0)
     notes += [*looked_at, *columns.notes(table.column_names, chosen), *_swallowed(whole, chosen)]
     report = ReadReport(
         table.name,
@@ -318,15 +318,20 @@ def _swallowed(table: Source, chosen: dict[str, str]) -> tuple[str, ...]:
     )
 
 
-def _heavy_enough(table: Source, name: str | None, at_least: float | None) -> tuple[pl.LazyFrame, str]:
-    """The rows of at least the given weight, all without one, and how the weights were used, in words."""
+def _heavy_enough(
+    table: Source, name: str | None, at_least: float | None, negative: pl.Expr | None
+) -> tuple[pl.LazyFrame, str]:
+    """The rows of at least the given weight, all without one, and how the weights were used, in words.
+
+    Rows of `negative` events need no weight.
+    """
     if at_least is None:
         if name is None:
             return table.frame, "none; each row counts once"
         numbers = table.schema[name].is_numeric() or table.schema[name] == pl.String
         below = table.column(name).cast(pl.Float64, strict=False) < 0
-        negative = count_of(table, below.sum()) if numbers else 0
-        also = f", also the {negative:,} below 0" if negative else ""
+        lower = count_of(table, below.sum()) if numbers else 0
+        also = f", also the {lower:,} below 0" if lower else ""
         said = f"'{name}', not used; --min-weight keeps the rows of at least a value"
         return table.frame, f"{said}; each row counts once{also}"
     if not isinstance(at_least, int | float | np.integer | np.floating) or not math.isfinite(at_least):
@@ -336,8 +341,10 @@ def _heavy_enough(table: Source, name: str | None, at_least: float | None) -> tu
             f"{table.name} has no column of weights for min_weight={at_least:g}; it has: "
             f"{', '.join(table.column_names)}. Name it with --weight-column"
         )
-    weight, pointed = _weight_expression(table, name)
-    largest, kept, rows = table.measured(weight.max(), (weight >= at_least).sum(), pl.len())
+    counting = table if negative is None else table.keeping(~negative)
+    weight, pointed = _weight_expression(counting, name)
+    heavy = weight >= at_least
+    largest, kept, rows = counting.measured(weight.max(), heavy.sum(), pl.len())
     if not kept:
         raise InputError(
             f"{table.name}: no row has a '{name}' of at least min_weight={at_least:g}, the largest is {largest:g}; "
@@ -347,7 +354,7 @@ def _heavy_enough(table: Source, name: str | None, at_least: float | None) -> tu
     said = (
         f"'{name}'{commas} of at least {at_least:g}: {kept:,} rows kept, {rows - kept:,} left out; each row counts once"
     )
-    return table.frame.filter(weight >= at_least), said
+    return table.frame.filter(heavy if negative is None else heavy | negative), said
 
 
 def _weight_expression(table: Source, name: str) -> tuple[pl.Expr, bool]:

@@ -24,6 +24,7 @@ from beamwood.data.description.splits import chosen_split, describe_splits
 from beamwood.data.description.table import describe_table
 from beamwood.data.description.times import describe_times
 from beamwood.data.description.words import description_lines
+from beamwood.data.events import WEIGHT
 from beamwood.data.files.layout import Layout
 from beamwood.data.files.source import open_source, reading
 from beamwood.data.log import CONTEXT, CheckedLog, Log, check_log, count_duplicates
@@ -225,7 +226,7 @@ def _repeats(dataset: Dataset) -> dict[str, int]:
     """The rows that duplicate another in all columns read, and the rows whose user also has the item in another row."""
     histories = dataset.histories
     rows = pl.DataFrame({"user": histories.rows, "item": histories.items})
-    for name, column in (("time", dataset.times), ("history", dataset.in_history)):
+    for name, column in (("time", dataset.times), ("history", dataset.in_history), (WEIGHT, dataset.weights)):
         rows = rows if column is None else rows.with_columns(pl.Series(name, column))
     rows = rows if dataset.context is None else rows.hstack(dataset.context.select(pl.all().name.prefix(CONTEXT)))
     return {"duplicates": count_duplicates(rows), "taken_again": len(histories.items) - len(histories.distinct().items)}
