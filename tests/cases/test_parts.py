@@ -102,3 +102,11 @@ def test_names_with_an_underscore_are_skipped_unless_asked_for(tmp_path):
         ROWS.write_csv(tmp_path / name)
     for pattern in ("us/*.csv", "**/*.csv", "us/_*.csv", "_old/*.csv", "*/_*/*.csv"):
         assert len(read_log(tmp_path / pattern).frame) == 6
+
+
+@pytest.mark.parametrize("content", ['{"format": "webpack", "files": {}}', '{"format": 1}', "[1]", "{", "[" * 100_000])
+def test_a_manifest_of_another_program_is_no_saved_model(folder, content):
+    (folder / "manifest.json").write_text(content)
+    with pytest.raises(InputError, match=r"several kinds \(3 of \.csv, 1 of \.json\)"):
+        read_log(folder)
+    assert len(read_log(folder / "**/*.csv").frame) == 18

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -30,8 +31,8 @@ from beamwood.words import followed
 __all__ = ["SUFFIXES", "Source", "open_source", "reading"]
 
 _ARROW_FILE = b"ARROW1"
-# Marks a folder saved by a fit.
-_MANIFEST = "manifest.json"
+# Marks a folder saved by a fit; other programs write files of that name too.
+_MANIFEST, _FORMAT = "manifest.json", "beamwood-artefact"
 _UNPAIRED = re.compile(r'CSV malformed|could not parse `"')
 _REPEATED = re.compile(r"(?:column with name|duplicate(?:d)? column:?) '?([^']+)'? has more than one")
 
@@ -145,7 +146,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def _open_path(path: Path, layout: Layout) -> Source:
-    if os.path.isfile(path / _MANIFEST):
+    if _is_saved(path):
         raise InputError(
             f"{path} is a folder that `beamwood fit` saved, and no table; give the file that it was read from"
         )
@@ -155,6 +156,15 @@ def _open_path(path: Path, layout: Layout) -> Source:
     opened = [_open_part(file, parts, layout) for file in parts.files]
     frame = parts.joined([each.frame for each in opened], [each.schema for each in opened])
     return Source(str(path), frame, opened[0].is_text, notes=(*parts.notes(), *opened[0].notes))
+
+
+def _is_saved(path: Path) -> bool:
+    """Whether a fit saved this folder."""
+    with suppress(OSError, ValueError, RecursionError):
+        manifest = path / _MANIFEST
+        content = json.loads(manifest.read_bytes()) if os.path.isfile(manifest) else None
+        return isinstance(content, dict) and content.get("format") == _FORMAT
+    return False
 
 
 def _open_part(file: Path, parts: TableFiles, layout: Layout) -> Source:
