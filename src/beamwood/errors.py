@@ -139,11 +139,13 @@ def nearest_path(path: Path, otherwise: str = "; check the path") -> str:
 
 
 def nearest(name: str, known: Iterable[str], *, quoted: bool = False) -> str:
-    """The phrase `; did you mean 'x'?` for the known name closest to `name`, or the list of known names.
+    """The phrase `; did you mean 'x'?` for the known name closest to `name`, or the list of known names, if any.
 
     `quoted`: names are shown in quotes, as they may contain blanks or commas.
     """
     names = sorted(known)
+    if not names:
+        return "; none is known"
     close = closest(name, names)
     if close is not None:
         return f"; did you mean '{close}'?"

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from beamwood import read_log
-from beamwood.data import Dataset
+from beamwood.data import Dataset, describe_log
 from beamwood.errors import InputError
 from beamwood.retrieval.columns.item_columns import ItemColumns
 from beamwood.retrieval.columns.where import where_mask
@@ -35,6 +35,20 @@ def dataset(folder, *kept):
 def test_columns_as_one_string_are_refused(folder):
     with pytest.raises(InputError, match=r"keep_columns='price' is a string; give a list, as \['price'\]"):
         Dataset.from_log(read_log(folder / "log.csv"), folder / "items.csv", keep_columns="price")
+
+
+def test_a_column_with_the_name_of_the_ids_is_told():
+    rows = pl.DataFrame({"user_id": [1, 1, 2], "item_id": [1, 2, 1]})
+    items, users = (rows.select(pl.col(f"{role}_id").unique(), pl.lit("x").alias(role)) for role in ("item", "user"))
+    log = read_log(rows)
+    said = "the frame: column '{0}' is not read, as the ids in '{0}_id' take that name; rename it to use it"
+    notes = Dataset.from_log(log, items, user_table=users).report["notes"]
+    assert [said.format(role) for role in ("item", "user")] == [note for note in notes if "take that name" in note]
+    assert said.format("item") in describe_log(rows, items)["notes"]
+    with pytest.raises(InputError, match="the column 'item' cannot be kept: it holds the ids; keep another, or rename"):
+        Dataset.from_log(log, items, keep_columns=["item"])
+    with pytest.raises(InputError, match="the item table has no column 'price' to keep; none is known"):
+        Dataset.from_log(log, items, keep_columns=["price"])
 
 
 @pytest.mark.parametrize("kept", [np.array(KEPT), pl.Series(KEPT), list(KEPT), (), np.array([]), pl.Series([])])

@@ -49,11 +49,13 @@ def _name_and_kind(wanted: str) -> tuple[str, str]:
 
 def checked_kept(wanted: Sequence[str], frame: pl.DataFrame) -> tuple[str, ...]:
     """The columns to keep. Errors: a missing column, an unknown kind, one column as two kinds, a keyword of conditions
-    as name, those of `kept_column`."""
+    or that of the ids as name, those of `kept_column`."""
     known = [name for name in frame.columns if name != "item"]
     names = [kept_name(each) for each in wanted]
     for name, each in zip(names, wanted, strict=True):
         bare, kind = name_and_kind(each)
+        if name == "item":
+            raise InputError("the column 'item' cannot be kept: it holds the ids; keep another, or rename that one")
         if name not in known and bare in known:
             raise InputError(f"the kind '{kind}' of the column '{bare}' is unknown{nearest(kind, KEPT_KINDS)}")
         if name not in known:

@@ -68,10 +68,14 @@ def check_kept(columns: Sequence[str], items: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table with its ids as the column named by the role, and the ids that are of another type than the log's."""
+    """A table with its ids as the column named by the role, and the ids that are of another type than the log's.
+
+    `notes`: columns that are not read.
+    """
 
     frame: pl.DataFrame
     strange: pl.Series
+    notes: tuple[str, ...] = ()
 
 
 def read_table(source: Any, id_column: str | None, log: Log, role: Literal["item", "user"]) -> Table:
@@ -108,7 +112,9 @@ def read_table(source: Any, id_column: str | None, log: Log, role: Literal["item
             f"{name} lists {counted(len(frame) - frame[role].n_unique(), role)} twice, such as "
             f"{repeated.head(3).to_list()}; keep one row each"
         )
-    return Table(frame, strange)
+    taken = column != role and role in present
+    said = f"{name}: column '{role}' is not read, as the ids in '{column}' take that name; rename it to use it"
+    return Table(frame, strange, (said,) if taken else ())
 
 
 def _likely_ids(table: Source, logged: pl.Series, role: str) -> str:
@@ -210,12 +216,14 @@ def aligned(table: Table, catalogue: Vocabulary, logged: pl.Series, unlisted: st
     report["items_not_in_table"] = len(absent)
     report["items_without_interactions"] = len(catalogue) - logged.n_unique()
     report["items_of_another_type"] = len(table.strange)
+    report["notes"] += table.notes
     report["notes"] += [f"the item table has {note}" for note in _about_categories(labels, frame.columns)]
     return ItemTable(frame, categories, labels)
 
 
 def aligned_users(table: Table, users: Vocabulary, report: dict[str, Any]) -> pl.DataFrame:
-    """The table by user index, null for users that it lacks, whom `report` counts."""
+    """The table by user index, null for users that it lacks, whom `report` counts; it gets the table's notes."""
     report["users_not_in_table"] = int((~users.ids.is_in(table.frame["user"].implode())).sum())
     report["users_of_another_type"] = len(table.strange)
+    report["notes"] += table.notes
     return pl.DataFrame({"user": users.ids}).join(table.frame, on="user", how="left", maintain_order="left")
