@@ -28,6 +28,7 @@ WRITERS = {
     "log.csv.gz": lambda frame, path: path.write_bytes(gzip.compress(frame.write_csv().encode())),
     "log.csv.zst": lambda frame, path: frame.write_csv(path, compression="zstd"),
     "log.jsonl": pl.DataFrame.write_ndjson,
+    "log.jsonl.zst": lambda frame, path: frame.write_ndjson(path, compression="zstd"),
 }
 
 

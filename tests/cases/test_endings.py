@@ -4,9 +4,11 @@ import bz2
 import gzip
 import zipfile
 
+import polars as pl
 import pytest
 
 from beamwood.data import Dataset, read_log
+from beamwood.errors import InputError
 from refusals import refused, typed, written
 
 
@@ -72,3 +74,34 @@ def test_other_encodings_are_refused_with_the_command(planted, tmp_path, byte, e
     assert f"iconv -f {encoding} -t UTF-8 {tmp_path}/log.csv > {tmp_path}/utf8.log.csv" in message
     made = typed(message, tmp_path)
     assert read_log(made).frame["item"].to_list() == [f"i{i}{byte.decode('latin-1')}" for _, i, *_ in planted]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"user": 1, "item": 2}\n\n{"user": 2,\n', "line 3 is no row of JSON: '{\"user\": 2,'; each line"),
+        (
+            '[{"user": 1, "item": 2}, {"user": 2, "item": 2}]',
+            r"write a row a line, as with: zstdcat .* jq -c '\.\[\]' >",
+        ),
+        (
+            '{"rows": [\n{"user": 1}]}',
+            r"rows are in 'rows'; write a row a line, as with: zstdcat .* jq -c '\.rows\[\]' >",
+        ),
+    ],
+)
+def test_packed_lines_that_are_no_rows_are_named_as_plain_ones(tmp_path, text, message):
+    """Polars packs them by writing one column of text without quotes."""
+    path = tmp_path / "log.jsonl.zst"
+    lines = pl.DataFrame({"line": text.splitlines()})
+    lines.write_csv(path, include_header=False, quote_style="never", separator="\x0e", compression="zstd")
+    with pytest.raises(InputError, match=message):
+        read_log(path)
+
+
+def test_packed_lines_that_end_early_are_said_to(frame, tmp_path):
+    path = tmp_path / "log.jsonl.zst"
+    frame.write_ndjson(path, compression="zstd")
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(InputError, match=r"incomplete frame.*; is the file whole and of that format\?"):
+        read_log(path)

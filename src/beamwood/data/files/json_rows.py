@@ -32,6 +32,8 @@ _REWRITE = "import ast, json, sys; [print(json.dumps(ast.literal_eval(line))) fo
 _ROWS_WITHIN = re.compile(r'\s*\{.*?"(\w+)"\s*:\s*\[\s*\{', re.DOTALL)
 # An object whose fields follow in lines of their own.
 _OF_LINES = re.compile(r"\s*\{[ \t\r]*\n")
+# The programs that print what a packed file holds.
+_UNPACK = {".gz": "zcat", ".zst": "zstdcat"}
 _HEAD = 65_536
 _MOST_LINES = 1_000_000
 _BETWEEN = re.compile(r"[\s,]*")
@@ -72,9 +74,11 @@ def scan_json(path: Path) -> pl.LazyFrame:
 def why_no_json(path: str) -> str | None:
     """The problem of a file that is not JSON rows, by its first lines, and the fix; None where none is found."""
     quoted, made = shlex.quote(path), shlex.quote(f"{Path(path).name.split('.')[0]}.rows.jsonl")
-    shown = f"zcat {quoted} | " if path.lower().endswith(".gz") else ""
+    unpack = next((tool for ending, tool in _UNPACK.items() if path.lower().endswith(ending)), None)
+    shown = f"{unpack} {quoted} | " if unpack else ""
     given = "" if shown else f" < {quoted}"
-    with suppress(OSError, EOFError), _opened(Path(path)) as file:
+    # A damaged or shortened file is as the reader says.
+    with suppress(OSError, EOFError, pl.exceptions.PolarsError), _unpacked(Path(path)) as file:
         head = file.read(_HEAD).decode("utf-8-sig", errors="replace")
         if _OF_PYTHON.match(head):
             return (
@@ -86,6 +90,8 @@ def why_no_json(path: str) -> str | None:
             right = Path(path).name.replace("ndjson", "json").replace("jsonl", "json")
             if listed:
                 return 'its rows are lists, without names; write each as an object, as {"user_id": 1, "item_id": 2}'
+            if right != Path(path).name and unpack == _UNPACK[".zst"]:
+                return f"it is one list of rows; write a row a line, as with: {shown}jq -c '.[]' > {made}"
             if right != Path(path).name:
                 return f"it is one list of rows, not a row a line; call it {shlex.quote(right)}"
         rows = _ROWS_WITHIN.match(head)
@@ -165,3 +171,11 @@ def _names_twice(text: str) -> list[str]:
 
 def _opened(path: Path) -> IO[bytes]:
     return gzip.open(path) if path.name.lower().endswith(".gz") else path.open("rb")  # type: ignore[return-value]
+
+
+def _unpacked(path: Path) -> IO[bytes]:
+    """The first lines of a file; of one packed as .zst, which Python cannot read, as Polars reads them."""
+    if not path.name.lower().endswith(".zst"):
+        return _opened(path)
+    lines = lines_of(path, lossy=True).head(_MOST_LINES).collect()["line"]
+    return io.BytesIO("\n".join(line or "" for line in lines).encode())
