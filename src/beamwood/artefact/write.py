@@ -94,6 +94,8 @@ def _checked(path: str | os.PathLike[str], overwrite: bool) -> Path:
     circle = next((path for path in (target, *target.parents) if path.is_symlink()), None)
     if circle is not None:
         raise ArtefactError(f"{circle} is a link that leads in a circle; remove it, or choose another output folder")
+    if os.path.ismount(target):
+        raise ArtefactError(f"{target} is a mount point, which cannot be replaced; name a folder in it")
     with _reporting(target, "the folder"):
         _check_parent(target)
         recover(target)
