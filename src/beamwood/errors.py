@@ -133,7 +133,7 @@ def nearest_path(path: Path, otherwise: str = "; check the path") -> str:
         names = []
     close = closest(rest[0], names) if rest else None
     found = None if close is None else there.joinpath(close, *rest[1:])
-    if found is None or not found.exists():
+    if found is None or not os.path.exists(found):
         return otherwise
     return f"; did you mean '{found}'?"
 

@@ -1,10 +1,11 @@
 """Places where a folder or a file is saved: mount points, long names, closed folders, and links."""
 
+import errno
 import os
 
 import pytest
 
-from beamwood.artefact import check_output, write_artefact
+from beamwood.artefact import check_output, read_artefact, write_artefact
 from beamwood.errors import ArtefactError
 
 
@@ -21,3 +22,44 @@ def test_a_mount_point_is_refused_before_a_fit(tmp_path, monkeypatch, overwrite)
         with pytest.raises(ArtefactError, match="model is a mount point, which cannot be replaced; name a folder in"):
             check_output(path, overwrite=overwrite)
     assert check_output(tmp_path / "model2") == tmp_path / "model2"
+
+
+@pytest.fixture
+def closed(tmp_path, monkeypatch):
+    """A folder that this user may not enter; the tests may run as root, whom no permission stops."""
+    folder = tmp_path / "closed"
+    folder.mkdir()
+
+    def guarded(function, *, itself):
+        def call(path=".", *arguments, **options):
+            name = os.fspath(path) if isinstance(path, str | os.PathLike) else ""
+            if name.startswith(f"{folder}/") or (itself and name == str(folder)):
+                raise PermissionError(errno.EACCES, "Permission denied", name)
+            return function(path, *arguments, **options)
+
+        return call
+
+    for name in ("stat", "lstat", "open", "mkdir"):
+        monkeypatch.setattr(os, name, guarded(getattr(os, name), itself=False))
+    monkeypatch.setattr(os, "listdir", guarded(os.listdir, itself=True))
+    return folder
+
+
+def test_a_model_in_a_folder_that_may_not_be_entered(closed):
+    for path in (closed / "model", closed / "deep" / "model"):
+        with pytest.raises(ArtefactError, match=r"model may not be opened \(Permission denied\); ask its owner for"):
+            read_artefact(path)
+        with pytest.raises(ArtefactError, match="Permission denied"):
+            check_output(path)
+
+
+def test_a_name_that_is_too_long_is_no_artefact(tmp_path):
+    for path in (tmp_path / ("a" * 300), tmp_path / ("a" * 300) / "model"):
+        with pytest.raises(ArtefactError, match="does not exist; give the folder that"):
+            read_artefact(path)
+        with pytest.raises(ArtefactError, match="File name too long"):
+            check_output(path)
+    # A similar name is there, and the rest below it is too long.
+    (tmp_path / "model").mkdir()
+    with pytest.raises(ArtefactError, match="does not exist; give the folder that"):
+        read_artefact(tmp_path / "modle" / ("a" * 300))

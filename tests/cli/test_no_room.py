@@ -120,6 +120,37 @@ def test_unwritable_paths_are_refused(market, fitted, capsys, command):
 
 
 @pytest.mark.parametrize(
+    "command",
+    [
+        "inspect LONG",
+        "refit LONG",
+        "serve LONG --check",
+        "serve FITTED --models-dir LONG --check",
+        "fit LOG --method popularity --out LONG",
+        "fit LOG --method sasrec --out LONG",
+        "fit LOG --method LONG",
+        "fit LOG --method dtr --set tree.start=LONG",
+        "fit LOG --method dtr --set loss.labels=rectified --set loss.estimator=LONG",
+        "fit LOG --out LONG",
+        "fit LOG --out LONG --resume",
+        "demo --out LONG",
+        "describe LOG --html LONG.html",
+        "evaluate FITTED --html LONG.html",
+        "recommend FITTED --all-users --out LONG.csv",
+        "recommend FITTED --all-users --out LONG.csv --resume",
+    ],
+)
+# The first is too long itself; the second with what is put behind it for a temporary file.
+@pytest.mark.parametrize("letters", [300, 240])
+def test_names_that_are_too_long_are_refused(market, fitted, tmp_path, capsys, command, letters):
+    names = {"LOG": market / "log.parquet", "FITTED": fitted}
+    words = [names.get(word, word.replace("LONG", str(tmp_path / ("a" * letters)))) for word in command.split()]
+    line = refused(capsys, *words)
+    assert "aaa" in line
+    assert [*tmp_path.iterdir()] == []
+
+
+@pytest.mark.parametrize(
     ("folder", "command"),
     [
         ("model.run", "fit LOG --method sasrec --out OUT/model"),

@@ -105,7 +105,7 @@ def read_artefact(path: str | os.PathLike[str], *, kind: str | None = None, veri
             return Artefact(folder, manifest, files, checked)
         except ArtefactError:
             # Replaced by a save in between: read the new folder. Otherwise the error is real.
-            if time.monotonic() > until or (_manifest_identity(folder) == before and folder.exists()):
+            if time.monotonic() > until or (_manifest_identity(folder) == before and os.path.exists(folder)):
                 raise
 
 
@@ -134,11 +134,18 @@ def _opened_whole(folder: Path, kind: str | None, before: Identity | None) -> tu
 
 
 def _find(target: Path) -> Path:
-    folder = next((found for _ in range(_LOOKS) if (found := recover(target)).exists()), None)
+    try:
+        folder = next((found for _ in range(_LOOKS) if os.path.exists(found := recover(target))), None)
+        if folder is None:
+            os.stat(target)
+    except PermissionError as error:
+        raise ArtefactError(f"{target} may not be opened ({error.strerror}); ask its owner for access") from error
+    except OSError:
+        folder = None
     if folder is None:
         problem = f"{target} does not exist{nearest_path(target, '')}"
         raise ArtefactError(followed(problem, "give the folder that `beamwood fit --out` wrote"))
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         raise ArtefactError(f"{target} is a file, not an artefact; give the folder that `beamwood fit --out` wrote")
     return folder
 

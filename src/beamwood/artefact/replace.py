@@ -22,7 +22,7 @@ from pathlib import Path
 from beamwood.artefact.manifest import MANIFEST
 from beamwood.system import Held, hold_path, sync
 
-__all__ = ["clean", "put_in_place", "recover", "sync", "temporary_folder", "whole_file"]
+__all__ = ["check_writable", "clean", "put_in_place", "recover", "sync", "temporary_folder", "whole_file"]
 
 _SAVING, _ASIDE = ".saving", ".aside"
 
@@ -37,6 +37,13 @@ def temporary_folder(target: Path) -> Iterator[Path]:
         # The files of a failed save, or the replaced folder after the exchange.
         shutil.rmtree(temporary, ignore_errors=True)
         lock.close()
+
+
+def check_writable(target: Path) -> None:
+    """Errors: `OSError` where `whole_file` cannot write `target`; to be called before a long computation."""
+    temporary, lock = _make_temporary(target, folder=False)
+    temporary.unlink(missing_ok=True)
+    lock.close()
 
 
 @contextmanager
@@ -69,7 +76,7 @@ def _make_temporary(target: Path, *, folder: bool = True) -> tuple[Path, Held]:
         # Another save may remove it as a leftover before it is locked.
         if lock is None:
             continue
-        if temporary.exists():
+        if os.path.exists(temporary):
             return temporary, lock
         lock.close()
 
@@ -91,7 +98,7 @@ def _lock(path: Path, *, own: bool = False, wait: bool = False) -> Held | None:
 
 def _siblings(target: Path, suffix: str) -> list[Path]:
     pattern = re.compile(re.escape(f".{target.name}.") + r"[0-9a-f]{12}" + re.escape(suffix))
-    if not target.parent.is_dir():
+    if not os.path.isdir(target.parent):
         return []
     return sorted(entry for entry in target.parent.iterdir() if pattern.fullmatch(entry.name))
 
@@ -103,13 +110,13 @@ def clean(target: Path) -> None:
         if lock is None:
             continue
         # A folder set aside is the only copy until its place is taken.
-        if leftover.name.endswith(_SAVING) or target.exists():
+        if leftover.name.endswith(_SAVING) or os.path.exists(target):
             _remove(leftover)
         lock.close()
 
 
 def _remove(leftover: Path) -> None:
-    if leftover.is_dir():
+    if os.path.isdir(leftover):
         shutil.rmtree(leftover, ignore_errors=True)
     else:
         with suppress(OSError):
@@ -170,8 +177,8 @@ def _step_aside(temporary: Path, target: Path) -> None:
 
 def recover(target: Path) -> Path:
     """Bring back the folder that stepped aside for a replacement which never came; where the artefact stands now."""
-    for aside in () if target.exists() else _siblings(target, _ASIDE):
-        if not (aside / MANIFEST).is_file():
+    for aside in () if os.path.exists(target) else _siblings(target, _ASIDE):
+        if not os.path.isfile(aside / MANIFEST):
             continue
         try:
             os.rename(aside, target)

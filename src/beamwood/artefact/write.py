@@ -78,11 +78,13 @@ def check_output(path: str | os.PathLike[str], *, overwrite: bool = False) -> Pa
     `ArtefactError` with the fix.
     """
     target = _checked(path, overwrite)
-    # Some file systems refuse only when a folder is created.
-    beside = _nearest(target) / target.name
+    # Some file systems refuse only when a folder is created, as one whose name is too long.
+    nearest = _nearest(target)
+    beside = nearest / target.name
     with _reporting(target, "the folder"):
         clean(beside)
-        with temporary_folder(beside):
+        with temporary_folder(beside) as folder:
+            (folder / target.relative_to(nearest)).mkdir(parents=True)
             return target
 
 
@@ -91,7 +93,7 @@ def _checked(path: str | os.PathLike[str], overwrite: bool) -> Path:
     if not target.name:
         raise ArtefactError(f"{target} cannot be an artefact; name a folder inside it")
     check_outside(target)
-    circle = next((path for path in (target, *target.parents) if path.is_symlink()), None)
+    circle = next((path for path in (target, *target.parents) if os.path.islink(path)), None)
     if circle is not None:
         raise ArtefactError(f"{circle} is a link that leads in a circle; remove it, or choose another output folder")
     if os.path.ismount(target):
@@ -99,26 +101,26 @@ def _checked(path: str | os.PathLike[str], overwrite: bool) -> Path:
     with _reporting(target, "the folder"):
         _check_parent(target)
         recover(target)
-        if target.exists():
+        if os.path.exists(target):
             _check_present(target, overwrite)
     return target
 
 
 def _nearest(target: Path) -> Path:
     """The nearest parent folder that exists."""
-    return next(folder for folder in target.parents if folder.exists())
+    return next(folder for folder in target.parents if os.path.exists(folder))
 
 
 def _check_parent(target: Path) -> None:
     parent = _nearest(target)
-    if not parent.is_dir():
+    if not os.path.isdir(parent):
         raise ArtefactError(f"{parent} is a file, so {target} cannot be made; choose another output folder")
     if not os.access(parent, os.W_OK | os.X_OK):
         raise ArtefactError(f"{parent} may not be written to, so {target} cannot be saved; choose another folder")
 
 
 def _check_present(target: Path, overwrite: bool) -> None:
-    if not target.is_dir():
+    if not os.path.isdir(target):
         raise ArtefactError(f"{target} is a file, not a folder; choose another output folder")
     present = set(os.listdir(target))
     if not present:

@@ -106,22 +106,20 @@ def print_json(document: Any) -> None:
 def check_page(path: str) -> None:
     """Errors: a page that cannot be rendered or written there; to be called before its content is computed."""
     from beamwood.artefact.manifest import check_outside
+    from beamwood.artefact.replace import check_writable
     from beamwood.report.page import check_installed
 
     check_installed()
     target = Path(path)
-    if target.is_dir():
+    if os.path.isdir(target):
         raise InputError(f"--html {path} is a folder; name a file in it")
     check_outside(target)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
+        check_writable(target)
     except OSError as error:
-        raise InputError(f"--html {path} cannot be written: {error}; choose another folder") from None
-    if not os.access(target.parent, os.W_OK | os.X_OK):
-        raise InputError(
-            f"--html {path} cannot be written: {target.parent} may not be written to; choose another folder"
-        )
-    if target.exists() and not (target.is_file() and _is_page(target)):
+        raise InputError(f"--html {path} cannot be written ({error}); name another file") from None
+    if os.path.exists(target) and not (os.path.isfile(target) and _is_page(target)):
         raise InputError(
             f"--html {path} exists and is not a page of beamwood, so it is not replaced; name another file"
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -133,9 +134,9 @@ class FolderSearch:
         from beamwood.recipes.portfolio.search_folder import refuse_search
 
         run = self.asked.run
-        if folder.exists() and not (run.resume or run.overwrite):
+        if os.path.exists(folder) and not (run.resume or run.overwrite):
             refuse_search(folder)
-        check_output(self.asked.out, overwrite=run.overwrite or (run.resume and folder.exists()))
+        check_output(self.asked.out, overwrite=run.overwrite or (run.resume and os.path.exists(folder)))
 
     def _save(self, fitted: Retriever, split: Split) -> None:
         """Save it as the output; only the first one checks that nothing foreign is there."""

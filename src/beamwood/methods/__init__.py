@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from importlib import import_module
 from os import PathLike, fspath
-from pathlib import Path
+from os.path import isfile
 from typing import TYPE_CHECKING, Any
 
 from beamwood.errors import InputError, nearest
@@ -81,7 +81,7 @@ def load_method(method: str | PathLike[str] | Method) -> Method:
         found: Method = import_module(METHODS[name]).METHOD
         return found
     if not name.endswith(".py"):
-        if Path(file := f"{name}.py").is_file():
+        if isfile(file := f"{name}.py"):
             raise InputError(f"method '{name}' is unknown; for the method of your file give its path, {file}")
         raise InputError(f"method '{name}' is unknown{nearest(name, METHODS)}")
     own = method_in(name)

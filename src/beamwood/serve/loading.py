@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import math
+import os
 import sys
 import time
 from collections import deque
@@ -214,7 +215,7 @@ class Loader:
         snapshot = self._models.current
         if snapshot is None:
             return None
-        if folder.is_symlink() or self._settings.models_dir is None:
+        if os.path.islink(folder) or self._settings.models_dir is None:
             target = folder.resolve()
             before, self._meant = self._meant, (target, _checksum(target))
             if target in self._refused:
@@ -252,7 +253,7 @@ def _is_finite(item: Any) -> bool:
 def folders_of(root: Path) -> list[Path]:
     """The loadable folders, in order; none where the root cannot be read."""
     try:
-        return [each for each in _shown(root) if (each / "manifest.json").is_file()]
+        return [each for each in _shown(root) if os.path.isfile(each / "manifest.json")]
     except OSError:
         return []
 

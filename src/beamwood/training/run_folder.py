@@ -61,15 +61,15 @@ class RunFolder:
     @property
     def holds_a_run(self) -> bool:
         """Whether the folder contains a checkpoint or metrics."""
-        return self.checkpoint_path.exists() or self.metrics_path.exists()
+        return os.path.exists(self.checkpoint_path) or os.path.exists(self.metrics_path)
 
     def stored_config(self) -> dict[str, Any]:
         """The stored configuration, empty where there is none. Errors: a folder that beamwood did not write."""
-        return self._read_config() if self.config_path.exists() else {}
+        return self._read_config() if os.path.exists(self.config_path) else {}
 
     def check(self, *, resume: bool) -> None:
         """Raise what `locked` would, without creating anything; for a check before data are prepared."""
-        if resume or self.path.exists():
+        if resume or os.path.exists(self.path):
             with self.locked(resume=resume):
                 pass
 
@@ -83,7 +83,7 @@ class RunFolder:
         if self._is_locked:
             yield
             return
-        if resume and not self.path.exists():
+        if resume and not os.path.exists(self.path):
             raise InputError(f"{self.path} does not exist, so there is nothing to resume; run without --resume")
         with self._reporting():
             self.path.mkdir(parents=True, exist_ok=True)
@@ -157,7 +157,7 @@ class RunFolder:
 
     def _store_config(self, config: Mapping[str, Any], *, resume: bool) -> None:
         found = json.loads(json.dumps(_MARK | dict(config)))
-        if resume and self.config_path.exists():
+        if resume and os.path.exists(self.config_path):
             before = self._read_config()
             # Another method has other settings, so the method is named first.
             for key in sorted(set(before) | set(found), key=lambda key: (key != "method", key)):
@@ -171,7 +171,7 @@ class RunFolder:
 
     def _can_resume(self) -> bool:
         # A kill between two renames leaves the checkpoint aside; loading it restores it.
-        return self.checkpoint_path.exists() or any(self.path.glob(".checkpoint.*.aside"))
+        return os.path.exists(self.checkpoint_path) or any(self.path.glob(".checkpoint.*.aside"))
 
 
 def _difference(key: str, before: Any, now: Any) -> str:

@@ -28,7 +28,7 @@ class TensorBoardWriter:
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)
         self._writer: SummaryWriter | None = None
-        if self.folder.exists() and not self.folder.is_dir():
+        if os.path.exists(self.folder) and not os.path.isdir(self.folder):
             raise InputError(f"--tensorboard {self.folder} is a file; name a folder")
         if not is_installed("tensorboard"):
             raise not_installed("--tensorboard", "tensorboard")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import time
@@ -123,9 +124,9 @@ def check_report(path: Path, *, overwrite: bool) -> None:
     """Errors: the page would replace a report without `overwrite`, or another kind of file."""
     from beamwood.report.demo import TITLE
 
-    if not path.exists():
+    if not os.path.exists(path):
         return
-    if not path.is_file() or f"<title>{TITLE}</title>" not in path.read_text(encoding="utf-8", errors="replace"):
+    if not os.path.isfile(path) or f"<title>{TITLE}</title>" not in path.read_text(encoding="utf-8", errors="replace"):
         raise InputError(f"{path} is not a report of the demo's, so it is never replaced; choose another --out")
     if not overwrite:
         raise InputError(f"{path} already holds a report; pass --overwrite to replace it, or choose another --out")

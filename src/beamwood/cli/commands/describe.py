@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Iterator
@@ -136,7 +137,7 @@ def _command(log: str, reading: o.ReadOptions, document: dict[str, Any]) -> str:
 def _free(folder: Path) -> Path:
     """The folder, or one with a number that does not exist yet."""
     number, found = 2, folder
-    while found.exists():
+    while os.path.exists(found):
         number, found = number + 1, folder.with_name(f"{folder.name}-{number}")
     return found
 

@@ -218,7 +218,7 @@ def _budget(time_limit: str | None, method: str | None) -> Budget:
 def curve_of(method: Method, out: str) -> list[dict[str, Any]]:
     """The metrics of the run beside the output, step by step; empty for a counting method."""
     path = path_beside(out, ".run") / "metrics.jsonl"
-    if not method.needs.steps or not path.exists():
+    if not method.needs.steps or not os.path.exists(path):
         return []
     return [loads(line) for line in path.read_text().splitlines()]
 

@@ -252,9 +252,9 @@ def _num_threads(text: str) -> int:
 
 def _check_models(settings: ServeSettings, folder: str) -> None:
     """Errors: no source of other models."""
-    if settings.models_dir is not None and not settings.models_dir.is_dir():
+    if settings.models_dir is not None and not os.path.isdir(settings.models_dir):
         raise InputError(f"--models-dir {settings.models_dir} is not a folder")
-    if settings.watch and settings.models_dir is None and not Path(folder).is_symlink():
+    if settings.watch and settings.models_dir is None and not os.path.islink(folder):
         raise InputError("--watch needs --models-dir, or a FOLDER that is a link to the current model")
 
 

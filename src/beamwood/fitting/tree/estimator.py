@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Unpack
 
 from beamwood.artefact import check_output
@@ -21,7 +21,7 @@ __all__ = ["check_estimator", "fit_estimator"]
 
 def check_estimator(name: str, methods: Mapping[str, Fit]) -> None:
     """Errors: a name that is neither one of `methods` nor a folder."""
-    if name not in methods and not Path(name).is_dir():
+    if name not in methods and not os.path.isdir(name):
         raise InputError(f"loss.estimator='{name}' is neither a method nor a folder{nearest(name, methods)}")
 
 
@@ -42,7 +42,7 @@ def fit_estimator(name: str, split: Split, methods: Mapping[str, Fit], **options
         if not resume:
             own.check(resume=False)
             run.clear()
-        elif (folder / "manifest.json").exists():
+        elif os.path.exists(folder / "manifest.json"):
             kept = load_fitted(str(folder), split)
             if kept.metadata.get("method") == name:
                 Budget.of(options.get("time_limit")).count(training_seconds(kept))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
 
 import numpy as np
 import polars as pl
@@ -108,7 +108,7 @@ def _codes_of(train: Dataset, column: str) -> IndexArray:
 
 def _fitted_tree(folder: str, split: Split, branching: int) -> Tree:
     """The tree of a fitted retriever's folder. Errors: no such folder, no tree, another branching."""
-    if not Path(folder).is_dir():
+    if not os.path.isdir(folder):
         raise InputError(f"tree.start='{folder}' is neither a folder nor a start{nearest(folder, _STARTS)}")
     fitted = load_fitted(folder, split)
     searcher = part_with(fitted.searcher, TreeSearcher)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -83,7 +84,7 @@ class SearchFolder:
     @contextmanager
     def locked(self, *, resume: bool, overwrite: bool) -> Iterator[None]:
         """A context in which the folder is locked and its state loaded."""
-        if resume and not self.path.is_dir():
+        if resume and not os.path.isdir(self.path):
             raise InputError(f"{self.path} does not exist, so there is nothing to resume; run without --resume")
         self._check(resume=resume, overwrite=overwrite)
         try:
@@ -163,7 +164,8 @@ class SearchFolder:
         return folder
 
     def _check(self, *, resume: bool, overwrite: bool) -> None:
-        if not self.path.exists() or (self.path.is_dir() and not any(map(_is_content, self.path.iterdir()))):
+        exists, is_folder = os.path.exists(self.path), os.path.isdir(self.path)
+        if not exists or (is_folder and not any(map(_is_content, self.path.iterdir()))):
             return
         if self._state() is None:
             raise InputError(
@@ -224,7 +226,7 @@ def _folder_of(name: str, look: int) -> str:
 
 def _is_of_search(entry: Path) -> bool:
     """Whether an entry is a saved model, one that was being saved, or a run."""
-    return entry.is_dir() and (entry.suffix in (".run", ".saving") or (entry / MANIFEST).is_file())
+    return os.path.isdir(entry) and (entry.suffix in (".run", ".saving") or os.path.isfile(entry / MANIFEST))
 
 
 def _is_content(entry: Path) -> bool:

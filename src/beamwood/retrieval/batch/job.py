@@ -22,7 +22,7 @@ import polars as pl
 
 from beamwood.artefact.manifest import check_outside
 from beamwood.artefact.only_one import only_one
-from beamwood.artefact.replace import whole_file
+from beamwood.artefact.replace import check_writable, whole_file
 from beamwood.blocks import slices
 from beamwood.data.files.offsets import has_offsets
 from beamwood.errors import InputError, nearest
@@ -65,21 +65,20 @@ def check_file(
     check_outside(target)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
+        check_writable(target)
     except OSError as error:
-        raise InputError(
-            f"{option} {target} cannot be written: {target.parent} can be no folder ({error.strerror}); name another"
-        ) from error
-    if target.is_dir():
+        raise InputError(f"{option} {target} cannot be written ({error}); name another file") from error
+    if os.path.isdir(target):
         raise InputError(f"{option} {target} is a folder; name a file in it")
     # A resumed job checked its output when it began.
-    if target.exists() and not overwrite and not (resume and _folder(target).exists()):
+    if os.path.exists(target) and not overwrite and not (resume and os.path.exists(_folder(target))):
         raise InputError(f"{option} {target} exists; pass --overwrite to replace it, or name another file")
-    if target.exists() and not _has_columns(target, columns):
+    if os.path.exists(target) and not _has_columns(target, columns):
         raise InputError(
             f"{option} {target} exists without the columns {', '.join(columns)}, so it is another kind of file and is "
             "not replaced; name another file"
         )
-    if _folder(target).exists() and not (resume or overwrite):
+    if os.path.exists(_folder(target)) and not (resume or overwrite):
         raise InputError(
             f"{_folder(target)} holds groups of an interrupted job; pass --resume to continue it, or "
             "--overwrite to start again"
@@ -149,7 +148,7 @@ class Job:
         # Of no rows, an empty group has the columns and their types.
         cuts = list(slices(len(self.rows), GROUP_ROWS)) or [slice(0, 0)]
         parts = [folder / f"{number:06d}{target.suffix}" for number in range(len(cuts))]
-        missing = [number for number, part in enumerate(parts) if not part.exists()]
+        missing = [number for number, part in enumerate(parts) if not os.path.exists(part)]
         groups = (Group(number, self.rows[cuts[number]], self.labels[cuts[number]]) for number in missing)
         left = sum(cuts[number].stop - cuts[number].start for number in missing)
         began, answered, before = time.monotonic(), 0, len(self.rows) - left
@@ -170,7 +169,7 @@ class Job:
     def _prepare(self, folder: Path, *, resume: bool) -> None:
         about = folder / _ABOUT
         identity = self._identity()
-        if resume and about.exists():
+        if resume and os.path.exists(about):
             if _read(about).get("job") == identity:
                 return
             raise InputError(f"{folder} holds groups of another job or model; pass --overwrite instead of --resume")

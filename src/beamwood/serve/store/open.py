@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -57,7 +58,7 @@ def check_address(address: str) -> None:
         raise InputError(
             f"the store {address!r} names no place; write sqlite:PATH, or {_KINDS[2]}HOST:PORT and the like"
         )
-    if Path(address).is_file():
+    if os.path.isfile(address):
         raise InputError(f"the store {address!r} is a path alone; write sqlite:{address}")
     if address != "memory" and not re.match(rf"(?:{'|'.join(_KINDS[1:])}).", address):
         # A password must not appear in a log.

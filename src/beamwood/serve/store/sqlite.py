@@ -48,11 +48,11 @@ class SqliteStore(SqlStore):
     def __init__(self, path: str | os.PathLike[str], *, read_only: bool = False) -> None:
         # Links are resolved, so that a file has one lock.
         self._path, self._lock_file = Path(path).resolve(), -1
-        if read_only and not self._path.exists():
+        if read_only and not os.path.exists(self._path):
             raise InputError(f"{path} does not exist; give the file of a server's store")
         if read_only and not os.access(self._path, os.R_OK):
             raise InputError(f"{path} is for its owner alone, as it contains histories; run this as the service's user")
-        if not self._path.parent.is_dir():
+        if not os.path.isdir(self._path.parent):
             raise InputError(f"the folder of {path} does not exist; create it, or give another file")
         self._readers, self._open = Readers(lambda: self._connected("ro")), True
         if not read_only:
