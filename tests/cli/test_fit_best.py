@@ -1,6 +1,7 @@
 """`beamwood fit LOG` without a method: an early result, the table, and resumption."""
 
 import json
+import tempfile
 
 import pytest
 
@@ -54,6 +55,16 @@ def test_the_best_is_saved_with_its_table(market, tmp_path, capsys):
     assert "is chosen, on " in captured.out
     assert beamwood(*asked, "--overwrite", "--without-histories") == 0
     assert package.load(out).histories is None
+
+
+def test_a_search_needs_no_temporary_folder(market, tmp_path, monkeypatch):
+    def refuse(*_, **__):
+        raise FileNotFoundError("No usable temporary directory found")
+
+    monkeypatch.setattr(tempfile, "gettempdir", refuse)
+    monkeypatch.setattr(tempfile, "TemporaryDirectory", refuse)
+    assert beamwood("fit", market / "log.parquet", "--out", tmp_path / "best", "--time-limit", "10m") == 0
+    assert package.load(tmp_path / "best").metadata["portfolio"]["chosen"]
 
 
 def test_the_view_that_is_maximised_can_be_chosen(tmp_path, capsys):

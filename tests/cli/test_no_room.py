@@ -4,6 +4,7 @@ import json
 import os
 import re
 import resource
+import tempfile
 from contextlib import contextmanager
 
 import pytest
@@ -38,6 +39,13 @@ def test_an_export_on_a_full_disk_leaves_no_file(tmp_path, capsys):
     with files_of(2000):
         assert "File too large" in refused(capsys, "export", tmp_path / "model", "--vectors", tmp_path / "out.parquet")
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_a_log_is_read_where_no_temporary_file_can_be_made(market, monkeypatch, capsys):
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    with files_of(0):
+        assert beamwood("describe", market / "log.parquet") == 0
+    assert "split users: " in capsys.readouterr().out
 
 
 def without_times(said):

@@ -6,7 +6,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from beamwood.errors import InputError
 
@@ -17,15 +17,17 @@ __all__ = ["held_back"]
 def held_back() -> Iterator[None]:
     """A context that buffers output to the file descriptor of stderr; on an `InputError` it is discarded.
 
-    Python's own output to stderr is buffered, too. Without such an error it is written at the end.
+    Python's own output to stderr is buffered, too. Without such an error it is written at the end. Nothing is held back
+    where there is no place for a temporary file.
     """
-    try:
-        sys.stderr.flush()
-        kept = os.dup(2)
-    except (OSError, ValueError):  # no stderr
-        yield
-        return
-    with tempfile.TemporaryFile() as held:
+    with ExitStack() as opened:
+        try:
+            sys.stderr.flush()
+            held = opened.enter_context(tempfile.TemporaryFile())
+            kept = os.dup(2)
+        except (OSError, ValueError):  # no stderr, or a full disk
+            yield
+            return
         os.dup2(held.fileno(), 2)
         said = True
         try:

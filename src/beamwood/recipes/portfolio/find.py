@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -64,8 +65,8 @@ def find(
     if folder is None and resume:
         raise InputError("resume=True needs the folder of the search to go on with")
     wanted = Wanted(float(limit), monitor, int(seed), *within)
-    with tempfile.TemporaryDirectory() as temporary:
-        search_folder = SearchFolder(Path(temporary if folder is None else folder), _made_of(split, wanted))
+    with tempfile.TemporaryDirectory() if folder is None else nullcontext(folder) as place:
+        search_folder = SearchFolder(Path(place), _made_of(split, wanted))
         with search_folder.locked(resume=resume, overwrite=overwrite):
             search = Search(
                 split,
