@@ -6,6 +6,7 @@ import os
 import pytest
 
 from beamwood.artefact import check_output, read_artefact, write_artefact
+from beamwood.artefact.replace import check_writable, whole_file
 from beamwood.errors import ArtefactError
 
 
@@ -63,3 +64,21 @@ def test_a_name_that_is_too_long_is_no_artefact(tmp_path):
     (tmp_path / "model").mkdir()
     with pytest.raises(ArtefactError, match="does not exist; give the folder that"):
         read_artefact(tmp_path / "modle" / ("a" * 300))
+
+
+def test_a_file_is_written_to_where_a_link_leads(tmp_path):
+    (tmp_path / "shared").mkdir()
+    link, file = tmp_path / "latest.csv", tmp_path / "shared" / "recs.csv"
+    link.symlink_to("shared/recs.csv")
+    for text in ("new", "replaced"):
+        check_writable(link)
+        with whole_file(link) as fresh:
+            assert fresh.parent == file.parent
+            fresh.write_text(text)
+        assert link.is_symlink()
+        assert file.read_text() == text
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["latest.csv", "recs.csv", "shared"]
+    link.unlink()
+    link.symlink_to("nowhere/recs.csv")
+    with pytest.raises(FileNotFoundError):
+        check_writable(link)

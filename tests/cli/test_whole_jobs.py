@@ -2,6 +2,7 @@
 
 import datetime as dt
 import json
+import os
 
 import polars as pl
 import pytest
@@ -40,6 +41,24 @@ def test_all_users_in_a_file(fitted, tmp_path, suffix, threads, monkeypatch, cap
         assert pl.read_parquet_metadata(out) is not None
     assert beamwood("recommend", fitted, "--all-users", "--out", out) == 2
     assert "pass --overwrite" in capsys.readouterr().err
+
+
+def test_an_output_that_is_a_link_stays_one(fitted, tmp_path, capsys):
+    (tmp_path / "shared").mkdir()
+    out, page = tmp_path / "latest.csv", tmp_path / "page.html"
+    for link in (out, page):
+        link.symlink_to(f"shared/{link.name}")
+    for _ in range(2):
+        assert beamwood("recommend", fitted, "--all-users", "--out", out, "--overwrite") == 0
+        assert beamwood("evaluate", fitted, "--html", page) == 0
+    assert out.is_symlink()
+    assert page.is_symlink()
+    assert sorted(os.listdir(tmp_path / "shared")) == ["latest.csv", "page.html"]
+    # Only a file is replaced, whatever the link leads to.
+    out.unlink()
+    out.symlink_to(os.devnull)
+    assert beamwood("recommend", fitted, "--all-users", "--out", out, "--overwrite") == 2
+    assert "another kind of file and is not replaced" in capsys.readouterr().err
 
 
 IDS = {

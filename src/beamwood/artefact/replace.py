@@ -41,7 +41,7 @@ def temporary_folder(target: Path) -> Iterator[Path]:
 
 def check_writable(target: Path) -> None:
     """Errors: `OSError` where `whole_file` cannot write `target`; to be called before a long computation."""
-    temporary, lock = _make_temporary(target, folder=False)
+    temporary, lock = _make_temporary(Path(os.path.realpath(target)), folder=False)
     temporary.unlink(missing_ok=True)
     lock.close()
 
@@ -50,8 +50,10 @@ def check_writable(target: Path) -> None:
 def whole_file(target: Path) -> Iterator[Path]:
     """A fresh name beside the file `target` that takes its place at the end, on the disk: whole, or not at all.
 
-    What killed processes left of earlier ones goes. Errors: `OSError` where nothing can be written.
+    Where `target` is a link, that is the file it leads to. What killed processes left of earlier ones goes. Errors:
+    `OSError` where nothing can be written.
     """
+    target = Path(os.path.realpath(target))
     clean(target)
     temporary, lock = _make_temporary(target, folder=False)
     try:
