@@ -129,6 +129,33 @@ def test_ctrl_c_leaves_the_best_so_far_saved(market, tmp_path, monkeypatch, caps
     assert package.load(out).metadata["portfolio"]["test"]
 
 
+@pytest.mark.parametrize("asked", [(), ("--overwrite",)])
+def test_another_model_that_was_saved_meanwhile_is_replaced_only_if_asked(market, tmp_path, monkeypatch, capsys, asked):
+    out, find = tmp_path / "best", finding.find
+    command = ("fit", market / "log.parquet", "--out", out, "--time-limit", "10m")
+
+    def late(split, **options):
+        monkeypatch.setattr(finding, "find", find)
+        assert beamwood("fit", market / "log.parquet", "--method", "ease", "--out", out) == 0
+        return find(split, **options)
+
+    monkeypatch.setattr(finding, "find", late)
+    if asked:
+        assert beamwood(*command, *asked) == 0
+        assert "portfolio" in package.load(out).metadata
+        return
+    assert beamwood(*command) == 2
+    said = capsys.readouterr().err
+    assert "best already holds an artefact; pass --overwrite" in said
+    assert "with --overwrite --resume the search goes on with what it has found\n" in said
+    assert beamwood(*command, "--resume") == 2
+    assert "best already holds an artefact" in capsys.readouterr().err
+    assert package.load(out).metadata["method"] == "ease"
+    assert beamwood(*command, "--overwrite", "--resume") == 0
+    assert "popularity: removed" not in capsys.readouterr().err
+    assert package.load(out).metadata["portfolio"]["chosen"]
+
+
 def test_budgets_reach_the_search(market, tmp_path, capsys):
     asked = ("fit", market / "log.parquet", "--out", tmp_path / "small", "--time-limit", "10m")
     assert beamwood(*asked, "--budget-mb", "0.001", "--json") == 0

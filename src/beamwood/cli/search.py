@@ -6,6 +6,7 @@ import os
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import chain, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,9 +17,10 @@ from beamwood.cli.data_source import EACH_ALIKE, DataSource
 from beamwood.cli.interrupts import keeping
 from beamwood.cli.output import finish
 from beamwood.cli.written import FitOptions, path_beside
-from beamwood.errors import InputError, nearest
+from beamwood.errors import ArtefactError, InputError, NotSavedError, nearest
 from beamwood.steps import tell
 from beamwood.training.interrupt import Interrupted
+from beamwood.words import followed
 
 if TYPE_CHECKING:
     from beamwood.data import Split
@@ -97,7 +99,8 @@ class FolderSearch:
         self.budgets.check()
         asked, run = self.asked, self.asked.run
         folder = path_beside(asked.out, SUFFIX)
-        self._check_places(folder)
+        # Only what this search saved is replaced without being asked.
+        may_replace = chain([self._check_places(folder)], repeat(True))
         split = read()
         if split.dataset.weights is not None:
             tell(f"trained methods learn {EACH_ALIKE}")
@@ -112,10 +115,10 @@ class FolderSearch:
                 folder=folder,
                 resume=run.resume,
                 overwrite=run.overwrite,
-                better=lambda retriever: self._save(retriever, split),
+                better=lambda retriever: self._save(retriever, split, overwrite=next(may_replace)),
                 say=tell,
             )
-        self._save(found.retriever, split)
+        self._save(found.retriever, split, overwrite=next(may_replace))
         document = {"out": asked.out, "method": found.document["chosen"], "portfolio": found.document}
         document |= {"data": found.retriever.metadata["data"]}
         page = None
@@ -128,18 +131,37 @@ class FolderSearch:
             raise Interrupted(f"interrupted; the best so far is in {asked.out}; the same command with --resume goes on")
         tell(f"saved in {asked.out}; next: {shlex.join(('beamwood', 'evaluate', asked.out))}")
 
-    def _check_places(self, folder: Path) -> None:
-        """Errors: another search, or an output that may not be replaced."""
+    def _check_places(self, folder: Path) -> bool:
+        """Whether the first save may replace a model. Errors: another search, or an output that may not be replaced."""
         from beamwood.artefact import check_output
         from beamwood.recipes.portfolio.search_folder import refuse_search
 
         run = self.asked.run
         if os.path.exists(folder) and not (run.resume or run.overwrite):
             refuse_search(folder)
-        check_output(self.asked.out, overwrite=run.overwrite or (run.resume and os.path.exists(folder)))
+        overwrite = run.overwrite or (run.resume and os.path.exists(folder) and _is_found(self.asked.out))
+        check_output(self.asked.out, overwrite=overwrite)
+        return overwrite
 
-    def _save(self, fitted: Retriever, split: Split) -> None:
-        """Save it as the output; only the first one checks that nothing foreign is there."""
+    def _save(self, fitted: Retriever, split: Split, *, overwrite: bool) -> None:
+        """Save it as the output. Errors: another model is there, without `overwrite`."""
         from beamwood.cli.origin import with_origin
 
-        self.asked.written.of(with_origin(fitted, self.source, split)).save(self.asked.out, overwrite=True)
+        try:
+            self.asked.written.of(with_origin(fitted, self.source, split)).save(self.asked.out, overwrite=overwrite)
+        except NotSavedError:
+            raise
+        except ArtefactError as error:
+            fix = "with --overwrite --resume the search goes on with what it has found"
+            raise ArtefactError(followed(str(error), fix)) from error
+
+
+def _is_found(out: str) -> bool:
+    """Whether the output is a model that a search found."""
+    from beamwood.artefact import read_manifest
+    from beamwood.artefact.replace import recover
+
+    try:
+        return "portfolio" in read_manifest(recover(Path(os.path.realpath(out))))
+    except (ArtefactError, OSError):
+        return False
