@@ -5,12 +5,14 @@ import json
 import numpy as np
 import polars as pl
 import pytest
+import torch
 
 from beamwood.data import Dataset, disjoint_users, leave_one_out, read_log
 from beamwood.errors import InputError
 from beamwood.methods import load_method
 from beamwood.training.checkpoint import load_checkpoint
 from beamwood.training.run_folder import RunFolder
+from resumed import assert_same_arrays
 
 
 def logged(seed):
@@ -62,3 +64,24 @@ def test_parts_outside_checkpoints_use_the_tree_of_the_run(tmp_path, monkeypatch
     assert ours.keys() == theirs.keys()
     for name, tensor in ours.items():
         np.testing.assert_array_equal(tensor.numpy(), theirs[name].numpy(), err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("method", "settings"),
+    [("tiger", {"model.num_words": 3}), ("jtr", {"index.leaf_size": 3, "index.num_children": 2})],
+)
+def test_codes_and_trees_of_initial_vectors_are_those_of_the_run(tmp_path, monkeypatch, method, settings):
+    """With less time the resumed run starts from other vectors, of which it would make others."""
+    sizes = {"model.width": 4, "model.length": 4, "model.num_blocks": 1, "loop.batch_size": 8, "loop.evaluate_every": 2}
+    fit, split, runs = load_method(method).fitted, disjoint_users(logged(0), seed=1), RunFolder(tmp_path / "run")
+    given, whole = settings | sizes, RunFolder(tmp_path / "whole")
+    trained = fit(split, given | {"loop.max_steps": 6}, run=whole, progress=False)
+    fit(split, given | {"loop.max_steps": 2}, run=runs, progress=False)
+    other = np.random.default_rng(5).normal(size=(12, 4)).astype(np.float32)
+    monkeypatch.setattr("beamwood.fitting.vectors.tiger.transition_vectors", lambda *_: other)
+    monkeypatch.setattr(
+        "beamwood.fitting.vectors.sequence.start_from_transitions",
+        lambda tables, *_: torch.nn.init.normal_(tables[0].weight),
+    )
+    resumed = fit(split, given | {"loop.max_steps": 6}, run=runs, resume=True, progress=False)
+    assert_same_arrays(trained, resumed)

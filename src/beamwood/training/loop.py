@@ -67,7 +67,7 @@ def run_loop(
     with ExitStack() as held:
         if record is not None and record.resume:
             log = held.enter_context(record.open())
-            before = earlier_state(log, budget)
+            before = earlier_state(log, task, budget)
         budget.refuses = log is None or log.state is None
         stepper = _prepared(task, config.learning_rate, budget, seed)
         estimates = Estimates()

@@ -14,7 +14,7 @@ from beamwood.training.checkpoint import check_tensors, resuming
 from beamwood.training.device import CPU
 from beamwood.training.loop_state import LoopState
 from beamwood.training.run_folder import RunLog
-from beamwood.training.trainable import Stepper
+from beamwood.training.trainable import Stepper, Trainable
 
 __all__ = ["earlier_state", "load_run_state", "run_state"]
 
@@ -73,11 +73,12 @@ def load_run_state(
     return loop, best_weights
 
 
-def earlier_state(log: RunLog, budget: Budget) -> LoopState:
-    """The loop state of the run that is resumed; its seconds are counted in `budget`."""
+def earlier_state(log: RunLog, task: Trainable[Any], budget: Budget) -> LoopState:
+    """The loop state of the run that is resumed; `task` gets its own state, and `budget` counts the seconds."""
     if log.state is None:
         return LoopState()
     with resuming(log.folder.checkpoint_path):
         before = LoopState.from_checkpoint(log.state)
+        task.resume_from(log.state["task"])
     budget.count(before.seconds)
     return before

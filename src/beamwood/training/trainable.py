@@ -55,6 +55,12 @@ class Trainable(ABC, Generic[Batch]):
         del clock
         return 0.0
 
+    def resume_from(self, state: dict[str, Any]) -> None:
+        """Take what `prepare` would otherwise decide by the time left from `state()` of the run that is resumed.
+
+        It is called before `prepare`, only in a resumed run.
+        """
+
     def prepare(self, rng: torch.Generator, budget: Budget) -> None:
         """Build the model with its initial weights, and do other long work; then `model` and `num_examples` are set.
 

@@ -10,10 +10,11 @@ Source: Li et al., "Constructing Tree-based Index for Efficient and Effective De
 
 from __future__ import annotations
 
-from typing import Unpack
+from typing import Any, Unpack
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -22,7 +23,14 @@ from beamwood.fitting.options import TrainOptions
 from beamwood.fitting.vectors.fit import fit_searched
 from beamwood.fitting.vectors.jtr_settings import JtrConfig
 from beamwood.fitting.vectors.sequence_start import ContinuedTask
-from beamwood.retrieval.index.clusters import CHILDREN, ClusterIndex, grow_tree, reached_leaves, shared_leaves
+from beamwood.retrieval.index.clusters import (
+    CHILDREN,
+    ClusterIndex,
+    ClusterTree,
+    grow_tree,
+    reached_leaves,
+    shared_leaves,
+)
 from beamwood.retrieval.retriever import Retriever
 from beamwood.retrieval.searchers.vectors import VectorSearcher
 from beamwood.sampling.siblings import siblings_first
@@ -39,14 +47,27 @@ class JtrTask(ContinuedTask):
     """The training of the encoder, in which each target item is predicted, and each node on the path to its leaf."""
 
     config: JtrConfig
+    _grown: tuple[ClusterTree, NDArray[np.int32]] | None = None
+
+    def state(self) -> dict[str, Any]:
+        """The tree and the items' leaves, which depend on the time that the initial item vectors had."""
+        return {"num_children": self.tree.num_children, "leaf_N": self.leaf_N}
+
+    def resume_from(self, state: dict[str, Any]) -> None:
+        """Keep the tree: the trained node vectors are its."""
+        self._grown = ClusterTree.of(state["num_children"]), state["leaf_N"]
 
     def prepare(self, rng: torch.Generator, budget: Budget) -> None:
-        """Build the model, and the tree on its initial item vectors."""
+        """Build the model, and the tree on its initial item vectors; a resumed run has its tree."""
         super().prepare(rng, budget)
         self.seed, given = rng.initial_seed(), self.config.index
         vectors = self.model.output_weight.detach().numpy()
-        generator = np.random.default_rng(self.seed)
-        self.tree, centres, self.leaf_N = grow_tree(vectors, given.num_children or CHILDREN, given.leaf_size, generator)
+        if self._grown is None:
+            generator, num_children = np.random.default_rng(self.seed), given.num_children or CHILDREN
+            self.tree, centres, self.leaf_N = grow_tree(vectors, num_children, given.leaf_size, generator)
+        else:
+            self.tree, self.leaf_N = self._grown
+            centres = np.zeros((len(self.tree.num_children), vectors.shape[1]), np.float32)
         self.nodes = nn.Parameter(torch.from_numpy(centres))
         # Registered, so that it is trained and saved with the model.
         self.model.register_parameter("nodes", self.nodes)

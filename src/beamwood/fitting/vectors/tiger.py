@@ -7,7 +7,7 @@ Source: Rajput et al., "Recommender Systems with Generative Retrieval".
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Unpack
+from typing import Any, Unpack
 
 import numpy as np
 import torch
@@ -106,14 +106,27 @@ class TigerTask(WindowTask):
     def __init__(self, split: Split, config: TigerConfig) -> None:
         self.split, self.config = split, config
         super().__init__(split.train, sasrec.ENCODER, length=config.model.length, horizon=config.examples.horizon)
+        self._codes_NS: NDArray[np.int64] | None = None
+
+    def state(self) -> dict[str, Any]:
+        """The codes, which depend on the time that their vectors had."""
+        return {"codes": self.model.coded.codes.to("cpu", torch.int32)}
+
+    def resume_from(self, state: dict[str, Any]) -> None:
+        """Keep the codes: the trained codewords are theirs."""
+        self._codes_NS = state["codes"].numpy().astype(np.int64)
 
     def prepare(self, rng: torch.Generator, budget: Budget) -> None:
-        """Compute the codes and initialise the model; codewords of the model's width start at their centres."""
-        model, generator = self.config.model, np.random.default_rng(rng.initial_seed())
-        vectors = None
-        if self.config.start.codes == "vectors":
-            vectors = self._vectors(rng.initial_seed(), budget)
-        codes_NS, centres = item_codes(vectors, self.num_items, model.num_codes, model.num_words, generator)
+        """Compute the codes and initialise the model; codewords of the model's width start at their centres.
+
+        A resumed run has its codes.
+        """
+        model, seed = self.config.model, rng.initial_seed()
+        codes_NS, centres = self._codes_NS, None
+        if codes_NS is None:
+            vectors = self._vectors(seed, budget) if self.config.start.codes == "vectors" else None
+            generator = np.random.default_rng(seed)
+            codes_NS, centres = item_codes(vectors, self.num_items, model.num_codes, model.num_words, generator)
         self.model = CodedModel(
             self.encoder,
             codes_NS,
