@@ -65,7 +65,12 @@ class Monitor:
 
 
 class Measure(Protocol):
-    """The metrics of a searcher on fixed queries, or on the first `num` of them (None: all)."""
+    """The metrics of a searcher on fixed queries, or on the first `num` of them (None: all).
+
+    `is_cut`: whether these are fewer than without the time limit.
+    """
+
+    is_cut: bool
 
     def __len__(self) -> int: ...
 
@@ -93,6 +98,8 @@ class Validation:
 
     Names: "kept/f@20" (seen items kept), "removed/f@20" (seen items removed), "both/f@20" (the mean of both), ...
     """
+
+    is_cut = False
 
     def __init__(self, queries: Queries, num_users: int, *, seed: int) -> None:
         self.queries = queries.sample(num_users, seed=seed)

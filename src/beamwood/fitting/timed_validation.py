@@ -73,7 +73,7 @@ class TimedValidation:
             with torch.enable_grad():
                 finish += self.later(sample, budget)
         task.model.train(training)
-        return Estimates(build_seconds + seconds, finish, save, self.num)
+        return Estimates(build_seconds + seconds, finish, save, num if num < size or self.measure.is_cut else None)
 
 
 def _affordable(work: Callable[[int], Any], size: int, budget: Budget) -> tuple[float, int]:

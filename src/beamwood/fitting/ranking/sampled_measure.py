@@ -23,6 +23,8 @@ class SampledMeasure:
     lists have that length. Errors: lists too short for any cut, and an unknown `monitor`.
     """
 
+    is_cut = False
+
     def __init__(self, queries: Queries, num_items: int, *, num_users: int, seed: int, monitor: str) -> None:
         self.queries, self.num_items, self.seed = queries.sample(num_users, seed=seed), num_items, seed
         left = num_items - int(self.queries.seen.union(self.queries.labels).lengths.max(initial=0))

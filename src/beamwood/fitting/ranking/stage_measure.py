@@ -32,7 +32,7 @@ class StageMeasure:
         num_candidates: int,
         budget: Budget,
     ) -> None:
-        labelled = queries.labelled()
+        labelled, self.is_cut = queries.labelled(), False
         k, needs = min(num_candidates, retriever.num_items), retriever.needs
         if budget.limited and len(labelled):
             # Two views: seen items kept and removed.
@@ -40,7 +40,8 @@ class StageMeasure:
                 lambda num: retriever.search(labelled.take(np.arange(num)).query(needs), k), len(labelled), budget.clock
             )
             num = budget.affordable(len(labelled), seconds, share=_SHARE, fewest=1)
-            if num < len(labelled):
+            self.is_cut = num < len(labelled)
+            if self.is_cut:
                 budget.leave_out(
                     f"validation uses {num} of {len(labelled)} users: retrieving for all takes {seconds:.0f} s"
                 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Unpack
+from typing import Any, Unpack
 
 import numpy as np
 import torch
@@ -99,6 +99,15 @@ class StagesTask(SearchedTask[CandidateBatch]):
         self.context = context_features(train, config.model.context_columns)
         self.recall: float | None = None
         self.candidates_EK: NDArray[np.int32] | None = None
+        self.num_retrieved: int | None = None
+
+    def state(self) -> dict[str, Any]:
+        """The number of examples for which candidates are retrieved, None where they are not needed."""
+        return {"num_retrieved": self.num_retrieved}
+
+    def resume_from(self, state: dict[str, Any]) -> None:
+        """Retrieve for as many examples again: the order of batches is that of these."""
+        self.num_retrieved = state["num_retrieved"]
 
     def prepare(self, rng: torch.Generator, budget: Budget) -> None:
         """Draw the examples and their targets, retrieve candidates where needed, and initialise the ranker."""
@@ -139,21 +148,15 @@ class StagesTask(SearchedTask[CandidateBatch]):
     def _retrieve(self, budget: Budget) -> None:
         """Retrieve candidates for every example, as when serving: without seen items, and with them for seen targets.
 
-        It may take half of what is left of a limited budget; the remaining examples are left out.
+        It may take half of what is left of a limited budget; the remaining examples are left out. A resumed run has as
+        many as its first part.
         """
-        config, examples = self.config, self.examples
-        found: list[NDArray[np.int32]] = []
-        hits: list[BoolArray] = []
-        lengths, until = examples.stop - examples.source.indptr[examples.users], budget.left / 2
-        for rows in _blocks(lengths, _SEARCHED_UNDER_A_LIMIT if budget.limited else _SEARCHED_AT_A_TIME):
-            if found and budget.left < until:
-                self._keep_examples(np.arange(rows[0]))
-                budget.leave_out(f"candidates are retrieved for {rows[0]:,} of {len(examples):,} training histories")
-                break
-            items, hit = self._searched(rows)
-            found.append(items)
-            hits.append(hit)
-        candidates_EK, hit_ET = np.concatenate(found), np.concatenate(hits)
+        config, num_all = self.config, len(self.examples)
+        candidates_EK, hit_ET = self._found_in_time(budget)
+        self.num_retrieved = len(hit_ET)
+        if self.num_retrieved < num_all:
+            self._keep_examples(np.arange(self.num_retrieved))
+            budget.leave_out(f"candidates are retrieved for {self.num_retrieved:,} of {num_all:,} training histories")
         self.recall = float(hit_ET.mean())
         if not hit_ET.any():
             raise InputError("the retriever finds no target of a training pair; give a better trained one")
@@ -165,6 +168,18 @@ class StagesTask(SearchedTask[CandidateBatch]):
             self.weights_ET, candidates_EK = hit_ET[kept].astype(np.float32), candidates_EK[kept]
         if config.loss.negatives == "candidates":
             self.candidates_EK = candidates_EK
+
+    def _found_in_time(self, budget: Budget) -> tuple[NDArray[np.int32], BoolArray]:
+        """`_searched` for the first examples: `num_retrieved` where that is known, else as many as fit."""
+        examples, until = self.examples.take(np.arange(self.num_retrieved or len(self.examples))), budget.left / 2
+        lengths = examples.stop - examples.source.indptr[examples.users]
+        found: list[tuple[NDArray[np.int32], BoolArray]] = []
+        for rows in _blocks(lengths, _SEARCHED_UNDER_A_LIMIT if budget.limited else _SEARCHED_AT_A_TIME):
+            if found and self.num_retrieved is None and budget.left < until:
+                break
+            found.append(self._searched(rows))
+        items, hits = zip(*found, strict=True)
+        return np.concatenate(items), np.concatenate(hits)
 
     def _searched(self, rows: IndexArray) -> tuple[NDArray[np.int32], BoolArray]:
         """int32[B, K], the candidates of the given examples without seen items, and bool[B, T], the targets found."""

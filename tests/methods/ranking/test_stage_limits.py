@@ -1,0 +1,57 @@
+"""Two stages under a time limit: what is left out, the users that judge, and resuming with another limit."""
+
+import pytest
+
+from beamwood.data import disjoint_users
+from beamwood.fitting.ranking import stage_measure, two_stage
+from beamwood.training.budget import Budget
+from beamwood.training.checkpoint import load_checkpoint
+from beamwood.training.run_folder import RunFolder
+from clocks import Clock
+from rankers import STAGES, STAGES_OF
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock on which only searches for training histories take time: a second for eight."""
+    clock, searched = Clock(), two_stage.StagesTask._searched
+
+    def slow(task, rows):
+        clock.now += len(rows) / 8
+        return searched(task, rows)
+
+    monkeypatch.setattr(two_stage, "_SEARCHED_UNDER_A_LIMIT", 8)
+    monkeypatch.setattr(two_stage.StagesTask, "_searched", slow)
+    return clock
+
+
+def fitted(dataset, first, clock, limit, run=None, *, steps=2, resume=False, **settings):
+    given = STAGES | {"start.retriever": first["users"], "loop.max_steps": steps, "loop.evaluate_every": 1}
+    options = {"run": run, "resume": resume, "progress": False, "time_limit": Budget(limit, clock=clock)}
+    return STAGES_OF.fitted(disjoint_users(dataset), given | settings, **options)
+
+
+@pytest.mark.parametrize("limit", [6.0, 1000.0, None])
+@pytest.mark.parametrize("settings", [{"examples.pairs": "harmonised"}, {"loss.negatives": "candidates"}], ids=str)
+def test_a_resumed_run_retrieves_for_as_many_examples(dataset, first, tmp_path, clock, settings, limit):
+    run = RunFolder(tmp_path / "run")
+    before = fitted(dataset, first, clock, 40.0, run, **settings).metadata["training"]
+    after = fitted(dataset, first, clock, limit, run, steps=4, resume=True, **settings).metadata["training"]
+    for name in ("examples", "retrieved_share_of_training_pairs"):
+        assert after[name] == before[name]
+    for each in (before, after):
+        assert each["left_out"][0] == "candidates are retrieved for 168 of 400 training histories"
+    assert after["steps"] == (2 if limit == 6 else 4)
+
+
+def test_a_resumed_run_knows_that_other_users_judged(dataset, first, tmp_path, clock, monkeypatch):
+    """Metrics of fewer users are not compared with those of all."""
+    run = RunFolder(tmp_path / "run")
+    with monkeypatch.context() as slow:
+        slow.setattr(stage_measure, "estimated_seconds", lambda *_: 100.0)
+        before = fitted(dataset, first, clock, 100.0, run).metadata["training"]
+    assert before["left_out"] == ["validation uses 2 of 30 users: retrieving for all takes 200 s"]
+    assert load_checkpoint(run.checkpoint_path)["run"]["num_queries"] == 2
+    after = fitted(dataset, first, clock, 100.0, run, steps=3, resume=True).metadata["training"]
+    assert load_checkpoint(run.checkpoint_path)["run"]["num_queries"] is None
+    assert after["valid/removed/ndcg@20"] != before["valid/removed/ndcg@20"]
