@@ -6,6 +6,7 @@ Shape legend: Q queries, K candidates, C candidates and seen items.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,7 +24,7 @@ from beamwood.fitting.settings import SeenChoiceSettings
 from beamwood.retrieval.searchers.blend import Part
 from beamwood.retrieval.searchers.candidates import Candidates, add_seen, find_candidates, num_exact
 from beamwood.retrieval.stored import MOST
-from beamwood.types import Hits, ItemLists, Query, QueryNeeds, Searcher, SearchOptions
+from beamwood.types import Hits, IndexArray, ItemLists, Query, QueryNeeds, Searcher, SearchOptions
 
 __all__ = ["SEEN_WEIGHTS", "BlendWeights", "StageCandidates", "best_seen_weight", "choice_of_seen"]
 
@@ -97,6 +98,11 @@ class _Block:
     found: dict[str, Candidates]
     apart_is_removed: bool
 
+    def take(self, rows: IndexArray) -> _Block:
+        """The given rows."""
+        found = {name: each.take(rows) for name, each in self.found.items()}
+        return _Block(self.query.take(rows), self.part.take(rows), self.labels.take(rows), found, self.apart_is_removed)
+
 
 class StageCandidates:
     """The first stage's candidates for a set of queries, for which `best` chooses the weights of a second stage.
@@ -128,6 +134,15 @@ class StageCandidates:
         parts = map(labelled.take, blocks(len(labelled), _QUERIES_AT_A_TIME))
         self.blocks = [self._retrieve(part, apart=seen_weight != 0) for part in parts]
         self.first_weight, self.seen_weight = first_weight, seen_weight
+
+    def take(self, rows: IndexArray) -> StageCandidates:
+        """Those of some of its queries; `rows` are ascending."""
+        some, lengths = copy(self), np.array([len(block.part) for block in self.blocks])
+        stops = np.cumsum(lengths)
+        of_blocks = zip(self.blocks, np.split(rows, np.searchsorted(rows, stops[:-1])), stops - lengths, strict=True)
+        some.queries = self.queries.take(rows)
+        some.blocks = [block.take(part - start) for block, part, start in of_blocks if len(part)]
+        return some
 
     def best(
         self, second: Searcher, *, fitted: bool = False, num: int | None = None

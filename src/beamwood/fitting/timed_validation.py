@@ -66,6 +66,8 @@ class TimedValidation:
         if self.choice is not None:
             choose, most = self.choice.choose, self.choice.num_queries
             choosing, self.choice.num_queries = _affordable(lambda num: choose(sample, num), most, budget)
+            if self.choice.num_queries < most:
+                budget.leave_out(f"after the training, weights are chosen on {self.choice.num_queries} of {most} users")
             finish += choosing
             budget.require(build_seconds + seconds + save + finish)
         if self.later is not None:

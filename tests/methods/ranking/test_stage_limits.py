@@ -1,9 +1,14 @@
 """Two stages under a time limit: what is left out, the users that judge, and resuming with another limit."""
 
+import numpy as np
 import pytest
 
+import beamwood
 from beamwood.data import disjoint_users
+from beamwood.fitting import blend, timed_validation
 from beamwood.fitting.ranking import stage_measure, two_stage
+from beamwood.fitting.stages import stage_candidates
+from beamwood.methods import load_method
 from beamwood.training.budget import Budget
 from beamwood.training.checkpoint import load_checkpoint
 from beamwood.training.run_folder import RunFolder
@@ -55,3 +60,37 @@ def test_a_resumed_run_knows_that_other_users_judged(dataset, first, tmp_path, c
     after = fitted(dataset, first, clock, 100.0, run, steps=3, resume=True).metadata["training"]
     assert load_checkpoint(run.checkpoint_path)["run"]["num_queries"] is None
     assert after["valid/removed/ndcg@20"] != before["valid/removed/ndcg@20"]
+
+
+def test_the_weights_are_chosen_on_as_many_users_as_time_is_reserved_for(dataset, first, clock, monkeypatch):
+    """Choosing takes a tenth of a second for each user."""
+    began, asked, best = clock.now, [], blend.StageCandidates.best
+
+    def slow(stages, second):
+        asked.append(len(stages.queries))
+        clock.now += len(stages.queries) / 10
+        return best(stages, second)
+
+    monkeypatch.setattr(timed_validation, "_FEWEST", 4)
+    monkeypatch.setattr(blend.StageCandidates, "best", slow)
+    training = fitted(dataset, first, clock, 20.0, steps=100).metadata["training"]
+    assert training["left_out"] == [
+        "validation uses 13 of 30 users",
+        "after the training, weights are chosen on 6 of 30 users",
+    ]
+    assert asked[-2:] == [13, 6]
+    assert clock.now - began <= 20
+
+
+def test_candidates_of_some_users_are_those_that_they_get_alone(dataset, first, monkeypatch):
+    """Across blocks, of which some have none of the users."""
+    split, retriever = disjoint_users(dataset), beamwood.load(first["users"])
+    config, second = STAGES_OF.Config(**STAGES), load_method("transitions").fitted(split).searcher
+    queries, rows = split.valid.labelled(), np.array([0, 2, 6, 7, 22])
+    alone = stage_candidates(retriever, queries.take(rows), config)
+    monkeypatch.setattr(blend, "_QUERIES_AT_A_TIME", 7)
+    some = stage_candidates(retriever, queries, config).take(rows)
+    assert np.array_equal(some.queries.users, alone.queries.users)
+    ours, theirs = some.best(second), alone.best(second)
+    assert ours[0].facts() == pytest.approx(theirs[0].facts())
+    assert ours[1] == pytest.approx(theirs[1])

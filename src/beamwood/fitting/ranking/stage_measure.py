@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from beamwood.data.queries import Queries
-from beamwood.fitting.blend import StageCandidates
+from beamwood.fitting.blend import BlendWeights, StageCandidates
 from beamwood.training.budget import Budget, estimated_seconds
 from beamwood.types import Searcher
 
@@ -46,15 +46,18 @@ class StageMeasure:
                     f"validation uses {num} of {len(labelled)} users: retrieving for all takes {seconds:.0f} s"
                 )
                 labelled = queries = labelled.take(np.arange(num))
-        self.labelled, self.retrieve, self.whole = labelled, retrieve, retrieve(queries)
-        self._few: dict[int, StageCandidates] = {}
+        self.labelled, self.whole = labelled, retrieve(queries)
 
     def __len__(self) -> int:
         return len(self.labelled)
 
     def __call__(self, searcher: Searcher, num: int | None = None) -> dict[str, float]:
-        if num is None:
-            return self.whole.best(searcher)[1]
-        if num not in self._few:
-            self._few[num] = self.retrieve(self.labelled.take(np.arange(num)))
-        return self._few[num].best(searcher)[1]
+        return self._of(num).best(searcher)[1]
+
+    def choose(self, searcher: Searcher, num: int) -> BlendWeights:
+        """The weights of the blend that is best on the first `num` queries."""
+        return self._of(num).best(searcher)[0]
+
+    def _of(self, num: int | None) -> StageCandidates:
+        """The candidates of the first `num` queries."""
+        return self.whole if num is None or num >= len(self) else self.whole.take(np.arange(num))

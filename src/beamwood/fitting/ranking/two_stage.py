@@ -312,18 +312,19 @@ def _trained(
     **options: Unpack[TrainOptions],
 ) -> Retriever:
     """Train the ranker and put it behind the retriever."""
+    choice = Choice(measure.choose, len(measure))
     training = train(
         task,
         split,
         config,
         method="two_stage",
         measure=measure,
-        choice=Choice(measure, len(measure)),
+        choice=choice,
         evaluate_start=True,
         **options,
     )
     second = task.searcher()
-    chosen, _ = measure.whole.best(second)
+    chosen = choice.made_for(second)
     training |= chosen.facts()
     if task.recall is not None:
         training["retrieved_share_of_training_pairs"] = task.recall

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamwood.retrieval.top_k import sort_candidates
-from beamwood.types import Hits, Query, Searcher, SearchOptions, among
+from beamwood.types import Hits, IndexArray, Query, Searcher, SearchOptions, among
 
 __all__ = ["Candidates", "add_seen", "allowed_seen", "find_candidates", "num_exact"]
 
@@ -33,6 +33,16 @@ class Candidates:
     seen_BH: NDArray[np.int32]
     seen_scores_BH: NDArray[np.float32]
     times_BH: NDArray[np.float32] | None = None
+
+    def take(self, rows: IndexArray) -> Candidates:
+        """Those of the given rows."""
+        hits, times = self.hits, self.times_BH
+        return Candidates(
+            Hits(hits.items[rows], hits.scores[rows], hits.scored[rows]),
+            self.seen_BH[rows],
+            self.seen_scores_BH[rows],
+            None if times is None else times[rows],
+        )
 
     def items_BC(self, num_judged: int) -> NDArray[np.int32]:
         """int32[B, C], the first `num_judged` results, then the seen items; -1 for none."""
