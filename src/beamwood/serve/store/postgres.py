@@ -26,6 +26,9 @@ select pg_advisory_xact_lock(7092161519),
 """
 # Timeout of the server in seconds.
 _SECONDS = 2
+# Whatever a server, a database or a user is set to: statements after the lock see all writes before it, and the lock of
+# a lost writer is released while others still wait for it.
+_SESSION = "-c default_transaction_isolation=read\\ committed -c idle_in_transaction_session_timeout={idle}"
 # An index serves a condition of its own collation alone, so the column names it: "C" compares bytes, as SQLite does.
 _SCHEMA = """
 create table if not exists beamwood_events (
@@ -78,7 +81,7 @@ class PostgresStore(SqlStore):
             autocommit=autocommit,
             connect_timeout=_SECONDS,
             tcp_user_timeout=2000 * _SECONDS,
-            options=f"{self._options} -c statement_timeout={1000 * limit}",
+            options=f"{self._options} {_SESSION.format(idle=2000 * _SECONDS)} -c statement_timeout={1000 * limit}",
         )
         made.silence = limit + _SECONDS
         return made
