@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
-from beamwood.serve.store.event import Event
+from beamwood.serve.store.event import Event, Session
 from beamwood.serve.store.open import open_store
 from beamwood.serve.store.protocol import Answered, HistoryStore, Retention
 from beamwood.testing import HistoryStoreContract
+from served import wait_until
 from store_servers import address_of, stop
 
 NOW, DAY = 1.7e9, 86400
@@ -62,6 +63,22 @@ class TestRedis(HistoryStoreContract):
         store.note([Answered("r-1", 42, NOW, "e/a", (1,))], 60, NOW)
         assert store.hit("r-1")
         assert 0 < redis.Redis.from_url(self.address).ttl("beamwood:hit:r-1") <= 60
+
+    @pytest.mark.parametrize("merges", [False, True])
+    def test_an_owner_lists_only_answers_that_are_kept(self, merges: bool, store: HistoryStore) -> None:
+        """Else the list of an owner who is active day after day would grow."""
+        import redis
+
+        owner, user = Session("s"), 42
+        store.note([Answered("r-1", owner, NOW, "e/a", (1,)), Answered("r-2", user, NOW, "e/a", (1,))], 1, NOW)
+        wait_until(lambda: store.noted("r-1") is None and store.noted("r-2") is None)
+        store.note([Answered("r-3", owner, NOW, "e/a", (1,))], 60, NOW)
+        if merges:
+            store.merge(owner, user)
+        client = redis.Redis.from_url(self.address)
+        name = f"beamwood:answers:{'n42' if merges else 'ss'}"
+        assert client.zrange(name, 0, -1) == [b"r-3"]
+        assert 0 < client.ttl(name) <= 60
 
 
 class TestPostgres(HistoryStoreContract):

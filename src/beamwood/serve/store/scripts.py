@@ -2,9 +2,9 @@
 
 Keys: `seq`, the last sequence number; `key:IDENTITY`, the content; `events:OWNER`, the history; `spent:OWNER`, a sorted
 set of the identities of events that retention removed; `owners`; `last`, the last sequence number by owner; `erased`, a
-sorted set of owners by time; `answer:REQUEST`; `hit:REQUEST`; `answers:OWNER`, the requests. A member is the sequence
-number (16 digits), the identity (16 bytes) and the body. An answer is the length of its owner in bytes, a space, the
-owner and the body.
+sorted set of owners by time; `answer:REQUEST`; `hit:REQUEST`; `answers:OWNER`, a sorted set of the requests by the time
+in milliseconds at which they expire. A member is the sequence number (16 digits), the identity (16 bytes) and the body.
+An answer is the length of its owner in bytes, a space, the owner and the body.
 """
 
 __all__ = ["SCRIPTS"]
@@ -74,7 +74,7 @@ if latest and tonumber(at) <= tonumber(latest) then
   at = string.format('%.17g', tonumber(latest) + step)
 end
 redis.call('zadd', prefix .. 'erased', at, ARGV[1])
-for _, id in ipairs(redis.call('smembers', prefix .. 'answers:' .. ARGV[1])) do
+for _, id in ipairs(redis.call('zrange', prefix .. 'answers:' .. ARGV[1], 0, -1)) do
   redis.call('del', prefix .. 'answer:' .. id, prefix .. 'hit:' .. id)
 end
 redis.call('del', prefix .. 'answers:' .. ARGV[1])
@@ -120,8 +120,10 @@ return 1
 
 _OWNED = """
 local function own(owner, id, milliseconds)
-  local owned = prefix .. 'answers:' .. owner
-  redis.call('sadd', owned, id)
+  local owned, time = prefix .. 'answers:' .. owner, redis.call('time')
+  local now = 1000 * time[1] + math.floor(time[2] / 1000)
+  redis.call('zremrangebyscore', owned, '-inf', string.format('(%.0f', now))
+  redis.call('zadd', owned, string.format('%.0f', now + milliseconds), id)
   if redis.call('pttl', owned) < milliseconds then redis.call('pexpire', owned, milliseconds) end
 end
 """
@@ -155,7 +157,7 @@ local spent, whose = prefix .. 'spent:' .. ARGV[1], prefix .. 'spent:' .. ARGV[2
 local longest = math.max(redis.call('pttl', spent), redis.call('pttl', whose))
 if redis.call('zunionstore', whose, 2, whose, spent) > 0 then redis.call('pexpire', whose, longest) end
 redis.call('del', spent)
-for _, id in ipairs(redis.call('smembers', prefix .. 'answers:' .. ARGV[1])) do
+for _, id in ipairs(redis.call('zrange', prefix .. 'answers:' .. ARGV[1], 0, -1)) do
   local name = prefix .. 'answer:' .. id
   local answer, left = redis.call('get', name), redis.call('pttl', name)
   if answer and left > 0 then
