@@ -9,6 +9,7 @@ import json
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, TypeVar, cast
 
 import redis
@@ -41,6 +42,8 @@ _DOCUMENTS, _TALLIES = f"{_PREFIX}documents", f"{_PREFIX}tallies"
 # The settings that determine whether an acknowledged write is on disk, and stays.
 _KEEPING = ("append*", "maxmemory*")
 _SEQ_DIGITS, _IDENTITY = 16, 16
+# Events that a pipeline of `compact` deletes, as writes wait for it, its owners, and the full pipelines of a call.
+_AT_ONCE, _OWNERS_AT_ONCE, _TURNS = 2000, 20, 25
 # Timeout of the server in seconds.
 _SECONDS = 2.0
 # Above every sequence number and count; numbers of a script are exact up to here.
@@ -70,7 +73,8 @@ class RedisStore:
             )
             raise InputError(f"the address of Redis is invalid; {hint}") from None
         self._scripts = {name: self._client.register_script(text) for name, text in SCRIPTS.items()}
-        self._cursor = 0
+        # The place of compactions among all owners, and those that were read and are not done.
+        self._cursor, self._left = 0, list[str]()
         self._asked(self._client.ping)
         self.durable = _is_kept(self._asked(self._settings))
         self._writer = GroupWriter("redis", self._commit)
@@ -173,16 +177,24 @@ class RedisStore:
         return following, [name.decode() for name in names]
 
     def compact(self, retention: Retention, now: float, owners: int = 500) -> int:
-        self._cursor, names = self._owners(self._cursor, owners)
-        oldest, keep = repr(retention.oldest(now)), retention.keep_events or 0
+        if not self._left:
+            self._cursor, self._left = self._owners(self._cursor, owners)
+        gone = 0
+        while self._left and gone < _TURNS * _AT_ONCE:
+            # Between pipelines the writes that wait have their turn.
+            some = self._left[:_OWNERS_AT_ONCE]
+            most = _AT_ONCE // len(some)
+            counts = self._write(partial(self._trim, some, most, retention, now))
+            more = [name for name, count in zip(some, counts, strict=True) if count == most]
+            gone, self._left = gone + sum(counts), more + self._left[len(some) :]
+        return gone
 
-        def work() -> int:
-            with self._client.pipeline(transaction=False) as pipe:
-                for name in names:
-                    self._run("trim", name, oldest, keep, repr(now), int(KEY_SECONDS), client=pipe)
-                return sum(pipe.execute())
-
-        return self._write(work) if names else 0
+    def _trim(self, names: list[str], most: int, retention: Retention, now: float) -> list[int]:
+        about = repr(retention.oldest(now)), retention.keep_events or 0, repr(now), int(KEY_SECONDS), most
+        with self._client.pipeline(transaction=False) as pipe:
+            for name in names:
+                self._run("trim", name, *about, client=pipe)
+            return [int(count) for count in pipe.execute()]
 
     def put(self, name: str, value: str) -> None:
         self._write(lambda: self._client.hset(_DOCUMENTS, name, value))

@@ -181,34 +181,36 @@ for i = 5, #ARGV, 2 do redis.call('hset', documents, ARGV[i], ARGV[i + 1]) end
 return 1
 """
 
-# Arguments: owner, oldest time, events to keep (0: all), the time, seconds for which their keys are known. Returns the
-# number of deleted events.
+# Arguments: owner, oldest time, events to keep (0: all), the time, seconds for which their keys are known, maximum of
+# events to delete. Returns the number of deleted events.
 TRIM = (
     _ADD
     + """
-local name = prefix .. 'events:' .. ARGV[1]
-local gone = redis.call('zrangebyscore', name, '-inf', '(' .. ARGV[2])
-local beyond = redis.call('zcard', name) - tonumber(ARGV[3])
-if tonumber(ARGV[3]) > 0 and beyond > #gone then gone = redis.call('zrange', name, 0, beyond - 1) end
-if #gone == 0 then return 0 end
-local spent = prefix .. 'spent:' .. ARGV[1]
-for _, member in ipairs(gone) do
+local name, keep = prefix .. 'events:' .. ARGV[1], tonumber(ARGV[3])
+local count = redis.call('zcount', name, '-inf', '(' .. ARGV[2])
+if keep > 0 then count = math.max(count, redis.call('zcard', name) - keep) end
+count = math.min(count, tonumber(ARGV[6]))
+if count == 0 then return 0 end
+local spent, last, is_last = prefix .. 'spent:' .. ARGV[1], redis.call('hget', prefix .. 'last', ARGV[1]), false
+for _, member in ipairs(redis.call('zrange', name, 0, count - 1)) do
   local identity = string.sub(member, 17, 32)
   redis.call('expire', prefix .. 'key:' .. identity, ARGV[5])
   redis.call('zadd', spent, ARGV[4], identity)
-  redis.call('zrem', name, member)
+  is_last = is_last or tonumber(string.sub(member, 1, 16)) == tonumber(last)
 end
+redis.call('zremrangebyrank', name, 0, count - 1)
 redis.call('zremrangebyscore', spent, '-inf', '(' .. string.format('%.17g', tonumber(ARGV[4]) - tonumber(ARGV[5])))
 redis.call('expire', spent, ARGV[5])
-local left = redis.call('zrange', name, 0, -1)
-if #left == 0 then
+if redis.call('zcard', name) == 0 then
   drop(ARGV[1])
-else
-  local last = 0
-  for _, member in ipairs(left) do last = math.max(last, tonumber(string.sub(member, 1, 16))) end
+elseif is_last then
+  last = 0
+  for _, member in ipairs(redis.call('zrange', name, 0, -1)) do
+    last = math.max(last, tonumber(string.sub(member, 1, 16)))
+  end
   redis.call('hset', prefix .. 'last', ARGV[1], last)
 end
-return #gone
+return count
 """
 )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Protocol, TypeVar
@@ -43,11 +43,18 @@ union all select 2, null, time, null, null from beamwood_erased where owner = ?
 """
 _RECORD = "select seq, owner, time, item, type, weight, request_id from beamwood_events"
 _SOME_OWNERS = "select distinct owner from beamwood_events where owner > ? order by owner limit ?"
-_BEYOND = """
-owner = ? and (time < ? or seq in (
-  select seq from beamwood_events where owner = ? order by time desc, seq desc limit ? offset ?))
+_NEWEST_BEYOND = """
+select time, seq from beamwood_events where owner = ? order by time desc, seq desc limit 1 offset ?
 """
-_SPEND = f"insert into beamwood_spent select identity, content, owner, ? from beamwood_events where {_BEYOND}"
+_UP_TO = "owner = ? and (time, seq) <= (?, ?)"
+_OLDEST = f"select time, seq from beamwood_events where {_UP_TO} order by time, seq limit ?"
+_SPEND = f"insert into beamwood_spent select identity, content, owner, ? from beamwood_events where {_UP_TO}"
+_FORGET = """
+delete from beamwood_spent where identity in (
+  select identity from beamwood_spent where time < ? order by time limit ?)
+"""
+# Rows that a transaction of `compact` deletes, as writes wait for it, and the transactions of a call.
+_AT_ONCE, _TURNS = 2000, 25
 _PUT = "insert into beamwood_documents values (?, ?) on conflict (name) do update set value = excluded.value"
 _ANSWER = """
 insert into beamwood_answers (request_id, owner, time, category, body) select ?, ?, ?, ?, ?
@@ -196,21 +203,19 @@ class SqlStore(ABC):
             seq = rows[-1][0]
 
     def compact(self, retention: Retention, now: float, owners: int = 500) -> int:
-        oldest, keep = retention.oldest(now), _ALL if retention.keep_events is None else retention.keep_events
         names = [name for (name,) in self._read(_SOME_OWNERS, (self._turn, owners))]
-        self._turn = names[-1] if len(names) == owners else ""
-
-        def work(cursor: Cursor) -> int:
-            gone = 0
-            cursor.execute("delete from beamwood_spent where time < ?", (now - KEY_SECONDS,))
-            for name in names:
-                beyond = name, oldest, name, _ALL, keep
-                cursor.execute(_SPEND, (now, *beyond))
-                cursor.execute(f"delete from beamwood_events where {_BEYOND}", beyond)
-                gone += cursor.rowcount
-            return gone
-
-        return self._writer.call(lambda: self._transaction(work))
+        left, gone = deque(names), 0
+        for _ in range(_TURNS):
+            # Between transactions the writes that wait have their turn.
+            gone += self._writer.call(lambda: self._transaction(lambda cursor: _compact(cursor, left, retention, now)))
+            if not left:
+                break
+        done = names[: len(names) - len(left)]
+        if not left:
+            self._turn = names[-1] if len(names) == owners else ""
+        elif done:
+            self._turn = done[-1]
+        return gone
 
     def put(self, name: str, value: str) -> None:
         self._writer.call(lambda: self._transaction(lambda cursor: cursor.execute(_PUT, (name, value))))
@@ -272,6 +277,35 @@ class SqlStore(ABC):
     def tallies(self) -> Mapping[tuple[str, str], int]:
         rows = self._read("select category, name, count from beamwood_tallies")
         return {(group, name): count for group, name, count in rows}
+
+
+def _compact(cursor: Cursor, names: deque[str], retention: Retention, now: float) -> int:
+    """Delete some of what is beyond the retention, and take the owners without more off `names`; return the number of
+    deleted events.
+    """
+    cursor.execute(_FORGET, (now - KEY_SECONDS, _AT_ONCE))
+    room, gone = _AT_ONCE - cursor.rowcount, 0
+    while names and room > 0:
+        found = _beyond(cursor, names[0], retention, now, room)
+        if found:
+            latest = names[0], *found[-1]
+            cursor.execute(_SPEND, (now, *latest))
+            cursor.execute(f"delete from beamwood_events where {_UP_TO}", latest)
+        gone, room = gone + len(found), room - len(found)
+        if room > 0:
+            names.popleft()
+    return gone
+
+
+def _beyond(cursor: Cursor, owner: str, retention: Retention, now: float, most: int) -> list[tuple[Any, ...]]:
+    """Time and seq of the owner's oldest events beyond the retention."""
+    # No event is numbered below 1.
+    latest: tuple[Any, ...] = retention.oldest(now), 0
+    if retention.keep_events is not None:
+        cursor.execute(_NEWEST_BEYOND, (owner, retention.keep_events))
+        latest = max([latest, *cursor.fetchall()])
+    cursor.execute(_OLDEST, (owner, *latest, most))
+    return cursor.fetchall()
 
 
 def _count(cursor: Cursor, group: str, name: str, more: int) -> None:

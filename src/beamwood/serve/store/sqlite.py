@@ -131,7 +131,8 @@ class SqliteStore(SqlStore):
     def compact(self, retention: Retention, now: float, owners: int = 500) -> int:
         gone = super().compact(retention, now, owners)
         if gone:
-            self._writer.call(lambda: self._connection.execute("pragma incremental_vacuum(200)").fetchall())
+            vacuum = "pragma incremental_vacuum(200)"
+            self._writer.call(lambda: self._transaction(lambda cursor: cursor.execute(vacuum).fetchall()))
         return gone
 
     def close(self) -> None:
