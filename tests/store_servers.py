@@ -44,7 +44,7 @@ def address_of(kind: str, request: pytest.FixtureRequest, folder: Path) -> str:
 
         address = request.getfixturevalue("postgres_address")
         with psycopg.connect(address) as connection:
-            for table in ("events", "spent", "erased", "documents", "answers", "tallies"):
+            for table in ("events", "spent", "erased", "merged", "documents", "answers", "tallies"):
                 connection.execute(f"drop table if exists beamwood_{table}")
         return address
     return "memory" if kind == "memory" else f"sqlite:{folder / 'events.db'}"

@@ -15,7 +15,7 @@ from beamwood.serve.store.protocol import Answered, KeyReused, Retention, StoreU
 CHANGES = {
     "append": tuple[list[Event]],
     "erase": tuple[Owner, float],
-    "merge": tuple[Session, Id],
+    "merge": tuple[Session, Id, float],
     "compact": tuple[Retention, float, int],
     "put": tuple[str, str],
     "replace": tuple[str, str | None, str, dict[str, str] | None],
@@ -69,8 +69,8 @@ class Journal(MemoryStore):
     def erase(self, owner, now):
         return self._change("erase", owner, now)
 
-    def merge(self, session, user):
-        return self._change("merge", session, user)
+    def merge(self, session, user, now):
+        return self._change("merge", session, user, now)
 
     def compact(self, retention, now, owners=500):
         return self._change("compact", retention, now, owners)

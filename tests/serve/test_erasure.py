@@ -9,7 +9,9 @@ import pytest
 
 from beamwood.retrieval.forget import without_erased
 from beamwood.retrieval.retriever import Retriever
+from beamwood.serve.answer.kept import owner_of
 from beamwood.serve.answer.snapshot import open_snapshot
+from beamwood.serve.histories import HistoryGateway
 from served import post, saved, send, serving
 
 DAY = 86400.0
@@ -47,6 +49,55 @@ def test_an_answer_in_transit_to_the_store_is_erased_too(folder):
         assert [client.service.histories.store.noted(each) is None for each in ids] == [True, False]
 
 
+def test_an_answer_whose_search_ended_after_the_erasure_is_not_stored(folder, monkeypatch):
+    real = HistoryGateway.kept
+
+    async def kept(self, snapshot, body):
+        found = await real(self, snapshot, body)
+        # Of a request that came meanwhile.
+        await self.erase(owner_of(body))
+        return found
+
+    with serving(folder) as client:
+        monkeypatch.setattr(HistoryGateway, "kept", kept)
+        late = post(client, "/v1/recommend", {"user": 11, "k": 2, "pages": True})
+        monkeypatch.setattr(HistoryGateway, "kept", real)
+        assert late["history_used"] > 0
+        later = post(client, "/v1/recommend", {"user": 11})
+        client.portal.call(client.service.outcomes.flush, time.monotonic())
+        noted = client.service.histories.store.noted
+        assert [noted(each["request_id"]) is None for each in (late, later)] == [True, False]
+
+
+def test_answers_of_who_comes_back_are_stored_whatever_a_clock_said(folder):
+    with serving(folder) as client:
+        client.service.histories.store.erase("x", time.time() + DAY)
+        client.delete("/v1/users/11").raise_for_status()
+        first = post(client, "/v1/recommend", {"user": 11, "k": 2, "pages": True})
+        following = post(client, "/v1/recommend", {"cursor": first["cursor"]})
+        client.portal.call(client.service.outcomes.flush, time.monotonic())
+        noted = client.service.histories.store.noted
+        assert [noted(each["request_id"]).owner for each in (first, following)] == [11, 11]
+
+
+def test_no_answer_of_a_merged_session_outlives_the_users_erasure(folder):
+    def flush():
+        client.portal.call(client.service.outcomes.flush, time.monotonic())
+
+    with serving(folder) as client:
+        send(client, {"session": "s", "item": 5})
+        stored = post(client, "/v1/recommend", {"session": "s"})
+        flush()
+        waiting = post(client, "/v1/recommend", {"session": "s"})
+        post(client, "/v1/users/merge", {"session": "s", "user": 10})
+        own = post(client, "/v1/recommend", {"session": "s"})
+        flush()
+        noted = client.service.histories.store.noted
+        assert noted(stored["request_id"]).owner == 10
+        client.delete("/v1/users/10").raise_for_status()
+        assert [noted(each["request_id"]) is None for each in (stored, waiting, own)] == [True, True, False]
+
+
 def test_a_model_written_with_a_tombstone_at_hand_is_not_hidden_by_it(folder, tmp_path):
     retriever = Retriever.load(folder)
     replace(retriever, metadata=retriever.metadata | {"erased_until": DAY}).save(tmp_path / "later")
@@ -55,10 +106,11 @@ def test_a_model_written_with_a_tombstone_at_hand_is_not_hidden_by_it(folder, tm
     assert open_snapshot(folder).hides(DAY)
 
 
-@pytest.mark.parametrize("is_erased", [True, False])
-def test_no_page_follows_an_erased_user_or_a_merged_session(folder, is_erased):
+@pytest.mark.parametrize(("is_erased", "has_events"), [(True, True), (False, True), (False, False)])
+def test_no_page_follows_an_erased_user_or_a_merged_session(folder, is_erased, has_events):
     with serving(folder) as client:
-        send(client, {"session": "s", "item": 5})
+        if has_events:
+            send(client, {"session": "s", "item": 5})
         who = {"user": 11} if is_erased else {"session": "s"}
         pages = [post(client, "/v1/recommend", who | {"k": 2, "pages": True})]
         for _ in range(2):

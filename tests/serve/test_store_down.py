@@ -154,15 +154,17 @@ def test_slow_writes_do_not_hold_up_reads(folder, users, monkeypatch):
     begun, may_end, user = threading.Semaphore(0), threading.Event(), next(iter(users))
 
     class SlowStore(MemoryStore):
-        def merge(self, session, user):
+        def merge(self, session, user, now):
             begun.release()
             assert may_end.wait(60)
-            return super().merge(session, user)
+            return super().merge(session, user, now)
 
     monkeypatch.setattr(ServeSettings, "opened_store", lambda _: SlowStore())
     with serving(folder, timeout=1.0) as client:
         merging = [
-            client.portal.start_task_soon(client.service.histories.call, "merge", lambda store: store.merge("s", 1))
+            client.portal.start_task_soon(
+                client.service.histories.call, "merge", lambda store: store.merge("s", 1, 1.7e9)
+            )
             for _ in range(8)
         ]
         try:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from beamwood.serve.store.event import Owner, Session
-from beamwood.serve.store.protocol import Answered, HistoryStore
+from beamwood.serve.store.protocol import KEY_SECONDS, Answered, HistoryStore
 
 __all__ = ["StoredAnswersContract"]
 
@@ -70,28 +70,56 @@ class StoredAnswersContract:
         # After an erasure it is another answer.
         assert store.hit("r-1")
         _, at = store.erase(42, NOW)
-        store.note([Answered("r-1", 42, at + 1, "e/a", (1,))], 60, NOW)
+        store.note([Answered("r-1", 42, NOW, "e/a", (1,), erased=at)], 60, NOW)
         assert store.hit("r-1")
 
     def test_no_answer_of_an_erased_owner_is_stored_after_the_erasure(self, store: HistoryStore) -> None:
-        """Answers are stored some time after they were given."""
+        """Answers are stored some time after they were given, which no clock says: those of processes differ."""
         erased: tuple[Owner, ...] = (42, Session("ü 1"))
         for owner in erased:
             store.erase(owner, NOW)
-        old = [Answered(f"r-{n}", owner, NOW - 0.5, "e/a", (1,)) for n, owner in enumerate(erased)]
-        store.note(
-            [*old, Answered("r-2", "42", NOW - 0.5, "e/a", (1,)), Answered("r-3", 42, NOW + 0.5, "e/a", (1,))], 60, NOW
-        )
-        store.note([Answered("r-4", 42, NOW, "e/a", (1,))], 60, NOW)
-        assert [store.noted(f"r-{n}") is None for n in range(5)] == [True, True, False, False, True]
+        at = store.history(42).erased
+        store.note([Answered(f"r-{n}", owner, NOW + 5, "e/a", (1,)) for n, owner in enumerate(erased)], 60, NOW)
+        store.note([Answered("r-2", "42", NOW - 5, "e/a", (1,))], 60, NOW)
+        store.note([Answered("r-3", 42, NOW - 5, "e/a", (1,), erased=at)], 60, NOW)
+        assert [store.noted(f"r-{n}") is None for n in range(4)] == [True, True, False, False]
+        # Another erasure of the same owner.
+        store.erase(42, NOW - 60)
+        store.note([Answered("r-4", 42, NOW + 5, "e/a", (1,), erased=at)], 60, NOW)
+        assert [store.noted(f"r-{n}") is None for n in (3, 4)] == [True, True]
         assert store.tallies() == {("e/a", "answers"): 2}
+
+    @pytest.mark.parametrize("ahead", [0, 3600, -3600])
+    def test_no_answer_of_a_session_is_stored_after_its_merge(self, store: HistoryStore, ahead: int) -> None:
+        """It would outlive the user's erasure; later answers of the session are its own."""
+        session, marks = Session("s"), list[float | None]()
+        for step in (lambda: store.merge(session, 10, NOW + ahead), lambda: store.erase(session, NOW)) * 2:
+            marks.append(store.history(session).erased)
+            step()
+        marks.append(store.history(session).erased)
+        assert [float(each) for each in marks[1:] if each] == sorted({each for each in marks if each is not None})
+        given = [Answered(f"r-{n}", session, NOW, "e/a", (1,), erased=each) for n, each in enumerate(marks)]
+        store.note(given, 60, NOW)
+        assert [store.noted(each.request_id) is None for each in given] == [True] * 4 + [False]
+        # The user has none of these marks, and other processes need not follow merges.
+        assert store.history(10).erased is None
+        assert set(store.erased()) == {session}
+
+    def test_a_merge_is_forgotten_after_a_day(self, store: HistoryStore) -> None:
+        if self.has_clock:
+            pytest.skip("a day by the clock of the store")
+        store.merge(Session("s"), 10, NOW)
+        store.note([], 60, NOW + KEY_SECONDS)
+        assert store.history(Session("s")).erased == NOW
+        store.note([], 60, NOW + KEY_SECONDS + 1)
+        assert store.history(Session("s")).erased is None
 
     def test_answers_of_a_merged_session_belong_to_the_user(self, store: HistoryStore) -> None:
         session, other = Session("ü 1"), Session("other")
         owners: tuple[Owner | None, ...] = (session, "sü 1", other, None, session)
         store.note([Answered(f"r-{n}", owner, NOW, "e/a", (n,), "ß") for n, owner in enumerate(owners)], 60, NOW)
         assert store.hit("r-0")
-        store.merge(session, "ü")
+        store.merge(session, "ü", NOW)
         found = [store.noted(f"r-{n}") for n in range(5)]
         assert [each and each.owner for each in found] == ["ü", "sü 1", other, None, "ü"]
         assert [each and (each.items, each.text) for each in found] == [((n,), "ß") for n in range(5)]

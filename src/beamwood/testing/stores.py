@@ -180,11 +180,11 @@ class HistoryStoreContract(StoredAnswersContract):
         _kept(store, first, Event(session, 9, NOW + 1), Event(session, 8, NOW - 1))
         before = store.history(42).seq
         assert _items(store, session) == [8, 11, 9]
-        assert store.merge(session, 42) == 3
+        assert store.merge(session, 42, NOW) == 3
         assert _items(store, 42) == [8, 10, 11, 9, 12]
         assert _items(store, session) == []
         assert _items(store, "s-1") == [5]
-        assert store.merge(session, 42) == 0
+        assert store.merge(session, 42, NOW) == 0
         assert _items(store, 42, until=before) == [10, 12]
         # A repeated merge is accepted.
         assert _kept(store, first) == (0, 1)
@@ -220,7 +220,7 @@ class HistoryStoreContract(StoredAnswersContract):
         assert _kept(store, replace(first, time=NOW + 5), unkeyed, Event(session, 5, NOW, key="s")) == (0, 3)
         with pytest.raises(KeyReused, match="key='a'"):
             _kept(store, replace(first, item=3))
-        store.merge(session, 2)
+        store.merge(session, 2, NOW)
         assert _kept(store, Event(session, 5, NOW, key="s")) == (0, 1)
         assert (_items(store, 1), _items(store, 2)) == ([12], [6])
         # The owner's erasure forgets all of them.
@@ -253,7 +253,7 @@ class HistoryStoreContract(StoredAnswersContract):
         owners = [*range(600), "a", "7", Session("s")]
         _kept(store, *(Event(owner, item, NOW) for owner in owners for item in (1, 2)))
         store.erase("a", NOW)
-        store.merge(Session("s"), 600)
+        store.merge(Session("s"), 600, NOW)
         found = list(store.owners())
         assert len(found) == 602
         assert set(found) == {*range(601), "7"}
@@ -327,7 +327,7 @@ class HistoryStoreContract(StoredAnswersContract):
             elif action < 0.7:
                 assert store.erase(owner, NOW + step) == twin.erase(owner, NOW + step)
             elif action < 0.8:
-                assert store.merge(Session("1"), 1) == twin.merge(Session("1"), 1)
+                assert store.merge(Session("1"), 1, NOW + step) == twin.merge(Session("1"), 1, NOW + step)
             elif action < 0.9:
                 retention = Retention(keep_events=draw.randrange(3, 9), keep_days=draw.choice([None, 1.0]))
                 now = NOW + 86400 + draw.randrange(4)

@@ -57,6 +57,12 @@ class TestRedis(HistoryStoreContract):
         assert {DAY - 60 < each <= DAY for each in left - {-1}} == {True}
         assert DAY - 60 < client.ttl("beamwood:spent:n1") <= DAY
 
+    def test_a_merge_expires_after_a_day(self, store: HistoryStore) -> None:
+        import redis
+
+        store.merge(Session("s"), 1, NOW)
+        assert DAY - 60 < redis.Redis.from_url(self.address).ttl("beamwood:merged:ss") <= DAY
+
     def test_a_hit_expires_with_its_answer(self, store: HistoryStore) -> None:
         import redis
 
@@ -74,7 +80,7 @@ class TestRedis(HistoryStoreContract):
         wait_until(lambda: store.noted("r-1") is None and store.noted("r-2") is None)
         store.note([Answered("r-3", owner, NOW, "e/a", (1,))], 60, NOW)
         if merges:
-            store.merge(owner, user)
+            store.merge(owner, user, NOW)
         client = redis.Redis.from_url(self.address)
         name = f"beamwood:answers:{'n42' if merges else 'ss'}"
         assert client.zrange(name, 0, -1) == [b"r-3"]

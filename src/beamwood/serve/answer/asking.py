@@ -46,7 +46,7 @@ class StoredHistory:
     """A user's events in the store after the end of the model's log: item ids, oldest first; `seq`: of the last event.
 
     `stale`: the store could not be read. `erased`: the user was erased, so the artefact's history does not count;
-    `tombstone`: when, also where the artefact was written later.
+    `tombstone`: when, also where the artefact was written later, or when a session was merged.
     `judged`: by item whether its last event was negative, where the body asks for that.
     """
 

@@ -104,8 +104,16 @@ class Outcomes:
         # Without any kept, those of an earlier process are left.
         self._let_go_seconds = min(settings.keep_answers or math.inf, _LET_GO_SECONDS)
 
-    def note(self, snapshot: Snapshot, body: Recommend, answer: Answer, *, page_of: Owner | None = None) -> None:
-        """Record an answer; `page_of`: the owner of the cursor that it follows."""
+    def note(
+        self,
+        snapshot: Snapshot,
+        body: Recommend,
+        answer: Answer,
+        erased: float | None,
+        *,
+        page_of: Owner | None = None,
+    ) -> None:
+        """Record an answer; `erased`: of the stored history; `page_of`: the owner of the cursor that it follows."""
         if body.dry_run or self._settings.keep_answers <= 0:
             return
         is_page = body.cursor is not None
@@ -130,7 +138,7 @@ class Outcomes:
         running = self._experiments.current
         experiment = "" if running is None or answer.arm is None else running.name
         items, group = [each.item for each in answer.items], group_of(experiment, answer.arm or "", answer.model)
-        answered = partial(Answered, answer.request_id, owner, time.time(), group, tuple(items))
+        answered = partial(Answered, answer.request_id, owner, time.time(), group, tuple(items), erased=erased)
         self._unwritten.append((answered, asked))
         self._tally.inc(answer.arm or "", "answer")
         if len(self._unwritten) >= _TOGETHER:

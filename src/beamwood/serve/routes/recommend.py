@@ -83,7 +83,7 @@ async def answer_one(
     found: FoundItems = ran.value[1]
     answer.arm = arm
     service.counted(body, answer, found)
-    service.outcomes.note(snapshot, body, answer)
+    service.outcomes.note(snapshot, body, answer, kept.tombstone)
     if body.pages:
         owner = owner_of(body)
         more = functools.partial(with_cursor, owner=None if owner is None else owner_text(owner), erased=kept.tombstone)
@@ -109,7 +109,7 @@ async def _next_page(service: Service, body: Recommend, request_id: str, *, bega
     answer.took_ms.total = round(1000 * (time.monotonic() - began), 3)
     service.metrics.sources.inc(answer.source)
     service.catalogue.count(answer.items)
-    service.outcomes.note(snapshot, body, answer, page_of=owner)
+    service.outcomes.note(snapshot, body, answer, rest.erased, page_of=owner)
     return answer
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from msgspec import Struct
@@ -145,7 +146,7 @@ async def _merge(call: Call) -> Merged:
     session, user = _checked(Session(call.body.session), "session"), _checked(call.body.user, "user")
     assert isinstance(session, Session)
     assert not isinstance(user, Session)
-    moved = await call.service.histories.call("merge", lambda store: store.merge(session, user))
+    moved = await call.service.histories.call("merge", lambda store: store.merge(session, user, time.time()))
     return Merged(request_id=call.request_id, events=moved)
 
 

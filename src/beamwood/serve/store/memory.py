@@ -49,6 +49,7 @@ class MemoryStore:
         # Of events that retention removed: by identity the owner, and when.
         self._spent: dict[bytes, tuple[Owner, float]] = {}
         self._erased: dict[Owner, float] = {}
+        self._merged: dict[Owner, float] = {}
         self._documents: dict[str, str] = {}
         self._answers = OrderedDict[str, Answered]()
         self._hits: set[str] = set()
@@ -98,7 +99,11 @@ class MemoryStore:
             found = found if types is None else [r for r in found if r.event.type in types]
             found = found if last is None else found[max(len(found) - last, 0) :]
             seq = max((r.seq for r in kept), default=0)
-            return stored_history(found, seq if until is None else min(seq, until), self._erased.get(owner))
+            return stored_history(found, seq if until is None else min(seq, until), self._gone_at(owner))
+
+    def _gone_at(self, owner: Owner) -> float | None:
+        """The owner's tombstone or merge, whichever is later."""
+        return max((each[owner] for each in (self._erased, self._merged) if owner in each), default=None)
 
     def page(self, owner: Owner, *, after: int = 0, limit: int = 100) -> list[Record]:
         with self._lock:
@@ -115,8 +120,9 @@ class MemoryStore:
                 del self._known[identity], self._spent[identity]
             # Ordered by time, as each new tombstone is the latest.
             latest = self._erased[next(reversed(self._erased))] if self._erased else None
+            at = later_tombstone(self._gone_at(owner), later_tombstone(latest, now))
             self._erased.pop(owner, None)
-            self._erased[owner] = at = later_tombstone(latest, now)
+            self._erased[owner] = at
             self._answers = OrderedDict(each for each in self._answers.items() if each[1].owner != owner)
             self._hits &= self._answers.keys()
             return len(gone), at
@@ -130,7 +136,7 @@ class MemoryStore:
             self._check()
             return dict(takewhile(lambda each: each[1] > after, reversed(self._erased.items())))
 
-    def merge(self, session: Session, user: Id) -> int:
+    def merge(self, session: Session, user: Id, now: float) -> int:
         with self._lock:
             self._check()
             moved = self._records.pop(session, [])
@@ -140,6 +146,9 @@ class MemoryStore:
             for name, answer in self._answers.items():
                 if answer.owner == session:
                     self._answers[name] = structs.replace(answer, owner=user)
+            at = later_tombstone(self._gone_at(session), now)
+            self._merged.pop(session, None)
+            self._merged[session] = at
             return len(moved)
 
     def owners(self) -> Iterator[Owner]:
@@ -196,14 +205,17 @@ class MemoryStore:
         with self._lock:
             self._check()
             for each in answers:
-                erased = -math.inf if each.owner is None else self._erased.get(each.owner, -math.inf)
-                if each.time > erased and each.request_id not in self._answers:
-                    self._answers[each.request_id] = each
+                at = None if each.owner is None else self._gone_at(each.owner)
+                is_gone = at is not None and (each.erased is None or at > each.erased)
+                if not is_gone and each.request_id not in self._answers:
+                    self._answers[each.request_id] = structs.replace(each, erased=None)
                     self._tallies[each.group, "answers"] += 1
             # Answers are ordered by time, so the scan stops at the first that stays.
             while self._answers and self._is_spent(name := next(iter(self._answers)), now - seconds):
                 del self._answers[name]
                 self._hits.discard(name)
+            while self._merged and self._merged[session := next(iter(self._merged))] < now - KEY_SECONDS:
+                del self._merged[session]
 
     def _is_spent(self, name: str, oldest: float) -> bool:
         return len(self._answers) > _MOST_ANSWERS or self._answers[name].time < oldest

@@ -76,7 +76,8 @@ class Record:
 class Stored:
     """The items of a history, oldest first, with the times and types of their events.
 
-    `seq`: the owner's last sequence number, 0 without events; `erased`: the time of the owner's tombstone, if any.
+    `seq`: the owner's last sequence number, 0 without events; `erased`: the time of the owner's tombstone, or of a
+    session's merge, whichever is later, if any.
     """
 
     items: tuple[Id, ...] = ()
@@ -87,7 +88,7 @@ class Stored:
 
 
 def later_tombstone(latest: float | None, now: float) -> float:
-    """The time of a new tombstone: `now`, or just after the latest."""
+    """The time of a new tombstone or merge: `now`, or just after the latest."""
     return now if latest is None else max(now, math.nextafter(latest, math.inf))
 
 
@@ -99,7 +100,10 @@ def stored_history(records: Sequence[Record], seq: int, erased: float | None) ->
 
 
 class Answered(Struct, frozen=True, gc=False):
-    """A recommendation; `group`: the compared unit (experiment, arm, model); `text`: data to explain the answer."""
+    """A recommendation; `group`: the compared unit (experiment, arm, model); `text`: data to explain the answer.
+
+    `erased`: that of the history it was given by (see `Stored`); `noted` does not return it.
+    """
 
     request_id: str
     owner: Owner | None
@@ -107,6 +111,7 @@ class Answered(Struct, frozen=True, gc=False):
     group: str
     items: tuple[Id, ...]
     text: str = ""
+    erased: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +170,8 @@ class HistoryStore(Protocol):
     def erase(self, owner: Owner, now: float) -> tuple[int, float]:
         """Delete the owner's events and answers, and set a tombstone; return the number of events and its time.
 
-        The time is `now`, or just after the latest tombstone: times grow in commit order, whatever the clocks say.
+        The time is `now`, or just after the latest tombstone and the owner's merge: times grow in commit order,
+        whatever the clocks say.
         """
         ...
 
@@ -173,8 +179,11 @@ class HistoryStore(Protocol):
         """The tombstones with a time above `after`: the latest erasure of each owner."""
         ...
 
-    def merge(self, session: Session, user: Id) -> int:
-        """Move the session's events, with new seqs, and its answers to the user; return the number of events."""
+    def merge(self, session: Session, user: Id, now: float) -> int:
+        """Move the session's events, with new seqs, and its answers to the user; return the number of events.
+
+        Its time, `now` or just after the session's tombstone and merge, is known for `KEY_SECONDS`.
+        """
         ...
 
     def owners(self) -> Iterator[Owner]:
@@ -213,7 +222,8 @@ class HistoryStore(Protocol):
         """Store answers for a number of seconds, and count each in its group as "answers"; less durable than events.
 
         `now`: the time by which earlier ones are too old, unless the store has a clock of its own.
-        Only the first answer of a request counts. Answers of an owner who was erased after them are not stored.
+        Only the first answer of a request counts. Answers whose owner was erased or merged since they were given are
+        not stored: the owner's `Stored.erased` is later than theirs.
         """
         ...
 

@@ -151,8 +151,9 @@ class RedisStore:
         found = self._asked(lambda: self._client.zrangebyscore(_ERASED, f"({after!r}", "+inf", withscores=True))
         return {read_owner(name.decode()): float(time) for name, time in cast("list[Any]", found)}
 
-    def merge(self, session: Session, user: Id) -> int:
-        return self._write(lambda: int(self._run("merge", owner_text(session), owner_text(user))))
+    def merge(self, session: Session, user: Id, now: float) -> int:
+        about = owner_text(session), owner_text(user), repr(now), int(KEY_SECONDS)
+        return self._write(lambda: int(self._run("merge", *about)))
 
     def owners(self) -> Iterator[Owner]:
         return map(read_owner, self._every_owner())
@@ -216,7 +217,8 @@ class RedisStore:
                 for each in answers:
                     body = json.dumps([each.time, each.group, answer_text(each)])
                     tally = json.dumps([each.group, "answers"])
-                    about = each.request_id, owner_or_nobody(each), repr(each.time), body, keep, tally
+                    erased = "" if each.erased is None else repr(each.erased)
+                    about = each.request_id, owner_or_nobody(each), erased, body, keep, tally
                     self._run("note", *about, client=pipe)
                 pipe.execute()
 

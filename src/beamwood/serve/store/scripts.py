@@ -2,9 +2,10 @@
 
 Keys: `seq`, the last sequence number; `key:IDENTITY`, the content; `events:OWNER`, the history; `spent:OWNER`, a sorted
 set of the identities of events that retention removed; `owners`; `last`, the last sequence number by owner; `erased`, a
-sorted set of owners by time; `answer:REQUEST`; `hit:REQUEST`; `answers:OWNER`, a sorted set of the requests by the time
-in milliseconds at which they expire. A member is the sequence number (16 digits), the identity (16 bytes) and the body.
-An answer is the length of its owner in bytes, a space, the owner and the body.
+sorted set of owners by time; `merged:SESSION`, the time of its merge; `answer:REQUEST`; `hit:REQUEST`; `answers:OWNER`,
+a sorted set of the requests by the time in milliseconds at which they expire. A member of a history is the sequence
+number (16 digits), the identity (16 bytes) and the body. An answer is the length of its owner in bytes, a space, the
+owner and the body.
 """
 
 __all__ = ["SCRIPTS"]
@@ -19,6 +20,18 @@ local function add(owner, time, rest)
 end
 local function forget(identity)
   redis.call('del', prefix .. 'key:' .. identity)
+end
+local function gone_at(owner)
+  local erased = redis.call('zscore', prefix .. 'erased', owner)
+  local merged = redis.call('get', prefix .. 'merged:' .. owner)
+  if erased and merged then return tonumber(erased) > tonumber(merged) and erased or merged end
+  return erased or merged
+end
+local function later(latest, now)
+  if not latest or tonumber(now) > tonumber(latest) then return now end
+  local step = 1e-6
+  while tonumber(latest) + step <= tonumber(latest) do step = 2 * step end
+  return string.format('%.17g', tonumber(latest) + step)
 end
 local function drop(owner)
   redis.call('del', prefix .. 'events:' .. owner)
@@ -67,12 +80,8 @@ for _, member in ipairs(members) do forget(string.sub(member, 17, 32)) end
 for _, identity in ipairs(redis.call('zrange', prefix .. 'spent:' .. ARGV[1], 0, -1)) do forget(identity) end
 redis.call('del', prefix .. 'spent:' .. ARGV[1])
 drop(ARGV[1])
-local latest, at = redis.call('zrevrange', prefix .. 'erased', 0, 0, 'withscores')[2], ARGV[2]
-if latest and tonumber(at) <= tonumber(latest) then
-  local step = 1e-6
-  while tonumber(latest) + step <= tonumber(latest) do step = 2 * step end
-  at = string.format('%.17g', tonumber(latest) + step)
-end
+local at = later(redis.call('zrevrange', prefix .. 'erased', 0, 0, 'withscores')[2], ARGV[2])
+at = later(gone_at(ARGV[1]), at)
 redis.call('zadd', prefix .. 'erased', at, ARGV[1])
 for _, id in ipairs(redis.call('zrange', prefix .. 'answers:' .. ARGV[1], 0, -1)) do
   redis.call('del', prefix .. 'answer:' .. id, prefix .. 'hit:' .. id)
@@ -83,13 +92,14 @@ return {#members, at}
 )
 
 # Arguments: owner, lower bound of times, maximum of events, highest seq, 1 if types follow, and the types. Returns the
-# last seq and the time of the tombstone, each empty if none, then each member with its time, latest first.
-HISTORY = """
-local prefix = KEYS[1]
+# last seq and the time of the tombstone or the merge, each empty if none, then each member with its time, latest first.
+HISTORY = (
+    _ADD
+    + """
 local most, highest, typed, asked = tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5] == '1', {}
 for i = 6, #ARGV do asked[ARGV[i]] = true end
 local found = {
-  redis.call('hget', prefix .. 'last', ARGV[1]) or '', redis.call('zscore', prefix .. 'erased', ARGV[1]) or ''}
+  redis.call('hget', prefix .. 'last', ARGV[1]) or '', gone_at(ARGV[1]) or ''}
 local start, count, step = 0, 0, math.min(most, 1000)
 while count < most do
   local some = redis.call(
@@ -108,6 +118,7 @@ while count < most do
 end
 return found
 """
+)
 
 # Arguments: request, name of the tally. Returns 1 if the answer is stored and this is its first hit.
 HIT = """
@@ -128,13 +139,14 @@ local function own(owner, id, milliseconds)
 end
 """
 
-# Arguments: request, owner (empty: unknown), time, body, expiry in seconds, name of the tally. Returns 1 if it is new.
+# Arguments: request, owner (empty: unknown), the owner's tombstone or merge when it was given (empty: none), body,
+# expiry in seconds, name of the tally. Returns 1 if it is new.
 NOTE = (
     _ADD
     + _OWNED
     + """
-local erased = redis.call('zscore', prefix .. 'erased', ARGV[2])
-if erased and tonumber(erased) >= tonumber(ARGV[3]) then return 0 end
+local gone = gone_at(ARGV[2])
+if gone and (ARGV[3] == '' or tonumber(gone) > tonumber(ARGV[3])) then return 0 end
 local answer, seconds = #ARGV[2] .. ' ' .. ARGV[2] .. ARGV[4], tonumber(ARGV[5])
 if not redis.call('set', prefix .. 'answer:' .. ARGV[1], answer, 'NX', 'EX', seconds) then return 0 end
 redis.call('hincrby', prefix .. 'tallies', ARGV[6], 1)
@@ -143,7 +155,8 @@ return 1
 """
 )
 
-# Arguments: session, user. Returns the number of moved events; they move in the order of seq.
+# Arguments: session, user, current time, seconds for which the merge is known. Returns the number of moved events; they
+# move in the order of seq.
 MERGE = (
     _ADD
     + _OWNED
@@ -167,6 +180,7 @@ for _, id in ipairs(redis.call('zrange', prefix .. 'answers:' .. ARGV[1], 0, -1)
   end
 end
 redis.call('del', prefix .. 'answers:' .. ARGV[1])
+redis.call('set', prefix .. 'merged:' .. ARGV[1], later(gone_at(ARGV[1]), ARGV[3]), 'EX', ARGV[4])
 return #moved
 """
 )

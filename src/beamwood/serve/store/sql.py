@@ -34,12 +34,16 @@ _APPEND = f"""
 insert into beamwood_events ({_COLUMNS}) values (
   ?, coalesce((select max(time) from beamwood_events where owner = ? and time > ?), ?), ?, ?, ?, ?, ?, ?)
 """
+# The tombstone and the merge of an owner.
+_GONE = """
+select time from beamwood_erased where owner = ? union all select time from beamwood_merged where owner = ?
+"""
 _HISTORY = """
 select 0, item, time, seq, type from (
   select item, time, seq, type from beamwood_events where owner = ? and time > ? and seq <= ?{of_types}
   order by time desc, seq desc limit ?) as latest
 union all select 1, null, null, max(seq), null from beamwood_events where owner = ? and seq <= ?
-union all select 2, null, time, null, null from beamwood_erased where owner = ?
+union all select 2, null, max(time), null, null from ({gone}) as gone
 """
 _RECORD = "select seq, owner, time, item, type, weight, request_id from beamwood_events"
 _SOME_OWNERS = "select distinct owner from beamwood_events where owner > ? order by owner limit ?"
@@ -56,10 +60,11 @@ delete from beamwood_spent where identity in (
 # Rows that a transaction of `compact` deletes, as writes wait for it, and the transactions of a call.
 _AT_ONCE, _TURNS = 2000, 25
 _PUT = "insert into beamwood_documents values (?, ?) on conflict (name) do update set value = excluded.value"
-_ANSWER = """
+_ANSWER = f"""
 insert into beamwood_answers (request_id, owner, time, category, body) select ?, ?, ?, ?, ?
-where not exists (select 1 from beamwood_erased where owner = ? and time >= ?) on conflict (request_id) do nothing
+where not exists (select 1 from ({_GONE}) as gone where time > ?) on conflict (request_id) do nothing
 """
+_MERGED = "insert into beamwood_merged values (?, ?) on conflict (owner) do update set time = excluded.time"
 _TALLY = """
 insert into beamwood_tallies values (?, ?, ?)
 on conflict (category, name) do update set count = beamwood_tallies.count + ?
@@ -73,6 +78,8 @@ create table if not exists beamwood_answers (
   hit integer not null default 0);
 create table if not exists beamwood_erased (owner text primary key, time double precision not null);
 create index if not exists beamwood_erased_time on beamwood_erased (time);
+create table if not exists beamwood_merged (owner text primary key, time double precision not null);
+create index if not exists beamwood_merged_time on beamwood_merged (time);
 create index if not exists beamwood_answers_owner on beamwood_answers (owner);
 create index if not exists beamwood_answers_time on beamwood_answers (time);
 create table if not exists beamwood_tallies (
@@ -147,8 +154,8 @@ class SqlStore(ABC):
         name, highest = owner_text(owner), 2**62 if until is None else until
         limit, some = _ALL if last is None else last, () if types is None else tuple(types)
         of_types = "" if types is None else f" and type in ({', '.join('?' * len(some)) or 'null'})"
-        statement = _HISTORY.format(of_types=of_types)
-        rows = self._read(statement, (name, after, highest, *some, limit, name, highest, name))
+        statement = _HISTORY.format(of_types=of_types, gone=_GONE)
+        rows = self._read(statement, (name, after, highest, *some, limit, name, highest, name, name))
         found = sorted((time, seq, item, kind) for part, item, time, seq, kind in rows if part == 0)
         seq = next((seq for part, _, _, seq, _ in rows if part == 1), None)
         erased = next((time for part, _, time, _, _ in rows if part == 2), None)
@@ -165,6 +172,7 @@ class SqlStore(ABC):
             gone = cursor.rowcount
             stone = "insert into beamwood_erased values (?, ?) on conflict (owner) do update set time = ?"
             at = later_tombstone(_only(cursor, "select max(time) from beamwood_erased"), now)
+            at = _after_gone(cursor, owner, at)
             cursor.execute(stone, (owner_text(owner), at, at))
             cursor.execute("delete from beamwood_answers where owner = ?", (owner_text(owner),))
             cursor.execute("delete from beamwood_spent where owner = ?", (owner_text(owner),))
@@ -176,7 +184,7 @@ class SqlStore(ABC):
         rows = self._read("select owner, time from beamwood_erased where time > ?", (after,))
         return {read_owner(name): time for name, time in rows}
 
-    def merge(self, session: Session, user: Id) -> int:
+    def merge(self, session: Session, user: Id, now: float) -> int:
         def work(cursor: Cursor) -> int:
             name = owner_text(session)
             cursor.execute(f"select {_COLUMNS} from beamwood_events where owner = ? order by seq", (name,))
@@ -186,6 +194,7 @@ class SqlStore(ABC):
                 cursor.executemany(_INSERT, [(owner_text(user), *row[1:]) for row in moved])
             for table in ("answers", "spent"):
                 cursor.execute(f"update beamwood_{table} set owner = ? where owner = ?", (owner_text(user), name))
+            cursor.execute(_MERGED, (name, _after_gone(cursor, session, now)))
             return len(moved)
 
         return self._writer.call(lambda: self._transaction(work))
@@ -245,13 +254,14 @@ class SqlStore(ABC):
             for each in answers:
                 owner = None if each.owner is None else owner_text(each.owner)
                 row = each.request_id, owner, each.time, each.group, answer_text(each)
-                cursor.execute(_ANSWER, (*row, owner, each.time))
+                cursor.execute(_ANSWER, (*row, owner, owner, -math.inf if each.erased is None else each.erased))
                 fresh[each.group] += cursor.rowcount
             for group, count in fresh.items():
                 _count(cursor, group, "answers", count)
             # A process whose clock is ahead must not delete the answers of the others.
             at = now if self.clock is None else min(now, _only(cursor, self.clock))
             cursor.execute("delete from beamwood_answers where time < ?", (at - seconds,))
+            cursor.execute("delete from beamwood_merged where time < ?", (at - KEY_SECONDS,))
 
         self._writer.call(lambda: self._transaction(work))
 
@@ -277,6 +287,12 @@ class SqlStore(ABC):
     def tallies(self) -> Mapping[tuple[str, str], int]:
         rows = self._read("select category, name, count from beamwood_tallies")
         return {(group, name): count for group, name, count in rows}
+
+
+def _after_gone(cursor: Cursor, owner: Owner, now: float) -> float:
+    """`now`, or just after the owner's tombstone and merge."""
+    name = owner_text(owner)
+    return later_tombstone(_only(cursor, f"select max(time) from ({_GONE}) as gone", (name, name)), now)
 
 
 def _compact(cursor: Cursor, names: deque[str], retention: Retention, now: float) -> int:
