@@ -10,9 +10,12 @@ import pytest
 from beamwood.retrieval.columns.item_columns import ItemColumns
 from beamwood.retrieval.columns.vector_column import VectorColumn
 from beamwood.serve.items import catalogue
-from new_items import WIDE, answered, ask, known, put
+from beamwood.serve.monitoring.log import RequestLog
+from beamwood.serve.settings import ServeSettings
+from beamwood.serve.store.memory import MemoryStore
+from new_items import WIDE, answered, ask, ids, known, put
 from retrieval_cases import retriever_of, vector_searcher
-from served import NUM_ITEMS, item_table, saved, serving
+from served import NUM_ITEMS, item_table, saved, serving, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -88,6 +91,59 @@ def test_fields_of_a_wrong_type_are_refused(folder, typed_table):
         put(client, {"item": "new-1"})
         error = ask(client, "PATCH", "/v1/items/new-1", {"fields": {"price": "dear"}}, 422)["error"]
         assert error["field"] == "fields"
+
+
+@pytest.fixture(scope="module")
+def models(folder, tmp_path_factory):
+    """A folder with the model "kept", and "plain" without its columns."""
+    root = tmp_path_factory.mktemp("models")
+    replace(folder[1], columns=None).save(root / "plain")
+    folder[1].save(root / "kept")
+    return root
+
+
+def test_a_cell_that_a_later_model_cannot_take_is_left_out_and_logged(models, folder, tmp_path, monkeypatch):
+    said = []
+    monkeypatch.setattr(RequestLog, "said", lambda _, event, **more: said.append((event, more)))
+    store, (twin, other) = f"sqlite:{tmp_path / 'events.db'}", known(folder, 3, 4)
+    left_out = {"path": str(models / "kept"), "columns": ["price"], "count": 1, "items": ["odd"]}
+    with serving(models / "plain", models_dir=models, store=store, **WIDE) as client:
+        odd = {"item": "odd", "similar": [twin], "fields": {"price": "12 EUR", "stock": True}}
+        put(client, odd, {"item": "even", "similar": [other], "fields": {"price": 7.25}})
+        ask(client, "POST", "/v1/models/load", {"path": "kept"})
+        priced = {"filter": {"where": {"price": 7.25}}}
+        assert ids(client, history=[], **priced) == ["even"]
+        assert ids(client, history=[], filter={"items": ["odd"], "where": {"price": {"missing": True}}}) == ["odd"]
+        assert ids(client, history=[], filter={"items": ["odd"], "where": {"stock": True}}) == ["odd"]
+        assert [more for event, more in said if event == "cells_left_out"] == [left_out]
+        ask(client, "PATCH", "/v1/items/odd", {"available": False})
+        assert ids(client, history=[], filter={"items": ["odd"]}) == []
+        assert [event for event, _ in said].count("cells_left_out") == 1, "once for a model"
+    said.clear()
+    with serving(models / "kept", store=store, **WIDE) as client:
+        wait_until(lambda: ids(client, history=[], **priced) == ["even"])
+        assert ("cells_left_out", left_out) in said
+        error = ask(client, "PATCH", "/v1/items/odd", {"fields": {"price": "13 EUR"}}, 422)["error"]
+        assert error["field"] == "fields"
+
+
+def test_a_cell_that_another_replica_cannot_take_does_not_keep_its_changes_away(models, folder, monkeypatch):
+    store, (shown, hidden) = MemoryStore(), known(folder, 3, 4)
+    monkeypatch.setattr(ServeSettings, "opened_store", lambda _: store)
+    with serving(models / "plain", **WIDE) as first, serving(models / "kept", **WIDE) as second:
+        put(first, {"item": "odd", "fields": {"price": "12 EUR"}})
+        ask(first, "DELETE", f"/v1/items/{hidden}")
+        wait_until(lambda: ids(second, history=[], filter={"items": [hidden, shown]}) == [shown])
+        assert ask(second, "PUT", "/v1/items/availability", {"clear": [shown]})["changed"] == 1
+
+
+def test_a_cell_that_the_model_of_an_arm_cannot_take_is_refused(models):
+    with serving(models / "plain", models_dir=models) as client:
+        arms = [{"model": "current", "share": 0.5}, {"model": "kept", "share": 0.5}]
+        ask(client, "PUT", "/v1/experiments", {"name": "e", "arms": arms})
+        error = put(client, {"item": "even"}, {"item": "odd", "fields": {"price": "12 EUR"}}, status=422)["error"]
+        assert error["field"] == "items[1].fields"
+        assert client.get("/v1/items").json()["items"] == []
 
 
 def test_an_item_is_placed_by_its_content(tmp_path):

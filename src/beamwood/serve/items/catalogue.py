@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 import prometheus_client
 
@@ -20,13 +21,15 @@ from beamwood.serve.active import ActiveModels
 from beamwood.serve.answer.snapshot import Snapshot
 from beamwood.serve.histories import HistoryGateway
 from beamwood.serve.items.learned import CatalogueItem, Learned, read_learned, write_learned
-from beamwood.serve.items.widened import widened
+from beamwood.serve.items.widened import unfit_cells, widened
 from beamwood.serve.messages import Item
 from beamwood.serve.problems import Problem
 
 __all__ = ["Catalogue"]
 
 _ROUND_SECONDS = 1.0
+# Items that a line of the log names.
+_NAMED = 10
 _Changed = TypeVar("_Changed")
 
 
@@ -53,6 +56,8 @@ class Catalogue:
         self._kept: str | None = None
         # The name of what could not be published.
         self._unfit: str | None = None
+        # By fitted snapshot the cells that it cannot take, as far as logged.
+        self._unfit_cells: WeakKeyDictionary[Snapshot, set[tuple[int | str, str]]] = WeakKeyDictionary()
         self._counted = self.learned
         self._turn, self._changes = asyncio.Lock(), asyncio.Lock()
         own: dict[str, Any] = {"namespace": "beamwood", "registry": registry}
@@ -70,7 +75,7 @@ class Catalogue:
     def carried(self, fresh: Snapshot) -> Snapshot:
         """A model with what is learned; items that it was fitted with are no longer new. Errors: they do not fit."""
         try:
-            return widened(fresh.fitted or fresh, self.learned, fresh.number)
+            return self._made(fresh, self.learned)
         except InputError as error:
             hint = "serve it with another --store, or with the log and --items that they were put to"
             raise InputError(
@@ -97,7 +102,15 @@ class Catalogue:
         return changed
 
     def _made(self, before: Snapshot, learned: Learned) -> Snapshot:
-        return widened(before.fitted or before, learned, before.number)
+        base = before.fitted or before
+        made = widened(base, learned, before.number)
+        told = self._unfit_cells.setdefault(base, set())
+        fresh = [cell for cell in unfit_cells(base, learned) if cell not in told]
+        if fresh:
+            told.update(fresh)
+            items, columns = (list(dict.fromkeys(part)) for part in zip(*fresh, strict=True))
+            self._said("cells_left_out", path=str(base.folder), columns=columns, count=len(items), items=items[:_NAMED])
+        return made
 
     async def _keep(self, before: str | None, learned: Learned) -> bool:
         stored = self.learned

@@ -5,14 +5,16 @@ Shape legend: N known items, M new ones.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from beamwood.errors import InputError
 from beamwood.kept import Prepared
 from beamwood.kernels.mixtures import Mixtures
 from beamwood.ragged import indptr_of
@@ -31,7 +33,7 @@ from beamwood.serve.answer.snapshot import Snapshot, in_folder, indices_of
 from beamwood.serve.items.learned import CatalogueItem, Learned, Piece
 from beamwood.types import BoolArray, ItemLists, Searcher
 
-__all__ = ["check_cells", "mixture_of", "widened"]
+__all__ = ["check_cells", "mixture_of", "unfit_cells", "widened"]
 
 _Made = TypeVar("_Made")
 
@@ -41,7 +43,8 @@ class _Part:
     """What a model makes of a piece of new items: those that it does not know, as arrays, and those that it does.
 
     `ids`, `shown` bool[M] (available, and not gone), `gone` bool[M]; `lengths` int64[M], `items` int32[E] and `weights`
-    float32[E] of their mixtures; `cells` and `rows` of their columns. `known_gone` and `known_hidden`: known indices.
+    float32[E] of their mixtures; `cells` and `rows` of their columns, without the `unfit` ones, by item and name.
+    `known_gone` and `known_hidden`: known indices.
     """
 
     ids: list[int | str]
@@ -52,6 +55,7 @@ class _Part:
     weights: NDArray[np.float32]
     cells: Cells
     rows: pl.DataFrame
+    unfit: list[tuple[int | str, str]]
     known_gone: NDArray[np.int32]
     known_hidden: NDArray[np.int32]
 
@@ -59,7 +63,8 @@ class _Part:
 def widened(base: Snapshot, learned: Learned, number: int) -> Snapshot:
     """The fitted snapshot with all that is learned. Errors: `InputError` on an item that cannot be taken.
 
-    What was made of a piece of an earlier version is used again.
+    A cell that a column of the model cannot take is left out, see `unfit_cells`. What was made of a piece of an
+    earlier version is used again.
     """
     if not learned.name:
         return replace(base, number=number)
@@ -117,7 +122,9 @@ def _part_of(base: Snapshot, piece: Piece) -> _Part:
     known = [(each, at) for each, at in zip(items, places, strict=True) if at >= 0]
     new = [each for each, at in zip(items, places, strict=True) if at < 0]
     mixtures = [{} if each.gone else mixture_of(base, each, base.names.erased)[0] for each in new]
-    columns = base.names.filters.columns
+    columns, fields = base.names.filters.columns, base.fields
+    cells, not_found = _taken(partial(cells_of, columns), [_cells(each, columns.columns.keys()) for each in new])
+    rows, not_shown = _taken(fields.rows_of, [_shown(each, fields) for each in new])
     return _Part(
         ids=[each.item for each in new],
         shown=np.array([each.available and not each.gone for each in new], bool),
@@ -125,18 +132,47 @@ def _part_of(base: Snapshot, piece: Piece) -> _Part:
         lengths=np.array([len(mixture) for mixture in mixtures], np.int64),
         items=np.array([at for mixture in mixtures for at in mixture], np.int32),
         weights=np.array([weight for mixture in mixtures for weight in mixture.values()], np.float32),
-        cells=cells_of(columns, [_cells(each, columns.columns.keys()) for each in new]),
-        rows=base.fields.rows_of([_shown(each, base.fields) for each in new]),
+        cells=cells,
+        rows=rows,
+        unfit=[(new[at].item, name) for at, name in dict.fromkeys([*not_found, *not_shown])],
         known_gone=np.array([at for each, at in known if each.gone], np.int32),
         known_hidden=np.array([at for each, at in known if not each.available], np.int32),
     )
 
 
-def check_cells(base: Snapshot, item: CatalogueItem) -> None:
+def _taken(
+    take: Callable[[Sequence[Mapping[str, Any]]], _Made], rows: Sequence[Mapping[str, Any]]
+) -> tuple[_Made, list[tuple[int, str]]]:
+    """What `take` makes of rows of cells, and those that it refuses, by row and name, which count as missing."""
+
+    def is_fit(row: Mapping[str, Any]) -> bool:
+        try:
+            take([row])
+        except InputError:
+            return False
+        return True
+
+    try:
+        return take(rows), []
+    except InputError:
+        odd = [(at, row) for at, row in enumerate(rows) if not is_fit(row)]
+    unfit = [(at, name) for at, row in odd for name in row if not is_fit({name: row[name]})]
+    left = [dict(row) for row in rows]
+    for at, name in unfit:
+        del left[at][name]
+    return take(left), unfit
+
+
+def unfit_cells(base: Snapshot, learned: Learned) -> list[tuple[int | str, str]]:
+    """The cells of new items that the columns of a fitted snapshot cannot take, by item and column."""
+    return [each for piece in learned.pieces["items"] for each in _once(base, piece, _part_of).unfit]
+
+
+def check_cells(base: Snapshot, items: Sequence[CatalogueItem]) -> None:
     """Errors: `InputError` on a cell of another type."""
     columns = base.names.filters.columns
-    cells_of(columns, [_cells(item, columns.columns.keys())])
-    base.fields.rows_of([_shown(item, base.fields)])
+    cells_of(columns, [_cells(each, columns.columns.keys()) for each in items])
+    base.fields.rows_of([_shown(each, base.fields) for each in items])
 
 
 def _known_of(base: Snapshot, piece: Piece) -> NDArray[np.int32]:

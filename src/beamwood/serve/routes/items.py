@@ -149,6 +149,8 @@ async def _put(call: Call) -> Catalogued:
             for number, (each, content) in enumerate(zip(given, contents_by(snapshot), strict=True))
         ]
         learned.unavailable = [each for each in learned.unavailable if each not in learned.items]
+        for base in _bases(call):
+            check_cells(base, placed)
         return placed
 
     return await _catalogued(call, await _changed(call, change))
@@ -239,6 +241,10 @@ async def _patch(call: Call) -> Catalogued:
         if "fields" in given:
             ((given["fields"], alike),) = _by_content(snapshot, [given["fields"]])
             given |= {} if alike is None else {"alike": alike}
+        # Only what is given: a cell of before that does not fit a later model is no reason to refuse.
+        cells = CatalogueItem(found.item, given.get("category"), given.get("fields", {}))
+        for base in _bases(call):
+            check_cells(base, [cells])
         learned.items[found.item] = fresh = structs.replace(found, **given)
         return [fresh]
 
@@ -301,14 +307,20 @@ def _field_of_cells(call: Call) -> str:
     """The field whose cells cannot be taken."""
     if not isinstance(call.body, NewItems):
         return "fields"
-    base = call.snapshot.fitted or call.snapshot
+    bases, own = _bases(call), call.snapshot.fitted or call.snapshot
     for number, each in enumerate(call.body.items):
         try:
-            ((fields, _),) = _by_content(base, [each.fields])
-            check_cells(base, CatalogueItem(each.item, each.category, fields))
+            ((fields, _),) = _by_content(own, [each.fields])
+            for base in bases:
+                check_cells(base, [CatalogueItem(each.item, each.category, fields)])
         except InputError:
             return f"items[{number}].fields"
     return "items"
+
+
+def _bases(call: Call) -> list[Snapshot]:
+    """The models that answer, as they were fitted."""
+    return [each.fitted or each for each in call.service.models.all()]
 
 
 async def _counted(call: Call, change: Any) -> Changed:
