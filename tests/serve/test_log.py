@@ -1,11 +1,17 @@
 """The request log has one line per request, for all ids."""
 
 import json
+import os
+import signal
+import threading
+from contextlib import suppress
+from types import SimpleNamespace
 
 import pytest
 
 from beamwood.serve.monitoring.log import RequestLog
-from served import post, saved, serving
+from bounded import joined
+from served import Server, post, saved, serving, wait_until
 
 _ROUTES = ("/v1/events", "other", "/v1/experiments")
 ODD = "a\nevent=ready\r\x1b[31m\x85\u2028b"
@@ -58,6 +64,50 @@ def test_lines_that_cannot_be_written_are_counted(monkeypatch):
         monkeypatch.setattr("sys.stdout", unwritable)
         log.flush()
     assert log.lost == 3
+
+
+def test_lines_that_nobody_reads_at_the_end_are_lost(monkeypatch):
+    monkeypatch.setattr("beamwood.serve.monitoring.log._CLOSE_SECONDS", 0.01)
+    log, is_writing, is_read = RequestLog("json", users=True, secret=b""), threading.Event(), threading.Event()
+
+    class Full:
+        def write(self, content):
+            is_writing.set()
+            is_read.wait(30)
+            return len(content)
+
+    monkeypatch.setattr("sys.stdout", SimpleNamespace(buffer=Full()))
+    log.write({"id": 0})
+    log.begin()
+    assert is_writing.wait(30)
+    log.write({"id": 1})
+    log.close()
+    assert log.lost == 2
+    is_read.set()
+    joined([log._writer])
+
+
+def test_a_log_that_nobody_reads_does_not_keep_the_process(tmp_path):
+    folder, _ = saved(tmp_path / "model")
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    with suppress(BlockingIOError):
+        while True:
+            os.write(writer, b"\n" * 512)
+    os.set_blocking(writer, True)
+    with Server(folder, "--drain", "0s", "--grace", "1s", log=f"/dev/fd/{writer}") as server:
+        server.signal(signal.SIGTERM)
+        assert server.ended() == 0
+    assert len(server.said) == 1, "nothing at the interpreter's end"
+    os.close(reader)
+    os.close(writer)
+
+
+def test_a_log_is_written_as_it_comes(tmp_path):
+    folder, _ = saved(tmp_path / "model")
+    with Server(folder, log=tmp_path / "log") as server:
+        server.ask("/v1/recommend", {"user": 11})
+        wait_until(lambda: b'"/v1/recommend"' in (tmp_path / "log").read_bytes())
 
 
 def test_hashes_of_users_need_the_secret():

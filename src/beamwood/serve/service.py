@@ -104,7 +104,7 @@ class Service:
         """Stop the threads, and close resources."""
         self.engine.close()
         self._closing.close()
-        self.log.flush()
+        self.log.close()
 
 
 def _spans(url: str, log: RequestLog) -> Spans:

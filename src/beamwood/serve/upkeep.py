@@ -1,4 +1,4 @@
-"""Background tasks: writing the log, watching loop and store, and looking for newer models."""
+"""Background tasks: watching loop and store, and looking for newer models."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ _AGAIN_AFTER = 1.0
 @asynccontextmanager
 async def upkeep(service: Service) -> AsyncIterator[None]:
     """A context in which these tasks run."""
-    works: list[Callable[[], Awaitable[None]]] = [service.log.keep_writing, partial(_watch_lag, service)]
+    service.log.begin()
+    works: list[Callable[[], Awaitable[None]]] = [partial(_watch_lag, service)]
     works += [service.histories.keep_up, service.outcomes.keep_up]
     works += [service.experiments.keep_up, service.catalogue.keep_up, service.first_events.keep_up]
     tasks = [asyncio.create_task(_lasting(service, work)) for work in works]

@@ -1,8 +1,7 @@
-"""One log line a request, without histories; written in the background, so that a slow reader delays no answer."""
+"""One log line a request, without histories; written in the background, so that a slow reader delays nothing."""
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import sys
 import threading
@@ -15,8 +14,8 @@ import msgspec
 __all__ = ["RequestLog"]
 
 _MOST_LINES = 100_000
-# Seconds between writes.
-_WRITE_EVERY = 0.2
+# Seconds between writes, and those that the last one has.
+_WRITE_EVERY, _CLOSE_SECONDS = 0.2, 1.0
 _ENCODER = msgspec.json.Encoder(enc_hook=str)
 # Control characters are escaped, so that an id can neither end a line nor control a terminal.
 _ONE_LINE = {number: f"\\x{number:02x}" for number in (*range(32), *range(127, 160))} | {
@@ -31,6 +30,10 @@ class RequestLog:
         self.kind, self.users, self.lost = kind, users, 0
         self._secret, self._lines = secret, deque[bytes]()
         self._lock = threading.Lock()
+        # How many lines are being written.
+        self._taken = 0
+        # A thread of a pool would be waited for at the end of the process.
+        self._ended, self._writer = threading.Event(), threading.Thread(target=self._keep_writing, daemon=True)
 
     def write(self, about: dict[str, Any]) -> None:
         """Queue a line for the next write; when nobody reads, the newest are dropped and counted."""
@@ -62,15 +65,38 @@ class RequestLog:
             # Lines that come meanwhile stay for the next write.
             lines = [self._lines.popleft() for _ in range(len(self._lines))]
             if lines:
+                self._taken = len(lines)
                 try:
-                    sys.stdout.buffer.write(b"".join(lines))
-                    sys.stdout.buffer.flush()
+                    _write(b"".join(lines))
                 except (OSError, ValueError):
                     self.lost += len(lines)
+                self._taken = 0
 
-    async def keep_writing(self) -> None:
-        """Write regularly, on another thread."""
-        while True:
-            await asyncio.sleep(_WRITE_EVERY)
-            if self._lines:
-                await asyncio.to_thread(self.flush)
+    def begin(self) -> None:
+        """Write regularly from now on, on a thread of its own."""
+        self._writer.start()
+
+    def close(self) -> None:
+        """Write the queued lines; those that are not read within a second are lost."""
+        self._ended.set()
+        if self._writer.ident is None:
+            self.begin()
+        self._writer.join(_CLOSE_SECONDS)
+        if self._writer.is_alive():
+            self.lost += len(self._lines) + self._taken
+
+    def _keep_writing(self) -> None:
+        while not self._ended.wait(_WRITE_EVERY):
+            self.flush()
+        self.flush()
+
+
+def _write(content: bytes) -> None:
+    """Write past the buffer, which cannot be closed at the end of the process while a write waits for a reader."""
+    stream: Any = sys.stdout.buffer
+    stream, left = getattr(stream, "raw", stream), memoryview(content)
+    while left:
+        count = stream.write(left)
+        if count is None:
+            raise BlockingIOError("the standard output is full")
+        left = left[count:]
