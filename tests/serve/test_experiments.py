@@ -21,8 +21,10 @@ from beamwood.serve.messages import Filter, Recommend
 from beamwood.serve.monitoring.log import RequestLog
 from beamwood.serve.monitoring.outcomes import miss_of
 from beamwood.serve.monitoring.replay import replayed
-from beamwood.serve.settings import Limits
+from beamwood.serve.settings import Limits, ServeSettings
+from beamwood.serve.store.memory import MemoryStore
 from beamwood.serve.store.open import open_store
+from beamwood.serve.store.protocol import StoreUnavailable
 from retrieval_cases import retriever_of, tree_searcher
 from served import item_table, post, saved, serving, wait_until
 
@@ -137,6 +139,28 @@ def test_an_arm_that_takes_long_to_load_is_followed(models, options, monkeypatch
         client.portal.call(client.service.experiments.begin)
         wait_until(lambda: client.service.experiments.current is not None)
     assert loads == [models / "one", models / "other"]
+
+
+def test_arms_are_awaited_until_the_store_answers(models, monkeypatch):
+    monkeypatch.setattr("beamwood.serve.experiments._ROUND_SECONDS", 0.01)
+    store, tried = MemoryStore(), []
+    monkeypatch.setattr(ServeSettings, "opened_store", lambda _: store)
+    store.put("experiment", json.dumps({"name": "e-1", "arms": ARMS}))
+    get = store.get
+
+    def down(name):
+        tried.append(name)
+        raise StoreUnavailable("down")
+
+    store.get = down
+    with serving(models / "one", models_dir=models) as client:
+        begun = client.portal.start_task_soon(client.service.experiments.begin)
+        wait_until(lambda: tried.count("experiment") > 1)
+        with pytest.raises(TimeoutError):
+            begun.result(0.2)
+        store.get = get
+        begun.result(30)
+        assert client.service.experiments.current is not None
 
 
 def test_an_arm_that_cannot_be_loaded_is_reported_once(models, options, monkeypatch, tmp_path):

@@ -124,7 +124,7 @@ class Experiments:
         return snapshots
 
     async def begin(self) -> None:
-        """Return once `keep_up` has looked for the stored experiment, or has not for long: its models may be large."""
+        """Return once `keep_up` has read the stored experiment, or has not for long: its models may be large."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_BEGIN_SECONDS):
                 await self._has_looked.wait()
@@ -132,15 +132,18 @@ class Experiments:
     async def keep_up(self) -> None:
         """Follow the stored experiment, which any service on the store may start or stop, as long as this one runs."""
         while True:
+            is_known = True
             try:
                 await self.look()
             except (Problem, msgspec.DecodeError) as problem:
+                is_known = not isinstance(problem, Problem) or problem.code != "store_unavailable"
                 # Logged once, not in each round.
                 before, self._trouble = self._trouble, str(problem)
                 if self._trouble != before:
                     self._said("experiment_not_followed", reason=self._trouble)
             finally:
-                self._has_looked.set()
+                if is_known:
+                    self._has_looked.set()
             await asyncio.sleep(_ROUND_SECONDS)
 
     async def look(self) -> None:
